@@ -1,0 +1,235 @@
+//! The names of things: members, their lives, epochs, requests, locks, fences.
+//!
+//! Each is a type of its own, checked where it is made, so that the rules further in need not.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::fmt;
+use core::num::{NonZeroU16, NonZeroU64, ParseIntError};
+use core::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// A member's number in the configuration: 1 to 65535.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct NodeId(NonZeroU16);
+
+impl NodeId {
+    /// The member with this number; `None` for 0, which names nobody.
+    pub const fn new(id: u16) -> Option<Self> {
+        match NonZeroU16::new(id) {
+            Some(id) => Some(Self(id)),
+            None => None,
+        }
+    }
+
+    /// The number.
+    pub const fn as_u16(self) -> u16 {
+        self.0.get()
+    }
+}
+
+impl fmt::Display for NodeId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// One life of a member: it rises with every start, so that what an earlier life sent, held or
+/// promised is never taken for the present one's.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct Incarnation(pub u64);
+
+/// The number of a view. Epochs only rise, also over restarts, and fit 31 bits (the upper half of
+/// a [`Fence`]). Zero is "no view yet".
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct Epoch(u32);
+
+impl Epoch {
+    /// Before the first view.
+    pub const ZERO: Self = Self(0);
+    /// The last epoch there can be: one view a second reaches it in 2093.
+    pub const MAX: Self = Self((1 << 31) - 1);
+
+    /// The epoch with this number; `None` above [`Epoch::MAX`].
+    pub const fn new(epoch: u32) -> Option<Self> {
+        if epoch <= Self::MAX.0 { Some(Self(epoch)) } else { None }
+    }
+
+    /// The epoch after this one; `None` after the last.
+    pub const fn next(self) -> Option<Self> {
+        Self::new(self.0 + 1)
+    }
+
+    /// The number.
+    pub const fn as_u32(self) -> u32 {
+        self.0
+    }
+}
+
+impl fmt::Display for Epoch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// One wish to enter, unique for ever: the member, its life, and a number that rises within it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct RequestId {
+    /// Who asks.
+    pub node: NodeId,
+    /// In which life.
+    pub incarnation: Incarnation,
+    /// Which of that life's requests.
+    pub seq: u64,
+}
+
+/// What a local caller calls its request: chosen by the caller, unique within one [`Node`].
+///
+/// [`Node`]: super::Node
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+/// A lock's name: 1 to 255 bytes, none of them NUL. Two names are the same lock only if every byte
+/// is the same.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Vec<u8>", into = "Vec<u8>")]
+pub struct LockName(Box<[u8]>);
+
+impl LockName {
+    /// The longest name, in bytes.
+    pub const MAX_LEN: usize = 255;
+
+    /// Checks `name`.
+    ///
+    /// # Errors
+    /// What is wrong with it: empty, longer than [`LockName::MAX_LEN`], or with a NUL byte.
+    pub fn new(name: impl AsRef<[u8]>) -> Result<Self, NameError> {
+        let name = name.as_ref();
+        if name.is_empty() {
+            Err(NameError::Empty)
+        } else if name.len() > Self::MAX_LEN {
+            Err(NameError::TooLong { len: name.len() })
+        } else if name.contains(&0) {
+            Err(NameError::Nul)
+        } else {
+            Ok(Self(name.into()))
+        }
+    }
+
+    /// The bytes of the name.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl TryFrom<Vec<u8>> for LockName {
+    type Error = NameError;
+
+    fn try_from(name: Vec<u8>) -> Result<Self, NameError> {
+        Self::new(name)
+    }
+}
+
+impl From<LockName> for Vec<u8> {
+    fn from(name: LockName) -> Self {
+        name.0.into_vec()
+    }
+}
+
+/// As text; bytes that are not UTF-8 and control characters are escaped.
+impl fmt::Display for LockName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for chunk in self.0.utf8_chunks() {
+            for c in chunk.valid().chars() {
+                if c.is_control() { write!(f, "{}", c.escape_default())? } else { write!(f, "{c}")? }
+            }
+            for byte in chunk.invalid() {
+                write!(f, "\\x{byte:02x}")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for LockName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "\"{self}\"")
+    }
+}
+
+/// Why a name is no lock's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum NameError {
+    /// It has no bytes.
+    #[error("a lock's name may not be empty")]
+    Empty,
+    /// It has more than [`LockName::MAX_LEN`] bytes.
+    #[error("a lock's name may have at most 255 bytes, this one has {len}")]
+    TooLong {
+        /// Its length in bytes.
+        len: usize,
+    },
+    /// It has a NUL byte.
+    #[error("a lock's name may not contain a NUL byte")]
+    Nul,
+}
+
+/// A fencing token: every grant of a lock has a larger one than all grants before it, also over
+/// restarts. Hand it to the resource, and let the resource refuse a lower one than it has seen.
+///
+/// The upper half is the [`Epoch`] (31 bits, so that a fence fits a signed 64-bit integer), the
+/// lower half a counter of the lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Fence(NonZeroU64);
+
+impl Fence {
+    /// The fence with this value; `None` for 0, which is no fence, and above `i64::MAX`.
+    pub const fn new(value: u64) -> Option<Self> {
+        match NonZeroU64::new(value) {
+            Some(value) if value.get() <= i64::MAX as u64 => Some(Self(value)),
+            _ => None,
+        }
+    }
+
+    /// The fence of grant number `counter` of a lock in `epoch`; `None` if both are zero.
+    pub const fn from_parts(epoch: Epoch, counter: u32) -> Option<Self> {
+        Self::new(((epoch.0 as u64) << 32) | counter as u64)
+    }
+
+    /// The value.
+    pub const fn as_u64(self) -> u64 {
+        self.0.get()
+    }
+}
+
+impl fmt::Display for Fence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl FromStr for Fence {
+    type Err = ParseFenceError;
+
+    fn from_str(text: &str) -> Result<Self, ParseFenceError> {
+        Self::new(text.parse()?).ok_or(ParseFenceError::OutOfRange)
+    }
+}
+
+/// Why a text is no [`Fence`].
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ParseFenceError {
+    /// It is not a decimal number.
+    #[error("a fence is a decimal number: {0}")]
+    NotANumber(#[from] ParseIntError),
+    /// It is 0 or above 2^63 - 1.
+    #[error("a fence lies between 1 and 9223372036854775807")]
+    OutOfRange,
+}

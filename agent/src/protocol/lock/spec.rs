@@ -1,0 +1,96 @@
+//! Which algorithm serves a lock, and how many may be inside.
+
+use core::fmt;
+use core::num::NonZeroU32;
+use core::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// An algorithm of a configured group, by its name in the contract.
+///
+/// The order is that of the wire format: append only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum Algorithm {
+    /// `semaphore`: one member, found by hashing the lock's name, grants the permits.
+    Semaphore,
+    /// `bakery`: Lamport 1974, by messages.
+    Bakery,
+    /// `ricart-agrawala`: Ricart and Agrawala 1981, with DEFERRED.
+    RicartAgrawala,
+    /// `token-ring`: a token that circulates for ever, Le Lann 1977.
+    TokenRing,
+    /// `token-ring-requests`: a token that moves when it is asked for, Martin 1985.
+    TokenRingRequests,
+}
+
+impl Algorithm {
+    /// All algorithms, in the order of their declaration.
+    pub const ALL: [Self; 5] = [
+        Self::Semaphore,
+        Self::Bakery,
+        Self::RicartAgrawala,
+        Self::TokenRing,
+        Self::TokenRingRequests,
+    ];
+
+    /// The name in configuration files and on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Semaphore => "semaphore",
+            Self::Bakery => "bakery",
+            Self::RicartAgrawala => "ricart-agrawala",
+            Self::TokenRing => "token-ring",
+            Self::TokenRingRequests => "token-ring-requests",
+        }
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Algorithm {
+    type Err = UnknownAlgorithm;
+
+    fn from_str(name: &str) -> Result<Self, UnknownAlgorithm> {
+        Self::ALL.into_iter().find(|algorithm| algorithm.name() == name).ok_or(UnknownAlgorithm)
+    }
+}
+
+/// The name of no algorithm of a configured group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "unknown algorithm; there are semaphore, bakery, ricart-agrawala, token-ring and \
+     token-ring-requests"
+)]
+pub struct UnknownAlgorithm;
+
+/// What all members must agree on about one lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct LockSpec {
+    /// The algorithm that serves it.
+    pub algorithm: Algorithm,
+    /// How many requests may be inside at once: more than one only with
+    /// [`Algorithm::Semaphore`].
+    pub permits: NonZeroU32,
+}
+
+impl LockSpec {
+    /// A lock for one at a time.
+    pub const fn exclusive(algorithm: Algorithm) -> Self {
+        Self { algorithm, permits: NonZeroU32::MIN }
+    }
+
+    /// A counting semaphore.
+    pub const fn counting(permits: NonZeroU32) -> Self {
+        Self { algorithm: Algorithm::Semaphore, permits }
+    }
+
+    /// Whether the algorithm can serve that many permits.
+    pub const fn is_valid(self) -> bool {
+        self.permits.get() == 1 || matches!(self.algorithm, Algorithm::Semaphore)
+    }
+}

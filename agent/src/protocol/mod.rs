@@ -1,0 +1,27 @@
+//! The protocol, pure: bytes, commands and time go in; bytes, events and records come out.
+//!
+//! Nothing here knows a clock, a socket, a thread, a file or a random source, so the code that
+//! runs in the agent is the very code that is simulated. [`Node`] is the whole of one member; its
+//! face is [`Node::handle`], [`Node::poll_output`] and [`Node::poll_timeout`].
+//!
+//! Top to bottom: [`node`] puts together [`link`] (reliable delivery to one peer), [`membership`]
+//! (which members make up the group, in which epoch) and [`lock`] (the algorithms).
+
+pub mod ids;
+pub mod link;
+pub mod lock;
+pub mod membership;
+pub mod node;
+pub mod time;
+mod timers;
+pub mod wire;
+
+pub use ids::{
+    Epoch, Fence, Incarnation, LockName, NameError, NodeId, ParseFenceError, RequestId, Ticket,
+};
+pub use lock::{Algorithm, LockSpec, UnknownAlgorithm};
+pub use node::{
+    Boot, Command, Event, Input, Node, NodeConfig, Output, Previous, Record, Refusal, Settings,
+    Wait,
+};
+pub use time::Time;

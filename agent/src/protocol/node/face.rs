@@ -1,0 +1,251 @@
+//! What goes into a [`Node`](super::Node) and what comes out of it.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use crate::protocol::ids::{Epoch, Fence, Incarnation, LockName, NodeId, Ticket};
+use crate::protocol::lock::{Algorithm, LockSpec};
+
+/// What a node must know before it starts.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// This member.
+    pub me: NodeId,
+    /// All members of the group, this one among them.
+    pub members: BTreeSet<NodeId>,
+    /// What all members must have alike.
+    pub settings: Settings,
+}
+
+/// What all members' files must have alike; a member whose settings differ is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The group's name. Its hash is in every datagram, so that groups never mix.
+    pub group: String,
+    /// How long a member may act without hearing from the group. Here it bounds how long a
+    /// predecessor's clients can still be inside after a restart, and when a silent member counts
+    /// as missing.
+    pub lease: Duration,
+    /// The algorithm of locks that are not listed.
+    pub algorithm: Algorithm,
+    /// The listed locks.
+    pub locks: BTreeMap<LockName, LockSpec>,
+}
+
+/// What a node is started with, besides its configuration.
+#[derive(Clone, Copy, Debug)]
+pub struct Boot {
+    /// What the last life left on disk; `None` if there is no state yet.
+    pub record: Option<Record>,
+    /// Seconds of wall-clock time since 2025-01-01 00:00 UTC. Used only where there is no record,
+    /// so that epochs and incarnations rise even when the state was lost.
+    pub wall_secs: u32,
+}
+
+/// What must outlive the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The latest life.
+    pub incarnation: Incarnation,
+    /// The highest epoch this member has taken part in.
+    pub epoch: Epoch,
+    /// Whether the life ended with [`Command::Leave`]: then nobody of it is inside any more.
+    pub clean: bool,
+}
+
+/// What goes in.
+#[derive(Clone, Copy, Debug)]
+pub enum Input<'a> {
+    /// A datagram arrived from the address of member `from`.
+    Datagram {
+        /// Whose address it came from.
+        from: NodeId,
+        /// All its bytes.
+        bytes: &'a [u8],
+    },
+    /// A local caller wants something.
+    Command(&'a Command),
+    /// The time that [`poll_timeout`](super::Node::poll_timeout) named has come (or not: it does
+    /// no harm to say so too early).
+    Timeout,
+    /// The last [`Output::Persist`] is on disk. One is outstanding at a time.
+    Persisted,
+}
+
+/// What local callers want.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// To enter `lock`. Ends in exactly one of [`Event::Granted`] and [`Event::Ended`].
+    Acquire {
+        /// How the caller calls this request: never used before in this node's life.
+        ticket: Ticket,
+        /// The lock.
+        lock: LockName,
+        /// What the caller says about the lock: `None` takes it as it is, or as the default.
+        spec: Option<LockSpec>,
+        /// How long the caller is willing to wait.
+        wait: Wait,
+    },
+    /// To leave what `ticket` was granted. Unknown tickets do nothing.
+    Release {
+        /// The granted request.
+        ticket: Ticket,
+    },
+    /// To wait no longer. Answered at once by [`Event::Ended`], unless the request was granted or
+    /// ended before: then it does nothing, and the caller holds what it was granted.
+    Cancel {
+        /// The waiting request.
+        ticket: Ticket,
+    },
+    /// To carry `bytes` (at most [`Command::MAX_NOTE`]) to another agent, for what is not the
+    /// protocol's: status, for one. Dropped if that member is not linked.
+    Note {
+        /// The receiver.
+        to: NodeId,
+        /// The text.
+        bytes: Vec<u8>,
+    },
+    /// To leave the group: waiting requests end, granted ones are released, and when the others
+    /// know (or a bounded time has passed) [`Event::Left`] comes and the node is silent.
+    Leave,
+}
+
+impl Command {
+    /// The longest note, in bytes.
+    pub const MAX_NOTE: usize = 256 * 1024;
+}
+
+/// How long a request waits by itself. Deadlines are the caller's: it cancels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wait {
+    /// Until it is granted or cancelled, or members have been missing for one lease
+    /// ([`Refusal::NoQuorum`]).
+    Lease,
+    /// Until it is granted or cancelled.
+    Cancelled,
+    /// Only until it is known that the lock is not free ([`Refusal::Busy`]).
+    Try,
+}
+
+/// What comes out. Drain it after every input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Send these bytes to that member. Loss is expected and repaired.
+    Transmit {
+        /// The receiver.
+        to: NodeId,
+        /// The datagram.
+        bytes: Vec<u8>,
+    },
+    /// Tell whom it concerns.
+    Event(Event),
+    /// Put this on disk, then say [`Input::Persisted`].
+    Persist(Record),
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// The request is inside.
+    Granted {
+        /// Which.
+        ticket: Ticket,
+        /// Its fencing token.
+        fence: Fence,
+        /// How the grant before it ended, as far as it is known here.
+        previous: Previous,
+    },
+    /// The request is over, without a grant.
+    Ended {
+        /// Which.
+        ticket: Ticket,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// A grant is no longer valid, and its holder must stop.
+    Lost {
+        /// Which.
+        ticket: Ticket,
+    },
+    /// Nothing was heard from this member for a while. It may be dead, slow or cut off.
+    Suspect {
+        /// Which.
+        peer: NodeId,
+    },
+    /// A suspected member was heard again.
+    Alive {
+        /// Which.
+        peer: NodeId,
+    },
+    /// A new view is in force.
+    View {
+        /// Its epoch.
+        epoch: Epoch,
+        /// Its members.
+        members: Vec<NodeId>,
+    },
+    /// A member's settings differ from ours, and the group cannot form with both.
+    Disagreement {
+        /// Which member.
+        peer: NodeId,
+        /// The first key that differs, as in the configuration file.
+        key: String,
+        /// Our value.
+        ours: String,
+        /// Its value.
+        theirs: String,
+        /// Whether that member is in a view, and we are the odd one out.
+        refused: bool,
+    },
+    /// Another process runs under this member's id, or ran with a state this one does not have.
+    /// The node is silent from now on.
+    Superseded {
+        /// Who says so.
+        by: NodeId,
+    },
+    /// Another agent sent a note.
+    Note {
+        /// Who.
+        from: NodeId,
+        /// The text.
+        bytes: Vec<u8>,
+    },
+    /// [`Command::Leave`] is done.
+    Left,
+}
+
+/// How the previous grant of a lock ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Previous {
+    /// It was released, or there was none, or it is not known.
+    Clean,
+    /// Its member restarted while it was inside: what the lock protects may be half done.
+    Abandoned,
+}
+
+/// Why a request ended without a grant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Refusal {
+    /// The caller cancelled it.
+    Cancelled,
+    /// The lock is not free ([`Wait::Try`] only).
+    Busy,
+    /// These members have been missing for one lease.
+    NoQuorum {
+        /// Which.
+        missing: Vec<NodeId>,
+    },
+    /// The lock is served otherwise than the caller said.
+    WrongSpec {
+        /// How it is served.
+        actual: LockSpec,
+    },
+    /// A bound is reached: too many locks or too many waiting requests.
+    Limit,
+    /// The node has left, or was superseded.
+    Closed,
+}

@@ -1,0 +1,1 @@
+//! The thread that runs the core: the only place with a clock, sockets, files and threads.

@@ -1,0 +1,1 @@
+//! The simulator: the production core on a virtual network, under one seed.
