@@ -1,0 +1,91 @@
+//! The only clocks: `CLOCK_BOOTTIME` for everything the protocol measures, because it counts
+//! suspend and nobody can set it; the wall clock for what people read, and for the first epoch of
+//! a member without any state.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use nix::time::{ClockId, clock_gettime};
+
+use crate::protocol::Time;
+
+/// 2025-01-01 00:00 UTC, in seconds since 1970.
+const EPOCH_2025_SECS: u64 = 1_735_689_600;
+
+/// The time now.
+///
+/// # Panics
+/// If the system has no `CLOCK_BOOTTIME`, which every Linux since 2.6.39 has.
+pub fn now() -> Time {
+    let now = clock_gettime(ClockId::CLOCK_BOOTTIME).expect("Linux has CLOCK_BOOTTIME");
+    let secs = u64::try_from(now.tv_sec()).unwrap_or(0);
+    let nanos = u64::try_from(now.tv_nsec()).unwrap_or(0);
+    Time::from_nanos(secs.saturating_mul(1_000_000_000).saturating_add(nanos))
+}
+
+/// Seconds of wall-clock time since 2025-01-01 00:00 UTC; 0 if the clock is set before that.
+pub fn wall_secs() -> u32 {
+    let since_1970 = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or(Duration::ZERO);
+    u32::try_from(since_1970.as_secs().saturating_sub(EPOCH_2025_SECS)).unwrap_or(u32::MAX)
+}
+
+/// `time` as RFC 3339 in UTC with milliseconds, such as `2025-01-01T00:00:00.000Z`.
+///
+/// Times before 1970 are given as 1970.
+pub fn rfc3339(time: SystemTime) -> String {
+    let since_1970 = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+    let secs = since_1970.as_secs();
+    let (year, month, day) = civil_from_days(secs / 86_400);
+    let (hour, minute, second) = (secs / 3_600 % 24, secs / 60 % 60, secs % 60);
+    let millis = since_1970.subsec_millis();
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{millis:03}Z")
+}
+
+/// The Gregorian date that lies `days` after 1970-01-01. Years are counted from March, so that
+/// the leap day is a year's last, and in eras of 400 years, after which the calendar repeats.
+fn civil_from_days(days: u64) -> (u64, u64, u64) {
+    let since_0000_03_01 = days + 719_468;
+    let (era, day_of_era) = (since_0000_03_01 / 146_097, since_0000_03_01 % 146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1_460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 {
+        month_from_march + 3
+    } else {
+        month_from_march - 9
+    };
+    let year = era * 400 + year_of_era + u64::from(month <= 2);
+    (year, month, day)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn never_goes_back() {
+        let mut last = now();
+        for _ in 0..1_000 {
+            let next = now();
+            assert!(next >= last);
+            last = next;
+        }
+    }
+
+    #[test]
+    fn writes_dates() {
+        let at = |secs, millis| {
+            rfc3339(UNIX_EPOCH + Duration::from_secs(secs) + Duration::from_millis(millis))
+        };
+        assert_eq!(at(0, 0), "1970-01-01T00:00:00.000Z");
+        assert_eq!(at(EPOCH_2025_SECS, 7), "2025-01-01T00:00:00.007Z");
+        assert_eq!(at(951_782_399, 0), "2000-02-28T23:59:59.000Z");
+        assert_eq!(at(951_782_400, 0), "2000-02-29T00:00:00.000Z");
+        assert_eq!(at(951_868_800, 999), "2000-03-01T00:00:00.999Z");
+        assert_eq!(at(4_107_542_399, 0), "2100-02-28T23:59:59.000Z");
+        assert_eq!(at(4_107_542_400, 0), "2100-03-01T00:00:00.000Z");
+    }
+}
