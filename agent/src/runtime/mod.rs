@@ -2,6 +2,11 @@
 
 pub mod address;
 pub mod clock;
+mod durable;
+mod fork;
 pub mod status;
+mod transport;
 
 pub use address::{Address, AddressError};
+pub use durable::StateError;
+pub use transport::{BindError, Faults, TransportCounters};

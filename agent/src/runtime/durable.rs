@@ -1,0 +1,468 @@
+//! The state directory: what must outlive the process, and the lock that keeps a second process
+//! from running under the same id.
+//!
+//! One small file, `state`, replaced as a whole: written under another name, synced, renamed, and
+//! the directory synced, so that a crash leaves either the old or the new one. A file that cannot
+//! be understood is an error, never a fresh start: a member that forgot its epoch could grant what
+//! another one still holds.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use crc::{CRC_32_ISCSI, Crc};
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
+use nix::sys::statfs::{TMPFS_MAGIC, statfs};
+
+use crate::protocol::{Epoch, Incarnation, NodeId, Record};
+
+const MAGIC: [u8; 8] = *b"distlock";
+const VERSION: u8 = 1;
+/// Magic, version, clean, node, incarnation, epoch, length of the group's name; then the name and
+/// the checksum.
+const FIXED_LEN: usize = 8 + 1 + 1 + 2 + 8 + 4 + 2;
+const CRC_LEN: usize = 4;
+/// No state file is longer; a longer one is not read into memory.
+const MAX_LEN: usize = FIXED_LEN + u16::MAX as usize + CRC_LEN;
+/// CRC-32C, as in the datagrams.
+const CRC: Crc<u32> = Crc::<u32>::new(&CRC_32_ISCSI);
+
+/// A state directory that this process has for itself.
+#[derive(Debug)]
+pub(crate) struct StateDir {
+    path: PathBuf,
+    handle: File,
+    owner: Owner,
+    _lock: Flock<File>,
+}
+
+/// Whose state it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Owner {
+    pub(crate) group: String,
+    pub(crate) node: NodeId,
+}
+
+impl StateDir {
+    /// Takes the directory at `path` for this process, creating it if need be, and reads what the
+    /// last life left there.
+    pub(crate) fn open(path: &Path, owner: Owner) -> Result<(Self, Option<Record>), StateError> {
+        let failed = |doing| {
+            move |source| StateError::Io {
+                doing,
+                path: path.to_owned(),
+                source,
+            }
+        };
+        create_dir(path).map_err(failed("create the state directory"))?;
+        let handle = File::open(path).map_err(failed("open the state directory"))?;
+        let lock = lock_dir(path)?;
+        if is_forgetful(path) {
+            tracing::warn!(
+                "the state directory {} is in memory and lost at a reboot: choose one on a disk",
+                path.display()
+            );
+        }
+        let state = Self {
+            path: path.to_owned(),
+            handle,
+            owner,
+            _lock: lock,
+        };
+        let record = state.read()?;
+        Ok((state, record))
+    }
+
+    /// Puts `record` on disk; when it returns, the record survives a crash of the host.
+    pub(crate) fn write(&self, record: Record) -> Result<(), StateError> {
+        self.replace(&encode(record, &self.owner))
+            .map_err(|source| StateError::Io {
+                doing: "write",
+                path: self.state_path(),
+                source,
+            })
+    }
+
+    fn replace(&self, bytes: &[u8]) -> io::Result<()> {
+        let temporary = self.path.join("state.new");
+        let mut options = OpenOptions::new();
+        let mut file = options
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&temporary)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        fs::rename(&temporary, self.state_path())?;
+        self.handle.sync_all()
+    }
+
+    fn read(&self) -> Result<Option<Record>, StateError> {
+        let path = self.state_path();
+        let mut bytes = Vec::new();
+        let limit = MAX_LEN as u64 + 1;
+        match File::open(&path).and_then(|file| file.take(limit).read_to_end(&mut bytes)) {
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => {
+                return Err(StateError::Io {
+                    doing: "read",
+                    path,
+                    source,
+                });
+            }
+        }
+        let (record, owner) = decode(&bytes).map_err(|why| match why {
+            Flaw::Version(version) => StateError::Version {
+                path: path.clone(),
+                version,
+            },
+            Flaw::Damaged(why) => StateError::Damaged {
+                path: path.clone(),
+                why,
+            },
+        })?;
+        if owner != self.owner {
+            return Err(StateError::Foreign {
+                path,
+                group: owner.group,
+                node: owner.node,
+            });
+        }
+        Ok(Some(record))
+    }
+
+    fn state_path(&self) -> PathBuf {
+        self.path.join("state")
+    }
+}
+
+/// Why a state directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StateError {
+    /// Another process has it.
+    #[error(
+        "the state directory {} is in use by {}: this member already runs; end that process, or \
+         give each member a state directory of its own", path.display(), process(*pid)
+    )]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+        /// The process, if it left its number.
+        pid: Option<u32>,
+    },
+    /// The state file cannot be trusted.
+    #[error(
+        "the state file {} is damaged ({why}): restore it from a backup; without one, remove it \
+         once every lock taken through this member has been free for a lease", path.display()
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// The state file is another member's.
+    #[error(
+        "the state file {} belongs to member {node} of group \"{group}\": give each member a \
+         state directory of its own", path.display()
+    )]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+        /// Its group.
+        group: String,
+        /// Its member.
+        node: NodeId,
+    },
+    /// The state file was written by a later version.
+    #[error(
+        "the state file {} has version {version}, and this program reads version {VERSION}: run \
+         the version that wrote it, or a later one", path.display()
+    )]
+    Version {
+        /// The file.
+        path: PathBuf,
+        /// Its version.
+        version: u8,
+    },
+    /// The system refused.
+    #[error("cannot {doing} {}: {source}{}", path.display(), advice(source))]
+    Io {
+        /// What was tried.
+        doing: &'static str,
+        /// On which file or directory.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+fn process(pid: Option<u32>) -> String {
+    pid.map_or_else(
+        || "another process".to_owned(),
+        |pid| format!("process {pid}"),
+    )
+}
+
+/// What to do about `error`, as the end of a message; empty if there is no advice.
+pub(crate) fn advice(error: &io::Error) -> &'static str {
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::EACCES | Errno::EPERM) => {
+            "; run as the user who owns it, or choose another place"
+        }
+        Some(Errno::EROFS) => "; choose a place that can be written to",
+        Some(Errno::ENOSPC | Errno::EDQUOT) => "; make room there, or choose another place",
+        Some(Errno::ENOTDIR | Errno::EEXIST) => "; a file is in the way: choose another place",
+        Some(Errno::EMFILE) => "; raise this process's limit of open files (ulimit -n)",
+        Some(Errno::ENFILE) => "; the system's table of open files is full",
+        _ => "",
+    }
+}
+
+fn create_dir(path: &Path) -> io::Result<()> {
+    if path.is_dir() {
+        return Ok(());
+    }
+    DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+    // The new name must survive a crash of the host as what will be inside does.
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => File::open(parent)?.sync_all(),
+        _ => Ok(()),
+    }
+}
+
+/// The lock is on a file of its own, which is never replaced: `state` is a new file every time.
+/// It holds the number of the process, for the message that the next one prints.
+fn lock_dir(path: &Path) -> Result<Flock<File>, StateError> {
+    let lock_path = path.join("lock");
+    let failed = |source| StateError::Io {
+        doing: "lock",
+        path: lock_path.clone(),
+        source,
+    };
+    let file = OpenOptions::new()
+        .read(true)
+        .write(true)
+        .create(true)
+        .truncate(false)
+        .mode(0o600)
+        .open(&lock_path)
+        .map_err(failed)?;
+    let mut lock =
+        Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(file, errno)| {
+            if errno == Errno::EWOULDBLOCK {
+                StateError::InUse {
+                    path: path.to_owned(),
+                    pid: read_pid(file),
+                }
+            } else {
+                failed(errno.into())
+            }
+        })?;
+    lock.set_len(0)
+        .and_then(|()| writeln!(lock, "{}", std::process::id()))
+        .map_err(failed)?;
+    Ok(lock)
+}
+
+fn read_pid(mut file: File) -> Option<u32> {
+    let mut text = String::new();
+    file.rewind().ok()?;
+    file.take(32).read_to_string(&mut text).ok()?;
+    text.trim().parse().ok()
+}
+
+/// Whether what is written there is lost at a reboot. If the system does not say, it is not.
+fn is_forgetful(path: &Path) -> bool {
+    statfs(path).is_ok_and(|fs| fs.filesystem_type() == TMPFS_MAGIC)
+}
+
+fn encode(record: Record, owner: &Owner) -> Vec<u8> {
+    let group = owner.group.as_bytes();
+    let group_len = u16::try_from(group.len()).expect("a group's name is short");
+    let mut bytes = Vec::with_capacity(FIXED_LEN + group.len() + CRC_LEN);
+    bytes.extend_from_slice(&MAGIC);
+    bytes.extend_from_slice(&[VERSION, u8::from(record.clean)]);
+    bytes.extend_from_slice(&owner.node.as_u16().to_be_bytes());
+    bytes.extend_from_slice(&record.incarnation.0.to_be_bytes());
+    bytes.extend_from_slice(&record.epoch.as_u32().to_be_bytes());
+    bytes.extend_from_slice(&group_len.to_be_bytes());
+    bytes.extend_from_slice(group);
+    let crc = CRC.checksum(&bytes);
+    bytes.extend_from_slice(&crc.to_be_bytes());
+    bytes
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Flaw {
+    Version(u8),
+    Damaged(&'static str),
+}
+
+fn decode(bytes: &[u8]) -> Result<(Record, Owner), Flaw> {
+    let Some((body, crc)) = bytes.split_last_chunk::<CRC_LEN>() else {
+        return Err(Flaw::Damaged("it is too short"));
+    };
+    let Some(mut fields) = body.strip_prefix(&MAGIC) else {
+        return Err(Flaw::Damaged("it does not start like a state file"));
+    };
+    if CRC.checksum(body) != u32::from_be_bytes(*crc) {
+        return Err(Flaw::Damaged("its checksum is wrong"));
+    }
+    // From here on the bytes are as they were written: what does not fit is a defect of ours or
+    // another version's.
+    fn take<const N: usize>(fields: &mut &[u8]) -> Result<[u8; N], Flaw> {
+        let Some((field, rest)) = fields.split_first_chunk::<N>() else {
+            return Err(Flaw::Damaged("it ends too early"));
+        };
+        *fields = rest;
+        Ok(*field)
+    }
+    let [version] = take(&mut fields)?;
+    if version != VERSION {
+        return Err(Flaw::Version(version));
+    }
+    let clean = match take(&mut fields)? {
+        [0] => false,
+        [1] => true,
+        _ => return Err(Flaw::Damaged("its flag is neither 0 nor 1")),
+    };
+    let node = NodeId::new(u16::from_be_bytes(take(&mut fields)?))
+        .ok_or(Flaw::Damaged("it names member 0"))?;
+    let incarnation = Incarnation(u64::from_be_bytes(take(&mut fields)?));
+    let epoch = Epoch::new(u32::from_be_bytes(take(&mut fields)?))
+        .ok_or(Flaw::Damaged("its epoch is out of range"))?;
+    let group_len = u16::from_be_bytes(take(&mut fields)?);
+    if fields.len() != usize::from(group_len) {
+        return Err(Flaw::Damaged("its length is wrong"));
+    }
+    let group = String::from_utf8(fields.to_vec())
+        .map_err(|_| Flaw::Damaged("its group's name is not UTF-8"))?;
+    Ok((
+        Record {
+            incarnation,
+            epoch,
+            clean,
+        },
+        Owner { group, node },
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn owner() -> Owner {
+        Owner {
+            group: "shop".to_owned(),
+            node: NodeId::new(3).unwrap(),
+        }
+    }
+
+    fn record() -> Record {
+        Record {
+            incarnation: Incarnation(0x0102_0304_0506_0708),
+            epoch: Epoch::new(0x1112_1314).unwrap(),
+            clean: true,
+        }
+    }
+
+    /// Version 1, byte for byte: what is on disks must stay readable.
+    #[test]
+    fn golden_bytes() {
+        let bytes = encode(record(), &owner());
+        let mut expected = b"distlock\x01\x01\x00\x03".to_vec();
+        expected.extend_from_slice(b"\x01\x02\x03\x04\x05\x06\x07\x08\x11\x12\x13\x14\x00\x04shop");
+        expected.extend_from_slice(&GOLDEN_CRC);
+        assert_eq!(bytes, expected);
+        assert_eq!(decode(&bytes), Ok((record(), owner())));
+    }
+    const GOLDEN_CRC: [u8; 4] = [0xdc, 0x88, 0xbd, 0x7d];
+
+    #[test]
+    fn every_flipped_bit_and_every_cut_is_noticed() {
+        let good = encode(record(), &owner());
+        for bit in 0..good.len() * 8 {
+            let mut bad = good.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(matches!(decode(&bad), Err(Flaw::Damaged(_))), "bit {bit}");
+        }
+        for len in 0..good.len() {
+            assert!(
+                matches!(decode(&good[..len]), Err(Flaw::Damaged(_))),
+                "length {len}"
+            );
+        }
+    }
+
+    #[test]
+    fn keeps_the_last_record_over_lives() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("a/b");
+        let (state, none) = StateDir::open(&path, owner()).unwrap();
+        assert_eq!(none, None);
+        assert_eq!(
+            fs::metadata(&path).unwrap().permissions().mode() & 0o777,
+            0o700
+        );
+        state
+            .write(Record {
+                clean: false,
+                ..record()
+            })
+            .unwrap();
+        state.write(record()).unwrap();
+        drop(state);
+        let (_state, last) = StateDir::open(&path, owner()).unwrap();
+        assert_eq!(last, Some(record()));
+    }
+
+    #[test]
+    fn one_process_at_a_time() {
+        let root = tempfile::tempdir().unwrap();
+        let (first, _) = StateDir::open(root.path(), owner()).unwrap();
+        let second = StateDir::open(root.path(), owner()).unwrap_err();
+        assert!(matches!(second, StateError::InUse { pid: Some(pid), .. }
+            if pid == std::process::id()));
+        drop(first);
+        StateDir::open(root.path(), owner()).unwrap();
+    }
+
+    #[test]
+    fn refuses_what_is_damaged_or_of_another() {
+        let root = tempfile::tempdir().unwrap();
+        let (state, _) = StateDir::open(root.path(), owner()).unwrap();
+        state.write(record()).unwrap();
+        drop(state);
+        let other = Owner {
+            node: NodeId::new(4).unwrap(),
+            ..owner()
+        };
+        let error = StateDir::open(root.path(), other).unwrap_err();
+        assert!(matches!(error, StateError::Foreign { .. }), "{error}");
+
+        let file = root.path().join("state");
+        fs::write(&file, b"").unwrap();
+        let error = StateDir::open(root.path(), owner()).unwrap_err();
+        assert!(matches!(error, StateError::Damaged { .. }), "{error}");
+
+        let mut later = encode(record(), &owner());
+        later.truncate(later.len() - CRC_LEN);
+        later[8] = 2;
+        let crc = CRC.checksum(&later);
+        later.extend_from_slice(&crc.to_be_bytes());
+        fs::write(&file, later).unwrap();
+        let error = StateDir::open(root.path(), owner()).unwrap_err();
+        assert!(
+            matches!(error, StateError::Version { version: 2, .. }),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,357 @@
+//! Datagrams between members, by address: UDP ([`udp`]) or Unix datagrams ([`unix`]).
+//!
+//! Sending never blocks. Whatever the kernel refuses (a full queue, a peer that is not there, no
+//! route) is the same as a datagram lost on the way: counted, and repaired by the links. What
+//! arrives from no member's address, or larger than any datagram of ours, is dropped here, before
+//! the core sees it.
+
+mod faults;
+pub(crate) mod place;
+mod udp;
+mod unix;
+mod who;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, RawFd};
+use std::path::PathBuf;
+
+use nix::errno::Errno;
+use nix::sys::socket::MsgFlags;
+use socket2::{SockAddr, Socket};
+
+pub use faults::Faults;
+use faults::Injector;
+use place::{PlaceError, SocketFile};
+
+use super::address::Address;
+use super::durable::advice;
+use crate::protocol::NodeId;
+
+/// Room for what arrives while the agent is busy: a few thousand small datagrams. The kernel may
+/// grant less.
+const SOCKET_BUFFER: usize = 1 << 20;
+
+/// This member's socket and everybody's addresses.
+#[derive(Debug)]
+pub(crate) struct Transport {
+    socket: Socket,
+    peers: BTreeMap<NodeId, SockAddr>,
+    sources: Sources,
+    faults: Option<Injector>,
+    counters: TransportCounters,
+    _file: Option<SocketFile>,
+}
+
+/// Which member has which address.
+#[derive(Debug)]
+enum Sources {
+    Udp(BTreeMap<SocketAddr, NodeId>),
+    Unix(BTreeMap<PathBuf, NodeId>),
+}
+
+/// What the sockets have seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TransportCounters {
+    /// Datagrams given to the kernel.
+    pub sent: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// Datagrams the kernel did not take: a full queue, nobody there, no route.
+    pub send_lost: u64,
+    /// Datagrams received from members.
+    pub received: u64,
+    /// Their bytes.
+    pub received_bytes: u64,
+    /// Datagrams dropped because no member has the address they came from.
+    pub dropped_foreign: u64,
+    /// Datagrams dropped because they were longer than any of ours.
+    pub dropped_truncated: u64,
+    /// Errors while receiving, other than that there was nothing.
+    pub receive_errors: u64,
+}
+
+/// What one look at the socket gave.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// A datagram of this member, the first so many bytes of the buffer.
+    Datagram { from: NodeId, len: usize },
+    /// A datagram that was dropped and counted.
+    Dropped,
+    /// Nothing is there.
+    Empty,
+}
+
+impl Transport {
+    /// Room for the longest UDP datagram.
+    pub(crate) const MAX_DATAGRAM: usize = 65_535;
+
+    /// Binds the address of `me`.
+    pub(crate) fn bind(
+        me: NodeId,
+        members: &BTreeMap<NodeId, Address>,
+        faults: Option<Faults>,
+    ) -> Result<Self, BindError> {
+        let own = &members[&me];
+        let others = || members.iter().filter(|(id, _)| **id != me);
+        if let Some((_, other)) = others().find(|(_, other)| !can_reach(own, other)) {
+            return Err(BindError::Mixed {
+                own: own.clone(),
+                other: other.clone(),
+            });
+        }
+        let mut peers = BTreeMap::new();
+        let (socket, sources, file) = match own {
+            Address::Udp(own) => {
+                let mut sources = BTreeMap::new();
+                for (&id, address) in others() {
+                    if let Address::Udp(address) = address {
+                        peers.insert(id, SockAddr::from(*address));
+                        sources.insert(*address, id);
+                    }
+                }
+                (udp::bind(*own)?, Sources::Udp(sources), None)
+            }
+            Address::Unix(own) => {
+                let mut sources = BTreeMap::new();
+                for (&id, address) in others() {
+                    if let Address::Unix(path) = address {
+                        let to = SockAddr::unix(path).map_err(|e| BindError::io(address, e))?;
+                        peers.insert(id, to);
+                        sources.insert(path.clone(), id);
+                    }
+                }
+                let (socket, file) = unix::bind(own)?;
+                (socket, Sources::Unix(sources), Some(file))
+            }
+        };
+        let faults = faults.map(Injector::new);
+        Ok(Self {
+            socket,
+            peers,
+            sources,
+            faults,
+            counters: Default::default(),
+            _file: file,
+        })
+    }
+
+    pub(crate) fn counters(&self) -> TransportCounters {
+        self.counters
+    }
+
+    /// Sends `bytes` to member `to`, or loses them.
+    pub(crate) fn send(&mut self, to: NodeId, bytes: &[u8]) {
+        if let Some(injector) = &mut self.faults {
+            for copy in injector.suffer(bytes) {
+                self.send_once(to, &copy);
+            }
+        } else {
+            self.send_once(to, bytes);
+        }
+    }
+
+    fn send_once(&mut self, to: NodeId, bytes: &[u8]) {
+        let Some(address) = self.peers.get(&to) else {
+            debug_assert!(false, "the core sent to {to}, who is no other member");
+            return;
+        };
+        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        loop {
+            match self.socket.send_to_with_flags(bytes, address, flags) {
+                Ok(_) => {
+                    self.counters.sent += 1;
+                    self.counters.sent_bytes += bytes.len() as u64;
+                    return;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    self.counters.send_lost += 1;
+                    tracing::trace!("lost a datagram to member {to}: {error}");
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Takes one datagram off the socket, if there is one.
+    pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> Received {
+        let (fd, flags) = (self.socket.as_raw_fd(), MsgFlags::MSG_DONTWAIT);
+        let taken = match &self.sources {
+            Sources::Udp(sources) => udp::receive(fd, buffer, flags, sources),
+            Sources::Unix(sources) => unix::receive(fd, buffer, flags, sources),
+        };
+        match taken {
+            Ok(Taken {
+                truncated: true, ..
+            }) => {
+                self.counters.dropped_truncated += 1;
+                Received::Dropped
+            }
+            Ok(Taken {
+                from: Some(from),
+                len,
+                ..
+            }) => {
+                self.counters.received += 1;
+                self.counters.received_bytes += len as u64;
+                Received::Datagram { from, len }
+            }
+            Ok(Taken { from: None, .. }) => {
+                self.counters.dropped_foreign += 1;
+                Received::Dropped
+            }
+            Err(Errno::EAGAIN) => Received::Empty,
+            Err(Errno::EINTR) => Received::Dropped,
+            Err(errno) => {
+                // An error that was queued for an earlier send: taken off the socket by this.
+                self.counters.receive_errors += 1;
+                tracing::debug!("receiving failed: {errno}");
+                Received::Dropped
+            }
+        }
+    }
+}
+
+impl AsRawFd for Transport {
+    fn as_raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+}
+
+/// One datagram taken off the socket.
+struct Taken {
+    from: Option<NodeId>,
+    len: usize,
+    truncated: bool,
+}
+
+/// Whether datagrams can go from one address to the other at all.
+fn can_reach(own: &Address, other: &Address) -> bool {
+    match (own, other) {
+        (Address::Udp(own), Address::Udp(other)) => own.is_ipv4() == other.is_ipv4(),
+        (Address::Unix(_), Address::Unix(_)) => true,
+        _ => false,
+    }
+}
+
+/// Sizes the buffers. A smaller buffer than asked for is no error: it loses more under load.
+fn size_buffers(socket: &Socket) {
+    let sized = socket
+        .set_recv_buffer_size(SOCKET_BUFFER)
+        .and_then(|()| socket.set_send_buffer_size(SOCKET_BUFFER));
+    if let Err(error) = sized {
+        tracing::debug!("the socket's buffers keep their size: {error}");
+    }
+}
+
+/// Why a member cannot have its address, or an agent its socket.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum BindError {
+    /// Another process has it.
+    #[error(
+        "{address} is in use by {}: end that process, or choose another address",
+        process(*pid)
+    )]
+    InUse {
+        /// The address.
+        address: String,
+        /// The process, where it could be found.
+        pid: Option<u32>,
+    },
+    /// The system forbids it.
+    #[error("{address} is forbidden ({source}): {advice}")]
+    Permission {
+        /// The address.
+        address: String,
+        /// What the system says.
+        source: io::Error,
+        /// What to do.
+        advice: &'static str,
+    },
+    /// No interface of this host has the address.
+    #[error(
+        "this host does not have the address {address}: give the id of this host's member, or \
+         correct the member's address"
+    )]
+    NotHere {
+        /// The address.
+        address: String,
+    },
+    /// The directory of a Unix socket is missing.
+    #[error("the directory of {address} does not exist: create it, or choose another path")]
+    NoDirectory {
+        /// The address.
+        address: String,
+    },
+    /// There is a file that is no socket.
+    #[error("{address} is a file, and no socket: remove it, or choose another path")]
+    NotASocket {
+        /// The address.
+        address: String,
+    },
+    /// A dead process of another user left a socket there.
+    #[error("{address} belongs to user {uid}: let that user remove it, or choose another path")]
+    NotOurs {
+        /// The address.
+        address: String,
+        /// The user.
+        uid: u32,
+    },
+    /// Members whose addresses are of two kinds cannot reach each other.
+    #[error(
+        "{own} cannot send to {other}: give all members addresses of one kind (UDP over IPv4, UDP \
+         over IPv6, or Unix)"
+    )]
+    Mixed {
+        /// This member's address.
+        own: Address,
+        /// Another member's.
+        other: Address,
+    },
+    /// The system refused for another reason.
+    #[error("cannot open {address}: {source}{}", advice(source))]
+    Io {
+        /// The address.
+        address: String,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+impl BindError {
+    pub(super) fn io(address: impl ToString, source: io::Error) -> Self {
+        Self::Io {
+            address: address.to_string(),
+            source,
+        }
+    }
+
+    /// What went wrong with the Unix socket called `address`.
+    pub(super) fn place(address: String, error: PlaceError) -> Self {
+        match error {
+            PlaceError::InUse { pid } => Self::InUse { address, pid },
+            PlaceError::NotASocket => Self::NotASocket { address },
+            PlaceError::NotOurs { uid } => Self::NotOurs { address, uid },
+            PlaceError::Io(source) => match source.kind() {
+                io::ErrorKind::NotFound => Self::NoDirectory { address },
+                io::ErrorKind::PermissionDenied => Self::Permission {
+                    address,
+                    source,
+                    advice: "run as the user who owns the directory, or choose another path",
+                },
+                _ => Self::Io { address, source },
+            },
+        }
+    }
+}
+
+fn process(pid: Option<u32>) -> String {
+    pid.map_or_else(
+        || "another process".to_owned(),
+        |pid| format!("process {pid}"),
+    )
+}

@@ -1,0 +1,50 @@
+//! Finds the process that has a socket, for the error message of the one that cannot.
+//!
+//! Best effort, on an error path only: where `/proc` does not tell, the message goes without.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+/// The process that has UDP port `port`.
+pub(super) fn has_udp_port(port: u16) -> Option<u32> {
+    let port = format!(":{port:04X}");
+    ["/proc/net/udp", "/proc/net/udp6"]
+        .into_iter()
+        .find_map(|table| {
+            let table = fs::read_to_string(table).ok()?;
+            let inode = table.lines().skip(1).find_map(|line| {
+                let mut fields = line.split_ascii_whitespace();
+                fields.nth(1).filter(|local| local.ends_with(&port))?;
+                fields.nth(7)
+            })?;
+            has_socket(inode)
+        })
+}
+
+/// The process that has the Unix socket at `path`.
+pub(super) fn has_path(path: &Path) -> Option<u32> {
+    let table = fs::read("/proc/net/unix").ok()?;
+    let path = path.as_os_str().as_bytes();
+    let line = table.split(|&byte| byte == b'\n').find(|line| {
+        line.strip_suffix(path)
+            .is_some_and(|front| front.ends_with(b" "))
+    })?;
+    let front = str::from_utf8(&line[..line.len() - path.len()]).ok()?;
+    has_socket(front.split_ascii_whitespace().nth(6)?)
+}
+
+fn has_socket(inode: &str) -> Option<u32> {
+    let wanted = format!("socket:[{inode}]");
+    let processes = fs::read_dir("/proc").ok()?.filter_map(Result::ok);
+    processes
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok())
+        .find(|pid| {
+            fs::read_dir(format!("/proc/{pid}/fd")).is_ok_and(|mut descriptors| {
+                descriptors.any(|fd| {
+                    fd.and_then(|fd| fs::read_link(fd.path()))
+                        .is_ok_and(|link| link.as_os_str() == wanted.as_str())
+                })
+            })
+        })
+}
