@@ -19,7 +19,7 @@ const PARENT: u8 = 1;
 
 /// A mark that only the process which made it can see.
 #[derive(Debug)]
-pub(crate) struct ForkStamp {
+pub struct ForkStamp {
     page: NonNull<AtomicU8>,
 }
 
@@ -28,7 +28,7 @@ impl ForkStamp {
     ///
     /// # Errors
     /// `ENOMEM` if there is no memory, `EINVAL` if the kernel is older than Linux 4.14.
-    pub(crate) fn new() -> Result<Self, Errno> {
+    pub fn new() -> Result<Self, Errno> {
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         #[expect(unsafe_code, reason = "only mmap can make a page that fork wipes")]
         // SAFETY: a new private mapping at an address of the kernel's choice aliases nothing.
@@ -43,7 +43,7 @@ impl ForkStamp {
     }
 
     /// Whether this process was forked from the one that made the stamp.
-    pub(crate) fn is_child(&self) -> bool {
+    pub fn is_child(&self) -> bool {
         self.mark().load(Ordering::Relaxed) != PARENT
     }
 

@@ -9,4 +9,5 @@ mod transport;
 
 pub use address::{Address, AddressError};
 pub use durable::StateError;
+pub use fork::ForkStamp;
 pub use transport::{BindError, Faults, TransportCounters};

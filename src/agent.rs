@@ -1,0 +1,379 @@
+//! The agent: this process's part in a group.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::num::NonZeroU32;
+use std::path::Path;
+use std::sync::{Arc, Weak};
+use std::thread::ThreadId;
+
+use crossbeam_channel::Receiver;
+use distlock_agent::protocol::LockName;
+use distlock_agent::runtime::ForkStamp;
+use distlock_agent::runtime::status::Status;
+use parking_lot::Mutex;
+
+use crate::backend::{AcquireError, Ask, Backend, Hold, Lock, Patience, Request};
+use crate::error::{HandleError, LockError, OpenError, StatusError};
+use crate::guard::{Guard, GuardShared};
+use crate::loss::LossSignal;
+use crate::mutex::AgentMutex;
+use crate::{Algorithm, DistMutex, Event, Semaphore, local};
+
+/// This process's part in a group: the group's locks come from here.
+///
+/// A clone is the same agent, and cheap. The agent lives until [`Agent::close`], or until the last
+/// of its clones, mutexes, semaphores and guards is dropped.
+#[derive(Clone)]
+pub struct Agent {
+    inner: Arc<Inner>,
+}
+
+impl Agent {
+    /// Opens the local group: the processes of this user on this host. It needs no configuration,
+    /// and the kernel is the arbiter.
+    ///
+    /// Its directory is `$DISTLOCK_DIR`, else `/run/lock/distlock-UID`, or `/tmp/distlock-UID`
+    /// where there is no `/run/lock`. It is made with mode 0700 if it does not exist. All that
+    /// are to take turns must have the same one; do not put it on a network file system.
+    ///
+    /// # Errors
+    /// If the directory cannot be made or used, or is not this user's alone.
+    pub fn local() -> Result<Self, OpenError> {
+        Self::local_in(local::directory())
+    }
+
+    /// Opens the local group whose directory is `path`, as `DISTLOCK_DIR=path` would for
+    /// [`Agent::local`].
+    ///
+    /// # Errors
+    /// As for [`Agent::local`].
+    pub fn local_in(path: impl AsRef<Path>) -> Result<Self, OpenError> {
+        Self::new(Arc::new(local::Group::open(path.as_ref())?))
+    }
+
+    /// The agent in front of `backend`.
+    pub(crate) fn new(backend: Arc<dyn Backend>) -> Result<Self, OpenError> {
+        let stamp = ForkStamp::new()
+            .map_err(|errno| OpenError::io("no page for the fork stamp", errno.into(), ""))?;
+        let (command, registry) = Default::default();
+        Ok(Self {
+            inner: Arc::new(Inner {
+                stamp,
+                command,
+                registry,
+                backend,
+            }),
+        })
+    }
+
+    /// The mutex `name`, which is 1 to 255 bytes without NUL. The algorithm comes from the
+    /// configuration; in the local group it is [`Algorithm::Kernel`].
+    ///
+    /// # Errors
+    /// If the name is none, if the name is that of a semaphore with several permits, or if the
+    /// agent was closed or belongs to the parent process.
+    pub fn mutex(&self, name: impl AsRef<[u8]>) -> Result<Arc<dyn DistMutex>, HandleError> {
+        self.open_mutex(name.as_ref(), None)
+    }
+
+    /// The mutex `name`, served by `algorithm`: that must be the one in use, unless the lock is
+    /// new to the group.
+    ///
+    /// # Errors
+    /// As for [`Agent::mutex`], and [`HandleError::WrongAlgorithm`]. Where only the group can
+    /// tell, the error comes from locking ([`LockError::WrongAlgorithm`]).
+    pub fn mutex_with(
+        &self,
+        name: impl AsRef<[u8]>,
+        algorithm: Algorithm,
+    ) -> Result<Arc<dyn DistMutex>, HandleError> {
+        self.open_mutex(name.as_ref(), Some(algorithm))
+    }
+
+    fn open_mutex(
+        &self,
+        name: &[u8],
+        algorithm: Option<Algorithm>,
+    ) -> Result<Arc<dyn DistMutex>, HandleError> {
+        let lock = self.handle(
+            name,
+            Ask {
+                algorithm,
+                permits: Some(NonZeroU32::MIN),
+            },
+        )?;
+        Ok(Arc::new(AgentMutex::new(lock)))
+    }
+
+    /// The counting semaphore `name`: at most `permits` holders at a time. `None` takes the number
+    /// from the configuration; in the local group the callers must say it, all of them the same.
+    ///
+    /// # Errors
+    /// If the name is none, if the number of permits is not the lock's or is not known, or if the
+    /// agent was closed or belongs to the parent process.
+    pub fn semaphore(
+        &self,
+        name: impl AsRef<[u8]>,
+        permits: Option<NonZeroU32>,
+    ) -> Result<Arc<Semaphore>, HandleError> {
+        let lock = self.handle(
+            name.as_ref(),
+            Ask {
+                algorithm: None,
+                permits,
+            },
+        )?;
+        Ok(Arc::new(Semaphore::new(lock)))
+    }
+
+    /// The group as this agent sees it: members, locks, holders and waiters.
+    ///
+    /// # Errors
+    /// If the agent was closed, belongs to the parent process, or cannot ask.
+    pub fn status(&self) -> Result<Status, StatusError> {
+        if self.inner.stamp.is_child() {
+            return Err(StatusError::Forked);
+        }
+        if self.inner.registry.lock().is_closed {
+            return Err(StatusError::Closed);
+        }
+        self.inner.backend.status()
+    }
+
+    /// What happens in the group from now on. Each call makes a channel of its own; it ends when
+    /// the agent closes, and a receiver that lags far behind misses events. The local group has
+    /// none to tell.
+    ///
+    /// In a forked child the channel is at its end at once.
+    pub fn events(&self) -> Receiver<Event> {
+        if self.inner.stamp.is_child() || self.inner.registry.lock().is_closed {
+            return crossbeam_channel::bounded(0).1;
+        }
+        self.inner.backend.events()
+    }
+
+    /// Sets what `status` shows as the command of the locks that this agent takes from now on, in
+    /// place of this process's command line.
+    pub fn set_command(&self, command: &str) {
+        if !self.inner.stamp.is_child() {
+            *self.inner.command.lock() = Some(command.into());
+        }
+    }
+
+    /// Ends this process's part: guards lose their locks ([`Loss::Closed`](crate::Loss::Closed)),
+    /// which are released; whoever waits gets [`LockError::Closed`]; threads and sockets end.
+    /// Everything afterwards is an error. In a forked child it does nothing.
+    pub fn close(&self) {
+        if !self.inner.stamp.is_child() {
+            self.inner.close();
+        }
+    }
+
+    fn handle(&self, name: &[u8], ask: Ask) -> Result<Arc<LockShared>, HandleError> {
+        let name = LockName::new(name)?;
+        if self.inner.stamp.is_child() {
+            return Err(HandleError::Forked);
+        }
+        let mut registry = self.inner.registry.lock();
+        if registry.is_closed {
+            return Err(HandleError::Closed);
+        }
+        if let Some(known) = registry.locks.get(&name).and_then(Weak::upgrade) {
+            drop(registry);
+            known.check(ask)?;
+            return Ok(known);
+        }
+        let lock = self.inner.backend.open(&name, ask)?;
+        let shared = Arc::new(LockShared {
+            name: name.clone(),
+            holders: Mutex::new(Vec::new()),
+            lock,
+            agent: Arc::clone(&self.inner),
+        });
+        registry.locks.insert(name, Arc::downgrade(&shared));
+        Ok(shared)
+    }
+}
+
+impl fmt::Debug for Agent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Agent").finish_non_exhaustive()
+    }
+}
+
+/// What all clones, handles and guards of one agent share.
+pub(crate) struct Inner {
+    stamp: ForkStamp,
+    command: Mutex<Option<Arc<str>>>,
+    registry: Mutex<Registry>,
+    backend: Arc<dyn Backend>,
+}
+
+#[derive(Default)]
+struct Registry {
+    is_closed: bool,
+    /// One entry a name, so that self-deadlocks are found and threads queue in one place.
+    locks: HashMap<LockName, Weak<LockShared>>,
+    /// What is held, by a number that is used once.
+    guards: HashMap<u64, Weak<GuardShared>>,
+    next_guard: u64,
+}
+
+impl Inner {
+    fn close(&self) {
+        let mut registry = self.registry.lock();
+        if std::mem::replace(&mut registry.is_closed, true) {
+            return;
+        }
+        let guards = std::mem::take(&mut registry.guards);
+        drop(registry);
+        for guard in guards.into_values().filter_map(|guard| guard.upgrade()) {
+            guard.close();
+        }
+        self.backend.close();
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if self.stamp.is_child() {
+            // The threads behind it are the parent's: leak it.
+            std::mem::forget(Arc::clone(&self.backend));
+        } else {
+            self.close();
+        }
+    }
+}
+
+/// One lock, for all its handles and guards in this agent.
+pub(crate) struct LockShared {
+    name: LockName,
+    /// The threads that hold it, each as often as it holds a permit.
+    holders: Mutex<Vec<ThreadId>>,
+    lock: Arc<dyn Lock>,
+    agent: Arc<Inner>,
+}
+
+impl LockShared {
+    pub(crate) fn name(&self) -> &LockName {
+        &self.name
+    }
+
+    pub(crate) fn algorithm(&self) -> Algorithm {
+        self.lock.algorithm()
+    }
+
+    pub(crate) fn permits(&self) -> NonZeroU32 {
+        self.lock.permits()
+    }
+
+    /// Whether this process is a forked child of the one that opened the lock.
+    pub(crate) fn is_forked(&self) -> bool {
+        self.agent.stamp.is_child()
+    }
+
+    /// Enters, as far as `patience` goes.
+    pub(crate) fn acquire(self: &Arc<Self>, patience: Patience) -> Result<Guard, AcquireError> {
+        if self.is_forked() {
+            return Err(LockError::Forked.into());
+        }
+        let thread = std::thread::current().id();
+        if patience != Patience::Try && self.waits_for_itself(thread) {
+            return Err(LockError::Deadlock.into());
+        }
+        if self.agent.registry.lock().is_closed {
+            return Err(LockError::Closed.into());
+        }
+        let loss = LossSignal::new();
+        let request = Request {
+            patience,
+            command: self.agent.command.lock().clone(),
+            loss: loss.clone(),
+        };
+        let hold = Arc::clone(&self.lock).acquire(&request)?;
+        self.holders.lock().push(thread);
+        self.register(hold, loss, thread)
+            .ok_or(AcquireError::Failed(LockError::Closed))
+    }
+
+    /// Makes the guard, unless the agent was closed in the meantime.
+    fn register(
+        self: &Arc<Self>,
+        hold: Box<dyn Hold>,
+        loss: LossSignal,
+        thread: ThreadId,
+    ) -> Option<Guard> {
+        let mut registry = self.agent.registry.lock();
+        let id = registry.next_guard;
+        let guard = Arc::new(GuardShared::new(Arc::clone(self), id, hold, loss, thread));
+        if registry.is_closed {
+            drop(registry);
+            guard.close();
+            return None;
+        }
+        registry.next_guard += 1;
+        registry.guards.insert(id, Arc::downgrade(&guard));
+        Some(Guard::new(guard))
+    }
+
+    /// The guard `id`, taken by `thread`, holds nothing any more.
+    pub(crate) fn unregister(&self, id: u64, thread: ThreadId) {
+        self.agent.registry.lock().guards.remove(&id);
+        let mut holders = self.holders.lock();
+        if let Some(at) = holders.iter().position(|holder| *holder == thread) {
+            holders.swap_remove(at);
+        }
+    }
+
+    /// Whether all permits are with `thread`.
+    fn waits_for_itself(&self, thread: ThreadId) -> bool {
+        let held = self
+            .holders
+            .lock()
+            .iter()
+            .filter(|holder| **holder == thread)
+            .count();
+        u32::try_from(held).is_ok_and(|held| held >= self.permits().get())
+    }
+
+    /// Whether another handle may be had on these terms.
+    fn check(&self, ask: Ask) -> Result<(), HandleError> {
+        let (algorithm, permits) = (self.algorithm(), self.permits());
+        match ask {
+            Ask {
+                algorithm: Some(asked),
+                ..
+            } if asked != algorithm => Err(HandleError::WrongAlgorithm {
+                asked,
+                actual: algorithm,
+            }),
+            Ask {
+                permits: Some(asked),
+                ..
+            } if asked != permits => Err(HandleError::WrongPermits {
+                asked,
+                actual: permits,
+            }),
+            Ask { .. } => Ok(()),
+        }
+    }
+}
+
+impl Drop for LockShared {
+    fn drop(&mut self) {
+        if self.is_forked() {
+            std::mem::forget(Arc::clone(&self.lock));
+            return;
+        }
+        let mut registry = self.agent.registry.lock();
+        // Another handle may have been opened since, and have its own entry.
+        if registry
+            .locks
+            .get(&self.name)
+            .is_some_and(|entry| entry.strong_count() == 0)
+        {
+            registry.locks.remove(&self.name);
+        }
+    }
+}

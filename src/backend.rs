@@ -1,0 +1,138 @@
+//! What stands behind an [`Agent`](crate::Agent): the local group, a member of a configured
+//! group, or a client of the host's agent.
+//!
+//! The front (agent, mutex, semaphore, guard) does what is the same for all of them: it checks
+//! names, refuses what a forked child or a closed agent may not do, finds self-deadlocks, keeps
+//! the guards and releases them when the agent closes. A back end does the rest:
+//! [`Backend`] → [`Lock`] (one name) → [`Hold`] (one grant).
+
+use std::io;
+use std::num::NonZeroU32;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::Receiver;
+use distlock_agent::protocol::{Fence, LockName};
+use distlock_agent::runtime::status::Status;
+
+use crate::error::{HandleError, LockError, StatusError, UnlockError};
+use crate::loss::LossSignal;
+use crate::{Algorithm, Event, PreviousOwner};
+
+/// One group, as this process takes part in it. Dropped after [`Backend::close`], never in a
+/// forked child.
+pub(crate) trait Backend: Send + Sync {
+    /// A handle for the lock `name`. Asked once a name while handles to it are alive.
+    ///
+    /// # Errors
+    /// If it can be known already that the lock is not as `ask` says.
+    fn open(&self, name: &LockName, ask: Ask) -> Result<Arc<dyn Lock>, HandleError>;
+
+    /// The group's status.
+    fn status(&self) -> Result<Status, StatusError>;
+
+    /// A channel of its own for each call. Bounded: a receiver that lags misses events.
+    fn events(&self) -> Receiver<Event>;
+
+    /// Ends all waiting [`Lock::acquire`] with [`LockError::Closed`], event channels, sockets and
+    /// threads. Called once, when all [`Hold`]s that the front knows are released. New calls
+    /// that slip in end with `Closed` too.
+    fn close(&self);
+}
+
+/// What the caller says about a lock; `None` takes it as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ask {
+    /// The algorithm.
+    pub(crate) algorithm: Option<Algorithm>,
+    /// One for a mutex.
+    pub(crate) permits: Option<NonZeroU32>,
+}
+
+/// One lock. It keeps its back end alive as far as it needs it.
+pub(crate) trait Lock: Send + Sync {
+    /// By which algorithm it is served.
+    fn algorithm(&self) -> Algorithm;
+
+    /// How many may be inside.
+    fn permits(&self) -> NonZeroU32;
+
+    /// Enters, as far as the request's patience goes. Threads of this process that ask for the
+    /// same lock are served in order.
+    fn acquire(self: Arc<Self>, request: &Request) -> Result<Box<dyn Hold>, AcquireError>;
+}
+
+/// One wish to enter.
+#[derive(Clone, Debug)]
+pub(crate) struct Request {
+    /// How long to wait.
+    pub(crate) patience: Patience,
+    /// What `status` is to show as the holder's command; `None` is this process's command line.
+    pub(crate) command: Option<Arc<str>>,
+    /// To be fired when the grant is lost before it is released.
+    pub(crate) loss: LossSignal,
+}
+
+/// How long a request waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// Until it is granted, or needed members have been missing for one lease
+    /// ([`LockError::NoQuorum`]).
+    Lease,
+    /// Not at all: [`AcquireError::WouldBlock`].
+    Try,
+    /// So long, also without a quorum: then [`AcquireError::TimedOut`].
+    For(Duration),
+}
+
+/// One grant. The front calls either [`Hold::release`] or [`Hold::forget`], exactly once.
+pub(crate) trait Hold: Send {
+    /// Its fencing token.
+    fn fence(&self) -> Option<Fence>;
+
+    /// How the former holder left.
+    fn previous_owner(&self) -> PreviousOwner;
+
+    /// Whether the grant is still valid now. Cheap: no system call but for the clock.
+    fn is_held(&self) -> bool;
+
+    /// How long it stays valid without news; `None` if nothing bounds it.
+    fn remaining(&self) -> Option<Duration>;
+
+    /// Ends it, in bounded time and without panic.
+    fn release(self: Box<Self>) -> Result<(), UnlockError>;
+
+    /// In place of [`Hold::release`] in a forked child: drops the child's copy without touching
+    /// what the parent uses. Where nothing better is possible it leaks.
+    fn forget(self: Box<Self>);
+
+    /// Tells `status` the process that `distlock run` runs.
+    fn set_command_pid(&self, pid: u32);
+
+    /// A copy of the descriptor that is the lock, where there is one. From then on the lock is
+    /// free only when all copies are closed.
+    fn inheritable_fd(&mut self) -> io::Result<Option<OwnedFd>> {
+        Ok(None)
+    }
+}
+
+/// Why a request was not granted.
+#[derive(Debug)]
+pub(crate) enum AcquireError {
+    /// It is not free ([`Patience::Try`] only).
+    WouldBlock,
+    /// The time is over ([`Patience::For`] only).
+    TimedOut {
+        /// The needed members that are missing.
+        missing: Vec<distlock_agent::protocol::NodeId>,
+    },
+    /// Otherwise.
+    Failed(LockError),
+}
+
+impl From<LockError> for AcquireError {
+    fn from(error: LockError) -> Self {
+        Self::Failed(error)
+    }
+}

@@ -1,0 +1,394 @@
+//! What can go wrong: one small enum an operation.
+//!
+//! Each message is one line that says what, why and what to do.
+
+use std::io;
+use std::num::NonZeroU32;
+use std::path::PathBuf;
+
+use distlock_agent::protocol::{NameError, NodeId};
+
+use crate::Algorithm;
+
+/// Why no [`Agent`](crate::Agent) could be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The local group's directory is not safe to use.
+    #[error(
+        "the local group's directory {path} is refused: {fault}; remove it, or set DISTLOCK_DIR \
+         to a directory of yours", path = path.display()
+    )]
+    Directory {
+        /// The directory.
+        path: PathBuf,
+        /// What is wrong with it.
+        fault: DirectoryFault,
+    },
+    /// The system refuses this process something.
+    #[error("{what}: {source}; {hint}")]
+    Permission {
+        /// What was tried, with the path or address.
+        what: String,
+        /// What the system says.
+        source: io::Error,
+        /// What to do.
+        hint: String,
+    },
+    /// Another socket has the member's address.
+    #[error(
+        "the address {address} is in use: {source}; end the process that has it, or change the \
+         member's address in every member's configuration"
+    )]
+    AddressInUse {
+        /// The address, as in the configuration.
+        address: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A process already runs as this member.
+    #[error(
+        "member {id} already runs on this host (its state is in {state}); use its socket, or end \
+         it first", state = state.display()
+    )]
+    AlreadyRunning {
+        /// The member.
+        id: NodeId,
+        /// The member's state directory.
+        state: PathBuf,
+    },
+    /// No agent answers at the socket.
+    #[error(
+        "no agent answers at {socket}: {source}; start `distlock agent`, or name another socket",
+        socket = socket.display()
+    )]
+    Unreachable {
+        /// The socket's path.
+        socket: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// A file of the group, or of the member's state, is not what it should be.
+    #[error("{path} is damaged: {reason}", path = path.display())]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong, and what to do.
+        reason: String,
+    },
+    /// This process, or the system, has too many open files.
+    #[error("{what}: {source}; close some, or raise the limit (ulimit -n)")]
+    TooManyFiles {
+        /// What was tried.
+        what: String,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The system failed otherwise.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried, with the path or address.
+        what: String,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+impl OpenError {
+    /// Sorts `source` into the fitting variant; `hint` says what to do where access is refused.
+    pub(crate) fn io(what: impl Into<String>, source: io::Error, hint: &str) -> Self {
+        let what = what.into();
+        match source.kind() {
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                Self::Permission {
+                    what,
+                    source,
+                    hint: hint.to_owned(),
+                }
+            }
+            _ if is_file_limit(&source) => Self::TooManyFiles { what, source },
+            _ => Self::Io { what, source },
+        }
+    }
+}
+
+/// What is wrong with the local group's directory.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum DirectoryFault {
+    /// It is a symbolic link, which may lead elsewhere tomorrow.
+    #[error("it is a symbolic link")]
+    Symlink,
+    /// There is something else of that name.
+    #[error("it is not a directory")]
+    NotADirectory,
+    /// Somebody else could replace the locks in it.
+    #[error("it belongs to user {owner}, and this process is user {user}")]
+    Stranger {
+        /// Whose it is.
+        owner: u32,
+        /// Whose this process is.
+        user: u32,
+    },
+    /// Others may write in it.
+    #[error("others may write in it (mode {mode:03o}, at most 755 is allowed)")]
+    Writable {
+        /// Its mode.
+        mode: u32,
+    },
+}
+
+/// Why there is no handle for a mutex or semaphore.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum HandleError {
+    /// The name is not a lock's name.
+    #[error(transparent)]
+    Name(#[from] NameError),
+    /// The lock is served by another algorithm.
+    #[error("this lock is served by {actual}, not by {asked}")]
+    WrongAlgorithm {
+        /// What the caller wants.
+        asked: Algorithm,
+        /// What the lock has.
+        actual: Algorithm,
+    },
+    /// The group does not have this algorithm at all.
+    #[error(
+        "this group has no algorithm {asked}: the local group has kernel only, and a configured \
+         group all but kernel"
+    )]
+    NotInThisGroup {
+        /// What the caller wants.
+        asked: Algorithm,
+    },
+    /// The lock has another number of permits.
+    #[error("this lock has {actual} permits, not {asked}")]
+    WrongPermits {
+        /// What the caller wants.
+        asked: NonZeroU32,
+        /// What the lock has.
+        actual: NonZeroU32,
+    },
+    /// Nobody said how many permits the semaphore has.
+    #[error("say how many permits this semaphore has: the configuration does not")]
+    PermitsUnknown,
+    /// More permits than the group can serve.
+    #[error("a semaphore has at most {max} permits here, not {asked}")]
+    TooManyPermits {
+        /// What the caller wants.
+        asked: NonZeroU32,
+        /// The bound.
+        max: u32,
+    },
+    /// The agent was closed.
+    #[error("the agent was closed; open another")]
+    Closed,
+    /// The agent was opened before a `fork`, by the parent.
+    #[error("the agent belongs to the parent of this process; open another after fork")]
+    Forked,
+}
+
+/// Why [`DistMutex::lock`](crate::DistMutex::lock) or
+/// [`Semaphore::acquire`](crate::Semaphore::acquire) did not enter. The caller holds nothing.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum LockError {
+    /// Members that are needed have been missing for one lease.
+    #[error(
+        "no quorum: nothing was heard from {} for one lease; start them",
+        members(missing)
+    )]
+    NoQuorum {
+        /// Which.
+        missing: Vec<NodeId>,
+    },
+    /// This thread holds it already, and would wait for itself for ever.
+    #[error("this thread holds the lock already; unlock it first")]
+    Deadlock,
+    /// The agent was closed, also while waiting.
+    #[error("the agent was closed; open another")]
+    Closed,
+    /// The lock is served by another algorithm than the caller said.
+    #[error("this lock is served by {actual}, not by {asked}")]
+    WrongAlgorithm {
+        /// What the caller wants.
+        asked: Algorithm,
+        /// What the lock has.
+        actual: Algorithm,
+    },
+    /// The lock is in use with another number of permits.
+    #[error("this lock is in use with {actual} permits, not {asked}")]
+    WrongPermits {
+        /// What the caller wants.
+        asked: NonZeroU32,
+        /// What the lock has.
+        actual: NonZeroU32,
+    },
+    /// A bound is reached: too many locks, waiting requests or open files.
+    #[error("a bound is reached: {what}")]
+    Limit {
+        /// Which, and what to do.
+        what: String,
+    },
+    /// The host's agent, whose client this is, is gone.
+    #[error("the connection to the host's agent is broken: {reason}; open it again")]
+    Disconnected {
+        /// What happened.
+        reason: String,
+    },
+    /// The agent was opened before a `fork`, by the parent.
+    #[error("the agent belongs to the parent of this process; open another after fork")]
+    Forked,
+    /// The system failed.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+impl LockError {
+    /// Sorts `source` into the fitting variant.
+    pub(crate) fn io(what: impl Into<String>, source: io::Error) -> Self {
+        let what = what.into();
+        if is_file_limit(&source) {
+            let what = format!("{what}: {source}; close some, or raise the limit (ulimit -n)");
+            Self::Limit { what }
+        } else {
+            Self::Io { what, source }
+        }
+    }
+}
+
+/// Why [`DistMutex::try_lock`](crate::DistMutex::try_lock) did not enter.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TryLockError {
+    /// The lock is not free.
+    #[error("the lock is held by another")]
+    WouldBlock,
+    /// It could not be tried.
+    #[error(transparent)]
+    Failed(#[from] LockError),
+}
+
+/// Why [`DistMutex::try_lock_for`](crate::DistMutex::try_lock_for) did not enter.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum TimedLockError {
+    /// The time is over.
+    #[error("the lock was not free in time{}", missing_members(missing))]
+    TimedOut {
+        /// The members that were needed and missing; empty if the lock was just held by another.
+        missing: Vec<NodeId>,
+    },
+    /// It could not be waited for.
+    #[error(transparent)]
+    Failed(#[from] LockError),
+}
+
+/// Why [`Guard::unlock`](crate::Guard::unlock) was not a plain unlock. The caller holds nothing
+/// any more in any case.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum UnlockError {
+    /// The lock had been lost before: another may have been inside since.
+    #[error("the lock was lost before it was unlocked: another may have been inside since")]
+    Lost,
+    /// The agent was closed before, and released the lock then.
+    #[error("the agent was closed before the lock was unlocked")]
+    Closed,
+    /// The guard is a copy in a forked child: the parent still holds the lock.
+    #[error("the lock belongs to the parent of this process, which still holds it")]
+    Forked,
+    /// The system failed; the lock is free all the same, or will be when this process ends.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+/// Why there is no status.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StatusError {
+    /// The agent was closed.
+    #[error("the agent was closed; open another")]
+    Closed,
+    /// The agent was opened before a `fork`, by the parent.
+    #[error("the agent belongs to the parent of this process; open another after fork")]
+    Forked,
+    /// The host's agent, whose client this is, is gone.
+    #[error("the connection to the host's agent is broken: {reason}; open it again")]
+    Disconnected {
+        /// What happened.
+        reason: String,
+    },
+    /// The system failed.
+    #[error("{what}: {source}")]
+    Io {
+        /// What was tried.
+        what: String,
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+/// Whether `error` says that there are too many open files.
+fn is_file_limit(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}
+
+/// The members as words: `member 2`, `members 2, 3`.
+fn members(ids: &[NodeId]) -> String {
+    let list = ids
+        .iter()
+        .map(NodeId::to_string)
+        .collect::<Vec<_>>()
+        .join(", ");
+    match ids.len() {
+        0 => "the other members".to_owned(),
+        1 => format!("member {list}"),
+        _ => format!("members {list}"),
+    }
+}
+
+/// What to add where missing members may be the reason.
+fn missing_members(ids: &[NodeId]) -> String {
+    if ids.is_empty() {
+        String::new()
+    } else {
+        format!("; nothing was heard from {}", members(ids))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_the_missing() {
+        let two = vec![NodeId::new(2).unwrap(), NodeId::new(3).unwrap()];
+        let text = TimedLockError::TimedOut {
+            missing: two.clone(),
+        }
+        .to_string();
+        assert_eq!(
+            text,
+            "the lock was not free in time; nothing was heard from members 2, 3"
+        );
+        let text = LockError::NoQuorum {
+            missing: two[..1].to_vec(),
+        }
+        .to_string();
+        assert!(text.contains("from member 2 for one lease"), "{text}");
+        let text = TimedLockError::TimedOut { missing: vec![] }.to_string();
+        assert_eq!(text, "the lock was not free in time");
+    }
+}

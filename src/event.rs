@@ -1,0 +1,39 @@
+//! What an agent tells about its group while it runs.
+
+use distlock_agent::protocol::NodeId;
+
+/// Something that happened in the group. Events inform; no program needs them to be correct.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Event {
+    /// A new view is in force.
+    View {
+        /// Its epoch.
+        epoch: u32,
+        /// Its members.
+        members: Vec<NodeId>,
+    },
+    /// Nothing was heard from this member for a while. It may be dead, slow or cut off.
+    Suspect {
+        /// Which.
+        member: NodeId,
+    },
+    /// A suspected member was heard again.
+    Alive {
+        /// Which.
+        member: NodeId,
+    },
+    /// A member's settings differ from ours, and the group cannot form with both.
+    Disagreement {
+        /// Which member.
+        member: NodeId,
+        /// The first key that differs, as in the configuration file.
+        key: String,
+        /// Our value.
+        ours: String,
+        /// Its value.
+        theirs: String,
+    },
+    /// Another process runs under this member's id; this one is silent from now on.
+    Superseded,
+}

@@ -1,0 +1,225 @@
+//! The guard: proof of being inside.
+
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::thread::ThreadId;
+use std::time::Duration;
+
+use crossbeam_channel::Receiver;
+use distlock_agent::protocol::Fence;
+use parking_lot::Mutex;
+
+use crate::agent::LockShared;
+use crate::backend::Hold;
+use crate::error::UnlockError;
+use crate::loss::{Loss, LossSignal};
+
+/// How the former holder of a lock left it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PreviousOwner {
+    /// It unlocked, or there was none, or nothing is known.
+    Clean,
+    /// It died inside: what the lock protects may be half done.
+    Abandoned,
+}
+
+/// A held lock, or a held permit of a [`Semaphore`](crate::Semaphore). Dropping it unlocks.
+///
+/// It may be sent to another thread and dropped there. For the detection of self-deadlocks the
+/// thread that took it stays its holder. In a forked child it is a dead copy.
+#[must_use = "the lock is released as soon as its guard is dropped"]
+pub struct Guard {
+    shared: Arc<GuardShared>,
+}
+
+impl Guard {
+    pub(crate) fn new(shared: Arc<GuardShared>) -> Self {
+        Self { shared }
+    }
+
+    /// The name of the lock.
+    pub fn name(&self) -> &[u8] {
+        self.shared.lock.name().as_bytes()
+    }
+
+    /// The fencing token: larger than that of every grant of this lock before. Hand it to the
+    /// resource, and let the resource refuse a lower one than it has seen. `None` where the group
+    /// gives none.
+    pub fn fence(&self) -> Option<Fence> {
+        self.shared.fence
+    }
+
+    /// How the former holder left. For a semaphore: the former holder of this permit.
+    pub fn previous_owner(&self) -> PreviousOwner {
+        self.shared.previous
+    }
+
+    /// Whether the lock is still held. Local and cheap; on `true` it was held a moment ago, so
+    /// what must not happen without the lock needs the [`Guard::fence`] too.
+    pub fn is_held(&self) -> bool {
+        !self.shared.lock.is_forked()
+            && !self.shared.loss.is_lost()
+            && self
+                .shared
+                .hold
+                .lock()
+                .as_ref()
+                .is_some_and(|hold| hold.is_held())
+    }
+
+    /// For how long the lock stays held even if nothing is heard from the group: zero once it is
+    /// lost, `None` where no lease bounds it, as in the local group.
+    pub fn remaining(&self) -> Option<Duration> {
+        if !self.is_held() {
+            return Some(Duration::ZERO);
+        }
+        self.shared
+            .hold
+            .lock()
+            .as_ref()
+            .map_or(Some(Duration::ZERO), |hold| hold.remaining())
+    }
+
+    /// Runs `callback` once when the lock is lost; at once if it has been. Never after an orderly
+    /// unlock. It runs on a thread of the agent, so it should be quick and must not lock.
+    pub fn on_loss(&self, callback: impl FnOnce(Loss) + Send + 'static) {
+        if !self.shared.lock.is_forked() {
+            self.shared.loss.on_loss(Box::new(callback));
+        }
+    }
+
+    /// A channel that carries the loss, and that ends without one when the lock is unlocked.
+    pub fn loss(&self) -> Receiver<Loss> {
+        if self.shared.lock.is_forked() {
+            return crossbeam_channel::bounded(0).1;
+        }
+        self.shared.loss.channel()
+    }
+
+    /// Unlocks, and tells what dropping would not.
+    ///
+    /// # Errors
+    /// If the lock was lost before: then another may have been inside since.
+    pub fn unlock(self) -> Result<(), UnlockError> {
+        self.shared.end()
+    }
+
+    /// Tells `status` the process that works under this lock, where it is not this one. For
+    /// programs like `distlock run`.
+    pub fn set_command_pid(&self, pid: u32) {
+        if self.shared.lock.is_forked() {
+            return;
+        }
+        if let Some(hold) = self.shared.hold.lock().as_ref() {
+            hold.set_command_pid(pid);
+        }
+    }
+
+    /// In the local group: a copy of the open file that is the lock, close-on-exec. Once a copy
+    /// has been made, unlocking only closes this process's descriptors: the lock is free when all
+    /// copies are closed, so a child process that inherits one keeps the lock as long as it
+    /// lives, as with flock(1). `None` in other groups, where no descriptor is the lock.
+    ///
+    /// # Errors
+    /// If the lock is not held any more, or the descriptor cannot be copied.
+    pub fn inheritable_fd(&self) -> io::Result<Option<OwnedFd>> {
+        if self.shared.lock.is_forked() {
+            return Err(io::Error::other(UnlockError::Forked));
+        }
+        match self.shared.hold.lock().as_mut() {
+            Some(hold) => hold.inheritable_fd(),
+            None => Err(io::Error::other(UnlockError::Closed)),
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        // Whoever wants to know calls `unlock`.
+        let _ = self.shared.end();
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("name", self.shared.lock.name())
+            .field("fence", &self.shared.fence)
+            .finish_non_exhaustive()
+    }
+}
+
+/// What a guard shares with its agent, which may close before the guard is dropped.
+pub(crate) struct GuardShared {
+    id: u64,
+    lock: Arc<LockShared>,
+    thread: ThreadId,
+    fence: Option<Fence>,
+    previous: PreviousOwner,
+    loss: LossSignal,
+    /// `None` once it is released.
+    hold: Mutex<Option<Box<dyn Hold>>>,
+}
+
+impl GuardShared {
+    pub(crate) fn new(
+        lock: Arc<LockShared>,
+        id: u64,
+        hold: Box<dyn Hold>,
+        loss: LossSignal,
+        thread: ThreadId,
+    ) -> Self {
+        let (fence, previous) = (hold.fence(), hold.previous_owner());
+        Self {
+            id,
+            lock,
+            thread,
+            fence,
+            previous,
+            loss,
+            hold: Mutex::new(Some(hold)),
+        }
+    }
+
+    /// The agent closes: the holder learns it, then the lock is released.
+    pub(crate) fn close(&self) {
+        self.loss.fire(Loss::Closed);
+        let hold = self.hold.lock().take();
+        if let Some(hold) = hold {
+            // The agent is closing: there is nobody left to tell.
+            let _ = hold.release();
+            self.lock.unregister(self.id, self.thread);
+        }
+    }
+
+    /// The guard's end. The second call (unlocking, then dropping) does nothing.
+    fn end(&self) -> Result<(), UnlockError> {
+        if self.lock.is_forked() {
+            // A thread of the parent may have had the mutex at the fork: then the copy leaks.
+            if let Some(hold) = self.hold.try_lock().and_then(|mut hold| hold.take()) {
+                hold.forget();
+            }
+            return Err(UnlockError::Forked);
+        }
+        let Some(hold) = self.hold.lock().take() else {
+            return match self.loss.reason() {
+                Some(Loss::Closed) => Err(UnlockError::Closed),
+                Some(Loss::Revoked) => Err(UnlockError::Lost),
+                None => Ok(()),
+            };
+        };
+        let was_held = !self.loss.is_lost() && hold.is_held();
+        // Before the release: this thread may lock again as soon as others may.
+        self.lock.unregister(self.id, self.thread);
+        let released = hold.release();
+        self.loss.settle();
+        if was_held {
+            released
+        } else {
+            Err(UnlockError::Lost)
+        }
+    }
+}

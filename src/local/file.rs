@@ -1,0 +1,482 @@
+//! The file of one lock.
+//!
+//! Its name is the hash of the lock's name. It starts with what the lock is; a record for each
+//! permit follows, of who has it or had it last:
+//!
+//! ```text
+//! 0    magic 8 | permits 4 | length of the name 2 | name up to 255
+//! 512  fence 8 | state 4 | pid 4 | since 8 | command's pid 4 | length 2 | command up to 448 | fence 8
+//! 1024 the same for permit 1, and so on
+//! ```
+//!
+//! The file is created with its first part in place, which never changes. What counts are locked
+//! ranges ([`range`]), and not the records:
+//! - byte `n` below the number of permits: permit `n` is held;
+//! - all bytes below 2^62: *the file is being removed*, see [`LockFile::retire`];
+//! - one byte above: somebody waits. Its number says who and since when, so that no record can
+//!   outlive its process.
+//!
+//! An unused file is removed, since `/run/lock` is small: with all permits locked, so nobody is
+//! inside. Whoever has locked a permit looks whether the name still leads to this file, and opens
+//! the new one if not.
+
+use std::fs::File;
+use std::io;
+use std::num::NonZeroU32;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use distlock_agent::protocol::LockName;
+
+use super::directory::Directory;
+use super::range::{self, Range};
+use crate::PreviousOwner;
+
+const MAGIC: &[u8; 8] = b"dlklock\x01";
+const BLOCK: usize = 512;
+/// All permits and then some.
+const EVERYTHING: Range = Range::new(0, WAITERS.start());
+/// The bytes that waiters lock.
+const WAITERS: Range = Range::new(1 << 62, i64::MAX);
+/// Time in the number of a waiter's byte: hundredths of a second since 2025, 348 years.
+const TICK_BITS: u32 = 40;
+
+/// An open file of a lock.
+#[derive(Debug)]
+pub(crate) struct LockFile {
+    file: File,
+    inode: u64,
+    permits: NonZeroU32,
+    name: LockName,
+    /// The byte that says that we wait.
+    mark: Option<Range>,
+}
+
+impl LockFile {
+    /// The file's name for the lock `name`.
+    pub(crate) fn file_name(name: &LockName) -> String {
+        blake3::hash(name.as_bytes()).to_hex().to_string()
+    }
+
+    /// Whether a file of this name could be a lock's.
+    pub(crate) fn is_file_name(name: &str) -> bool {
+        name.len() == 2 * blake3::OUT_LEN && name.bytes().all(|byte| byte.is_ascii_hexdigit())
+    }
+
+    /// Opens the file of `name`, and makes it for so many permits if there is none. The file that
+    /// is there may say otherwise.
+    pub(crate) fn open(
+        directory: &Directory,
+        name: &LockName,
+        permits: NonZeroU32,
+    ) -> io::Result<Self> {
+        let content = header(name, permits);
+        Self::read(directory.open_or_create(&Self::file_name(name), &content)?)
+    }
+
+    /// Opens the file named `file_name`, if there is one.
+    pub(crate) fn open_existing(
+        directory: &Directory,
+        file_name: &str,
+    ) -> io::Result<Option<Self>> {
+        directory.open_file(file_name)?.map(Self::read).transpose()
+    }
+
+    fn read(file: File) -> io::Result<Self> {
+        let mut block = [0; BLOCK];
+        file.read_exact_at(&mut block, 0)?;
+        let (permits, name) = read_header(&block).ok_or_else(|| {
+            io::Error::new(io::ErrorKind::InvalidData, "it is not the file of a lock")
+        })?;
+        let inode = file.metadata()?.ino();
+        Ok(Self {
+            file,
+            inode,
+            permits,
+            name,
+            mark: None,
+        })
+    }
+
+    pub(crate) fn name(&self) -> &LockName {
+        &self.name
+    }
+
+    pub(crate) fn permits(&self) -> NonZeroU32 {
+        self.permits
+    }
+
+    pub(crate) fn as_file(&self) -> &File {
+        &self.file
+    }
+
+    /// Locks a permit; `None` if all are taken. The search starts at permit `start`.
+    pub(crate) fn try_permit(&self, start: u32) -> io::Result<Option<u32>> {
+        let permits = self.permits.get();
+        for offset in 0..permits {
+            let permit = (start % permits + offset) % permits;
+            if range::try_lock(&self.file, Range::byte(permit.into()))? {
+                return Ok(Some(permit));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Gives the permit back.
+    pub(crate) fn release(&self, permit: u32) -> io::Result<()> {
+        range::unlock(&self.file, Range::byte(permit.into()))
+    }
+
+    /// Whether others may find this file under the lock's name. Asked with a permit locked, it
+    /// stays so until that is given back.
+    pub(crate) fn is_current(&self, directory: &Directory) -> io::Result<bool> {
+        directory.leads_to(&Self::file_name(&self.name), self.inode)
+    }
+
+    /// Whether somebody is about to remove this file just now.
+    pub(crate) fn is_retiring(&self) -> io::Result<bool> {
+        let found = range::find(&self.file, EVERYTHING)?;
+        Ok(found.is_some_and(|range| !range.is_byte()))
+    }
+
+    /// Removes the file, unless somebody is inside or waits, or has died inside (which the next
+    /// one is to learn) and `even_abandoned` is not set. Tells whether it is gone.
+    pub(crate) fn retire(&self, directory: &Directory, even_abandoned: bool) -> io::Result<bool> {
+        if self.is_awaited()? || !range::try_lock(&self.file, EVERYTHING)? {
+            return Ok(false);
+        }
+        let retired = self.remove(directory, even_abandoned);
+        range::unlock(&self.file, EVERYTHING)?;
+        retired
+    }
+
+    /// With everything locked.
+    fn remove(&self, directory: &Directory, even_abandoned: bool) -> io::Result<bool> {
+        if !self.is_current(directory)? {
+            return Ok(true);
+        }
+        // Again, because a waiter that came since may have found its permit locked by us. It
+        // would sleep until its next look.
+        if self.is_awaited()? {
+            return Ok(false);
+        }
+        if !even_abandoned {
+            for permit in 0..self.permits.get() {
+                if self.record(permit)?.is_some_and(|record| record.is_inside) {
+                    return Ok(false);
+                }
+            }
+        }
+        directory.remove(&Self::file_name(&self.name))?;
+        Ok(true)
+    }
+
+    /// Tells `status` that this process waits.
+    pub(crate) fn mark(&mut self) -> io::Result<()> {
+        // Another waiter of this process may have the same hundredth of a second.
+        for later in 0..100 {
+            let range = Waiter {
+                pid: std::process::id(),
+                tick: tick_now() + later,
+            }
+            .range();
+            if range::try_lock(&self.file, range)? {
+                self.mark = Some(range);
+                return Ok(());
+            }
+        }
+        // It waits all the same, only unseen.
+        Ok(())
+    }
+
+    pub(crate) fn is_marked(&self) -> bool {
+        self.mark.is_some()
+    }
+
+    /// The counterpart of [`LockFile::mark`].
+    pub(crate) fn unmark(&mut self) -> io::Result<()> {
+        match self.mark.take() {
+            Some(range) => range::unlock(&self.file, range),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether another open file waits.
+    fn is_awaited(&self) -> io::Result<bool> {
+        Ok(range::find(&self.file, WAITERS)?.is_some())
+    }
+
+    /// Who waits, in the order of their coming.
+    pub(crate) fn waiters(&self) -> io::Result<Vec<Waiter>> {
+        let ranges = range::find_all(&self.file, WAITERS)?;
+        let mut waiters: Vec<_> = ranges.into_iter().map(Waiter::from_range).collect();
+        waiters.sort_unstable_by_key(|waiter| waiter.tick);
+        Ok(waiters)
+    }
+
+    /// The permits that are held.
+    pub(crate) fn held(&self) -> io::Result<Vec<u32>> {
+        let ranges = range::find_all(&self.file, EVERYTHING)?;
+        let permits = ranges.into_iter().filter(|range| range.is_byte());
+        Ok(permits
+            .filter_map(|range| u32::try_from(range.start()).ok())
+            .collect())
+    }
+
+    /// The record of a permit; `None` if there is none yet, or it is just being written.
+    pub(crate) fn record(&self, permit: u32) -> io::Result<Option<Record>> {
+        let mut block = [0; BLOCK];
+        match self.file.read_exact_at(&mut block, record_at(permit)) {
+            Ok(()) => Ok(Record::decode(&block)),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Writes the record of a permit that we have locked.
+    pub(crate) fn write_record(&self, permit: u32, record: &Record) -> io::Result<()> {
+        self.file.write_all_at(&record.encode(), record_at(permit))
+    }
+
+    /// Notes that the permit's holder leaves in order.
+    pub(crate) fn write_left(&self, permit: u32) -> io::Result<()> {
+        self.file
+            .write_all_at(&LEFT.to_le_bytes(), record_at(permit) + STATE_AT as u64)
+    }
+
+    /// Notes the process that works under the permit.
+    pub(crate) fn write_command_pid(&self, permit: u32, pid: u32) -> io::Result<()> {
+        self.file.write_all_at(
+            &pid.to_le_bytes(),
+            record_at(permit) + COMMAND_PID_AT as u64,
+        )
+    }
+}
+
+fn header(name: &LockName, permits: NonZeroU32) -> [u8; BLOCK] {
+    let name = name.as_bytes();
+    let mut block = [0; BLOCK];
+    block[..8].copy_from_slice(MAGIC);
+    block[8..12].copy_from_slice(&permits.get().to_le_bytes());
+    let len = u16::try_from(name.len()).expect("a name has at most 255 bytes");
+    block[12..14].copy_from_slice(&len.to_le_bytes());
+    block[14..14 + name.len()].copy_from_slice(name);
+    block
+}
+
+fn read_header(block: &[u8; BLOCK]) -> Option<(NonZeroU32, LockName)> {
+    let permits = NonZeroU32::new(u32::from_le_bytes(array(block, 8)))?;
+    let len = usize::from(u16::from_le_bytes(array(block, 12)));
+    let name = LockName::new(block.get(14..14 + len)?).ok()?;
+    block.starts_with(MAGIC).then_some((permits, name))
+}
+
+fn record_at(permit: u32) -> u64 {
+    BLOCK as u64 * (1 + u64::from(permit))
+}
+
+/// `N` bytes of `block` from `at`, which lie within it.
+fn array<const N: usize>(block: &[u8; BLOCK], at: usize) -> [u8; N] {
+    block[at..at + N].try_into().expect("N bytes are N bytes")
+}
+
+const INSIDE: u32 = 1;
+const LEFT: u32 = 2;
+const STATE_AT: usize = 8;
+const COMMAND_PID_AT: usize = 24;
+const COMMAND_AT: usize = 30;
+const MAX_COMMAND: usize = 448;
+const END_AT: usize = BLOCK - 8;
+
+/// Who holds a permit, or held it last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) fence: u64,
+    /// Whether it has not left in order.
+    pub(crate) is_inside: bool,
+    pub(crate) pid: u32,
+    pub(crate) since: SystemTime,
+    pub(crate) command_pid: Option<NonZeroU32>,
+    /// As much of it as there is room for; may be empty.
+    pub(crate) command: String,
+}
+
+impl Record {
+    /// How a holder that finds this record came by the permit.
+    pub(crate) fn as_previous_owner(&self) -> PreviousOwner {
+        if self.is_inside {
+            PreviousOwner::Abandoned
+        } else {
+            PreviousOwner::Clean
+        }
+    }
+
+    fn encode(&self) -> [u8; BLOCK] {
+        let mut block = [0; BLOCK];
+        let mut put = |at: usize, bytes: &[u8]| block[at..at + bytes.len()].copy_from_slice(bytes);
+        let since = self
+            .since
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or(Duration::ZERO);
+        let since_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        let longest = MAX_COMMAND.min(self.command.len());
+        let fits = (0..=longest)
+            .rev()
+            .find(|&len| self.command.is_char_boundary(len));
+        let command = &self.command[..fits.expect("zero is a boundary")];
+        let len = u16::try_from(command.len()).expect("shortened above");
+        put(0, &self.fence.to_le_bytes());
+        put(
+            STATE_AT,
+            &(if self.is_inside { INSIDE } else { LEFT }).to_le_bytes(),
+        );
+        put(12, &self.pid.to_le_bytes());
+        put(16, &since_ms.to_le_bytes());
+        put(
+            COMMAND_PID_AT,
+            &self.command_pid.map_or(0, NonZeroU32::get).to_le_bytes(),
+        );
+        put(28, &len.to_le_bytes());
+        put(COMMAND_AT, command.as_bytes());
+        put(END_AT, &self.fence.to_le_bytes());
+        block
+    }
+
+    fn decode(block: &[u8; BLOCK]) -> Option<Self> {
+        let fence = u64::from_le_bytes(array(block, 0));
+        let state = u32::from_le_bytes(array(block, STATE_AT));
+        let len = usize::from(u16::from_le_bytes(array(block, 28)));
+        let is_whole = fence == u64::from_le_bytes(array(block, END_AT)) && len <= MAX_COMMAND;
+        if !is_whole || !matches!(state, INSIDE | LEFT) {
+            return None;
+        }
+        let since_ms = u64::from_le_bytes(array(block, 16));
+        let command = &block[COMMAND_AT..COMMAND_AT + len];
+        Some(Self {
+            fence,
+            is_inside: state == INSIDE,
+            pid: u32::from_le_bytes(array(block, 12)),
+            since: UNIX_EPOCH + Duration::from_millis(since_ms),
+            command_pid: NonZeroU32::new(u32::from_le_bytes(array(block, COMMAND_PID_AT))),
+            command: String::from_utf8_lossy(command).into_owned(),
+        })
+    }
+}
+
+/// Somebody who waits, as the number of a byte.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Waiter {
+    pub(crate) pid: u32,
+    /// Hundredths of a second since 2025-01-01.
+    tick: u64,
+}
+
+impl Waiter {
+    fn range(self) -> Range {
+        let pid = i64::from(self.pid) & 0x3f_ffff; // Linux has at most 2^22 processes.
+        let tick = i64::try_from(self.tick & ((1 << TICK_BITS) - 1)).expect("40 bits");
+        Range::byte(WAITERS.start() | pid << TICK_BITS | tick)
+    }
+
+    fn from_range(range: Range) -> Self {
+        let number = (range.start() - WAITERS.start()).unsigned_abs();
+        let pid = u32::try_from(number >> TICK_BITS).expect("22 bits");
+        Self {
+            pid,
+            tick: number & ((1 << TICK_BITS) - 1),
+        }
+    }
+
+    pub(crate) fn since(self) -> SystemTime {
+        epoch_2025() + Duration::from_millis(self.tick.saturating_mul(10))
+    }
+}
+
+fn epoch_2025() -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(1_735_689_600)
+}
+
+fn tick_now() -> u64 {
+    let since_2025 = SystemTime::now()
+        .duration_since(epoch_2025())
+        .unwrap_or(Duration::ZERO);
+    u64::try_from(since_2025.as_millis() / 10).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(command: &str) -> Record {
+        Record {
+            fence: 77,
+            is_inside: true,
+            pid: 4_000_000,
+            since: UNIX_EPOCH + Duration::from_millis(1_800_000_000_123),
+            command_pid: NonZeroU32::new(7),
+            command: command.to_owned(),
+        }
+    }
+
+    #[test]
+    fn a_record_is_read_back() {
+        for command in ["", "sleep 3", &"x".repeat(MAX_COMMAND)] {
+            let record = record(command);
+            assert_eq!(Record::decode(&record.encode()), Some(record));
+        }
+    }
+
+    #[test]
+    fn a_long_command_is_cut_between_characters() {
+        let long = format!("x{}", "ü".repeat(MAX_COMMAND));
+        let read = Record::decode(&record(&long).encode()).unwrap();
+        assert_eq!(read.command.len(), MAX_COMMAND - 1);
+        assert!(long.starts_with(&read.command));
+    }
+
+    #[test]
+    fn half_a_record_is_none() {
+        let (old, new) = (
+            record("old").encode(),
+            Record {
+                fence: 78,
+                ..record("new")
+            }
+            .encode(),
+        );
+        for cut in 1..BLOCK {
+            let mut torn = old;
+            torn[..cut].copy_from_slice(&new[..cut]);
+            let read = Record::decode(&torn);
+            assert!(
+                read.is_none() || read == Record::decode(&new),
+                "{cut}: {read:?}"
+            );
+        }
+        assert_eq!(Record::decode(&[0; BLOCK]), None);
+    }
+
+    #[test]
+    fn a_header_is_read_back() {
+        let permits = NonZeroU32::new(u32::MAX).unwrap();
+        for name in [&b"x"[..], &[0xff; 255], b"\x01\n/.."] {
+            let name = LockName::new(name).unwrap();
+            assert_eq!(read_header(&header(&name, permits)), Some((permits, name)));
+        }
+        assert_eq!(read_header(&[0; BLOCK]), None);
+        assert_eq!(read_header(&[0xff; BLOCK]), None);
+    }
+
+    #[test]
+    fn a_waiter_is_read_back() {
+        for pid in [1, 32_768, (1 << 22) - 1] {
+            let waiter = Waiter {
+                pid,
+                tick: tick_now(),
+            };
+            assert_eq!(Waiter::from_range(waiter.range()), waiter);
+            let age = SystemTime::now().duration_since(waiter.since()).unwrap();
+            assert!(age < Duration::from_secs(1), "{age:?}");
+        }
+    }
+}

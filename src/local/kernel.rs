@@ -1,0 +1,422 @@
+//! One lock of the local group: how a thread gets in, and out.
+//!
+//! Waiting is looking again and again. A look is due when the [`Bell`](super::page::Bell) of the
+//! lock rings, as every unlocking makes it, and at latest every [`LOOK_MS`] milliseconds, for the
+//! holder that was killed. Rejected: one waiter blocking in fcntl(2), which would learn of the
+//! death at once; stopped by a signal there, it is granted the lock by the kernel, and everybody
+//! waits for a process that does not run.
+//!
+//! A process that unlocks while others wait and wants in again would nearly always win against
+//! the one it has just woken. It waits for [`COURTESY`] first.
+
+use std::io;
+use std::num::NonZeroU32;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, SystemTime};
+
+use distlock_agent::protocol::{Fence, LockName, Time};
+use distlock_agent::runtime::clock;
+use parking_lot::Mutex;
+
+use super::Shared;
+use super::file::{LockFile, Record};
+use super::queue::{Left, Queue};
+use crate::backend::{AcquireError, Hold, Lock, Patience, Request};
+use crate::error::{LockError, UnlockError};
+use crate::{Algorithm, PreviousOwner};
+
+/// The longest time between two looks in the first second of waiting, and afterwards.
+const LOOK_MS: [u64; 2] = [20, 40];
+
+/// How long a process leaves the lock to those it has woken, before it competes with them.
+const COURTESY: Duration = Duration::from_millis(1);
+
+/// How often an attempt starts again when the file is replaced under it.
+const MAX_REPLACEMENTS: u32 = 1_000;
+
+/// How long an attempt that may not wait bears with the removal of the file, which takes
+/// microseconds unless the remover is stopped.
+const MAX_REMOVAL: Duration = Duration::from_millis(20);
+
+/// One lock, for all threads of this process.
+pub(crate) struct KernelLock {
+    group: Arc<Shared>,
+    name: LockName,
+    hash: u64,
+    permits: NonZeroU32,
+    queue: Queue,
+    /// Where the search for a free permit starts.
+    first_permit: AtomicU32,
+    /// Whether there may be a file to remove at the end.
+    is_used: AtomicBool,
+    /// An open file without locks, for the next attempt.
+    spare: Mutex<Option<LockFile>>,
+    /// The last unlocking that woke somebody: what the bell said then, and when that is stale.
+    courtesy: Mutex<Option<(u32, Time)>>,
+}
+
+impl KernelLock {
+    pub(super) fn new(group: Arc<Shared>, name: LockName, permits: NonZeroU32) -> Self {
+        Self {
+            hash: super::hash64(name.as_bytes()),
+            group,
+            name,
+            permits,
+            queue: Queue::default(),
+            first_permit: AtomicU32::new(std::process::id()),
+            is_used: AtomicBool::new(false),
+            spare: Mutex::new(None),
+            courtesy: Mutex::new(None),
+        }
+    }
+
+    /// Ends the waiting of all threads of this process.
+    pub(super) fn close(&self) {
+        self.queue.close();
+        self.group.page().bell(self.hash).ring_all();
+    }
+
+    /// Enters if there is a permit now.
+    fn attempt(self: &Arc<Self>, request: &Request) -> Result<KernelHold, AcquireError> {
+        let mut file = None;
+        let give_up = clock::now() + MAX_REMOVAL;
+        loop {
+            if let Some(hold) = self.look(&mut file, request)? {
+                return Ok(hold);
+            }
+            let is_retiring = match &file {
+                Some(file) => file.is_retiring().map_err(|error| self.failed(error))?,
+                None => false,
+            };
+            if !is_retiring || clock::now() >= give_up {
+                self.keep(file);
+                return Err(AcquireError::WouldBlock);
+            }
+            std::thread::yield_now();
+        }
+    }
+
+    /// Waits for a permit, until `deadline` if there is one.
+    fn wait(
+        self: &Arc<Self>,
+        request: &Request,
+        timeout: Option<Duration>,
+    ) -> Result<KernelHold, AcquireError> {
+        let start = clock::now();
+        let deadline = timeout.map(|timeout| start + timeout);
+        let _turn = self.queue.enter(timeout).map_err(|left| match left {
+            Left::TimedOut => AcquireError::TimedOut {
+                missing: Vec::new(),
+            },
+            Left::Closed => LockError::Closed.into(),
+        })?;
+        self.be_courteous(deadline);
+        let mut file = None;
+        loop {
+            let page = self.group.page();
+            let bell = page.bell(self.hash);
+            let count = bell.count();
+            if self.group.is_closed() {
+                return Err(LockError::Closed.into());
+            }
+            if let Some(hold) = self.look(&mut file, request)? {
+                return Ok(hold);
+            }
+            let now = clock::now();
+            let rest = deadline.map_or(Duration::MAX, |deadline| deadline.since(now));
+            if rest.is_zero() {
+                return Err(AcquireError::TimedOut {
+                    missing: Vec::new(),
+                });
+            }
+            match &mut file {
+                // Marked, look again: whoever removes the file has seen the mark, or is done.
+                Some(file) if !file.is_marked() => {
+                    file.mark().map_err(|error| self.failed(error))?;
+                }
+                _ => bell.listen(count, rest.min(next_look(start, now))),
+            }
+        }
+    }
+
+    /// Leaves the lock for a moment to those that this process has woken.
+    fn be_courteous(&self, deadline: Option<Time>) {
+        let Some((count, until)) = self.courtesy.lock().take() else {
+            return;
+        };
+        let until = deadline.map_or(until, |deadline| deadline.min(until));
+        let rest = until.since(clock::now());
+        if !rest.is_zero() {
+            self.group.page().bell(self.hash).listen(count, rest);
+        }
+    }
+
+    /// Looks whether there is a permit, and enters. `file` is the open file, kept between looks.
+    fn look(
+        self: &Arc<Self>,
+        file: &mut Option<LockFile>,
+        request: &Request,
+    ) -> Result<Option<KernelHold>, LockError> {
+        for _ in 0..MAX_REPLACEMENTS {
+            let open = match file.take().or_else(|| self.spare.lock().take()) {
+                Some(open) => open,
+                None => self.open()?,
+            };
+            let start = self.first_permit.fetch_add(1, Ordering::Relaxed);
+            let permit = open.try_permit(start).map_err(|error| self.failed(error))?;
+            let Some(permit) = permit else {
+                *file = Some(open);
+                return Ok(None);
+            };
+            if open
+                .is_current(&self.group.directory)
+                .map_err(|error| self.failed(error))?
+            {
+                return self.enter(open, permit, request).map(Some);
+            }
+            // Closing it gives the permit of a file without a name back.
+        }
+        let what = format!(
+            "the file of the lock {} is replaced all the time",
+            self.name
+        );
+        Err(LockError::Limit { what })
+    }
+
+    /// With the permit locked: takes the fence and writes the record. An error gives the permit
+    /// back, since it drops the file.
+    fn enter(
+        self: &Arc<Self>,
+        mut file: LockFile,
+        permit: u32,
+        request: &Request,
+    ) -> Result<KernelHold, LockError> {
+        file.unmark().map_err(|error| self.failed(error))?;
+        let last = file.record(permit).map_err(|error| self.failed(error))?;
+        let fence = self.group.next_fence()?;
+        let record = Record {
+            fence: fence.as_u64(),
+            is_inside: true,
+            pid: std::process::id(),
+            since: SystemTime::now(),
+            command_pid: None,
+            command: request.command.as_deref().unwrap_or_default().to_owned(),
+        };
+        file.write_record(permit, &record)
+            .map_err(|error| self.failed(error))?;
+        let previous = last.map_or(PreviousOwner::Clean, |last| last.as_previous_owner());
+        Ok(KernelHold {
+            lock: Arc::clone(self),
+            file,
+            permit,
+            fence,
+            previous,
+            is_shared: false,
+        })
+    }
+
+    /// Opens the lock's file. If that is for another number of permits and nobody uses it, it is
+    /// replaced.
+    fn open(&self) -> Result<LockFile, LockError> {
+        self.is_used.store(true, Ordering::Relaxed);
+        let directory = &self.group.directory;
+        for _ in 0..MAX_REPLACEMENTS {
+            let file = LockFile::open(directory, &self.name, self.permits)
+                .map_err(|error| self.failed(error))?;
+            if file.name() != &self.name {
+                let error = io::Error::new(io::ErrorKind::InvalidData, "it is another lock's");
+                return Err(self.failed(error));
+            }
+            if file.permits() == self.permits {
+                return Ok(file);
+            }
+            if !file
+                .retire(directory, true)
+                .map_err(|error| self.failed(error))?
+            {
+                let (asked, actual) = (self.permits, file.permits());
+                return Err(LockError::WrongPermits { asked, actual });
+            }
+        }
+        let what = format!(
+            "the file of the lock {} is replaced all the time",
+            self.name
+        );
+        Err(LockError::Limit { what })
+    }
+
+    /// Keeps an open file for the next attempt.
+    fn keep(&self, file: Option<LockFile>) {
+        *self.spare.lock() = file;
+    }
+
+    /// After a permit was given back: wakes a waiter.
+    fn ring(&self) {
+        let page = self.group.page();
+        let bell = page.bell(self.hash);
+        let woke = bell.ring();
+        *self.courtesy.lock() = woke.then(|| (bell.count(), clock::now() + COURTESY));
+    }
+
+    fn failed(&self, source: io::Error) -> LockError {
+        let file = self
+            .group
+            .directory
+            .path()
+            .join(LockFile::file_name(&self.name));
+        LockError::io(
+            format!("the file {} of the lock {}", file.display(), self.name),
+            source,
+        )
+    }
+}
+
+impl Lock for KernelLock {
+    fn algorithm(&self) -> Algorithm {
+        Algorithm::Kernel
+    }
+
+    fn permits(&self) -> NonZeroU32 {
+        self.permits
+    }
+
+    fn acquire(self: Arc<Self>, request: &Request) -> Result<Box<dyn Hold>, AcquireError> {
+        if request.patience == Patience::Try {
+            return Ok(Box::new(self.attempt(request)?));
+        }
+        let timeout = match request.patience {
+            Patience::For(timeout) => Some(timeout),
+            Patience::Lease | Patience::Try => None,
+        };
+        let _awaited = Awaited::new(&self);
+        Ok(Box::new(self.wait(request, timeout)?))
+    }
+}
+
+impl Drop for KernelLock {
+    /// Removes the file if nobody needs it.
+    fn drop(&mut self) {
+        if !*self.is_used.get_mut() {
+            return;
+        }
+        let directory = &self.group.directory;
+        let file = match self.spare.get_mut().take() {
+            Some(file) => Some(file),
+            None => {
+                LockFile::open_existing(directory, &LockFile::file_name(&self.name)).unwrap_or(None)
+            }
+        };
+        if let Some(file) = file {
+            // What cannot be removed now, the next user or `status` removes.
+            let _ = file.retire(directory, false);
+            drop(file);
+            // A waiter may have found all permits locked by the removal.
+            self.group.page().bell(self.hash).ring();
+        }
+    }
+}
+
+/// A thread of this process that waits, so that closing the group finds it.
+struct Awaited<'a> {
+    lock: &'a Arc<KernelLock>,
+}
+
+impl<'a> Awaited<'a> {
+    fn new(lock: &'a Arc<KernelLock>) -> Self {
+        lock.group.awaited.lock().push(Arc::clone(lock));
+        Self { lock }
+    }
+}
+
+impl Drop for Awaited<'_> {
+    fn drop(&mut self) {
+        let mut awaited = self.lock.group.awaited.lock();
+        if let Some(at) = awaited
+            .iter()
+            .position(|other| Arc::ptr_eq(other, self.lock))
+        {
+            awaited.swap_remove(at);
+        }
+    }
+}
+
+/// A held permit.
+struct KernelHold {
+    lock: Arc<KernelLock>,
+    file: LockFile,
+    permit: u32,
+    fence: Fence,
+    previous: PreviousOwner,
+    /// Whether other processes may have copies of the descriptor.
+    is_shared: bool,
+}
+
+impl Hold for KernelHold {
+    fn fence(&self) -> Option<Fence> {
+        Some(self.fence)
+    }
+
+    fn previous_owner(&self) -> PreviousOwner {
+        self.previous
+    }
+
+    fn is_held(&self) -> bool {
+        true
+    }
+
+    fn remaining(&self) -> Option<Duration> {
+        None
+    }
+
+    fn release(self: Box<Self>) -> Result<(), UnlockError> {
+        let Self {
+            lock,
+            file,
+            permit,
+            is_shared,
+            ..
+        } = *self;
+        let noted = file.write_left(permit);
+        let released = if is_shared {
+            // Unlocking would unlock it for the copies too.
+            drop(file);
+            Ok(())
+        } else {
+            let released = file.release(permit);
+            if released.is_ok() {
+                lock.keep(Some(file));
+            }
+            released
+        };
+        lock.ring();
+        noted.and(released).map_err(|source| UnlockError::Io {
+            what: format!("the lock {} was not unlocked in order", lock.name),
+            source,
+        })
+    }
+
+    fn forget(self: Box<Self>) {
+        // Dropping closes the child's copy of the descriptor, and unlocks nothing.
+    }
+
+    fn set_command_pid(&self, pid: u32) {
+        // It is for `status` only, which does without.
+        let _ = self.file.write_command_pid(self.permit, pid);
+    }
+
+    fn inheritable_fd(&mut self) -> io::Result<Option<OwnedFd>> {
+        let copy = self.file.as_file().as_fd().try_clone_to_owned()?;
+        self.is_shared = true;
+        Ok(Some(copy))
+    }
+}
+
+/// How long to sleep until the next look, for one who waits since `start`. Waiters that were woken
+/// together do not stay together.
+fn next_look(start: Time, now: Time) -> Duration {
+    let longest = LOOK_MS[usize::from(now.since(start) > Duration::from_secs(1))];
+    let jitter = now.as_nanos() / 1_000 % (longest * 500);
+    Duration::from_micros(longest * 1_000 - jitter)
+}

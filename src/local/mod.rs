@@ -1,0 +1,154 @@
+//! The local group: the processes of one user on one host, with the host's kernel as the arbiter.
+//!
+//! A lock is a kernel lock on a file in the group's [`directory`], so exclusion, and release when
+//! a holder dies, are the kernel's. What is added: the order among a process's threads
+//! ([`queue`]), waiting with timeouts and fences ([`page`]), and records for `status` ([`file`]).
+//!
+//! No thread is started, and no process ever waits inside the kernel for a lock, so one that is
+//! stopped while it waits holds up nobody.
+
+mod directory;
+mod file;
+mod kernel;
+mod page;
+mod queue;
+mod range;
+mod status;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use crossbeam_channel::{Receiver, Sender};
+use distlock_agent::protocol::{Fence, LockName};
+use distlock_agent::runtime::status::Status;
+use parking_lot::{Mutex, RwLock};
+
+use self::directory::Directory;
+use self::kernel::KernelLock;
+use self::page::Page;
+use crate::backend::{Ask, Backend, Lock};
+use crate::error::{HandleError, LockError, OpenError, StatusError};
+use crate::{Algorithm, Event};
+
+pub(crate) use self::directory::default_path as directory;
+
+/// The most permits of a semaphore. Looking for a free one takes a system call each.
+const MAX_PERMITS: u32 = 1024;
+
+/// The back end of the local group.
+pub(crate) struct Group {
+    shared: Arc<Shared>,
+}
+
+/// What the group and its locks share.
+struct Shared {
+    directory: Directory,
+    /// Replaced if somebody removes the file and another process makes a new one.
+    page: RwLock<Arc<Page>>,
+    is_closed: AtomicBool,
+    /// The locks that threads of this process wait for, each as often as there are threads.
+    awaited: Mutex<Vec<Arc<KernelLock>>>,
+    /// Kept until the end, so that event channels end with the group.
+    listeners: Mutex<Vec<Sender<Event>>>,
+}
+
+impl Group {
+    /// Opens the group in the directory `path`, and makes that if there is none.
+    pub(crate) fn open(path: &Path) -> Result<Self, OpenError> {
+        let path: PathBuf = std::path::absolute(path).map_err(|error| {
+            OpenError::io(
+                "the local group's directory has no name",
+                error,
+                "name another",
+            )
+        })?;
+        let directory = Directory::open(&path)?;
+        let page = Page::open(&directory)?;
+        let shared = Shared {
+            directory,
+            page: RwLock::new(Arc::new(page)),
+            is_closed: AtomicBool::new(false),
+            awaited: Mutex::default(),
+            listeners: Mutex::default(),
+        };
+        Ok(Self {
+            shared: Arc::new(shared),
+        })
+    }
+}
+
+impl Backend for Group {
+    fn open(&self, name: &LockName, ask: Ask) -> Result<Arc<dyn Lock>, HandleError> {
+        if let Some(asked) = ask
+            .algorithm
+            .filter(|algorithm| *algorithm != Algorithm::Kernel)
+        {
+            return Err(HandleError::NotInThisGroup { asked });
+        }
+        let permits = ask.permits.ok_or(HandleError::PermitsUnknown)?;
+        if permits.get() > MAX_PERMITS {
+            return Err(HandleError::TooManyPermits {
+                asked: permits,
+                max: MAX_PERMITS,
+            });
+        }
+        Ok(Arc::new(KernelLock::new(
+            Arc::clone(&self.shared),
+            name.clone(),
+            permits,
+        )))
+    }
+
+    fn status(&self) -> Result<Status, StatusError> {
+        status::read(&self.shared.directory)
+    }
+
+    fn events(&self) -> Receiver<Event> {
+        let (sender, receiver) = crossbeam_channel::bounded(0);
+        self.shared.listeners.lock().push(sender);
+        receiver
+    }
+
+    fn close(&self) {
+        self.shared.is_closed.store(true, Ordering::SeqCst);
+        let awaited = std::mem::take(&mut *self.shared.awaited.lock());
+        for lock in awaited {
+            lock.close();
+        }
+        self.shared.listeners.lock().clear();
+    }
+}
+
+impl Shared {
+    fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::SeqCst)
+    }
+
+    fn page(&self) -> Arc<Page> {
+        Arc::clone(&self.page.read())
+    }
+
+    /// The next fence, for a lock that is held now.
+    fn next_fence(&self) -> Result<Fence, LockError> {
+        let failed = |source| LockError::io("the fence counter cannot be used", source);
+        let mut page = self.page();
+        if !page.is_current(&self.directory).map_err(failed)? {
+            // Fences of the old page would be lower than those that others take by now.
+            page = Arc::new(
+                Page::open(&self.directory)
+                    .map_err(|error| failed(std::io::Error::other(error)))?,
+            );
+            *self.page.write() = Arc::clone(&page);
+        }
+        page.next_fence().ok_or_else(|| LockError::Limit {
+            what: "there are no fences left".into(),
+        })
+    }
+}
+
+/// The first eight bytes of the hash of `bytes`.
+fn hash64(bytes: &[u8]) -> u64 {
+    let hash = blake3::hash(bytes);
+    u64::from_le_bytes(*hash.as_bytes().first_chunk().expect("a hash has 32 bytes"))
+}

@@ -1,0 +1,254 @@
+//! The page that all processes of the local group share: the fence counter and the bells.
+//!
+//! It is a file of 4096 bytes, mapped shared. Words in it are only touched atomically, so a
+//! process that is killed at any moment leaves it whole.
+//!
+//! *The fence counter* only rises. A new file starts it at the seconds since 2025-01-01 shifted
+//! left by 32, so that fences rise over a reboot that empties the directory too. A directory on
+//! disk may lose the last increments when the host crashes; so the first process after each boot
+//! raises the counter to that value as well.
+//!
+//! *A bell* is a futex that unlocking rings and waiting listens to. It is a hint and never a
+//! proof: a killed holder rings none, a woken waiter may be stopped before it looks, and some
+//! bells are shared by several locks.
+
+use std::fs::File;
+use std::io;
+use std::num::NonZeroUsize;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::PathBuf;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::Duration;
+
+use distlock_agent::protocol::Fence;
+use distlock_agent::runtime::clock;
+use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+
+use super::directory::Directory;
+use crate::error::OpenError;
+
+/// The page's name in the directory.
+pub(crate) const NAME: &str = "group";
+
+const LEN: usize = 4096;
+/// Eight bytes at the start: what this is, in which layout.
+const MAGIC: u64 = u64::from_le_bytes(*b"distlk\0\x01");
+/// The boot in which the counter was last raised, hashed.
+const BOOT_AT: usize = 8;
+const FENCE_AT: usize = 16;
+/// Bells, four bytes each, up to the end.
+const BELLS_AT: usize = 64;
+const BELLS: u64 = ((LEN - BELLS_AT) / 4) as u64;
+
+/// The mapped page.
+#[derive(Debug)]
+pub(crate) struct Page {
+    start: NonNull<u8>,
+    inode: u64,
+}
+
+// SAFETY: all access to the memory is by atomic operations.
+#[expect(
+    unsafe_code,
+    reason = "the pointer is to memory shared with other processes anyway"
+)]
+unsafe impl Send for Page {}
+// SAFETY: as above.
+#[expect(
+    unsafe_code,
+    reason = "the pointer is to memory shared with other processes anyway"
+)]
+unsafe impl Sync for Page {}
+
+impl Page {
+    /// Maps the page of the group in `directory`, and makes it if there is none.
+    pub(crate) fn open(directory: &Directory) -> Result<Self, OpenError> {
+        let path = directory.path().join(NAME);
+        let failed = |source| {
+            let what = format!("{} cannot be used", path.display());
+            OpenError::io(what, source, "make it readable and writable for its owner")
+        };
+        let boot = boot().map_err(failed)?;
+        let file = directory
+            .open_or_create(NAME, &Self::fresh(boot))
+            .map_err(failed)?;
+        let page = Self::map(&file)
+            .map_err(failed)?
+            .ok_or_else(|| damaged(path))?;
+        page.catch_up(boot);
+        Ok(page)
+    }
+
+    /// Maps `file`; `None` if it is not such a page.
+    fn map(file: &File) -> io::Result<Option<Self>> {
+        let metadata = file.metadata()?;
+        let mut magic = [0; 8];
+        if metadata.len() != LEN as u64 {
+            return Ok(None);
+        }
+        file.read_exact_at(&mut magic, 0)?;
+        if u64::from_le_bytes(magic) != MAGIC {
+            return Ok(None);
+        }
+        let len = NonZeroUsize::new(LEN).expect("a page is not empty");
+        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // SAFETY: a new mapping at an address of the kernel's choice touches no other memory.
+        #[expect(unsafe_code, reason = "sharing a futex needs shared memory")]
+        let start = unsafe { mmap(None, len, access, MapFlags::MAP_SHARED, file, 0) }?;
+        Ok(Some(Self {
+            start: start.cast(),
+            inode: metadata.ino(),
+        }))
+    }
+
+    /// What a new page contains.
+    fn fresh(boot: u64) -> [u8; LEN] {
+        let mut bytes = [0; LEN];
+        bytes[..8].copy_from_slice(&MAGIC.to_le_bytes());
+        bytes[BOOT_AT..][..8].copy_from_slice(&boot.to_ne_bytes());
+        bytes[FENCE_AT..][..8].copy_from_slice(&first_fence().to_ne_bytes());
+        bytes
+    }
+
+    /// Raises the counter if nobody has since the host's last boot.
+    fn catch_up(&self, boot: u64) {
+        if self.word64(BOOT_AT).load(Ordering::Acquire) != boot {
+            self.word64(FENCE_AT)
+                .fetch_max(first_fence(), Ordering::AcqRel);
+            self.word64(BOOT_AT).store(boot, Ordering::Release);
+        }
+    }
+
+    /// Whether the group still uses this page, and not a new one after somebody removed it.
+    pub(crate) fn is_current(&self, directory: &Directory) -> io::Result<bool> {
+        directory.leads_to(NAME, self.inode)
+    }
+
+    /// The next fence; `None` when there are no more, in 2093.
+    pub(crate) fn next_fence(&self) -> Option<Fence> {
+        let before = self.word64(FENCE_AT).fetch_add(1, Ordering::AcqRel);
+        Fence::new(before.checked_add(1)?)
+    }
+
+    /// The bell of the lock whose name hashes to `hash`.
+    pub(crate) fn bell(&self, hash: u64) -> Bell<'_> {
+        let at = BELLS_AT + 4 * usize::try_from(hash % BELLS).expect("less than a page");
+        // Of the locks that share the word, some 32 kinds are told apart.
+        let kind = 1 << (hash / BELLS % 32);
+        Bell {
+            word: self.word32(at),
+            kind,
+        }
+    }
+
+    fn word32(&self, at: usize) -> &AtomicU32 {
+        assert!(at % 4 == 0 && at + 4 <= LEN);
+        // SAFETY: within the mapping, which lives as long as `self`, aligned, and only used
+        // atomically by all processes.
+        #[expect(unsafe_code, reason = "a view into shared memory")]
+        unsafe {
+            AtomicU32::from_ptr(self.start.as_ptr().add(at).cast())
+        }
+    }
+
+    fn word64(&self, at: usize) -> &AtomicU64 {
+        assert!(at % 8 == 0 && at + 8 <= LEN);
+        // SAFETY: as in `word32`.
+        #[expect(unsafe_code, reason = "a view into shared memory")]
+        unsafe {
+            AtomicU64::from_ptr(self.start.as_ptr().add(at).cast())
+        }
+    }
+}
+
+impl Drop for Page {
+    fn drop(&mut self) {
+        // SAFETY: mapped with this length in `map`, and no reference outlives `self`.
+        #[expect(unsafe_code, reason = "the counterpart of the mapping")]
+        let unmapped = unsafe { munmap(self.start.cast(), LEN) };
+        debug_assert!(unmapped.is_ok(), "{unmapped:?}");
+    }
+}
+
+/// The bell of one lock.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Bell<'a> {
+    word: &'a AtomicU32,
+    kind: u32,
+}
+
+impl Bell<'_> {
+    /// What [`Bell::listen`] needs to know: taken before looking whether the lock is free.
+    pub(crate) fn count(self) -> u32 {
+        self.word.load(Ordering::SeqCst)
+    }
+
+    /// Waits until the bell has rung since `count` was taken, at most for `timeout`. It may
+    /// return early without reason.
+    pub(crate) fn listen(self, count: u32, timeout: Duration) {
+        let Ok(timeout) = futex_deadline(timeout) else {
+            return;
+        };
+        // Interruption, a ring and the end of the time are all the same to the caller.
+        let _ = self.futex(libc::FUTEX_WAIT_BITSET, count, Some(&timeout));
+    }
+
+    /// Wakes one waiter, the one that has slept longest; tells whether there was one.
+    pub(crate) fn ring(self) -> bool {
+        self.word.fetch_add(1, Ordering::SeqCst);
+        self.futex(libc::FUTEX_WAKE_BITSET, 1, None) > 0
+    }
+
+    /// Wakes all waiters.
+    pub(crate) fn ring_all(self) {
+        self.word.fetch_add(1, Ordering::SeqCst);
+        self.futex(libc::FUTEX_WAKE_BITSET, i32::MAX as u32, None);
+    }
+
+    fn futex(self, operation: i32, value: u32, timeout: Option<&libc::timespec>) -> i64 {
+        let timeout = timeout.map_or(std::ptr::null(), std::ptr::from_ref);
+        let unused = std::ptr::null::<u32>();
+        // SAFETY: the word is mapped as long as the borrow lives, `timeout` is null or points to
+        // a timespec, and the second word is not used by these operations.
+        #[expect(unsafe_code, reason = "libc has no wrapper for futex")]
+        unsafe {
+            libc::syscall(
+                libc::SYS_futex,
+                self.word.as_ptr(),
+                operation,
+                value,
+                timeout,
+                unused,
+                self.kind,
+            )
+        }
+    }
+}
+
+/// `timeout` from now as FUTEX_WAIT_BITSET wants it: a time of CLOCK_MONOTONIC. Unlike an interval
+/// it does not start again when a signal interrupts the wait.
+fn futex_deadline(timeout: Duration) -> nix::Result<libc::timespec> {
+    let now: Duration = nix::time::clock_gettime(nix::time::ClockId::CLOCK_MONOTONIC)?.into();
+    Ok(*nix::sys::time::TimeSpec::from(now.saturating_add(timeout)).as_ref())
+}
+
+/// Where fences start in a group that knows nothing of former ones.
+fn first_fence() -> u64 {
+    u64::from(clock::wall_secs()) << 32
+}
+
+/// This boot of the host, hashed.
+fn boot() -> io::Result<u64> {
+    let id = std::fs::read("/proc/sys/kernel/random/boot_id")?;
+    Ok(super::hash64(&id))
+}
+
+fn damaged(path: PathBuf) -> OpenError {
+    let reason = "it is not this version's shared page; end the programs that use it, and remove \
+                  it";
+    OpenError::Damaged {
+        path,
+        reason: reason.to_owned(),
+    }
+}

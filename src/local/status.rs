@@ -1,0 +1,102 @@
+//! The status of the local group: what the kernel says is locked, with what the records say of it.
+
+use std::io;
+use std::num::NonZeroU32;
+use std::path::Path;
+
+use distlock_agent::runtime::clock;
+use distlock_agent::runtime::status::{HolderStatus, LockStatus, Status, WaiterStatus};
+
+use super::directory::Directory;
+use super::file::{LockFile, Record};
+use crate::Algorithm;
+use crate::error::StatusError;
+
+/// Reads the status of the group in `directory`. Files that nobody uses are removed on the way.
+pub(crate) fn read(directory: &Directory) -> Result<Status, StatusError> {
+    let failed = |what: &Path, source| StatusError::Io {
+        what: format!("{} cannot be read", what.display()),
+        source,
+    };
+    let host = nix::unistd::gethostname()
+        .map_err(|errno| StatusError::Io {
+            what: "the host's name".into(),
+            source: errno.into(),
+        })?
+        .to_string_lossy()
+        .into_owned();
+    let mut locks = Vec::new();
+    for name in directory
+        .list()
+        .map_err(|error| failed(directory.path(), error))?
+    {
+        if !LockFile::is_file_name(&name) {
+            continue;
+        }
+        let lock = read_lock(directory, &name, &host);
+        locks.extend(lock.map_err(|error| failed(&directory.path().join(&name), error))?);
+    }
+    locks.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(Status {
+        group: "local".to_owned(),
+        epoch: 0,
+        members: Vec::new(),
+        locks,
+    })
+}
+
+/// One lock; `None` if nobody holds it or waits.
+fn read_lock(directory: &Directory, name: &str, host: &str) -> io::Result<Option<LockStatus>> {
+    let Some(file) = LockFile::open_existing(directory, name)? else {
+        return Ok(None);
+    };
+    let held = file.held()?;
+    let waiters = file.waiters()?;
+    if held.is_empty() && waiters.is_empty() {
+        file.retire(directory, false)?;
+        return Ok(None);
+    }
+    let mut holders = Vec::new();
+    for permit in held {
+        if let Some(record) = file.record(permit)? {
+            holders.push(holder(&record, host));
+        }
+    }
+    let waiters = waiters.into_iter().map(|waiter| WaiterStatus {
+        member: 0,
+        host: host.to_owned(),
+        pid: waiter.pid,
+        since: clock::rfc3339(waiter.since()),
+    });
+    Ok(Some(LockStatus {
+        name: file.name().to_string(),
+        algorithm: Algorithm::Kernel.to_string(),
+        holders,
+        waiters: waiters.collect(),
+    }))
+}
+
+fn holder(record: &Record, host: &str) -> HolderStatus {
+    let worker = record.command_pid.map_or(record.pid, NonZeroU32::get);
+    let command = if record.command.is_empty() {
+        command_line(worker).unwrap_or_default()
+    } else {
+        record.command.clone()
+    };
+    HolderStatus {
+        member: 0,
+        host: host.to_owned(),
+        pid: record.pid,
+        command,
+        command_pid: record.command_pid.map(NonZeroU32::get),
+        since: clock::rfc3339(record.since),
+        fence: Some(record.fence),
+    }
+}
+
+/// The command line of a running process, its words separated by spaces.
+fn command_line(pid: u32) -> io::Result<String> {
+    let words = std::fs::read(format!("/proc/{pid}/cmdline"))?;
+    let words = words.strip_suffix(b"\0").unwrap_or(&words);
+    Ok(String::from_utf8_lossy(words).replace('\0', " "))
+}

@@ -1,0 +1,136 @@
+//! The mutex: one holder at a time.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::agent::LockShared;
+use crate::backend::{AcquireError, Patience};
+use crate::error::{LockError, TimedLockError, TryLockError};
+use crate::{Algorithm, Guard};
+
+/// A mutex that processes share, whatever stands behind it: see
+/// [`Agent::mutex`](crate::Agent::mutex).
+///
+/// The trait is sealed, so that later versions can add to it (an asynchronous `lock_async` among
+/// others). It stays object safe.
+pub trait DistMutex: fmt::Debug + Send + Sync + sealed::Sealed {
+    /// The name: 1 to 255 bytes without NUL.
+    fn name(&self) -> &[u8];
+
+    /// The algorithm that serves it.
+    fn algorithm(&self) -> Algorithm;
+
+    /// Waits until this process is inside.
+    ///
+    /// # Errors
+    /// If the agent closes meanwhile, if members that are needed have been missing for one lease,
+    /// if this thread holds the lock already, or if the system fails. Nothing is held then.
+    fn lock(&self) -> Result<Guard, LockError>;
+
+    /// Enters if the lock is free.
+    ///
+    /// # Errors
+    /// [`TryLockError::WouldBlock`] if it is not, also if this thread holds it; else as for
+    /// [`DistMutex::lock`].
+    fn try_lock(&self) -> Result<Guard, TryLockError>;
+
+    /// Waits for at most `timeout`, also without a quorum. Zero is [`DistMutex::try_lock`] with
+    /// another error.
+    ///
+    /// # Errors
+    /// [`TimedLockError::TimedOut`] when the time is over; else as for [`DistMutex::lock`].
+    fn try_lock_for(&self, timeout: Duration) -> Result<Guard, TimedLockError>;
+
+    /// Waits until `deadline` at most; one that has passed is a timeout of zero.
+    ///
+    /// # Errors
+    /// As for [`DistMutex::try_lock_for`].
+    fn try_lock_until(&self, deadline: Instant) -> Result<Guard, TimedLockError> {
+        self.try_lock_for(until(deadline))
+    }
+}
+
+mod sealed {
+    pub trait Sealed {}
+}
+
+/// The one mutex there is: the difference lies behind [`LockShared`].
+pub(crate) struct AgentMutex {
+    lock: Arc<LockShared>,
+}
+
+impl AgentMutex {
+    pub(crate) fn new(lock: Arc<LockShared>) -> Self {
+        Self { lock }
+    }
+}
+
+impl sealed::Sealed for AgentMutex {}
+
+impl DistMutex for AgentMutex {
+    fn name(&self) -> &[u8] {
+        self.lock.name().as_bytes()
+    }
+
+    fn algorithm(&self) -> Algorithm {
+        self.lock.algorithm()
+    }
+
+    fn lock(&self) -> Result<Guard, LockError> {
+        wait(&self.lock)
+    }
+
+    fn try_lock(&self) -> Result<Guard, TryLockError> {
+        attempt(&self.lock)
+    }
+
+    fn try_lock_for(&self, timeout: Duration) -> Result<Guard, TimedLockError> {
+        wait_for(&self.lock, timeout)
+    }
+}
+
+impl fmt::Debug for AgentMutex {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DistMutex")
+            .field("name", self.lock.name())
+            .field("algorithm", &self.algorithm())
+            .finish_non_exhaustive()
+    }
+}
+
+pub(crate) fn wait(lock: &Arc<LockShared>) -> Result<Guard, LockError> {
+    lock.acquire(Patience::Lease).map_err(|error| match error {
+        AcquireError::Failed(error) => error,
+        AcquireError::WouldBlock | AcquireError::TimedOut { .. } => {
+            unreachable!("a request without a time limit neither gives up nor times out")
+        }
+    })
+}
+
+pub(crate) fn attempt(lock: &Arc<LockShared>) -> Result<Guard, TryLockError> {
+    lock.acquire(Patience::Try).map_err(|error| match error {
+        AcquireError::Failed(error) => TryLockError::Failed(error),
+        AcquireError::WouldBlock | AcquireError::TimedOut { .. } => TryLockError::WouldBlock,
+    })
+}
+
+pub(crate) fn wait_for(lock: &Arc<LockShared>, timeout: Duration) -> Result<Guard, TimedLockError> {
+    lock.acquire(Patience::For(timeout))
+        .map_err(|error| match error {
+            AcquireError::Failed(error) => TimedLockError::Failed(error),
+            AcquireError::TimedOut { missing } => TimedLockError::TimedOut { missing },
+            AcquireError::WouldBlock => TimedLockError::TimedOut {
+                missing: Vec::new(),
+            },
+        })
+}
+
+/// From now until `deadline`.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the deadline is on the caller's clock, not on ours"
+)]
+pub(crate) fn until(deadline: Instant) -> Duration {
+    deadline.saturating_duration_since(Instant::now())
+}

@@ -1,0 +1,97 @@
+//! The counting semaphore: several holders at a time.
+
+use std::fmt;
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::agent::LockShared;
+use crate::error::{LockError, TimedLockError, TryLockError};
+use crate::{Guard, mutex};
+
+/// A counting semaphore that processes share: see [`Agent::semaphore`](crate::Agent::semaphore).
+///
+/// A permit is a [`Guard`], and comes back when the guard is dropped or its process dies. With
+/// more than one permit a fence identifies its grant, and orders nothing.
+///
+/// ```
+/// use std::num::NonZeroU32;
+///
+/// use distlock::{Agent, TryLockError};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let agent = Agent::local_in(directory.path())?;
+/// # /*
+/// let agent = Agent::local()?;
+/// # */
+/// let licences = agent.semaphore("licences", NonZeroU32::new(2))?;
+/// let first = licences.acquire()?;
+/// let _second = licences.acquire()?;
+/// assert!(matches!(licences.try_acquire(), Err(TryLockError::WouldBlock)));
+/// drop(first);
+/// let _third = licences.try_acquire()?;
+/// # Ok(())
+/// # }
+/// ```
+pub struct Semaphore {
+    lock: Arc<LockShared>,
+}
+
+impl Semaphore {
+    pub(crate) fn new(lock: Arc<LockShared>) -> Self {
+        Self { lock }
+    }
+
+    /// The name: 1 to 255 bytes without NUL.
+    pub fn name(&self) -> &[u8] {
+        self.lock.name().as_bytes()
+    }
+
+    /// How many may be inside at a time.
+    pub fn permits(&self) -> NonZeroU32 {
+        self.lock.permits()
+    }
+
+    /// Waits for a permit.
+    ///
+    /// # Errors
+    /// As for [`DistMutex::lock`](crate::DistMutex::lock). [`LockError::Deadlock`] means that
+    /// this thread has all the permits itself.
+    pub fn acquire(&self) -> Result<Guard, LockError> {
+        mutex::wait(&self.lock)
+    }
+
+    /// Takes a permit if there is one.
+    ///
+    /// # Errors
+    /// [`TryLockError::WouldBlock`] if there is none; else as for [`Semaphore::acquire`].
+    pub fn try_acquire(&self) -> Result<Guard, TryLockError> {
+        mutex::attempt(&self.lock)
+    }
+
+    /// Waits for a permit for at most `timeout`.
+    ///
+    /// # Errors
+    /// [`TimedLockError::TimedOut`] when the time is over; else as for [`Semaphore::acquire`].
+    pub fn try_acquire_for(&self, timeout: Duration) -> Result<Guard, TimedLockError> {
+        mutex::wait_for(&self.lock, timeout)
+    }
+
+    /// Waits for a permit until `deadline` at most; one that has passed is a timeout of zero.
+    ///
+    /// # Errors
+    /// As for [`Semaphore::try_acquire_for`].
+    pub fn try_acquire_until(&self, deadline: Instant) -> Result<Guard, TimedLockError> {
+        self.try_acquire_for(mutex::until(deadline))
+    }
+}
+
+impl fmt::Debug for Semaphore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Semaphore")
+            .field("name", self.lock.name())
+            .field("permits", &self.permits())
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,403 @@
+//! The local group within one process: what mutexes, semaphores and guards promise.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use distlock::{
+    Agent, Algorithm, HandleError, LockError, Loss, NameError, PreviousOwner, TimedLockError,
+    TryLockError, UnlockError,
+};
+
+/// A local group of its own.
+fn group() -> (tempfile::TempDir, Agent) {
+    let directory = tempfile::tempdir().unwrap();
+    let agent = Agent::local_in(directory.path()).unwrap();
+    (directory, agent)
+}
+
+/// What is in the directory besides the shared page.
+fn files(directory: &tempfile::TempDir) -> Vec<String> {
+    let entries = std::fs::read_dir(directory.path()).unwrap();
+    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    names.filter(|name| name != "group").collect()
+}
+
+#[test]
+fn a_second_handle_waits_for_the_first() {
+    let (directory, agent) = group();
+    // Another agent is another open file: as good as another process.
+    let other = Agent::local_in(directory.path()).unwrap();
+    let (ours, theirs) = (agent.mutex("x").unwrap(), other.mutex("x").unwrap());
+    assert_eq!(
+        (ours.name(), ours.algorithm()),
+        (&b"x"[..], Algorithm::Kernel)
+    );
+    let guard = ours.lock().unwrap();
+    assert!(guard.is_held());
+    assert_eq!(guard.remaining(), None);
+    assert!(matches!(theirs.try_lock(), Err(TryLockError::WouldBlock)));
+    let start = SystemTime::now();
+    let timeout = Duration::from_millis(50);
+    assert!(matches!(
+        theirs.try_lock_for(timeout),
+        Err(TimedLockError::TimedOut { missing }) if missing.is_empty()
+    ));
+    assert!(start.elapsed().unwrap() >= timeout);
+    let first = guard.fence().unwrap();
+    guard.unlock().unwrap();
+    let guard = theirs.lock().unwrap();
+    assert!(guard.fence().unwrap() > first);
+    assert_eq!(guard.previous_owner(), PreviousOwner::Clean);
+}
+
+#[test]
+fn other_names_are_other_locks() {
+    let (_directory, agent) = group();
+    let _a = agent.mutex("a").unwrap().lock().unwrap();
+    let _b = agent.mutex("b").unwrap().try_lock().unwrap();
+    let _c = agent.mutex([b'a', 0xff]).unwrap().try_lock().unwrap();
+}
+
+#[test]
+fn names_have_1_to_255_bytes_without_nul() {
+    let (_directory, agent) = group();
+    for name in [
+        &[b'x'; 255][..],
+        b"\xff\xfe",
+        b"../../etc/passwd",
+        b" ",
+        b"\n",
+        b".",
+    ] {
+        let mutex = agent.mutex(name).unwrap();
+        assert_eq!(mutex.name(), name);
+        drop(mutex.lock().unwrap());
+    }
+    let refusal = |name: &[u8]| match agent.mutex(name) {
+        Err(HandleError::Name(error)) => error,
+        other => panic!("{name:?}: {other:?}"),
+    };
+    assert_eq!(refusal(b""), NameError::Empty);
+    assert_eq!(refusal(&[b'x'; 256]), NameError::TooLong { len: 256 });
+    assert_eq!(refusal(b"a\0"), NameError::Nul);
+}
+
+#[test]
+fn a_thread_that_waits_for_itself_is_told() {
+    let (_directory, agent) = group();
+    let mutex = agent.mutex("x").unwrap();
+    let guard = mutex.lock().unwrap();
+    // Another handle of the same agent makes no difference.
+    let again = agent.clone().mutex("x").unwrap();
+    assert!(matches!(again.lock(), Err(LockError::Deadlock)));
+    let timed = again.try_lock_for(Duration::from_secs(60));
+    assert!(matches!(
+        timed,
+        Err(TimedLockError::Failed(LockError::Deadlock))
+    ));
+    assert!(matches!(again.try_lock(), Err(TryLockError::WouldBlock)));
+    drop(guard);
+    drop(again.lock().unwrap());
+}
+
+#[test]
+fn a_guard_may_be_dropped_elsewhere() {
+    let (_directory, agent) = group();
+    let mutex = agent.mutex("x").unwrap();
+    let guard = mutex.lock().unwrap();
+    drop(agent);
+    thread::spawn(move || drop(guard)).join().unwrap();
+    drop(mutex.lock().unwrap());
+}
+
+#[test]
+fn threads_take_turns() {
+    let (_directory, agent) = group();
+    let mutex = agent.mutex("counter").unwrap();
+    let inside = Arc::new(AtomicU32::new(0));
+    let threads: Vec<_> = (0..8)
+        .map(|_| {
+            let (mutex, inside) = (Arc::clone(&mutex), Arc::clone(&inside));
+            thread::spawn(move || {
+                let mut fences = Vec::new();
+                for _ in 0..50 {
+                    let guard = mutex.lock().unwrap();
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                    fences.push(guard.fence().unwrap());
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                }
+                assert!(fences.is_sorted());
+                fences
+            })
+        })
+        .collect();
+    let mut all: Vec<_> = threads
+        .into_iter()
+        .flat_map(|thread| thread.join().unwrap())
+        .collect();
+    all.sort_unstable();
+    all.dedup();
+    assert_eq!(all.len(), 8 * 50);
+}
+
+#[test]
+fn a_semaphore_has_its_permits() {
+    let (directory, agent) = group();
+    let three = NonZeroU32::new(3);
+    let other = Agent::local_in(directory.path()).unwrap();
+    let (ours, theirs) = (
+        agent.semaphore("s", three).unwrap(),
+        other.semaphore("s", three).unwrap(),
+    );
+    assert_eq!(ours.permits(), three.unwrap());
+    let held = [
+        ours.acquire().unwrap(),
+        theirs.acquire().unwrap(),
+        ours.acquire().unwrap(),
+    ];
+    assert!(matches!(
+        theirs.try_acquire(),
+        Err(TryLockError::WouldBlock)
+    ));
+    assert!(matches!(
+        theirs.try_acquire_for(Duration::from_millis(5)),
+        Err(TimedLockError::TimedOut { .. })
+    ));
+    let waiting = thread::spawn(move || theirs.acquire().map(drop));
+    let [first, ..] = held;
+    drop(first);
+    waiting.join().unwrap().unwrap();
+}
+
+#[test]
+fn a_thread_with_all_permits_would_wait_for_itself() {
+    let (_directory, agent) = group();
+    let two = agent.semaphore("s", NonZeroU32::new(2)).unwrap();
+    let _held = [two.acquire().unwrap(), two.acquire().unwrap()];
+    assert!(matches!(two.acquire(), Err(LockError::Deadlock)));
+}
+
+#[test]
+fn the_number_of_permits_is_the_locks() {
+    let (directory, agent) = group();
+    let other = Agent::local_in(directory.path()).unwrap();
+    let [two, three] = [2, 3].map(NonZeroU32::new);
+    assert!(matches!(
+        agent.semaphore("s", None),
+        Err(HandleError::PermitsUnknown)
+    ));
+    let s = agent.semaphore("s", two).unwrap();
+    assert!(matches!(
+        agent.mutex("s"),
+        Err(HandleError::WrongPermits { .. })
+    ));
+    let guard = s.acquire().unwrap();
+    let wrong = other.semaphore("s", three).unwrap();
+    assert!(matches!(
+        wrong.try_acquire(),
+        Err(TryLockError::Failed(LockError::WrongPermits { asked, actual }))
+            if Some(asked) == three && Some(actual) == two
+    ));
+    // Nobody inside: the number may change.
+    drop(guard);
+    drop(wrong.try_acquire().unwrap());
+    let many = NonZeroU32::new(1_000_000);
+    assert!(matches!(
+        agent.semaphore("m", many),
+        Err(HandleError::TooManyPermits { .. })
+    ));
+}
+
+#[test]
+fn kernel_is_the_only_algorithm() {
+    let (_directory, agent) = group();
+    assert!(agent.mutex_with("x", Algorithm::Kernel).is_ok());
+    assert!(matches!(
+        agent.mutex_with("y", Algorithm::Bakery),
+        Err(HandleError::NotInThisGroup {
+            asked: Algorithm::Bakery
+        })
+    ));
+    let _kept = agent.mutex("x").unwrap();
+    assert!(agent.mutex_with("x", Algorithm::TokenRing).is_err());
+}
+
+#[test]
+fn closing_releases_and_tells() {
+    let (directory, agent) = group();
+    let other = Agent::local_in(directory.path()).unwrap();
+    let mutex = agent.mutex("x").unwrap();
+    let theirs = other.mutex("y").unwrap();
+    let _y = theirs.lock().unwrap();
+    let events = agent.events();
+    let guard = mutex.lock().unwrap();
+    let loss = guard.loss();
+    let (sender, called) = crossbeam_channel::bounded(1);
+    guard.on_loss(move |loss| sender.send(loss).unwrap());
+    // Two that wait, one in front of the kernel and one behind it.
+    let waiting = [(); 2].map(|()| {
+        let mutex = agent.mutex("y").unwrap();
+        thread::spawn(move || mutex.lock().map(drop))
+    });
+    while agent
+        .status()
+        .unwrap()
+        .locks
+        .iter()
+        .all(|lock| lock.waiters.is_empty())
+    {
+        thread::sleep(Duration::from_millis(1));
+    }
+    agent.close();
+    for thread in waiting {
+        assert!(matches!(thread.join().unwrap(), Err(LockError::Closed)));
+    }
+    assert!(!guard.is_held());
+    assert_eq!(guard.remaining(), Some(Duration::ZERO));
+    assert_eq!(
+        (loss.recv(), called.recv()),
+        (Ok(Loss::Closed), Ok(Loss::Closed))
+    );
+    assert!(matches!(guard.unlock(), Err(UnlockError::Closed)));
+    drop(other.mutex("x").unwrap().try_lock().unwrap());
+    assert!(matches!(mutex.lock(), Err(LockError::Closed)));
+    assert!(matches!(agent.mutex("z"), Err(HandleError::Closed)));
+    assert!(agent.status().is_err());
+    assert!(events.recv().is_err() && agent.events().recv().is_err());
+    agent.close();
+}
+
+#[test]
+fn an_orderly_unlock_is_no_loss() {
+    let (_directory, agent) = group();
+    let guard = agent.mutex("x").unwrap().lock().unwrap();
+    let loss = guard.loss();
+    guard.on_loss(|loss| panic!("{loss:?}"));
+    guard.unlock().unwrap();
+    assert!(loss.recv().is_err());
+}
+
+#[test]
+fn status_shows_holders_and_waiters() {
+    let (directory, agent) = group();
+    let other = Agent::local_in(directory.path()).unwrap();
+    agent.set_command("print it");
+    let guard = agent.mutex(b"a\xff").unwrap().lock().unwrap();
+    let waiting = {
+        let mutex = other.mutex(b"a\xff").unwrap();
+        thread::spawn(move || mutex.lock().map(drop))
+    };
+    let lock = loop {
+        let status = agent.status().unwrap();
+        assert_eq!((status.group.as_str(), status.epoch), ("local", 0));
+        assert_eq!(status.locks.len(), 1);
+        let lock = status.locks.into_iter().next().unwrap();
+        if !lock.waiters.is_empty() {
+            break lock;
+        }
+        thread::sleep(Duration::from_millis(1));
+    };
+    assert_eq!(
+        (lock.name.as_str(), lock.algorithm.as_str()),
+        ("a\\xff", "kernel")
+    );
+    let [holder] = &lock.holders[..] else {
+        panic!("{lock:?}")
+    };
+    assert_eq!((holder.member, holder.pid), (0, std::process::id()));
+    assert_eq!(
+        (holder.command.as_str(), holder.command_pid),
+        ("print it", None)
+    );
+    assert_eq!(holder.fence, guard.fence().map(|fence| fence.as_u64()));
+    assert_eq!(lock.waiters[0].pid, std::process::id());
+    guard.set_command_pid(77);
+    assert_eq!(
+        agent.status().unwrap().locks[0].holders[0].command_pid,
+        Some(77)
+    );
+    drop(guard);
+    waiting.join().unwrap().unwrap();
+    assert_eq!(agent.status().unwrap().locks, []);
+    assert_eq!(files(&directory), [] as [&str; 0]);
+}
+
+#[test]
+fn without_a_given_command_status_shows_the_command_line() {
+    let (_directory, agent) = group();
+    let _guard = agent.mutex("x").unwrap().lock().unwrap();
+    let status = agent.status().unwrap();
+    let program = std::env::args().next().unwrap();
+    assert!(
+        status.locks[0].holders[0].command.starts_with(&program),
+        "{status:?}"
+    );
+}
+
+#[test]
+fn nothing_is_left_behind() {
+    let (directory, agent) = group();
+    let mutex = agent.mutex("x").unwrap();
+    drop(mutex.lock().unwrap());
+    assert_eq!(files(&directory).len(), 1);
+    drop(mutex);
+    assert_eq!(files(&directory), [] as [&str; 0]);
+    let guard = agent.mutex("x").unwrap().lock().unwrap();
+    assert_eq!(files(&directory).len(), 1);
+    drop(guard);
+    assert_eq!(files(&directory), [] as [&str; 0]);
+}
+
+#[test]
+fn a_copy_of_the_descriptor_keeps_the_lock() {
+    let (_directory, agent) = group();
+    let mutex = agent.mutex("x").unwrap();
+    let guard = mutex.lock().unwrap();
+    let copy = guard
+        .inheritable_fd()
+        .unwrap()
+        .expect("the local group has one");
+    guard.unlock().unwrap();
+    assert!(matches!(mutex.try_lock(), Err(TryLockError::WouldBlock)));
+    assert_eq!(agent.status().unwrap().locks[0].holders.len(), 1);
+    drop(copy);
+    let guard = mutex.try_lock().unwrap();
+    assert_eq!(guard.previous_owner(), PreviousOwner::Clean);
+}
+
+#[test]
+fn a_removed_page_starts_higher() {
+    let (directory, agent) = group();
+    let mutex = agent.mutex("x").unwrap();
+    let first = mutex.lock().unwrap().fence().unwrap();
+    // As if so much time had passed that a cleaner thought it unused.
+    std::fs::remove_file(directory.path().join("group")).unwrap();
+    thread::sleep(Duration::from_secs(1));
+    let other = Agent::local_in(directory.path()).unwrap();
+    let second = other.mutex("x").unwrap().lock().unwrap().fence().unwrap();
+    let third = mutex.lock().unwrap().fence().unwrap();
+    assert!(first < second && second < third, "{first} {second} {third}");
+}
+
+#[test]
+fn many_handles_come_and_go() {
+    let (directory, _agent) = group();
+    let inside = AtomicU32::new(0);
+    thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                for _ in 0..200 {
+                    // Each time the file may be removed, made anew, or just going.
+                    let agent = Agent::local_in(directory.path()).unwrap();
+                    let _guard = agent.mutex("x").unwrap().lock().unwrap();
+                    assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0);
+                    inside.fetch_sub(1, Ordering::SeqCst);
+                }
+            });
+        }
+    });
+    assert_eq!(files(&directory), [] as [&str; 0]);
+}
