@@ -57,7 +57,11 @@ impl Epoch {
 
     /// The epoch with this number; `None` above [`Epoch::MAX`].
     pub const fn new(epoch: u32) -> Option<Self> {
-        if epoch <= Self::MAX.0 { Some(Self(epoch)) } else { None }
+        if epoch <= Self::MAX.0 {
+            Some(Self(epoch))
+        } else {
+            None
+        }
     }
 
     /// The epoch after this one; `None` after the last.
@@ -146,7 +150,11 @@ impl fmt::Display for LockName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for chunk in self.0.utf8_chunks() {
             for c in chunk.valid().chars() {
-                if c.is_control() { write!(f, "{}", c.escape_default())? } else { write!(f, "{c}")? }
+                if c.is_control() {
+                    write!(f, "{}", c.escape_default())?
+                } else {
+                    write!(f, "{c}")?
+                }
             }
             for byte in chunk.invalid() {
                 write!(f, "\\x{byte:02x}")?;

@@ -37,7 +37,10 @@ impl Add<Duration> for Time {
     type Output = Self;
 
     fn add(self, delay: Duration) -> Self {
-        Self(self.0.saturating_add(u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX)))
+        Self(
+            self.0
+                .saturating_add(u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX)),
+        )
     }
 }
 
@@ -46,6 +49,9 @@ impl Sub<Duration> for Time {
     type Output = Self;
 
     fn sub(self, delay: Duration) -> Self {
-        Self(self.0.saturating_sub(u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX)))
+        Self(
+            self.0
+                .saturating_sub(u64::try_from(delay.as_nanos()).unwrap_or(u64::MAX)),
+        )
     }
 }

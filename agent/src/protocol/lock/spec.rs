@@ -56,7 +56,10 @@ impl FromStr for Algorithm {
     type Err = UnknownAlgorithm;
 
     fn from_str(name: &str) -> Result<Self, UnknownAlgorithm> {
-        Self::ALL.into_iter().find(|algorithm| algorithm.name() == name).ok_or(UnknownAlgorithm)
+        Self::ALL
+            .into_iter()
+            .find(|algorithm| algorithm.name() == name)
+            .ok_or(UnknownAlgorithm)
     }
 }
 
@@ -81,12 +84,18 @@ pub struct LockSpec {
 impl LockSpec {
     /// A lock for one at a time.
     pub const fn exclusive(algorithm: Algorithm) -> Self {
-        Self { algorithm, permits: NonZeroU32::MIN }
+        Self {
+            algorithm,
+            permits: NonZeroU32::MIN,
+        }
     }
 
     /// A counting semaphore.
     pub const fn counting(permits: NonZeroU32) -> Self {
-        Self { algorithm: Algorithm::Semaphore, permits }
+        Self {
+            algorithm: Algorithm::Semaphore,
+            permits,
+        }
     }
 
     /// Whether the algorithm can serve that many permits.

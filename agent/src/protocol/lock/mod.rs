@@ -1,0 +1,38 @@
+//! Locks: the face of an algorithm ([`engine`]), the algorithms, one file each, and what stands
+//! around them in every member: the local queue, and the table of locks.
+
+mod bakery;
+pub mod engine;
+mod queue;
+mod ricart_agrawala;
+mod semaphore;
+mod spec;
+mod summary;
+mod table;
+mod token_ring;
+mod token_ring_requests;
+
+pub use engine::{Effects, Engine, HopTimer, Message, Rebuild, Request, Stamp};
+pub use spec::{Algorithm, LockSpec, UnknownAlgorithm};
+
+pub use summary::{LockSummary, Summary};
+pub use table::LockView;
+
+pub(crate) use queue::Waiting;
+pub(crate) use table::{LockMessage, LockOutput, Locks};
+
+use alloc::boxed::Box;
+
+/// Makes a lock's engine anew, as every view does: from its members, holders and waiters alone.
+/// What it has to say at once goes to `out`.
+pub fn build(spec: LockSpec, from: &Rebuild<'_>, out: &mut Effects) -> Box<dyn Engine> {
+    match spec.algorithm {
+        Algorithm::Semaphore => Box::new(semaphore::Semaphore::new(spec.permits, from, out)),
+        Algorithm::Bakery => Box::new(bakery::Bakery::new(from, out)),
+        Algorithm::RicartAgrawala => Box::new(ricart_agrawala::RicartAgrawala::new(from, out)),
+        Algorithm::TokenRing => Box::new(token_ring::TokenRing::new(from, out)),
+        Algorithm::TokenRingRequests => {
+            Box::new(token_ring_requests::TokenRingRequests::new(from, out))
+        }
+    }
+}

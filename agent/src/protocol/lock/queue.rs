@@ -1,0 +1,143 @@
+//! The local queue: the callers of one member that want the same lock, first come first served.
+//!
+//! The engine sees one request at a time; everybody else waits here. Each caller's request ends
+//! in exactly one of a grant and an end, also while a view changes: what callers give up or leave
+//! then is remembered here, and played when the next engine stands.
+
+use alloc::collections::VecDeque;
+use alloc::vec::Vec;
+
+use super::{LockSpec, Request};
+use crate::protocol::ids::{Fence, RequestId, Ticket};
+use crate::protocol::node::Wait;
+use crate::protocol::time::Time;
+
+/// A caller that waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Waiting {
+    pub(crate) ticket: Ticket,
+    /// How it says the lock is served.
+    pub(crate) wish: Option<LockSpec>,
+    pub(crate) wait: Wait,
+    pub(crate) since: Time,
+}
+
+/// The request that the engine knows of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asking {
+    pub(crate) request: Request,
+    /// Whose it is; `None` once its caller gave it up, and the engine has not been told yet.
+    pub(crate) caller: Option<Waiting>,
+}
+
+/// A request that is inside.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Held {
+    pub(crate) id: RequestId,
+    /// Whose it is; `None` once its caller left, and the engine has not been told yet.
+    pub(crate) ticket: Option<Ticket>,
+    pub(crate) fence: Fence,
+}
+
+/// The callers of one member that want one lock.
+#[derive(Debug, Default)]
+pub(crate) struct LocalQueue {
+    waiting: VecDeque<Waiting>,
+    asking: Option<Asking>,
+    held: Vec<Held>,
+}
+
+impl LocalQueue {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.asking.is_none() && self.held.is_empty()
+    }
+
+    pub(crate) fn asking(&self) -> Option<&Asking> {
+        self.asking.as_ref()
+    }
+
+    pub(crate) fn held(&self) -> &[Held] {
+        &self.held
+    }
+
+    /// The callers that wait, in order, the one that the engine knows of first.
+    pub(crate) fn callers(&self) -> impl Iterator<Item = &Waiting> {
+        self.asking
+            .iter()
+            .filter_map(|asking| asking.caller.as_ref())
+            .chain(&self.waiting)
+    }
+
+    pub(crate) fn push(&mut self, waiting: Waiting) {
+        self.waiting.push_back(waiting);
+    }
+
+    /// Takes out all callers that the engine does not know of.
+    pub(crate) fn take_waiting(&mut self) -> VecDeque<Waiting> {
+        core::mem::take(&mut self.waiting)
+    }
+
+    /// The caller whose request may go to the engine now. Where there are several permits, others
+    /// of this member may be inside meanwhile.
+    pub(crate) fn next(&mut self, permits: u32) -> Option<Waiting> {
+        let room = self.held.len() < permits as usize;
+        if self.asking.is_none() && room {
+            self.waiting.pop_front()
+        } else {
+            None
+        }
+    }
+
+    pub(crate) fn ask(&mut self, request: Request, caller: Waiting) {
+        debug_assert!(self.asking.is_none(), "one request at a time");
+        self.asking = Some(Asking {
+            request,
+            caller: Some(caller),
+        });
+    }
+
+    /// Takes a waiting caller out, wherever it is. The engine's request stays until
+    /// [`LocalQueue::withdraw`]. Returns whether the caller waited.
+    pub(crate) fn give_up(&mut self, ticket: Ticket) -> bool {
+        let is_it = |waiting: &Waiting| waiting.ticket == ticket;
+        if let Some(asking) = &mut self.asking
+            && asking.caller.as_ref().is_some_and(is_it)
+        {
+            asking.caller = None;
+            return true;
+        }
+        let place = self.waiting.iter().position(is_it);
+        place.and_then(|place| self.waiting.remove(place)).is_some()
+    }
+
+    /// Takes the engine's request out if its caller gave it up: the engine must cancel it.
+    pub(crate) fn withdraw(&mut self) -> Option<RequestId> {
+        let asking = self.asking.take_if(|asking| asking.caller.is_none())?;
+        Some(asking.request.id)
+    }
+
+    /// The engine's request `id` is inside. Returns its caller, `None` if that gave up meanwhile;
+    /// nothing at all if `id` is not the engine's request.
+    pub(crate) fn grant(&mut self, id: RequestId, fence: Fence) -> Option<Option<Waiting>> {
+        let asking = self.asking.take_if(|asking| asking.request.id == id)?;
+        let ticket = asking.caller.map(|caller| caller.ticket);
+        self.held.push(Held { id, ticket, fence });
+        Some(asking.caller)
+    }
+
+    /// A caller that is inside leaves. The grant stays until [`LocalQueue::leave`]. Returns
+    /// whether the caller was inside.
+    pub(crate) fn release(&mut self, ticket: Ticket) -> bool {
+        let held = self
+            .held
+            .iter_mut()
+            .find(|held| held.ticket == Some(ticket));
+        held.map(|held| held.ticket = None).is_some()
+    }
+
+    /// Takes out a grant whose caller has left: the engine must release it.
+    pub(crate) fn leave(&mut self) -> Option<RequestId> {
+        let place = self.held.iter().position(|held| held.ticket.is_none())?;
+        Some(self.held.swap_remove(place).id)
+    }
+}

@@ -1,0 +1,263 @@
+//! A central counting semaphore: P and V by messages to one member, the server.
+//!
+//! The server is the member with the highest rendezvous hash for the lock's name, so different
+//! locks have different servers, and everybody in a view agrees on each without asking.
+//!
+//! Messages: `REQUEST(r)` (P); `GRANT(r)`; `RELEASE(r)` (V, also to cancel); `QUEUED(r)`, "got
+//! it, no permit is free", only for callers that want to know.
+//!
+//! Invariant: held + free = permits. V names the request it gives back: a V that comes twice, or
+//! from nobody who holds, frees nothing (the lecture's V manufactures a permit there).
+//!
+//! Cost: 3 messages, none when the caller's member is the server: 3(N-1)/N in the mean; response
+//! 2T+E; synchronisation delay 2T. Service is in the order of arrival.
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use core::num::NonZeroU32;
+
+use serde::{Deserialize, Serialize};
+
+use super::engine::{self, Effects, Engine, Rebuild, Request};
+use crate::protocol::ids::{LockName, NodeId, RequestId};
+
+/// What the members say to each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Message {
+    /// P: a permit, please. `tries`: tell me if there is none.
+    Request { id: RequestId, tries: bool },
+    /// Here is one.
+    Grant { id: RequestId },
+    /// V: I need it no more.
+    Release { id: RequestId },
+    /// None is free now; you are in the queue.
+    Queued { id: RequestId },
+}
+
+impl Message {
+    pub(crate) const fn kind(&self) -> &'static str {
+        match self {
+            Self::Request { .. } => "REQUEST",
+            Self::Grant { .. } => "GRANT",
+            Self::Release { .. } => "RELEASE",
+            Self::Queued { .. } => "QUEUED",
+        }
+    }
+
+    pub(crate) const fn is_request(&self) -> bool {
+        matches!(self, Self::Request { .. })
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Semaphore {
+    me: NodeId,
+    server: NodeId,
+    /// This member's request that waits.
+    waiting: Option<RequestId>,
+    /// The server's books; `None` elsewhere.
+    books: Option<Books>,
+}
+
+#[derive(Debug)]
+struct Books {
+    permits: usize,
+    held: BTreeSet<RequestId>,
+    queue: VecDeque<RequestId>,
+    /// The highest request of each member that is over (G5): a REQUEST that comes after its own
+    /// RELEASE is dropped.
+    done: BTreeMap<NodeId, u64>,
+}
+
+impl Semaphore {
+    /// The server's books are the view's table; nobody has to say anything.
+    pub(crate) fn new(permits: NonZeroU32, from: &Rebuild<'_>, out: &mut Effects) -> Self {
+        let server = server(from.lock, from.members);
+        let mut engine = Self {
+            me: from.me,
+            server,
+            waiting: from.my_waiter().map(|request| request.id),
+            books: (server == from.me).then(|| Books {
+                permits: permits.get() as usize,
+                held: from.holders.iter().copied().collect(),
+                queue: from.waiters.iter().map(|request| request.id).collect(),
+                done: BTreeMap::new(),
+            }),
+        };
+        engine.serve(out);
+        engine
+    }
+
+    /// Gives free permits to the first in the queue.
+    fn serve(&mut self, out: &mut Effects) {
+        while let Some(id) = self.books.as_mut().and_then(Books::next) {
+            if id.node == self.me {
+                self.on_grant(id, out);
+            } else {
+                out.send(id.node, engine::Message::Semaphore(Message::Grant { id }));
+            }
+        }
+    }
+
+    fn on_request(&mut self, id: RequestId, tries: bool, out: &mut Effects) {
+        let Some(books) = &mut self.books else { return };
+        if books.knows(id) {
+            return;
+        }
+        books.queue.push_back(id);
+        self.serve(out);
+        let queued = self
+            .books
+            .as_ref()
+            .is_some_and(|books| books.queue.contains(&id));
+        if tries && queued {
+            if id.node == self.me {
+                out.busy = Some(id);
+            } else {
+                out.send(id.node, engine::Message::Semaphore(Message::Queued { id }));
+            }
+        }
+    }
+
+    fn on_grant(&mut self, id: RequestId, out: &mut Effects) {
+        // A grant that crosses its cancel is ignored: the RELEASE on its way frees the permit.
+        if self.waiting == Some(id) {
+            self.waiting = None;
+            out.grant(id);
+        }
+    }
+
+    fn on_release(&mut self, id: RequestId, out: &mut Effects) {
+        if let Some(books) = &mut self.books {
+            books.end(id);
+            self.serve(out);
+        }
+    }
+
+    /// V, wherever the server is.
+    fn give_back(&mut self, id: RequestId, out: &mut Effects) {
+        if self.server == self.me {
+            self.on_release(id, out);
+        } else {
+            out.send(
+                self.server,
+                engine::Message::Semaphore(Message::Release { id }),
+            );
+        }
+    }
+}
+
+impl Books {
+    /// Whether `id` is over, held or queued: then asking for it again changes nothing.
+    fn knows(&self, id: RequestId) -> bool {
+        self.done.get(&id.node).is_some_and(|&done| id.seq <= done)
+            || self.held.contains(&id)
+            || self.queue.contains(&id)
+    }
+
+    /// The next request to be served, if a permit is free.
+    fn next(&mut self) -> Option<RequestId> {
+        if self.held.len() >= self.permits {
+            return None;
+        }
+        let id = self.queue.pop_front()?;
+        self.held.insert(id);
+        Some(id)
+    }
+
+    fn end(&mut self, id: RequestId) {
+        let done = self.done.entry(id.node).or_default();
+        *done = id.seq.max(*done);
+        if !self.held.remove(&id) {
+            self.queue.retain(|&queued| queued != id);
+        }
+    }
+}
+
+impl Engine for Semaphore {
+    fn acquire(&mut self, request: Request, out: &mut Effects) {
+        debug_assert!(self.waiting.is_none(), "one request waits at a time");
+        let Request { id, tries, .. } = request;
+        self.waiting = Some(id);
+        if self.server == self.me {
+            self.on_request(id, tries, out);
+        } else {
+            out.send(
+                self.server,
+                engine::Message::Semaphore(Message::Request { id, tries }),
+            );
+        }
+    }
+
+    fn release(&mut self, id: RequestId, out: &mut Effects) {
+        self.give_back(id, out);
+    }
+
+    fn cancel(&mut self, id: RequestId, out: &mut Effects) {
+        if self.waiting == Some(id) {
+            self.waiting = None;
+            self.give_back(id, out);
+        }
+    }
+
+    fn receive(&mut self, from: NodeId, message: &engine::Message, out: &mut Effects) {
+        let engine::Message::Semaphore(message) = *message else {
+            return;
+        };
+        match message {
+            // Only its owner speaks for a request.
+            Message::Request { id, tries } if id.node == from => self.on_request(id, tries, out),
+            Message::Release { id } if id.node == from => self.on_release(id, out),
+            Message::Grant { id } if from == self.server => self.on_grant(id, out),
+            Message::Queued { id } if self.waiting == Some(id) => out.busy = Some(id),
+            _ => {}
+        }
+    }
+}
+
+/// The member that serves `lock`: highest random weight (Thaler and Ravishankar 1998) over BLAKE3,
+/// version 1. All members of a view must agree on it, so it never changes.
+fn server(lock: &LockName, members: &[NodeId]) -> NodeId {
+    let weight = |node: &NodeId| {
+        let mut hasher = blake3::Hasher::new();
+        hasher.update(b"distlock server 1\0");
+        hasher.update(&node.as_u16().to_be_bytes());
+        hasher.update(lock.as_bytes());
+        *hasher.finalize().as_bytes()
+    };
+    *members
+        .iter()
+        .max_by_key(|node| weight(node))
+        .expect("a view has members")
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+
+    /// Members of different versions must find the same server.
+    #[test]
+    fn the_placement_of_servers_is_golden() {
+        let members: Vec<_> = (1..=5).filter_map(NodeId::new).collect();
+        let placed: Vec<u16> = ["printer", "licences", "a", "b", "c", "d", "e", "f"]
+            .iter()
+            .map(|name| server(&LockName::new(name).unwrap(), &members).as_u16())
+            .collect();
+        assert_eq!(placed, GOLDEN);
+    }
+
+    const GOLDEN: [u16; 8] = [1, 1, 3, 4, 4, 2, 1, 5];
+
+    /// When a member goes, only the locks it served move.
+    #[test]
+    fn a_smaller_view_moves_only_what_it_must() {
+        let members: Vec<_> = (1..=5).filter_map(NodeId::new).collect();
+        for name in 0..100_u32 {
+            let lock = LockName::new(alloc::format!("lock {name}")).unwrap();
+            let before = server(&lock, &members);
+            let after = server(&lock, &members[..4]);
+            assert!(before == after || before == members[4]);
+        }
+    }
+}

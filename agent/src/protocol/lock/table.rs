@@ -1,0 +1,659 @@
+//! The table of a member's locks: what stands between local callers, engines and the network.
+//!
+//! For each lock it keeps the engine of the present view, the local queue and the counter of the
+//! fences, and it keeps the member's Lamport clock. Engines give effects; the table turns them
+//! into messages, events and timers ([`LockOutput`]), until nothing is left to do.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::num::NonZeroU32;
+
+use serde::{Deserialize, Serialize};
+
+use super::queue::{LocalQueue, Waiting};
+use super::{
+    Effects, Engine, HopTimer, LockSpec, LockSummary, Message, Rebuild, Request, Stamp, Summary,
+    build,
+};
+use crate::protocol::ids::{Fence, Incarnation, LockName, NodeId, RequestId, Ticket};
+use crate::protocol::membership::View;
+use crate::protocol::node::{Event, Previous, Refusal, Settings, Wait};
+use crate::protocol::time::Time;
+
+/// How many locks a member keeps at once. Locks nobody uses are forgotten in each new view, and
+/// reaching the bound asks for one.
+pub(crate) const MAX_LOCKS: usize = 65_536;
+/// How many local requests may wait or be inside at once.
+pub(crate) const MAX_TICKETS: usize = 65_536;
+/// From this counter on a new view is asked for, so that no fence ever wraps.
+const COUNTER_RUNS_OUT: u32 = 1 << 31;
+
+/// A message between the members' engines of one lock.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct LockMessage {
+    pub(crate) lock: LockName,
+    pub(crate) permits: NonZeroU32,
+    /// The sender's Lamport clock.
+    pub(crate) clock: u64,
+    /// The highest counter of a fence of this lock that the sender has seen in this epoch.
+    pub(crate) counter: u32,
+    pub(crate) body: Message,
+}
+
+/// What the table wants done.
+#[derive(Debug, Default)]
+pub(crate) struct LockOutput {
+    pub(crate) sends: Vec<(NodeId, LockMessage)>,
+    pub(crate) events: Vec<Event>,
+    pub(crate) hops: Vec<(LockName, HopTimer)>,
+    /// Locks whose spec the coordinator must be asked for, and what the caller wishes.
+    pub(crate) declares: Vec<(LockName, Option<LockSpec>)>,
+    /// Something runs out that only a new view gives back.
+    pub(crate) wants_view: bool,
+}
+
+/// One lock, as its member sees it.
+#[derive(Debug)]
+pub struct LockView<'a> {
+    /// Its name.
+    pub name: &'a LockName,
+    /// How it is served; `None` while that is being asked.
+    pub spec: Option<LockSpec>,
+    queue: &'a LocalQueue,
+}
+
+impl LockView<'_> {
+    /// This member's callers that are inside, with their fences.
+    pub fn holders(&self) -> impl Iterator<Item = (Ticket, Fence)> + '_ {
+        self.queue
+            .held()
+            .iter()
+            .filter_map(|held| Some((held.ticket?, held.fence)))
+    }
+
+    /// This member's callers that wait, in order.
+    pub fn waiters(&self) -> impl Iterator<Item = Ticket> + '_ {
+        self.queue.callers().map(|caller| caller.ticket)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Lock {
+    /// `None` until the coordinator has told it.
+    spec: Option<LockSpec>,
+    /// `None` while no view is in force, or the spec is not known.
+    engine: Option<Box<dyn Engine>>,
+    queue: LocalQueue,
+    /// The highest counter of a fence seen in this epoch.
+    counter: u32,
+}
+
+/// The table of locks.
+#[derive(Debug)]
+pub(crate) struct Locks {
+    me: NodeId,
+    incarnation: Incarnation,
+    default: LockSpec,
+    listed: BTreeMap<LockName, LockSpec>,
+    /// The view in force; `None` before the first, and while frozen.
+    view: Option<Arc<View>>,
+    table: BTreeMap<LockName, Lock>,
+    /// The lock of each caller that waits or is inside.
+    tickets: BTreeMap<Ticket, LockName>,
+    /// The Lamport clock.
+    clock: u64,
+    /// The number of the last request.
+    seq: u64,
+    effects: Effects,
+    /// Whether callers are still served.
+    open: bool,
+}
+
+impl Locks {
+    pub(crate) fn new(me: NodeId, incarnation: Incarnation, settings: &Settings) -> Self {
+        Self {
+            me,
+            incarnation,
+            default: LockSpec::exclusive(settings.algorithm),
+            listed: settings.locks.clone(),
+            view: None,
+            table: BTreeMap::new(),
+            tickets: BTreeMap::new(),
+            clock: 0,
+            seq: 0,
+            effects: Effects::default(),
+            open: true,
+        }
+    }
+
+    pub(crate) fn views(&self) -> impl Iterator<Item = LockView<'_>> {
+        self.table.iter().map(|(name, lock)| LockView {
+            name,
+            spec: lock.spec,
+            queue: &lock.queue,
+        })
+    }
+
+    /// A local caller wants in.
+    pub(crate) fn acquire(
+        &mut self,
+        name: &LockName,
+        wish: Option<LockSpec>,
+        caller: Waiting,
+        out: &mut LockOutput,
+    ) {
+        match self.admit(name, wish, caller) {
+            Ok(()) => {
+                self.tickets.insert(caller.ticket, name.clone());
+                self.settle(name, out);
+            }
+            Err(refusal) => {
+                out.events.push(Event::Ended {
+                    ticket: caller.ticket,
+                    refusal,
+                });
+                self.forget_if_unused(name);
+            }
+        }
+    }
+
+    /// Puts the caller into the lock's local queue, if it may wait at all.
+    fn admit(
+        &mut self,
+        name: &LockName,
+        wish: Option<LockSpec>,
+        caller: Waiting,
+    ) -> Result<(), Refusal> {
+        if !self.open {
+            return Err(Refusal::Closed);
+        }
+        if let Some(wish) = wish
+            && !wish.is_valid()
+        {
+            return Err(Refusal::WrongSpec {
+                actual: LockSpec::exclusive(wish.algorithm),
+            });
+        }
+        if self.tickets.len() >= MAX_TICKETS {
+            return Err(Refusal::Limit);
+        }
+        let lock = self.lock(name).ok_or(Refusal::Limit)?;
+        if let Some((actual, _)) = lock.spec.zip(wish).filter(|(actual, wish)| actual != wish) {
+            return Err(Refusal::WrongSpec { actual });
+        }
+        let permits = lock.spec.map_or(1, |spec| spec.permits.get());
+        let is_free = lock.queue.callers().next().is_none()
+            && lock.queue.asking().is_none()
+            && lock.queue.held().len() < permits as usize;
+        if caller.wait == Wait::Try && !is_free {
+            return Err(Refusal::Busy);
+        }
+        lock.queue.push(Waiting { wish, ..caller });
+        Ok(())
+    }
+
+    /// The lock called `name`, made if there is room for it.
+    fn lock(&mut self, name: &LockName) -> Option<&mut Lock> {
+        if !self.table.contains_key(name) {
+            if self.table.len() >= MAX_LOCKS + self.listed.len() {
+                return None;
+            }
+            let spec = self.listed.get(name).copied();
+            self.table.insert(
+                name.clone(),
+                Lock {
+                    spec,
+                    ..Lock::default()
+                },
+            );
+        }
+        self.table.get_mut(name)
+    }
+
+    /// A refused caller leaves no trace of a lock that nothing else is known of.
+    fn forget_if_unused(&mut self, name: &LockName) {
+        if self
+            .table
+            .get(name)
+            .is_some_and(|lock| lock.spec.is_none() && lock.queue.is_empty())
+        {
+            self.table.remove(name);
+        }
+    }
+
+    /// A local caller leaves.
+    pub(crate) fn release(&mut self, ticket: Ticket, out: &mut LockOutput) {
+        let Some(name) = self.tickets.get(&ticket).cloned() else {
+            return;
+        };
+        if self
+            .table
+            .get_mut(&name)
+            .is_some_and(|lock| lock.queue.release(ticket))
+        {
+            self.tickets.remove(&ticket);
+            self.settle(&name, out);
+        }
+    }
+
+    /// A local caller that waits is told `refusal`, and waits no longer.
+    pub(crate) fn end(&mut self, ticket: Ticket, refusal: Refusal, out: &mut LockOutput) {
+        let Some(name) = self.tickets.get(&ticket).cloned() else {
+            return;
+        };
+        if self
+            .table
+            .get_mut(&name)
+            .is_some_and(|lock| lock.queue.give_up(ticket))
+        {
+            self.tickets.remove(&ticket);
+            out.events.push(Event::Ended { ticket, refusal });
+            self.settle(&name, out);
+            self.forget_if_unused(&name);
+        }
+    }
+
+    /// The callers whose patience ends after one lease, with the time since when they wait.
+    pub(crate) fn impatient(&self) -> Vec<(Ticket, Time)> {
+        let callers = self.table.values().flat_map(|lock| lock.queue.callers());
+        let impatient = callers.filter(|caller| caller.wait == Wait::Lease);
+        impatient
+            .map(|caller| (caller.ticket, caller.since))
+            .collect()
+    }
+
+    /// A message of this epoch. Returns whether it made sense.
+    pub(crate) fn receive(
+        &mut self,
+        from: NodeId,
+        message: LockMessage,
+        out: &mut LockOutput,
+    ) -> bool {
+        let LockMessage {
+            lock: name,
+            permits,
+            clock,
+            counter,
+            body,
+        } = message;
+        let spec = LockSpec {
+            algorithm: body.algorithm(),
+            permits,
+        };
+        self.clock = self.clock.max(clock) + 1;
+        if !spec.is_valid() || self.view.is_none() {
+            return false;
+        }
+        let Some(lock) = self.lock(&name) else {
+            return false;
+        };
+        let makes_sense = match lock.spec {
+            Some(known) => known == spec,
+            // The sender has it from the coordinator.
+            None => {
+                self.learn(&name, spec, out);
+                true
+            }
+        };
+        if makes_sense && let Some(lock) = self.table.get_mut(&name) {
+            lock.counter = lock.counter.max(counter);
+            if let Some(engine) = &mut lock.engine {
+                engine.receive(from, &body, &mut self.effects);
+            }
+            self.settle(&name, out);
+        }
+        makes_sense
+    }
+
+    pub(crate) fn hop_timeout(&mut self, name: &LockName, out: &mut LockOutput) {
+        if let Some(engine) = self
+            .table
+            .get_mut(name)
+            .and_then(|lock| lock.engine.as_mut())
+        {
+            engine.timeout(&mut self.effects);
+            self.settle(name, out);
+        }
+    }
+
+    /// Here is the coordinator: somebody asks how `name` is served. The first wish decides, and
+    /// holds as long as the lock is in use. `None` when there is no room for another lock.
+    pub(crate) fn declare(
+        &mut self,
+        name: &LockName,
+        wish: Option<LockSpec>,
+        out: &mut LockOutput,
+    ) -> Option<LockSpec> {
+        let default = self.default;
+        let Some(lock) = self.lock(name) else {
+            out.wants_view = true;
+            return None;
+        };
+        if let Some(spec) = lock.spec {
+            return Some(spec);
+        }
+        let spec = wish.filter(|wish| wish.is_valid()).unwrap_or(default);
+        self.learn(name, spec, out);
+        Some(spec)
+    }
+
+    /// The coordinator's answer: how `name` is served; `None` when it has no room.
+    pub(crate) fn declared(
+        &mut self,
+        name: &LockName,
+        spec: Option<LockSpec>,
+        out: &mut LockOutput,
+    ) {
+        let Some(lock) = self.table.get_mut(name) else {
+            return;
+        };
+        match (lock.spec, spec) {
+            (None, Some(spec)) => self.learn(name, spec, out),
+            (None, None) => {
+                for caller in lock.queue.take_waiting() {
+                    self.tickets.remove(&caller.ticket);
+                    let refusal = Refusal::Limit;
+                    out.events.push(Event::Ended {
+                        ticket: caller.ticket,
+                        refusal,
+                    });
+                }
+                self.forget_if_unused(name);
+            }
+            (Some(_), _) => {}
+        }
+    }
+
+    /// From now on it is known how `name` is served. Callers who wished otherwise are refused.
+    fn learn(&mut self, name: &LockName, spec: LockSpec, out: &mut LockOutput) {
+        let Some(lock) = self.table.get_mut(name) else {
+            return;
+        };
+        lock.spec = Some(spec);
+        for caller in lock.queue.take_waiting() {
+            if caller.wish.is_none_or(|wish| wish == spec) {
+                lock.queue.push(caller);
+            } else {
+                self.tickets.remove(&caller.ticket);
+                let refusal = Refusal::WrongSpec { actual: spec };
+                out.events.push(Event::Ended {
+                    ticket: caller.ticket,
+                    refusal,
+                });
+            }
+        }
+        self.rebuild(name, None);
+        self.settle(name, out);
+    }
+
+    /// Builds the lock's engine for the view in force.
+    fn rebuild(&mut self, name: &LockName, summary: Option<&LockSummary>) {
+        let Some(view) = &self.view else { return };
+        let Some(lock) = self.table.get_mut(name) else {
+            return;
+        };
+        let Some(spec) = lock.spec else { return };
+        let members: Vec<_> = view.nodes().collect();
+        let rebuild = Rebuild {
+            me: self.me,
+            members: &members,
+            lock: name,
+            holders: summary.map_or(&[], |summary| &summary.holders),
+            waiters: summary.map_or(&[], |summary| &summary.waiters),
+        };
+        // A holder's grant counts as this epoch's first: nobody after it can take the lock for
+        // abandoned.
+        lock.counter = u32::from(!rebuild.holders.is_empty());
+        lock.engine = Some(build(spec, &rebuild, &mut self.effects));
+    }
+
+    /// The view ends. Nobody is granted anything until the next.
+    pub(crate) fn freeze(&mut self, out: &mut LockOutput) {
+        self.view = None;
+        for (name, lock) in &mut self.table {
+            lock.engine = None;
+            out.hops.push((name.clone(), HopTimer::Clear));
+        }
+    }
+
+    /// What this member has to tell. Only while frozen.
+    pub(crate) fn summary(&self) -> Summary {
+        debug_assert!(self.view.is_none(), "a summary is of a frozen table");
+        let in_use = self.table.iter().filter(|(_, lock)| !lock.queue.is_empty());
+        let locks = in_use.filter_map(|(name, lock)| {
+            let summary = LockSummary {
+                spec: lock.spec?,
+                holders: lock.queue.held().iter().map(|held| held.id).collect(),
+                waiters: lock
+                    .queue
+                    .asking()
+                    .iter()
+                    .map(|asking| asking.request)
+                    .collect(),
+            };
+            Some((name.clone(), summary))
+        });
+        Summary {
+            clock: self.clock,
+            locks: locks.collect(),
+        }
+    }
+
+    /// A new view is in force: every engine is built anew, and what callers gave up or left
+    /// meanwhile is played.
+    pub(crate) fn install(&mut self, view: Arc<View>, table: &Summary, out: &mut LockOutput) {
+        self.view = Some(view);
+        self.clock = self.clock.max(table.clock) + 1;
+        let listed = &self.listed;
+        self.table
+            .retain(|name, lock| listed.contains_key(name) || !lock.queue.is_empty());
+        for (name, &spec) in listed {
+            self.table.entry(name.clone()).or_default().spec = Some(spec);
+        }
+        for (name, summary) in &table.locks {
+            self.table.entry(name.clone()).or_default().spec = Some(summary.spec);
+        }
+        let names: Vec<_> = self.table.keys().cloned().collect();
+        for name in names {
+            self.rebuild(&name, table.locks.get(&name));
+            self.settle(&name, out);
+        }
+    }
+
+    /// Ends all callers' requests, and passes on what others need.
+    pub(crate) fn leave(&mut self, out: &mut LockOutput) {
+        self.open = false;
+        for (ticket, name) in core::mem::take(&mut self.tickets) {
+            let Some(lock) = self.table.get_mut(&name) else {
+                continue;
+            };
+            if lock.queue.give_up(ticket) {
+                out.events.push(Event::Ended {
+                    ticket,
+                    refusal: Refusal::Closed,
+                });
+            } else if lock.queue.release(ticket) {
+                out.events.push(Event::Lost { ticket });
+            }
+        }
+        let names: Vec<_> = self.table.keys().cloned().collect();
+        for name in names {
+            self.settle(&name, out);
+            if let Some(engine) = self
+                .table
+                .get_mut(&name)
+                .and_then(|lock| lock.engine.as_mut())
+            {
+                engine.leave(&mut self.effects);
+                self.settle(&name, out);
+            }
+        }
+    }
+
+    /// Whether callers' requests are still with engines that have not been told that they ended.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.table.values().all(|lock| lock.queue.is_empty())
+    }
+
+    /// Carries out the engine's effects and feeds it what is next, until both have nothing more.
+    fn settle(&mut self, name: &LockName, out: &mut LockOutput) {
+        let Some(lock) = self.table.get_mut(name) else {
+            return;
+        };
+        let Some((view, spec)) = self.view.as_ref().zip(lock.spec) else {
+            if self.view.is_some()
+                && let Some(first) = lock.queue.callers().next()
+            {
+                out.declares.push((name.clone(), first.wish));
+            }
+            return;
+        };
+        let mut context = Settling {
+            name,
+            spec,
+            view,
+            clock: &mut self.clock,
+            tickets: &mut self.tickets,
+            effects: &mut self.effects,
+            out,
+        };
+        loop {
+            while !context.effects.is_empty() {
+                context.carry_out(lock);
+            }
+            let Some(engine) = lock.engine.as_mut() else {
+                return;
+            };
+            if let Some(id) = lock.queue.leave() {
+                engine.release(id, context.effects);
+            } else if let Some(id) = lock.queue.withdraw() {
+                engine.cancel(id, context.effects);
+            } else if let Some(caller) = lock.queue.next(spec.permits.get()) {
+                self.seq += 1;
+                *context.clock += 1;
+                let request = Request {
+                    id: RequestId {
+                        node: self.me,
+                        incarnation: self.incarnation,
+                        seq: self.seq,
+                    },
+                    stamp: Stamp {
+                        clock: *context.clock,
+                        node: self.me,
+                    },
+                    tries: caller.wait == Wait::Try,
+                };
+                lock.queue.ask(request, caller);
+                engine.acquire(request, context.effects);
+            } else {
+                return;
+            }
+        }
+    }
+}
+
+/// What carrying out one lock's effects needs of the table.
+struct Settling<'a> {
+    name: &'a LockName,
+    spec: LockSpec,
+    view: &'a View,
+    clock: &'a mut u64,
+    tickets: &'a mut BTreeMap<Ticket, LockName>,
+    effects: &'a mut Effects,
+    out: &'a mut LockOutput,
+}
+
+impl Settling<'_> {
+    /// Turns what the engine wants into messages, events and timers.
+    fn carry_out(&mut self, lock: &mut Lock) {
+        for (to, body) in self.effects.sends.drain(..) {
+            *self.clock += 1;
+            let confers_fence = body.confers_fence();
+            let message = LockMessage {
+                lock: self.name.clone(),
+                permits: self.spec.permits,
+                clock: *self.clock,
+                counter: lock.counter,
+                body,
+            };
+            self.out.sends.push((to, message));
+            if confers_fence {
+                lock.counter = lock.counter.saturating_add(1);
+            }
+        }
+        self.out.wants_view |= lock.counter >= COUNTER_RUNS_OUT;
+        if let Some(timer) = self.effects.hop_timer.take() {
+            self.out.hops.push((self.name.clone(), timer));
+        }
+        for id in core::mem::take(&mut self.effects.granted) {
+            self.grant(lock, id);
+        }
+        if let Some(id) = self.effects.busy.take() {
+            self.busy(lock, id);
+        }
+    }
+
+    fn grant(&mut self, lock: &mut Lock, id: RequestId) {
+        *self.clock += 1;
+        let first = lock.counter == 0;
+        let counter = lock.counter.checked_add(1);
+        let Some(fence) = counter.and_then(|n| Fence::from_parts(self.view.epoch, n)) else {
+            return self.refuse_for_want_of_fences(lock, id);
+        };
+        lock.counter += 1;
+        match lock.queue.grant(id, fence) {
+            Some(Some(caller)) => {
+                let abandoned = first && self.view.unclean;
+                let previous = if abandoned {
+                    Previous::Abandoned
+                } else {
+                    Previous::Clean
+                };
+                let ticket = caller.ticket;
+                self.out.events.push(Event::Granted {
+                    ticket,
+                    fence,
+                    previous,
+                });
+            }
+            // Its caller gave it up while the view changed; settling gives it back.
+            Some(None) => {}
+            None => debug_assert!(false, "an engine grants what was asked"),
+        }
+    }
+
+    /// All fences of the epoch are used up: nobody enters before the new view, which was asked
+    /// for half the numbers ago.
+    fn refuse_for_want_of_fences(&mut self, lock: &mut Lock, id: RequestId) {
+        self.out.wants_view = true;
+        if let Some(caller) = lock.queue.asking().and_then(|asking| asking.caller) {
+            self.tickets.remove(&caller.ticket);
+            lock.queue.give_up(caller.ticket);
+            let refusal = Refusal::Limit;
+            self.out.events.push(Event::Ended {
+                ticket: caller.ticket,
+                refusal,
+            });
+        }
+        lock.queue.withdraw();
+        if let Some(engine) = &mut lock.engine {
+            engine.release(id, self.effects);
+        }
+    }
+
+    fn busy(&mut self, lock: &mut Lock, id: RequestId) {
+        let asking = lock.queue.asking().filter(|asking| asking.request.id == id);
+        if let Some(caller) = asking.and_then(|asking| asking.caller)
+            && caller.wait == Wait::Try
+        {
+            self.tickets.remove(&caller.ticket);
+            lock.queue.give_up(caller.ticket);
+            self.out.events.push(Event::Ended {
+                ticket: caller.ticket,
+                refusal: Refusal::Busy,
+            });
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Who makes up the group, in which epoch.
+//!
+//! A [`View`] is a member list with a number, the epoch. Engines see views only: one freezes
+//! them, the next builds them anew. Where views come from is behind one trait, `ViewSource`.
+//! The one source so far is `Fixed`: all configured members, unanimously.
+
+mod fixed;
+pub(crate) mod greeting;
+mod view;
+
+pub(crate) use fixed::Fixed;
+pub(crate) use view::{Action, ViewMessage, ViewSource};
+pub use view::{Member, View};

@@ -1,0 +1,33 @@
+//! What a node has counted.
+
+use alloc::collections::BTreeMap;
+
+use crate::protocol::lock::Algorithm;
+use crate::protocol::wire::Drop;
+
+/// Counts since the node's start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Messages that engines sent to other members, by algorithm and kind: what the literature
+    /// counts.
+    pub engine_messages: BTreeMap<(Algorithm, &'static str), u64>,
+    /// Datagrams handed out for sending.
+    pub datagrams_sent: u64,
+    /// Datagrams taken in that were not dropped.
+    pub datagrams_received: u64,
+    /// Datagrams dropped, by reason.
+    pub dropped: BTreeMap<Drop, u64>,
+    /// Messages between engines that made no sense where they came.
+    pub misplaced: u64,
+}
+
+impl Counters {
+    /// All messages that engines sent.
+    pub fn engine_messages_total(&self) -> u64 {
+        self.engine_messages.values().sum()
+    }
+
+    pub(super) fn drop(&mut self, reason: Drop) {
+        *self.dropped.entry(reason).or_default() += 1;
+    }
+}

@@ -1,0 +1,435 @@
+//! The other members, as far as datagrams go: who is up, in which life, with which settings.
+//!
+//! A peer is *up* when each side knows the other's present life and both files agree. Until then
+//! only greetings go there. A new life of the peer ends all that was agreed with the old one.
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::counters::Counters;
+use super::face::{NodeConfig, Output};
+use crate::protocol::ids::{Epoch, Incarnation, NodeId};
+use crate::protocol::link::{Link, Suspicion, Timing};
+use crate::protocol::membership::Member;
+use crate::protocol::membership::greeting::{Agreement, Difference, Greeting};
+use crate::protocol::time::Time;
+use crate::protocol::timers::{Timer, Timers};
+use crate::protocol::wire::{
+    Body, Drop, GroupId, Header, Kind, decode, decode_all, decode_frames, encode_body,
+    encode_frames, encode_greeting,
+};
+
+/// How soon the first greeting is repeated; then twice as long each time.
+const GREET_FIRST: Duration = Duration::from_millis(10);
+/// How often a member that does not answer is greeted.
+const GREET_LAST: Duration = Duration::from_millis(500);
+/// Greetings are answered at once, but not more often than this.
+const GREET_PAUSE: Duration = Duration::from_millis(1);
+
+/// How a member is, as far as this one can tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PeerState {
+    /// In touch, and heard lately. This member itself is always so.
+    Up,
+    /// Not in touch yet, in its present life.
+    Unknown,
+    /// Not heard for a while.
+    Suspect,
+    /// It said that it leaves.
+    Left,
+    /// Its settings differ.
+    Disagrees,
+}
+
+/// What came of a datagram or of silence.
+#[derive(Debug)]
+pub(super) enum PeerEvent {
+    Up(NodeId, Incarnation),
+    /// Its life has ended.
+    Down(NodeId),
+    Suspect(NodeId),
+    Alive(NodeId),
+    Left,
+    Disagrees {
+        peer: NodeId,
+        difference: Difference,
+        in_view: bool,
+    },
+    /// Somebody knows a later life of this member.
+    Superseded(NodeId),
+    Body(NodeId, Epoch, Body),
+}
+
+#[derive(Debug)]
+pub(super) struct Peers {
+    me: Member,
+    group: GroupId,
+    agreement: Agreement,
+    timing: Timing,
+    peers: BTreeMap<NodeId, Peer>,
+    /// Whether this member is in a view, to be told in greetings.
+    pub(super) in_view: bool,
+    pub(super) counters: Counters,
+    /// Peers whose links may have something to send, or whose timers may have moved.
+    touched: BTreeSet<NodeId>,
+}
+
+#[derive(Debug)]
+struct Peer {
+    life: Option<Incarnation>,
+    link: Link,
+    standing: Standing,
+    greet_at: Time,
+    greet_pause: Duration,
+    last_greeted: Option<Time>,
+    /// Whether the peer's greeting wants an answer.
+    owes_greeting: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Standing {
+    /// Nothing was heard in its present life, or it does not know ours yet.
+    Stranger {
+        agrees: bool,
+    },
+    Up,
+    Left,
+    Disagrees {
+        key: Option<Difference>,
+    },
+}
+
+impl Peers {
+    pub(super) fn new(now: Time, me: Member, config: &NodeConfig) -> Self {
+        let lease = config.settings.lease;
+        let timing = Timing {
+            ping_after: (lease / 5).min(Duration::from_secs(1)),
+            suspect_after: lease / 2,
+        };
+        let others = config.members.iter().filter(|&&node| node != me.node);
+        let peer = || Peer {
+            life: None,
+            link: Link::new(now, timing),
+            standing: Standing::Stranger { agrees: false },
+            greet_at: now,
+            greet_pause: GREET_FIRST,
+            last_greeted: None,
+            owes_greeting: false,
+        };
+        let peers: BTreeMap<_, _> = others.map(|&node| (node, peer())).collect();
+        Self {
+            me,
+            group: GroupId::of(&config.settings.group),
+            agreement: Agreement::new(&config.settings, &config.members),
+            timing,
+            touched: peers.keys().copied().collect(),
+            peers,
+            in_view: false,
+            counters: Counters::default(),
+        }
+    }
+
+    pub(super) fn state(&self, node: NodeId) -> PeerState {
+        let Some(peer) = self.peers.get(&node) else {
+            return PeerState::Up;
+        };
+        match peer.standing {
+            Standing::Left => PeerState::Left,
+            Standing::Disagrees { .. } => PeerState::Disagrees,
+            _ if peer.link.is_suspected() => PeerState::Suspect,
+            Standing::Stranger { .. } => PeerState::Unknown,
+            Standing::Up => PeerState::Up,
+        }
+    }
+
+    /// The members that cannot be counted on at present.
+    pub(super) fn missing(&self) -> Vec<NodeId> {
+        let missing = |node: &&NodeId| self.state(**node) != PeerState::Up;
+        self.peers.keys().filter(missing).copied().collect()
+    }
+
+    /// The members to whom so much waits to be sent that nothing should be added.
+    pub(super) fn congested(&self) -> Vec<NodeId> {
+        let congested = self
+            .peers
+            .iter()
+            .filter(|(_, peer)| peer.link.is_congested());
+        congested.map(|(&node, _)| node).collect()
+    }
+
+    /// Whether everything sent to members that are there has arrived.
+    pub(super) fn is_drained(&self) -> bool {
+        let mut up = self
+            .peers
+            .values()
+            .filter(|peer| peer.standing == Standing::Up);
+        up.all(|peer| peer.link.is_drained())
+    }
+
+    /// Sends to one member; to nobody, if that is not up: what it must know, it is told by views.
+    pub(super) fn send(&mut self, to: NodeId, epoch: Epoch, body: &Body) {
+        let Some(peer) = self.peers.get_mut(&to) else {
+            return;
+        };
+        if peer.standing == Standing::Up {
+            let prompt = match body {
+                Body::Lock(message) => message.body.is_request(),
+                _ => true,
+            };
+            peer.link.send(epoch, &encode_body(body), prompt);
+            self.touched.insert(to);
+        }
+    }
+
+    pub(super) fn send_to_all(&mut self, body: &Body) {
+        let peers: Vec<_> = self.peers.keys().copied().collect();
+        for peer in peers {
+            self.send(peer, Epoch::ZERO, body);
+        }
+    }
+
+    /// Takes a datagram in. `accepts`: whether frames of that epoch can be taken now.
+    pub(super) fn receive(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        bytes: &[u8],
+        accepts: impl Fn(Epoch) -> bool,
+        out: &mut Vec<PeerEvent>,
+    ) {
+        match self.try_receive(now, from, bytes, accepts, out) {
+            Ok(()) => self.counters.datagrams_received += 1,
+            Err(reason) => self.counters.drop(reason),
+        }
+    }
+
+    fn try_receive(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        bytes: &[u8],
+        accepts: impl Fn(Epoch) -> bool,
+        out: &mut Vec<PeerEvent>,
+    ) -> Result<(), Drop> {
+        let (header, payload) = decode(self.group, bytes)?;
+        if header.from != from || header.to != self.me.node {
+            return Err(Drop::Address);
+        }
+        let timing = self.timing;
+        let peer = self.peers.get_mut(&from).ok_or(Drop::Address)?;
+        self.touched.insert(from);
+        // Decoded before anything is changed by it.
+        let greeting: Option<Greeting> = match header.kind {
+            Kind::Greeting => Some(decode_all(payload)?),
+            Kind::Frames => None,
+        };
+        if peer.life.is_some_and(|life| header.from_life < life) {
+            // A process with an old state, or a datagram that took long. The first must know.
+            peer.answer_greeting(now, &header);
+            return Err(Drop::Stale);
+        }
+        if peer.life != Some(header.from_life) {
+            if peer.life.replace(header.from_life).is_some() {
+                out.push(PeerEvent::Down(from));
+            }
+            peer.link = Link::new(now, timing);
+            peer.standing = Standing::Stranger { agrees: false };
+            peer.restart_greeting(now);
+        }
+        if header.to_life > self.me.incarnation {
+            out.push(PeerEvent::Superseded(from));
+            return Err(Drop::Stale);
+        }
+        if peer.link.heard(now) {
+            out.push(PeerEvent::Alive(from));
+        }
+        let knows_us = header.to_life == self.me.incarnation;
+        match greeting {
+            Some(greeting) => {
+                peer.greeted(now, &self.agreement, &greeting, &header, out);
+                if knows_us {
+                    peer.come_up(&header, out);
+                } else if peer.standing == Standing::Up {
+                    peer.answer_greeting(now, &header);
+                }
+                Ok(())
+            }
+            None if !knows_us => {
+                peer.answer_greeting(now, &header);
+                Err(Drop::Stale)
+            }
+            None => {
+                peer.come_up(&header, out);
+                if !matches!(peer.standing, Standing::Up | Standing::Left) {
+                    return Err(Drop::Stranger);
+                }
+                if !accepts(header.epoch) {
+                    return Err(Drop::Early);
+                }
+                let frames = decode_frames(payload)?;
+                for (epoch, bytes) in peer.link.receive(now, &header, frames) {
+                    match decode_all(&bytes) {
+                        Ok(Body::Bye) => {
+                            peer.standing = Standing::Left;
+                            peer.link.give_up_sending();
+                            out.push(PeerEvent::Left);
+                        }
+                        Ok(body) => out.push(PeerEvent::Body(from, epoch, body)),
+                        Err(reason) => self.counters.drop(reason),
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// A peer's timer: silence, a repetition, an acknowledgement, a greeting.
+    pub(super) fn timeout(&mut self, now: Time, node: NodeId, out: &mut Vec<PeerEvent>) {
+        let Some(peer) = self.peers.get_mut(&node) else {
+            return;
+        };
+        self.touched.insert(node);
+        if peer.link.timeout(now) == Suspicion::Began {
+            out.push(PeerEvent::Suspect(node));
+        }
+    }
+
+    /// Sends what links have to say, and sets their timers.
+    pub(super) fn flush(&mut self, now: Time, timers: &mut Timers, out: &mut VecDeque<Output>) {
+        for node in core::mem::take(&mut self.touched) {
+            let Some(peer) = self.peers.get_mut(&node) else {
+                continue;
+            };
+            let mut header = Header {
+                kind: Kind::Greeting,
+                ping: false,
+                from: self.me.node,
+                to: node,
+                epoch: Epoch::ZERO,
+                from_life: self.me.incarnation,
+                to_life: peer.life.unwrap_or_default(),
+                acknowledged: 0,
+                selective: 0,
+                first: 0,
+            };
+            if peer.wants_greeting(now) {
+                let is_up = peer.standing == Standing::Up;
+                let greeting = self.agreement.greet(is_up, self.in_view);
+                let bytes = encode_greeting(self.group, &header, &greeting);
+                self.counters.datagrams_sent += 1;
+                out.push_back(Output::Transmit { to: node, bytes });
+            }
+            let mut wake = peer.link.next_timeout();
+            if matches!(peer.standing, Standing::Up | Standing::Left) {
+                header.kind = Kind::Frames;
+                while let Some(segment) = peer.link.transmit(now) {
+                    header.ping = segment.ping;
+                    header.epoch = segment.epoch;
+                    header.acknowledged = segment.acknowledged;
+                    header.selective = segment.selective;
+                    header.first = segment.first;
+                    let bytes = encode_frames(self.group, &header, segment.frames());
+                    self.counters.datagrams_sent += 1;
+                    out.push_back(Output::Transmit { to: node, bytes });
+                }
+                wake = peer.link.next_timeout();
+            }
+            if peer.greets() {
+                wake = wake.min(peer.greet_at);
+            }
+            timers.set(Timer::Link(node), wake);
+        }
+    }
+}
+
+impl Peer {
+    /// Whether greetings go to this peer at all.
+    fn greets(&self) -> bool {
+        !matches!(self.standing, Standing::Up | Standing::Left) || self.owes_greeting
+    }
+
+    /// Whether a greeting is due. It counts as sent.
+    fn wants_greeting(&mut self, now: Time) -> bool {
+        if !self.greets() || now < self.greet_at {
+            return false;
+        }
+        self.last_greeted = Some(now);
+        self.owes_greeting = false;
+        self.greet_pause = (self.greet_pause * 2).clamp(GREET_FIRST, GREET_LAST);
+        if matches!(self.standing, Standing::Disagrees { .. }) {
+            self.greet_pause = GREET_LAST;
+        }
+        self.greet_at = now + self.greet_pause;
+        true
+    }
+
+    /// The next greeting goes out soon, as an answer.
+    fn answer_greeting(&mut self, now: Time, header: &Header) {
+        if header.kind == Kind::Frames && self.standing == Standing::Left {
+            return;
+        }
+        self.owes_greeting = true;
+        self.greet_at = self
+            .last_greeted
+            .map_or(now, |last| now.max(last + GREET_PAUSE));
+    }
+
+    fn restart_greeting(&mut self, now: Time) {
+        self.greet_pause = GREET_FIRST;
+        self.greet_at = now + GREET_FIRST;
+    }
+
+    /// Takes in what a greeting tells of settings.
+    fn greeted(
+        &mut self,
+        now: Time,
+        agreement: &Agreement,
+        greeting: &Greeting,
+        header: &Header,
+        out: &mut Vec<PeerEvent>,
+    ) {
+        if agreement.agrees(greeting) {
+            if !matches!(self.standing, Standing::Up | Standing::Left) {
+                self.standing = Standing::Stranger { agrees: true };
+            }
+            if !greeting.up {
+                self.answer_greeting(now, header);
+            }
+            return;
+        }
+        let known = match &mut self.standing {
+            Standing::Disagrees { key } => key,
+            // Nobody changes the file of a life that is up; a greeting that says so is damaged.
+            Standing::Up | Standing::Left => return,
+            Standing::Stranger { .. } => {
+                self.standing = Standing::Disagrees { key: None };
+                self.answer_greeting(now, header);
+                let Standing::Disagrees { key } = &mut self.standing else {
+                    return;
+                };
+                key
+            }
+        };
+        if known.is_none()
+            && let Some(difference) = agreement.difference(greeting)
+        {
+            *known = Some(difference.clone());
+            let (peer, in_view) = (header.from, greeting.in_view);
+            out.push(PeerEvent::Disagrees {
+                peer,
+                difference,
+                in_view,
+            });
+        }
+    }
+
+    /// The peer knows our life, and we know that its file agrees: it is up.
+    fn come_up(&mut self, header: &Header, out: &mut Vec<PeerEvent>) {
+        if self.standing == (Standing::Stranger { agrees: true }) {
+            self.standing = Standing::Up;
+            out.push(PeerEvent::Up(header.from, header.from_life));
+        }
+    }
+}
