@@ -151,7 +151,9 @@ impl Link {
         self.sender.acknowledged(now, header, &mut self.round_trip);
         self.duty.acknowledge |= header.ping;
         let mut arrival = Arrival::default();
-        for (number, frame) in (header.first..).zip(frames) {
+        // A number that would wrap is none of ours.
+        let last = header.first.saturating_add(frames.len() as u64);
+        for (number, frame) in (header.first..last).zip(frames) {
             self.receiver
                 .take(number, header.epoch, frame, &mut arrival);
         }

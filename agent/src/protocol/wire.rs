@@ -278,3 +278,6 @@ pub(crate) fn decode_all<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Drop> {
         _ => Err(Drop::Malformed),
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -64,6 +64,9 @@ impl Message {
     }
 }
 
+/// The largest ticket that is believed.
+const MAX_TICKET: u64 = u64::MAX >> 1;
+
 #[derive(Debug)]
 pub(crate) struct Bakery {
     me: NodeId,
@@ -254,7 +257,8 @@ impl Bakery {
         let Phase::Asking { step, missing, .. } = &mut self.phase else {
             return;
         };
-        if number != self.number {
+        // No bakery takes 2^63 tickets: such a value is damage, and must not make ours wrap.
+        if number != self.number || ticket > MAX_TICKET {
             return;
         }
         missing.remove(&from);

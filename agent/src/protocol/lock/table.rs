@@ -27,6 +27,8 @@ use crate::protocol::time::Time;
 pub(crate) const MAX_LOCKS: usize = 65_536;
 /// How many local requests may wait or be inside at once.
 pub(crate) const MAX_TICKETS: usize = 65_536;
+/// The highest Lamport clock that is believed: no group gets there in a thousand years.
+const MAX_CLOCK: u64 = 1 << 62;
 /// From this counter on a new view is asked for, so that no fence ever wraps.
 const COUNTER_RUNS_OUT: u32 = 1 << 31;
 
@@ -282,10 +284,10 @@ impl Locks {
             algorithm: body.algorithm(),
             permits,
         };
-        self.clock = self.clock.max(clock) + 1;
-        if !spec.is_valid() || self.view.is_none() {
+        if !spec.is_valid() || self.view.is_none() || clock > MAX_CLOCK {
             return false;
         }
+        self.clock = self.clock.max(clock) + 1;
         let Some(lock) = self.lock(&name) else {
             return false;
         };
@@ -445,7 +447,7 @@ impl Locks {
     /// meanwhile is played.
     pub(crate) fn install(&mut self, view: Arc<View>, table: &Summary, out: &mut LockOutput) {
         self.view = Some(view);
-        self.clock = self.clock.max(table.clock) + 1;
+        self.clock = self.clock.max(table.clock.min(MAX_CLOCK)) + 1;
         let listed = &self.listed;
         self.table
             .retain(|name, lock| listed.contains_key(name) || !lock.queue.is_empty());

@@ -151,7 +151,7 @@ impl Engine for TokenRing {
         let engine::Message::TokenRing(Message::Token { hop, idle }) = *message else {
             return;
         };
-        if hop > self.hop {
+        if hop > self.hop && hop < u64::MAX {
             self.hop = hop;
             self.arrive(Token { idle }, out);
         }

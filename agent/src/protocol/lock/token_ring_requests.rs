@@ -127,7 +127,7 @@ impl TokenRingRequests {
     }
 
     fn on_token(&mut self, hop: u64, out: &mut Effects) {
-        if hop <= self.hop {
+        if hop <= self.hop || hop == u64::MAX {
             return;
         }
         self.hop = hop;

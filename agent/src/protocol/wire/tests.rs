@@ -1,0 +1,316 @@
+//! The wire format, byte by byte: members of different versions must understand each other.
+
+use alloc::format;
+use alloc::string::String;
+use alloc::vec;
+use core::num::NonZeroU32;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::protocol::ids::RequestId;
+use crate::protocol::lock::{Algorithm, Summary};
+use crate::protocol::membership::greeting::Greeting;
+use crate::protocol::membership::{Member, View};
+
+fn node(id: u16) -> NodeId {
+    NodeId::new(id).unwrap()
+}
+
+fn group() -> GroupId {
+    GroupId::of("shop")
+}
+
+fn header(kind: Kind) -> Header {
+    Header {
+        kind,
+        ping: true,
+        from: node(1),
+        to: node(0x0203),
+        epoch: Epoch::new(0x0405_0607).unwrap(),
+        from_life: Incarnation(0x0809),
+        to_life: Incarnation(0x0a0b),
+        acknowledged: 0x0c,
+        selective: 0x0d,
+        first: 0x0e,
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn the_header_is_golden() {
+    let frames = [
+        Frame {
+            more: true,
+            prompt: false,
+            bytes: vec![0xaa, 0xbb],
+        },
+        Frame {
+            more: false,
+            prompt: true,
+            bytes: vec![0xcc],
+        },
+    ];
+    let bytes = encode_frames(group(), &header(Kind::Frames), frames.iter());
+    let expected = "01010100\
+        00010203\
+        842add7b70d72e01\
+        04050607\
+        0000000000000809\
+        0000000000000a0b\
+        000000000000000c\
+        000000000000000d\
+        000000000000000e\
+        010002aabb\
+        020001cc\
+        89007981";
+    assert_eq!(hex(&bytes), expected);
+    let (decoded, payload) = decode(group(), &bytes).unwrap();
+    assert_eq!(decoded, header(Kind::Frames));
+    assert_eq!(decode_frames(payload).unwrap(), frames);
+}
+
+/// Castagnoli's check value, as in RFC 3720 appendix B.4 and the catalogue of CRCs.
+#[test]
+fn the_checksum_is_crc_32c() {
+    assert_eq!(CASTAGNOLI.checksum(b"123456789"), 0xe306_9283);
+}
+
+#[test]
+fn bodies_are_golden() {
+    for (body, expected) in bodies() {
+        let bytes = encode_body(&body);
+        assert_eq!(hex(&bytes), expected, "{body:?}");
+        assert_eq!(decode_all::<Body>(&bytes), Ok(body));
+    }
+}
+
+/// One body of each kind, and each engine's messages.
+fn bodies() -> Vec<(Body, &'static str)> {
+    let id = RequestId {
+        node: node(300),
+        incarnation: Incarnation(7),
+        seq: 5,
+    };
+    let lock = LockName::new("printer").unwrap();
+    let view = View {
+        epoch: Epoch::new(9).unwrap(),
+        members: vec![Member {
+            node: node(1),
+            incarnation: Incarnation(2),
+        }],
+        unclean: true,
+    };
+    let epoch = view.epoch;
+    let engine = |json: &str| {
+        let body = serde_json::from_str(json).expect(json);
+        let lock = lock.clone();
+        Body::Lock(LockMessage {
+            lock,
+            permits: NonZeroU32::MIN,
+            clock: 200,
+            counter: 3,
+            body,
+        })
+    };
+    let r = serde_json::to_string(&id).unwrap();
+    let spec = Some(LockSpec::exclusive(Algorithm::TokenRing));
+    vec![
+        (
+            Body::View(ViewMessage::Ready {
+                epoch,
+                unclean: false,
+                wants_view: true,
+            }),
+            "0000090001",
+        ),
+        (
+            Body::View(ViewMessage::Freeze { view: view.clone() }),
+            "00010901010201",
+        ),
+        (Body::View(ViewMessage::Reject { epoch }), "000209"),
+        (
+            Body::View(ViewMessage::Summary {
+                epoch,
+                summary: Summary::default(),
+            }),
+            "0003090000",
+        ),
+        (
+            Body::View(ViewMessage::Install {
+                view,
+                table: Summary::default(),
+            }),
+            "000409010102010000",
+        ),
+        (
+            engine(&format!(
+                r#"{{"Semaphore":{{"Request":{{"id":{r},"tries":true}}}}}}"#
+            )),
+            "01077072696e74657201c801030000ac02070501",
+        ),
+        (
+            engine(&format!(r#"{{"Semaphore":{{"Grant":{{"id":{r}}}}}}}"#)),
+            "01077072696e74657201c801030001ac020705",
+        ),
+        (
+            engine(&format!(r#"{{"Semaphore":{{"Release":{{"id":{r}}}}}}}"#)),
+            "01077072696e74657201c801030002ac020705",
+        ),
+        (
+            engine(&format!(r#"{{"Semaphore":{{"Queued":{{"id":{r}}}}}}}"#)),
+            "01077072696e74657201c801030003ac020705",
+        ),
+        (
+            engine(r#"{"Bakery":{"Read":{"number":4,"until":{"Behind":6},"tries":false}}}"#),
+            "01077072696e74657201c80103010004020600",
+        ),
+        (
+            engine(r#"{"Bakery":{"Read":{"number":4,"until":"Now","tries":false}}}"#),
+            "01077072696e74657201c801030100040000",
+        ),
+        (
+            engine(r#"{"Bakery":{"Read":{"number":4,"until":"NotChoosing","tries":true}}}"#),
+            "01077072696e74657201c801030100040101",
+        ),
+        (
+            engine(r#"{"Bakery":{"Value":{"number":4,"ticket":6}}}"#),
+            "01077072696e74657201c8010301010406",
+        ),
+        (
+            engine(r#"{"Bakery":{"Parked":{"number":4}}}"#),
+            "01077072696e74657201c80103010204",
+        ),
+        (
+            engine(&format!(
+                r#"{{"RicartAgrawala":{{"Request":{{"id":{r},"stamp":{{"clock":8,"node":1}}}}}}}}"#
+            )),
+            "01077072696e74657201c801030200ac0207050801",
+        ),
+        (
+            engine(&format!(r#"{{"RicartAgrawala":{{"Reply":{{"id":{r}}}}}}}"#)),
+            "01077072696e74657201c801030201ac020705",
+        ),
+        (
+            engine(&format!(
+                r#"{{"RicartAgrawala":{{"Deferred":{{"id":{r}}}}}}}"#
+            )),
+            "01077072696e74657201c801030202ac020705",
+        ),
+        (
+            engine(r#"{"TokenRing":{"Token":{"hop":11,"idle":12}}}"#),
+            "01077072696e74657201c8010303000b0c",
+        ),
+        (
+            engine(r#"{"TokenRingRequests":{"Request":{"number":13}}}"#),
+            "01077072696e74657201c8010304000d",
+        ),
+        (
+            engine(r#"{"TokenRingRequests":{"Token":{"hop":14}}}"#),
+            "01077072696e74657201c8010304010e",
+        ),
+        (
+            Body::Declare {
+                lock: lock.clone(),
+                wish: None,
+            },
+            "02077072696e74657200",
+        ),
+        (Body::Declared { lock, spec }, "03077072696e746572010301"),
+        (Body::Note { bytes: vec![1, 2] }, "04020102"),
+        (Body::Bye, "05"),
+    ]
+}
+
+#[test]
+fn greetings_are_golden() {
+    let greeting = Greeting {
+        up: true,
+        in_view: false,
+        digest: 0x0102_0304,
+        lines: vec![("lease".into(), "5s".into())],
+        from_start: false,
+        to_end: true,
+    };
+    let bytes = encode_greeting(group(), &header(Kind::Greeting), &greeting);
+    assert_eq!(
+        hex(&bytes[HEADER..bytes.len() - CHECKSUM]),
+        "01008486880801056c656173650235730001"
+    );
+    let (_, payload) = decode(group(), &bytes).unwrap();
+    assert_eq!(decode_all(payload), Ok(greeting));
+}
+
+#[test]
+fn what_is_left_over_or_missing_is_malformed() {
+    let mut bytes = encode_body(&Body::Note { bytes: vec![1, 2] });
+    bytes.push(0);
+    assert_eq!(decode_all::<Body>(&bytes), Err(Drop::Malformed));
+    bytes.truncate(bytes.len() - 2);
+    assert_eq!(decode_all::<Body>(&bytes), Err(Drop::Malformed));
+    assert_eq!(decode_frames(&[0, 0]), Err(Drop::Malformed));
+    assert_eq!(decode_frames(&[0, 0, 2, 1]), Err(Drop::Malformed));
+    assert_eq!(decode_frames(&[4, 0, 0]), Err(Drop::Malformed));
+}
+
+#[test]
+fn foreign_datagrams_are_told_apart() {
+    let good = encode_frames(group(), &header(Kind::Frames), [].iter());
+    assert_eq!(
+        decode(GroupId::of("other"), &good).unwrap_err(),
+        Drop::Group
+    );
+    assert_eq!(decode(group(), &good[..HEADER]).unwrap_err(), Drop::Length);
+    assert_eq!(decode(group(), &[1; 3000]).unwrap_err(), Drop::Length);
+    let mut other_version = good.clone();
+    other_version[0] = 2;
+    assert_eq!(decode(group(), &other_version).unwrap_err(), Drop::Version);
+}
+
+proptest! {
+    /// Whatever arrives, the decoder says something, and never panics.
+    #[test]
+    fn any_bytes_are_answered(bytes in proptest::collection::vec(any::<u8>(), 0..1600)) {
+        if let Ok((_, payload)) = decode(group(), &bytes) {
+            let _ = decode_frames(payload);
+        }
+        let _ = decode_frames(&bytes);
+        let _ = decode_all::<Body>(&bytes);
+        let _ = decode_all::<Greeting>(&bytes);
+    }
+
+    /// Up to three flipped bits in a datagram are found: CRC-32C has distance 4 far beyond 1400
+    /// bytes.
+    #[test]
+    fn damage_is_found(
+        payload in proptest::collection::vec(any::<u8>(), 0..1000),
+        flips in proptest::collection::vec(any::<proptest::sample::Index>(), 1..4),
+    ) {
+        let frame = Frame { more: false, prompt: true, bytes: payload };
+        let mut bytes = encode_frames(group(), &header(Kind::Frames), [&frame].into_iter());
+        let bits: alloc::collections::BTreeSet<_> =
+            flips.iter().map(|flip| flip.index(bytes.len() * 8)).collect();
+        for bit in bits {
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+        prop_assert!(matches!(decode(group(), &bytes), Err(Drop::Checksum | Drop::Version)));
+    }
+
+    /// Frames of any content come back as they went.
+    #[test]
+    fn frames_come_back(
+        contents in proptest::collection::vec(
+            (any::<bool>(), any::<bool>(), proptest::collection::vec(any::<u8>(), 0..200)), 0..6)
+    ) {
+        let frames: Vec<_> = contents
+            .into_iter()
+            .map(|(more, prompt, bytes)| Frame { more, prompt, bytes })
+            .collect();
+        let bytes = encode_frames(group(), &header(Kind::Frames), frames.iter());
+        let (_, payload) = decode(group(), &bytes).unwrap();
+        prop_assert_eq!(decode_frames(payload).unwrap(), frames);
+    }
+}
