@@ -48,17 +48,17 @@ pub(crate) struct Page {
     inode: u64,
 }
 
+#[expect(
+    unsafe_code,
+    reason = "the pointer is to memory shared with other processes anyway"
+)]
 // SAFETY: all access to the memory is by atomic operations.
-#[expect(
-    unsafe_code,
-    reason = "the pointer is to memory shared with other processes anyway"
-)]
 unsafe impl Send for Page {}
-// SAFETY: as above.
 #[expect(
     unsafe_code,
     reason = "the pointer is to memory shared with other processes anyway"
 )]
+// SAFETY: as for `Send`.
 unsafe impl Sync for Page {}
 
 impl Page {
@@ -143,7 +143,7 @@ impl Page {
     }
 
     fn word32(&self, at: usize) -> &AtomicU32 {
-        assert!(at % 4 == 0 && at + 4 <= LEN);
+        assert!(at.is_multiple_of(4) && at + 4 <= LEN);
         // SAFETY: within the mapping, which lives as long as `self`, aligned, and only used
         // atomically by all processes.
         #[expect(unsafe_code, reason = "a view into shared memory")]
@@ -153,7 +153,7 @@ impl Page {
     }
 
     fn word64(&self, at: usize) -> &AtomicU64 {
-        assert!(at % 8 == 0 && at + 8 <= LEN);
+        assert!(at.is_multiple_of(8) && at + 8 <= LEN);
         // SAFETY: as in `word32`.
         #[expect(unsafe_code, reason = "a view into shared memory")]
         unsafe {
