@@ -9,11 +9,15 @@ use std::path::PathBuf;
 use distlock_agent::protocol::{NameError, NodeId};
 
 use crate::Algorithm;
+use crate::config::ConfigError;
 
 /// Why no [`Agent`](crate::Agent) could be opened.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {
+    /// The configuration is refused.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
     /// The local group's directory is not safe to use.
     #[error(
         "the local group's directory {path} is refused: {fault}; remove it, or set DISTLOCK_DIR \
@@ -109,6 +113,13 @@ impl OpenError {
             _ if is_file_limit(&source) => Self::TooManyFiles { what, source },
             _ => Self::Io { what, source },
         }
+    }
+}
+
+/// For conversions into a configuration that cannot fail.
+impl From<std::convert::Infallible> for OpenError {
+    fn from(never: std::convert::Infallible) -> Self {
+        match never {}
     }
 }
 

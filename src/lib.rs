@@ -38,6 +38,7 @@
 mod agent;
 mod algorithm;
 mod backend;
+pub mod config;
 mod error;
 mod event;
 mod guard;
@@ -48,6 +49,7 @@ mod semaphore;
 
 pub use agent::Agent;
 pub use algorithm::{Algorithm, ParseAlgorithmError};
+pub use config::{Config, ConfigError, NodeConfig};
 pub use distlock_agent::protocol::{Fence, LockName, NameError, NodeId, ParseFenceError};
 pub use distlock_agent::runtime::status;
 pub use error::{

@@ -1,0 +1,387 @@
+//! The configuration file: its keys, and what each may say.
+//!
+//! Reading has two steps. serde finds unknown keys, missing ones and wrong types; everything kept
+//! from it carries its place in the text, so that the checks that follow can name the line too.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
+use std::ops::Range;
+use std::time::Duration;
+
+use distlock_agent::protocol::{self, LockName, LockSpec, NodeId, Settings};
+use distlock_agent::runtime::Address;
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::{Config, ConfigError};
+use crate::{Algorithm, ParseAlgorithmError};
+
+const DEFAULT_LEASE: Duration = Duration::from_secs(5);
+const MIN_LEASE: Duration = Duration::from_millis(100);
+const MAX_LEASE: Duration = Duration::from_secs(3600);
+const MAX_GROUP_LEN: usize = 255;
+const MAX_MEMBERS: usize = 1024;
+const MAX_LOCKS: usize = 10_000;
+const MAX_VOTERS: usize = 7;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct File {
+    lease: Option<Spanned<String>>,
+    algorithm: Option<Spanned<String>>,
+    failure: Option<Spanned<String>>,
+    key_file: Option<Spanned<String>>,
+    #[serde(default)]
+    insecure: bool,
+    voters: Option<Spanned<Vec<Spanned<i64>>>>,
+    group: Group,
+    #[serde(default)]
+    member: Vec<Spanned<Member>>,
+    #[serde(default)]
+    lock: Vec<Spanned<Lock>>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Group {
+    name: Spanned<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Member {
+    id: Spanned<i64>,
+    address: Spanned<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Lock {
+    name: Spanned<String>,
+    algorithm: Option<Spanned<String>>,
+    permits: Option<Spanned<i64>>,
+}
+
+/// What is wrong, and where in the text.
+struct Fault {
+    at: usize,
+    reason: String,
+}
+
+impl Fault {
+    fn new(at: Range<usize>, reason: impl Into<String>) -> Self {
+        Self {
+            at: at.start,
+            reason: reason.into(),
+        }
+    }
+}
+
+/// Reads and checks `bytes`; `source` is their name in errors.
+pub(super) fn check(bytes: &[u8], source: &str) -> Result<Config, ConfigError> {
+    let text = std::str::from_utf8(bytes).map_err(|error| {
+        let at = error.valid_up_to();
+        Fault::new(at..at, "this is not UTF-8: save the file in that encoding")
+    });
+    text.and_then(|text| read(text, source)).map_err(|fault| {
+        let before = &bytes[..fault.at.min(bytes.len())];
+        ConfigError::Invalid {
+            source_name: source.to_owned(),
+            line: 1 + before.iter().filter(|byte| **byte == b'\n').count(),
+            reason: fault.reason,
+        }
+    })
+}
+
+fn read(text: &str, source: &str) -> Result<Config, Fault> {
+    let file: File = toml::from_str(text).map_err(|error| syntax_fault(text, &error))?;
+    check_failure(file.failure.as_ref())?;
+    check_key_file(file.key_file.as_ref())?;
+    let algorithm = match &file.algorithm {
+        Some(name) => read_algorithm(name)?,
+        None => protocol::Algorithm::RicartAgrawala,
+    };
+    let members = read_members(&file.member, file.insecure)?;
+    let settings = Settings {
+        group: read_group(&file.group)?,
+        lease: file.lease.as_ref().map_or(Ok(DEFAULT_LEASE), read_lease)?,
+        algorithm,
+        locks: read_locks(&file.lock)?,
+    };
+    let voters = match &file.voters {
+        Some(voters) => read_voters(voters, &members)?,
+        None => members.keys().copied().take(MAX_VOTERS).collect(),
+    };
+    Ok(Config {
+        source: source.to_owned(),
+        settings,
+        members,
+        voters,
+    })
+}
+
+/// What serde and the TOML parser found, in one line and with the words of a person.
+fn syntax_fault(text: &str, error: &toml::de::Error) -> Fault {
+    let at = error.span().unwrap_or(0..0);
+    let mut reason = error.message().lines().collect::<Vec<_>>().join("; ");
+    if reason == "duplicate key" {
+        let key = text.get(at.clone()).unwrap_or_default();
+        reason = format!("the key `{key}` is there twice: write it once");
+    }
+    Fault::new(at, reason.replace("expected i64", "expected an integer"))
+}
+
+fn check_failure(failure: Option<&Spanned<String>>) -> Result<(), Fault> {
+    let Some(failure) = failure else {
+        return Ok(());
+    };
+    match failure.get_ref().as_str() {
+        "quorum" => Ok(()),
+        "presume-failed" => Err(Fault::new(
+            failure.span(),
+            "failure = \"presume-failed\" is not available in this version; leave the key out",
+        )),
+        other => Err(Fault::new(
+            failure.span(),
+            format!("there is no failure rule {other:?}; choose \"quorum\", or leave the key out"),
+        )),
+    }
+}
+
+fn check_key_file(key_file: Option<&Spanned<String>>) -> Result<(), Fault> {
+    let Some(key_file) = key_file else {
+        return Ok(());
+    };
+    Err(Fault::new(
+        key_file.span(),
+        "key_file is set, but this version cannot seal datagrams; remove the key, and use \
+         loopback addresses, or insecure = true in a network that you trust",
+    ))
+}
+
+fn read_group(group: &Group) -> Result<String, Fault> {
+    let name = group.name.get_ref();
+    if name.is_empty() || name.len() > MAX_GROUP_LEN || name.contains(char::is_control) {
+        let reason = format!(
+            "the group's name must have 1 to {MAX_GROUP_LEN} bytes and no control characters"
+        );
+        return Err(Fault::new(group.name.span(), reason));
+    }
+    Ok(name.clone())
+}
+
+/// A number and its unit: `500ms`, `5s`, `1m`.
+fn read_lease(lease: &Spanned<String>) -> Result<Duration, Fault> {
+    let text = lease.get_ref();
+    let unit_at = text
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(text.len());
+    let (number, unit) = text.split_at(unit_at);
+    let unit_ms = match unit {
+        "ms" => Some(1),
+        "s" => Some(1_000),
+        "m" => Some(60_000),
+        _ => None,
+    };
+    let length = number.parse::<u64>().ok().zip(unit_ms);
+    let Some(lease_ms) = length.and_then(|(number, unit_ms)| number.checked_mul(unit_ms)) else {
+        let reason = format!(
+            "{text:?} is no lease: write a whole number and its unit, as in \"500ms\", \"5s\" or \
+             \"1m\""
+        );
+        return Err(Fault::new(lease.span(), reason));
+    };
+    let length = Duration::from_millis(lease_ms);
+    if !(MIN_LEASE..=MAX_LEASE).contains(&length) {
+        let reason = format!("a lease of {text} is out of bounds: choose \"100ms\" to \"60m\"");
+        return Err(Fault::new(lease.span(), reason));
+    }
+    Ok(length)
+}
+
+fn read_algorithm(name: &Spanned<String>) -> Result<protocol::Algorithm, Fault> {
+    let fault = |reason: &str| Fault::new(name.span(), reason);
+    match name.get_ref().parse::<Algorithm>() {
+        Ok(algorithm) => algorithm.engine().ok_or_else(|| {
+            fault(
+                "the algorithm \"kernel\" is the local group's, which has no configuration; \
+                 choose semaphore, bakery, ricart-agrawala, token-ring or token-ring-requests",
+            )
+        }),
+        Err(ParseAlgorithmError::NotAvailable { name }) if name == "voting" => Err(fault(
+            "the algorithm \"voting\" cannot keep its promise under failure = \"quorum\", and the \
+             other rule is not available in this version; choose ricart-agrawala, for one",
+        )),
+        Err(error) => Err(fault(&error.to_string())),
+    }
+}
+
+fn read_id(id: &Spanned<i64>) -> Result<NodeId, Fault> {
+    u16::try_from(*id.get_ref())
+        .ok()
+        .and_then(NodeId::new)
+        .ok_or_else(|| {
+            let reason = format!("the id {} is out of range: choose 1 to 65535", id.get_ref());
+            Fault::new(id.span(), reason)
+        })
+}
+
+fn read_members(
+    members: &[Spanned<Member>],
+    is_insecure: bool,
+) -> Result<BTreeMap<NodeId, Address>, Fault> {
+    let mut known = BTreeMap::new();
+    let mut addresses = BTreeMap::new();
+    for member in members {
+        let Member {
+            id: id_text,
+            address: address_text,
+        } = member.get_ref();
+        let id = read_id(id_text)?;
+        let address = read_address(address_text, is_insecure)?;
+        if let Some(other) = addresses
+            .insert(address.clone(), id)
+            .filter(|other| *other != id)
+        {
+            let reason = format!("members {other} and {id} have the same address {address}");
+            return Err(Fault::new(address_text.span(), reason));
+        }
+        check_reach(known.iter().next(), id, &address)
+            .map_err(|reason| Fault::new(address_text.span(), reason))?;
+        if known.insert(id, address).is_some() {
+            let reason = format!("the id {id} is there twice: give each member its own");
+            return Err(Fault::new(id_text.span(), reason));
+        }
+    }
+    match (members.first(), members.len()) {
+        (None, _) => Err(Fault::new(
+            0..0,
+            "there are no members: add a [[member]] with id and address for each",
+        )),
+        (Some(first), count) if count > MAX_MEMBERS => {
+            let reason = format!("there are {count} members: a group has at most {MAX_MEMBERS}");
+            Err(Fault::new(first.span(), reason))
+        }
+        _ => Ok(known),
+    }
+}
+
+fn read_address(text: &Spanned<String>, is_insecure: bool) -> Result<Address, Fault> {
+    let address: Address = text.get_ref().parse().map_err(|error| {
+        Fault::new(
+            text.span(),
+            format!("bad address {:?}: {error}", text.get_ref()),
+        )
+    })?;
+    if !address.is_loopback() && !is_insecure {
+        let reason = format!(
+            "datagrams to {address} would leave the host unsealed: set insecure = true if \
+             everybody in that network may be trusted, or use loopback addresses"
+        );
+        return Err(Fault::new(text.span(), reason));
+    }
+    Ok(address)
+}
+
+/// Whether a socket of the first member can send to another one's address.
+fn check_reach(
+    first: Option<(&NodeId, &Address)>,
+    id: NodeId,
+    address: &Address,
+) -> Result<(), String> {
+    fn kind(address: &Address) -> &'static str {
+        match address {
+            Address::Udp(address) if address.is_ipv4() => "udp over IPv4",
+            Address::Udp(_) => "udp over IPv6",
+            Address::Unix(_) => "unix",
+        }
+    }
+    match first {
+        Some((other, first)) if kind(first) != kind(address) => Err(format!(
+            "member {other} has an address of the kind {}, and member {id} one of the kind {}: \
+             they cannot reach each other; choose one kind for all",
+            kind(first),
+            kind(address),
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn read_locks(locks: &[Spanned<Lock>]) -> Result<BTreeMap<LockName, LockSpec>, Fault> {
+    let mut known = BTreeMap::new();
+    for lock in locks {
+        let lock = lock.get_ref();
+        let name = LockName::new(lock.name.get_ref())
+            .map_err(|error| Fault::new(lock.name.span(), error.to_string()))?;
+        let spec = read_spec(lock)?;
+        if known.insert(name.clone(), spec).is_some() {
+            let reason = format!("the lock {name:?} is there twice: list it once");
+            return Err(Fault::new(lock.name.span(), reason));
+        }
+    }
+    if known.len() > MAX_LOCKS {
+        let reason = format!(
+            "{} locks are listed, at most {MAX_LOCKS} can be: those that only need the default \
+             need not be listed",
+            known.len()
+        );
+        return Err(Fault::new(locks[0].span(), reason));
+    }
+    Ok(known)
+}
+
+fn read_spec(lock: &Lock) -> Result<LockSpec, Fault> {
+    let algorithm = lock.algorithm.as_ref().map(read_algorithm).transpose()?;
+    let Some(text) = &lock.permits else {
+        let algorithm = algorithm.ok_or_else(|| {
+            let reason = "this lock has neither algorithm nor permits: add one, or do not list it";
+            Fault::new(lock.name.span(), reason)
+        })?;
+        return Ok(LockSpec::exclusive(algorithm));
+    };
+    let permits = u32::try_from(*text.get_ref())
+        .ok()
+        .and_then(NonZeroU32::new);
+    let permits = permits.ok_or_else(|| {
+        let reason = format!("{} permits: choose 1 to {}", text.get_ref(), u32::MAX);
+        Fault::new(text.span(), reason)
+    })?;
+    let spec = match algorithm {
+        Some(algorithm) => LockSpec { algorithm, permits },
+        None => LockSpec::counting(permits),
+    };
+    if !spec.is_valid() {
+        let reason = format!(
+            "{} lets one in at a time: remove permits, or set algorithm = \"semaphore\"",
+            spec.algorithm
+        );
+        return Err(Fault::new(text.span(), reason));
+    }
+    Ok(spec)
+}
+
+fn read_voters(
+    voters: &Spanned<Vec<Spanned<i64>>>,
+    members: &BTreeMap<NodeId, Address>,
+) -> Result<Vec<NodeId>, Fault> {
+    let mut known = BTreeSet::new();
+    for voter in voters.get_ref() {
+        let id = read_id(voter)?;
+        if !members.contains_key(&id) {
+            let reason = format!("the voter {id} is no member: add it, or remove it here");
+            return Err(Fault::new(voter.span(), reason));
+        }
+        if !known.insert(id) {
+            let reason = format!("the voter {id} is there twice: list it once");
+            return Err(Fault::new(voter.span(), reason));
+        }
+    }
+    if known.is_empty() || known.len() > MAX_VOTERS {
+        let reason = format!(
+            "{} voters: list 1 to {MAX_VOTERS}, or leave the key out",
+            known.len()
+        );
+        return Err(Fault::new(voters.span(), reason));
+    }
+    Ok(known.into_iter().collect())
+}

@@ -1,0 +1,274 @@
+//! The configuration of a group: one file, the same on every host.
+//!
+//! ```toml
+//! lease = "5s"                        # the default
+//! algorithm = "ricart-agrawala"       # the default, for locks that are not listed
+//!
+//! [group]
+//! name = "shop"
+//!
+//! [[member]]
+//! id = 1                              # 1 to 65535
+//! address = "udp:127.0.0.1:7401"      # or "unix:/run/distlock/1.sock"
+//!
+//! [[member]]
+//! id = 2
+//! address = "udp:127.0.0.1:7402"
+//!
+//! [[lock]]
+//! name = "printer"
+//! algorithm = "token-ring"
+//!
+//! [[lock]]
+//! name = "licences"
+//! permits = 4                         # a counting semaphore
+//! ```
+
+mod file;
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use distlock_agent::protocol::{NodeId, Settings};
+use distlock_agent::runtime::Address;
+
+/// A configured group, read and checked.
+///
+/// `failure = "quorum"` is the only rule of failure that is available, and in this version a view
+/// needs all members: nobody is ever removed, and who is silent is waited for. So `voters` are
+/// checked and play no part yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Where it came from, for errors.
+    source: String,
+    settings: Settings,
+    members: BTreeMap<NodeId, Address>,
+    voters: Vec<NodeId>,
+}
+
+impl Config {
+    /// Reads and checks the file `path`.
+    ///
+    /// # Errors
+    /// If the file cannot be read, or says what it may not.
+    pub fn load(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
+        let path = path.as_ref();
+        let bytes = std::fs::read(path).map_err(|source| ConfigError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        file::check(&bytes, &path.display().to_string())
+    }
+
+    /// Checks a configuration's text.
+    ///
+    /// # Errors
+    /// If it says what it may not.
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        file::check(text.as_bytes(), "configuration")
+    }
+
+    /// What member `id` needs to take part. The state directory is the default one:
+    /// [`NodeConfig::with_state_dir`] chooses another.
+    ///
+    /// # Errors
+    /// If the configuration has no member `id`.
+    pub fn node(&self, id: u16) -> Result<NodeConfig, ConfigError> {
+        let me = NodeId::new(id)
+            .filter(|id| self.members.contains_key(id))
+            .ok_or_else(|| ConfigError::NoSuchMember {
+                source_name: self.source.clone(),
+                id,
+                members: self.members.keys().copied().collect(),
+            })?;
+        Ok(NodeConfig {
+            me,
+            members: self.members.clone(),
+            settings: self.settings.clone(),
+            state_base: default_state_base(
+                |name| std::env::var_os(name),
+                nix::unistd::geteuid().is_root(),
+            ),
+        })
+    }
+
+    /// What all members must have alike.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// All members, with their addresses.
+    pub fn members(&self) -> &BTreeMap<NodeId, Address> {
+        &self.members
+    }
+
+    /// The members that vote on views: those of `voters`, or else the seven lowest ids.
+    pub fn voters(&self) -> &[NodeId] {
+        &self.voters
+    }
+}
+
+/// One member's part of a [`Config`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeConfig {
+    me: NodeId,
+    members: BTreeMap<NodeId, Address>,
+    settings: Settings,
+    state_base: PathBuf,
+}
+
+impl NodeConfig {
+    /// Keeps what must outlive the process below `base`, in a directory for this group and member
+    /// (so members of several groups may share `base`). It should be on a disk and not in memory.
+    ///
+    /// Where this is not called it is `$DISTLOCK_STATE_DIR`, else `$STATE_DIRECTORY` (systemd's),
+    /// else `/var/lib/distlock` for root, and for others `$XDG_STATE_HOME/distlock` or
+    /// `~/.local/state/distlock`.
+    #[must_use]
+    pub fn with_state_dir(mut self, base: impl Into<PathBuf>) -> Self {
+        self.state_base = base.into();
+        self
+    }
+
+    /// This member.
+    pub fn me(&self) -> NodeId {
+        self.me
+    }
+
+    /// All members, this one among them, with their addresses.
+    pub fn members(&self) -> &BTreeMap<NodeId, Address> {
+        &self.members
+    }
+
+    /// What all members must have alike.
+    pub fn settings(&self) -> &Settings {
+        &self.settings
+    }
+
+    /// This member's own directory for what must outlive the process.
+    pub fn state_dir(&self) -> PathBuf {
+        let group = &self.settings.group;
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        let group = if group.len() <= 64 && group.chars().all(is_plain) {
+            group.clone()
+        } else {
+            blake3::hash(group.as_bytes()).to_hex().to_string()
+        };
+        self.state_base.join(format!("{group}-{}", self.me))
+    }
+}
+
+/// So that [`Agent::from_config`](crate::Agent) takes what [`Config::node`] returns as it is.
+impl TryFrom<Result<Self, ConfigError>> for NodeConfig {
+    type Error = ConfigError;
+
+    fn try_from(node: Result<Self, ConfigError>) -> Result<Self, ConfigError> {
+        node
+    }
+}
+
+/// Where states are kept if nobody says otherwise.
+fn default_state_base(env: impl Fn(&str) -> Option<OsString>, is_root: bool) -> PathBuf {
+    let var = |name| env(name).filter(|value| !value.is_empty());
+    if let Some(base) = var("DISTLOCK_STATE_DIR") {
+        return base.into();
+    }
+    if let Some(bases) = var("STATE_DIRECTORY") {
+        // systemd separates several by colons.
+        if let Some(first) = std::env::split_paths(&bases).next() {
+            return first;
+        }
+    }
+    if is_root {
+        return "/var/lib/distlock".into();
+    }
+    let home = || var("HOME").map(|home| PathBuf::from(home).join(".local/state"));
+    match var("XDG_STATE_HOME")
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute())
+        .or_else(home)
+    {
+        Some(base) => base.join("distlock"),
+        None => "/var/lib/distlock".into(),
+    }
+}
+
+/// What is wrong with a configuration.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("the configuration {path} cannot be read: {source}", path = path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        source: io::Error,
+    },
+    /// The text says what it may not.
+    #[error("{source_name}:{line}: {reason}")]
+    Invalid {
+        /// The file.
+        source_name: String,
+        /// The line, counted from 1.
+        line: usize,
+        /// What is wrong, why, and what to do.
+        reason: String,
+    },
+    /// There is no such member.
+    #[error(
+        "{source_name} has no member {id}; choose one of {}, or add a [[member]]",
+        list(members)
+    )]
+    NoSuchMember {
+        /// The file.
+        source_name: String,
+        /// The member that was asked for.
+        id: u16,
+        /// Those that there are.
+        members: Vec<NodeId>,
+    },
+}
+
+fn list(ids: &[NodeId]) -> String {
+    ids.iter()
+        .map(NodeId::to_string)
+        .collect::<Vec<_>>()
+        .join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_state_is_where_the_first_that_speaks_says() {
+        let base = |vars: &[(&str, &str)], is_root| {
+            let vars: BTreeMap<_, _> = vars.iter().copied().collect();
+            default_state_base(|name| vars.get(name).map(OsString::from), is_root)
+        };
+        let home = ("HOME", "/home/a");
+        let all = [
+            ("DISTLOCK_STATE_DIR", "/1"),
+            ("STATE_DIRECTORY", "/2:/3"),
+            ("XDG_STATE_HOME", "/4"),
+            home,
+        ];
+        assert_eq!(base(&all, true), Path::new("/1"));
+        assert_eq!(base(&all[1..], true), Path::new("/2"));
+        assert_eq!(base(&all[2..], true), Path::new("/var/lib/distlock"));
+        assert_eq!(base(&all[2..], false), Path::new("/4/distlock"));
+        assert_eq!(base(&[("XDG_STATE_HOME", "4"), home], false), home_state());
+        assert_eq!(
+            base(&[("DISTLOCK_STATE_DIR", ""), home], false),
+            home_state()
+        );
+        assert_eq!(base(&[], false), Path::new("/var/lib/distlock"));
+    }
+
+    fn home_state() -> &'static Path {
+        Path::new("/home/a/.local/state/distlock")
+    }
+}
