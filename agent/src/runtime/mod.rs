@@ -1,13 +1,33 @@
 //! The thread that runs the core: the only place with a clock, sockets, files and threads.
+//!
+//! [`Agent`] is a member of a group in this process; [`Client`] uses the agent of another process
+//! on this host. Both give out [`Grant`]s.
 
 pub mod address;
+mod agent;
+mod client;
+mod clients;
 pub mod clock;
 mod durable;
+mod error;
+mod event_loop;
+mod events;
 mod fork;
+mod frames;
+mod handoff;
+mod report;
+mod request;
+mod spin;
 pub mod status;
 mod transport;
 
 pub use address::{Address, AddressError};
+pub use agent::{Agent, Counters, Options};
+pub use client::{Client, ConnectError};
 pub use durable::StateError;
+pub use error::{AcquireError, ReleaseError, SessionEnd, StartError, StatusError};
+pub use events::AgentEvent;
 pub use fork::ForkStamp;
+pub use handoff::{Caller, Patience};
+pub use request::{Grant, OnLoss};
 pub use transport::{BindError, Faults, TransportCounters};

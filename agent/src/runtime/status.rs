@@ -27,7 +27,7 @@ pub struct MemberStatus {
     /// How it is.
     pub state: MemberState,
     /// Words on that, for a person: since when, what differs. Empty if there is nothing to say.
-    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[serde(default)]
     pub detail: String,
 }
 

@@ -1,0 +1,240 @@
+//! An agent: one member of a group, in a thread of this process.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::mem;
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use crossbeam_channel::{Receiver, bounded};
+use mio::unix::SourceFd;
+use mio::{Interest, Poll, Waker};
+use nix::sys::signal::{SigSet, SigmaskHow};
+use parking_lot::Mutex;
+
+use super::address::Address;
+use super::clients::Service;
+use super::clock;
+use super::durable::{Owner, StateDir};
+use super::error::{AcquireError, StartError, StatusError};
+use super::event_loop::{EventLoop, SERVICE, TRANSPORT, WAKER};
+use super::events::AgentEvent;
+use super::fork::ForkStamp;
+use super::handoff::{Caller, Patience, Shared};
+use super::report::Identity;
+use super::request::Grant;
+use super::status::Status;
+use super::transport::{Faults, Transport, TransportCounters};
+use crate::protocol::{Boot, LockName, LockSpec, Node, NodeConfig, NodeId, Settings, node};
+
+/// What an agent is started with.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// This member.
+    pub me: NodeId,
+    /// All members and their addresses, this one's among them.
+    pub members: BTreeMap<NodeId, Address>,
+    /// What all members must have alike.
+    pub settings: Settings,
+    /// Where this member keeps what must outlive it. Created if it does not exist.
+    pub state_dir: PathBuf,
+    /// Where local programs are served, if they are.
+    pub socket: Option<PathBuf>,
+    /// For tests only: what happens to outgoing datagrams.
+    pub faults: Option<Faults>,
+}
+
+/// A running agent. Dropping it closes it.
+///
+/// All methods may be called from any thread. In a process that was forked from the agent's, each
+/// of them fails or does nothing, and the agent of the parent is not touched.
+#[derive(Debug)]
+pub struct Agent {
+    shared: Arc<Shared>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// What an agent has counted since its start.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Counters {
+    /// What the protocol counted: engines' messages by kind, datagrams dropped by reason.
+    pub node: node::Counters,
+    /// What the sockets saw.
+    pub transport: TransportCounters,
+    /// Notes of other agents that found no room.
+    pub notes_lost: u64,
+}
+
+impl Agent {
+    /// Starts an agent. When this returns, its address and its socket are bound; the group forms
+    /// in the background, and the first requests wait for it.
+    ///
+    /// # Errors
+    /// If the state directory, the address or the socket cannot be had (another process may have
+    /// them), or the system refuses a thread, memory or descriptors. Nothing is left behind.
+    pub fn start(options: Options) -> Result<Self, StartError> {
+        let Options {
+            me,
+            members,
+            settings,
+            state_dir,
+            socket,
+            faults,
+        } = options;
+        if !members.contains_key(&me) {
+            return Err(StartError::NotAMember { me });
+        }
+        let system = |doing| move |source| StartError::System { doing, source };
+        let owner = Owner {
+            group: settings.group.clone(),
+            node: me,
+        };
+        let (state, record) = StateDir::open(&state_dir, owner)?;
+        let transport = Transport::bind(me, &members, faults)?;
+        let poll = Poll::new().map_err(system("open an epoll instance"))?;
+        let waker = Waker::new(poll.registry(), WAKER).map_err(system("open an eventfd"))?;
+        poll.registry()
+            .register(
+                &mut SourceFd(&transport.as_raw_fd()),
+                TRANSPORT,
+                Interest::READABLE,
+            )
+            .map_err(system("wait for the member's socket"))?;
+        let service = socket
+            .map(|path| Service::bind(&path, poll.registry(), SERVICE))
+            .transpose()?;
+        let stamp = ForkStamp::new()
+            .map_err(io::Error::from)
+            .map_err(system("mark this process"))?;
+
+        let config = NodeConfig {
+            me,
+            members: members.keys().copied().collect(),
+            settings: settings.clone(),
+        };
+        let boot = Boot {
+            record,
+            wall_secs: clock::wall_secs(),
+        };
+        let node = Node::new(config, boot, clock::now());
+        let host = nix::unistd::gethostname().map_or_else(
+            |_| String::new(),
+            |name| name.to_string_lossy().into_owned(),
+        );
+        let identity = Identity {
+            me,
+            members,
+            settings,
+            host,
+        };
+        let shared = Shared::new(node, transport, waker, stamp, identity);
+        let mut event_loop = EventLoop {
+            shared: shared.clone(),
+            poll,
+            state,
+            service,
+        };
+        let mut turn = shared.turn();
+        turn.begin();
+        turn.finish();
+        // The first record is written here, so that a failure is the start's.
+        event_loop.persist_once()?;
+        let thread = spawn("distlock-agent", move || event_loop.run())
+            .map_err(system("start the agent thread"))?;
+        Ok(Self {
+            shared,
+            thread: Mutex::new(Some(thread)),
+        })
+    }
+
+    /// Waits for `lock` as long as `patience` says. Threads of one agent that want the same lock
+    /// are served in the order in which they asked.
+    ///
+    /// `spec` says how the lock is to be served, or takes it as it is.
+    ///
+    /// # Errors
+    /// [`AcquireError`] says why there is no grant.
+    pub fn acquire(
+        &self,
+        lock: &LockName,
+        spec: Option<LockSpec>,
+        patience: Patience,
+        caller: Caller,
+    ) -> Result<Grant, AcquireError> {
+        self.shared.acquire(lock, spec, patience, caller)
+    }
+
+    /// How the whole group is. Other members are asked, and have 300 ms to answer; the callers of
+    /// those who do not are missing.
+    ///
+    /// # Errors
+    /// [`StatusError`] says why it cannot be told.
+    pub fn status(&self) -> Result<Status, StatusError> {
+        self.shared.status()
+    }
+
+    /// What happens to the group from now on. Each call makes a channel of its own; a listener
+    /// that does not read misses the newest events and is told how many
+    /// ([`AgentEvent::Missed`]). After [`AgentEvent::Ended`] the channel is disconnected.
+    pub fn events(&self) -> Receiver<AgentEvent> {
+        if self.shared.stamp.is_child() {
+            return bounded(1).1;
+        }
+        self.shared.hub.subscribe()
+    }
+
+    /// What the agent has counted. In a forked child all is zero.
+    pub fn counters(&self) -> Counters {
+        if self.shared.stamp.is_child() {
+            return Counters::default();
+        }
+        self.shared.turn().counters()
+    }
+
+    /// The group's name.
+    pub fn group(&self) -> &str {
+        &self.shared.identity.settings.group
+    }
+
+    /// This member.
+    pub fn me(&self) -> NodeId {
+        self.shared.identity.me
+    }
+
+    /// Leaves the group: waiting requests end, what is held is released and lost to its guards,
+    /// the others are told. When it returns, at most about a second later, the thread, the
+    /// sockets and their files are gone. Does nothing the second time.
+    pub fn close(&self) {
+        if self.shared.stamp.is_child() {
+            return;
+        }
+        self.shared.leave();
+        if let Some(thread) = self.thread.lock().take()
+            && thread.join().is_err()
+        {
+            tracing::error!("the agent thread panicked at its end");
+        }
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        if self.shared.stamp.is_child() {
+            // The thread exists only in the parent: there is nothing to join or detach here.
+            mem::forget(self.thread.get_mut().take());
+        } else {
+            self.close();
+        }
+    }
+}
+
+/// Starts a thread that takes no signals: they are for the application's own threads.
+pub(super) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Result<JoinHandle<()>> {
+    let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
+    let thread = thread::Builder::new().name(name.to_owned()).spawn(run);
+    before.thread_set_mask()?;
+    thread
+}

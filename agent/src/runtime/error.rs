@@ -1,0 +1,168 @@
+//! Why things end otherwise than asked: one small enum an operation.
+
+use serde::{Deserialize, Serialize};
+
+use super::durable::StateError;
+use super::transport::BindError;
+use crate::protocol::{LockSpec, NodeId, Refusal};
+
+/// Why an agent cannot start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// The configuration does not list this member.
+    #[error("member {me} is not in the configuration: give the id of a member that is")]
+    NotAMember {
+        /// The id that was given.
+        me: NodeId,
+    },
+    /// The state directory cannot be used, or is another process's.
+    #[error(transparent)]
+    State(#[from] StateError),
+    /// The member's address or the socket for local programs cannot be had.
+    #[error(transparent)]
+    Bind(#[from] BindError),
+    /// The system refused a thread, memory or descriptors.
+    #[error("cannot {doing}: {source}{}", super::durable::advice(source))]
+    System {
+        /// What was tried.
+        doing: &'static str,
+        /// What the system says.
+        source: std::io::Error,
+    },
+}
+
+/// Why a request ended without a grant.
+///
+/// The order is that of the clients' wire format: append only.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[non_exhaustive]
+pub enum AcquireError {
+    /// The lock is not free, and the caller did not want to wait.
+    #[error("the lock is held by another")]
+    Busy,
+    /// The caller's time is over.
+    #[error("the lock was not free in time")]
+    TimedOut {
+        /// The members that were missing then, which may be why.
+        missing: Vec<NodeId>,
+    },
+    /// Members have been missing for one lease.
+    #[error("no quorum: {} unreachable for one lease", members(missing))]
+    NoQuorum {
+        /// Which.
+        missing: Vec<NodeId>,
+    },
+    /// The lock is served otherwise than the caller said.
+    #[error(
+        "the lock is served by {} with {} permits: ask for it like that",
+        actual.algorithm, actual.permits
+    )]
+    WrongSpec {
+        /// How it is served.
+        actual: LockSpec,
+    },
+    /// Too many locks or waiting requests.
+    #[error("too many locks or requests: release some, or let fewer wait at once")]
+    Limit,
+    /// The session is over.
+    #[error("{0}")]
+    Closed(SessionEnd),
+    /// The process was forked from the one that has the agent.
+    #[error("a forked process cannot use its parent's agent: open one of its own")]
+    Forked,
+}
+
+fn members(missing: &[NodeId]) -> String {
+    match missing {
+        [] => "other members are".to_owned(),
+        [one] => format!("member {one} is"),
+        many => {
+            let ids: Vec<_> = many.iter().map(ToString::to_string).collect();
+            format!("members {} are", ids.join(", "))
+        }
+    }
+}
+
+impl AcquireError {
+    /// What a refusal means to the caller. Only a deadline cancels a request, and `missing` may be
+    /// why it passed.
+    pub(crate) fn from_refusal(refusal: Refusal, missing: impl FnOnce() -> Vec<NodeId>) -> Self {
+        match refusal {
+            Refusal::Cancelled => Self::TimedOut { missing: missing() },
+            Refusal::Busy => Self::Busy,
+            Refusal::NoQuorum { missing } => Self::NoQuorum { missing },
+            Refusal::WrongSpec { actual } => Self::WrongSpec { actual },
+            Refusal::Limit => Self::Limit,
+            Refusal::Closed => Self::Closed(SessionEnd::Closed),
+        }
+    }
+}
+
+/// Why a release did not free the lock.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ReleaseError {
+    /// The lock had been lost before: another may have entered since.
+    #[error("the lock was lost before it was released")]
+    Lost,
+    /// The process was forked from the one that holds the lock; it still does.
+    #[error("a forked process cannot release its parent's lock")]
+    Forked,
+}
+
+/// Why the status of the group cannot be told.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum StatusError {
+    /// The session is over.
+    #[error("{0}")]
+    Closed(SessionEnd),
+    /// Too many ask at once.
+    #[error("too many ask for the status at once: ask again later")]
+    Limit,
+    /// No answer came.
+    #[error("the agent does not answer")]
+    TimedOut,
+    /// The process was forked from the one that has the agent.
+    #[error("a forked process cannot use its parent's agent: open one of its own")]
+    Forked,
+}
+
+/// Why a session is over.
+///
+/// The order is that of the clients' wire format: append only.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[non_exhaustive]
+pub enum SessionEnd {
+    /// It was closed.
+    #[error("the agent was closed")]
+    Closed,
+    /// Another process runs under this member's id.
+    #[error(
+        "member {by} says that another process runs under this member's id: end that process, or \
+         give each its own id"
+    )]
+    Superseded {
+        /// Who says so.
+        by: NodeId,
+    },
+    /// A defect in the agent.
+    #[error("the agent failed inside, and its locks are lost: please report this")]
+    Panicked,
+    /// The state could not be written.
+    #[error("{what}")]
+    State {
+        /// The failure.
+        what: String,
+    },
+    /// The event loop's system calls failed.
+    #[error("the agent cannot wait for its sockets: {what}")]
+    Poll {
+        /// The failure.
+        what: String,
+    },
+    /// A client's connection to its agent broke, or its agent ended.
+    #[error("the connection to the agent ended")]
+    Disconnected,
+}

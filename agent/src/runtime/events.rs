@@ -1,0 +1,163 @@
+//! What an agent tells those who listen: which members come and go, and how its session ends.
+
+use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+
+use super::error::SessionEnd;
+use crate::protocol::{Epoch, NodeId};
+
+/// How many events wait for a listener that does not read.
+const CAPACITY: usize = 256;
+
+/// What happened to the group, as this agent sees it.
+///
+/// The order is that of the clients' wire format: append only.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[non_exhaustive]
+pub enum AgentEvent {
+    /// A new view is in force.
+    View {
+        /// Its epoch.
+        epoch: Epoch,
+        /// Its members.
+        members: Vec<NodeId>,
+    },
+    /// Nothing was heard from this member for a while: dead, slow or cut off.
+    Suspect {
+        /// Which.
+        peer: NodeId,
+    },
+    /// A suspected member was heard again.
+    Alive {
+        /// Which.
+        peer: NodeId,
+    },
+    /// A member's settings differ from ours, and the group cannot form with both.
+    Disagreement {
+        /// Which member.
+        peer: NodeId,
+        /// The first key that differs, as in the configuration file.
+        key: String,
+        /// Our value.
+        ours: String,
+        /// Its value.
+        theirs: String,
+        /// Whether we are the odd one out.
+        refused: bool,
+    },
+    /// The listener did not keep up, and this many events after the last one it got are lost.
+    Missed(u64),
+    /// The session is over: the last event.
+    Ended(SessionEnd),
+}
+
+/// Everybody who listens. A listener that does not read misses the newest events, and is told how
+/// many: nothing here ever waits for one.
+#[derive(Debug, Default)]
+pub(crate) struct Hub {
+    listeners: Mutex<Listeners>,
+}
+
+#[derive(Debug, Default)]
+struct Listeners {
+    list: Vec<Listener>,
+    ended: Option<SessionEnd>,
+}
+
+#[derive(Debug)]
+struct Listener {
+    sender: Sender<AgentEvent>,
+    missed: u64,
+}
+
+impl Hub {
+    /// All events from now on.
+    pub(crate) fn subscribe(&self) -> Receiver<AgentEvent> {
+        let (sender, receiver) = bounded(CAPACITY);
+        let mut listeners = self.listeners.lock();
+        if let Some(end) = &listeners.ended {
+            // A new channel has room.
+            let _ = sender.try_send(AgentEvent::Ended(end.clone()));
+        } else {
+            listeners.list.push(Listener { sender, missed: 0 });
+        }
+        receiver
+    }
+
+    pub(crate) fn publish(&self, event: &AgentEvent) {
+        self.listeners
+            .lock()
+            .list
+            .retain_mut(|listener| listener.tell(event));
+    }
+
+    /// Tells everybody that the session is over, and disconnects them.
+    pub(crate) fn end(&self, end: &SessionEnd) {
+        let mut listeners = self.listeners.lock();
+        if listeners.ended.is_none() {
+            listeners.ended = Some(end.clone());
+            for mut listener in listeners.list.drain(..) {
+                listener.tell(&AgentEvent::Ended(end.clone()));
+            }
+        }
+    }
+}
+
+impl Listener {
+    /// Whether it still listens.
+    fn tell(&mut self, event: &AgentEvent) -> bool {
+        if self.missed > 0 {
+            match self.sender.try_send(AgentEvent::Missed(self.missed)) {
+                Ok(()) => self.missed = 0,
+                Err(TrySendError::Full(_)) => {}
+                Err(TrySendError::Disconnected(_)) => return false,
+            }
+        }
+        match self.sender.try_send(event.clone()) {
+            Ok(()) => true,
+            Err(TrySendError::Full(_)) => {
+                self.missed += 1;
+                true
+            }
+            Err(TrySendError::Disconnected(_)) => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_listener_is_told_what_it_missed() {
+        let hub = Hub::default();
+        let slow = hub.subscribe();
+        let event = |id| AgentEvent::Alive {
+            peer: NodeId::new(id).unwrap(),
+        };
+        for _ in 0..CAPACITY + 3 {
+            hub.publish(&event(1));
+        }
+        assert_eq!(slow.try_iter().count(), CAPACITY);
+        hub.publish(&event(2));
+        hub.end(&SessionEnd::Closed);
+        let rest: Vec<_> = slow.iter().collect();
+        assert_eq!(
+            rest,
+            [
+                AgentEvent::Missed(3),
+                event(2),
+                AgentEvent::Ended(SessionEnd::Closed)
+            ]
+        );
+    }
+
+    #[test]
+    fn a_late_listener_hears_the_end() {
+        let hub = Hub::default();
+        hub.end(&SessionEnd::Panicked);
+        let heard: Vec<_> = hub.subscribe().iter().collect();
+        assert_eq!(heard, [AgentEvent::Ended(SessionEnd::Panicked)]);
+    }
+}

@@ -1,0 +1,211 @@
+//! What an agent and its clients say to each other, over a Unix stream.
+//!
+//! A frame is its length (u32, big endian), the version of this protocol (one byte) and one message
+//! in postcard's format. The length counts what follows it. Enums only ever grow at their end.
+
+use std::io;
+
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use super::error::AcquireError;
+use super::events::AgentEvent;
+use super::handoff::Patience;
+use super::status::Status;
+use crate::protocol::{LockName, LockSpec, NodeId};
+
+const VERSION: u8 = 1;
+const HEADER_LEN: usize = 4;
+/// The longest message of a client: a name, and a command line of at most [`MAX_COMMAND`].
+pub(crate) const MAX_TO_AGENT: usize = 8 * 1024;
+/// The longest message of an agent: the status of a large group.
+pub(crate) const MAX_FROM_AGENT: usize = 16 * 1024 * 1024;
+/// Command lines are cut here: they are for people to read.
+pub(crate) const MAX_COMMAND: usize = 1_024;
+
+/// What a client says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum ToAgent {
+    /// To enter a lock; answered by `Granted` or `Refused`. The client chooses `id`, new each
+    /// time.
+    Acquire {
+        id: u64,
+        lock: LockName,
+        spec: Option<LockSpec>,
+        patience: Patience,
+        command: String,
+    },
+    /// To wait no longer; answered as `Acquire` is.
+    Cancel { id: u64 },
+    /// To leave; not answered.
+    Release { id: u64 },
+    /// The process that works under the lock.
+    CommandPid { id: u64, pid: u32 },
+    /// How the group is; answered by `Status` or `StatusRefused`.
+    Status { id: u64 },
+    /// To be told events from now on.
+    Listen,
+}
+
+/// What an agent says.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum FromAgent {
+    /// The first message.
+    Welcome { group: String, member: NodeId },
+    /// In place of it: there are too many clients, and the stream ends here.
+    TooMany,
+    /// The request is inside.
+    Granted {
+        id: u64,
+        fence: u64,
+        abandoned: bool,
+    },
+    /// The request is over, without a grant.
+    Refused { id: u64, why: AcquireError },
+    /// A grant is void.
+    Lost { id: u64 },
+    /// How the group is.
+    Status { id: u64, status: Status },
+    /// Too many ask for the status at once.
+    StatusRefused { id: u64 },
+    /// What happened to the group.
+    Event(AgentEvent),
+}
+
+/// Adds `message` to `bytes` as a frame.
+///
+/// # Errors
+/// If it is longer than `max`; then `bytes` is as before.
+pub(crate) fn put<M: Serialize>(bytes: &mut Vec<u8>, message: &M, max: usize) -> io::Result<()> {
+    let body = postcard::to_allocvec(message).map_err(invalid)?;
+    let len = body.len() + 1;
+    if len > max {
+        return Err(invalid("a message is too long"));
+    }
+    let len = u32::try_from(len).map_err(invalid)?;
+    bytes.extend_from_slice(&len.to_be_bytes());
+    bytes.push(VERSION);
+    bytes.extend_from_slice(&body);
+    Ok(())
+}
+
+/// Takes the first message off `bytes`; how many bytes it took. `None` if more bytes are needed.
+///
+/// # Errors
+/// If this is no message of at most `max` bytes: then the stream is of no more use.
+pub(crate) fn take<M: DeserializeOwned>(
+    bytes: &[u8],
+    max: usize,
+) -> io::Result<Option<(M, usize)>> {
+    let Some((len, rest)) = bytes.split_first_chunk::<HEADER_LEN>() else {
+        return Ok(None);
+    };
+    let len = usize::try_from(u32::from_be_bytes(*len)).map_err(invalid)?;
+    if len == 0 || len > max {
+        return Err(invalid("a message's length is out of range"));
+    }
+    // The version is looked at first: of another version nothing else is known.
+    match rest.first() {
+        Some(&VERSION) => {}
+        Some(_) => return Err(invalid("a message has another version")),
+        None => return Ok(None),
+    }
+    let Some(body) = rest.get(1..len) else {
+        return Ok(None);
+    };
+    let (message, left) = postcard::take_from_bytes(body).map_err(invalid)?;
+    if !left.is_empty() {
+        return Err(invalid("a message has bytes left over"));
+    }
+    Ok(Some((message, HEADER_LEN + len)))
+}
+
+/// The first [`MAX_COMMAND`] bytes of a command line, whole characters.
+pub(crate) fn cut_command(mut command: String) -> String {
+    let mut end = command.len().min(MAX_COMMAND);
+    while !command.is_char_boundary(end) {
+        end -= 1;
+    }
+    command.truncate(end);
+    command
+}
+
+fn invalid(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn acquire() -> ToAgent {
+        ToAgent::Acquire {
+            id: 300,
+            lock: LockName::new("printer").unwrap(),
+            spec: None,
+            patience: Patience::Try,
+            command: "lp".to_owned(),
+        }
+    }
+
+    /// Version 1, byte for byte: programs of both ends are not replaced at the same moment.
+    #[test]
+    fn golden_bytes() {
+        let mut bytes = Vec::new();
+        put(&mut bytes, &acquire(), MAX_TO_AGENT).unwrap();
+        assert_eq!(
+            bytes,
+            b"\0\0\0\x11\x01\x00\xac\x02\x07printer\x00\x02\x02lp"
+        );
+        bytes.clear();
+        let granted = FromAgent::Granted {
+            id: 1,
+            fence: 1 << 32,
+            abandoned: true,
+        };
+        put(&mut bytes, &granted, MAX_FROM_AGENT).unwrap();
+        assert_eq!(bytes, b"\0\0\0\x09\x01\x02\x01\x80\x80\x80\x80\x10\x01");
+    }
+
+    #[test]
+    fn takes_whole_messages_only() {
+        let mut bytes = Vec::new();
+        put(&mut bytes, &acquire(), MAX_TO_AGENT).unwrap();
+        for len in 0..bytes.len() {
+            assert!(
+                take::<ToAgent>(&bytes[..len], MAX_TO_AGENT)
+                    .unwrap()
+                    .is_none(),
+                "{len}"
+            );
+        }
+        let first = bytes.len();
+        put(&mut bytes, &ToAgent::Listen, MAX_TO_AGENT).unwrap();
+        assert_eq!(
+            take(&bytes, MAX_TO_AGENT).unwrap(),
+            Some((acquire(), first))
+        );
+    }
+
+    #[test]
+    fn refuses_nonsense() {
+        let refused = |bytes: &[u8]| take::<ToAgent>(bytes, MAX_TO_AGENT).is_err();
+        assert!(refused(b"\0\0\0\0"), "empty");
+        assert!(refused(b"\xff\0\0\0"), "huge");
+        assert!(refused(b"\0\0\0\x02\x02\x05"), "another version");
+        assert!(refused(b"\0\0\0\x02\x01\x7f"), "an unknown message");
+        assert!(refused(b"\0\0\0\x03\x01\x05\x00"), "bytes left over");
+        assert!(
+            refused(b"\0\0\0\x05\x01\x00\x01\x00\x00"),
+            "a lock without a name"
+        );
+    }
+
+    #[test]
+    fn cuts_between_characters() {
+        let cut = cut_command("ä".repeat(MAX_COMMAND));
+        assert_eq!(cut.len(), MAX_COMMAND);
+        let odd = cut_command(format!("x{}", "ä".repeat(MAX_COMMAND)));
+        assert_eq!(odd.len(), MAX_COMMAND - 1);
+    }
+}

@@ -1,0 +1,278 @@
+//! One caller's request, from the wish to the release: the semaphore its thread blocks on, and the
+//! grant it gets.
+//!
+//! | state | meaning | next |
+//! |-|-|-|
+//! | waiting | asked, undecided | held, refused |
+//! | held | inside | lost, released |
+//! | refused | over, without a grant | |
+//! | lost | no longer inside, and not by its own doing | |
+//! | released | over | |
+//!
+//! The state changes only under the mutex of the owner (the agent's core, the client's table), so
+//! exactly one outcome wins; readers look at it without any mutex.
+
+use std::fmt;
+use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::clock;
+use super::error::{AcquireError, ReleaseError};
+use crate::protocol::{Fence, Previous, Ticket, Time};
+
+const WAITING: u8 = 0;
+const HELD: u8 = 1;
+const REFUSED: u8 = 2;
+const LOST: u8 = 3;
+const RELEASED: u8 = 4;
+
+/// Shared by the thread that asked and whoever decides.
+pub(crate) struct Request {
+    state: AtomicU8,
+    outcome: Mutex<Outcome>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Outcome {
+    grant: Option<(Fence, Previous)>,
+    refusal: Option<AcquireError>,
+    /// Called once if the grant is lost.
+    on_loss: Vec<OnLoss>,
+}
+
+/// What is to be done when a grant is lost.
+pub type OnLoss = Box<dyn FnOnce() + Send>;
+
+impl Request {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            state: AtomicU8::new(WAITING),
+            outcome: Mutex::new(Outcome::default()),
+            changed: Condvar::new(),
+        })
+    }
+
+    /// The request is inside. The caller notifies afterwards, outside its own mutex.
+    pub(crate) fn grant(&self, fence: Fence, previous: Previous) {
+        let mut outcome = self.outcome.lock();
+        debug_assert_eq!(self.state(), WAITING);
+        outcome.grant = Some((fence, previous));
+        self.state.store(HELD, Ordering::Release);
+    }
+
+    /// The request is over. The caller notifies afterwards, outside its own mutex.
+    pub(crate) fn refuse(&self, why: AcquireError) {
+        let mut outcome = self.outcome.lock();
+        debug_assert_eq!(self.state(), WAITING);
+        outcome.refusal = Some(why);
+        self.state.store(REFUSED, Ordering::Release);
+    }
+
+    /// The grant is void. The caller notifies afterwards, outside its own mutex.
+    pub(crate) fn lose(&self) {
+        let _outcome = self.outcome.lock();
+        if self.state() == HELD {
+            self.state.store(LOST, Ordering::Release);
+        }
+    }
+
+    /// The grant is given back; whether it was still held.
+    pub(crate) fn release(&self) -> bool {
+        let mut outcome = self.outcome.lock();
+        let held = self.state() == HELD;
+        let mut unheard = Vec::new();
+        if held {
+            self.state.store(RELEASED, Ordering::Release);
+            unheard = mem::take(&mut outcome.on_loss);
+        }
+        drop(outcome);
+        drop(unheard);
+        held
+    }
+
+    pub(crate) fn is_decided(&self) -> bool {
+        self.state() != WAITING
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.state() == HELD
+    }
+
+    fn state(&self) -> u8 {
+        self.state.load(Ordering::Acquire)
+    }
+
+    /// Wakes the thread that waits, or does what is to be done after a loss. The waiter looks at
+    /// the state under `outcome`'s mutex before it sleeps, and the state was set under it: no
+    /// wake-up is lost.
+    pub(crate) fn notify(&self) {
+        self.changed.notify_all();
+        if self.state() == LOST {
+            let on_loss = mem::take(&mut self.outcome.lock().on_loss);
+            for act in on_loss {
+                // What it does is not ours: its panic must not end the agent thread.
+                let _ = catch_unwind(AssertUnwindSafe(act));
+            }
+        }
+    }
+
+    /// Blocks until the request is decided or `deadline` is over; whether it is decided.
+    pub(crate) fn wait(&self, deadline: Option<Time>) -> bool {
+        let mut outcome = self.outcome.lock();
+        while !self.is_decided() {
+            if let Some(deadline) = deadline {
+                let left = deadline.since(clock::now());
+                if left.is_zero() {
+                    return false;
+                }
+                self.changed.wait_for(&mut outcome, left);
+            } else {
+                self.changed.wait(&mut outcome);
+            }
+        }
+        true
+    }
+
+    /// What became of it, once it is decided.
+    pub(crate) fn outcome(&self) -> Result<(Fence, Previous), AcquireError> {
+        let outcome = self.outcome.lock();
+        match (&outcome.refusal, outcome.grant) {
+            (Some(refusal), _) => Err(refusal.clone()),
+            (None, Some(grant)) => Ok(grant),
+            (None, None) => unreachable!("the outcome of a request that still waits"),
+        }
+    }
+
+    /// Has `act` done when the grant is lost; now, if it was.
+    fn on_loss(&self, act: OnLoss) {
+        let mut outcome = self.outcome.lock();
+        match self.state() {
+            HELD => outcome.on_loss.push(act),
+            LOST => {
+                drop(outcome);
+                act();
+            }
+            _ => {}
+        }
+    }
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request")
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Who a grant is given back to: an agent, or the connection to one.
+pub(crate) trait Owner: Send + Sync + fmt::Debug {
+    /// Frees what `ticket` was granted.
+    fn release(&self, ticket: Ticket, request: &Request) -> Result<(), ReleaseError>;
+
+    /// Tells which process works under the lock, for the status.
+    fn set_command_pid(&self, ticket: Ticket, pid: u32);
+
+    /// Whether this process was forked from the owner's.
+    fn is_child(&self) -> bool;
+}
+
+/// The right to be inside, until it is dropped, released or lost.
+#[must_use = "the lock is released when the grant is dropped"]
+pub struct Grant {
+    owner: Arc<dyn Owner>,
+    ticket: Ticket,
+    request: Arc<Request>,
+    fence: Fence,
+    previous: Previous,
+}
+
+impl Grant {
+    /// The grant that `request` got.
+    pub(crate) fn new(
+        owner: Arc<dyn Owner>,
+        ticket: Ticket,
+        request: Arc<Request>,
+    ) -> Result<Self, AcquireError> {
+        let (fence, previous) = request.outcome()?;
+        Ok(Self {
+            owner,
+            ticket,
+            request,
+            fence,
+            previous,
+        })
+    }
+
+    /// Its fencing token: larger than that of every grant before it.
+    pub fn fence(&self) -> Fence {
+        self.fence
+    }
+
+    /// How the grant before it ended, as far as that is known.
+    pub fn previous(&self) -> Previous {
+        self.previous
+    }
+
+    /// Whether it is still valid. One load; in a forked child always `false`.
+    pub fn is_held(&self) -> bool {
+        self.request.is_held() && !self.owner.is_child()
+    }
+
+    /// Has `act` done when the lock is lost; at once, if it was. It runs on a thread of the agent,
+    /// or on the one that closes the agent, and should be quick. Never after a release, nor in a
+    /// forked child.
+    pub fn on_loss(&self, act: OnLoss) {
+        if !self.owner.is_child() {
+            self.request.on_loss(act);
+        }
+    }
+
+    /// Tells which process works under the lock, for `status`.
+    pub fn set_command_pid(&self, pid: u32) {
+        if !self.owner.is_child() {
+            self.owner.set_command_pid(self.ticket, pid);
+        }
+    }
+
+    /// Frees the lock.
+    ///
+    /// # Errors
+    /// If it had been lost before, or this process was forked from the one that holds it.
+    pub fn release(self) -> Result<(), ReleaseError> {
+        self.give_back()
+    }
+
+    fn give_back(&self) -> Result<(), ReleaseError> {
+        if self.owner.is_child() {
+            return Err(ReleaseError::Forked);
+        }
+        self.owner.release(self.ticket, &self.request)
+    }
+}
+
+/// Frees the lock, unless it was released or lost before.
+impl Drop for Grant {
+    fn drop(&mut self) {
+        // A child must not even look at the request's mutex; what is left to say after a loss
+        // was said by the loss.
+        if self.is_held() {
+            let _ = self.give_back();
+        }
+    }
+}
+
+impl fmt::Debug for Grant {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Grant")
+            .field("ticket", &self.ticket)
+            .field("fence", &self.fence)
+            .field("held", &self.is_held())
+            .finish_non_exhaustive()
+    }
+}
