@@ -1,0 +1,105 @@
+//! The print spooler of Jones's lecture, without a spooler: hosts that compete for a printer send
+//! their files straight to it, each line a message of its own, and a lock keeps the files whole.
+//!
+//! ```text
+//! print_spooler                                       four hosts on this machine, shown and checked
+//! print_spooler --no-lock                             the same without the lock: the mess
+//! print_spooler --printer ipp://10.0.0.9/ipp/print a.txt
+//! print_spooler --printer socket://10.0.0.9 a.txt b.txt
+//! print_spooler --serve 127.0.0.1:9100 --output paper.txt
+//! ```
+//!
+//! The lock is held until the printer is through with a file, not until its last byte was sent: see
+//! `printer.rs`. Every file's fence goes into its job title and onto its banner line, so that a
+//! printer (or a person) that sees a lower fence after a higher one knows an old holder by it.
+
+mod check;
+mod clock;
+mod demonstration;
+mod document;
+mod host;
+mod hosts;
+mod paper;
+mod printer;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+
+use crate::printer::{Jobs, PrinterUri};
+
+type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
+
+/// Prints files at a printer that several hosts share; a lock keeps the files whole.
+///
+/// Without FILE it is a demonstration: four hosts on this machine, a printer of its own, and a
+/// check of what came out.
+#[derive(Parser)]
+#[command(version, max_term_width = 100)]
+struct Options {
+    /// The files to print, each under the lock.
+    #[arg(value_name = "FILE", requires = "printer")]
+    files: Vec<PathBuf>,
+    /// Where to print: socket://HOST[:9100] (raw TCP) or ipp://HOST[:631]/PATH.
+    #[arg(long, value_name = "URI")]
+    printer: Option<PrinterUri>,
+    /// Over IPP: what goes into one job.
+    #[arg(long, value_enum, default_value_t = Jobs::File, requires = "printer")]
+    jobs: Jobs,
+    /// How long the printer may take over one file before it is given up, in seconds.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "600", requires = "printer")]
+    printer_timeout: Duration,
+    /// Print without the lock, to see what it is for.
+    #[arg(long, conflicts_with = "algorithm")]
+    no_lock: bool,
+    #[command(flatten)]
+    lock: host::LockOptions,
+    /// After printing, answer the other members until standard input ends: a member that is gone
+    /// is waited for.
+    #[arg(long, requires = "printer")]
+    stay: bool,
+    /// Be a printer: listen for raw TCP, print what comes in, line by line, to --output.
+    #[arg(long, value_name = "ADDRESS", requires = "output", conflicts_with_all = ["printer", "files"])]
+    serve: Option<SocketAddr>,
+    /// The file that --serve and the demonstration print to.
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// The time the printer of --serve and of the demonstration takes over a line, in seconds.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "0.0001")]
+    line_time: Duration,
+    #[command(flatten)]
+    demonstration: demonstration::Size,
+}
+
+fn main() -> ExitCode {
+    match run(&Options::parse()) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("print_spooler: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(options: &Options) -> Result<ExitCode> {
+    if let (Some(address), Some(output)) = (options.serve, &options.output) {
+        let printer = paper::Printer::start(address, output, options.line_time)?;
+        println!("socket://{}", printer.address());
+        return printer.wait();
+    }
+    match &options.printer {
+        Some(uri) if options.files.is_empty() => {
+            Err(format!("nothing to print at {uri}: name the files").into())
+        }
+        Some(uri) => host::print_files(options, uri),
+        None => demonstration::run(options),
+    }
+}
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|error| format!("{error}"))?;
+    Duration::try_from_secs_f64(seconds).map_err(|error| error.to_string())
+}
