@@ -1,1 +1,23 @@
 //! The simulator: the production core on a virtual network, under one seed.
+//!
+//! Time is virtual, the network does what it likes ([`network`]), processes start, crash, leave
+//! and come back ([`cluster`]), and everything follows from one number: a run that failed is
+//! played again by its seed ([`campaign`]). What must hold is judged from outside, by [`checkers`]
+//! that share no code with what they judge. After a time of faults the network heals and everybody
+//! who waits must be served within a bound.
+//!
+//! Below the nodes, [`explorer`] runs bare engines ([`bare`]) over a network that reorders and
+//! duplicates, and [`costs`] counts messages and delays.
+
+pub mod bare;
+pub mod campaign;
+pub mod checkers;
+pub mod cluster;
+pub mod costs;
+mod dissect;
+pub mod explorer;
+pub mod network;
+pub mod plan;
+mod queue;
+pub mod rng;
+pub mod trace;

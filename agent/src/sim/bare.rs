@@ -1,0 +1,472 @@
+//! Engines without nodes, links and bytes: messages go from engine to engine, as late, as often
+//! and in such an order as the network likes.
+//!
+//! Links hide nearly all of that from the engines, so that their own guards (G1 to G5) would never
+//! be needed in a run of whole nodes. Here they are; and here messages can be counted without
+//! anything around them. What a node adds to a message, this adds too: the Lamport clock, the
+//! largest counter of fences seen, the epoch.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::checkers::{Call, Exclusion, Fences, Process, Requests, Violation, violation};
+use super::network::{Network, Weather};
+use super::queue::Queue;
+use crate::protocol::lock::{
+    Effects, Engine, HopTimer, LockSpec, Message, Rebuild, Request, Stamp, build,
+};
+use crate::protocol::{
+    Epoch, Fence, Incarnation, LockName, NodeId, Refusal, RequestId, Ticket, Time, Wait,
+};
+
+/// The engines of one lock in all members, and the messages between them. `A` is what the driver
+/// plans for itself.
+#[derive(Debug)]
+pub struct Bare<A> {
+    spec: LockSpec,
+    lock: LockName,
+    members: Vec<NodeId>,
+    epoch: Epoch,
+    now: Time,
+    queue: Queue<Happening<A>>,
+    network: Network,
+    engines: BTreeMap<NodeId, Box<dyn Engine>>,
+    seats: BTreeMap<NodeId, Seat>,
+    turns: VecDeque<Turn<A>>,
+    exclusion: Exclusion,
+    fences: Fences,
+    requests: Requests,
+    /// Messages sent since the last [`Bare::reset_counts`], by kind.
+    counts: BTreeMap<&'static str, u64>,
+    in_flight: usize,
+}
+
+/// What the driver is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Turn<A> {
+    /// This request is inside.
+    Granted(RequestId),
+    /// This request cannot be granted now.
+    Busy(RequestId),
+    /// What the driver planned for this time.
+    Act(A),
+}
+
+#[derive(Debug)]
+enum Happening<A> {
+    Arrival(Letter),
+    Hop {
+        node: NodeId,
+        at: Time,
+        epoch: Epoch,
+    },
+    Act(A),
+}
+
+#[derive(Clone, Debug)]
+struct Letter {
+    epoch: Epoch,
+    from: NodeId,
+    to: NodeId,
+    clock: u64,
+    counter: u32,
+    message: Message,
+}
+
+/// What stands around the engine of one member.
+#[derive(Debug)]
+struct Seat {
+    process: Process,
+    clock: u64,
+    counter: u32,
+    seq: u64,
+    waiting: Option<Request>,
+    inside: BTreeSet<RequestId>,
+    hop: Option<Time>,
+}
+
+impl<A> Bare<A> {
+    /// `size` members (1 to 65535) in their first epoch, nobody inside and nobody waiting.
+    ///
+    /// # Errors
+    /// An engine does what it may not.
+    pub fn new(spec: LockSpec, size: u16, network: Network) -> Result<Self, Violation> {
+        let lock = LockName::new("printer").expect("a good name");
+        let members: Vec<NodeId> = (1..=size).filter_map(NodeId::new).collect();
+        let locks = BTreeMap::from([(lock.clone(), spec.permits)]);
+        let mut bare = Self {
+            spec,
+            lock,
+            members,
+            epoch: Epoch::ZERO,
+            now: Time::ZERO,
+            queue: Queue::new(),
+            network,
+            engines: BTreeMap::new(),
+            seats: (1..=size)
+                .filter_map(NodeId::new)
+                .map(|node| (node, Seat::new(node)))
+                .collect(),
+            turns: VecDeque::new(),
+            fences: Fences::new(&locks),
+            exclusion: Exclusion::new(locks),
+            requests: Requests::default(),
+            counts: BTreeMap::new(),
+            in_flight: 0,
+        };
+        bare.install(&BTreeSet::new())?;
+        Ok(bare)
+    }
+
+    /// The members, by id.
+    pub fn members(&self) -> &[NodeId] {
+        &self.members
+    }
+
+    /// The time.
+    pub const fn now(&self) -> Time {
+        self.now
+    }
+
+    /// What the network did.
+    pub const fn weather(&self) -> Weather {
+        self.network.weather()
+    }
+
+    /// Messages sent, by kind.
+    pub const fn counts(&self) -> &BTreeMap<&'static str, u64> {
+        &self.counts
+    }
+
+    /// Counts from zero again.
+    pub fn reset_counts(&mut self) {
+        self.counts.clear();
+    }
+
+    /// Messages of this epoch that are under way.
+    pub const fn in_flight(&self) -> usize {
+        self.in_flight
+    }
+
+    /// How many requests wait.
+    pub fn waiting(&self) -> usize {
+        self.seats
+            .values()
+            .filter(|seat| seat.waiting.is_some())
+            .count()
+    }
+
+    /// Whether a request of `node` waits.
+    pub fn is_waiting(&self, node: NodeId) -> bool {
+        self.seats[&node].waiting.is_some()
+    }
+
+    /// Whether a request of `node` is inside.
+    pub fn is_inside(&self, node: NodeId) -> bool {
+        !self.seats[&node].inside.is_empty()
+    }
+
+    /// Plans `act` for `delay` from now.
+    pub fn plan(&mut self, delay: Duration, act: A) {
+        self.queue.plan(self.now + delay, Happening::Act(act));
+    }
+
+    /// Sets a member's Lamport clock, for examples that name their stamps.
+    pub fn set_clock(&mut self, node: NodeId, clock: u64) {
+        self.seat(node).clock = clock;
+    }
+
+    /// `node` asks to enter; it must not be waiting already, and if it is inside, the lock must
+    /// have several permits.
+    ///
+    /// # Errors
+    /// An engine does what it may not.
+    pub fn ask(&mut self, node: NodeId, tries: bool) -> Result<RequestId, Violation> {
+        let seat = self.seat(node);
+        assert!(
+            seat.waiting.is_none(),
+            "one request of a member waits at a time"
+        );
+        seat.clock += 1;
+        seat.seq += 1;
+        let incarnation = Incarnation(u64::from(seat.process.life));
+        let id = RequestId {
+            node,
+            incarnation,
+            seq: seat.seq,
+        };
+        let request = Request {
+            id,
+            stamp: Stamp {
+                clock: seat.clock,
+                node,
+            },
+            tries,
+        };
+        seat.waiting = Some(request);
+        let call = call(seat.process, id);
+        self.requests
+            .asks(self.now, call, self.lock.clone(), Wait::Cancelled)?;
+        self.step(node, |engine, out| engine.acquire(request, out))?;
+        Ok(id)
+    }
+
+    /// The request `id` waits no longer. Whether it did wait: else nothing happens.
+    ///
+    /// # Errors
+    /// An engine does what it may not.
+    pub fn cancel(&mut self, id: RequestId) -> Result<bool, Violation> {
+        let now = self.now;
+        let seat = self.seat(id.node);
+        if seat.waiting.is_none_or(|request| request.id != id) {
+            return Ok(false);
+        }
+        seat.waiting = None;
+        let call = call(seat.process, id);
+        self.requests.cancels(call);
+        self.requests.ends(now, call, &Refusal::Cancelled)?;
+        self.step(id.node, |engine, out| engine.cancel(id, out))?;
+        Ok(true)
+    }
+
+    /// The request `id` leaves; nothing happens if it is not inside.
+    ///
+    /// # Errors
+    /// An engine does what it may not.
+    pub fn release(&mut self, id: RequestId) -> Result<(), Violation> {
+        let seat = self.seat(id.node);
+        if !seat.inside.remove(&id) {
+            return Ok(());
+        }
+        let call = call(seat.process, id);
+        self.requests.releases(call);
+        self.exclusion.leaves(call);
+        self.step(id.node, |engine, out| engine.release(id, out))
+    }
+
+    /// A new view: what is under way is gone, all engines are made anew from who is inside and who
+    /// waits. Those of `restarted` come back in a new life; what their former life was granted is
+    /// taken to be over, and what it waited for is forgotten.
+    ///
+    /// # Errors
+    /// An engine does what it may not.
+    pub fn install(&mut self, restarted: &BTreeSet<NodeId>) -> Result<(), Violation> {
+        self.epoch = self
+            .epoch
+            .next()
+            .expect("runs are shorter than 2^31 epochs");
+        self.in_flight = 0;
+        for node in restarted {
+            let seat = self.seat(*node);
+            let process = seat.process;
+            seat.process.life += 1;
+            seat.waiting = None;
+            seat.inside.clear();
+            self.requests.crashes(process);
+            self.exclusion.crashes(process);
+            self.exclusion.begins(*node, self.now);
+        }
+        let seats = self.seats.values();
+        let holders: Vec<RequestId> = seats.flat_map(|seat| seat.inside.iter().copied()).collect();
+        let mut waiters: Vec<Request> = self
+            .seats
+            .values()
+            .filter_map(|seat| seat.waiting)
+            .collect();
+        waiters.sort_by_key(|request| request.stamp);
+        let clock = self
+            .seats
+            .values()
+            .map(|seat| seat.clock)
+            .max()
+            .unwrap_or_default()
+            + 1;
+        let mut said = Vec::new();
+        for &me in &self.members {
+            let mut out = Effects::default();
+            let rebuild = Rebuild {
+                me,
+                members: &self.members,
+                lock: &self.lock,
+                holders: &holders,
+                waiters: &waiters,
+            };
+            self.engines
+                .insert(me, build(self.spec, &rebuild, &mut out));
+            said.push((me, out));
+        }
+        for seat in self.seats.values_mut() {
+            // A new epoch outranks every counter of the old one.
+            (seat.clock, seat.counter, seat.hop) = (clock, 0, None);
+        }
+        for (me, out) in said {
+            self.carry_out(me, out)?;
+        }
+        Ok(())
+    }
+
+    /// Goes on until there is something for the driver, or nothing is left to happen by `end`.
+    ///
+    /// # Errors
+    /// An engine does what it may not.
+    pub fn next(&mut self, end: Time) -> Result<Option<Turn<A>>, Violation> {
+        loop {
+            if let Some(turn) = self.turns.pop_front() {
+                return Ok(Some(turn));
+            }
+            let Some((at, happening)) = self.queue.pop_by(end) else {
+                self.now = self.now.max(end);
+                return Ok(None);
+            };
+            self.now = at;
+            match happening {
+                Happening::Act(act) => return Ok(Some(Turn::Act(act))),
+                Happening::Arrival(letter) => self.arrive(&letter)?,
+                Happening::Hop { node, at, epoch } => {
+                    let seat = self.seat(node);
+                    if seat.hop == Some(at) && epoch == self.epoch {
+                        self.seat(node).hop = None;
+                        self.step(node, |engine, out| engine.timeout(out))?;
+                    }
+                }
+            }
+        }
+    }
+
+    fn seat(&mut self, node: NodeId) -> &mut Seat {
+        self.seats.get_mut(&node).expect("only members are asked")
+    }
+
+    fn step(
+        &mut self,
+        node: NodeId,
+        step: impl FnOnce(&mut dyn Engine, &mut Effects),
+    ) -> Result<(), Violation> {
+        let mut out = Effects::default();
+        let engine = self
+            .engines
+            .get_mut(&node)
+            .expect("every member has an engine");
+        step(engine.as_mut(), &mut out);
+        self.carry_out(node, out)
+    }
+
+    fn arrive(&mut self, letter: &Letter) -> Result<(), Violation> {
+        if letter.epoch != self.epoch {
+            return Ok(());
+        }
+        self.in_flight -= 1;
+        let seat = self.seat(letter.to);
+        seat.clock = seat.clock.max(letter.clock) + 1;
+        seat.counter = seat.counter.max(letter.counter);
+        self.step(letter.to, |engine, out| {
+            engine.receive(letter.from, &letter.message, out)
+        })
+    }
+
+    fn carry_out(&mut self, node: NodeId, out: Effects) -> Result<(), Violation> {
+        let Effects {
+            sends,
+            granted,
+            busy,
+            hop_timer,
+        } = out;
+        // A grant comes before what is said in the same step, so that its counter travels along.
+        for id in granted {
+            self.grant(node, id)?;
+        }
+        for (to, message) in sends {
+            self.post(node, to, message)?;
+        }
+        if let Some(id) = busy {
+            self.turns.push_back(Turn::Busy(id));
+        }
+        match hop_timer {
+            None => {}
+            Some(HopTimer::Clear) => self.seat(node).hop = None,
+            Some(HopTimer::Set(delay)) => {
+                let (at, epoch) = (self.now + delay, self.epoch);
+                self.seat(node).hop = Some(at);
+                self.queue.plan(at, Happening::Hop { node, at, epoch });
+            }
+        }
+        Ok(())
+    }
+
+    fn grant(&mut self, node: NodeId, id: RequestId) -> Result<(), Violation> {
+        let (now, epoch) = (self.now, self.epoch);
+        let seat = self.seat(node);
+        let call = call(seat.process, id);
+        if id.node != node || id.incarnation != Incarnation(u64::from(seat.process.life)) {
+            return Err(violation!(
+                now,
+                Requests,
+                "the engine of member {node} grants {id:?}"
+            ));
+        }
+        seat.clock += 1;
+        seat.counter += 1;
+        if seat.waiting.is_some_and(|request| request.id == id) {
+            seat.waiting = None;
+            seat.inside.insert(id);
+        }
+        let fence = Fence::from_parts(epoch, seat.counter).expect("epochs start at 1");
+        let lock = self.requests.grants(now, call)?;
+        self.fences.grants(now, call, &lock, fence, epoch)?;
+        self.exclusion.enters(now, call, &lock)?;
+        self.turns.push_back(Turn::Granted(id));
+        Ok(())
+    }
+
+    fn post(&mut self, from: NodeId, to: NodeId, message: Message) -> Result<(), Violation> {
+        if from == to || !self.seats.contains_key(&to) {
+            return Err(violation!(
+                self.now,
+                Requests,
+                "member {from} sends {message:?} to {to}"
+            ));
+        }
+        *self.counts.entry(message.kind()).or_default() += 1;
+        let seat = self.seat(from);
+        seat.clock += 1;
+        let (clock, counter) = (seat.clock, seat.counter);
+        seat.counter += u32::from(message.confers_fence());
+        let letter = Letter {
+            epoch: self.epoch,
+            from,
+            to,
+            clock,
+            counter,
+            message,
+        };
+        for arrival in self.network.send(self.now, from, to) {
+            self.in_flight += 1;
+            self.queue
+                .plan(arrival.at, Happening::Arrival(letter.clone()));
+        }
+        Ok(())
+    }
+}
+
+impl Seat {
+    const fn new(node: NodeId) -> Self {
+        Self {
+            process: Process { node, life: 1 },
+            clock: 0,
+            counter: 0,
+            seq: 0,
+            waiting: None,
+            inside: BTreeSet::new(),
+            hop: None,
+        }
+    }
+}
+
+const fn call(process: Process, id: RequestId) -> Call {
+    Call {
+        process,
+        ticket: Ticket(id.seq),
+    }
+}

@@ -1,0 +1,578 @@
+//! One seed: a group lives through unrest, then through calm, and must come out of it right.
+//!
+//! In the unrest the network has its faults, members crash, leave and come back, callers cancel
+//! and blunder. Then everything heals, all members run, and once more every member enters every
+//! lock. That must come to an end within a bound, in which everybody is served; then all members
+//! leave, which must come to an end too.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::checkers::{Process, Violation, violation};
+use super::cluster::{Cluster, Turn};
+use super::network::Weather;
+use super::plan::{Plan, Rhythm};
+use super::rng::Rng;
+use super::trace::{Sink, Trace};
+use crate::protocol::{Algorithm, Command, Event, NodeId, Previous, Refusal, Ticket, Wait};
+
+/// What happened in one run, or in many together: a campaign shows by it that what it is for did
+/// take place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Report {
+    /// Runs.
+    pub runs: u64,
+    /// Inputs of all nodes.
+    pub steps: u64,
+    /// Grants.
+    pub grants: u64,
+    /// Grants that say that a predecessor crashed inside.
+    pub abandoned: u64,
+    /// Requests that ended because they were cancelled.
+    pub cancelled: u64,
+    /// Requests that did not wait for a lock that was not free.
+    pub busy: u64,
+    /// Requests that gave up because members were missing.
+    pub no_quorum: u64,
+    /// Processes that crashed.
+    pub crashes: u64,
+    /// Of those: how many had somebody inside.
+    pub crashes_inside: u64,
+    /// Members that left.
+    pub leaves: u64,
+    /// Views installed, counted once at each member.
+    pub views: u64,
+    /// Suspicions.
+    pub suspicions: u64,
+    /// Partitions.
+    pub partitions: u64,
+    /// What the network did.
+    pub weather: Weather,
+    /// Simulated time, in milliseconds.
+    pub simulated_ms: u64,
+}
+
+impl Report {
+    /// Adds up.
+    pub fn add(&mut self, other: &Self) {
+        self.runs += other.runs;
+        self.steps += other.steps;
+        self.grants += other.grants;
+        self.abandoned += other.abandoned;
+        self.cancelled += other.cancelled;
+        self.busy += other.busy;
+        self.no_quorum += other.no_quorum;
+        self.crashes += other.crashes;
+        self.crashes_inside += other.crashes_inside;
+        self.leaves += other.leaves;
+        self.views += other.views;
+        self.suspicions += other.suspicions;
+        self.partitions += other.partitions;
+        self.weather.add(&other.weather);
+        self.simulated_ms += other.simulated_ms;
+    }
+}
+
+/// Runs `algorithm` as `seed` says. The trace goes to `sink`, if there is one. Returns what
+/// happened, and the fingerprint of every byte that was sent and every grant that was given.
+///
+/// # Errors
+/// The rule that was broken.
+///
+/// # Panics
+/// The protocol core panicked.
+pub fn run(
+    algorithm: Algorithm,
+    seed: u64,
+    sink: Option<Sink>,
+) -> Result<(Report, u64), Violation> {
+    let plan = Plan::new(algorithm, seed);
+    Campaign::new(plan, Rng::new(!seed), Trace::new(sink)).run()
+}
+
+/// Grants after which the unrest ends.
+const GRANTS: u64 = 60;
+/// How many leases the unrest lasts at most.
+const UNREST_LEASES: u32 = 20;
+/// Within which everybody must be served once faults have stopped, besides two leases. Much longer
+/// than it ever takes, since a run ends as soon as all is done.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Inputs of all nodes in one run; a hundred times what the longest of them needs.
+const STEPS: u64 = 2_000_000;
+
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Want(Caller),
+    GiveUp(Process, Ticket),
+    Exit(Process, Ticket),
+    Blunder(Process, Ticket, Blunder),
+    Crash,
+    Leave,
+    Start(NodeId),
+    Part,
+    Join,
+}
+
+/// A thread of a member, or one of its clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Caller {
+    node: NodeId,
+    number: u16,
+}
+
+/// What careless callers do, and what must do nothing.
+#[derive(Clone, Copy, Debug)]
+enum Blunder {
+    ReleaseAgain,
+    CancelTooLate,
+}
+
+struct Campaign {
+    plan: Plan,
+    cluster: Cluster<Act>,
+    rng: Rng,
+    calm: bool,
+    /// Whether members that leave stay away.
+    closing: bool,
+    tickets: u64,
+    /// Who asked, until it has left again or was refused.
+    asked: BTreeMap<(Process, Ticket), Caller>,
+    inside: BTreeSet<(Process, Ticket)>,
+    leaving: BTreeSet<Process>,
+    report: Report,
+}
+
+impl Campaign {
+    fn new(plan: Plan, mut rng: Rng, trace: Trace) -> Self {
+        let (settings, surroundings) = (plan.settings.clone(), plan.surroundings.clone());
+        let locks = plan
+            .locks
+            .iter()
+            .map(|(name, spec)| (name.clone(), spec.permits))
+            .collect();
+        let mut cluster = Cluster::new(
+            plan.members,
+            settings,
+            surroundings,
+            locks,
+            rng.fork(),
+            trace,
+        );
+        cluster.limit_steps(STEPS);
+        Self {
+            plan,
+            cluster,
+            rng,
+            calm: false,
+            closing: false,
+            tickets: 0,
+            asked: BTreeMap::new(),
+            inside: BTreeSet::new(),
+            leaving: BTreeSet::new(),
+            report: Report {
+                runs: 1,
+                ..Report::default()
+            },
+        }
+    }
+
+    fn run(mut self) -> Result<(Report, u64), Violation> {
+        self.cluster.say(format_args!("{:#?}", self.plan));
+        self.unrest()?;
+        self.calm_down()?;
+        self.last_round()?;
+        self.everybody_leaves()?;
+        self.report.steps = self.cluster.steps();
+        self.report.weather = self.cluster.weather();
+        self.report.simulated_ms = self.cluster.now().as_nanos() / 1_000_000;
+        Ok((self.report, self.cluster.fingerprint()))
+    }
+
+    fn members(&self) -> Vec<NodeId> {
+        self.cluster.members().collect()
+    }
+
+    // The phases of a run.
+
+    fn unrest(&mut self) -> Result<(), Violation> {
+        let lease = self.plan.settings.lease;
+        for node in self.members() {
+            // Hosts are not switched on at the same instant.
+            let after = self.rng.duration(Duration::ZERO..=lease / 10);
+            self.cluster.plan(after, Act::Start(node));
+        }
+        let misfortunes = self.plan.misfortunes;
+        self.plan_next(misfortunes.crash, Act::Crash);
+        self.plan_next(misfortunes.leave, Act::Leave);
+        self.plan_next(misfortunes.partition, Act::Part);
+        let end = self.cluster.now() + lease * UNREST_LEASES;
+        while self.report.grants < GRANTS
+            && let Some(turn) = self.cluster.next(end)?
+        {
+            self.take(turn)?;
+        }
+        Ok(())
+    }
+
+    /// Ends all faults: from now on everybody runs, and nothing more goes wrong.
+    fn calm_down(&mut self) -> Result<(), Violation> {
+        self.calm = true;
+        self.cluster.say(format_args!("--- faults stop ---"));
+        self.cluster.network().heal();
+        for node in self.members() {
+            if self.cluster.process(node).is_none() {
+                self.start(node)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Every member enters every lock once more, and everybody who waited is served.
+    fn last_round(&mut self) -> Result<(), Violation> {
+        let patience = PATIENCE + self.plan.settings.lease * 2;
+        let end = self.cluster.now() + patience;
+        // Members that were leaving when the faults stopped come back first.
+        while self.cluster.members().any(|node| self.is_away(node)) {
+            let Some(turn) = self.cluster.next(end)? else {
+                return Err(self.late("a member that leaves has not come back"));
+            };
+            self.take(turn)?;
+        }
+        for node in self.members() {
+            for lock in 0..self.plan.locks.len() {
+                let caller = Caller {
+                    node,
+                    number: u16::MAX,
+                };
+                self.ask(caller, lock, Wait::Cancelled)?;
+            }
+        }
+        while !self.is_settled() {
+            let Some(turn) = self.cluster.next(end)? else {
+                self.cluster.checkers().at_rest(self.cluster.now())?;
+                return Err(self.late("somebody is still inside"));
+            };
+            self.take(turn)?;
+        }
+        Ok(())
+    }
+
+    fn everybody_leaves(&mut self) -> Result<(), Violation> {
+        let end = self.cluster.now() + PATIENCE;
+        self.closing = true;
+        for node in self.members() {
+            self.leave(node)?;
+        }
+        while !self.leaving.is_empty() {
+            let Some(turn) = self.cluster.next(end)? else {
+                return Err(self.late("members do not come to the end of leaving"));
+            };
+            self.take(turn)?;
+        }
+        Ok(())
+    }
+
+    fn is_away(&self, node: NodeId) -> bool {
+        self.cluster
+            .process(node)
+            .is_none_or(|process| self.leaving.contains(&process))
+    }
+
+    /// Whether nobody waits, nobody is inside, and nobody is suspected.
+    fn is_settled(&self) -> bool {
+        self.asked.is_empty()
+            && self.inside.is_empty()
+            && self.cluster.checkers().at_rest(self.cluster.now()).is_ok()
+    }
+
+    fn late(&self, what: &str) -> Violation {
+        violation!(
+            self.cluster.now(),
+            Progress,
+            "{what}, long after the faults stopped"
+        )
+    }
+
+    // What happens.
+
+    fn take(&mut self, turn: Turn<Act>) -> Result<(), Violation> {
+        match turn {
+            Turn::Told(process, event) => self.told(process, &event),
+            Turn::Act(Act::Want(caller)) => self.want(caller),
+            Turn::Act(Act::GiveUp(process, ticket)) => self.give_up(process, ticket),
+            Turn::Act(Act::Exit(process, ticket)) => self.exit(process, ticket),
+            Turn::Act(Act::Blunder(process, ticket, blunder)) => {
+                self.blunder(process, ticket, blunder)
+            }
+            Turn::Act(Act::Start(node)) => self.start(node),
+            Turn::Act(Act::Crash) => self.crash_some(),
+            Turn::Act(Act::Leave) => self.leave_one(),
+            Turn::Act(Act::Part) => {
+                self.part();
+                Ok(())
+            }
+            Turn::Act(Act::Join) => {
+                self.cluster.network().join();
+                Ok(())
+            }
+        }
+    }
+
+    fn told(&mut self, process: Process, event: &Event) -> Result<(), Violation> {
+        match event {
+            Event::Granted {
+                ticket, previous, ..
+            } => {
+                self.report.grants += 1;
+                self.report.abandoned += u64::from(*previous == Previous::Abandoned);
+                // A turn ago the driver may have crashed what this was granted to.
+                if self.cluster.process(process.node) == Some(process) {
+                    self.enter(process, *ticket);
+                }
+            }
+            Event::Ended { ticket, refusal } => {
+                match refusal {
+                    Refusal::Cancelled => self.report.cancelled += 1,
+                    Refusal::Busy => self.report.busy += 1,
+                    Refusal::NoQuorum { .. } => self.report.no_quorum += 1,
+                    _ => {}
+                }
+                if let Some(caller) = self.asked.remove(&(process, *ticket)) {
+                    self.want_later(caller);
+                }
+            }
+            Event::View { .. } => self.report.views += 1,
+            Event::Suspect { .. } => self.report.suspicions += 1,
+            Event::Left => {
+                self.leaving.remove(&process);
+                self.cluster.remove(process);
+                if !self.closing {
+                    self.plan_start(process.node);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    // Callers.
+
+    fn want(&mut self, caller: Caller) -> Result<(), Violation> {
+        if self.calm || self.is_away(caller.node) {
+            return Ok(());
+        }
+        let lock = self.rng.index(self.plan.locks.len());
+        let wait = if self.rng.chance(self.plan.callers.tries) {
+            Wait::Try
+        } else if self.rng.chance(500) {
+            Wait::Lease
+        } else {
+            Wait::Cancelled
+        };
+        self.ask(caller, lock, wait)
+    }
+
+    fn ask(&mut self, caller: Caller, lock: usize, wait: Wait) -> Result<(), Violation> {
+        let Some(process) = self.cluster.process(caller.node) else {
+            return Ok(());
+        };
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        let (name, spec) = self.plan.locks[lock].clone();
+        let spec = self.plan.unlisted.contains(&name).then_some(spec);
+        self.asked.insert((process, ticket), caller);
+        if !self.calm && self.rng.chance(self.plan.callers.cancels) {
+            let after = self.rng.exponential(self.plan.callers.patience);
+            self.cluster.plan(after, Act::GiveUp(process, ticket));
+        }
+        let acquire = Command::Acquire {
+            ticket,
+            lock: name,
+            spec,
+            wait,
+        };
+        self.cluster.command(caller.node, &acquire)?;
+        Ok(())
+    }
+
+    fn enter(&mut self, process: Process, ticket: Ticket) {
+        self.inside.insert((process, ticket));
+        if !self.calm && self.rng.chance(self.plan.misfortunes.crash_inside) {
+            self.crash(process.node);
+            self.plan_start(process.node);
+            return;
+        }
+        let stay = self.rng.exponential(self.plan.callers.stay);
+        self.cluster.plan(stay, Act::Exit(process, ticket));
+        self.plan_blunder(process, ticket, Blunder::CancelTooLate);
+    }
+
+    fn exit(&mut self, process: Process, ticket: Ticket) -> Result<(), Violation> {
+        if !self.inside.remove(&(process, ticket)) {
+            return Ok(());
+        }
+        self.cluster
+            .command(process.node, &Command::Release { ticket })?;
+        self.plan_blunder(process, ticket, Blunder::ReleaseAgain);
+        if let Some(caller) = self.asked.remove(&(process, ticket)) {
+            self.want_later(caller);
+        }
+        Ok(())
+    }
+
+    fn give_up(&mut self, process: Process, ticket: Ticket) -> Result<(), Violation> {
+        if !self.calm && self.cluster.process(process.node) == Some(process) {
+            self.cluster
+                .command(process.node, &Command::Cancel { ticket })?;
+        }
+        Ok(())
+    }
+
+    fn blunder(
+        &mut self,
+        process: Process,
+        ticket: Ticket,
+        blunder: Blunder,
+    ) -> Result<(), Violation> {
+        if self.cluster.process(process.node) != Some(process) {
+            return Ok(());
+        }
+        let command = match blunder {
+            Blunder::ReleaseAgain => Command::Release { ticket },
+            Blunder::CancelTooLate => Command::Cancel { ticket },
+        };
+        self.cluster.command(process.node, &command)?;
+        Ok(())
+    }
+
+    fn plan_blunder(&mut self, process: Process, ticket: Ticket, blunder: Blunder) {
+        if self.rng.chance(self.plan.callers.blunders) {
+            let after = self.rng.exponential(self.plan.callers.stay);
+            self.cluster
+                .plan(after, Act::Blunder(process, ticket, blunder));
+        }
+    }
+
+    fn want_later(&mut self, caller: Caller) {
+        let pause = match self.plan.callers.rhythm {
+            Rhythm::ClosedLoop => Duration::ZERO,
+            Rhythm::Paused(mean) => self.rng.exponential(mean),
+            Rhythm::Bursts(every) => {
+                let every = every.as_nanos() as u64;
+                Duration::from_nanos(every - self.cluster.now().as_nanos() % every)
+            }
+        };
+        self.cluster.plan(pause, Act::Want(caller));
+    }
+
+    // Misfortunes.
+
+    fn start(&mut self, node: NodeId) -> Result<(), Violation> {
+        if self.cluster.process(node).is_some() {
+            return Ok(());
+        }
+        self.cluster.start(node)?;
+        for number in 0..self.plan.callers.per_member {
+            self.want_later(Caller { node, number });
+        }
+        Ok(())
+    }
+
+    fn crash_some(&mut self) -> Result<(), Violation> {
+        if self.calm {
+            return Ok(());
+        }
+        self.plan_next(self.plan.misfortunes.crash, Act::Crash);
+        let members = self.members();
+        let victims = if self.rng.chance(self.plan.misfortunes.crash_all) {
+            members
+        } else {
+            vec![members[self.rng.index(members.len())]]
+        };
+        for node in victims {
+            self.crash(node);
+            self.plan_start(node);
+        }
+        Ok(())
+    }
+
+    fn crash(&mut self, node: NodeId) {
+        let Some(process) = self.cluster.process(node) else {
+            return;
+        };
+        self.report.crashes += 1;
+        let inside = self.inside.iter().any(|(whose, _)| *whose == process);
+        self.report.crashes_inside += u64::from(inside);
+        self.cluster.crash(node);
+        self.forget(process);
+    }
+
+    fn leave_one(&mut self) -> Result<(), Violation> {
+        if self.calm {
+            return Ok(());
+        }
+        self.plan_next(self.plan.misfortunes.leave, Act::Leave);
+        let members = self.members();
+        let node = members[self.rng.index(members.len())];
+        self.leave(node)
+    }
+
+    fn leave(&mut self, node: NodeId) -> Result<(), Violation> {
+        let Some(process) = self.cluster.process(node) else {
+            return Ok(());
+        };
+        if self.leaving.insert(process) {
+            self.report.leaves += 1;
+            // What is inside ends by leaving; what waits will be refused.
+            let (asked, inside) = (&mut self.asked, &self.inside);
+            asked.retain(|key, _| key.0 != process || !inside.contains(key));
+            self.inside.retain(|(whose, _)| *whose != process);
+            self.cluster.command(node, &Command::Leave)?;
+        }
+        Ok(())
+    }
+
+    /// What ended with `process`.
+    fn forget(&mut self, process: Process) {
+        self.leaving.remove(&process);
+        self.asked.retain(|(whose, _), _| *whose != process);
+        self.inside.retain(|(whose, _)| *whose != process);
+    }
+
+    fn part(&mut self) {
+        if self.calm {
+            return;
+        }
+        self.plan_next(self.plan.misfortunes.partition, Act::Part);
+        let parted = self.rng.exponential(self.plan.misfortunes.parted);
+        self.cluster.plan(parted, Act::Join);
+        self.report.partitions += 1;
+        let members = self.members();
+        let (one, other): (Vec<NodeId>, Vec<NodeId>) =
+            members.iter().partition(|_| self.rng.chance(500));
+        // Both directions between the two sides, or one of them.
+        let directions = self.rng.below(3);
+        for (&a, &b) in one.iter().flat_map(|a| other.iter().map(move |b| (a, b))) {
+            if directions != 1 {
+                self.cluster.network().cut(a, b);
+            }
+            if directions != 2 {
+                self.cluster.network().cut(b, a);
+            }
+        }
+    }
+
+    fn plan_start(&mut self, node: NodeId) {
+        let away = self.rng.exponential(self.plan.misfortunes.away);
+        self.cluster.plan(away, Act::Start(node));
+    }
+
+    fn plan_next(&mut self, mean: Option<Duration>, act: Act) {
+        if let Some(mean) = mean {
+            let after = self.rng.exponential(mean);
+            self.cluster.plan(after, act);
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Mutual exclusion.
+
+use alloc::collections::BTreeMap;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::num::NonZeroU32;
+
+use super::{Call, Process, Violation, violation};
+use crate::protocol::{LockName, NodeId, Time};
+
+/// Never more inside than there are permits.
+///
+/// The set of those who are inside grows by grants alone, so that a check at every grant is a
+/// check after every event. What crashed inside stays inside: its clients are processes of their
+/// own, and they are gone only when the lease has run out that they had from their agent, which is
+/// known to be over when the next life of that member has waited it out.
+#[derive(Debug)]
+pub struct Exclusion {
+    locks: BTreeMap<LockName, Lock>,
+}
+
+#[derive(Debug)]
+struct Lock {
+    permits: NonZeroU32,
+    inside: BTreeMap<Call, Presence>,
+}
+
+/// Until when somebody is inside.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Presence {
+    /// It has not left.
+    Live,
+    /// Its process crashed, and that member has not come back.
+    Ghost,
+    /// Its process crashed, and the next life waits until then.
+    Until(Time),
+}
+
+impl Exclusion {
+    /// Locks with that many permits.
+    pub fn new(locks: BTreeMap<LockName, NonZeroU32>) -> Self {
+        let lock = |permits| Lock {
+            permits,
+            inside: BTreeMap::new(),
+        };
+        Self {
+            locks: locks
+                .into_iter()
+                .map(|(name, permits)| (name, lock(permits)))
+                .collect(),
+        }
+    }
+
+    /// `call` enters `name`.
+    ///
+    /// # Errors
+    /// All permits are taken.
+    pub fn enters(&mut self, now: Time, call: Call, name: &LockName) -> Result<(), Violation> {
+        let lock = self
+            .locks
+            .get_mut(name)
+            .expect("only known locks are asked for");
+        lock.inside
+            .retain(|_, presence| !matches!(presence, Presence::Until(end) if *end <= now));
+        if lock.inside.len() >= lock.permits.get() as usize {
+            let inside: Vec<String> = lock
+                .inside
+                .iter()
+                .map(|(call, presence)| match presence {
+                    Presence::Live => format!("{call}"),
+                    Presence::Ghost => format!("{call} (crashed inside, not yet back)"),
+                    Presence::Until(end) => {
+                        format!(
+                            "{call} (crashed inside, may act until {} ns)",
+                            end.as_nanos()
+                        )
+                    }
+                })
+                .collect();
+            let (permits, inside) = (lock.permits, inside.join(", "));
+            return Err(violation!(
+                now,
+                Exclusion,
+                "{call} enters {name}, which has {permits} permit(s), while inside are: {inside}"
+            ));
+        }
+        lock.inside.insert(call, Presence::Live);
+        Ok(())
+    }
+
+    /// `call` leaves whatever it is inside of.
+    pub fn leaves(&mut self, call: Call) {
+        for lock in self.locks.values_mut() {
+            lock.inside.remove(&call);
+        }
+    }
+
+    /// `process` ends without a word.
+    pub fn crashes(&mut self, process: Process) {
+        self.turn(|call, presence| {
+            if call.process == process {
+                *presence = Presence::Ghost;
+            }
+        });
+    }
+
+    /// `node` is back, and waits until `quarantine_ends` for what its earlier lives left behind.
+    pub fn begins(&mut self, node: NodeId, quarantine_ends: Time) {
+        self.turn(|call, presence| {
+            if call.process.node == node && *presence == Presence::Ghost {
+                *presence = Presence::Until(quarantine_ends);
+            }
+        });
+    }
+
+    fn turn(&mut self, mut change: impl FnMut(&Call, &mut Presence)) {
+        for (call, presence) in self.locks.values_mut().flat_map(|lock| &mut lock.inside) {
+            change(call, presence);
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! What must hold whatever the network does, judged from outside.
+//!
+//! The checkers see what callers see: what was asked, what was answered, which processes began and
+//! ended. They share no code with the nodes, and each rule is a type of its own that can be shown
+//! to catch a planted breach (`agent/tests/sim_checkers.rs`).
+
+mod exclusion;
+mod fences;
+mod requests;
+mod views;
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use core::fmt;
+use core::num::NonZeroU32;
+
+pub use exclusion::Exclusion;
+pub use fences::Fences;
+pub use requests::Requests;
+pub use views::Views;
+
+use crate::protocol::{Command, Event, Fence, LockName, NodeId, Refusal, Ticket, Time, Wait};
+
+/// One process: a member, and which of its lives (counted by the simulator, not by the node).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Process {
+    /// The member.
+    pub node: NodeId,
+    /// Its life: 1 is the first.
+    pub life: u32,
+}
+
+impl fmt::Display for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "member {} (life {})", self.node, self.life)
+    }
+}
+
+/// One caller's request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Call {
+    /// Where it was made.
+    pub process: Process,
+    /// What the caller calls it.
+    pub ticket: Ticket,
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ticket {} of {}", self.ticket.0, self.process)
+    }
+}
+
+/// Which rule was broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Rule {
+    /// Never more inside than there are permits.
+    Exclusion,
+    /// Fences of an exclusive lock rise with every grant; no two grants share one.
+    Fences,
+    /// Every request ends exactly once, in a way that its caller asked for.
+    Requests,
+    /// Epochs only rise, and an epoch has one list of members.
+    Views,
+    /// Nothing is said that the disk must remember before it does.
+    Durability,
+    /// Once faults stop, everybody who waits is served, within a bound.
+    Progress,
+    /// A node at rest is at rest: it does not ask to be woken again and again at the same time,
+    /// and a run does not take more steps than anything sensible does.
+    Restraint,
+}
+
+/// A rule was broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// When, in the simulation's time.
+    pub at: Time,
+    /// Which rule.
+    pub rule: Rule,
+    /// By whom, and how.
+    pub detail: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let micros = self.at.as_nanos() / 1000;
+        let (secs, micros) = (micros / 1_000_000, micros % 1_000_000);
+        write!(
+            f,
+            "{:?} broken at {secs}.{micros:06} s: {}",
+            self.rule, self.detail
+        )
+    }
+}
+
+impl core::error::Error for Violation {}
+
+/// A breach of `rule`, in words.
+macro_rules! violation {
+    ($at:expr, $rule:ident, $($words:tt)*) => {
+        $crate::sim::checkers::Violation {
+            at: $at,
+            rule: $crate::sim::checkers::Rule::$rule,
+            detail: alloc::format!($($words)*),
+        }
+    };
+}
+pub(super) use violation;
+
+/// All rules together.
+#[derive(Debug)]
+pub struct Checkers {
+    exclusion: Exclusion,
+    fences: Fences,
+    requests: Requests,
+    views: Views,
+}
+
+impl Checkers {
+    /// Rules for locks with that many permits, among `members`.
+    pub fn new(
+        locks: BTreeMap<LockName, NonZeroU32>,
+        members: impl IntoIterator<Item = NodeId>,
+    ) -> Self {
+        Self {
+            fences: Fences::new(&locks),
+            exclusion: Exclusion::new(locks),
+            requests: Requests::default(),
+            views: Views::new(members),
+        }
+    }
+
+    /// A process begins. What an earlier life of that member was granted may still be in use
+    /// until `quarantine_ends`, and no longer.
+    pub fn begins(&mut self, process: Process, quarantine_ends: Time) {
+        self.exclusion.begins(process.node, quarantine_ends);
+        self.views.begins(process);
+    }
+
+    /// A process ends without a word. Whoever it was granted a lock may still be inside.
+    pub fn crashes(&mut self, process: Process) {
+        self.exclusion.crashes(process);
+        self.requests.crashes(process);
+    }
+
+    /// A caller gives its node a command.
+    ///
+    /// # Errors
+    /// The caller broke the rules itself: then the simulation is wrong.
+    pub fn commands(
+        &mut self,
+        now: Time,
+        process: Process,
+        command: &Command,
+    ) -> Result<(), Violation> {
+        let call = |ticket: &Ticket| Call {
+            process,
+            ticket: *ticket,
+        };
+        match command {
+            Command::Acquire {
+                ticket, lock, wait, ..
+            } => self.requests.asks(now, call(ticket), lock.clone(), *wait),
+            Command::Cancel { ticket } => {
+                self.requests.cancels(call(ticket));
+                Ok(())
+            }
+            Command::Release { ticket } => {
+                if self.requests.releases(call(ticket)) {
+                    self.exclusion.leaves(call(ticket));
+                }
+                Ok(())
+            }
+            Command::Leave => {
+                for held in self.requests.closes(process) {
+                    self.exclusion.leaves(held);
+                }
+                Ok(())
+            }
+            Command::Note { .. } => Ok(()),
+        }
+    }
+
+    /// A node tells its callers something.
+    ///
+    /// # Errors
+    /// The rule that this breaks.
+    pub fn hears(&mut self, now: Time, process: Process, event: &Event) -> Result<(), Violation> {
+        let call = |ticket: &Ticket| Call {
+            process,
+            ticket: *ticket,
+        };
+        match event {
+            Event::Granted { ticket, fence, .. } => self.granted(now, call(ticket), *fence),
+            Event::Ended { ticket, refusal } => self.requests.ends(now, call(ticket), refusal),
+            Event::Lost { ticket } => self.requests.loses(now, call(ticket)),
+            Event::View { epoch, members } => self.views.installs(now, process, *epoch, members),
+            Event::Suspect { peer } => self.views.suspects(now, process, *peer),
+            Event::Alive { peer } => self.views.hears_of(now, process, *peer),
+            Event::Left => self.requests.left(now, process),
+            Event::Disagreement { peer, key, .. } => Err(violation!(
+                now,
+                Views,
+                "{process} says that {key} differs at member {peer}, but it does not"
+            )),
+            Event::Superseded { by } => Err(violation!(
+                now,
+                Views,
+                "{process} says that member {by} knows a later life of it, but there is none"
+            )),
+            Event::Note { .. } => Ok(()),
+        }
+    }
+
+    /// A node is done with one input and has told all that follows from it.
+    ///
+    /// # Errors
+    /// A cancelled request was not answered at once.
+    pub fn settles(&mut self, now: Time) -> Result<(), Violation> {
+        self.requests.settles(now)
+    }
+
+    /// Faults stopped long enough ago for everybody to be served.
+    ///
+    /// # Errors
+    /// Who is still waiting, or still suspected.
+    pub fn at_rest(&self, now: Time) -> Result<(), Violation> {
+        self.requests.all_over(now)?;
+        self.views.nobody_suspected(now)
+    }
+
+    /// How many wait for a grant.
+    pub fn waiting(&self) -> usize {
+        self.requests.waiting()
+    }
+
+    /// The requests that wait in `process`.
+    pub fn waiting_in(&self, process: Process) -> impl Iterator<Item = Ticket> {
+        self.requests.waiting_in(process)
+    }
+
+    fn granted(&mut self, now: Time, call: Call, fence: Fence) -> Result<(), Violation> {
+        let lock = self.requests.grants(now, call)?;
+        let epoch = self.views.epoch_of(now, call.process)?;
+        self.fences.grants(now, call, &lock, fence, epoch)?;
+        self.exclusion.enters(now, call, &lock)
+    }
+}
+
+/// Whether `refusal` can be the answer to a request that waits like `wait`.
+fn may_refuse(wait: Wait, cancelled: bool, closed: bool, refusal: &Refusal) -> bool {
+    match refusal {
+        Refusal::Cancelled => cancelled,
+        Refusal::Busy => wait == Wait::Try,
+        Refusal::NoQuorum { missing } => wait != Wait::Cancelled && !missing.is_empty(),
+        Refusal::Closed => closed,
+        Refusal::WrongSpec { .. } | Refusal::Limit => false,
+    }
+}

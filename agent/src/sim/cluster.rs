@@ -1,0 +1,571 @@
+//! Whole nodes: processes with clocks and disks of their own, and the network between them.
+//!
+//! A process is a production [`Node`] and the record on its member's disk. It starts with what the
+//! disk holds, and a crash takes everything else: a record that was being written is kept or lost,
+//! as chance has it. Clocks start anywhere and run at their own rates. Time passes from one
+//! happening to the next; a node is told the time of its own clock and nothing more.
+//!
+//! Every input and output goes by the [`Checkers`] and into the [`Trace`].
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use core::num::NonZeroU32;
+use core::time::Duration;
+
+use super::checkers::{Checkers, Process, Violation, violation};
+use super::dissect;
+use super::network::{Conditions, Network, Weather};
+use super::queue::Queue;
+use super::rng::{Permille, Rng};
+use super::trace::Trace;
+use crate::protocol::{
+    Boot, Command, Event, Input, LockName, Node, NodeConfig, NodeId, Output, Record, Settings,
+    Ticket, Time,
+};
+
+/// The bound on clock rates that the protocol counts on: two clocks differ by less than this share
+/// of the time that passes, each to its side of real time.
+const DRIFT_BOUND_PERMILLE: u32 = 100;
+
+/// The longest wait for what an earlier life's clients may still do, on the clock of the life that
+/// waits: lease · (1 + ρ) / (1 − ρ).
+pub fn quarantine(lease: Duration) -> Duration {
+    lease * (1000 + DRIFT_BOUND_PERMILLE) / (1000 - DRIFT_BOUND_PERMILLE)
+}
+
+/// A member's clock, against the simulation's time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Clock {
+    /// What it shows when the simulation starts.
+    pub offset: Duration,
+    /// How many millionths it gains; negative if it loses.
+    pub drift_ppm: i32,
+}
+
+impl Clock {
+    /// What it shows at `at`.
+    pub fn shows(self, at: Time) -> Time {
+        Time::from_nanos(self.run(at.as_nanos())) + self.offset
+    }
+
+    /// The first time at which it shows `local` or more.
+    pub fn when(self, local: Time) -> Time {
+        let local = (local - self.offset).as_nanos();
+        let mut at = (u128::from(local) * 1_000_000 / self.rate()) as u64;
+        while self.run(at) < local {
+            at += 1;
+        }
+        Time::from_nanos(at)
+    }
+
+    fn run(self, nanos: u64) -> u64 {
+        (u128::from(nanos) * self.rate() / 1_000_000) as u64
+    }
+
+    fn rate(self) -> u128 {
+        u128::from(1_000_000_u32.saturating_add_signed(self.drift_ppm))
+    }
+}
+
+/// What surrounds the nodes.
+#[derive(Clone, Debug)]
+pub struct Surroundings {
+    /// The network.
+    pub conditions: Conditions,
+    /// Each member's clock; members that are not named have an exact one.
+    pub clocks: BTreeMap<NodeId, Clock>,
+    /// The longest that a record takes to reach the disk.
+    pub disk: Duration,
+    /// The longest that a node is woken too late.
+    pub lateness: Duration,
+    /// How many of a thousand inputs are followed by a [`Input::Timeout`] that is not due.
+    pub early: Permille,
+}
+
+impl Surroundings {
+    /// A network without faults, exact clocks, and a disk that takes no time.
+    pub const fn perfect(delay: Duration) -> Self {
+        Self {
+            conditions: Conditions::perfect(delay),
+            clocks: BTreeMap::new(),
+            disk: Duration::ZERO,
+            lateness: Duration::ZERO,
+            early: 0,
+        }
+    }
+}
+
+/// A group in simulated time. `A` is what the driver plans for itself.
+#[derive(Debug)]
+pub struct Cluster<A> {
+    settings: Settings,
+    surroundings: Surroundings,
+    seats: BTreeMap<NodeId, Seat>,
+    network: Network,
+    rng: Rng,
+    now: Time,
+    queue: Queue<Happening<A>>,
+    turns: VecDeque<Turn<A>>,
+    checkers: Checkers,
+    trace: Trace,
+    steps: u64,
+    step_limit: u64,
+}
+
+/// What the driver is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Turn<A> {
+    /// A node tells its callers something.
+    Told(Process, Event),
+    /// What the driver planned for this time.
+    Act(A),
+}
+
+#[derive(Debug)]
+enum Happening<A> {
+    Arrival {
+        from: NodeId,
+        to: NodeId,
+        bytes: Vec<u8>,
+    },
+    Alarm {
+        process: Process,
+        at: Time,
+    },
+    Written {
+        process: Process,
+    },
+    Act(A),
+}
+
+/// A member: its host's clock and disk, and the process that runs there, if any.
+#[derive(Debug)]
+struct Seat {
+    clock: Clock,
+    disk: Option<Record>,
+    life: u32,
+    running: Option<Running>,
+}
+
+#[derive(Debug)]
+struct Running {
+    node: Node,
+    /// When the node is to be woken, in the simulation's time.
+    alarm: Option<Time>,
+    /// What is on its way to the disk.
+    writing: Option<Record>,
+    /// Whether anything of this life is on disk.
+    durable: bool,
+}
+
+impl<A> Cluster<A> {
+    /// The members `1..=size`, none of them started. `locks` are all that will be asked for,
+    /// with their permits.
+    pub fn new(
+        size: u16,
+        settings: Settings,
+        surroundings: Surroundings,
+        locks: BTreeMap<LockName, NonZeroU32>,
+        mut rng: Rng,
+        trace: Trace,
+    ) -> Self {
+        let members: Vec<NodeId> = (1..=size).filter_map(NodeId::new).collect();
+        let seat = |node| Seat {
+            clock: surroundings.clocks.get(node).copied().unwrap_or_default(),
+            disk: None,
+            life: 0,
+            running: None,
+        };
+        Self {
+            seats: members.iter().map(|node| (*node, seat(node))).collect(),
+            network: Network::new(surroundings.conditions, rng.fork()),
+            checkers: Checkers::new(locks, members),
+            rng,
+            settings,
+            surroundings,
+            now: Time::ZERO,
+            queue: Queue::new(),
+            turns: VecDeque::new(),
+            trace,
+            steps: 0,
+            step_limit: u64::MAX,
+        }
+    }
+
+    /// Takes more than `limit` inputs of all nodes together for a breach of [`Rule::Restraint`].
+    ///
+    /// [`Rule::Restraint`]: super::checkers::Rule::Restraint
+    pub const fn limit_steps(&mut self, limit: u64) {
+        self.step_limit = limit;
+    }
+
+    /// All members.
+    pub fn members(&self) -> impl Iterator<Item = NodeId> {
+        self.seats.keys().copied()
+    }
+
+    /// The process that runs in this member's place, if there is one.
+    pub fn process(&self, node: NodeId) -> Option<Process> {
+        let seat = &self.seats[&node];
+        seat.running.as_ref().map(|_| Process {
+            node,
+            life: seat.life,
+        })
+    }
+
+    /// The node that runs in this member's place, if there is one.
+    pub fn node(&self, node: NodeId) -> Option<&Node> {
+        self.seats[&node]
+            .running
+            .as_ref()
+            .map(|running| &running.node)
+    }
+
+    /// The time.
+    pub const fn now(&self) -> Time {
+        self.now
+    }
+
+    /// Inputs of all nodes so far.
+    pub const fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// What the network did.
+    pub const fn weather(&self) -> Weather {
+        self.network.weather()
+    }
+
+    /// The network, to cut and heal it.
+    pub const fn network(&mut self) -> &mut Network {
+        &mut self.network
+    }
+
+    /// The judges.
+    pub const fn checkers(&self) -> &Checkers {
+        &self.checkers
+    }
+
+    /// What happened so far, as one number.
+    pub const fn fingerprint(&self) -> u64 {
+        self.trace.fingerprint()
+    }
+
+    /// Writes `words` into the trace.
+    pub fn say(&mut self, words: core::fmt::Arguments<'_>) {
+        self.trace.say(self.now, words);
+    }
+
+    /// Plans `act` for `delay` from now.
+    pub fn plan(&mut self, delay: Duration, act: A) {
+        self.queue.plan(self.now + delay, Happening::Act(act));
+    }
+
+    /// Starts a process in this member's place, which must be empty, from what its disk holds.
+    ///
+    /// # Errors
+    /// A rule was broken.
+    pub fn start(&mut self, node: NodeId) -> Result<(), Violation> {
+        let now = self.now;
+        let seat = self.seats.get_mut(&node).expect("only members are started");
+        assert!(seat.running.is_none(), "one process a member");
+        seat.life += 1;
+        let process = Process {
+            node,
+            life: seat.life,
+        };
+        let config = NodeConfig {
+            me: node,
+            members: self.seats.keys().copied().collect(),
+            settings: self.settings.clone(),
+        };
+        let seat = self.seats.get_mut(&node).expect("as above");
+        let wall_secs = WALL_SECS + now.since(Time::ZERO).as_secs() as u32;
+        let boot = Boot {
+            record: seat.disk,
+            wall_secs,
+        };
+        let running = Running {
+            node: Node::new(config, boot, seat.clock.shows(now)),
+            alarm: None,
+            writing: None,
+            durable: false,
+        };
+        seat.running = Some(running);
+        let waited = seat
+            .clock
+            .when(seat.clock.shows(now) + quarantine(self.settings.lease));
+        self.checkers.begins(process, waited);
+        self.trace
+            .say(now, format_args!("{process} starts with {:?}", boot.record));
+        self.drain(process)
+    }
+
+    /// Ends this member's process without a word.
+    pub fn crash(&mut self, node: NodeId) {
+        let Some(process) = self.process(node) else {
+            return;
+        };
+        let seat = self.seats.get_mut(&node).expect("it runs");
+        if let Some(Running {
+            writing: Some(record),
+            ..
+        }) = seat.running.take()
+            && self.rng.chance(500)
+        {
+            seat.disk = Some(record);
+        }
+        self.trace.say(
+            self.now,
+            format_args!("{process} crashes, on disk: {:?}", seat.disk),
+        );
+        self.checkers.crashes(process);
+    }
+
+    /// Takes away a process that has said [`Event::Left`].
+    pub fn remove(&mut self, process: Process) {
+        let seat = self.seats.get_mut(&process.node).expect("it was a member");
+        if seat.life == process.life {
+            seat.running = None;
+            self.checkers.crashes(process);
+        }
+    }
+
+    /// Gives `command` to the process in this member's place; whether there is one.
+    ///
+    /// # Errors
+    /// A rule was broken.
+    pub fn command(&mut self, node: NodeId, command: &Command) -> Result<bool, Violation> {
+        let Some(process) = self.process(node) else {
+            return Ok(false);
+        };
+        self.trace
+            .say(self.now, format_args!("{process} is told {command:?}"));
+        self.checkers.commands(self.now, process, command)?;
+        self.input(process, Input::Command(command))?;
+        Ok(true)
+    }
+
+    /// Goes on until there is something for the driver, or nothing is left to happen by `end`.
+    ///
+    /// # Errors
+    /// A rule was broken.
+    pub fn next(&mut self, end: Time) -> Result<Option<Turn<A>>, Violation> {
+        loop {
+            if let Some(turn) = self.turns.pop_front() {
+                return Ok(Some(turn));
+            }
+            let Some((at, happening)) = self.queue.pop_by(end) else {
+                self.now = self.now.max(end);
+                return Ok(None);
+            };
+            self.now = at;
+            match happening {
+                Happening::Act(act) => return Ok(Some(Turn::Act(act))),
+                Happening::Arrival { from, to, bytes } => self.arrive(from, to, &bytes)?,
+                Happening::Alarm { process, at } => self.ring(process, at)?,
+                Happening::Written { process } => self.written(process)?,
+            }
+        }
+    }
+
+    fn running(&mut self, process: Process) -> Option<(&mut Running, Clock)> {
+        let seat = self.seats.get_mut(&process.node)?;
+        let running = seat
+            .running
+            .as_mut()
+            .filter(|_| seat.life == process.life)?;
+        Some((running, seat.clock))
+    }
+
+    fn arrive(&mut self, from: NodeId, to: NodeId, bytes: &[u8]) -> Result<(), Violation> {
+        let Some(process) = self.process(to) else {
+            return Ok(());
+        };
+        if self.trace.is_read() {
+            let words = dissect::in_words(&self.settings.group, bytes);
+            self.trace.say(
+                self.now,
+                format_args!("{process} gets from {from}: {words}"),
+            );
+        }
+        self.input(process, Input::Datagram { from, bytes })
+    }
+
+    fn ring(&mut self, process: Process, at: Time) -> Result<(), Violation> {
+        match self.running(process) {
+            Some((running, _)) if running.alarm == Some(at) => running.alarm = None,
+            _ => return Ok(()),
+        }
+        self.input(process, Input::Timeout)
+    }
+
+    fn written(&mut self, process: Process) -> Result<(), Violation> {
+        let Some((running, _)) = self.running(process) else {
+            return Ok(());
+        };
+        let record = running.writing.take();
+        running.durable = true;
+        let seat = self.seats.get_mut(&process.node).expect("it runs");
+        seat.disk = record;
+        self.trace
+            .say(self.now, format_args!("{process} has on disk {record:?}"));
+        self.input(process, Input::Persisted)
+    }
+
+    /// One step of one node, and all that follows from it at once.
+    fn input(&mut self, process: Process, input: Input<'_>) -> Result<(), Violation> {
+        self.steps += 1;
+        if self.steps > self.step_limit {
+            let limit = self.step_limit;
+            return Err(violation!(
+                self.now,
+                Restraint,
+                "this run takes more than {limit} steps"
+            ));
+        }
+        let now = self.now;
+        let Some((running, clock)) = self.running(process) else {
+            return Ok(());
+        };
+        running.node.handle(clock.shows(now), input);
+        self.drain(process)?;
+        if self.rng.chance(self.surroundings.early)
+            && let Some((running, clock)) = self.running(process)
+        {
+            running.node.handle(clock.shows(now), Input::Timeout);
+            self.drain(process)?;
+        }
+        Ok(())
+    }
+
+    fn drain(&mut self, process: Process) -> Result<(), Violation> {
+        while let Some((running, _)) = self.running(process)
+            && let Some(output) = running.node.poll_output()
+        {
+            match output {
+                Output::Transmit { to, bytes } => self.transmit(process, to, bytes)?,
+                Output::Event(event) => self.tell(process, event)?,
+                Output::Persist(record) => self.persist(process, record)?,
+            }
+        }
+        self.checkers.settles(self.now)?;
+        self.set_alarm(process);
+        Ok(())
+    }
+
+    fn transmit(&mut self, process: Process, to: NodeId, bytes: Vec<u8>) -> Result<(), Violation> {
+        let now = self.now;
+        let durable = self
+            .running(process)
+            .is_some_and(|(running, _)| running.durable);
+        if !durable {
+            let early = "speaks before its new life is on disk";
+            return Err(violation!(now, Durability, "{process} {early}"));
+        }
+        if to == process.node || !self.seats.contains_key(&to) {
+            return Err(violation!(
+                now,
+                Restraint,
+                "{process} sends to {to}, no peer of it"
+            ));
+        }
+        if self.trace.is_read() {
+            let words = dissect::in_words(&self.settings.group, &bytes);
+            self.trace
+                .say(now, format_args!("{process} sends to {to}: {words}"));
+        }
+        self.trace.mix_u64(now.as_nanos());
+        self.trace.mix(&bytes);
+        let from = process.node;
+        for arrival in self.network.send(now, from, to) {
+            let mut bytes = bytes.clone();
+            if arrival.corrupted {
+                self.network.corrupt(&mut bytes);
+            }
+            self.queue
+                .plan(arrival.at, Happening::Arrival { from, to, bytes });
+        }
+        Ok(())
+    }
+
+    fn tell(&mut self, process: Process, event: Event) -> Result<(), Violation> {
+        self.trace
+            .say(self.now, format_args!("{process} says {event:?}"));
+        if let Event::Granted {
+            ticket: Ticket(ticket),
+            fence,
+            ..
+        } = &event
+        {
+            self.trace.mix_u64(*ticket);
+            self.trace.mix_u64(fence.as_u64());
+        }
+        if let Event::View { epoch, .. } = &event {
+            let seat = &self.seats[&process.node];
+            if seat.disk.is_none_or(|record| record.epoch < *epoch) {
+                let disk = seat.disk;
+                return Err(violation!(
+                    self.now,
+                    Durability,
+                    "{process} takes part in epoch {epoch}, on disk is {disk:?}"
+                ));
+            }
+        }
+        self.checkers.hears(self.now, process, &event)?;
+        self.turns.push_back(Turn::Told(process, event));
+        Ok(())
+    }
+
+    fn persist(&mut self, process: Process, record: Record) -> Result<(), Violation> {
+        let (now, disk) = (self.now, self.surroundings.disk);
+        let after = self.rng.duration(Duration::ZERO..=disk);
+        let before = self.seats[&process.node].disk;
+        let Some((running, _)) = self.running(process) else {
+            return Ok(());
+        };
+        if running.writing.replace(record).is_some() {
+            return Err(violation!(
+                now,
+                Durability,
+                "{process} persists twice at a time"
+            ));
+        }
+        if let Some(before) = before
+            && (record.incarnation < before.incarnation || record.epoch < before.epoch)
+        {
+            return Err(violation!(
+                now,
+                Durability,
+                "{process} turns {before:?} into {record:?}"
+            ));
+        }
+        self.queue.plan(now + after, Happening::Written { process });
+        Ok(())
+    }
+
+    fn set_alarm(&mut self, process: Process) {
+        let (now, lateness) = (self.now, self.surroundings.lateness);
+        let late = self.rng.duration(Duration::ZERO..=lateness);
+        let Some((running, clock)) = self.running(process) else {
+            return;
+        };
+        let due = running
+            .node
+            .poll_timeout()
+            .map(|local| clock.when(local).max(now));
+        match (due, running.alarm) {
+            (None, _) => running.alarm = None,
+            // What is set rings no earlier than asked for, and not much later.
+            (Some(due), Some(set)) if due <= set && set <= due + lateness => {}
+            (Some(due), _) => {
+                let at = due + late;
+                running.alarm = Some(at);
+                self.queue.plan(at, Happening::Alarm { process, at });
+            }
+        }
+    }
+}
+
+/// The wall clock at the start, in seconds since 2025-01-01.
+const WALL_SECS: u32 = 60_000_000;

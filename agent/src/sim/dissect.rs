@@ -1,0 +1,31 @@
+//! Datagrams in words, for traces.
+
+use alloc::format;
+use alloc::string::String;
+use core::fmt::Write as _;
+
+use crate::protocol::membership::greeting::Greeting;
+use crate::protocol::wire::{Body, GroupId, Kind, decode, decode_all, decode_frames};
+
+/// What `bytes`, sent in the group called `group`, say.
+pub(super) fn in_words(group: &str, bytes: &[u8]) -> String {
+    let (header, payload) = match decode(GroupId::of(group), bytes) {
+        Ok(datagram) => datagram,
+        Err(reason) => return format!("what will be dropped: {reason:?}"),
+    };
+    let ping = if header.ping { ", are you there?" } else { "" };
+    if header.kind == Kind::Greeting {
+        let greeting = decode_all::<Greeting>(payload).map(|it| (it.up, it.in_view));
+        return format!("a greeting, (up, in view) = {greeting:?}{ping}");
+    }
+    let frames = decode_frames(payload).unwrap_or_default();
+    let mut words = format!("up to {} arrived{ping}", header.acknowledged);
+    for (number, frame) in (header.first..).zip(&frames) {
+        // A piece of a longer body is not a body.
+        let _ = match decode_all::<Body>(&frame.bytes) {
+            Ok(body) if !frame.more => write!(words, "; {number}: {:?} {body:?}", header.epoch),
+            _ => write!(words, "; {number}: a piece of {} bytes", frame.bytes.len()),
+        };
+    }
+    words
+}

@@ -1,0 +1,230 @@
+//! What a seed decides: the group, its surroundings, its callers and its misfortunes.
+//!
+//! Half of the seeds have every fault at its full rate. The other half is a swarm (Groce et al.
+//! 2012): each fault is on or off by a coin of its own and has a rate of its own, because faults
+//! that are always on together hide what only some of them bring out.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::num::NonZeroU32;
+use core::time::Duration;
+
+use super::cluster::{Clock, Surroundings};
+use super::network::{Conditions, Delay};
+use super::rng::{Permille, Rng};
+use crate::protocol::{Algorithm, LockName, LockSpec, NodeId, Settings};
+
+/// One run, before it begins.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Members of the group, 1 to 9.
+    pub members: u16,
+    /// What the members' files say.
+    pub settings: Settings,
+    /// The locks that are asked for. The first is served by the algorithm under test.
+    pub locks: Vec<(LockName, LockSpec)>,
+    /// The locks of which callers name the algorithm, because no file lists them.
+    pub unlisted: BTreeSet<LockName>,
+    /// Network, clocks and disks.
+    pub surroundings: Surroundings,
+    /// How callers behave.
+    pub callers: Callers,
+    /// What goes wrong, besides the network.
+    pub misfortunes: Misfortunes,
+}
+
+/// How callers behave.
+#[derive(Clone, Copy, Debug)]
+pub struct Callers {
+    /// How many in each member.
+    pub per_member: u16,
+    /// When they ask again.
+    pub rhythm: Rhythm,
+    /// How long they stay inside, in the mean.
+    pub stay: Duration,
+    /// How many of a thousand requests are cancelled after a while.
+    pub cancels: Permille,
+    /// How long that while is, in the mean.
+    pub patience: Duration,
+    /// How many of a thousand are not willing to wait at all.
+    pub tries: Permille,
+    /// How many of a thousand commands are given twice, or too late.
+    pub blunders: Permille,
+}
+
+/// When callers ask again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rhythm {
+    /// The instant they leave.
+    ClosedLoop,
+    /// After a pause of random length.
+    Paused(Duration),
+    /// All together, whenever so much time has passed.
+    Bursts(Duration),
+}
+
+/// What goes wrong, besides the network. Each interval is a mean.
+#[derive(Clone, Copy, Debug)]
+pub struct Misfortunes {
+    /// Between two crashes of some member.
+    pub crash: Option<Duration>,
+    /// How many of a thousand grants are followed by a crash of the granted member.
+    pub crash_inside: Permille,
+    /// How many of a thousand crashes take all members.
+    pub crash_all: Permille,
+    /// Between two members that leave and come back.
+    pub leave: Option<Duration>,
+    /// How long a member is away.
+    pub away: Duration,
+    /// Between two partitions.
+    pub partition: Option<Duration>,
+    /// How long a partition lasts.
+    pub parted: Duration,
+}
+
+impl Plan {
+    /// What `seed` means for `algorithm`.
+    pub fn new(algorithm: Algorithm, seed: u64) -> Self {
+        // Neighbouring seeds of neighbouring algorithms have nothing in common.
+        let mut rng = Rng::new(seed).fork();
+        let full = seed.is_multiple_of(2);
+        let members = rng.within(1..=9) as u16;
+        let lease = Duration::from_millis([200, 500, 1000][rng.index(3)]);
+        let delay = Duration::from_micros([50, 500, 2000, 8000][rng.index(4)]);
+        let (locks, unlisted) = locks(algorithm, &mut rng);
+        let listed = locks
+            .iter()
+            .filter(|(name, _)| !unlisted.contains(name))
+            .cloned()
+            .collect();
+        Self {
+            members,
+            settings: Settings {
+                group: String::from("sim"),
+                lease,
+                algorithm,
+                locks: listed,
+            },
+            locks,
+            unlisted,
+            surroundings: surroundings(members, delay, full, &mut rng),
+            callers: callers(delay, full, &mut rng),
+            misfortunes: misfortunes(lease, full, &mut rng),
+        }
+    }
+}
+
+/// Whether a fault is on: always, or by a coin.
+fn on(full: bool, rng: &mut Rng) -> bool {
+    rng.chance(500) || full
+}
+
+/// A rate: the full one, or none, or something up to it.
+fn rate(most: Permille, full: bool, rng: &mut Rng) -> Permille {
+    let some = rng.within(1..=u64::from(most)) as Permille;
+    match (on(full, rng), full) {
+        (false, _) => 0,
+        (true, true) => most,
+        (true, false) => some,
+    }
+}
+
+fn locks(algorithm: Algorithm, rng: &mut Rng) -> (Vec<(LockName, LockSpec)>, BTreeSet<LockName>) {
+    let mut locks = Vec::new();
+    let mut unlisted = BTreeSet::new();
+    let count = [1, 1, 2, 3][rng.index(4)];
+    for name in ["printer", "licences", "scanner"].into_iter().take(count) {
+        let name = LockName::new(name).expect("a good name");
+        let other = Algorithm::ALL[rng.index(Algorithm::ALL.len())];
+        let algorithm = if locks.is_empty() || rng.chance(500) {
+            algorithm
+        } else {
+            other
+        };
+        let permits = if algorithm == Algorithm::Semaphore {
+            rng.within(1..=4)
+        } else {
+            1
+        };
+        let permits = NonZeroU32::new(permits as u32).expect("at least one");
+        if rng.chance(300) {
+            unlisted.insert(name.clone());
+        }
+        locks.push((name, LockSpec { algorithm, permits }));
+    }
+    (locks, unlisted)
+}
+
+fn surroundings(members: u16, delay: Duration, full: bool, rng: &mut Rng) -> Surroundings {
+    let in_order = !on(full, rng);
+    let conditions = Conditions {
+        delay: if in_order {
+            Delay::Constant(delay)
+        } else {
+            Delay::Exponential(delay)
+        },
+        loss: rate(200, full, rng),
+        duplication: rate(200, full, rng),
+        corruption: rate(50, full, rng),
+        in_order,
+    };
+    let drifts = on(full, rng);
+    let clocks: BTreeMap<NodeId, Clock> = (1..=members)
+        .filter_map(NodeId::new)
+        .map(|node| {
+            let offset = Duration::from_millis(rng.below(1_000_000));
+            // Up to 9 %: inside the bound of 10 % that leases count on.
+            let drift = rng.within(0..=180_000) as i32 - 90_000;
+            (
+                node,
+                Clock {
+                    offset,
+                    drift_ppm: if drifts { drift } else { 0 },
+                },
+            )
+        })
+        .collect();
+    Surroundings {
+        conditions,
+        clocks,
+        disk: Duration::from_millis(if on(full, rng) { 10 } else { 0 }),
+        lateness: Duration::from_millis(if on(full, rng) { 2 } else { 0 }),
+        early: rate(50, full, rng),
+    }
+}
+
+fn callers(delay: Duration, full: bool, rng: &mut Rng) -> Callers {
+    let pause = delay * [2, 10, 50][rng.index(3)];
+    Callers {
+        per_member: [1, 1, 2, 4][rng.index(4)],
+        rhythm: match rng.below(4) {
+            0 | 1 => Rhythm::ClosedLoop,
+            2 => Rhythm::Paused(pause),
+            _ => Rhythm::Bursts(pause * 10),
+        },
+        stay: delay * [0, 1, 10][rng.index(3)],
+        cancels: rate(300, full, rng),
+        patience: delay * [1, 5, 50][rng.index(3)],
+        tries: rate(200, full, rng),
+        blunders: rate(100, full, rng),
+    }
+}
+
+fn misfortunes(lease: Duration, full: bool, rng: &mut Rng) -> Misfortunes {
+    let mut every = |leases: u32| on(full, rng).then(|| lease * leases);
+    let (crash, leave, partition) = (every(3), every(5), every(3));
+    Misfortunes {
+        crash,
+        crash_inside: if crash.is_some() {
+            rate(20, full, rng)
+        } else {
+            0
+        },
+        crash_all: 100,
+        leave,
+        away: lease / [20, 4, 1][rng.index(3)],
+        partition,
+        parted: lease / [10, 2, 1][rng.index(3)],
+    }
+}

@@ -1,0 +1,66 @@
+//! What happened in a run: a fingerprint always, and words if somebody wants to read them.
+
+use alloc::boxed::Box;
+use core::fmt;
+
+use crate::protocol::Time;
+
+/// Takes the words of a trace, line by line.
+pub type Sink = Box<dyn FnMut(fmt::Arguments<'_>)>;
+
+/// The record of one run.
+pub struct Trace {
+    fingerprint: u64,
+    sink: Option<Sink>,
+}
+
+impl Trace {
+    /// A trace that is told to `sink`, or only fingerprinted.
+    pub fn new(sink: Option<Sink>) -> Self {
+        Self {
+            fingerprint: 0xCBF2_9CE4_8422_2325,
+            sink,
+        }
+    }
+
+    /// Two runs with the same fingerprint put out the same bytes at the same times.
+    pub const fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
+    /// Adds `bytes` to the fingerprint (FNV-1a, 64 bits).
+    pub(super) fn mix(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.fingerprint ^= u64::from(*byte);
+            self.fingerprint = self.fingerprint.wrapping_mul(0x0000_0100_0000_01B3);
+        }
+    }
+
+    /// Adds a number to the fingerprint.
+    pub(super) fn mix_u64(&mut self, number: u64) {
+        self.mix(&number.to_le_bytes());
+    }
+
+    /// Whether somebody reads the words.
+    pub(super) const fn is_read(&self) -> bool {
+        self.sink.is_some()
+    }
+
+    /// Says what happened at `at`.
+    pub(super) fn say(&mut self, at: Time, what: fmt::Arguments<'_>) {
+        if let Some(sink) = &mut self.sink {
+            let micros = at.as_nanos() / 1000;
+            sink(format_args!(
+                "{:>6}.{:06} {what}",
+                micros / 1_000_000,
+                micros % 1_000_000
+            ));
+        }
+    }
+}
+
+impl fmt::Debug for Trace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Trace({:016x})", self.fingerprint)
+    }
+}

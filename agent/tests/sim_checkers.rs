@@ -1,0 +1,545 @@
+//! The checkers are checked: each rule lets a clean history pass and catches its planted breach.
+#![cfg(feature = "sim")]
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+
+use distlock_agent::protocol::{
+    Command, Epoch, Event, Fence, LockName, NodeId, Previous, Refusal, Ticket, Time, Wait,
+};
+use distlock_agent::sim::checkers::{Checkers, Process, Rule, Violation};
+
+/// Three members; `printer` is exclusive, `licences` has two permits.
+struct History {
+    checkers: Checkers,
+    now: u64,
+}
+
+impl History {
+    /// All three have begun, and are in epoch 1.
+    fn new() -> Self {
+        let locks = BTreeMap::from([
+            (name("printer"), NonZeroU32::MIN),
+            (name("licences"), NonZeroU32::new(2).unwrap()),
+        ]);
+        let mut history = Self {
+            checkers: Checkers::new(locks, members()),
+            now: 0,
+        };
+        for node in 1..=3 {
+            history.begins(node, 1, 0);
+            history.view(node, 1, 1).unwrap();
+        }
+        history
+    }
+
+    fn tick(&mut self) -> Time {
+        self.now += 1;
+        Time::from_nanos(self.now)
+    }
+
+    fn begins(&mut self, node: u16, life: u32, quarantine_ends: u64) {
+        self.checkers
+            .begins(process(node, life), Time::from_nanos(quarantine_ends));
+    }
+
+    fn command(&mut self, node: u16, life: u32, command: &Command) -> Result<(), Violation> {
+        let now = self.tick();
+        self.checkers.commands(now, process(node, life), command)
+    }
+
+    fn event(&mut self, node: u16, life: u32, event: &Event) -> Result<(), Violation> {
+        let now = self.tick();
+        self.checkers.hears(now, process(node, life), event)
+    }
+
+    fn ask(&mut self, node: u16, life: u32, ticket: u64, lock: &str, wait: Wait) {
+        let (ticket, lock) = (Ticket(ticket), name(lock));
+        self.command(
+            node,
+            life,
+            &Command::Acquire {
+                ticket,
+                lock,
+                spec: None,
+                wait,
+            },
+        )
+        .unwrap();
+    }
+
+    fn grant(&mut self, node: u16, life: u32, ticket: u64, fence: u64) -> Result<(), Violation> {
+        let fence = Fence::new(fence).unwrap();
+        let (ticket, previous) = (Ticket(ticket), Previous::Clean);
+        self.event(
+            node,
+            life,
+            &Event::Granted {
+                ticket,
+                fence,
+                previous,
+            },
+        )
+    }
+
+    fn end(&mut self, node: u16, ticket: u64, refusal: Refusal) -> Result<(), Violation> {
+        self.event(
+            node,
+            1,
+            &Event::Ended {
+                ticket: Ticket(ticket),
+                refusal,
+            },
+        )
+    }
+
+    fn release(&mut self, node: u16, ticket: u64) {
+        self.command(
+            node,
+            1,
+            &Command::Release {
+                ticket: Ticket(ticket),
+            },
+        )
+        .unwrap();
+    }
+
+    fn cancel(&mut self, node: u16, ticket: u64) {
+        self.command(
+            node,
+            1,
+            &Command::Cancel {
+                ticket: Ticket(ticket),
+            },
+        )
+        .unwrap();
+    }
+
+    fn view(&mut self, node: u16, life: u32, epoch: u32) -> Result<(), Violation> {
+        let epoch = Epoch::new(epoch).unwrap();
+        self.event(
+            node,
+            life,
+            &Event::View {
+                epoch,
+                members: members(),
+            },
+        )
+    }
+
+    fn settle(&mut self) -> Result<(), Violation> {
+        let now = self.tick();
+        self.checkers.settles(now)
+    }
+
+    fn rest(&mut self) -> Result<(), Violation> {
+        let now = self.tick();
+        self.checkers.at_rest(now)
+    }
+}
+
+fn process(node: u16, life: u32) -> Process {
+    Process {
+        node: id(node),
+        life,
+    }
+}
+
+fn id(node: u16) -> NodeId {
+    NodeId::new(node).unwrap()
+}
+
+fn members() -> Vec<NodeId> {
+    (1..=3).map(id).collect()
+}
+
+fn name(name: &str) -> LockName {
+    LockName::new(name).unwrap()
+}
+
+/// A fence of epoch `epoch`.
+const fn fence(epoch: u64, counter: u64) -> u64 {
+    (epoch << 32) | counter
+}
+
+#[track_caller]
+fn assert_broken(result: Result<(), Violation>, rule: Rule, words: &str) {
+    let violation = result.expect_err("the breach goes unnoticed");
+    assert_eq!(violation.rule, rule, "{violation}");
+    assert!(violation.detail.contains(words), "{violation}");
+}
+
+#[test]
+fn a_clean_history_passes() {
+    let mut history = History::new();
+    history.ask(1, 1, 1, "printer", Wait::Lease);
+    history.ask(2, 1, 1, "printer", Wait::Lease);
+    history.ask(3, 1, 1, "printer", Wait::Try);
+    history.grant(1, 1, 1, fence(1, 1)).unwrap();
+    history.end(3, 1, Refusal::Busy).unwrap();
+    history.release(1, 1);
+    history.grant(2, 1, 1, fence(1, 2)).unwrap();
+    history.ask(1, 1, 2, "printer", Wait::Cancelled);
+    history.cancel(1, 2);
+    history.end(1, 2, Refusal::Cancelled).unwrap();
+    history.settle().unwrap();
+    history.release(2, 1);
+    history.rest().unwrap();
+}
+
+#[test]
+fn two_inside_break_exclusion() {
+    let mut history = History::new();
+    history.ask(1, 1, 1, "printer", Wait::Lease);
+    history.ask(2, 1, 1, "printer", Wait::Lease);
+    history.grant(1, 1, 1, fence(1, 1)).unwrap();
+    let second = history.grant(2, 1, 1, fence(1, 2));
+    assert_broken(second, Rule::Exclusion, "ticket 1 of member 1");
+}
+
+#[test]
+fn two_threads_of_one_member_inside_break_exclusion() {
+    let mut history = History::new();
+    history.ask(1, 1, 1, "printer", Wait::Lease);
+    history.ask(1, 1, 2, "printer", Wait::Lease);
+    history.grant(1, 1, 1, fence(1, 1)).unwrap();
+    assert_broken(
+        history.grant(1, 1, 2, fence(1, 2)),
+        Rule::Exclusion,
+        "1 permit",
+    );
+}
+
+#[test]
+fn one_more_than_the_permits_breaks_exclusion() {
+    let mut history = History::new();
+    for node in 1..=3 {
+        history.ask(node, 1, 1, "licences", Wait::Lease);
+    }
+    history.grant(1, 1, 1, fence(1, 1)).unwrap();
+    history.grant(2, 1, 1, fence(1, 2)).unwrap();
+    assert_broken(
+        history.grant(3, 1, 1, fence(1, 3)),
+        Rule::Exclusion,
+        "2 permit",
+    );
+}
+
+#[test]
+fn what_crashed_inside_stays_inside_until_its_lease_is_waited_out() {
+    let crash_inside = || {
+        let mut history = History::new();
+        history.ask(1, 1, 1, "printer", Wait::Lease);
+        history.ask(2, 1, 1, "printer", Wait::Lease);
+        history.grant(1, 1, 1, fence(1, 1)).unwrap();
+        history.checkers.crashes(process(1, 1));
+        history
+    };
+    // The member has not come back.
+    let mut history = crash_inside();
+    assert_broken(
+        history.grant(2, 1, 1, fence(1, 2)),
+        Rule::Exclusion,
+        "not yet back",
+    );
+    // It has, and nobody waited.
+    let mut history = crash_inside();
+    history.begins(1, 2, 1000);
+    assert_broken(
+        history.grant(2, 1, 1, fence(1, 2)),
+        Rule::Exclusion,
+        "may act until",
+    );
+    // It has, and everybody waited; a second crash does not revive what is over.
+    let mut history = crash_inside();
+    history.begins(1, 2, 1000);
+    history.checkers.crashes(process(1, 2));
+    history.begins(1, 3, 5000);
+    history.now = 1000;
+    history.grant(2, 1, 1, fence(1, 2)).unwrap();
+}
+
+#[test]
+fn a_fence_must_rise() {
+    for (second, words) in [(fence(1, 1), "after"), (fence(1, 0), "after")] {
+        let mut history = History::new();
+        history.ask(1, 1, 1, "printer", Wait::Lease);
+        history.ask(2, 1, 1, "printer", Wait::Lease);
+        history.grant(1, 1, 1, fence(1, 1)).unwrap();
+        history.release(1, 1);
+        assert_broken(history.grant(2, 1, 1, second), Rule::Fences, words);
+    }
+}
+
+#[test]
+fn a_fence_must_rise_over_restarts() {
+    let mut history = History::new();
+    history.ask(1, 1, 1, "printer", Wait::Lease);
+    history.grant(1, 1, 1, fence(1, 7)).unwrap();
+    history.release(1, 1);
+    history.checkers.crashes(process(1, 1));
+    history.begins(1, 2, 0);
+    history.view(1, 2, 2).unwrap();
+    history.ask(1, 2, 1, "printer", Wait::Lease);
+    assert_broken(
+        history.grant(1, 2, 1, fence(1, 8)),
+        Rule::Fences,
+        "of another",
+    );
+    let mut history = History::new();
+    history.ask(1, 1, 1, "printer", Wait::Lease);
+    assert_broken(
+        history.grant(1, 1, 1, fence(0, 9)),
+        Rule::Fences,
+        "of another",
+    );
+}
+
+#[test]
+fn fences_of_a_semaphore_are_distinct() {
+    let mut history = History::new();
+    history.ask(1, 1, 1, "licences", Wait::Lease);
+    history.ask(2, 1, 1, "licences", Wait::Lease);
+    history.ask(3, 1, 1, "licences", Wait::Lease);
+    history.grant(1, 1, 1, fence(1, 2)).unwrap();
+    history.grant(2, 1, 1, fence(1, 1)).unwrap();
+    history.release(1, 1);
+    assert_broken(
+        history.grant(3, 1, 1, fence(1, 2)),
+        Rule::Fences,
+        "given before",
+    );
+}
+
+#[test]
+fn a_request_ends_once() {
+    let granted = || {
+        let mut history = History::new();
+        history.ask(1, 1, 1, "licences", Wait::Lease);
+        history.grant(1, 1, 1, fence(1, 1)).unwrap();
+        history
+    };
+    assert_broken(
+        granted().grant(1, 1, 1, fence(1, 2)),
+        Rule::Requests,
+        "twice",
+    );
+    assert_broken(
+        granted().end(1, 1, Refusal::Closed),
+        Rule::Requests,
+        "after it was granted",
+    );
+    let mut history = granted();
+    history.release(1, 1);
+    assert_broken(
+        history.grant(1, 1, 1, fence(1, 2)),
+        Rule::Requests,
+        "after its end",
+    );
+
+    let ended = || {
+        let mut history = History::new();
+        history.ask(1, 1, 1, "printer", Wait::Try);
+        history.end(1, 1, Refusal::Busy).unwrap();
+        history
+    };
+    assert_broken(ended().end(1, 1, Refusal::Busy), Rule::Requests, "twice");
+    assert_broken(
+        ended().grant(1, 1, 1, fence(1, 1)),
+        Rule::Requests,
+        "after its end",
+    );
+}
+
+#[test]
+fn nobody_is_answered_who_did_not_ask() {
+    let unasked = History::new().grant(1, 1, 9, fence(1, 1));
+    assert_broken(unasked, Rule::Requests, "did not ask");
+    let unasked = History::new().end(1, 9, Refusal::Busy);
+    assert_broken(unasked, Rule::Requests, "without having begun");
+    // What an earlier life asked for is nobody's now.
+    let mut history = History::new();
+    history.ask(1, 1, 1, "printer", Wait::Lease);
+    history.checkers.crashes(process(1, 1));
+    history.begins(1, 2, 0);
+    history.view(1, 2, 2).unwrap();
+    assert_broken(
+        history.grant(1, 2, 1, fence(2, 1)),
+        Rule::Requests,
+        "did not ask",
+    );
+}
+
+#[test]
+fn a_ticket_is_for_one_use() {
+    let mut history = History::new();
+    history.ask(1, 1, 1, "printer", Wait::Lease);
+    let again = Command::Acquire {
+        ticket: Ticket(1),
+        lock: name("licences"),
+        spec: None,
+        wait: Wait::Lease,
+    };
+    assert_broken(history.command(1, 1, &again), Rule::Requests, "second time");
+}
+
+#[test]
+fn a_refusal_needs_its_reason() {
+    let refused = |wait, refusal| {
+        let mut history = History::new();
+        history.ask(1, 1, 1, "printer", wait);
+        history.end(1, 1, refusal)
+    };
+    let missing = || Refusal::NoQuorum {
+        missing: vec![id(2)],
+    };
+    refused(Wait::Try, Refusal::Busy).unwrap();
+    refused(Wait::Lease, missing()).unwrap();
+    for (wait, refusal) in [
+        (Wait::Lease, Refusal::Busy),
+        (Wait::Lease, Refusal::Cancelled),
+        (Wait::Lease, Refusal::Closed),
+        (Wait::Lease, Refusal::Limit),
+        (Wait::Lease, Refusal::NoQuorum { missing: vec![] }),
+        (Wait::Cancelled, missing()),
+    ] {
+        assert_broken(refused(wait, refusal), Rule::Requests, "nothing explains");
+    }
+    let mut history = History::new();
+    history.ask(1, 1, 1, "printer", Wait::Lease);
+    history.command(1, 1, &Command::Leave).unwrap();
+    history.end(1, 1, Refusal::Closed).unwrap();
+    history.event(1, 1, &Event::Left).unwrap();
+}
+
+#[test]
+fn a_cancellation_is_answered_at_once() {
+    let mut history = History::new();
+    history.ask(1, 1, 1, "printer", Wait::Lease);
+    history.cancel(1, 1);
+    assert_broken(history.settle(), Rule::Requests, "got no answer");
+
+    let mut history = History::new();
+    history.ask(1, 1, 1, "printer", Wait::Lease);
+    history.cancel(1, 1);
+    assert_broken(
+        history.grant(1, 1, 1, fence(1, 1)),
+        Rule::Requests,
+        "after it cancelled",
+    );
+}
+
+#[test]
+fn leaving_answers_everybody() {
+    let mut history = History::new();
+    history.ask(1, 1, 1, "printer", Wait::Lease);
+    history.command(1, 1, &Command::Leave).unwrap();
+    assert_broken(
+        history.event(1, 1, &Event::Left),
+        Rule::Requests,
+        "not answered",
+    );
+}
+
+#[test]
+fn whoever_still_waits_at_the_end_is_stuck() {
+    let mut history = History::new();
+    history.ask(2, 1, 5, "printer", Wait::Lease);
+    assert_broken(history.rest(), Rule::Progress, "ticket 5 of member 2");
+    history.checkers.crashes(process(2, 1));
+    history.rest().unwrap();
+}
+
+#[test]
+fn nothing_is_lost_where_nobody_is_removed() {
+    let mut history = History::new();
+    history.ask(1, 1, 1, "printer", Wait::Lease);
+    history.grant(1, 1, 1, fence(1, 1)).unwrap();
+    let lost = Event::Lost { ticket: Ticket(1) };
+    assert_broken(
+        history.event(1, 1, &lost),
+        Rule::Requests,
+        "nobody takes away",
+    );
+    // But it goes with the node that leaves, once.
+    history.command(1, 1, &Command::Leave).unwrap();
+    history.event(1, 1, &lost).unwrap();
+    assert_broken(
+        history.event(1, 1, &lost),
+        Rule::Requests,
+        "nobody takes away",
+    );
+}
+
+#[test]
+fn epochs_rise_over_lives() {
+    let mut history = History::new();
+    history.view(1, 1, 3).unwrap();
+    assert_broken(history.view(1, 1, 3), Rule::Views, "after epoch 3");
+    let mut history = History::new();
+    history.view(1, 1, 3).unwrap();
+    history.checkers.crashes(process(1, 1));
+    history.begins(1, 2, 0);
+    assert_broken(history.view(1, 2, 2), Rule::Views, "after epoch 3");
+}
+
+#[test]
+fn a_view_has_all_members_once() {
+    for wrong in [vec![], vec![id(1), id(2)], vec![id(1), id(2), id(3), id(3)]] {
+        let epoch = Epoch::new(2).unwrap();
+        let view = History::new().event(
+            1,
+            1,
+            &Event::View {
+                epoch,
+                members: wrong,
+            },
+        );
+        assert_broken(view, Rule::Views, "not the group");
+    }
+}
+
+#[test]
+fn nobody_grants_without_a_view() {
+    let mut history = History::new();
+    history.checkers.crashes(process(1, 1));
+    history.begins(1, 2, 0);
+    history.ask(1, 2, 1, "printer", Wait::Lease);
+    assert_broken(
+        history.grant(1, 2, 1, fence(1, 1)),
+        Rule::Views,
+        "without a view",
+    );
+}
+
+#[test]
+fn suspicion_comes_and_goes_in_turns() {
+    let (suspect, alive) = (Event::Suspect { peer: id(2) }, Event::Alive { peer: id(2) });
+    let mut history = History::new();
+    history.event(1, 1, &suspect).unwrap();
+    assert_broken(history.rest(), Rule::Progress, "still suspects");
+    history.event(1, 1, &alive).unwrap();
+    history.rest().unwrap();
+    assert_broken(history.event(1, 1, &alive), Rule::Views, "never suspected");
+    history.event(1, 1, &suspect).unwrap();
+    assert_broken(history.event(1, 1, &suspect), Rule::Views, "second time");
+    assert_broken(history.event(2, 1, &suspect), Rule::Views, "no peer");
+}
+
+#[test]
+fn nobody_disagrees_or_is_superseded_for_no_reason() {
+    let superseded = History::new().event(1, 1, &Event::Superseded { by: id(2) });
+    assert_broken(superseded, Rule::Views, "there is none");
+    let disagreement = Event::Disagreement {
+        peer: id(2),
+        key: "lease".into(),
+        ours: "5s".into(),
+        theirs: "6s".into(),
+        refused: false,
+    };
+    assert_broken(
+        History::new().event(1, 1, &disagreement),
+        Rule::Views,
+        "does not",
+    );
+}

@@ -1,0 +1,69 @@
+//! Bare engines over a network that reorders and duplicates: a slice of the exploration that
+//! `agent/examples/sim_campaign.rs --bare` runs at length.
+#![cfg(feature = "sim")]
+
+use distlock_agent::protocol::Algorithm;
+use distlock_agent::sim::explorer::{Explored, explore};
+
+/// Explores `seeds` runs of `algorithm` and asserts that what they are for took place.
+fn explore_all(algorithm: Algorithm, seeds: u64) {
+    let mut total = Explored::default();
+    for seed in 0..seeds {
+        match explore(algorithm, seed) {
+            Ok(explored) => total.add(&explored),
+            Err(violation) => panic!("{algorithm}, seed {seed}: {violation}"),
+        }
+    }
+    assert!(
+        total.grants > 40 * seeds,
+        "hardly anybody entered: {total:?}"
+    );
+    assert!(
+        total.cancelled > seeds,
+        "hardly anybody cancelled: {total:?}"
+    );
+    assert!(
+        total.installs > seeds && total.restarts > seeds / 4,
+        "few new views: {total:?}"
+    );
+    let weather = total.weather;
+    assert!(
+        weather.duplicated * 20 > weather.sent,
+        "few duplicates: {weather:?}"
+    );
+    assert!(weather.reordered > seeds, "little reordering: {weather:?}");
+}
+
+#[test]
+fn semaphore() {
+    explore_all(Algorithm::Semaphore, 400);
+}
+
+#[test]
+fn bakery() {
+    explore_all(Algorithm::Bakery, 400);
+}
+
+#[test]
+fn ricart_agrawala() {
+    explore_all(Algorithm::RicartAgrawala, 400);
+}
+
+#[test]
+fn token_ring() {
+    explore_all(Algorithm::TokenRing, 400);
+}
+
+#[test]
+fn token_ring_requests() {
+    explore_all(Algorithm::TokenRingRequests, 400);
+}
+
+/// The same seed is the same run.
+#[test]
+fn a_seed_decides_everything() {
+    for algorithm in Algorithm::ALL {
+        assert_eq!(explore(algorithm, 42), explore(algorithm, 42));
+        assert_ne!(explore(algorithm, 42), explore(algorithm, 43));
+    }
+}
