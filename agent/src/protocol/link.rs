@@ -504,3 +504,6 @@ impl RoundTrip {
             .min(MAX_RTO)
     }
 }
+
+#[cfg(test)]
+mod tests;

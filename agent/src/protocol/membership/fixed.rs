@@ -342,3 +342,6 @@ impl ViewSource for Fixed {
         self.coordinator
     }
 }
+
+#[cfg(test)]
+mod tests;

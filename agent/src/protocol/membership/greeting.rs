@@ -161,3 +161,117 @@ pub(crate) fn first_8(hash: &[u8; 32]) -> u64 {
     bytes.copy_from_slice(&hash[..8]);
     u64::from_be_bytes(bytes)
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec;
+    use core::num::NonZeroU32;
+    use core::time::Duration;
+
+    use super::*;
+    use crate::protocol::ids::LockName;
+
+    fn settings(locks: impl IntoIterator<Item = (String, LockSpec)>) -> Settings {
+        let locks = locks
+            .into_iter()
+            .map(|(name, spec)| (LockName::new(name).unwrap(), spec));
+        Settings {
+            group: "shop".into(),
+            lease: Duration::from_secs(5),
+            algorithm: Algorithm::RicartAgrawala,
+            locks: locks.collect(),
+        }
+    }
+
+    fn members(ids: &[u16]) -> BTreeSet<NodeId> {
+        ids.iter().filter_map(|&id| NodeId::new(id)).collect()
+    }
+
+    /// Lets `theirs` greet until `ours` finds the difference, or all was told twice.
+    fn find(ours: &Agreement, theirs: &mut Agreement) -> Option<Difference> {
+        (0..2000).find_map(|_| {
+            let greeting = theirs.greet(false, false);
+            assert!(!ours.agrees(&greeting));
+            ours.difference(&greeting)
+        })
+    }
+
+    fn difference(ours: &Settings, theirs: &Settings) -> Option<(String, String, String)> {
+        let ids = members(&[1, 2]);
+        let found = find(
+            &Agreement::new(ours, &ids),
+            &mut Agreement::new(theirs, &ids),
+        );
+        found.map(|Difference { key, ours, theirs }| (key, ours, theirs))
+    }
+
+    #[test]
+    fn like_files_agree() {
+        let ids = members(&[1, 2]);
+        let mut one = Agreement::new(&settings([]), &ids);
+        let other = Agreement::new(&settings([]), &ids);
+        assert!(other.agrees(&one.greet(false, false)));
+    }
+
+    #[test]
+    fn the_key_that_differs_is_named_with_both_values() {
+        let ours = settings([]);
+        let mut theirs = ours.clone();
+        theirs.lease = Duration::from_millis(1500);
+        let named = difference(&ours, &theirs).unwrap();
+        assert_eq!(named, ("lease".into(), "5s".into(), "1.5s".into()));
+        let mut theirs = ours.clone();
+        theirs.algorithm = Algorithm::Bakery;
+        let named = difference(&ours, &theirs).unwrap();
+        assert_eq!(
+            named,
+            (
+                "algorithm".into(),
+                "ricart-agrawala".into(),
+                "bakery".into()
+            )
+        );
+    }
+
+    #[test]
+    fn members_must_be_the_same() {
+        let settings = settings([]);
+        let ours = Agreement::new(&settings, &members(&[1, 2]));
+        let mut theirs = Agreement::new(&settings, &members(&[1, 2, 3]));
+        let named = find(&ours, &mut theirs).unwrap();
+        assert_eq!((&*named.ours, &*named.theirs), ("1 2", "1 2 3"));
+    }
+
+    #[test]
+    fn a_lock_that_only_one_file_lists_is_found_from_either_side() {
+        let many = |skip: u32| {
+            let ids = (0..300_u32).filter(move |&i| i != skip);
+            let permits = NonZeroU32::new(3).unwrap();
+            ids.map(move |i| (format!("lock {i:03}"), LockSpec::counting(permits)))
+        };
+        for skip in [0, 7, 150, 299] {
+            let (all, fewer) = (settings(many(1000)), settings(many(skip)));
+            let key = format!("lock \"lock {skip:03}\"");
+            let spec: String = "semaphore, permits = 3".into();
+            let absent: String = "not listed".into();
+            let named = difference(&all, &fewer);
+            assert_eq!(named, Some((key.clone(), spec.clone(), absent.clone())));
+            assert_eq!(difference(&fewer, &all), Some((key, absent, spec)));
+        }
+    }
+
+    #[test]
+    fn crossed_lines_are_no_range() {
+        let ids = members(&[1]);
+        let agreement = Agreement::new(&settings([]), &ids);
+        let greeting = Greeting {
+            up: false,
+            in_view: false,
+            digest: 0,
+            lines: vec![("z".into(), "1".into()), ("a".into(), "1".into())],
+            from_start: false,
+            to_end: false,
+        };
+        assert_eq!(agreement.difference(&greeting), None);
+    }
+}

@@ -1,0 +1,160 @@
+//! Whole members over a perfect network, by hand.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::time::Duration;
+
+use distlock_agent::protocol::{
+    Algorithm, Boot, Command, Event, Fence, Input, LockName, Node, NodeConfig, NodeId, Output,
+    Record, Refusal, Settings, Ticket, Time, Wait,
+};
+
+/// Members that hear each other one millisecond later.
+pub(crate) struct Group {
+    pub(crate) now: Time,
+    members: BTreeSet<NodeId>,
+    pub(crate) nodes: BTreeMap<NodeId, Node>,
+    pub(crate) records: BTreeMap<NodeId, Record>,
+    wire: VecDeque<(Time, NodeId, NodeId, Vec<u8>)>,
+    /// All that was ever sent: from whom, to whom, what.
+    pub(crate) sent: Vec<(NodeId, NodeId, Vec<u8>)>,
+    pub(crate) events: Vec<(NodeId, Event)>,
+    settings: Settings,
+}
+
+impl Group {
+    pub(crate) fn new(size: u16, algorithm: Algorithm) -> Self {
+        let settings = Settings {
+            group: "smoke".into(),
+            lease: Duration::from_secs(1),
+            algorithm,
+            locks: BTreeMap::new(),
+        };
+        let mut group = Self {
+            now: Time::from_nanos(1),
+            members: (1..=size).map(node).collect(),
+            nodes: BTreeMap::new(),
+            records: BTreeMap::new(),
+            wire: VecDeque::new(),
+            sent: Vec::new(),
+            events: Vec::new(),
+            settings,
+        };
+        for me in 1..=size {
+            group.start(me);
+        }
+        group.run(Duration::from_secs(1));
+        group
+    }
+
+    pub(crate) fn start(&mut self, me: u16) {
+        let (me, members) = (node(me), self.members.clone());
+        let config = NodeConfig {
+            me,
+            members,
+            settings: self.settings.clone(),
+        };
+        let boot = Boot {
+            record: self.records.get(&me).copied(),
+            wall_secs: 50_000_000,
+        };
+        self.nodes.insert(me, Node::new(config, boot, self.now));
+        self.drain(me);
+    }
+
+    fn drain(&mut self, me: NodeId) {
+        while let Some(output) = self.nodes.get_mut(&me).and_then(Node::poll_output) {
+            match output {
+                Output::Transmit { to, bytes } => {
+                    let at = self.now + Duration::from_millis(1);
+                    self.sent.push((me, to, bytes.clone()));
+                    self.wire.push_back((at, me, to, bytes));
+                }
+                Output::Event(event) => self.events.push((me, event)),
+                Output::Persist(record) => {
+                    self.records.insert(me, record);
+                    self.input(me, Input::Persisted);
+                }
+            }
+        }
+    }
+
+    pub(crate) fn input(&mut self, me: NodeId, input: Input<'_>) {
+        let now = self.now;
+        if let Some(node) = self.nodes.get_mut(&me) {
+            node.handle(now, input);
+            self.drain(me);
+        }
+    }
+
+    pub(crate) fn run(&mut self, time: Duration) {
+        let end = self.now + time;
+        loop {
+            let timers = self.nodes.iter();
+            let timer = timers
+                .filter_map(|(&id, node)| Some((node.poll_timeout()?, id)))
+                .min();
+            let arrival = self.wire.front().map(|(at, ..)| *at);
+            let next = timer.map(|(at, _)| at).into_iter().chain(arrival).min();
+            let Some(at) = next.filter(|&at| at <= end) else {
+                break;
+            };
+            self.now = self.now.max(at);
+            if arrival == Some(at) {
+                let (_, from, to, bytes) = self.wire.pop_front().unwrap();
+                self.input(
+                    to,
+                    Input::Datagram {
+                        from,
+                        bytes: &bytes,
+                    },
+                );
+            } else if let Some((_, id)) = timer {
+                self.input(id, Input::Timeout);
+            }
+        }
+        self.now = end;
+    }
+
+    pub(crate) fn acquire(&mut self, me: u16, ticket: u64, wait: Wait) {
+        let lock = LockName::new("printer").unwrap();
+        let command = Command::Acquire {
+            ticket: Ticket(ticket),
+            lock,
+            spec: None,
+            wait,
+        };
+        self.input(node(me), Input::Command(&command));
+    }
+
+    pub(crate) fn release(&mut self, me: u16, ticket: u64) {
+        self.input(
+            node(me),
+            Input::Command(&Command::Release {
+                ticket: Ticket(ticket),
+            }),
+        );
+    }
+
+    pub(crate) fn granted(&self, ticket: u64) -> Option<Fence> {
+        self.events.iter().find_map(|(_, event)| match event {
+            Event::Granted {
+                ticket: its, fence, ..
+            } if its.0 == ticket => Some(*fence),
+            _ => None,
+        })
+    }
+
+    pub(crate) fn ended(&self, ticket: u64) -> Option<&Refusal> {
+        self.events.iter().find_map(|(_, event)| match event {
+            Event::Ended {
+                ticket: its,
+                refusal,
+            } if its.0 == ticket => Some(refusal),
+            _ => None,
+        })
+    }
+}
+
+pub(crate) fn node(id: u16) -> NodeId {
+    NodeId::new(id).unwrap()
+}

@@ -1,0 +1,5 @@
+//! Whole members, driven by hand.
+
+mod group;
+mod hostile;
+mod turns;

@@ -1,0 +1,103 @@
+//! Turns, tries, restarts and leaving: the first thing to look at when all else fails.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use distlock_agent::protocol::{Algorithm, Command, Event, Input, Refusal, Wait};
+
+use crate::group::{Group, node};
+
+#[test]
+fn members_take_turns_with_every_algorithm() {
+    for algorithm in Algorithm::ALL {
+        for size in [1, 2, 3, 5] {
+            let mut group = Group::new(size, algorithm);
+            for me in 1..=size {
+                group.acquire(me, u64::from(me), Wait::Cancelled);
+            }
+            let mut fences = Vec::new();
+            let mut served = BTreeSet::new();
+            for _ in 0..size {
+                group.run(Duration::from_secs(1));
+                let inside: Vec<_> = (1..=u64::from(size))
+                    .filter(|ticket| !served.contains(ticket) && group.granted(*ticket).is_some())
+                    .collect();
+                assert_eq!(inside.len(), 1, "{algorithm}, {size} members");
+                fences.push(group.granted(inside[0]).unwrap());
+                served.insert(inside[0]);
+                group.release(inside[0] as u16, inside[0]);
+            }
+            assert!(fences.is_sorted_by(|a, b| a < b), "{algorithm}: {fences:?}");
+        }
+    }
+}
+
+#[test]
+fn a_try_finds_the_lock_busy_and_then_free() {
+    for algorithm in Algorithm::ALL {
+        let mut group = Group::new(3, algorithm);
+        group.acquire(1, 1, Wait::Cancelled);
+        group.run(Duration::from_secs(1));
+        assert!(group.granted(1).is_some(), "{algorithm}");
+        group.acquire(2, 2, Wait::Try);
+        group.run(Duration::from_secs(1));
+        assert_eq!(group.ended(2), Some(&Refusal::Busy), "{algorithm}");
+        group.release(1, 1);
+        group.run(Duration::from_secs(1));
+        group.acquire(2, 3, Wait::Try);
+        group.run(Duration::from_secs(1));
+        assert!(group.granted(3).is_some(), "{algorithm}");
+    }
+}
+
+#[test]
+fn a_member_that_comes_back_is_waited_for_and_holds_nothing() {
+    for algorithm in Algorithm::ALL {
+        let mut group = Group::new(3, algorithm);
+        group.acquire(2, 1, Wait::Cancelled);
+        group.run(Duration::from_secs(1));
+        let first = group.granted(1).expect("granted");
+        // It dies inside, and comes back at once: nobody may enter for lease * 1.1 / 0.9.
+        group.start(2);
+        group.acquire(3, 2, Wait::Cancelled);
+        group.run(Duration::from_millis(1200));
+        assert_eq!(group.granted(2), None, "{algorithm}");
+        group.run(Duration::from_secs(1));
+        let second = group
+            .granted(2)
+            .unwrap_or_else(|| panic!("{algorithm}: not granted"));
+        assert!(second > first);
+    }
+}
+
+#[test]
+fn a_silent_member_is_named_after_one_lease() {
+    let mut group = Group::new(3, Algorithm::RicartAgrawala);
+    group.nodes.remove(&node(3));
+    group.acquire(1, 1, Wait::Lease);
+    group.run(Duration::from_secs(3));
+    assert_eq!(
+        group.ended(1),
+        Some(&Refusal::NoQuorum {
+            missing: vec![node(3)]
+        })
+    );
+}
+
+#[test]
+fn who_leaves_tells_the_others_and_needs_no_quarantine() {
+    let mut group = Group::new(2, Algorithm::TokenRingRequests);
+    group.acquire(1, 1, Wait::Cancelled);
+    group.run(Duration::from_secs(1));
+    group.acquire(2, 2, Wait::Cancelled);
+    group.input(node(1), Input::Command(&Command::Leave));
+    group.run(Duration::from_millis(100));
+    assert!(group.granted(2).is_some(), "the token was passed on");
+    assert!(group.events.contains(&(node(1), Event::Left)));
+    assert!(group.records[&node(1)].clean);
+    group.release(2, 2);
+    group.start(1);
+    group.acquire(1, 3, Wait::Cancelled);
+    group.run(Duration::from_millis(200));
+    assert!(group.granted(3).is_some());
+}
