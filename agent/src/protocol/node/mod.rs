@@ -419,6 +419,9 @@ impl Node {
         self.peers.in_view = true;
         let (epoch, members) = (view.epoch, view.nodes().collect());
         self.tell(Event::View { epoch, members });
+        let mut met = Vec::new();
+        self.peers.meet(now, &view.members, &mut met);
+        self.peer_events(now, met);
         let mut out = LockOutput::default();
         self.locks.install(view, table, &mut out);
         self.absorb(now, out);

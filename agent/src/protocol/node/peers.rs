@@ -190,6 +190,28 @@ impl Peers {
         }
     }
 
+    /// A view is in force, whose coordinator is in touch with all of `members`: so is this member
+    /// from now on. What it says to one that has not greeted it yet waits in the link.
+    pub(super) fn meet(&mut self, now: Time, members: &[Member], out: &mut Vec<PeerEvent>) {
+        for &Member { node, incarnation } in members {
+            let Some(peer) = self.peers.get_mut(&node) else {
+                continue;
+            };
+            // A later life is known: the next view will be with that one.
+            if peer.life > Some(incarnation) {
+                continue;
+            }
+            self.touched.insert(node);
+            if peer.life != Some(incarnation) {
+                peer.begin_life(now, node, incarnation, self.timing, out);
+            }
+            if matches!(peer.standing, Standing::Stranger { .. }) {
+                peer.standing = Standing::Up;
+                out.push(PeerEvent::Up(node, incarnation));
+            }
+        }
+    }
+
     /// Takes a datagram in. `accepts`: whether frames of that epoch can be taken now.
     pub(super) fn receive(
         &mut self,
@@ -231,19 +253,13 @@ impl Peers {
             return Err(Drop::Stale);
         }
         if peer.life != Some(header.from_life) {
-            if peer.life.replace(header.from_life).is_some() {
-                out.push(PeerEvent::Down(from));
-            }
-            peer.link = Link::new(now, timing);
-            peer.standing = Standing::Stranger { agrees: false };
-            peer.restart_greeting(now);
+            peer.begin_life(now, from, header.from_life, timing, out);
+        } else if peer.link.heard(now) {
+            out.push(PeerEvent::Alive(from));
         }
         if header.to_life > self.me.incarnation {
             out.push(PeerEvent::Superseded(from));
             return Err(Drop::Stale);
-        }
-        if peer.link.heard(now) {
-            out.push(PeerEvent::Alive(from));
         }
         let knows_us = header.to_life == self.me.incarnation;
         match greeting {
@@ -363,6 +379,26 @@ impl Peer {
         }
         self.greet_at = now + self.greet_pause;
         true
+    }
+
+    /// The peer is known to live anew; all that was agreed with the life before is void.
+    fn begin_life(
+        &mut self,
+        now: Time,
+        node: NodeId,
+        life: Incarnation,
+        timing: Timing,
+        out: &mut Vec<PeerEvent>,
+    ) {
+        if self.life.replace(life).is_some() {
+            out.push(PeerEvent::Down(node));
+        }
+        if self.link.is_suspected() {
+            out.push(PeerEvent::Alive(node));
+        }
+        self.link = Link::new(now, timing);
+        self.standing = Standing::Stranger { agrees: false };
+        self.restart_greeting(now);
     }
 
     /// The next greeting goes out soon, as an answer.

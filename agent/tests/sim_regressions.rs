@@ -1,0 +1,125 @@
+//! What the simulator once found, reduced to the few steps that bring it out.
+#![cfg(feature = "sim")]
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::time::Duration;
+
+use distlock_agent::protocol::{
+    Algorithm, Command, Event, LockName, NodeId, Settings, Ticket, Wait,
+};
+use distlock_agent::sim::cluster::{Cluster, Surroundings, Turn};
+use distlock_agent::sim::rng::Rng;
+use distlock_agent::sim::trace::Trace;
+
+const LEASE: Duration = Duration::from_secs(1);
+
+/// A group on a perfect network, all of it watched by the checkers.
+struct Group {
+    cluster: Cluster<()>,
+    events: Vec<(u16, Event)>,
+}
+
+impl Group {
+    fn new(size: u16, algorithm: Algorithm) -> Self {
+        let settings = Settings {
+            group: "regressions".into(),
+            lease: LEASE,
+            algorithm,
+            locks: BTreeMap::new(),
+        };
+        let locks = BTreeMap::from([(printer(), NonZeroU32::MIN)]);
+        let surroundings = Surroundings::perfect(Duration::from_millis(1));
+        let (rng, trace) = (Rng::new(0), Trace::new(None));
+        let cluster = Cluster::new(size, settings, surroundings, locks, rng, trace);
+        Self {
+            cluster,
+            events: Vec::new(),
+        }
+    }
+
+    fn start_all(&mut self) {
+        for node in self.cluster.members().collect::<Vec<_>>() {
+            self.cluster.start(node).unwrap();
+        }
+    }
+
+    /// Lets `time` pass.
+    fn run(&mut self, time: Duration) {
+        let end = self.cluster.now() + time;
+        while let Some(turn) = self.cluster.next(end).unwrap() {
+            if let Turn::Told(process, event) = turn {
+                self.events.push((process.node.as_u16(), event));
+            }
+        }
+    }
+
+    fn acquire(&mut self, id: u16, ticket: u64) {
+        let acquire = Command::Acquire {
+            ticket: Ticket(ticket),
+            lock: printer(),
+            spec: None,
+            wait: Wait::Cancelled,
+        };
+        assert!(self.cluster.command(node(id), &acquire).unwrap());
+    }
+
+    fn granted(&self, ticket: u64) -> bool {
+        self.count(|event| matches!(event, Event::Granted { ticket: its, .. } if its.0 == ticket))
+            == 1
+    }
+
+    fn count(&self, is_it: impl Fn(&Event) -> bool) -> usize {
+        self.events.iter().filter(|(_, event)| is_it(event)).count()
+    }
+}
+
+fn node(id: u16) -> NodeId {
+    NodeId::new(id).unwrap()
+}
+
+fn printer() -> LockName {
+    LockName::new("printer").unwrap()
+}
+
+/// A view needs its coordinator to be in touch with everybody, and nobody else with anybody. What
+/// two members said to each other before they had met was lost, and never said again.
+#[test]
+fn members_of_a_view_that_have_not_met_lose_nothing() {
+    for algorithm in Algorithm::ALL {
+        let mut group = Group::new(3, algorithm);
+        group.cluster.network().cut(node(2), node(3));
+        group.cluster.network().cut(node(3), node(2));
+        group.start_all();
+        group.run(LEASE / 4);
+        assert_eq!(group.count(|event| matches!(event, Event::View { .. })), 3);
+        group.acquire(2, 1);
+        group.run(LEASE / 4);
+        group.cluster.network().join();
+        group.run(LEASE * 2);
+        assert!(group.granted(1), "{algorithm}");
+        let release = Command::Release { ticket: Ticket(1) };
+        group.cluster.command(node(2), &release).unwrap();
+        group.acquire(3, 2);
+        group.run(LEASE * 2);
+        assert!(group.granted(2), "{algorithm}");
+    }
+}
+
+/// A member that was suspected and came back in a new life was never said to be alive, and at the
+/// next silence it was suspected a second time.
+#[test]
+fn a_suspected_member_that_restarts_is_alive_again() {
+    let mut group = Group::new(2, Algorithm::RicartAgrawala);
+    group.start_all();
+    for time in 1..=3 {
+        group.run(LEASE);
+        group.cluster.crash(node(2));
+        group.run(LEASE * 2);
+        group.cluster.start(node(2)).unwrap();
+        group.run(LEASE * 2);
+        let suspected = group.count(|event| matches!(event, Event::Suspect { .. }));
+        let alive = group.count(|event| matches!(event, Event::Alive { .. }));
+        assert_eq!((suspected, alive), (time, time));
+    }
+}
