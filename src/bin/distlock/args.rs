@@ -1,0 +1,264 @@
+//! The command line, as the contract fixes it.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::error::ErrorKind;
+use clap::{Args, Parser, Subcommand};
+use distlock_agent::protocol::ids::LockName;
+
+use crate::exit::{self, Failure, one_line};
+
+/// Mutual exclusion for programs on one host or many, without a server.
+///
+/// On one machine nothing has to be set up: `distlock run NAME COMMAND` takes turns with every
+/// other `distlock run NAME` of the same user. For several hosts, see distlock(1).
+#[derive(Debug, Parser)]
+#[command(name = "distlock", version, args_override_self = true)]
+pub(crate) struct Cli {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Run(Run),
+    Status(Status),
+}
+
+/// Hold the lock NAME while COMMAND runs.
+///
+/// Exits with COMMAND's own code, or: 1 (or -E) not acquired in time; 64 wrong usage; 66 no such
+/// file; 69 agent or quorum unreachable; 77 permission; 78 configuration; 79 the lock was lost and
+/// COMMAND ended; 126 and 127 COMMAND not executable, not found; 128+N COMMAND died of signal N.
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "distlock run [OPTIONS] NAME [--] COMMAND [ARG]...\n       \
+                            distlock run [OPTIONS] NAME -c STRING",
+    args_override_self = true
+)]
+pub(crate) struct Run {
+    /// Fail at once if the lock is not free
+    #[arg(short, long, alias = "nb")]
+    pub(crate) nonblock: bool,
+
+    /// Fail if the lock is not acquired within SECONDS (fractions allowed, 0 means -n)
+    #[arg(short = 'w', long, alias = "wait", value_name = "SECONDS", allow_negative_numbers = true,
+          value_parser = parse_seconds)]
+    pub(crate) timeout: Option<Duration>,
+
+    /// Exit code when the lock is not acquired in time
+    #[arg(short = 'E', long, value_name = "N", default_value_t = exit::NOT_ACQUIRED)]
+    pub(crate) conflict_exit_code: u8,
+
+    /// Exit code when the lock is lost while COMMAND runs
+    #[arg(long, value_name = "N", default_value_t = exit::LOST)]
+    pub(crate) lost_exit_code: u8,
+
+    /// Run STRING by the shell ($SHELL, or /bin/sh)
+    #[arg(
+        short = 'c',
+        long = "command",
+        value_name = "STRING",
+        conflicts_with = "program"
+    )]
+    pub(crate) script: Option<OsString>,
+
+    /// Share the lock with others who share it
+    #[arg(short, long, hide = true)]
+    pub(crate) shared: bool,
+
+    /// Hold the lock alone (the default)
+    #[arg(short = 'x', short_alias = 'e', long)]
+    pub(crate) exclusive: bool,
+
+    /// Tell on standard error how long it took
+    #[arg(long)]
+    pub(crate) verbose: bool,
+
+    /// The algorithm that must serve the lock
+    #[arg(long, value_name = "ALGORITHM")]
+    pub(crate) algorithm: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) group: Group,
+
+    /// The lock: 1 to 255 bytes
+    #[arg(value_name = "NAME", value_parser = clap::value_parser!(OsString))]
+    pub(crate) name: OsString,
+
+    /// The command and its arguments
+    #[arg(
+        value_name = "COMMAND",
+        trailing_var_arg = true,
+        required_unless_present = "script"
+    )]
+    pub(crate) program: Vec<OsString>,
+}
+
+/// Show the group's members, its locks, who holds them and who waits.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub(crate) struct Status {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) group: Group,
+}
+
+const GROUP: &str = "Which group";
+
+/// Which group is meant.
+#[derive(Clone, Debug, Default, Args)]
+pub(crate) struct Group {
+    /// The socket of this host's agent [environment: DISTLOCK_SOCKET]
+    #[arg(long, value_name = "PATH", help_heading = GROUP)]
+    pub(crate) socket: Option<PathBuf>,
+
+    /// The group's configuration, to be a member of it [environment: DISTLOCK_CONFIG]
+    #[arg(long, value_name = "FILE", help_heading = GROUP)]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Which member to be, 1 to 65535 [environment: DISTLOCK_ID]
+    #[arg(long, value_name = "N", help_heading = GROUP,
+          value_parser = clap::value_parser!(u16).range(1..))]
+    pub(crate) id: Option<u16>,
+
+    /// Where the member keeps what must outlive it [environment: DISTLOCK_STATE_DIR]
+    #[arg(long, value_name = "DIR", help_heading = GROUP)]
+    pub(crate) state_dir: Option<PathBuf>,
+}
+
+/// What the command line asks for.
+///
+/// # Errors
+/// The way to end when it asks for nothing that can be done: help was printed, or it is wrong.
+pub(crate) fn parse() -> Result<Command, Result<ExitCode, Failure>> {
+    let command = Cli::try_parse().map_err(|error| refuse(&error))?.command;
+    if let Command::Run(run) = &command {
+        run.check().map_err(Err)?;
+    }
+    Ok(command)
+}
+
+impl Run {
+    /// What clap cannot say.
+    fn check(&self) -> Result<(), Failure> {
+        self.lock_name()?;
+        if self.shared {
+            return Err(Failure::usage(
+                "-s is not served: every lock is exclusive; leave -s away to hold it alone",
+                "run",
+            ));
+        }
+        Ok(())
+    }
+
+    /// The lock's name.
+    pub(crate) fn lock_name(&self) -> Result<LockName, Failure> {
+        use std::os::unix::ffi::OsStrExt;
+        LockName::new(self.name.as_bytes()).map_err(|error| Failure::usage(error, "run"))
+    }
+
+    /// The program and its arguments, or `None` for a string that the shell runs. A second `--`
+    /// divides a name that starts with a dash from the command, as in `run -- -x -- ls`.
+    pub(crate) fn program(&self) -> &[OsString] {
+        match self.program.split_first() {
+            Some((first, rest)) if first == "--" => rest,
+            _ => &self.program,
+        }
+    }
+
+    /// How long to wait: `None` is without end, zero is not at all.
+    pub(crate) fn patience(&self) -> Option<Duration> {
+        if self.nonblock {
+            Some(Duration::ZERO)
+        } else {
+            self.timeout
+        }
+    }
+}
+
+/// Seconds as flock(1) takes them.
+fn parse_seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text
+        .parse()
+        .map_err(|_| "seconds are a number, like 2 or 0.5".to_owned())?;
+    if !seconds.is_finite() || seconds.is_sign_negative() && seconds != 0.0 {
+        return Err("seconds are a number from 0 up".to_owned());
+    }
+    Duration::try_from_secs_f64(seconds.abs())
+        .map_err(|_| "that is longer than the clock runs".to_owned())
+}
+
+/// Help and version go to standard output and end well; the rest becomes one line, and 64.
+fn refuse(error: &clap::Error) -> Result<ExitCode, Failure> {
+    match error.kind() {
+        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
+            // Who closed the output does not want the help any more.
+            let _ = error.print();
+            Ok(ExitCode::SUCCESS)
+        }
+        ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
+            Err(Failure::new(
+                exit::USAGE,
+                "no command given; 'distlock --help' tells which there are",
+            ))
+        }
+        _ => {
+            let text = error.to_string();
+            let first = text.split("\n\n").next().unwrap_or_default();
+            let first = one_line(first.trim_start_matches("error: "));
+            Err(Failure::new(
+                exit::USAGE,
+                format_args!("{first}; see 'distlock --help'"),
+            ))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn run(args: &[&str]) -> Run {
+        let args = ["distlock", "run"].iter().chain(args);
+        let Command::Run(run) = Cli::try_parse_from(args).expect("a good line").command else {
+            panic!("not a run");
+        };
+        run
+    }
+
+    #[test]
+    fn the_command_starts_at_the_first_word_after_the_name() {
+        for line in [
+            &["-n", "x", "ls", "-l", "--", "-n"][..],
+            &["x", "-n", "ls", "-l", "--", "-n"],
+            &["-n", "x", "--", "ls", "-l", "--", "-n"],
+            &["-n", "--", "x", "ls", "-l", "--", "-n"],
+        ] {
+            let run = run(line);
+            assert_eq!(run.name, "x", "{line:?}");
+            assert!(run.nonblock, "{line:?}");
+            assert_eq!(run.program, ["ls", "-l", "--", "-n"], "{line:?}");
+        }
+    }
+
+    #[test]
+    fn the_last_of_repeated_options_counts() {
+        assert_eq!(
+            run(&["-w", "1", "-w", "2.5", "x", "ls"]).timeout,
+            Some(Duration::from_millis(2500))
+        );
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        use clap::CommandFactory;
+        Cli::command().debug_assert();
+    }
+}

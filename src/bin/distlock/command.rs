@@ -1,0 +1,313 @@
+//! The command that runs while the lock is held: its start, its signals, its terminal, its end.
+
+use std::ffi::{OsStr, OsString};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::path::Path;
+use std::process::{Child, Command};
+use std::sync::Arc;
+use std::time::Duration;
+
+use distlock_agent::protocol::Time;
+use distlock_agent::runtime::clock;
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl;
+use nix::sys::signal::{SigSet, Signal, killpg, raise};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
+use nix::unistd::{Pid, getppid};
+
+use crate::exit::{self, Failure, quoted};
+use crate::signals::{self, Signals};
+use crate::terminal::Terminal;
+
+/// How often the rest of a process group is looked at that must end: processes that are not our
+/// children end without telling us.
+const GROUP_POLL: Duration = Duration::from_millis(5);
+
+/// What to run.
+#[derive(Debug)]
+pub(crate) struct Recipe<'a> {
+    /// The program, looked up in PATH.
+    pub(crate) program: &'a OsStr,
+    /// Its arguments.
+    pub(crate) args: &'a [OsString],
+    /// What to set in its environment, and with `None` to remove.
+    pub(crate) env: &'a [(&'a str, Option<OsString>)],
+}
+
+/// What can happen to the lock while the command runs.
+pub(crate) trait Tenure {
+    /// Becomes readable when the lock is lost; `None` if that cannot happen.
+    fn bell(&self) -> Option<BorrowedFd<'_>>;
+
+    /// Whether the lock is lost, and then until when the command must be gone for certain: soon
+    /// enough that nobody else is inside yet.
+    fn lost(&self) -> Option<Time>;
+}
+
+/// How a command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct End {
+    /// Its status.
+    pub(crate) status: Status,
+    /// Whether its lock was lost, and it was told to end.
+    pub(crate) evicted: bool,
+    /// Whether it had the terminal's foreground until then.
+    pub(crate) in_foreground: bool,
+}
+
+/// What a command left behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Status {
+    /// It ended by itself, with this code.
+    Exited(u8),
+    /// It died of the signal with this number.
+    Signaled(i32),
+}
+
+/// A running command. It leads a process group of its own.
+#[derive(Debug)]
+pub(crate) struct Job<'a> {
+    child: Child,
+    group: Pid,
+    signals: &'a Signals,
+    terminal: Option<Arc<Terminal>>,
+    in_foreground: bool,
+    eviction: Eviction,
+}
+
+/// How far the ending of a command has come whose lock is lost. There is no way back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Eviction {
+    No,
+    /// TERM was sent; KILL follows at that time.
+    Asked {
+        kill: Time,
+    },
+    Killed,
+}
+
+impl<'a> Job<'a> {
+    /// Starts the command. To be called by the main thread: when the thread that called ends,
+    /// however it ends, the kernel kills the command.
+    ///
+    /// # Errors
+    /// 126 or 127 when it cannot be executed or is not there, 69 when the system has no room.
+    pub(crate) fn start(recipe: &Recipe<'_>, signals: &'a Signals) -> Result<Self, Failure> {
+        let terminal = Terminal::open().map(Arc::new);
+        let foreground = terminal.clone().filter(|terminal| terminal.is_ours());
+        let in_foreground = foreground.is_some();
+
+        let mut command = Command::new(recipe.program);
+        command.args(recipe.args).process_group(0);
+        for (key, value) in recipe.env {
+            match value {
+                Some(value) => command.env(key, value),
+                None => command.env_remove(key),
+            };
+        }
+        let (runner, inherited) = (Pid::this(), signals.inherited());
+        let setup = move || {
+            prctl::set_pdeathsig(Signal::SIGKILL)?;
+            if getppid() != runner {
+                // The runner died before the kernel was told, and so it will not do it.
+                raise(Signal::SIGKILL)?;
+            }
+            if let Some(terminal) = &foreground {
+                // Who is not in the foreground yet must not be stopped for taking it.
+                SigSet::from(Signal::SIGTTOU).thread_block()?;
+                terminal.give(Pid::this());
+            }
+            Ok(inherited.restore()?)
+        };
+        #[expect(unsafe_code, reason = "only between fork and exec can this be set up")]
+        // SAFETY: the closure makes system calls only. It allocates nothing and takes no lock, and
+        // what it owns was made before the fork.
+        let spawned = unsafe { command.pre_exec(setup) }.spawn();
+        match spawned {
+            Ok(child) => {
+                let group = Pid::from_raw(child.id().cast_signed());
+                Ok(Self {
+                    child,
+                    group,
+                    signals,
+                    terminal,
+                    in_foreground,
+                    eviction: Eviction::No,
+                })
+            }
+            Err(error) => {
+                if let Some(terminal) = terminal.filter(|_| in_foreground) {
+                    terminal.take_back(None);
+                }
+                Err(not_started(recipe.program, &error))
+            }
+        }
+    }
+
+    /// The command's process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until the command has ended, and does meanwhile what a good parent does.
+    ///
+    /// # Errors
+    /// Only what cannot happen: the kernel refuses to wait. The command dies with this process.
+    pub(crate) fn wait(mut self, tenure: &dyn Tenure) -> io::Result<End> {
+        loop {
+            if let (Eviction::No, Some(kill)) = (self.eviction, tenure.lost()) {
+                self.ask_to_end(kill);
+            }
+            let bell = tenure.bell().filter(|_| self.eviction == Eviction::No);
+            self.sleep(bell, None)?;
+            while let Some(number) = self.signals.next()? {
+                match number {
+                    libc::SIGCHLD => {
+                        if let Some(status) = self.look_at_child()? {
+                            return self.finish(status);
+                        }
+                    }
+                    libc::SIGCONT => self.resume(),
+                    other => signals::send(self.group, other),
+                }
+            }
+        }
+    }
+
+    /// Sleeps until a signal or the bell comes, or it is time to kill, at most for `limit`.
+    fn sleep(&mut self, bell: Option<BorrowedFd<'_>>, limit: Option<Duration>) -> io::Result<()> {
+        let until_kill = match self.eviction {
+            Eviction::Asked { kill } => Some(kill.since(clock::now())),
+            Eviction::No | Eviction::Killed => None,
+        };
+        let timeout = match (until_kill, limit) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        let mut fds = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
+        fds.extend(bell.map(|bell| PollFd::new(bell, PollFlags::POLLIN)));
+        match poll(&mut fds, timeout.map_or(PollTimeout::NONE, round_up)) {
+            Ok(_) | Err(Errno::EINTR) => {}
+            Err(errno) => return Err(errno.into()),
+        }
+        if until_kill.is_some_and(|_| self.is_overdue()) {
+            signals::send(self.group, libc::SIGKILL);
+            self.eviction = Eviction::Killed;
+        }
+        Ok(())
+    }
+
+    fn is_overdue(&self) -> bool {
+        matches!(self.eviction, Eviction::Asked { kill } if clock::now() >= kill)
+    }
+
+    /// The lock is lost. A stopped process takes note of TERM only when it is continued.
+    fn ask_to_end(&mut self, kill: Time) {
+        signals::send(self.group, libc::SIGTERM);
+        signals::send(self.group, libc::SIGCONT);
+        self.eviction = Eviction::Asked { kill };
+    }
+
+    /// The command's status, if it has ended.
+    fn look_at_child(&mut self) -> io::Result<Option<Status>> {
+        if let Some(status) = self.child.try_wait()? {
+            let signaled = || Status::Signaled(status.signal().unwrap_or_default());
+            // The kernel keeps eight bits of the code.
+            return Ok(Some(
+                status
+                    .code()
+                    .map_or_else(signaled, |code| Status::Exited(code as u8)),
+            ));
+        }
+        let stops = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG;
+        if let Ok(WaitStatus::Stopped(_, by)) = waitid(Id::Pid(self.group), stops) {
+            self.stopped(by);
+        }
+        Ok(None)
+    }
+
+    /// The command was stopped. When the terminal did that, this process stops too, so that the
+    /// shell that started it sees its job stopped; SIGCONT resumes both.
+    fn stopped(&mut self, by: Signal) {
+        let Some(terminal) = &self.terminal else {
+            return;
+        };
+        match by {
+            // Brought to the foreground by a shell that knows only this process group.
+            Signal::SIGTTIN | Signal::SIGTTOU if terminal.is_ours() => self.resume(),
+            Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU => {
+                terminal.take_back(Some(self.group));
+                self.in_foreground = false;
+                signals::stop_own_group();
+            }
+            _ => {}
+        }
+    }
+
+    /// Continues the command, in the foreground if this process was put there.
+    fn resume(&mut self) {
+        if let Some(terminal) = self.terminal.as_ref().filter(|terminal| terminal.is_ours()) {
+            terminal.give(self.group);
+            self.in_foreground = true;
+        }
+        signals::send(self.group, libc::SIGCONT);
+    }
+
+    /// The command has ended; of a lost lock's process group nothing may stay.
+    fn finish(mut self, status: Status) -> io::Result<End> {
+        while matches!(self.eviction, Eviction::Asked { .. })
+            && killpg(self.group, None) != Err(Errno::ESRCH)
+        {
+            self.sleep(None, Some(GROUP_POLL))?;
+        }
+        if let Some(terminal) = self.terminal.as_ref().filter(|_| self.in_foreground) {
+            terminal.take_back(Some(self.group));
+        }
+        let evicted = self.eviction != Eviction::No;
+        Ok(End {
+            status,
+            evicted,
+            in_foreground: self.in_foreground,
+        })
+    }
+}
+
+/// In milliseconds, up, so that nobody wakes just before the time. Capped: who wakes early looks
+/// at the clock and sleeps again.
+fn round_up(duration: Duration) -> PollTimeout {
+    let millis = duration.as_nanos().div_ceil(1_000_000);
+    PollTimeout::from(u16::try_from(millis).unwrap_or(u16::MAX))
+}
+
+/// Why the command did not start, and its exit code.
+fn not_started(program: &OsStr, error: &io::Error) -> Failure {
+    let name = quoted(program);
+    let has_slash = program.as_encoded_bytes().contains(&b'/');
+    match error.raw_os_error() {
+        Some(libc::ENOENT) if has_slash && Path::new(program).exists() => Failure::new(
+            exit::NOT_EXECUTABLE,
+            format_args!("cannot execute {name}: its interpreter does not exist; check line 1"),
+        ),
+        Some(libc::ENOENT | libc::ENOTDIR) => Failure::new(
+            exit::NOT_FOUND,
+            format_args!("cannot find the command {name}; check its name and PATH"),
+        ),
+        Some(libc::EAGAIN | libc::ENOMEM | libc::EMFILE | libc::ENFILE) => Failure::new(
+            exit::UNAVAILABLE,
+            format_args!("cannot start {name}: {error}; see 'ulimit -a' and try again later"),
+        ),
+        Some(libc::EACCES) => Failure::new(
+            exit::NOT_EXECUTABLE,
+            format_args!(
+                "cannot execute {name}: permission denied; is it a program, with mode +x?"
+            ),
+        ),
+        _ => Failure::new(
+            exit::NOT_EXECUTABLE,
+            format_args!("cannot execute {name}: {error}"),
+        ),
+    }
+}

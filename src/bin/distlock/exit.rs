@@ -1,0 +1,91 @@
+//! How the program ends: the contract's exit codes, and the one line that says why.
+
+use std::ffi::OsStr;
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::process::ExitCode;
+
+/// The lock was not acquired in time.
+pub(crate) const NOT_ACQUIRED: u8 = 1;
+/// The command line is wrong.
+pub(crate) const USAGE: u8 = 64;
+/// A file that was named does not exist.
+pub(crate) const NO_INPUT: u8 = 66;
+/// No agent, no quorum, or the place is taken.
+pub(crate) const UNAVAILABLE: u8 = 69;
+/// Standard output takes no more.
+pub(crate) const IO: u8 = 74;
+/// Permission denied.
+pub(crate) const NO_PERMISSION: u8 = 77;
+/// The configuration is wrong, or members disagree about it.
+pub(crate) const CONFIG: u8 = 78;
+/// The lock was lost while the command ran.
+pub(crate) const LOST: u8 = 79;
+/// The command was found and could not be executed.
+pub(crate) const NOT_EXECUTABLE: u8 = 126;
+/// The command was not found.
+pub(crate) const NOT_FOUND: u8 = 127;
+
+/// Why the program gives up.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    code: u8,
+    message: String,
+}
+
+impl Failure {
+    /// Ends with `code`. `message` says what, why and what to do; line breaks in it (from file
+    /// names, say) become spaces, so that it stays one line.
+    pub(crate) fn new(code: u8, message: impl Display) -> Self {
+        Self {
+            code,
+            message: one_line(&message.to_string()),
+        }
+    }
+
+    /// A wrong command line; `command` is the one whose help tells more.
+    pub(crate) fn usage(message: impl Display, command: &str) -> Self {
+        Self::new(
+            USAGE,
+            format_args!("{message}; see 'distlock {command} --help'"),
+        )
+    }
+
+    /// Says why on standard error, and gives the code.
+    pub(crate) fn report(&self) -> ExitCode {
+        say(&self.message);
+        ExitCode::from(self.code)
+    }
+
+    #[cfg(test)]
+    pub(crate) fn code(&self) -> u8 {
+        self.code
+    }
+}
+
+/// Writes one line to standard error. Whoever closed it does not want to know.
+pub(crate) fn say(message: impl Display) {
+    let _ = io::stderr().write_all(format!("distlock: {message}\n").as_bytes());
+}
+
+/// A file's name or an argument as text for a message: quoted, and on one line.
+pub(crate) fn quoted(text: impl AsRef<OsStr>) -> String {
+    format!(
+        "'{}'",
+        text.as_ref()
+            .as_bytes()
+            .escape_ascii()
+            .to_string()
+            .replace("\\'", "'")
+    )
+}
+
+/// `text` with each run of white space and control characters made one space.
+pub(crate) fn one_line(text: &str) -> String {
+    let words = text.split(|c: char| c.is_whitespace() || c.is_control());
+    words
+        .filter(|word| !word.is_empty())
+        .collect::<Vec<_>>()
+        .join(" ")
+}

@@ -1,0 +1,24 @@
+//! The program `distlock`: locks for shell scripts, and the agent of a host.
+
+mod args;
+mod command;
+mod exit;
+mod group;
+mod refusal;
+mod run;
+mod signals;
+mod status;
+mod terminal;
+
+use std::process::ExitCode;
+
+use args::Command;
+
+fn main() -> ExitCode {
+    let done = match args::parse() {
+        Ok(Command::Run(args)) => run::run(&args),
+        Ok(Command::Status(args)) => status::status(&args),
+        Err(done) => done,
+    };
+    done.unwrap_or_else(|failure| failure.report())
+}

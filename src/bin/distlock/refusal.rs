@@ -1,0 +1,90 @@
+//! The library's errors as exit codes. Their messages say what to do already.
+
+use std::fmt::Display;
+use std::io;
+
+use distlock::{ConfigError, HandleError, LockError, OpenError, ParseAlgorithmError, StatusError};
+
+use crate::exit::{CONFIG, Failure, NO_INPUT, NO_PERMISSION, UNAVAILABLE, USAGE};
+
+impl From<OpenError> for Failure {
+    fn from(error: OpenError) -> Self {
+        let code = match &error {
+            OpenError::Directory { .. } | OpenError::Permission { .. } => NO_PERMISSION,
+            OpenError::Damaged { .. } => CONFIG,
+            OpenError::Io { source, .. } => code_of(source),
+            _ => UNAVAILABLE,
+        };
+        Self::new(code, error)
+    }
+}
+
+impl From<ConfigError> for Failure {
+    fn from(error: ConfigError) -> Self {
+        let code = match &error {
+            ConfigError::Read { source, .. } => code_of(source),
+            _ => CONFIG,
+        };
+        Self::new(code, error)
+    }
+}
+
+impl From<ParseAlgorithmError> for Failure {
+    fn from(error: ParseAlgorithmError) -> Self {
+        match error {
+            ParseAlgorithmError::NotAvailable { .. } => Self::new(CONFIG, error),
+            _ => Self::usage(error, "run"),
+        }
+    }
+}
+
+impl From<HandleError> for Failure {
+    fn from(error: HandleError) -> Self {
+        let code = match &error {
+            HandleError::Name(_) => USAGE,
+            HandleError::Closed | HandleError::Forked => UNAVAILABLE,
+            _ => CONFIG,
+        };
+        Self::new(code, error)
+    }
+}
+
+impl From<LockError> for Failure {
+    fn from(error: LockError) -> Self {
+        let code = match &error {
+            LockError::WrongAlgorithm { .. } | LockError::WrongPermits { .. } => CONFIG,
+            LockError::Io { source, .. } => code_of(source),
+            _ => UNAVAILABLE,
+        };
+        Self::new(code, error)
+    }
+}
+
+impl From<StatusError> for Failure {
+    fn from(error: StatusError) -> Self {
+        let code = match &error {
+            StatusError::Io { source, .. } => code_of(source),
+            _ => UNAVAILABLE,
+        };
+        Self::new(code, error)
+    }
+}
+
+/// The system refuses what this program itself needs.
+pub(crate) fn system(what: &str, error: impl Into<io::Error>) -> Failure {
+    let error = error.into();
+    let why: &dyn Display = &error;
+    Failure::new(
+        code_of(&error),
+        format_args!("cannot {what}: {why}; see 'ulimit -a'"),
+    )
+}
+
+/// The exit code for what the system says about a file.
+fn code_of(error: &io::Error) -> u8 {
+    match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => NO_INPUT,
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => NO_PERMISSION,
+        _ => UNAVAILABLE,
+    }
+}

@@ -1,0 +1,140 @@
+//! `distlock run` at a terminal: turns between two of them, the foreground, the keys.
+
+mod cli_support;
+
+use std::fs;
+use std::process::Command;
+
+use cli_support::{Local, TerminalSession, eventually};
+
+/// A new terminal with an interactive shell in it, for which `distlock` is the program under test.
+fn terminal(group: &Local) -> TerminalSession {
+    let mut command = Command::new("script");
+    command.args([
+        "-qec",
+        "bash --norc --noprofile --noediting -i",
+        "/dev/null",
+    ]);
+    command
+        .env("DISTLOCK_DIR", group.group())
+        .env("PS1", "")
+        .env("TERM", "dumb");
+    command
+        .env("DISTLOCK", env!("CARGO_BIN_EXE_distlock"))
+        .env("HISTFILE", "");
+    let mut session = TerminalSession::start(command);
+    session.type_keys("stty -echo; echo re''ady\n");
+    session.await_text("ready");
+    session
+}
+
+#[test]
+fn two_terminals_take_turns() {
+    let group = Local::new();
+    let log = group.file("log");
+    let mut terminals = [terminal(&group), terminal(&group)];
+    for (number, terminal) in terminals.iter_mut().enumerate() {
+        let log = log.display();
+        terminal.type_keys(&format!(
+            "for i in 1 2 3; do $DISTLOCK run x -- sh -c \
+             'echo in {number} >> {log}; sleep 0.1; echo out {number} >> {log}'; done; \
+             echo do''ne\n"
+        ));
+    }
+    for mut terminal in terminals {
+        terminal.await_text("done");
+        terminal.close();
+    }
+    let log = fs::read_to_string(log).expect("a log");
+    let lines: Vec<_> = log.lines().collect();
+    assert_eq!(lines.len(), 12, "{log}");
+    for turn in lines.chunks(2) {
+        let (inside, outside) = (turn[0].strip_prefix("in "), turn[1].strip_prefix("out "));
+        assert!(inside.is_some() && inside == outside, "{log}");
+    }
+}
+
+#[test]
+fn the_command_has_the_foreground_and_the_shell_has_it_back() {
+    let group = Local::new();
+    let mut terminal = terminal(&group);
+    // The fields pgrp and tpgid of /proc/PID/stat: the command's group is the foreground.
+    terminal.type_keys(
+        "$DISTLOCK run x -- sh -c 'read p c s pp g se tt fg rest < /proc/$$/stat; \
+         [ $p = $g ] && [ $g = $fg ] && echo fore''ground'\n",
+    );
+    terminal.await_text("foreground");
+    // It can read from the terminal.
+    terminal.type_keys("$DISTLOCK run x -- sh -c 'read line; echo \"got $line\"'\n");
+    terminal.type_keys("words\n");
+    terminal.await_text("got words");
+    // A command that is not found leaves the terminal as it was.
+    terminal.type_keys("$DISTLOCK run x -- /no/such/command; echo \"code $?\"\n");
+    terminal.await_text("code 127");
+    terminal.type_keys("read line; echo \"shell got $line\"\n");
+    terminal.type_keys("more\n");
+    terminal.await_text("shell got more");
+    terminal.close();
+}
+
+#[test]
+fn the_interrupt_key_ends_the_command_and_the_shells_loop() {
+    let group = Local::new();
+    let mut terminal = terminal(&group);
+    terminal.type_keys(
+        "for i in 1 2 3; do $DISTLOCK run x -- sh -c 'echo turn'\" $i\"'; exec sleep 600'; done\n",
+    );
+    terminal.await_text("turn 1");
+    eventually("the command has the terminal", || {
+        group.run(["-n", "x", "true"]) == Some(1)
+    });
+    terminal.type_keys("\x03");
+    terminal.type_keys("echo \"code $?\"\n");
+    terminal.await_text("code 130");
+    assert_eq!(group.run(["-n", "x", "true"]), Some(0));
+    terminal.close();
+}
+
+#[test]
+fn the_suspend_key_stops_the_job_and_fg_goes_on() {
+    let group = Local::new();
+    let mut terminal = terminal(&group);
+    terminal.type_keys(
+        "$DISTLOCK run x -- sh -c 'echo ins''ide; read line; echo \"got $line\"; exit 5'\n",
+    );
+    terminal.await_text("inside");
+    terminal.type_keys("\x1a");
+    terminal.await_text("Stopped");
+    assert_eq!(
+        group.run(["-n", "x", "true"]),
+        Some(1),
+        "a stopped holder keeps its lock"
+    );
+    terminal.type_keys("echo she''ll\n");
+    terminal.await_text("shell");
+    // In the background it stops again when it reads, and the shell is told.
+    terminal.type_keys("bg; until jobs %1 | grep -q Stopped; do sleep 0.01; done; echo aga''in\n");
+    terminal.await_text("again");
+    terminal.type_keys("fg; echo \"code $?\"\n");
+    terminal.await_text("$DISTLOCK run");
+    terminal.type_keys("words\n");
+    terminal.await_text("got words");
+    terminal.await_text("code 5");
+    assert_eq!(group.run(["-n", "x", "true"]), Some(0));
+    terminal.close();
+}
+
+#[test]
+fn a_background_job_does_not_take_the_terminal() {
+    let group = Local::new();
+    let mut terminal = terminal(&group);
+    terminal.type_keys("$DISTLOCK run x -- sh -c 'read line; echo \"got $line\"' &\n");
+    terminal.type_keys("wait -n; read line; echo \"shell got $line\"\n");
+    terminal.type_keys("mine\n");
+    terminal.await_text("shell got mine");
+    terminal.type_keys("fg; echo \"code $?\"\n");
+    terminal.type_keys("yours\n");
+    terminal.await_text("got yours");
+    terminal.await_text("code 0");
+    terminal.close();
+}
