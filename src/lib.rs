@@ -38,12 +38,15 @@
 mod agent;
 mod algorithm;
 mod backend;
+mod client;
 pub mod config;
 mod error;
 mod event;
+mod group;
 mod guard;
 mod local;
 mod loss;
+mod member;
 mod mutex;
 mod semaphore;
 

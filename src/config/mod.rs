@@ -91,6 +91,7 @@ impl Config {
                 |name| std::env::var_os(name),
                 nix::unistd::geteuid().is_root(),
             ),
+            socket: None,
         })
     }
 
@@ -117,6 +118,7 @@ pub struct NodeConfig {
     members: BTreeMap<NodeId, Address>,
     settings: Settings,
     state_base: PathBuf,
+    socket: Option<PathBuf>,
 }
 
 impl NodeConfig {
@@ -130,6 +132,19 @@ impl NodeConfig {
     pub fn with_state_dir(mut self, base: impl Into<PathBuf>) -> Self {
         self.state_base = base.into();
         self
+    }
+
+    /// Serves the programs of this host at the Unix stream socket `path`: they take part in the
+    /// group by [`Agent::connect`](crate::Agent::connect).
+    #[must_use]
+    pub fn with_socket(mut self, path: impl Into<PathBuf>) -> Self {
+        self.socket = Some(path.into());
+        self
+    }
+
+    /// Where the programs of this host are served, if they are.
+    pub fn socket(&self) -> Option<&Path> {
+        self.socket.as_deref()
     }
 
     /// This member.

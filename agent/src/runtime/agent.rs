@@ -13,6 +13,7 @@ use mio::unix::SourceFd;
 use mio::{Interest, Poll, Waker};
 use nix::sys::signal::{SigSet, SigmaskHow};
 use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
 
 use super::address::Address;
 use super::clients::Service;
@@ -54,6 +55,26 @@ pub struct Options {
 pub struct Agent {
     shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
+}
+
+/// How the group's configuration says that a lock is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Description {
+    /// How, if nobody who uses the lock says otherwise.
+    pub spec: LockSpec,
+    /// Whether the configuration lists the lock. Then nobody may say otherwise.
+    pub is_listed: bool,
+}
+
+impl Description {
+    pub(super) fn of(lock: &LockName, settings: &Settings) -> Self {
+        let listed = settings.locks.get(lock).copied();
+        let spec = listed.unwrap_or_else(|| LockSpec::exclusive(settings.algorithm));
+        Self {
+            spec,
+            is_listed: listed.is_some(),
+        }
+    }
 }
 
 /// What an agent has counted since its start.
@@ -180,10 +201,20 @@ impl Agent {
     /// that does not read misses the newest events and is told how many
     /// ([`AgentEvent::Missed`]). After [`AgentEvent::Ended`] the channel is disconnected.
     pub fn events(&self) -> Receiver<AgentEvent> {
+        self.events_as(|event| Some(event.clone()))
+    }
+
+    /// As [`Agent::events`], each event as `map` makes it, without those it makes nothing of.
+    pub fn events_as<T: Send + 'static>(&self, map: fn(&AgentEvent) -> Option<T>) -> Receiver<T> {
         if self.shared.stamp.is_child() {
             return bounded(1).1;
         }
-        self.shared.hub.subscribe()
+        self.shared.hub.subscribe(map)
+    }
+
+    /// How the configuration says that `lock` is served.
+    pub fn describe(&self, lock: &LockName) -> Description {
+        Description::of(lock, &self.shared.identity.settings)
     }
 
     /// What the agent has counted. In a forked child all is zero.

@@ -21,7 +21,7 @@ use nix::unistd::geteuid;
 use parking_lot::Mutex;
 use socket2::SockRef;
 
-use super::agent::spawn;
+use super::agent::{Description, spawn};
 use super::clock;
 use super::error::{AcquireError, ReleaseError, SessionEnd, StatusError};
 use super::events::{AgentEvent, Hub};
@@ -67,9 +67,16 @@ struct Table {
     requests: BTreeMap<u64, Arc<Request>>,
     /// Cancelled, and not answered in time: if a grant comes, it goes back.
     abandoned: BTreeSet<u64>,
-    questions: BTreeMap<u64, Sender<Result<Status, StatusError>>>,
+    questions: BTreeMap<u64, Sender<Result<Answer, StatusError>>>,
     listens: bool,
     ended: Option<SessionEnd>,
+}
+
+/// What an agent answers to a question.
+#[derive(Debug)]
+enum Answer {
+    Status(Status),
+    Description(Description),
 }
 
 /// Why there is no connection to an agent.
@@ -84,6 +91,8 @@ pub enum ConnectError {
     NotServed {
         /// The socket.
         path: PathBuf,
+        /// What the system says.
+        source: io::Error,
     },
     /// The socket's permissions.
     #[error(
@@ -93,6 +102,8 @@ pub enum ConnectError {
     Forbidden {
         /// The socket.
         path: PathBuf,
+        /// What the system says.
+        source: io::Error,
     },
     /// The agent belongs to somebody who could be deceiving.
     #[error(
@@ -201,15 +212,39 @@ impl Client {
     /// # Errors
     /// [`StatusError`] says why it cannot be told.
     pub fn status(&self) -> Result<Status, StatusError> {
-        self.link.status()
+        let asked = self.link.ask(|id| ToAgent::Status { id })?;
+        match asked {
+            Answer::Status(status) => Ok(status),
+            Answer::Description(_) => Err(StatusError::TimedOut),
+        }
+    }
+
+    /// How the group's configuration says that `lock` is served.
+    ///
+    /// # Errors
+    /// [`StatusError`] says why it cannot be told.
+    pub fn describe(&self, lock: &LockName) -> Result<Description, StatusError> {
+        let asked = self.link.ask(|id| ToAgent::Describe {
+            id,
+            lock: lock.clone(),
+        })?;
+        match asked {
+            Answer::Description(description) => Ok(description),
+            Answer::Status(_) => Err(StatusError::TimedOut),
+        }
     }
 
     /// What happens to the agent's group from now on; see [`Agent::events`](super::Agent::events).
     pub fn events(&self) -> Receiver<AgentEvent> {
+        self.events_as(|event| Some(event.clone()))
+    }
+
+    /// As [`Client::events`], each event as `map` makes it, without those it makes nothing of.
+    pub fn events_as<T: Send + 'static>(&self, map: fn(&AgentEvent) -> Option<T>) -> Receiver<T> {
         if self.link.stamp.is_child() {
             return bounded(1).1;
         }
-        let events = self.link.hub.subscribe();
+        let events = self.link.hub.subscribe(map);
         let first = !mem::replace(&mut self.link.table.lock().listens, true);
         if first {
             self.link.say_or_end(&ToAgent::Listen);
@@ -259,9 +294,9 @@ fn open(path: &Path) -> Result<UnixStream, ConnectError> {
         let path = path.to_owned();
         match source.raw_os_error().map(Errno::from_raw) {
             Some(Errno::ENOENT | Errno::ECONNREFUSED | Errno::ENOTDIR | Errno::ENOTSOCK) => {
-                ConnectError::NotServed { path }
+                ConnectError::NotServed { path, source }
             }
-            Some(Errno::EACCES | Errno::EPERM) => ConnectError::Forbidden { path },
+            Some(Errno::EACCES | Errno::EPERM) => ConnectError::Forbidden { path, source },
             _ => ConnectError::Io { path, source },
         }
     })?;
@@ -335,7 +370,7 @@ impl Link {
         true
     }
 
-    fn status(&self) -> Result<Status, StatusError> {
+    fn ask(&self, question: impl FnOnce(u64) -> ToAgent) -> Result<Answer, StatusError> {
         if self.stamp.is_child() {
             return Err(StatusError::Forked);
         }
@@ -349,7 +384,7 @@ impl Link {
             table.questions.insert(id, sender);
             id
         };
-        self.say_or_end(&ToAgent::Status { id });
+        self.say_or_end(&question(id));
         receiver.recv_timeout(PATIENCE).unwrap_or_else(|_| {
             let mut table = self.table.lock();
             table.questions.remove(&id);
@@ -429,6 +464,11 @@ impl Link {
                 let request = table.requests.remove(&id);
                 drop(table);
                 if let Some(request) = request {
+                    // Its agent leaves: to us that is the end of the connection.
+                    let why = match why {
+                        AcquireError::Closed(_) => AcquireError::Closed(SessionEnd::Disconnected),
+                        why => why,
+                    };
                     request.refuse(why);
                     request.notify();
                 }
@@ -441,8 +481,11 @@ impl Link {
                     request.notify();
                 }
             }
-            FromAgent::Status { id, status } => table.answer(id, Ok(status)),
+            FromAgent::Status { id, status } => table.answer(id, Ok(Answer::Status(status))),
             FromAgent::StatusRefused { id } => table.answer(id, Err(StatusError::Limit)),
+            FromAgent::Described { id, description } => {
+                table.answer(id, Ok(Answer::Description(description)));
+            }
             FromAgent::Event(event) => self.hub.publish(&event),
             FromAgent::Welcome { .. } | FromAgent::TooMany => {}
         }
@@ -507,7 +550,7 @@ impl Table {
         self.last
     }
 
-    fn answer(&mut self, id: u64, answer: Result<Status, StatusError>) {
+    fn answer(&mut self, id: u64, answer: Result<Answer, StatusError>) {
         if let Some(question) = self.questions.remove(&id) {
             // The channel has room for one answer; who asked may have given up.
             let _ = question.try_send(answer);

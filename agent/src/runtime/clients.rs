@@ -22,6 +22,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::geteuid;
 use socket2::{Domain, SockRef, Socket, Type};
 
+use super::agent::Description;
 use super::clock;
 use super::error::AcquireError;
 use super::frames::{self, FromAgent, MAX_FROM_AGENT, MAX_TO_AGENT, ToAgent};
@@ -376,6 +377,10 @@ impl Connection {
                 }
             }
             ToAgent::Listen => self.listens = true,
+            ToAgent::Describe { id, lock } => {
+                let description = Description::of(&lock, &shared.identity.settings);
+                self.tell(&FromAgent::Described { id, description });
+            }
         }
         turn.finish();
         Ok(())

@@ -1,5 +1,7 @@
 //! What an agent tells those who listen: which members come and go, and how its session ends.
 
+use std::fmt;
+
 use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -59,28 +61,42 @@ pub(crate) struct Hub {
     listeners: Mutex<Listeners>,
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Listeners {
-    list: Vec<Listener>,
+    list: Vec<Box<dyn Listen>>,
     ended: Option<SessionEnd>,
 }
 
-#[derive(Debug)]
-struct Listener {
-    sender: Sender<AgentEvent>,
+/// Somebody who listens.
+trait Listen: Send {
+    /// Whether it still does.
+    fn tell(&mut self, event: &AgentEvent) -> bool;
+}
+
+/// Listens through a channel.
+struct Channel<T> {
+    sender: Sender<T>,
+    map: fn(&AgentEvent) -> Option<T>,
     missed: u64,
 }
 
 impl Hub {
-    /// All events from now on.
-    pub(crate) fn subscribe(&self) -> Receiver<AgentEvent> {
+    /// All events from now on, as `map` makes them.
+    pub(crate) fn subscribe<T: Send + 'static>(
+        &self,
+        map: fn(&AgentEvent) -> Option<T>,
+    ) -> Receiver<T> {
         let (sender, receiver) = bounded(CAPACITY);
+        let mut channel = Channel {
+            sender,
+            map,
+            missed: 0,
+        };
         let mut listeners = self.listeners.lock();
         if let Some(end) = &listeners.ended {
-            // A new channel has room.
-            let _ = sender.try_send(AgentEvent::Ended(end.clone()));
+            channel.tell(&AgentEvent::Ended(end.clone()));
         } else {
-            listeners.list.push(Listener { sender, missed: 0 });
+            listeners.list.push(Box::new(channel));
         }
         receiver
     }
@@ -104,24 +120,48 @@ impl Hub {
     }
 }
 
-impl Listener {
-    /// Whether it still listens.
+impl<T: Send> Listen for Channel<T> {
     fn tell(&mut self, event: &AgentEvent) -> bool {
-        if self.missed > 0 {
-            match self.sender.try_send(AgentEvent::Missed(self.missed)) {
-                Ok(()) => self.missed = 0,
-                Err(TrySendError::Full(_)) => {}
-                Err(TrySendError::Disconnected(_)) => return false,
-            }
+        if self.missed > 0 && self.send(&AgentEvent::Missed(self.missed)) != Sent::NoRoom {
+            self.missed = 0;
         }
-        match self.sender.try_send(event.clone()) {
-            Ok(()) => true,
-            Err(TrySendError::Full(_)) => {
+        match self.send(event) {
+            Sent::Taken => true,
+            Sent::NoRoom => {
                 self.missed += 1;
                 true
             }
-            Err(TrySendError::Disconnected(_)) => false,
+            Sent::Gone => false,
         }
+    }
+}
+
+#[derive(PartialEq, Eq)]
+enum Sent {
+    Taken,
+    NoRoom,
+    Gone,
+}
+
+impl<T> Channel<T> {
+    fn send(&self, event: &AgentEvent) -> Sent {
+        let Some(event) = (self.map)(event) else {
+            return Sent::Taken;
+        };
+        match self.sender.try_send(event) {
+            Ok(()) => Sent::Taken,
+            Err(TrySendError::Full(_)) => Sent::NoRoom,
+            Err(TrySendError::Disconnected(_)) => Sent::Gone,
+        }
+    }
+}
+
+impl fmt::Debug for Listeners {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listeners")
+            .field("listening", &self.list.len())
+            .field("ended", &self.ended)
+            .finish()
     }
 }
 
@@ -132,7 +172,7 @@ mod tests {
     #[test]
     fn a_slow_listener_is_told_what_it_missed() {
         let hub = Hub::default();
-        let slow = hub.subscribe();
+        let slow = hub.subscribe(|event| Some(event.clone()));
         let event = |id| AgentEvent::Alive {
             peer: NodeId::new(id).unwrap(),
         };
@@ -157,7 +197,7 @@ mod tests {
     fn a_late_listener_hears_the_end() {
         let hub = Hub::default();
         hub.end(&SessionEnd::Panicked);
-        let heard: Vec<_> = hub.subscribe().iter().collect();
+        let heard: Vec<_> = hub.subscribe(|event| Some(event.clone())).iter().collect();
         assert_eq!(heard, [AgentEvent::Ended(SessionEnd::Panicked)]);
     }
 }

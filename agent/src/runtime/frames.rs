@@ -8,6 +8,7 @@ use std::io;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::agent::Description;
 use super::error::AcquireError;
 use super::events::AgentEvent;
 use super::handoff::Patience;
@@ -45,6 +46,8 @@ pub(crate) enum ToAgent {
     Status { id: u64 },
     /// To be told events from now on.
     Listen,
+    /// How a lock is configured; answered by `Described`.
+    Describe { id: u64, lock: LockName },
 }
 
 /// What an agent says.
@@ -70,6 +73,8 @@ pub(crate) enum FromAgent {
     StatusRefused { id: u64 },
     /// What happened to the group.
     Event(AgentEvent),
+    /// How a lock is configured.
+    Described { id: u64, description: Description },
 }
 
 /// Adds `message` to `bytes` as a frame.

@@ -22,7 +22,7 @@ pub mod status;
 mod transport;
 
 pub use address::{Address, AddressError};
-pub use agent::{Agent, Counters, Options};
+pub use agent::{Agent, Counters, Description, Options};
 pub use client::{Client, ConnectError};
 pub use durable::StateError;
 pub use error::{AcquireError, ReleaseError, SessionEnd, StartError, StatusError};

@@ -1,0 +1,93 @@
+//! This process as a client of the host's agent.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use crossbeam_channel::Receiver;
+use distlock_agent::protocol::{LockName, LockSpec};
+use distlock_agent::runtime::status::Status;
+use distlock_agent::runtime::{self, AgentEvent, Caller, ConnectError, Description, Grant};
+
+use crate::error::OpenError;
+use crate::group::{Group, Way};
+use crate::{Agent, Event};
+
+impl Agent {
+    /// Connects to the agent of this host that serves the socket `path`, and takes part in its
+    /// group through it.
+    ///
+    /// When the connection breaks, the agent takes back what this process holds: guards are lost,
+    /// and everything afterwards is an error. There is no silent reconnection.
+    ///
+    /// # Errors
+    /// If no agent serves the socket, or this user may not use it.
+    pub fn connect(path: impl AsRef<Path>) -> Result<Self, OpenError> {
+        let client = runtime::Client::connect(path.as_ref()).map_err(open)?;
+        Self::new(Arc::new(Group(Arc::new(client))))
+    }
+}
+
+impl Way for runtime::Client {
+    fn describe(&self, lock: &LockName) -> Result<Description, runtime::StatusError> {
+        Self::describe(self, lock)
+    }
+
+    fn acquire(
+        &self,
+        lock: &LockName,
+        spec: Option<LockSpec>,
+        patience: runtime::Patience,
+        caller: Caller,
+    ) -> Result<Grant, runtime::AcquireError> {
+        Self::acquire(self, lock, spec, patience, caller)
+    }
+
+    fn status(&self) -> Result<Status, runtime::StatusError> {
+        Self::status(self)
+    }
+
+    fn events(&self, map: fn(&AgentEvent) -> Option<Event>) -> Receiver<Event> {
+        self.events_as(map)
+    }
+
+    fn close(&self) {
+        Self::close(self);
+    }
+}
+
+fn open(error: ConnectError) -> OpenError {
+    match error {
+        ConnectError::NotServed { path, source } | ConnectError::NoAnswer { path, source } => {
+            OpenError::Unreachable {
+                socket: path,
+                source,
+            }
+        }
+        ConnectError::TooMany { path } => OpenError::Unreachable {
+            socket: path,
+            source: io::Error::other("it has too many clients"),
+        },
+        ConnectError::Forbidden { path, source } => OpenError::Permission {
+            what: format!("the agent at {} is not for this user", path.display()),
+            source,
+            hint: "run as its user, or as root".to_owned(),
+        },
+        ConnectError::Untrusted { path, uid } => OpenError::Permission {
+            what: format!("the agent at {} is not trusted", path.display()),
+            source: io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                format!("it runs as user {uid}, neither this user nor root"),
+            ),
+            hint: "use an agent of this user or of root".to_owned(),
+        },
+        ConnectError::Io { path, source } => {
+            let what = format!("cannot connect to the agent at {}", path.display());
+            OpenError::io(what, source, "run as its user, or as root")
+        }
+        error => OpenError::Io {
+            what: "cannot connect to the agent".to_owned(),
+            source: io::Error::other(error),
+        },
+    }
+}

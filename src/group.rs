@@ -1,0 +1,274 @@
+//! A configured group behind [`Backend`], by whichever way this process takes part in it: as a
+//! member ([`crate::member`]) or through the host's agent ([`crate::client`]).
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::Receiver;
+use distlock_agent::protocol::{Fence, LockName, LockSpec, Previous};
+use distlock_agent::runtime::status::Status;
+use distlock_agent::runtime::{self, AgentEvent, Caller, Description, Grant, SessionEnd, clock};
+use parking_lot::Mutex;
+
+use crate::backend::{AcquireError, Ask, Backend, Hold, Lock, Patience, Request};
+use crate::error::{HandleError, LockError, StatusError, UnlockError};
+use crate::loss::Loss;
+use crate::{Algorithm, Event, PreviousOwner};
+
+/// How often a lock that is served otherwise than configured is asked for as it is served. It may
+/// be forgotten and made anew in between, but hardly several times.
+const SPEC_TRIES: usize = 3;
+
+/// The way into a configured group.
+pub(crate) trait Way: Send + Sync + 'static {
+    /// How the configuration says that `lock` is served.
+    fn describe(&self, lock: &LockName) -> Result<Description, runtime::StatusError>;
+
+    /// Waits for a grant.
+    fn acquire(
+        &self,
+        lock: &LockName,
+        spec: Option<LockSpec>,
+        patience: runtime::Patience,
+        caller: Caller,
+    ) -> Result<Grant, runtime::AcquireError>;
+
+    /// How the group is.
+    fn status(&self) -> Result<Status, runtime::StatusError>;
+
+    /// What happens in it.
+    fn events(&self, map: fn(&AgentEvent) -> Option<Event>) -> Receiver<Event>;
+
+    /// The end.
+    fn close(&self);
+}
+
+/// The back end.
+pub(crate) struct Group<W>(pub(crate) Arc<W>);
+
+impl<W: Way> Backend for Group<W> {
+    fn open(&self, name: &LockName, ask: Ask) -> Result<Arc<dyn Lock>, HandleError> {
+        let description = self.0.describe(name).map_err(|error| match error {
+            runtime::StatusError::Forked => HandleError::Forked,
+            _ => HandleError::Closed,
+        })?;
+        let spec = agree(ask, description)?;
+        Ok(Arc::new(GroupLock {
+            way: Arc::clone(&self.0),
+            name: name.clone(),
+            ask,
+            spec: Mutex::new(spec),
+        }))
+    }
+
+    fn status(&self) -> Result<Status, StatusError> {
+        self.0.status().map_err(|error| match error {
+            runtime::StatusError::Forked => StatusError::Forked,
+            runtime::StatusError::Closed(SessionEnd::Closed) => StatusError::Closed,
+            error => StatusError::Disconnected {
+                reason: error.to_string(),
+            },
+        })
+    }
+
+    fn events(&self) -> Receiver<Event> {
+        self.0.events(event)
+    }
+
+    fn close(&self) {
+        self.0.close();
+    }
+}
+
+/// How a lock is to be served if it is new, unless the caller and the configuration contradict.
+fn agree(ask: Ask, description: Description) -> Result<LockSpec, HandleError> {
+    let Description { spec, is_listed } = description;
+    let engine = match ask.algorithm {
+        Some(asked) => Some(
+            asked
+                .engine()
+                .ok_or(HandleError::NotInThisGroup { asked })?,
+        ),
+        None => None,
+    };
+    if is_listed {
+        if let Some(asked) = ask.algorithm
+            && engine != Some(spec.algorithm)
+        {
+            let actual = spec.algorithm.into();
+            return Err(HandleError::WrongAlgorithm { asked, actual });
+        }
+        return match ask.permits {
+            Some(asked) if asked != spec.permits => {
+                let actual = spec.permits;
+                Err(HandleError::WrongPermits { asked, actual })
+            }
+            _ => Ok(spec),
+        };
+    }
+    let permits = ask.permits.ok_or(HandleError::PermitsUnknown)?;
+    let spec = match engine {
+        Some(algorithm) => LockSpec { algorithm, permits },
+        None if permits == NonZeroU32::MIN => spec,
+        None => LockSpec::counting(permits),
+    };
+    if spec.is_valid() {
+        Ok(spec)
+    } else {
+        let asked = permits;
+        Err(HandleError::TooManyPermits { asked, max: 1 })
+    }
+}
+
+struct GroupLock<W> {
+    way: Arc<W>,
+    name: LockName,
+    ask: Ask,
+    /// As far as is known: another member may have been first, and have said otherwise.
+    spec: Mutex<LockSpec>,
+}
+
+impl<W: Way> Lock for GroupLock<W> {
+    fn algorithm(&self) -> Algorithm {
+        self.spec.lock().algorithm.into()
+    }
+
+    fn permits(&self) -> NonZeroU32 {
+        self.spec.lock().permits
+    }
+
+    fn acquire(self: Arc<Self>, request: &Request) -> Result<Box<dyn Hold>, AcquireError> {
+        let started = clock::now();
+        let mut tries = 1;
+        loop {
+            let spec = *self.spec.lock();
+            let waited = clock::now().since(started);
+            let patience = match request.patience {
+                Patience::Lease => runtime::Patience::Lease,
+                Patience::Try => runtime::Patience::Try,
+                Patience::For(time) => runtime::Patience::For(time.saturating_sub(waited)),
+            };
+            let caller = caller(request);
+            match self.way.acquire(&self.name, Some(spec), patience, caller) {
+                Ok(grant) => {
+                    let loss = request.loss.clone();
+                    grant.on_loss(Box::new(move || loss.fire(Loss::Revoked)));
+                    return Ok(Box::new(grant));
+                }
+                Err(runtime::AcquireError::WrongSpec { actual })
+                    if self.takes(actual) && tries < SPEC_TRIES =>
+                {
+                    tries += 1;
+                    *self.spec.lock() = actual;
+                }
+                Err(error) => return Err(refusal(error, self.ask, spec)),
+            }
+        }
+    }
+}
+
+impl<W> GroupLock<W> {
+    /// Whether the caller takes the lock as it is. Another algorithm changes nothing for one who
+    /// did not ask for any; another number of permits does.
+    fn takes(&self, actual: LockSpec) -> bool {
+        let permits = self.spec.lock().permits;
+        self.ask.algorithm.is_none() && actual.permits == permits
+    }
+}
+
+fn caller(request: &Request) -> Caller {
+    let mut caller = Caller::current();
+    if let Some(command) = &request.command {
+        caller.command = command.to_string();
+    }
+    caller
+}
+
+fn refusal(error: runtime::AcquireError, ask: Ask, spec: LockSpec) -> AcquireError {
+    AcquireError::Failed(match error {
+        runtime::AcquireError::Busy => return AcquireError::WouldBlock,
+        runtime::AcquireError::TimedOut { missing } => return AcquireError::TimedOut { missing },
+        runtime::AcquireError::NoQuorum { missing } => LockError::NoQuorum { missing },
+        runtime::AcquireError::WrongSpec { actual } if actual.permits != spec.permits => {
+            let (asked, actual) = (spec.permits, actual.permits);
+            LockError::WrongPermits { asked, actual }
+        }
+        runtime::AcquireError::WrongSpec { actual } => LockError::WrongAlgorithm {
+            asked: ask.algorithm.unwrap_or(spec.algorithm.into()),
+            actual: actual.algorithm.into(),
+        },
+        runtime::AcquireError::Limit => LockError::Limit {
+            what: "too many locks or requests at once; release some, or let fewer wait".to_owned(),
+        },
+        runtime::AcquireError::Forked => LockError::Forked,
+        runtime::AcquireError::Closed(SessionEnd::Closed) => LockError::Closed,
+        // The session ended by itself: of a client with its stream, of a member by a failure.
+        error => LockError::Disconnected {
+            reason: error.to_string(),
+        },
+    })
+}
+
+/// As an application sees it; `None` for what the front tells otherwise.
+fn event(event: &AgentEvent) -> Option<Event> {
+    Some(match event {
+        AgentEvent::View { epoch, members } => Event::View {
+            epoch: epoch.as_u32(),
+            members: members.clone(),
+        },
+        &AgentEvent::Suspect { peer } => Event::Suspect { member: peer },
+        &AgentEvent::Alive { peer } => Event::Alive { member: peer },
+        AgentEvent::Disagreement {
+            peer,
+            key,
+            ours,
+            theirs,
+            ..
+        } => Event::Disagreement {
+            member: *peer,
+            key: key.clone(),
+            ours: ours.clone(),
+            theirs: theirs.clone(),
+        },
+        AgentEvent::Ended(SessionEnd::Superseded { .. }) => Event::Superseded,
+        _ => return None,
+    })
+}
+
+impl Hold for Grant {
+    fn fence(&self) -> Option<Fence> {
+        Some(Self::fence(self))
+    }
+
+    fn previous_owner(&self) -> PreviousOwner {
+        match self.previous() {
+            Previous::Clean => PreviousOwner::Clean,
+            Previous::Abandoned => PreviousOwner::Abandoned,
+        }
+    }
+
+    fn is_held(&self) -> bool {
+        Self::is_held(self)
+    }
+
+    fn remaining(&self) -> Option<Duration> {
+        None
+    }
+
+    fn release(self: Box<Self>) -> Result<(), UnlockError> {
+        Self::release(*self).map_err(|error| match error {
+            runtime::ReleaseError::Forked => UnlockError::Forked,
+            _ => UnlockError::Lost,
+        })
+    }
+
+    fn forget(self: Box<Self>) {
+        // A grant knows by itself that it is in a child.
+        drop(self);
+    }
+
+    fn set_command_pid(&self, pid: u32) {
+        Self::set_command_pid(self, pid);
+    }
+}

@@ -1,0 +1,148 @@
+//! This process as a member of a configured group, with an agent thread of its own.
+
+use std::io;
+use std::sync::Arc;
+
+use crossbeam_channel::Receiver;
+use distlock_agent::protocol::{LockName, LockSpec, NodeId};
+use distlock_agent::runtime::status::Status;
+use distlock_agent::runtime::{
+    self, AgentEvent, BindError, Caller, Description, Grant, Options, StartError, StateError,
+};
+
+use crate::config::NodeConfig;
+use crate::error::OpenError;
+use crate::group::{Group, Way};
+use crate::{Agent, Event};
+
+impl Agent {
+    /// Joins a configured group as one of its members. An agent thread starts in this process;
+    /// the group forms as soon as the other members are there, and locking waits for it.
+    ///
+    /// It takes a [`NodeConfig`], or what [`Config::node`](crate::Config::node) returns as it is:
+    ///
+    /// ```no_run
+    /// use distlock::{Agent, Config};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// let agent = Agent::from_config(Config::load("distlock.toml")?.node(1))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// If the configuration is refused, if this member runs already (in another process, or its
+    /// address is taken), if its state is damaged, or if the system refuses something.
+    pub fn from_config<C>(config: C) -> Result<Self, OpenError>
+    where
+        C: TryInto<NodeConfig>,
+        OpenError: From<C::Error>,
+    {
+        let config = config.try_into()?;
+        let options = Options {
+            me: config.me(),
+            members: config.members().clone(),
+            settings: config.settings().clone(),
+            state_dir: config.state_dir(),
+            socket: config.socket().map(Into::into),
+            faults: None,
+        };
+        let agent = runtime::Agent::start(options).map_err(|error| open(error, config.me()))?;
+        Self::new(Arc::new(Group(Arc::new(agent))))
+    }
+}
+
+impl Way for runtime::Agent {
+    fn describe(&self, lock: &LockName) -> Result<Description, runtime::StatusError> {
+        Ok(Self::describe(self, lock))
+    }
+
+    fn acquire(
+        &self,
+        lock: &LockName,
+        spec: Option<LockSpec>,
+        patience: runtime::Patience,
+        caller: Caller,
+    ) -> Result<Grant, runtime::AcquireError> {
+        Self::acquire(self, lock, spec, patience, caller)
+    }
+
+    fn status(&self) -> Result<Status, runtime::StatusError> {
+        Self::status(self)
+    }
+
+    fn events(&self, map: fn(&AgentEvent) -> Option<Event>) -> Receiver<Event> {
+        self.events_as(map)
+    }
+
+    fn close(&self) {
+        Self::close(self);
+    }
+}
+
+fn open(error: StartError, id: NodeId) -> OpenError {
+    match error {
+        StartError::State(error) => state(error, id),
+        StartError::Bind(error) => bind(error),
+        StartError::System { doing, source } => {
+            OpenError::io(format!("cannot {doing}"), source, "run it with more rights")
+        }
+        error => OpenError::Io {
+            what: "the agent does not start".to_owned(),
+            source: io::Error::other(error),
+        },
+    }
+}
+
+fn state(error: StateError, id: NodeId) -> OpenError {
+    let reason = error.to_string();
+    match error {
+        StateError::InUse { path, .. } => OpenError::AlreadyRunning { id, state: path },
+        StateError::Damaged { path, .. }
+        | StateError::Foreign { path, .. }
+        | StateError::Version { path, .. } => OpenError::Damaged { path, reason },
+        StateError::Io {
+            doing,
+            path,
+            source,
+        } => OpenError::io(
+            format!("cannot {doing} {}", path.display()),
+            source,
+            "run as the user who owns it, or choose another with --state-dir or \
+             DISTLOCK_STATE_DIR",
+        ),
+        error => OpenError::Io {
+            what: "the state directory cannot be used".to_owned(),
+            source: io::Error::other(error),
+        },
+    }
+}
+
+fn bind(error: BindError) -> OpenError {
+    match error {
+        BindError::InUse { address, pid } => {
+            let who = pid.map_or_else(
+                || "another process has it".to_owned(),
+                |pid| format!("process {pid} has it"),
+            );
+            let source = io::Error::new(io::ErrorKind::AddrInUse, who);
+            OpenError::AddressInUse { address, source }
+        }
+        BindError::Permission {
+            address,
+            source,
+            advice,
+        } => OpenError::Permission {
+            what: format!("cannot open {address}"),
+            source,
+            hint: advice.to_owned(),
+        },
+        BindError::Io { address, source } => {
+            OpenError::io(format!("cannot open {address}"), source, "choose another")
+        }
+        error => OpenError::Io {
+            what: "cannot open the member's address or its socket".to_owned(),
+            source: io::Error::other(error),
+        },
+    }
+}
