@@ -6,6 +6,7 @@ pub mod engine;
 mod queue;
 mod ricart_agrawala;
 mod semaphore;
+mod settle;
 mod spec;
 mod summary;
 mod table;
@@ -19,7 +20,8 @@ pub use summary::{LockSummary, Summary};
 pub use table::LockView;
 
 pub(crate) use queue::Waiting;
-pub(crate) use table::{LockMessage, LockOutput, Locks};
+pub(crate) use settle::{LockMessage, LockOutput};
+pub(crate) use table::Locks;
 
 use alloc::boxed::Box;
 

@@ -1,0 +1,57 @@
+//! How a node's life ends.
+
+use super::face::{Event, Output};
+use super::{LEAVE_PATIENCE, Node, Stage};
+use crate::protocol::ids::NodeId;
+use crate::protocol::lock::LockOutput;
+use crate::protocol::time::Time;
+use crate::protocol::timers::Timer;
+use crate::protocol::wire::Body;
+
+impl Node {
+    /// Somebody else lives under this member's id. It is over, and nothing of it is clean.
+    pub(super) fn superseded(&mut self, by: NodeId) {
+        self.stage = Stage::Silent;
+        self.tell(Event::Superseded { by });
+        let mut out = LockOutput::default();
+        self.locks.leave(&mut out);
+        self.outputs
+            .extend(out.events.into_iter().map(Output::Event));
+    }
+
+    pub(super) fn leave(&mut self, now: Time) {
+        if !matches!(self.stage, Stage::Booting | Stage::Running) {
+            return;
+        }
+        let mut out = LockOutput::default();
+        self.locks.leave(&mut out);
+        self.absorb(now, out);
+        if self.stage == Stage::Booting {
+            // Nobody has heard of this life.
+            return self.close();
+        }
+        self.stage = Stage::Leaving;
+        self.peers.send_to_all(&Body::Bye);
+        self.timers.set(Timer::Leave, now + LEAVE_PATIENCE);
+    }
+
+    /// When the others know that this member leaves, or have had time to, it puts on disk that it
+    /// ended well.
+    pub(super) fn finish_leaving(&mut self, time_is_up: bool) {
+        if self.stage != Stage::Leaving {
+            return;
+        }
+        // While a view is being formed the engines cannot be told: it is waited for.
+        let is_done = self.peers.is_drained() && self.locks.is_settled();
+        if is_done || time_is_up {
+            self.close();
+        }
+    }
+
+    pub(super) fn close(&mut self) {
+        self.stage = Stage::Closing;
+        // Until a view has taken it in, the end of the life before is still to be reckoned with.
+        self.storage.record.clean = !self.views.is_unclean();
+        self.storage.put(&mut self.outputs);
+    }
+}

@@ -1,0 +1,236 @@
+//! What a node does with each input.
+
+use alloc::vec::Vec;
+
+use super::face::Wait;
+use super::face::{Command, Event, Refusal};
+use super::peers::PeerEvent;
+use super::{MAX_EARLY, Node, Stage};
+use crate::protocol::ids::{Epoch, NodeId};
+use crate::protocol::lock::{LockOutput, Waiting};
+use crate::protocol::membership::ViewSource;
+use crate::protocol::time::Time;
+use crate::protocol::timers::Timer;
+use crate::protocol::wire::Body;
+
+impl Node {
+    pub(super) fn command(&mut self, now: Time, command: &Command) {
+        let mut out = LockOutput::default();
+        match command {
+            Command::Acquire {
+                ticket,
+                lock,
+                spec,
+                wait,
+            } => {
+                if let Some(refusal) = self.refuses_more() {
+                    return self.end(*ticket, refusal);
+                }
+                let caller = Waiting {
+                    ticket: *ticket,
+                    wish: *spec,
+                    wait: *wait,
+                    since: now,
+                };
+                if *wait == Wait::Try {
+                    self.timers
+                        .set(Timer::Try(*ticket), now + self.try_patience);
+                }
+                self.locks.acquire(lock, *spec, caller, &mut out);
+            }
+            Command::Release { ticket } => self.locks.release(*ticket, &mut out),
+            Command::Cancel { ticket } => {
+                self.locks.end(*ticket, Refusal::Cancelled, &mut out);
+            }
+            Command::Note { to, bytes } if bytes.len() <= Command::MAX_NOTE => {
+                let note = Body::Note {
+                    bytes: bytes.clone(),
+                };
+                self.peers.send(*to, Epoch::ZERO, &note);
+            }
+            Command::Note { .. } => {}
+            Command::Leave => return self.leave(now),
+        }
+        self.absorb(now, out);
+    }
+
+    /// Why no more requests can be taken, if so: what they send would wait behind too much.
+    pub(super) fn refuses_more(&self) -> Option<Refusal> {
+        let congested = self.peers.congested();
+        if congested.is_empty() {
+            return None;
+        }
+        let missing = self.peers.missing();
+        let is_missing = congested.iter().all(|peer| missing.contains(peer));
+        Some(if is_missing {
+            Refusal::NoQuorum { missing }
+        } else {
+            Refusal::Limit
+        })
+    }
+
+    pub(super) fn receive(&mut self, now: Time, from: NodeId, bytes: &[u8]) {
+        let (present, room) = (self.present_epoch(), self.early.len() < MAX_EARLY);
+        let mut events = Vec::new();
+        let accepts = |epoch: Epoch| room || epoch <= present;
+        self.peers.receive(now, from, bytes, accepts, &mut events);
+        self.peer_events(now, events);
+    }
+
+    pub(super) fn peer_events(&mut self, now: Time, events: Vec<PeerEvent>) {
+        for event in events {
+            if self.stage == Stage::Silent {
+                return;
+            }
+            let mut actions = Vec::new();
+            match event {
+                PeerEvent::Up(peer, life) => self.views.peer_up(peer, life, &mut actions),
+                PeerEvent::Down(peer) => self.views.peer_down(peer),
+                PeerEvent::Suspect(peer) => self.tell(Event::Suspect { peer }),
+                PeerEvent::Alive(peer) => self.tell(Event::Alive { peer }),
+                PeerEvent::Left => {}
+                PeerEvent::Disagrees {
+                    peer,
+                    difference,
+                    in_view,
+                } => {
+                    self.tell(Event::Disagreement {
+                        peer,
+                        key: difference.key,
+                        ours: difference.ours,
+                        theirs: difference.theirs,
+                        refused: in_view,
+                    });
+                }
+                PeerEvent::Superseded(by) => return self.superseded(by),
+                PeerEvent::Body(from, epoch, body) => {
+                    self.body(now, from, epoch, body);
+                    continue;
+                }
+            }
+            self.act(now, actions);
+            self.note_missing(now);
+        }
+    }
+
+    pub(super) fn body(&mut self, now: Time, from: NodeId, epoch: Epoch, body: Body) {
+        let mut actions = Vec::new();
+        match body {
+            Body::View(message) => self.views.receive(from, message, &mut actions),
+            Body::Note { bytes } => self.tell(Event::Note { from, bytes }),
+            Body::Bye => {}
+            Body::Lock(_) | Body::Declare { .. } | Body::Declared { .. } => {
+                self.lock_body(now, from, epoch, body);
+            }
+        }
+        self.act(now, actions);
+    }
+
+    /// What concerns locks belongs to one epoch (guard G6): the past is dropped, the future waits.
+    pub(super) fn lock_body(&mut self, now: Time, from: NodeId, epoch: Epoch, body: Body) {
+        let present = self.present_epoch();
+        if epoch > present {
+            self.early.push((from, epoch, body));
+            return;
+        }
+        if epoch < present || self.views.view().is_none() {
+            return;
+        }
+        let mut out = LockOutput::default();
+        match body {
+            Body::Lock(message) => {
+                if !self.locks.receive(from, message, &mut out) {
+                    self.peers.counters.misplaced += 1;
+                }
+            }
+            Body::Declare { lock, wish } if self.views.coordinator() == self.me.node => {
+                let spec = self.locks.declare(&lock, wish, &mut out);
+                self.peers
+                    .send(from, present, &Body::Declared { lock, spec });
+            }
+            Body::Declared { lock, spec } if self.views.coordinator() == from => {
+                self.locks.declared(&lock, spec, &mut out);
+            }
+            _ => self.peers.counters.misplaced += 1,
+        }
+        self.absorb(now, out);
+    }
+
+    pub(super) fn timeout(&mut self, now: Time) {
+        while let Some(timer) = self.timers.pop_due(now) {
+            let mut out = LockOutput::default();
+            match timer {
+                Timer::Link(peer) => {
+                    let mut events = Vec::new();
+                    self.peers.timeout(now, peer, &mut events);
+                    // What is due again at once is sent first, so that this loop ends.
+                    self.peers.flush(now, &mut self.timers, &mut self.outputs);
+                    self.peer_events(now, events);
+                }
+                Timer::Hop(lock) => self.locks.hop_timeout(&lock, &mut out),
+                Timer::Try(ticket) => {
+                    let missing = self.peers.missing();
+                    let refusal = if missing.is_empty() {
+                        Refusal::Busy
+                    } else {
+                        Refusal::NoQuorum { missing }
+                    };
+                    self.locks.end(ticket, refusal, &mut out);
+                }
+                Timer::Quorum => self.end_impatient(now, &mut out),
+                Timer::Quarantine => {
+                    let mut actions = Vec::new();
+                    self.views.ready(&mut actions);
+                    self.act(now, actions);
+                }
+                Timer::Leave => self.finish_leaving(true),
+            }
+            self.absorb(now, out);
+        }
+    }
+
+    /// Begins or ends the time for which members have been missing.
+    pub(super) fn note_missing(&mut self, now: Time) {
+        if self.peers.missing().is_empty() {
+            self.incomplete_since = None;
+            self.timers.clear(&Timer::Quorum);
+        } else if self.incomplete_since.is_none() {
+            self.incomplete_since = Some(now);
+            self.timers.set(Timer::Quorum, now + self.lease);
+        }
+    }
+
+    /// Ends the callers that have waited for a lease while members were missing.
+    pub(super) fn end_impatient(&mut self, now: Time, out: &mut LockOutput) {
+        let Some(incomplete_since) = self.incomplete_since else {
+            return;
+        };
+        let missing = self.peers.missing();
+        for (ticket, since) in self.locks.impatient() {
+            if since.max(incomplete_since) + self.lease <= now {
+                let missing = missing.clone();
+                self.locks.end(ticket, Refusal::NoQuorum { missing }, out);
+            }
+        }
+        self.timers.set(Timer::Quorum, now + self.lease / 16);
+    }
+
+    pub(super) fn persisted(&mut self, now: Time) {
+        if !self.storage.written(&mut self.outputs) {
+            return;
+        }
+        match self.stage {
+            Stage::Booting => self.stage = Stage::Running,
+            Stage::Running | Stage::Leaving => {
+                let mut actions = Vec::new();
+                self.views.persisted(&mut actions);
+                self.act(now, actions);
+            }
+            Stage::Closing => {
+                self.stage = Stage::Silent;
+                self.tell(Event::Left);
+            }
+            Stage::Silent => {}
+        }
+    }
+}
