@@ -1,8 +1,8 @@
 //! One lock of the local group: how a thread gets in, and out.
 //!
 //! Waiting is looking again and again. A look is due when the [`Bell`](super::page::Bell) of the
-//! lock rings, as every unlocking makes it, and at latest every [`LOOK_MS`] milliseconds, for the
-//! holder that was killed. Rejected: one waiter blocking in fcntl(2), which would learn of the
+//! lock rings, as every unlocking makes it; and now and then, for the holder that was killed. How
+//! often the waiters settle among themselves ([`Pace`]). Rejected: one waiter blocking in fcntl(2), which would learn of the
 //! death at once; stopped by a signal there, it is granted the lock by the kernel, and everybody
 //! waits for a process that does not run.
 //!
@@ -22,13 +22,17 @@ use parking_lot::Mutex;
 
 use super::Shared;
 use super::file::{LockFile, Record};
+use super::page::Bell;
 use super::queue::{Left, Queue};
 use crate::backend::{AcquireError, Hold, Lock, Patience, Request};
 use crate::error::{LockError, UnlockError};
 use crate::{Algorithm, PreviousOwner};
 
-/// The longest time between two looks in the first second of waiting, and afterwards.
-const LOOK_MS: [u64; 2] = [20, 40];
+/// How often somebody should look. A single waiter looks a little more often.
+const LOOK: Duration = Duration::from_millis(30);
+
+/// How seldom one of many waiters looks. It bounds the delay when all the others are stopped.
+const SELDOM: Duration = Duration::from_millis(250);
 
 /// How long a process leaves the lock to those it has woken, before it competes with them.
 const COURTESY: Duration = Duration::from_millis(1);
@@ -104,8 +108,7 @@ impl KernelLock {
         request: &Request,
         timeout: Option<Duration>,
     ) -> Result<KernelHold, AcquireError> {
-        let start = clock::now();
-        let deadline = timeout.map(|timeout| start + timeout);
+        let deadline = timeout.map(|timeout| clock::now() + timeout);
         let _turn = self.queue.enter(timeout).map_err(|left| match left {
             Left::TimedOut => AcquireError::TimedOut {
                 missing: Vec::new(),
@@ -114,6 +117,7 @@ impl KernelLock {
         })?;
         self.be_courteous(deadline);
         let mut file = None;
+        let mut pace = None;
         loop {
             let page = self.group.page();
             let bell = page.bell(self.hash);
@@ -136,7 +140,10 @@ impl KernelLock {
                 Some(file) if !file.is_marked() => {
                     file.mark().map_err(|error| self.failed(error))?;
                 }
-                _ => bell.listen(count, rest.min(next_look(start, now))),
+                _ => {
+                    let pace = pace.get_or_insert_with(|| Pace::new(bell, now));
+                    bell.listen(count, rest.min(pace.next(bell, now)));
+                }
             }
         }
     }
@@ -413,10 +420,40 @@ impl Hold for KernelHold {
     }
 }
 
-/// How long to sleep until the next look, for one who waits since `start`. Waiters that were woken
-/// together do not stay together.
-fn next_look(start: Time, now: Time) -> Duration {
-    let longest = LOOK_MS[usize::from(now.since(start) > Duration::from_secs(1))];
-    let jitter = now.as_nanos() / 1_000 % (longest * 500);
-    Duration::from_micros(longest * 1_000 - jitter)
+/// How long a waiter sleeps between its looks. Where many wait each looks seldom: it sees by the
+/// count of all looks whether the others look enough. A waiter that is killed or stopped no longer
+/// counts, without anybody's help.
+struct Pace {
+    sleep: Duration,
+    looks: u32,
+    at: Time,
+}
+
+impl Pace {
+    fn new(bell: Bell<'_>, now: Time) -> Self {
+        Self {
+            sleep: LOOK,
+            looks: bell.look(),
+            at: now,
+        }
+    }
+
+    /// After a look without success: how long to sleep.
+    fn next(&mut self, bell: Bell<'_>, now: Time) -> Duration {
+        let looks = bell.look();
+        let elapsed = now.since(self.at);
+        // A ring that came early says nothing about how often the others look by themselves.
+        if elapsed >= self.sleep / 2 {
+            let expected = LOOK * looks.wrapping_sub(self.looks).min(10_000);
+            if expected > elapsed * 3 / 2 {
+                self.sleep = (self.sleep * 3 / 2).min(SELDOM);
+            } else if expected < elapsed {
+                self.sleep = (self.sleep / 2).max(LOOK);
+            }
+            (self.looks, self.at) = (looks, now);
+        }
+        // Those that were woken together should not stay together.
+        let jitter = u32::try_from(now.as_nanos() / 1_000 % 1_000).expect("less than 1000");
+        self.sleep - self.sleep * jitter / 2_000
+    }
 }

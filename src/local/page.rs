@@ -37,9 +37,10 @@ const MAGIC: u64 = u64::from_le_bytes(*b"distlk\0\x01");
 /// The boot in which the counter was last raised, hashed.
 const BOOT_AT: usize = 8;
 const FENCE_AT: usize = 16;
-/// Bells, four bytes each, up to the end.
+/// Bells up to the end: how often each has rung, and how often waiters have looked.
 const BELLS_AT: usize = 64;
-const BELLS: u64 = ((LEN - BELLS_AT) / 4) as u64;
+const BELL_LEN: usize = 8;
+const BELLS: u64 = ((LEN - BELLS_AT) / BELL_LEN) as u64;
 
 /// The mapped page.
 #[derive(Debug)]
@@ -133,11 +134,12 @@ impl Page {
 
     /// The bell of the lock whose name hashes to `hash`.
     pub(crate) fn bell(&self, hash: u64) -> Bell<'_> {
-        let at = BELLS_AT + 4 * usize::try_from(hash % BELLS).expect("less than a page");
+        let at = BELLS_AT + BELL_LEN * usize::try_from(hash % BELLS).expect("less than a page");
         // Of the locks that share the word, some 32 kinds are told apart.
         let kind = 1 << (hash / BELLS % 32);
         Bell {
             word: self.word32(at),
+            looks: self.word32(at + 4),
             kind,
         }
     }
@@ -175,6 +177,7 @@ impl Drop for Page {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Bell<'a> {
     word: &'a AtomicU32,
+    looks: &'a AtomicU32,
     kind: u32,
 }
 
@@ -192,6 +195,11 @@ impl Bell<'_> {
         };
         // Interruption, a ring and the end of the time are all the same to the caller.
         let _ = self.futex(libc::FUTEX_WAIT_BITSET, count, Some(&timeout));
+    }
+
+    /// Counts a look of a waiter, and tells how many there have been.
+    pub(crate) fn look(self) -> u32 {
+        self.looks.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
     }
 
     /// Wakes one waiter, the one that has slept longest; tells whether there was one.

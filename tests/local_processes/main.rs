@@ -1,6 +1,7 @@
 //! The local group between processes: death, fork, directories.
 
-mod common;
+mod process;
+mod torture;
 
 use std::num::NonZeroU32;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
@@ -8,17 +9,17 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use common::{Process, pause, say};
 use distlock::{
     Agent, DirectoryFault, HandleError, LockError, OpenError, PreviousOwner, StatusError,
     TryLockError, UnlockError,
 };
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
+use process::{Process, pause, say};
 
 #[test]
 fn role() {
-    let Some((role, directory)) = common::role() else {
+    let Some((role, directory)) = process::role() else {
         return;
     };
     match role.as_str() {
@@ -26,7 +27,10 @@ fn role() {
         "hold two permits" => hold_two_permits(&directory),
         "fork" => fork_while_holding(&directory),
         "turns" => take_turns(&directory),
-        other => panic!("no role {other}"),
+        other => match other.strip_prefix("compete ") {
+            Some(number) => torture::compete(&directory, number.parse().unwrap()),
+            None => panic!("no role {other}"),
+        },
     }
 }
 

@@ -11,15 +11,15 @@ use nix::unistd::Pid;
 const ROLE: &str = "DISTLOCK_TEST_ROLE";
 const DIRECTORY: &str = "DISTLOCK_TEST_DIRECTORY";
 
-/// The role of this process, and its directory; `None` in the process that runs the tests. Each
-/// test program that starts processes has a test called `role` that asks this.
-pub fn role() -> Option<(String, std::path::PathBuf)> {
+/// The role of this process, and its directory; `None` in the process that runs the tests. The
+/// test called `role` asks this, and does nothing there.
+pub(crate) fn role() -> Option<(String, std::path::PathBuf)> {
     let role = std::env::var(ROLE).ok()?;
     Some((role, std::env::var_os(DIRECTORY)?.into()))
 }
 
 /// A process in a role. Dropping it kills it.
-pub struct Process {
+pub(crate) struct Process {
     child: Child,
     stdin: ChildStdin,
     lines: Lines<BufReader<ChildStdout>>,
@@ -27,7 +27,7 @@ pub struct Process {
 
 impl Process {
     /// Starts this test program in `role`.
-    pub fn start(role: &str, directory: &Path) -> Self {
+    pub(crate) fn start(role: &str, directory: &Path) -> Self {
         let mut child = Command::new(std::env::current_exe().unwrap())
             .args(["role", "--exact", "--nocapture", "--test-threads=1"])
             .env(ROLE, role)
@@ -45,13 +45,13 @@ impl Process {
         }
     }
 
-    pub fn pid(&self) -> i32 {
+    pub(crate) fn pid(&self) -> i32 {
         i32::try_from(self.child.id()).unwrap()
     }
 
     /// The next thing it [`say`]s.
     #[track_caller]
-    pub fn hear(&mut self) -> String {
+    pub(crate) fn hear(&mut self) -> String {
         loop {
             let line = self.lines.next().expect("the process ended").unwrap();
             // The test runner's own words may stand before it.
@@ -62,23 +62,23 @@ impl Process {
     }
 
     /// Lets it go on from [`pause`].
-    pub fn go_on(&mut self) {
+    pub(crate) fn go_on(&mut self) {
         writeln!(self.stdin).unwrap();
     }
 
-    pub fn signal(&self, signal: Signal) {
+    pub(crate) fn signal(&self, signal: Signal) {
         kill(Pid::from_raw(self.pid()), signal).unwrap();
     }
 
     /// Ends it by SIGKILL, and waits until it is gone.
-    pub fn kill(mut self) {
+    pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
     /// Waits for its end, which must be an orderly one.
     #[track_caller]
-    pub fn join(mut self) {
+    pub(crate) fn join(mut self) {
         let status = self.child.wait().unwrap();
         assert!(status.success(), "{status}");
     }
@@ -94,12 +94,12 @@ impl Drop for Process {
 const SAID: &str = "said: ";
 
 /// In a role: says something to the test.
-pub fn say(what: impl std::fmt::Display) {
+pub(crate) fn say(what: impl std::fmt::Display) {
     println!("{SAID}{what}");
 }
 
 /// In a role: waits for the test.
-pub fn pause() {
+pub(crate) fn pause() {
     std::io::stdin()
         .lock()
         .read_line(&mut String::new())
@@ -107,7 +107,7 @@ pub fn pause() {
 }
 
 /// Nanoseconds of a clock that all processes share.
-pub fn now_ns() -> u64 {
+pub(crate) fn now_ns() -> u64 {
     let now = clock_gettime(ClockId::CLOCK_MONOTONIC).unwrap();
     u64::try_from(now.tv_sec()).unwrap() * 1_000_000_000 + u64::try_from(now.tv_nsec()).unwrap()
 }

@@ -3,8 +3,6 @@
 //!
 //! Each runs for five seconds; `DISTLOCK_TORTURE_SECS=30` gives the whole half minute.
 
-mod common;
-
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -13,23 +11,16 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use common::{Process, now_ns};
 use distlock::{Agent, PreviousOwner};
 use nix::sys::signal::Signal;
 
-const PROCESSES: usize = 20;
+use crate::process::{Process, now_ns};
 
-#[test]
-fn role() {
-    let Some((role, directory)) = common::role() else {
-        return;
-    };
-    compete(&directory, role.parse().unwrap());
-}
+const PROCESSES: usize = 20;
 
 /// Enters again and again, as competitor `number`. A line of the log is written whole, also if
 /// the writer is killed. The file `inside` says who is.
-fn compete(directory: &Path, number: u32) {
+pub(crate) fn compete(directory: &Path, number: u32) {
     let agent = Agent::local_in(directory.join("group")).unwrap();
     let mutex = agent.mutex("x").unwrap();
     let mut log = OpenOptions::new()
@@ -101,7 +92,7 @@ impl Arena {
     }
 
     fn start(&mut self) {
-        let process = Process::start(&self.started.to_string(), self.directory.path());
+        let process = Process::start(&format!("compete {}", self.started), self.directory.path());
         self.processes.push((self.started, process));
         self.started += 1;
     }
@@ -116,7 +107,7 @@ impl Arena {
             .iter()
             .position(|(other, _)| *other == number)
         {
-            Some(inside) if turn % 2 == 0 => inside,
+            Some(inside) if turn.is_multiple_of(2) => inside,
             // A number without a common divisor goes round all of them.
             _ => turn * 7 % PROCESSES,
         }
