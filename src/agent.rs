@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::thread::ThreadId;
+use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 use distlock_agent::protocol::LockName;
@@ -151,6 +152,13 @@ impl Agent {
             return crossbeam_channel::bounded(0).1;
         }
         self.inner.backend.events()
+    }
+
+    /// The group's lease: how long one that is cut off from the group may act as if it were not.
+    /// Whoever loses a lock has less than this to stop what the lock guards. `None` in the local
+    /// group, where no lock is lost.
+    pub fn lease(&self) -> Option<Duration> {
+        self.inner.backend.lease()
     }
 
     /// Sets what `status` shows as the command of the locks that this agent takes from now on, in

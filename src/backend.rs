@@ -35,6 +35,11 @@ pub(crate) trait Backend: Send + Sync {
     /// A channel of its own for each call. Bounded: a receiver that lags misses events.
     fn events(&self) -> Receiver<Event>;
 
+    /// The group's lease, if it has one.
+    fn lease(&self) -> Option<Duration> {
+        None
+    }
+
     /// Ends all waiting [`Lock::acquire`] with [`LockError::Closed`], event channels, sockets and
     /// threads. Called once, when all [`Hold`]s that the front knows are released. New calls
     /// that slip in end with `Closed` too.

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 use distlock_agent::protocol::{LockName, LockSpec};
@@ -49,6 +50,10 @@ impl Way for runtime::Client {
 
     fn events(&self, map: fn(&AgentEvent) -> Option<Event>) -> Receiver<Event> {
         self.events_as(map)
+    }
+
+    fn lease(&self) -> Duration {
+        Self::lease(self)
     }
 
     fn close(&self) {

@@ -33,6 +33,8 @@ pub enum Event {
         ours: String,
         /// Its value.
         theirs: String,
+        /// Whether that member is in a view, and this one is the odd one out.
+        refused: bool,
     },
     /// Another process runs under this member's id; this one is silent from now on.
     Superseded,

@@ -40,6 +40,9 @@ pub(crate) trait Way: Send + Sync + 'static {
     /// What happens in it.
     fn events(&self, map: fn(&AgentEvent) -> Option<Event>) -> Receiver<Event>;
 
+    /// The group's lease.
+    fn lease(&self) -> Duration;
+
     /// The end.
     fn close(&self);
 }
@@ -74,6 +77,10 @@ impl<W: Way> Backend for Group<W> {
 
     fn events(&self) -> Receiver<Event> {
         self.0.events(event)
+    }
+
+    fn lease(&self) -> Option<Duration> {
+        Some(self.0.lease())
     }
 
     fn close(&self) {
@@ -224,12 +231,13 @@ fn event(event: &AgentEvent) -> Option<Event> {
             key,
             ours,
             theirs,
-            ..
+            refused,
         } => Event::Disagreement {
             member: *peer,
             key: key.clone(),
             ours: ours.clone(),
             theirs: theirs.clone(),
+            refused: *refused,
         },
         AgentEvent::Ended(SessionEnd::Superseded { .. }) => Event::Superseded,
         _ => return None,

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 use distlock_agent::protocol::{LockName, LockSpec, NodeId};
@@ -73,6 +74,10 @@ impl Way for runtime::Agent {
 
     fn events(&self, map: fn(&AgentEvent) -> Option<Event>) -> Receiver<Event> {
         self.events_as(map)
+    }
+
+    fn lease(&self) -> Duration {
+        Self::lease(self)
     }
 
     fn close(&self) {

@@ -7,6 +7,7 @@ use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
 use mio::unix::SourceFd;
@@ -228,6 +229,11 @@ impl Agent {
     /// The group's name.
     pub fn group(&self) -> &str {
         &self.shared.identity.settings.group
+    }
+
+    /// The group's lease.
+    pub fn lease(&self) -> Duration {
+        self.shared.identity.settings.lease
     }
 
     /// This member.

@@ -53,6 +53,7 @@ struct Link {
     stamp: ForkStamp,
     group: String,
     member: NodeId,
+    lease: Duration,
     stream: UnixStream,
     /// One frame at a time.
     writing: Mutex<()>,
@@ -164,8 +165,12 @@ impl Client {
             stream: stream.try_clone().map_err(io)?,
             input: Vec::new(),
         };
-        let (group, member) = match reader.next().map_err(no_answer)? {
-            Some(FromAgent::Welcome { group, member }) => (group, member),
+        let (group, member, lease) = match reader.next().map_err(no_answer)? {
+            Some(FromAgent::Welcome {
+                group,
+                member,
+                lease,
+            }) => (group, member, lease),
             Some(FromAgent::TooMany) => {
                 return Err(ConnectError::TooMany {
                     path: path.to_owned(),
@@ -179,6 +184,7 @@ impl Client {
             stamp: ForkStamp::new().map_err(|errno| io(errno.into()))?,
             group,
             member,
+            lease,
             stream,
             writing: Mutex::new(()),
             table: Mutex::new(Table::default()),
@@ -260,6 +266,11 @@ impl Client {
     /// The member whose agent this is.
     pub fn member(&self) -> NodeId {
         self.link.member
+    }
+
+    /// The group's lease: an agent that takes this one's place grants nothing before it is over.
+    pub fn lease(&self) -> Duration {
+        self.link.lease
     }
 
     /// Disconnects: waiting requests end, what is held is given back and lost to its guards. Does

@@ -218,6 +218,7 @@ impl Service {
         client.tell(&FromAgent::Welcome {
             group,
             member: identity.me,
+            lease: identity.settings.lease,
         });
         self.clients.insert(id, client);
         self.ready.insert(id);

@@ -4,6 +4,7 @@
 //! in postcard's format. The length counts what follows it. Enums only ever grow at their end.
 
 use std::io;
+use std::time::Duration;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -54,7 +55,11 @@ pub(crate) enum ToAgent {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum FromAgent {
     /// The first message.
-    Welcome { group: String, member: NodeId },
+    Welcome {
+        group: String,
+        member: NodeId,
+        lease: Duration,
+    },
     /// In place of it: there are too many clients, and the stream ends here.
     TooMany,
     /// The request is inside.
