@@ -30,7 +30,11 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let directory = tempfile::tempdir()?;
     let directory = directory.path();
     let size = &options.demonstration;
-    let algorithm = options.lock.algorithm.as_deref().unwrap_or("kernel");
+    let algorithm = options
+        .lock
+        .algorithm
+        .as_deref()
+        .unwrap_or("ricart-agrawala");
     let output = options
         .output
         .clone()

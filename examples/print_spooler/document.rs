@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
-use std::path::Path;
 
 use crate::check::BANNER;
 
@@ -17,22 +16,17 @@ pub(crate) struct Document {
 }
 
 impl Document {
-    /// Opens `path` for the holder of `fence`.
-    pub(crate) fn open(path: &Path, fence: Option<u64>) -> io::Result<Self> {
-        let file = File::open(path)?;
-        let name = path
-            .file_name()
-            .unwrap_or(path.as_os_str())
-            .to_string_lossy();
+    /// The file of that name, to be printed by the holder of `fence`.
+    pub(crate) fn new(name: &str, file: File, fence: Option<u64>) -> Self {
         let title = match fence {
             Some(fence) => format!("{name}, fence {fence}"),
             None => format!("{name}, no fence"),
         };
         let banner = Cursor::new(format!("{BANNER}{title}\n"));
-        Ok(Self {
+        Self {
             title,
             text: Box::new(banner.chain(BufReader::new(file))),
-        })
+        }
     }
 
     /// The next line with its newline, or `None` at the end.

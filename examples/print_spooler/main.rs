@@ -5,7 +5,7 @@
 //! print_spooler                                       four hosts on this machine, shown and checked
 //! print_spooler --no-lock                             the same without the lock: the mess
 //! print_spooler --printer ipp://10.0.0.9/ipp/print a.txt
-//! print_spooler --printer socket://10.0.0.9 a.txt b.txt
+//! print_spooler --printer socket://10.0.0.9 --config shop.toml --id 2 a.txt b.txt
 //! print_spooler --serve 127.0.0.1:9100 --output paper.txt
 //! ```
 //!
@@ -53,7 +53,7 @@ struct Options {
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "600", requires = "printer")]
     printer_timeout: Duration,
     /// Print without the lock, to see what it is for.
-    #[arg(long, conflicts_with = "algorithm")]
+    #[arg(long, conflicts_with_all = ["config", "socket", "algorithm"])]
     no_lock: bool,
     #[command(flatten)]
     lock: host::LockOptions,

@@ -60,3 +60,28 @@ fn without_a_lock_the_files_are_mixed() {
 fn takes_turns_by_the_kernel() {
     takes_turns("kernel");
 }
+
+#[test]
+fn takes_turns_by_the_semaphore() {
+    takes_turns("semaphore");
+}
+
+#[test]
+fn takes_turns_by_the_bakery() {
+    takes_turns("bakery");
+}
+
+#[test]
+fn takes_turns_by_ricart_agrawala() {
+    takes_turns("ricart-agrawala");
+}
+
+#[test]
+fn takes_turns_by_the_token_ring() {
+    takes_turns("token-ring");
+}
+
+#[test]
+fn takes_turns_by_the_token_ring_with_requests() {
+    takes_turns("token-ring-requests");
+}

@@ -170,6 +170,11 @@ impl Shop {
         Paper::read(&fs::read_to_string(self.paper()).unwrap(), &self.files).unwrap()
     }
 
+    fn takes_turns(&self, arguments: &[&str]) {
+        let mut reports = self.print(true, arguments);
+        self.read_paper().check_turns(&mut reports).unwrap();
+    }
+
     fn makes_a_mess(&self, arguments: &[&str]) {
         self.print(false, arguments);
         let paper = self.read_paper();
@@ -208,9 +213,30 @@ fn first_line(output: impl Read) -> String {
 const APPEND: &str = "cat \"$1\" >> \"$paper\"";
 
 #[test]
+fn hosts_take_turns_at_a_raw_printer() {
+    if let Some(shop) = Shop::raw(4, 5, 200) {
+        shop.takes_turns(&[]);
+    }
+}
+
+#[test]
 fn hosts_without_a_lock_mix_lines_at_a_raw_printer() {
     if let Some(shop) = Shop::raw(4, 5, 200) {
         shop.makes_a_mess(&[]);
+    }
+}
+
+#[test]
+fn hosts_take_turns_at_an_ipp_printer() {
+    if let Some(shop) = Shop::ipp(4, 5, 200, APPEND) {
+        shop.takes_turns(&[]);
+    }
+}
+
+#[test]
+fn hosts_take_turns_at_an_ipp_printer_that_takes_single_lines() {
+    if let Some(shop) = Shop::ipp(3, 2, 10, APPEND) {
+        shop.takes_turns(&["--jobs", "line"]);
     }
 }
 
