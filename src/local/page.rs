@@ -243,7 +243,7 @@ fn futex_deadline(timeout: Duration) -> nix::Result<libc::timespec> {
 
 /// Where fences start in a group that knows nothing of former ones.
 fn first_fence() -> u64 {
-    u64::from(clock::wall_secs()) << 32
+    clock::wall().as_secs() << 32
 }
 
 /// This boot of the host, hashed.

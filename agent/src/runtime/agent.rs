@@ -139,7 +139,7 @@ impl Agent {
         };
         let boot = Boot {
             record,
-            wall_secs: clock::wall_secs(),
+            wall: clock::wall(),
         };
         let node = Node::new(config, boot, clock::now());
         let host = nix::unistd::gethostname().map_or_else(

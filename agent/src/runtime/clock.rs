@@ -22,12 +22,11 @@ pub fn now() -> Time {
     Time::from_nanos(secs.saturating_mul(1_000_000_000).saturating_add(nanos))
 }
 
-/// Seconds of wall-clock time since 2025-01-01 00:00 UTC; 0 if the clock is set before that.
-pub fn wall_secs() -> u32 {
-    let since_1970 = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or(Duration::ZERO);
-    u32::try_from(since_1970.as_secs().saturating_sub(EPOCH_2025_SECS)).unwrap_or(u32::MAX)
+/// Wall-clock time since 2025-01-01 00:00 UTC; zero if the clock is set before that.
+pub fn wall() -> Duration {
+    let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
+    let since_1970 = since_1970.unwrap_or(Duration::ZERO);
+    since_1970.saturating_sub(Duration::from_secs(EPOCH_2025_SECS))
 }
 
 /// `time` as RFC 3339 in UTC with milliseconds, such as `2025-01-01T00:00:00.000Z`.

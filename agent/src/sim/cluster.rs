@@ -280,10 +280,9 @@ impl<A> Cluster<A> {
             settings: self.settings.clone(),
         };
         let seat = self.seats.get_mut(&node).expect("as above");
-        let wall_secs = WALL_SECS + now.since(Time::ZERO).as_secs() as u32;
         let boot = Boot {
             record: seat.disk,
-            wall_secs,
+            wall: WALL + now.since(Time::ZERO),
         };
         let running = Running {
             node: Node::new(config, boot, seat.clock.shows(now)),
@@ -568,4 +567,4 @@ impl<A> Cluster<A> {
 }
 
 /// The wall clock at the start, in seconds since 2025-01-01.
-const WALL_SECS: u32 = 60_000_000;
+const WALL: Duration = Duration::from_secs(60_000_000);

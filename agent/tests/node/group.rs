@@ -55,7 +55,7 @@ impl Group {
         };
         let boot = Boot {
             record: self.records.get(&me).copied(),
-            wall_secs: 50_000_000,
+            wall: Duration::from_secs(50_000_000) + self.now.since(Time::ZERO),
         };
         self.nodes.insert(me, Node::new(config, boot, self.now));
         self.drain(me);

@@ -70,6 +70,25 @@ fn a_member_that_comes_back_is_waited_for_and_holds_nothing() {
     }
 }
 
+/// Rule 8 holds also where the record was lost: the others remember.
+#[test]
+fn a_member_that_lost_its_state_is_remembered_and_waited_for() {
+    for coordinator in [false, true] {
+        let victim = if coordinator { 1 } else { 2 };
+        let mut group = Group::new(3, Algorithm::RicartAgrawala);
+        group.acquire(victim, 1, Wait::Cancelled);
+        group.run(Duration::from_secs(1));
+        let first = group.granted(1).expect("granted");
+        group.records.remove(&node(victim));
+        group.start(victim);
+        group.acquire(3, 2, Wait::Cancelled);
+        group.run(Duration::from_millis(1200));
+        assert_eq!(group.granted(2), None);
+        group.run(Duration::from_secs(1));
+        assert!(group.granted(2).expect("granted") > first);
+    }
+}
+
 #[test]
 fn a_silent_member_is_named_after_one_lease() {
     let mut group = Group::new(3, Algorithm::RicartAgrawala);

@@ -96,6 +96,11 @@ impl Fixed {
         self.unclean
     }
 
+    /// A life before did not leave, though this one has no record of it.
+    pub(crate) fn remember_unclean(&mut self) {
+        self.unclean = true;
+    }
+
     /// Tells the coordinator how this member stands.
     fn say_ready(&mut self, wants_view: bool, out: &mut Vec<Action>) {
         if !self.ready {

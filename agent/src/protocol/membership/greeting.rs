@@ -26,6 +26,9 @@ pub(crate) struct Greeting {
     pub(crate) up: bool,
     /// Whether the sender is in a view.
     pub(crate) in_view: bool,
+    /// Whether the sender knew an earlier life of the receiver, which did not leave. A member that
+    /// has lost its state learns so that it is not new.
+    pub(crate) knew_you: bool,
     /// Of all lines of the sender's settings.
     pub(crate) digest: u64,
     /// Some of them, without a gap, by key.
@@ -80,7 +83,7 @@ impl Agreement {
     }
 
     /// The next greeting.
-    pub(crate) fn greet(&mut self, up: bool, in_view: bool) -> Greeting {
+    pub(crate) fn greet(&mut self, up: bool, in_view: bool, knew_you: bool) -> Greeting {
         let after = self.told.clone().map_or(Bound::Unbounded, Bound::Excluded);
         let mut bytes = 0;
         let rest = self.lines.range::<String, _>((after, Bound::Unbounded));
@@ -99,6 +102,7 @@ impl Agreement {
         Greeting {
             up,
             in_view,
+            knew_you,
             digest: self.digest,
             lines,
             from_start,
@@ -190,7 +194,7 @@ mod tests {
     /// Lets `theirs` greet until `ours` finds the difference, or all was told twice.
     fn find(ours: &Agreement, theirs: &mut Agreement) -> Option<Difference> {
         (0..2000).find_map(|_| {
-            let greeting = theirs.greet(false, false);
+            let greeting = theirs.greet(false, false, false);
             assert!(!ours.agrees(&greeting));
             ours.difference(&greeting)
         })
@@ -210,7 +214,7 @@ mod tests {
         let ids = members(&[1, 2]);
         let mut one = Agreement::new(&settings([]), &ids);
         let other = Agreement::new(&settings([]), &ids);
-        assert!(other.agrees(&one.greet(false, false)));
+        assert!(other.agrees(&one.greet(false, false, false)));
     }
 
     #[test]
@@ -267,6 +271,7 @@ mod tests {
         let greeting = Greeting {
             up: false,
             in_view: false,
+            knew_you: false,
             digest: 0,
             lines: vec![("z".into(), "1".into()), ("a".into(), "1".into())],
             from_start: false,

@@ -39,9 +39,9 @@ pub struct Settings {
 pub struct Boot {
     /// What the last life left on disk; `None` if there is no state yet.
     pub record: Option<Record>,
-    /// Seconds of wall-clock time since 2025-01-01 00:00 UTC. Used only where there is no record,
-    /// so that epochs and incarnations rise even when the state was lost.
-    pub wall_secs: u32,
+    /// Wall-clock time since 2025-01-01 00:00 UTC. It is a floor for incarnations, and for epochs
+    /// where there is no record, so that both rise even when the state was lost.
+    pub wall: Duration,
 }
 
 /// What must outlive the process.

@@ -102,6 +102,7 @@ impl Node {
                         refused: in_view,
                     });
                 }
+                PeerEvent::KnewUs => self.remember(),
                 PeerEvent::Superseded(by) => return self.superseded(by),
                 PeerEvent::Body(from, epoch, body) => {
                     self.body(now, from, epoch, body);
@@ -110,6 +111,7 @@ impl Node {
             }
             self.act(now, actions);
             self.note_missing(now);
+            self.get_ready(now);
         }
     }
 
@@ -178,11 +180,7 @@ impl Node {
                     self.locks.end(ticket, refusal, &mut out);
                 }
                 Timer::Quorum => self.end_impatient(now, &mut out),
-                Timer::Quarantine => {
-                    let mut actions = Vec::new();
-                    self.views.ready(&mut actions);
-                    self.act(now, actions);
-                }
+                Timer::Quarantine => self.end_quarantine(now),
                 Timer::Leave => self.finish_leaving(true),
             }
             self.absorb(now, out);

@@ -12,6 +12,7 @@ mod ending;
 mod face;
 mod inputs;
 mod peers;
+mod quarantine;
 mod storage;
 
 pub use counters::Counters;
@@ -25,6 +26,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use self::peers::Peers;
+use self::quarantine::Quarantine;
 use self::storage::Storage;
 use super::ids::{Epoch, Incarnation, NodeId, Ticket};
 use super::lock::{LockView, Locks};
@@ -33,8 +35,6 @@ use super::time::Time;
 use super::timers::{Timer, Timers};
 use super::wire::Body;
 
-/// The bound on the rate error of clocks that count for leases: 1 in 10.
-const DRIFT: u32 = 10;
 /// How long a caller that only tries waits for answers, in a group of one.
 const TRY_PATIENCE: Duration = Duration::from_millis(500);
 /// How much longer for each other member: rings have to go round.
@@ -53,6 +53,7 @@ pub struct Node {
     stage: Stage,
     peers: Peers,
     views: Fixed,
+    quarantine: Quarantine,
     locks: Locks,
     timers: Timers,
     storage: Storage,
@@ -89,9 +90,12 @@ impl Node {
         let before = boot.record;
         // Without a record the wall clock stands in: it is past what a lost record can have had.
         let incarnation = before.map_or(0, |record| record.incarnation.0 + 1);
-        let incarnation = Incarnation(incarnation.max(u64::from(boot.wall_secs) << 16));
+        let wall_micros = u64::try_from(boot.wall.as_micros()).unwrap_or(u64::MAX / 2);
+        let incarnation = Incarnation(incarnation.max(wall_micros));
         let epoch = before.map(|record| record.epoch);
-        let epoch = epoch.or(Epoch::new(boot.wall_secs)).unwrap_or_default();
+        let epoch = epoch
+            .or_else(|| Epoch::new(u32::try_from(boot.wall.as_secs()).ok()?))
+            .unwrap_or_default();
         let unclean = before.is_some_and(|record| !record.clean);
         let me = Member {
             node: config.me,
@@ -106,6 +110,7 @@ impl Node {
             stage: Stage::Booting,
             peers: Peers::new(now, me, &config),
             views: Fixed::new(me, config.members, epoch, unclean),
+            quarantine: Quarantine::new(now, lease, before.map(|record| !record.clean)),
             locks: Locks::new(config.me, incarnation, &config.settings),
             timers: Timers::default(),
             storage: Storage::new(Record {
@@ -118,14 +123,8 @@ impl Node {
             outputs: VecDeque::new(),
         };
         node.note_missing(now);
-        // The clients of a life that did not leave may be inside for one lease yet, by their
-        // clocks; there is no shortcut, in a group of one neither.
-        let quarantine = if unclean {
-            lease * (DRIFT + 1) / (DRIFT - 1)
-        } else {
-            Duration::ZERO
-        };
-        node.timers.set(Timer::Quarantine, now + quarantine);
+        let free_at = if unclean { node.quarantine.ends() } else { now };
+        node.timers.set(Timer::Quarantine, free_at);
         node.storage.put(&mut node.outputs);
         node
     }

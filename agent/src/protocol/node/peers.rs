@@ -59,6 +59,8 @@ pub(super) enum PeerEvent {
     },
     /// Somebody knows a later life of this member.
     Superseded(NodeId),
+    /// Somebody knew an earlier life of this member, which did not leave.
+    KnewUs,
     Body(NodeId, Epoch, Body),
 }
 
@@ -79,6 +81,8 @@ pub(super) struct Peers {
 #[derive(Debug)]
 struct Peer {
     life: Option<Incarnation>,
+    /// Whether an earlier life was here, and did not leave.
+    had_unclean_life: bool,
     link: Link,
     standing: Standing,
     greet_at: Time,
@@ -111,6 +115,7 @@ impl Peers {
         let others = config.members.iter().filter(|&&node| node != me.node);
         let peer = || Peer {
             life: None,
+            had_unclean_life: false,
             link: Link::new(now, timing),
             standing: Standing::Stranger { agrees: false },
             greet_at: now,
@@ -205,6 +210,8 @@ impl Peers {
             if peer.life != Some(incarnation) {
                 peer.begin_life(now, node, incarnation, self.timing, out);
             }
+            // What its life before left behind was reckoned with in this view.
+            peer.had_unclean_life = false;
             if matches!(peer.standing, Standing::Stranger { .. }) {
                 peer.standing = Standing::Up;
                 out.push(PeerEvent::Up(node, incarnation));
@@ -264,6 +271,9 @@ impl Peers {
         let knows_us = header.to_life == self.me.incarnation;
         match greeting {
             Some(greeting) => {
+                if greeting.knew_you {
+                    out.push(PeerEvent::KnewUs);
+                }
                 peer.greeted(now, &self.agreement, &greeting, &header, out);
                 if knows_us {
                     peer.come_up(&header, out);
@@ -332,7 +342,9 @@ impl Peers {
             };
             if peer.wants_greeting(now) {
                 let is_up = peer.standing == Standing::Up;
-                let greeting = self.agreement.greet(is_up, self.in_view);
+                let greeting = self
+                    .agreement
+                    .greet(is_up, self.in_view, peer.had_unclean_life);
                 let bytes = encode_greeting(self.group, &header, &greeting);
                 self.counters.datagrams_sent += 1;
                 out.push_back(Output::Transmit { to: node, bytes });
@@ -392,6 +404,7 @@ impl Peer {
     ) {
         if self.life.replace(life).is_some() {
             out.push(PeerEvent::Down(node));
+            self.had_unclean_life = self.standing != Standing::Left;
         }
         if self.link.is_suspected() {
             out.push(PeerEvent::Alive(node));

@@ -230,6 +230,7 @@ fn greetings_are_golden() {
     let greeting = Greeting {
         up: true,
         in_view: false,
+        knew_you: true,
         digest: 0x0102_0304,
         lines: vec![("lease".into(), "5s".into())],
         from_start: false,
@@ -238,7 +239,7 @@ fn greetings_are_golden() {
     let bytes = encode_greeting(group(), &header(Kind::Greeting), &greeting);
     assert_eq!(
         hex(&bytes[HEADER..bytes.len() - CHECKSUM]),
-        "01008486880801056c656173650235730001"
+        "0100018486880801056c656173650235730001"
     );
     let (_, payload) = decode(group(), &bytes).unwrap();
     assert_eq!(decode_all(payload), Ok(greeting));

@@ -1,0 +1,83 @@
+//! When a new life may be in a view: after what is left of the life before.
+//!
+//! The clients of a life that did not leave may be inside for one lease yet, by their clocks; there
+//! is no shortcut, in a group of one neither. A member without a record cannot know whether there
+//! was such a life, or its state was lost: it hears all other members first.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::Node;
+use crate::protocol::membership::ViewSource;
+use crate::protocol::time::Time;
+use crate::protocol::timers::Timer;
+
+/// The bound on the rate error of clocks that count for leases: 1 in 10.
+const DRIFT: u32 = 10;
+
+#[derive(Debug)]
+pub(super) struct Quarantine {
+    began: Time,
+    /// For how long a former life's clients may be inside.
+    lasts: Duration,
+    /// Whether there was no record.
+    is_new: bool,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Until the timer runs out.
+    Waiting,
+    /// It is over, as far as this member knows.
+    Over,
+    /// The source of views has been told.
+    Told,
+}
+
+impl Quarantine {
+    /// `after_unclean`: whether there was a life that did not leave; `None` without a record.
+    pub(super) fn new(now: Time, lease: Duration, after_unclean: Option<bool>) -> Self {
+        Self {
+            began: now,
+            lasts: lease * (DRIFT + 1) / (DRIFT - 1),
+            is_new: after_unclean.is_none(),
+            stage: Stage::Waiting,
+        }
+    }
+
+    /// When the clients of a life before are outside.
+    pub(super) fn ends(&self) -> Time {
+        self.began + self.lasts
+    }
+}
+
+impl Node {
+    /// The quarantine's time has passed.
+    pub(super) fn end_quarantine(&mut self, now: Time) {
+        if self.quarantine.stage == Stage::Waiting {
+            self.quarantine.stage = Stage::Over;
+            self.get_ready(now);
+        }
+    }
+
+    /// Tells the source of views that this member may be in one, once that is so.
+    pub(super) fn get_ready(&mut self, now: Time) {
+        let may_be_known = self.quarantine.is_new && !self.peers.missing().is_empty();
+        if self.quarantine.stage == Stage::Over && !may_be_known {
+            self.quarantine.stage = Stage::Told;
+            let mut actions = Vec::new();
+            self.views.ready(&mut actions);
+            self.act(now, actions);
+        }
+    }
+
+    /// Another member knew a life of this one that did not leave: the record was lost.
+    pub(super) fn remember(&mut self) {
+        if self.quarantine.is_new && self.quarantine.stage != Stage::Told {
+            self.quarantine.stage = Stage::Waiting;
+            self.views.remember_unclean();
+            self.timers.set(Timer::Quarantine, self.quarantine.ends());
+        }
+    }
+}
