@@ -23,7 +23,8 @@ use crate::{Algorithm, Event, PreviousOwner};
 /// One group, as this process takes part in it. Dropped after [`Backend::close`], never in a
 /// forked child.
 pub(crate) trait Backend: Send + Sync {
-    /// A handle for the lock `name`. Asked once a name while handles to it are alive.
+    /// A handle for the lock `name`. Asked once a name while handles to it are alive, with a mutex
+    /// held: it must not wait.
     ///
     /// # Errors
     /// If it can be known already that the lock is not as `ask` says.

@@ -196,11 +196,16 @@ impl GuardShared {
     }
 
     /// The guard's end. The second call (unlocking, then dropping) does nothing.
-    fn end(&self) -> Result<(), UnlockError> {
+    fn end(self: &Arc<Self>) -> Result<(), UnlockError> {
         if self.lock.is_forked() {
-            // A thread of the parent may have had the mutex at the fork: then the copy leaks.
-            if let Some(hold) = self.hold.try_lock().and_then(|mut hold| hold.take()) {
-                hold.forget();
+            match self.hold.try_lock() {
+                Some(mut hold) => {
+                    if let Some(hold) = hold.take() {
+                        hold.forget();
+                    }
+                }
+                // A thread of the parent had the mutex at the fork: leak what it guards.
+                None => std::mem::forget(Arc::clone(self)),
             }
             return Err(UnlockError::Forked);
         }

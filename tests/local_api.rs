@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use distlock::{
     Agent, Algorithm, HandleError, LockError, Loss, NameError, PreviousOwner, TimedLockError,
@@ -51,6 +51,33 @@ fn a_second_handle_waits_for_the_first() {
     let guard = theirs.lock().unwrap();
     assert!(guard.fence().unwrap() > first);
     assert_eq!(guard.previous_owner(), PreviousOwner::Clean);
+}
+
+#[test]
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a caller's deadline is on the caller's clock"
+)]
+fn a_deadline_ends_the_waiting() {
+    let (_directory, agent) = group();
+    let mutex = agent.mutex("x").unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let guard = mutex.try_lock_until(deadline).unwrap();
+    let other = thread::spawn(move || {
+        let soon = Instant::now() + Duration::from_millis(30);
+        let past = Instant::now();
+        assert!(matches!(
+            mutex.try_lock_until(past),
+            Err(TimedLockError::TimedOut { .. })
+        ));
+        assert!(matches!(
+            mutex.try_lock_until(soon),
+            Err(TimedLockError::TimedOut { .. })
+        ));
+        assert!(Instant::now() >= soon);
+    });
+    other.join().unwrap();
+    drop(guard);
 }
 
 #[test]

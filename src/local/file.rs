@@ -48,7 +48,8 @@ pub(crate) struct LockFile {
     inode: u64,
     permits: NonZeroU32,
     name: LockName,
-    /// The byte that says that we wait.
+    /// Whether we wait, and the byte that says so.
+    is_marked: bool,
     mark: Option<Range>,
 }
 
@@ -83,17 +84,24 @@ impl LockFile {
     }
 
     fn read(file: File) -> io::Result<Self> {
+        let not_a_lock = || {
+            let what = "it is not the file of a lock: end the group's programs, and remove it";
+            io::Error::new(io::ErrorKind::InvalidData, what)
+        };
         let mut block = [0; BLOCK];
-        file.read_exact_at(&mut block, 0)?;
-        let (permits, name) = read_header(&block).ok_or_else(|| {
-            io::Error::new(io::ErrorKind::InvalidData, "it is not the file of a lock")
-        })?;
+        file.read_exact_at(&mut block, 0)
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::UnexpectedEof => not_a_lock(),
+                _ => error,
+            })?;
+        let (permits, name) = read_header(&block).ok_or_else(not_a_lock)?;
         let inode = file.metadata()?.ino();
         Ok(Self {
             file,
             inode,
             permits,
             name,
+            is_marked: false,
             mark: None,
         })
     }
@@ -173,6 +181,7 @@ impl LockFile {
 
     /// Tells `status` that this process waits.
     pub(crate) fn mark(&mut self) -> io::Result<()> {
+        self.is_marked = true;
         // Another waiter of this process may have the same hundredth of a second.
         for later in 0..100 {
             let range = Waiter {
@@ -190,11 +199,12 @@ impl LockFile {
     }
 
     pub(crate) fn is_marked(&self) -> bool {
-        self.mark.is_some()
+        self.is_marked
     }
 
     /// The counterpart of [`LockFile::mark`].
     pub(crate) fn unmark(&mut self) -> io::Result<()> {
+        self.is_marked = false;
         match self.mark.take() {
             Some(range) => range::unlock(&self.file, range),
             None => Ok(()),

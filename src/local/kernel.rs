@@ -2,9 +2,9 @@
 //!
 //! Waiting is looking again and again. A look is due when the [`Bell`](super::page::Bell) of the
 //! lock rings, as every unlocking makes it; and now and then, for the holder that was killed. How
-//! often the waiters settle among themselves ([`Pace`]). Rejected: one waiter blocking in fcntl(2), which would learn of the
-//! death at once; stopped by a signal there, it is granted the lock by the kernel, and everybody
-//! waits for a process that does not run.
+//! often the waiters settle among themselves ([`Pace`]). Rejected: one waiter blocking in
+//! fcntl(2), which would learn of the death at once; stopped by a signal there, it is granted the
+//! lock by the kernel, and everybody waits for a process that does not run.
 //!
 //! A process that unlocks while others wait and wants in again would nearly always win against
 //! the one it has just woken. It waits for [`COURTESY`] first.
@@ -173,23 +173,22 @@ impl KernelLock {
             };
             let start = self.first_permit.fetch_add(1, Ordering::Relaxed);
             let permit = open.try_permit(start).map_err(|error| self.failed(error))?;
-            let Some(permit) = permit else {
-                *file = Some(open);
-                return Ok(None);
-            };
-            if open
+            if !open
                 .is_current(&self.group.directory)
                 .map_err(|error| self.failed(error))?
             {
-                return self.enter(open, permit, request).map(Some);
+                // Closing it gives the permit of a file without a name back.
+                continue;
             }
-            // Closing it gives the permit of a file without a name back.
+            match permit {
+                Some(permit) => return self.enter(open, permit, request).map(Some),
+                None => {
+                    *file = Some(open);
+                    return Ok(None);
+                }
+            }
         }
-        let what = format!(
-            "the file of the lock {} is replaced all the time",
-            self.name
-        );
-        Err(LockError::Limit { what })
+        Err(self.is_replaced_all_the_time())
     }
 
     /// With the permit locked: takes the fence and writes the record. An error gives the permit
@@ -239,19 +238,16 @@ impl KernelLock {
             if file.permits() == self.permits {
                 return Ok(file);
             }
-            if !file
+            let is_gone = file
                 .retire(directory, true)
-                .map_err(|error| self.failed(error))?
-            {
+                .map_err(|error| self.failed(error))?;
+            if !is_gone && !file.is_retiring().map_err(|error| self.failed(error))? {
                 let (asked, actual) = (self.permits, file.permits());
                 return Err(LockError::WrongPermits { asked, actual });
             }
+            std::thread::yield_now();
         }
-        let what = format!(
-            "the file of the lock {} is replaced all the time",
-            self.name
-        );
-        Err(LockError::Limit { what })
+        Err(self.is_replaced_all_the_time())
     }
 
     /// Keeps an open file for the next attempt.
@@ -265,6 +261,14 @@ impl KernelLock {
         let bell = page.bell(self.hash);
         let woke = bell.ring();
         *self.courtesy.lock() = woke.then(|| (bell.count(), clock::now() + COURTESY));
+    }
+
+    fn is_replaced_all_the_time(&self) -> LockError {
+        let what = format!(
+            "the file of the lock {} is replaced all the time",
+            self.name
+        );
+        LockError::Limit { what }
     }
 
     fn failed(&self, source: io::Error) -> LockError {
@@ -290,12 +294,12 @@ impl Lock for KernelLock {
     }
 
     fn acquire(self: Arc<Self>, request: &Request) -> Result<Box<dyn Hold>, AcquireError> {
-        if request.patience == Patience::Try {
-            return Ok(Box::new(self.attempt(request)?));
-        }
         let timeout = match request.patience {
+            Patience::Try | Patience::For(Duration::ZERO) => {
+                return Ok(Box::new(self.attempt(request)?));
+            }
             Patience::For(timeout) => Some(timeout),
-            Patience::Lease | Patience::Try => None,
+            Patience::Lease => None,
         };
         let _awaited = Awaited::new(&self);
         Ok(Box::new(self.wait(request, timeout)?))

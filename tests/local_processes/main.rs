@@ -3,6 +3,7 @@
 mod process;
 mod torture;
 
+use std::fs::File;
 use std::num::NonZeroU32;
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
@@ -27,6 +28,9 @@ fn role() {
         "hold two permits" => hold_two_permits(&directory),
         "fork" => fork_while_holding(&directory),
         "turns" => take_turns(&directory),
+        "environment" => use_environment(&directory),
+        "stranger" => be_a_stranger(&directory),
+        "many files" => open_many_files(&directory),
         other => match other.strip_prefix("compete ") {
             Some(number) => torture::compete(&directory, number.parse().unwrap()),
             None => panic!("no role {other}"),
@@ -278,6 +282,66 @@ fn an_unsafe_directory_is_refused() {
     };
     let user = nix::unistd::geteuid().as_raw();
     assert_eq!(fault(&strangers), DirectoryFault::Stranger { owner, user });
+}
+
+fn use_environment(directory: &Path) {
+    let _guard = Agent::local().unwrap().mutex("x").unwrap().lock().unwrap();
+    let chosen = directory.join(process::LOCAL);
+    assert_eq!(std::fs::read_dir(chosen).unwrap().count(), 2);
+}
+
+#[test]
+fn the_environment_names_the_directory() {
+    let directory = tempfile::tempdir().unwrap();
+    Process::start("environment", directory.path()).join();
+}
+
+fn be_a_stranger(directory: &Path) {
+    if nix::unistd::geteuid().is_root() {
+        nix::unistd::setuid(65_534.into()).unwrap();
+    }
+    let error = Agent::local_in(directory.join("group")).unwrap_err();
+    let text = error.to_string();
+    assert!(matches!(error, OpenError::Permission { .. }), "{text}");
+    assert!(
+        text.contains("group") && text.contains("DISTLOCK_DIR"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_directory_that_cannot_be_made_is_told() {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(directory.path(), std::fs::Permissions::from_mode(0o500)).unwrap();
+    Process::start("stranger", directory.path()).join();
+}
+
+fn open_many_files(directory: &Path) {
+    let agent = Agent::local_in(directory).unwrap();
+    let mutex = agent.mutex("x").unwrap();
+    let limit = libc::rlimit {
+        rlim_cur: 64,
+        rlim_max: 64,
+    };
+    #[expect(unsafe_code, reason = "std cannot set limits")]
+    // SAFETY: the structure lives as long as the call.
+    let set = unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &limit) };
+    assert_eq!(set, 0);
+    let mut files: Vec<_> = std::iter::from_fn(|| File::open("/dev/null").ok()).collect();
+    let error = mutex.lock().unwrap_err();
+    assert!(matches!(error, LockError::Limit { .. }), "{error}");
+    assert!(error.to_string().contains("ulimit -n"), "{error}");
+    let error = Agent::local_in(directory).unwrap_err();
+    assert!(matches!(error, OpenError::TooManyFiles { .. }), "{error}");
+    assert!(error.to_string().contains("ulimit -n"), "{error}");
+    files.truncate(files.len() - 4);
+    drop(mutex.lock().unwrap());
+}
+
+#[test]
+fn too_many_open_files_are_told() {
+    let directory = tempfile::tempdir().unwrap();
+    Process::start("many files", directory.path()).join();
 }
 
 #[test]

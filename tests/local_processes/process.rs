@@ -11,6 +11,9 @@ use nix::unistd::Pid;
 const ROLE: &str = "DISTLOCK_TEST_ROLE";
 const DIRECTORY: &str = "DISTLOCK_TEST_DIRECTORY";
 
+/// Where a process in a role finds the local group of its environment, in its directory.
+pub(crate) const LOCAL: &str = "local";
+
 /// The role of this process, and its directory; `None` in the process that runs the tests. The
 /// test called `role` asks this, and does nothing there.
 pub(crate) fn role() -> Option<(String, std::path::PathBuf)> {
@@ -32,6 +35,7 @@ impl Process {
             .args(["role", "--exact", "--nocapture", "--test-threads=1"])
             .env(ROLE, role)
             .env(DIRECTORY, directory)
+            .env("DISTLOCK_DIR", directory.join(LOCAL))
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
