@@ -1,0 +1,208 @@
+//! The service for local programs, and its clients.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
+use std::thread;
+use std::time::Duration;
+
+use distlock_agent::protocol::Algorithm;
+use distlock_agent::runtime::{
+    AcquireError, Agent, BindError, Caller, Client, ConnectError, Grant, Options, Patience,
+    ReleaseError, StartError,
+};
+
+use crate::support::{
+    Group, Kind, Process, TIMEOUT, count, enter, eventually, increment, lock, read_counter,
+};
+
+fn serve(group: &Group, id: u16) -> Agent {
+    Agent::start(Options {
+        socket: Some(group.socket(id)),
+        ..group.options(id)
+    })
+    .unwrap()
+}
+
+fn enter_through(client: &Client, name: &str) -> Grant {
+    let patience = Patience::For(TIMEOUT);
+    client
+        .acquire(&lock(name), None, patience, Caller::current())
+        .unwrap()
+}
+
+fn one() -> Group {
+    Group::new(Kind::Unix, 1, Algorithm::RicartAgrawala)
+}
+
+#[test]
+fn threads_of_clients_take_turns_with_the_agents_own() {
+    let group = Group::new(Kind::Unix, 2, Algorithm::RicartAgrawala);
+    let agents = [serve(&group, 1), serve(&group, 2)];
+    let rounds = count("DISTLOCK_TEST_ENTRIES", 100);
+    let counter = group.directory.join("counter");
+    fs::write(&counter, "0").unwrap();
+    let clients: Vec<_> = (1..=2)
+        .map(|id| Client::connect(&group.socket(id)).unwrap())
+        .collect();
+    thread::scope(|scope| {
+        for client in &clients {
+            for _ in 0..2 {
+                scope.spawn(|| {
+                    for _ in 0..rounds {
+                        let grant = enter_through(client, "x");
+                        increment(&counter);
+                        grant.release().unwrap();
+                    }
+                });
+            }
+        }
+        scope.spawn(|| {
+            for _ in 0..rounds {
+                let grant = enter(&agents[0], &lock("x"));
+                increment(&counter);
+                grant.release().unwrap();
+            }
+        });
+    });
+    assert_eq!(read_counter(&counter), 5 * rounds);
+}
+
+#[test]
+fn a_killed_client_gives_back_what_it_held_and_waited_for() {
+    let group = one();
+    let agent = serve(&group, 1);
+    let mut holder = group.spawn("client", 1, 1);
+    holder.expect("holds");
+    let waiter = group.spawn("client", 1, 1);
+    let pid = waiter.pid();
+    eventually("the second client waits", || {
+        let locks = agent.status().unwrap().locks;
+        locks
+            .iter()
+            .flat_map(|lock| &lock.waiters)
+            .any(|waiter| waiter.pid == pid)
+    });
+    waiter.kill();
+    holder.kill();
+    enter(&agent, &lock("held")).release().unwrap();
+    eventually("nothing is left", || {
+        agent.status().unwrap().locks.is_empty()
+    });
+}
+
+#[test]
+fn waits_end_as_they_should() {
+    let group = one();
+    let agent = serve(&group, 1);
+    let client = Client::connect(&group.socket(1)).unwrap();
+    let held = enter(&agent, &lock("x"));
+    let ask = |patience| client.acquire(&lock("x"), None, patience, Caller::current());
+    assert_eq!(ask(Patience::Try).unwrap_err(), AcquireError::Busy);
+    let soon = Patience::For(Duration::from_millis(30));
+    assert!(matches!(
+        ask(soon).unwrap_err(),
+        AcquireError::TimedOut { .. }
+    ));
+    held.release().unwrap();
+    for round in 0..300 {
+        // Deadlines around the moment of the grant: one outcome each, and nothing leaks.
+        match ask(Patience::For(Duration::from_micros(round))) {
+            Ok(grant) => grant.release().unwrap(),
+            Err(error) => assert!(matches!(error, AcquireError::TimedOut { .. }), "{error}"),
+        }
+    }
+    enter(&agent, &lock("x")).release().unwrap();
+}
+
+#[test]
+fn a_broken_connection_loses_everything_and_stays_broken() {
+    let group = one();
+    let agent = serve(&group, 1);
+    let client = Client::connect(&group.socket(1)).unwrap();
+    let grant = enter_through(&client, "x");
+    drop(agent);
+    eventually("the grant is lost", || !grant.is_held());
+    assert_eq!(grant.release(), Err(ReleaseError::Lost));
+    let agent = serve(&group, 1);
+    let again = client.acquire(&lock("x"), None, Patience::Try, Caller::current());
+    assert!(
+        matches!(again, Err(AcquireError::Closed(_))),
+        "there is no silent reconnection"
+    );
+    drop(enter(&agent, &lock("x")));
+}
+
+#[test]
+fn the_socket_is_private_and_one_agents_alone() {
+    let group = Group::new(Kind::Unix, 2, Algorithm::RicartAgrawala);
+    let _agent = serve(&group, 1);
+    let mode = fs::metadata(group.socket(1)).unwrap().permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    let options = Options {
+        socket: Some(group.socket(1)),
+        ..group.options(2)
+    };
+    let error = Agent::start(options).map(drop).unwrap_err();
+    assert!(
+        matches!(error, StartError::Bind(BindError::InUse { .. })),
+        "{error}"
+    );
+    let nobody = Client::connect(&group.socket(2)).map(drop).unwrap_err();
+    assert!(matches!(nobody, ConnectError::NotServed { .. }), "{nobody}");
+}
+
+#[test]
+fn who_talks_nonsense_is_cut_off_and_nobody_else() {
+    let group = one();
+    let _agent = serve(&group, 1);
+    let client = Client::connect(&group.socket(1)).unwrap();
+    let grant = enter_through(&client, "x");
+    for nonsense in [
+        &[0xff; 64][..],
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\0\0\0\x02\x01\x63",
+    ] {
+        let mut stream = UnixStream::connect(group.socket(1)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+        stream.write_all(nonsense).unwrap();
+        // Its welcome, and the end. The rest of what it said may be lost with the stream.
+        let ended = stream.read_to_end(&mut Vec::new());
+        assert!(ended.is_ok() || ended.is_err_and(|e| e.raw_os_error() == Some(libc::ECONNRESET)));
+    }
+    assert!(grant.is_held());
+    grant.release().unwrap();
+}
+
+#[test]
+fn who_does_not_read_hinders_nobody() {
+    let group = one();
+    let agent = serve(&group, 1);
+    let mut deaf = UnixStream::connect(group.socket(1)).unwrap();
+    deaf.set_nonblocking(true).unwrap();
+    // Status, again and again: the agent stops reading what this one asks.
+    let question = b"\0\0\0\x03\x01\x04\x07".repeat(1_000);
+    let mut refused = 0;
+    let client = Client::connect(&group.socket(1)).unwrap();
+    while refused < 50 {
+        refused += usize::from(deaf.write(&question).is_err());
+        enter_through(&client, "x").release().unwrap();
+    }
+    drop(deaf);
+    enter(&agent, &lock("x")).release().unwrap();
+}
+
+#[test]
+fn many_come_and_go_at_once() {
+    let group = one();
+    let _agent = serve(&group, 1);
+    let counter = group.directory.join("counter");
+    fs::write(&counter, "0").unwrap();
+    let mut programs: Vec<_> = (0..8).map(|_| group.spawn("client-turns", 1, 25)).collect();
+    for program in &mut programs {
+        program.expect("done");
+    }
+    assert_eq!(read_counter(&counter), 8 * 25);
+    programs.into_iter().for_each(Process::finish);
+}

@@ -1,0 +1,10 @@
+//! The runtime: real agents with real sockets, in one process and in several.
+
+mod clients;
+mod counts;
+mod life;
+mod processes;
+mod restart;
+mod roles;
+mod support;
+mod threads;

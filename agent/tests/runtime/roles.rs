@@ -1,0 +1,156 @@
+//! What this test program does when another test starts it as a process of its own: it is one
+//! member of that test's group.
+
+use std::env;
+use std::fs;
+use std::io::{self, Read};
+use std::os::unix::fs::PermissionsExt;
+
+use distlock_agent::runtime::{Agent, Caller, Client, Options, Patience};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::unistd::{Uid, geteuid, setuid};
+
+use crate::support::{Group, TIMEOUT, enter, increment, lock};
+
+/// The entry of such processes. Among the tests themselves it has nothing to do.
+#[test]
+fn run() {
+    let Ok(role) = env::var("DISTLOCK_TEST_ROLE") else {
+        return;
+    };
+    let words: Vec<_> = role.split(' ').collect();
+    let (id, rounds) = (words[1].parse().unwrap(), words[2].parse().unwrap());
+    let group = Group::from_env();
+    match words[0] {
+        "increment" => take_turns(&group, &group.start(id).unwrap(), rounds),
+        "hold" => hold(&group.start(id).unwrap()),
+        "enter" => once(&group.start(id).unwrap()),
+        "client" => hold_as_client(&group, id),
+        "client-turns" => take_turns_as_client(&group, id, rounds),
+        "unprivileged" => start_without_rights(&group, id),
+        "few-descriptors" => start_with_few_descriptors(&group, id),
+        "come-and-go" => come_and_go(&group, id, rounds),
+        role => panic!("no role {role}"),
+    }
+}
+
+/// Increments the counter under the lock, and stays until all others have done so too.
+fn take_turns(group: &Group, agent: &Agent, rounds: usize) {
+    let (counter, name) = (group.directory.join("counter"), lock("counter"));
+    for _ in 0..rounds {
+        let grant = enter(agent, &name);
+        increment(&counter);
+        grant.release().unwrap();
+    }
+    println!("role: done");
+    await_end_of_input();
+}
+
+fn hold(agent: &Agent) {
+    let grant = enter(agent, &lock("held"));
+    println!("role: holds {}", grant.fence());
+    await_end_of_input();
+    grant.release().unwrap();
+}
+
+fn once(agent: &Agent) {
+    let grant = enter(agent, &lock("held"));
+    println!("role: entered {}", grant.fence());
+    grant.release().unwrap();
+    await_end_of_input();
+}
+
+fn hold_as_client(group: &Group, id: u16) {
+    let client = Client::connect(&group.socket(id)).unwrap();
+    let patience = Patience::For(TIMEOUT);
+    let grant = client
+        .acquire(&lock("held"), None, patience, Caller::current())
+        .unwrap();
+    println!("role: holds {}", grant.fence());
+    await_end_of_input();
+}
+
+fn take_turns_as_client(group: &Group, id: u16, rounds: usize) {
+    let counter = group.directory.join("counter");
+    for _ in 0..rounds {
+        let client = Client::connect(&group.socket(id)).unwrap();
+        let patience = Patience::For(TIMEOUT);
+        let grant = client
+            .acquire(&lock("x"), None, patience, Caller::current())
+            .unwrap();
+        increment(&counter);
+        // Every other time the agent must notice by itself.
+        if grant.fence().as_u64().is_multiple_of(2) {
+            grant.release().unwrap();
+        }
+    }
+    println!("role: done");
+    await_end_of_input();
+}
+
+/// As a user who may not write in the group's directory.
+fn start_without_rights(group: &Group, id: u16) {
+    if geteuid().is_root() {
+        // Its own state directory would be made by root, too.
+        setuid(Uid::from_raw(65_534)).unwrap();
+    } else {
+        fs::set_permissions(&group.directory, fs::Permissions::from_mode(0o555)).unwrap();
+    }
+    let error = group.start(id).map(drop).unwrap_err();
+    println!("role: refused {error}");
+}
+
+/// Raises the limit of descriptors one by one, until an agent starts.
+fn start_with_few_descriptors(group: &Group, id: u16) {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    let before = descriptors();
+    let options = || Options {
+        socket: Some(group.socket(id)),
+        ..group.options(id)
+    };
+    let mut refused = 0;
+    loop {
+        let limit = u64::try_from(before + refused).unwrap();
+        setrlimit(Resource::RLIMIT_NOFILE, limit, hard).unwrap();
+        let started = Agent::start(options());
+        setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
+        let Err(error) = started else { break };
+        assert!(error.to_string().contains("ulimit -n"), "{error}");
+        assert_eq!(descriptors(), before, "left behind by: {error}");
+        assert!(!group.socket(id).exists() && !group.directory.join("1.sock").exists());
+        refused += 1;
+    }
+    println!("role: refused {refused}");
+}
+
+fn come_and_go(group: &Group, id: u16, rounds: usize) {
+    let before = (descriptors(), threads());
+    for _ in 0..rounds {
+        let agent = Agent::start(Options {
+            socket: Some(group.socket(id)),
+            ..group.options(id)
+        })
+        .unwrap();
+        let client = Client::connect(&group.socket(id)).unwrap();
+        let grant = enter(&agent, &lock("x"));
+        client.status().unwrap();
+        drop(client);
+        agent.close();
+        assert!(!grant.is_held());
+    }
+    assert_eq!((descriptors(), threads()), before);
+    println!("role: left nothing");
+}
+
+fn descriptors() -> usize {
+    // One of them is the directory that is being read.
+    fs::read_dir("/proc/self/fd").unwrap().count() - 1
+}
+
+fn threads() -> usize {
+    fs::read_dir("/proc/self/task").unwrap().count()
+}
+
+fn await_end_of_input() {
+    io::stdin().read_to_end(&mut Vec::new()).unwrap();
+}

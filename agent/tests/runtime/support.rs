@@ -1,0 +1,286 @@
+//! What the suites share: groups of agents on this host, in this process and in others.
+
+use std::collections::BTreeMap;
+use std::env;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use distlock_agent::protocol::{Algorithm, LockName, NodeId, Settings};
+use distlock_agent::runtime::{
+    Address, Agent, Caller, Faults, Grant, Options, Patience, StartError, clock,
+};
+use tempfile::TempDir;
+
+/// No test waits longer for anything; one that does has failed.
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(100);
+/// The lease of the groups here: as short as it can be without a busy host tripping over it.
+pub(crate) const LEASE: Duration = Duration::from_secs(2);
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Udp,
+    Unix,
+}
+
+/// The addresses and the settings of a group, and its directory.
+#[derive(Debug)]
+pub(crate) struct Group {
+    pub(crate) directory: PathBuf,
+    pub(crate) members: BTreeMap<NodeId, Address>,
+    pub(crate) settings: Settings,
+    pub(crate) faults: Option<Faults>,
+    /// Removes the directory at the end, in the process that made it.
+    _owned: Option<TempDir>,
+}
+
+impl Group {
+    pub(crate) fn new(kind: Kind, size: u16, algorithm: Algorithm) -> Self {
+        let owned = tempfile::Builder::new().prefix("dl").tempdir().unwrap();
+        let directory = owned.path().to_owned();
+        let members = match kind {
+            Kind::Udp => udp_addresses(size),
+            Kind::Unix => (1..=size)
+                .map(|id| {
+                    (
+                        node(id),
+                        Address::unix(directory.join(format!("{id}.sock"))).unwrap(),
+                    )
+                })
+                .collect(),
+        };
+        let settings = settings(algorithm);
+        Self {
+            directory,
+            members,
+            settings,
+            faults: None,
+            _owned: Some(owned),
+        }
+    }
+
+    pub(crate) fn options(&self, id: u16) -> Options {
+        Options {
+            me: node(id),
+            members: self.members.clone(),
+            settings: self.settings.clone(),
+            state_dir: self.directory.join(format!("state-{id}")),
+            socket: None,
+            faults: self.faults.map(|faults| Faults {
+                seed: faults.seed + u64::from(id),
+                ..faults
+            }),
+        }
+    }
+
+    /// Where the service for local programs of member `id` would be.
+    pub(crate) fn socket(&self, id: u16) -> PathBuf {
+        self.directory.join(format!("service-{id}"))
+    }
+
+    pub(crate) fn start(&self, id: u16) -> Result<Agent, StartError> {
+        Agent::start(self.options(id))
+    }
+
+    pub(crate) fn start_all(&self) -> Vec<Agent> {
+        self.members
+            .keys()
+            .map(|id| self.start(id.as_u16()).unwrap())
+            .collect()
+    }
+
+    /// Starts member `id` in a process of its own, as `role`; see [`crate::roles`].
+    pub(crate) fn spawn(&self, role: &str, id: u16, rounds: usize) -> Process {
+        let mut child = Command::new(env::current_exe().unwrap())
+            .args(["--exact", "roles::run", "--nocapture", "--test-threads=1"])
+            .env("DISTLOCK_TEST_ROLE", format!("{role} {id} {rounds}"))
+            .env("DISTLOCK_TEST_GROUP", self.to_text())
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdin = child.stdin.take();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        Process {
+            child,
+            stdin,
+            stdout,
+        }
+    }
+
+    fn to_text(&self) -> String {
+        let mut text = format!(
+            "{}\n{}\n",
+            self.directory.display(),
+            self.settings.algorithm
+        );
+        let faults = self.faults.map(|f| {
+            let Faults {
+                seed,
+                drop_per_mille,
+                duplicate_per_mille,
+                corrupt_per_mille,
+            } = f;
+            format!("{seed} {drop_per_mille} {duplicate_per_mille} {corrupt_per_mille}")
+        });
+        writeln!(text, "{}", faults.unwrap_or_default()).unwrap();
+        for (id, address) in &self.members {
+            writeln!(text, "{id} {address}").unwrap();
+        }
+        text
+    }
+
+    /// The group that the spawning process has.
+    pub(crate) fn from_env() -> Self {
+        let text = env::var("DISTLOCK_TEST_GROUP").unwrap();
+        let mut lines = text.lines();
+        let directory = lines.next().unwrap().into();
+        let algorithm = lines.next().unwrap().parse().unwrap();
+        let numbers: Vec<u64> = lines
+            .next()
+            .unwrap()
+            .split(' ')
+            .filter_map(|word| word.parse().ok())
+            .collect();
+        let share = |at: usize| u16::try_from(numbers[at]).unwrap();
+        let faults = (!numbers.is_empty()).then(|| Faults {
+            seed: numbers[0],
+            drop_per_mille: share(1),
+            duplicate_per_mille: share(2),
+            corrupt_per_mille: share(3),
+        });
+        let members = lines
+            .map(|line| line.split_once(' ').unwrap())
+            .map(|(id, address)| (node(id.parse().unwrap()), address.parse().unwrap()))
+            .collect();
+        let settings = settings(algorithm);
+        Self {
+            directory,
+            members,
+            settings,
+            faults,
+            _owned: None,
+        }
+    }
+}
+
+/// A member in a process of its own. What it prints are lines of words; it ends when its standard
+/// input does.
+#[derive(Debug)]
+pub(crate) struct Process {
+    child: Child,
+    stdin: Option<ChildStdin>,
+    stdout: BufReader<ChildStdout>,
+}
+
+impl Process {
+    /// Waits for the line that starts with `word`; what follows it.
+    pub(crate) fn expect(&mut self, word: &str) -> String {
+        let mut seen = String::new();
+        loop {
+            let start = seen.len();
+            let len = self.stdout.read_line(&mut seen).unwrap();
+            assert_ne!(len, 0, "the process ended without {word:?}: {seen}");
+            // The test harness may have begun the line.
+            if let Some((_, rest)) = seen[start..].split_once(&format!("role: {word}")) {
+                return rest.trim().to_owned();
+            }
+        }
+    }
+
+    /// Lets it end in order.
+    pub(crate) fn finish(mut self) {
+        drop(self.stdin.take());
+        let status = self.child.wait().unwrap();
+        assert!(status.success(), "{status}");
+    }
+
+    pub(crate) fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+}
+
+/// A test that fails leaves no process behind.
+impl Drop for Process {
+    fn drop(&mut self) {
+        // It has ended already, unless the test failed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn settings(algorithm: Algorithm) -> Settings {
+    Settings {
+        group: "test".to_owned(),
+        lease: LEASE,
+        algorithm,
+        locks: BTreeMap::new(),
+    }
+}
+
+pub(crate) fn node(id: u16) -> NodeId {
+    NodeId::new(id).unwrap()
+}
+
+pub(crate) fn lock(name: &str) -> LockName {
+    LockName::new(name).unwrap()
+}
+
+/// Enters, however long it takes.
+pub(crate) fn enter(agent: &Agent, name: &LockName) -> Grant {
+    agent
+        .acquire(name, None, Patience::For(TIMEOUT), Caller::current())
+        .unwrap()
+}
+
+/// Calls `done` until it is true, for things that no event tells.
+pub(crate) fn eventually(what: &str, mut done: impl FnMut() -> bool) {
+    let deadline = clock::now() + TIMEOUT;
+    while !done() {
+        assert!(clock::now() < deadline, "{what} did not come about");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+}
+
+/// `default`, or what the environment variable `name` says.
+pub(crate) fn count(name: &str, default: usize) -> usize {
+    env::var(name).map_or(default, |text| text.parse().expect("a number"))
+}
+
+/// Free ports, on loopback addresses that other test processes hardly use.
+fn udp_addresses(size: u16) -> BTreeMap<NodeId, Address> {
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let ip = Ipv4Addr::new(127, high.max(1), low, NEXT.fetch_add(1, Ordering::Relaxed));
+    // All are bound at once, so that they differ.
+    let sockets: Vec<_> = (0..size)
+        .map(|_| UdpSocket::bind((ip, 0)).unwrap())
+        .collect();
+    let address = |socket: &UdpSocket| Address::udp(socket.local_addr().unwrap()).unwrap();
+    sockets
+        .iter()
+        .zip(1..)
+        .map(|(socket, id)| (node(id), address(socket)))
+        .collect()
+}
+
+/// What a counter file says.
+pub(crate) fn read_counter(path: &Path) -> usize {
+    fs::read_to_string(path).unwrap().trim().parse().unwrap()
+}
+
+/// Reads, adds one, writes: without a lock around it, increments are lost.
+pub(crate) fn increment(path: &Path) {
+    let next = read_counter(path) + 1;
+    fs::write(path, next.to_string()).unwrap();
+}
