@@ -245,6 +245,8 @@ impl Locks {
         }
         self.clock = self.clock.max(clock) + 1;
         let Some(lock) = self.lock(&name) else {
+            // The next view forgets what nobody uses, and its engines say everything again.
+            out.wants_view = true;
             return false;
         };
         let makes_sense = match lock.spec {
