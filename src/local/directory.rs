@@ -6,14 +6,14 @@
 use std::fs::{DirBuilder, File};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt};
+use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};
-use nix::sys::stat::{Mode, fstatat};
+use nix::sys::stat::{Mode, fstat, fstatat};
 use nix::unistd::{UnlinkatFlags, geteuid, linkat, unlinkat};
 
 use crate::error::{DirectoryFault, OpenError};
@@ -38,6 +38,16 @@ pub(crate) fn default_path() -> PathBuf {
 pub(crate) struct Directory {
     path: PathBuf,
     fd: OwnedFd,
+}
+
+/// How long a new file's content must last. A crash of the host may leave a file without content
+/// where it lies on a disk.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Keep {
+    /// Also over a crash of the host.
+    Always,
+    /// A crash of the host may spoil it.
+    ThisBoot,
 }
 
 /// How files are opened in it.
@@ -79,20 +89,15 @@ impl Directory {
             path: self.path.clone(),
             fault,
         };
-        let file = File::from(
-            self.fd
-                .try_clone()
-                .map_err(|error| failed(&self.path, error))?,
-        );
-        let metadata = file.metadata().map_err(|error| failed(&self.path, error))?;
+        let stat = fstat(&self.fd).map_err(|errno| failed(&self.path, errno.into()))?;
         let user = geteuid().as_raw();
-        if metadata.uid() != user {
+        if stat.st_uid != user {
             return Err(fault(DirectoryFault::Stranger {
-                owner: metadata.uid(),
+                owner: stat.st_uid,
                 user,
             }));
         }
-        let mode = metadata.mode() & 0o777;
+        let mode = stat.st_mode & 0o777;
         if mode & 0o022 != 0 {
             return Err(fault(DirectoryFault::Writable { mode }));
         }
@@ -114,14 +119,19 @@ impl Directory {
 
     /// Opens the file `name`; if there is none, makes it appear with `content` in it, whole. A
     /// process that is killed or stopped meanwhile never leaves half a file under that name.
-    pub(crate) fn open_or_create(&self, name: &str, content: &[u8]) -> io::Result<File> {
+    pub(crate) fn open_or_create(
+        &self,
+        name: &str,
+        content: &[u8],
+        keep: Keep,
+    ) -> io::Result<File> {
         // Between a link that finds a file there and the opening of that file it may be removed:
         // somebody else makes progress then, but not for ever.
         for _ in 0..100 {
             if let Some(file) = self.open_file(name)? {
                 return Ok(file);
             }
-            if let Some(file) = self.create_file(name, content)? {
+            if let Some(file) = self.create_file(name, content, keep)? {
                 return Ok(file);
             }
         }
@@ -129,9 +139,13 @@ impl Directory {
     }
 
     /// Makes the file `name`; `None` if somebody else was first.
-    fn create_file(&self, name: &str, content: &[u8]) -> io::Result<Option<File>> {
+    fn create_file(&self, name: &str, content: &[u8], keep: Keep) -> io::Result<Option<File>> {
         let (draft, file) = self.create_draft()?;
-        let linked = file.write_all_at(content, 0).and_then(|()| {
+        let written = file.write_all_at(content, 0).and_then(|()| match keep {
+            Keep::Always => file.sync_all(),
+            Keep::ThisBoot => Ok(()),
+        });
+        let linked = written.and_then(|()| {
             match linkat(&self.fd, draft.as_str(), &self.fd, name, AtFlags::empty()) {
                 Ok(()) => Ok(Some(file)),
                 // ENOENT: somebody who cannot see this process took the draft for a dead one's.

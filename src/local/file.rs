@@ -28,7 +28,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use distlock_agent::protocol::LockName;
 
-use super::directory::Directory;
+use super::directory::{Directory, Keep};
 use super::range::{self, Range};
 use crate::PreviousOwner;
 
@@ -71,8 +71,18 @@ impl LockFile {
         name: &LockName,
         permits: NonZeroU32,
     ) -> io::Result<Self> {
+        let file_name = Self::file_name(name);
         let content = header(name, permits);
-        Self::read(directory.open_or_create(&Self::file_name(name), &content)?)
+        for _ in 0..100 {
+            let file = directory.open_or_create(&file_name, &content, Keep::ThisBoot)?;
+            if let Some(file) = Self::read(file, directory, &file_name)? {
+                return Ok(file);
+            }
+        }
+        Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            "somebody spoils it again and again",
+        ))
     }
 
     /// Opens the file named `file_name`, if there is one.
@@ -80,30 +90,40 @@ impl LockFile {
         directory: &Directory,
         file_name: &str,
     ) -> io::Result<Option<Self>> {
-        directory.open_file(file_name)?.map(Self::read).transpose()
+        match directory.open_file(file_name)? {
+            Some(file) => Self::read(file, directory, file_name),
+            None => Ok(None),
+        }
     }
 
-    fn read(file: File) -> io::Result<Self> {
-        let not_a_lock = || {
-            let what = "it is not the file of a lock: end the group's programs, and remove it";
-            io::Error::new(io::ErrorKind::InvalidData, what)
-        };
-        let mut block = [0; BLOCK];
-        file.read_exact_at(&mut block, 0)
-            .map_err(|error| match error.kind() {
-                io::ErrorKind::UnexpectedEof => not_a_lock(),
-                _ => error,
-            })?;
-        let (permits, name) = read_header(&block).ok_or_else(not_a_lock)?;
+    /// Reads what the lock is. A file that is no lock's, which only a crash of the host or a
+    /// stranger to the group leaves behind, is removed (`None`), unless somebody has it locked.
+    fn read(file: File, directory: &Directory, file_name: &str) -> io::Result<Option<Self>> {
         let inode = file.metadata()?.ino();
-        Ok(Self {
-            file,
-            inode,
-            permits,
-            name,
-            is_marked: false,
-            mark: None,
-        })
+        let mut block = [0; BLOCK];
+        let header = match file.read_exact_at(&mut block, 0) {
+            Ok(()) => read_header(&block),
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => None,
+            Err(error) => return Err(error),
+        };
+        if let Some((permits, name)) = header {
+            return Ok(Some(Self {
+                file,
+                inode,
+                permits,
+                name,
+                is_marked: false,
+                mark: None,
+            }));
+        }
+        if !range::try_lock(&file, EVERYTHING)? {
+            let what = "it is locked, and is not the file of a lock: end the program that has it";
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        }
+        if directory.leads_to(file_name, inode)? {
+            directory.remove(file_name)?;
+        }
+        Ok(None)
     }
 
     pub(crate) fn name(&self) -> &LockName {
@@ -398,17 +418,13 @@ impl Waiter {
     }
 
     pub(crate) fn since(self) -> SystemTime {
-        epoch_2025() + Duration::from_millis(self.tick.saturating_mul(10))
+        super::epoch_2025() + Duration::from_millis(self.tick.saturating_mul(10))
     }
-}
-
-fn epoch_2025() -> SystemTime {
-    UNIX_EPOCH + Duration::from_secs(1_735_689_600)
 }
 
 fn tick_now() -> u64 {
     let since_2025 = SystemTime::now()
-        .duration_since(epoch_2025())
+        .duration_since(super::epoch_2025())
         .unwrap_or(Duration::ZERO);
     u64::try_from(since_2025.as_millis() / 10).unwrap_or(u64::MAX)
 }

@@ -18,6 +18,7 @@ mod status;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, SystemTime};
 
 use crossbeam_channel::{Receiver, Sender};
 use distlock_agent::protocol::{Fence, LockName};
@@ -145,6 +146,11 @@ impl Shared {
             what: "there are no fences left".into(),
         })
     }
+}
+
+/// Where the group's times begin.
+fn epoch_2025() -> SystemTime {
+    SystemTime::UNIX_EPOCH + Duration::from_secs(1_735_689_600)
 }
 
 /// The first eight bytes of the hash of `bytes`.

@@ -3,8 +3,9 @@
 //! It is a file of 4096 bytes, mapped shared. Words in it are only touched atomically, so a
 //! process that is killed at any moment leaves it whole.
 //!
-//! *The fence counter* only rises. A new file starts it at the seconds since 2025-01-01 shifted
-//! left by 32, so that fences rise over a reboot that empties the directory too. A directory on
+//! *The fence counter* only rises. A new file starts it at the seconds since 2025-01-01 with 32
+//! binary places, so that fences rise also when the directory was emptied, by a reboot or by hand
+//! (four thousand million grants a second would be needed to overtake the clock). A directory on
 //! disk may lose the last increments when the host crashes; so the first process after each boot
 //! raises the counter to that value as well.
 //!
@@ -19,13 +20,12 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use distlock_agent::protocol::Fence;
-use distlock_agent::runtime::clock;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 
-use super::directory::Directory;
+use super::directory::{Directory, Keep};
 use crate::error::OpenError;
 
 /// The page's name in the directory.
@@ -72,7 +72,7 @@ impl Page {
         };
         let boot = boot().map_err(failed)?;
         let file = directory
-            .open_or_create(NAME, &Self::fresh(boot))
+            .open_or_create(NAME, &Self::fresh(boot), Keep::Always)
             .map_err(failed)?;
         let page = Self::map(&file)
             .map_err(failed)?
@@ -243,7 +243,13 @@ fn futex_deadline(timeout: Duration) -> nix::Result<libc::timespec> {
 
 /// Where fences start in a group that knows nothing of former ones.
 fn first_fence() -> u64 {
-    clock::wall().as_secs() << 32
+    let since_2025 = SystemTime::now()
+        .duration_since(super::epoch_2025())
+        .unwrap_or_default();
+    let places = (u64::from(since_2025.subsec_nanos()) << 32) / 1_000_000_000;
+    // The upper half has 31 bits, until 2093: then there are no more fences.
+    let secs = since_2025.as_secs().min((1 << 31) - 1);
+    (secs << 32) + places
 }
 
 /// This boot of the host, hashed.

@@ -345,23 +345,47 @@ fn too_many_open_files_are_told() {
 }
 
 #[test]
-fn a_file_that_is_no_locks_is_told() {
+fn what_a_crash_of_the_host_leaves_does_no_harm() {
     let directory = tempfile::tempdir().unwrap();
     let agent = Agent::local_in(directory.path()).unwrap();
+    let file_name = || {
+        let names = std::fs::read_dir(directory.path()).unwrap();
+        let mut names = names.map(|entry| entry.unwrap().file_name());
+        names.find(|name| name != "group").unwrap()
+    };
     let guard = agent.mutex("x").unwrap().lock().unwrap();
-    let is_lock = |name: &str| name != "group";
-    let names = std::fs::read_dir(directory.path()).unwrap();
-    let name = names
-        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
-        .find(|name| is_lock(name))
-        .unwrap();
+    let path = directory.path().join(file_name());
     drop(guard);
+    for rubbish in [&b""[..], b"rubbish", &[0; 1024], &[0xff; 4096]] {
+        std::fs::write(&path, rubbish).unwrap();
+        assert_eq!(agent.status().unwrap().locks, []);
+        assert!(!path.exists());
+        std::fs::write(&path, rubbish).unwrap();
+        let guard = agent.mutex("x").unwrap().lock().unwrap();
+        assert_eq!(guard.previous_owner(), PreviousOwner::Clean);
+    }
     drop(agent);
-    std::fs::write(directory.path().join(&name), "rubbish").unwrap();
-    let agent = Agent::local_in(directory.path()).unwrap();
-    let error = agent.mutex("x").unwrap().lock().unwrap_err().to_string();
-    assert!(error.contains(&name), "{error}");
+    // Nobody could tell which fences were given out.
     std::fs::write(directory.path().join("group"), "rubbish").unwrap();
     let error = Agent::local_in(directory.path()).unwrap_err();
     assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
+    assert!(error.to_string().contains("remove it"), "{error}");
+}
+
+#[test]
+fn fences_rise_when_the_directory_is_emptied() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("group");
+    let mut last = None;
+    for _ in 0..10 {
+        let agent = Agent::local_in(&path).unwrap();
+        let mutex = agent.mutex("x").unwrap();
+        for _ in 0..20 {
+            let fence = mutex.lock().unwrap().fence();
+            assert!(fence > last, "{fence:?} after {last:?}");
+            last = fence;
+        }
+        drop((mutex, agent));
+        std::fs::remove_dir_all(&path).unwrap();
+    }
 }
