@@ -40,7 +40,7 @@ fn help_names_what_is_there_and_nothing_else() {
         .lines()
         .filter_map(|l| l.split_whitespace().next())
         .collect();
-    assert_eq!(names, ["run", "status", "help"]);
+    assert_eq!(names, ["run", "agent", "status", "help"]);
 }
 
 #[test]
@@ -110,6 +110,8 @@ fn a_wrong_command_line_is_64_and_one_line() {
             "65536",
         ),
         (&["status", "extra"], "extra"),
+        (&["agent"], "--config"),
+        (&["agent", "--config", "c"], "--id"),
     ] {
         let output = output(&mut group.distlock(args));
         assert_refused(&output, 64, &[word]);

@@ -5,6 +5,8 @@
     reason = "expect would fail where all of it is used"
 )]
 
+pub(crate) mod group;
+
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;

@@ -25,6 +25,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(Run),
+    Agent(Agent),
     Status(Status),
 }
 
@@ -96,6 +97,17 @@ pub(crate) struct Run {
         required_unless_present = "script"
     )]
     pub(crate) program: Vec<OsString>,
+}
+
+/// Be this host's member of a group, and serve the programs on this host.
+///
+/// Prints `ready` once they can connect, and runs until a TERM, INT or HUP signal: then it releases
+/// what is held, leaves the group and exits with 0.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub(crate) struct Agent {
+    #[command(flatten)]
+    pub(crate) group: Group,
 }
 
 /// Show the group's members, its locks, who holds them and who waits.

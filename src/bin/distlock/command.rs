@@ -39,8 +39,8 @@ pub(crate) struct Recipe<'a> {
 
 /// What can happen to the lock while the command runs.
 pub(crate) trait Tenure {
-    /// Becomes readable when the lock is lost; `None` if that cannot happen.
-    fn bell(&self) -> Option<BorrowedFd<'_>>;
+    /// Becomes readable when the lock is lost.
+    fn bell(&self) -> BorrowedFd<'_>;
 
     /// Whether the lock is lost, and then until when the command must be gone for certain: soon
     /// enough that nobody else is inside yet.
@@ -161,7 +161,7 @@ impl<'a> Job<'a> {
             if let (Eviction::No, Some(kill)) = (self.eviction, tenure.lost()) {
                 self.ask_to_end(kill);
             }
-            let bell = tenure.bell().filter(|_| self.eviction == Eviction::No);
+            let bell = (self.eviction == Eviction::No).then(|| tenure.bell());
             self.sleep(bell, None)?;
             while let Some(number) = self.signals.next()? {
                 match number {

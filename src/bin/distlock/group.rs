@@ -68,16 +68,16 @@ impl Group {
                 ))
             }
             (Some(socket), None) => Ok(Self::Host(socket.clone())),
-            (None, Some(_)) => member(flags, &set, command).map(Self::Member),
+            (None, Some(_)) => Member::choose(flags, &set, command).map(Self::Member),
             // A number without a file: the environment must have the file.
             (None, None) if flags.id.is_some() || flags.state_dir.is_some() => {
-                member(flags, &set, command).map(Self::Member)
+                Member::choose(flags, &set, command).map(Self::Member)
             }
             (None, None) => {
                 if let Some(socket) = set("DISTLOCK_SOCKET") {
                     Ok(Self::Host(socket.into()))
                 } else if set("DISTLOCK_CONFIG").is_some() {
-                    member(flags, &set, command).map(Self::Member)
+                    Member::choose(flags, &set, command).map(Self::Member)
                 } else if set("DISTLOCK_DIR").is_some() {
                     Ok(Self::Local)
                 } else {
@@ -88,47 +88,59 @@ impl Group {
     }
 }
 
-fn member(
-    flags: &args::Group,
-    set: &dyn Fn(&str) -> Option<OsString>,
-    command: &str,
-) -> Result<Member, Failure> {
-    let config = flags
-        .config
-        .clone()
-        .or_else(|| set("DISTLOCK_CONFIG").map(PathBuf::from));
-    let Some(config) = config else {
-        return Err(Failure::usage(
-            "no configuration given; name it with --config FILE or in DISTLOCK_CONFIG",
-            command,
-        ));
-    };
-    let id = match (flags.id, set("DISTLOCK_ID")) {
-        (Some(id), _) => id,
-        (None, Some(text)) => match text.to_str().and_then(|text| text.parse().ok()) {
-            Some(id @ 1..) => id,
-            _ => {
-                let text = quoted(&text);
-                let why = format_args!("DISTLOCK_ID is {text}, and not a number from 1 to 65535");
-                return Err(Failure::usage(why, command));
-            }
-        },
-        (None, None) => {
+impl Member {
+    /// The member that the flags and the environment say; `command` is whose flags.
+    ///
+    /// # Errors
+    /// 64 when they do not say which.
+    pub(crate) fn select(flags: &args::Group, command: &str) -> Result<Self, Failure> {
+        let set = |key: &str| env::var_os(key).filter(|value| !value.is_empty());
+        Self::choose(flags, &set, command)
+    }
+
+    fn choose(
+        flags: &args::Group,
+        set: &dyn Fn(&str) -> Option<OsString>,
+        command: &str,
+    ) -> Result<Self, Failure> {
+        let config = flags
+            .config
+            .clone()
+            .or_else(|| set("DISTLOCK_CONFIG").map(PathBuf::from));
+        let Some(config) = config else {
             return Err(Failure::usage(
-                "a configuration, and not which of its members this is; say --id N or DISTLOCK_ID",
+                "no configuration given; name it with --config FILE or in DISTLOCK_CONFIG",
                 command,
             ));
-        }
-    };
-    let state_dir = flags
-        .state_dir
-        .clone()
-        .or_else(|| set("DISTLOCK_STATE_DIR").map(PathBuf::from));
-    Ok(Member {
-        config,
-        id,
-        state_dir,
-    })
+        };
+        let id = match (flags.id, set("DISTLOCK_ID")) {
+            (Some(id), _) => id,
+            (None, Some(text)) => match text.to_str().and_then(|text| text.parse().ok()) {
+                Some(id @ 1..) => id,
+                _ => {
+                    let text = quoted(&text);
+                    let why =
+                        format_args!("DISTLOCK_ID is {text}, and not a number from 1 to 65535");
+                    return Err(Failure::usage(why, command));
+                }
+            },
+            (None, None) => {
+                return Err(Failure::usage(
+                    "a configuration, and not which of its members this is; say --id N or DISTLOCK_ID",
+                    command,
+                ));
+            }
+        };
+        let state_dir = flags
+            .state_dir
+            .clone()
+            .or_else(|| set("DISTLOCK_STATE_DIR").map(PathBuf::from));
+        Ok(Self {
+            config,
+            id,
+            state_dir,
+        })
+    }
 }
 
 /// A socket that is there counts, served or not: what its group guards is not guarded by another.

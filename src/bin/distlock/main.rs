@@ -1,5 +1,6 @@
 //! The program `distlock`: locks for shell scripts, and the agent of a host.
 
+mod agent;
 mod args;
 mod command;
 mod exit;
@@ -9,6 +10,8 @@ mod run;
 mod signals;
 mod status;
 mod terminal;
+mod waiting;
+mod way;
 
 use std::process::ExitCode;
 
@@ -17,6 +20,7 @@ use args::Command;
 fn main() -> ExitCode {
     let done = match args::parse() {
         Ok(Command::Run(args)) => run::run(&args),
+        Ok(Command::Agent(args)) => agent::agent(&args),
         Ok(Command::Status(args)) => status::status(&args),
         Err(done) => done,
     };

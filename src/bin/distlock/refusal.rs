@@ -9,6 +9,10 @@ use crate::exit::{CONFIG, Failure, NO_INPUT, NO_PERMISSION, UNAVAILABLE, USAGE};
 
 impl From<OpenError> for Failure {
     fn from(error: OpenError) -> Self {
+        let error = match error {
+            OpenError::Config(error) => return error.into(),
+            error => error,
+        };
         let code = match &error {
             OpenError::Directory { .. } | OpenError::Permission { .. } => NO_PERMISSION,
             OpenError::Damaged { .. } => CONFIG,

@@ -2,21 +2,26 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::fmt::Display;
+use std::io::{self, PipeReader, PipeWriter};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::process::ExitCode;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use distlock::{Agent, Algorithm, Guard, TimedLockError, TryLockError};
+use distlock::{Agent, Algorithm, Guard, LockName, TimedLockError, TryLockError, UnlockError};
 use distlock_agent::protocol::Time;
 use distlock_agent::runtime::clock;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
 use crate::args;
 use crate::command::{End, Job, Recipe, Status, Tenure};
-use crate::exit::{self, Failure, say};
+use crate::exit::{Failure, quoted, say};
 use crate::group::Group;
 use crate::refusal;
 use crate::signals::{self, Signals};
+use crate::waiting::{Broken, attend};
+use crate::way;
 
 /// Runs the command under the lock.
 ///
@@ -24,30 +29,28 @@ use crate::signals::{self, Signals};
 /// Whatever keeps the command from running.
 pub(crate) fn run(args: &args::Run) -> Result<ExitCode, Failure> {
     let algorithm = args.algorithm.as_deref().map(str::parse).transpose()?;
-    match Group::select(&args.group, "run")? {
-        Group::Local => run_locally(args, algorithm),
-        Group::Host(_) | Group::Member(_) => Err(Failure::new(
-            exit::UNAVAILABLE,
-            "only the local group can be used yet; leave --socket and --config away",
-        )),
+    let group = Group::select(&args.group, "run")?;
+    let block = || Signals::block().map_err(|error| refusal::system("read signals", error));
+    if matches!(group, Group::Member(_)) || std::process::id() == 1 {
+        // The first process of a container ends by a signal only if it means to.
+        let signals = block()?;
+        let agent = way::open(&group)?;
+        let guard = match attend(&agent, &signals, || enter(args, &agent, algorithm)) {
+            Ok(guard) => guard,
+            Err(Broken::Failure(failure)) => return Err(failure),
+            Err(Broken::Signal(number)) => {
+                signals::die_of(number);
+                return Ok(signaled(number));
+            }
+        };
+        hold(args, &agent, guard, &signals)
+    } else {
+        // A signal that ends this process ends the waiting too: the kernel or the agent of this
+        // host sees its end. So nothing has to be arranged before the lock is held.
+        let agent = way::open(&group)?;
+        let guard = enter(args, &agent, algorithm)?;
+        hold(args, &agent, guard, &block()?)
     }
-}
-
-/// In the local group the kernel guards the lock, and a signal that ends this process while it
-/// waits ends the waiting too: nothing has to be arranged before the lock is held.
-fn run_locally(args: &args::Run, algorithm: Option<Algorithm>) -> Result<ExitCode, Failure> {
-    let agent = Agent::local()?;
-    let guard = enter(args, &agent, algorithm)?;
-    let signals = Signals::block().map_err(|error| refusal::system("read signals", error))?;
-    let lock = inheritable(&guard)?;
-    let job = start(args, &guard, &signals)?;
-    let end = job
-        .wait(&Endless)
-        .map_err(|error| refusal::system("wait", error))?;
-    drop(lock);
-    // Whatever became of it: the command has run, and the kernel frees what this process holds.
-    let _ = guard.unlock();
-    Ok(leave(args, end))
 }
 
 /// Acquires the lock, in the time that there is.
@@ -83,12 +86,7 @@ fn enter(args: &args::Run, agent: &Agent, algorithm: Option<Algorithm>) -> Resul
 }
 
 /// Not acquired in time.
-fn conflict(
-    args: &args::Run,
-    name: &distlock::LockName,
-    why: &dyn std::fmt::Display,
-    otherwise: &str,
-) -> Failure {
+fn conflict(args: &args::Run, name: &LockName, why: &dyn Display, otherwise: &str) -> Failure {
     Failure::new(
         args.conflict_exit_code,
         format_args!("'{name}' not acquired: {why}; {otherwise}, or see 'distlock status'"),
@@ -104,6 +102,41 @@ fn inheritable(guard: &Guard) -> Result<Option<OwnedFd>, Failure> {
         fcntl(lock, FcntlArg::F_SETFD(FdFlag::empty())).map_err(|errno| failed(errno.into()))?;
     }
     Ok(lock)
+}
+
+/// Runs the command, and unlocks when it has ended.
+fn hold(
+    args: &args::Run,
+    agent: &Agent,
+    guard: Guard,
+    signals: &Signals,
+) -> Result<ExitCode, Failure> {
+    let lock = inheritable(&guard)?;
+    let tenure = Tenancy::new(agent, &guard)?;
+    let job = start(args, &guard, signals)?;
+    let end = job
+        .wait(&tenure)
+        .map_err(|error| refusal::system("wait", error))?;
+    drop(lock);
+    let is_lost = end.evicted || matches!(guard.unlock(), Err(UnlockError::Lost));
+    // A member says good-bye. Afterwards nothing is left to do but to end.
+    agent.close();
+    if is_lost {
+        return Err(Failure::new(
+            args.lost_exit_code,
+            format_args!(
+                "the lock {} was lost while the command ran, and {}; see what the command left \
+                 half done, and what became of the agent",
+                quoted(&args.name),
+                if end.evicted {
+                    "the command was ended"
+                } else {
+                    "the command has ended"
+                },
+            ),
+        ));
+    }
+    Ok(leave(end))
 }
 
 /// Starts the command.
@@ -152,24 +185,58 @@ fn command_line(args: &args::Run) -> String {
         .into_owned()
 }
 
-/// The kernel takes no lock away.
-struct Endless;
+/// How long the lock is good: until its group says otherwise. In the local group it never does.
+struct Tenancy {
+    /// Ends when the lock is lost.
+    bell: PipeReader,
+    lost: Arc<OnceLock<Time>>,
+    /// From the loss until the command must be gone. Nobody else is let in before a lease is
+    /// over, and half of it is left for what took long to be noticed.
+    grace: Duration,
+}
 
-impl Tenure for Endless {
-    fn bell(&self) -> Option<BorrowedFd<'_>> {
-        None
+impl Tenancy {
+    fn new(agent: &Agent, guard: &Guard) -> Result<Self, Failure> {
+        let (bell, rope) = io::pipe().map_err(|error| refusal::system("open a pipe", error))?;
+        let lost = Arc::new(OnceLock::new());
+        let rope = Rope {
+            lost: Arc::clone(&lost),
+            _end: rope,
+        };
+        guard.on_loss(move |_| drop(rope));
+        Ok(Self {
+            bell,
+            lost,
+            grace: agent.lease().unwrap_or_default() / 2,
+        })
+    }
+}
+
+/// Dropped when the lock is lost, and also if whoever should tell is gone.
+struct Rope {
+    lost: Arc<OnceLock<Time>>,
+    _end: PipeWriter,
+}
+
+impl Drop for Rope {
+    fn drop(&mut self) {
+        // Set before the pipe ends, which wakes who waits.
+        let _ = self.lost.set(clock::now());
+    }
+}
+
+impl Tenure for Tenancy {
+    fn bell(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
     }
 
     fn lost(&self) -> Option<Time> {
-        None
+        self.lost.get().map(|&at| at + self.grace)
     }
 }
 
 /// How this program ends, now that the command has.
-fn leave(args: &args::Run, end: End) -> ExitCode {
-    if end.evicted {
-        return ExitCode::from(args.lost_exit_code);
-    }
+fn leave(end: End) -> ExitCode {
     match end.status {
         Status::Exited(code) => ExitCode::from(code),
         Status::Signaled(number) => {
@@ -177,7 +244,11 @@ fn leave(args: &args::Run, end: End) -> ExitCode {
                 // The interrupt key: a shell ends its loop only if it sees its child die of that.
                 signals::die_of(number);
             }
-            ExitCode::from(u8::try_from(128 + number).unwrap_or(u8::MAX))
+            signaled(number)
         }
     }
+}
+
+fn signaled(number: i32) -> ExitCode {
+    ExitCode::from(u8::try_from(128 + number).unwrap_or(u8::MAX))
 }

@@ -158,6 +158,35 @@ pub(crate) fn die_of(number: i32) {
     let _ = only.thread_unblock();
 }
 
+/// Whether signal `number` would end this process if nobody had blocked it.
+pub(crate) fn is_deadly(number: i32) -> bool {
+    match Signal::try_from(number) {
+        Ok(
+            Signal::SIGCHLD
+            | Signal::SIGCONT
+            | Signal::SIGURG
+            | Signal::SIGWINCH
+            | Signal::SIGTSTP
+            | Signal::SIGTTIN
+            | Signal::SIGTTOU,
+        ) => false,
+        Ok(signal) => !is_ignored(signal),
+        // A real-time signal.
+        Err(_) => true,
+    }
+}
+
+/// Does what signal `number` would have done if nobody had blocked it: nothing, or a stop.
+pub(crate) fn let_act(number: i32) {
+    let Ok(signal) = Signal::try_from(number) else {
+        return;
+    };
+    let only = SigSet::from(signal);
+    if nix::sys::signal::raise(signal).is_ok() && only.thread_unblock().is_ok() {
+        let _ = only.thread_block();
+    }
+}
+
 /// Stops this process group, as the terminal's suspend key does, until somebody continues it. The
 /// kernel does not stop a group that nobody could continue.
 pub(crate) fn stop_own_group() {

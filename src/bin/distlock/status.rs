@@ -6,25 +6,23 @@ use std::process::ExitCode;
 
 use distlock::Agent;
 use distlock::status::{MemberState, Status};
+use distlock_agent::runtime::clock;
 
 use crate::args;
 use crate::exit::{self, Failure};
 use crate::group::Group;
+use crate::way;
 
 /// Shows the status.
 ///
 /// # Errors
 /// If there is no way to the group, or no way out.
 pub(crate) fn status(args: &args::Status) -> Result<ExitCode, Failure> {
-    let agent = match Group::select(&args.group, "status")? {
-        Group::Local => Agent::local()?,
-        Group::Host(_) | Group::Member(_) => {
-            return Err(Failure::new(
-                exit::UNAVAILABLE,
-                "only the local group can be used yet; leave --socket and --config away",
-            ));
-        }
-    };
+    let group = Group::select(&args.group, "status")?;
+    let agent = way::open(&group)?;
+    if let Group::Member(_) = group {
+        await_view(&agent);
+    }
     let status = agent.status()?;
     if args.json {
         let mut text = serde_json::to_string(&status).expect("plain data");
@@ -32,6 +30,18 @@ pub(crate) fn status(args: &args::Status) -> Result<ExitCode, Failure> {
         print(&text)
     } else {
         print(&tables(&status))
+    }
+}
+
+/// A new member knows nobody yet. Without a view within one lease, that is what there is to tell.
+fn await_view(agent: &Agent) {
+    let events = agent.events();
+    let deadline = clock::now() + agent.lease().unwrap_or_default();
+    while agent.status().is_ok_and(|status| status.epoch == 0) {
+        match events.recv_timeout(deadline.since(clock::now())) {
+            Ok(_) => {}
+            Err(_) => break,
+        }
     }
 }
 

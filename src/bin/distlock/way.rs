@@ -1,0 +1,42 @@
+//! The ways into a group: the library's agent for what [`Group`] says.
+
+use std::path::PathBuf;
+
+use distlock::{Agent, Config, NodeConfig};
+
+use crate::exit::Failure;
+use crate::group::{Group, Member};
+
+/// Opens `group`.
+///
+/// # Errors
+/// 66, 69, 77 or 78, as the library says why it cannot be.
+pub(crate) fn open(group: &Group) -> Result<Agent, Failure> {
+    match group {
+        Group::Local => Ok(Agent::local()?),
+        Group::Host(socket) => Ok(Agent::connect(socket)?),
+        Group::Member(member) => join(member, None),
+    }
+}
+
+/// Becomes `member`, and serves the programs of this host at `socket`.
+///
+/// # Errors
+/// As for [`open`].
+pub(crate) fn join(member: &Member, socket: Option<PathBuf>) -> Result<Agent, Failure> {
+    // What a member warns of concerns who runs it: state that a reboot loses, for one.
+    tracing_subscriber::fmt()
+        .with_writer(std::io::stderr)
+        .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
+        .with_target(false)
+        .without_time()
+        .init();
+    let mut config: NodeConfig = Config::load(&member.config)?.node(member.id)?;
+    if let Some(dir) = &member.state_dir {
+        config = config.with_state_dir(dir);
+    }
+    if let Some(socket) = socket {
+        config = config.with_socket(socket);
+    }
+    Ok(Agent::from_config(config)?)
+}

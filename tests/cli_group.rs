@@ -1,0 +1,479 @@
+//! Configured groups: `distlock agent`, and `run` and `status` through it or as a member.
+
+mod cli_support;
+
+use std::fs;
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Stdio};
+use std::time::{Duration, SystemTime};
+
+use cli_support::group::{AgentProcess, Group, LEASE_MS};
+use cli_support::{Holder, Local, assert_refused, eventually, is_running, output, pid_of, stdout};
+use nix::sys::signal::{Signal, kill};
+use serde_json::json;
+
+#[test]
+fn an_unserved_socket_is_never_replaced_by_another_group() {
+    let group = Local::new();
+    let socket = group.file("agent.sock");
+    let socket = socket.to_str().expect("text");
+    let said = output(&mut group.distlock(["run", "--socket", socket, "x", "true"]));
+    assert_refused(&said, 69, &[socket]);
+    let mut command = group.distlock(["run", "x", "true"]);
+    assert_refused(
+        &output(command.env("DISTLOCK_SOCKET", socket)),
+        69,
+        &[socket],
+    );
+    // Something is there that nobody serves.
+    drop(std::os::unix::net::UnixListener::bind(socket).expect("a socket"));
+    let said = output(&mut group.distlock(["status", "--socket", socket]));
+    assert_refused(&said, 69, &[socket]);
+}
+
+#[test]
+fn a_configuration_that_is_not_there_is_66() {
+    let group = Local::new();
+    let file = group.file("group.toml");
+    let file = file.to_str().expect("text");
+    for args in [&["run", "x", "true"][..], &["status"], &["agent"]] {
+        let (command, rest) = args.split_first().expect("a command");
+        let said = output(
+            group
+                .distlock([command, "--config", file, "--id", "1"])
+                .args(rest),
+        );
+        assert_refused(&said, 66, &[file]);
+    }
+    let mut command = group.distlock(["run", "x", "true"]);
+    let said = output(command.env("DISTLOCK_CONFIG", file).env("DISTLOCK_ID", "1"));
+    assert_refused(&said, 66, &[file]);
+}
+
+#[test]
+fn a_wrong_configuration_is_78_with_file_and_line() {
+    let group = Local::new();
+    let file = group.file("group.toml");
+    fs::write(&file, "[group]\nname = \"shop\"\nfrobnicate = 1\n").expect("a file");
+    let file = file.to_str().expect("text");
+    let said = output(&mut group.distlock(["run", "--config", file, "--id", "1", "x", "true"]));
+    assert_refused(&said, 78, &[file, "3", "frobnicate"]);
+}
+
+#[test]
+fn an_agent_says_ready_serves_and_leaves() {
+    let group = Group::unix(1);
+    for signal in [Signal::SIGTERM, Signal::SIGINT] {
+        let agent = group.agent(1);
+        let said = output(&mut group.client(1, ["run", "x", "--", "sh", "-c", "exit 7"]));
+        assert_eq!(said.status.code(), Some(7), "{said:?}");
+        assert_eq!(agent.end_by(signal).code(), Some(0));
+        assert!(!group.socket(1).exists(), "it takes its socket away");
+        assert_refused(
+            &output(&mut group.client(1, ["run", "x", "true"])),
+            69,
+            &["1.sock"],
+        );
+    }
+}
+
+#[test]
+fn hosts_take_turns_through_their_agents() {
+    for group in [Group::udp(3), Group::unix(3)] {
+        let _agents = group.agents(3);
+        for name in ["printer", "ring"] {
+            let first = group.hold(1, name);
+            let busy = output(&mut group.client(2, ["run", "-n", "-E", "9", name, "true"]));
+            assert_eq!(busy.status.code(), Some(9), "{busy:?}");
+            let late = output(&mut group.client(3, ["run", "-w", "0.2", name, "true"]));
+            assert_refused(&late, 1, &[name]);
+            assert_eq!(first.let_go().code(), Some(3));
+            let next = output(&mut group.client(2, ["run", "-w", "20", name, "true"]));
+            assert_eq!(next.status.code(), Some(0), "{next:?}");
+        }
+    }
+}
+
+#[test]
+fn fences_rise_from_host_to_host() {
+    let group = Group::unix(2);
+    let _agents = group.agents(2);
+    let mut last = 0;
+    for round in 0..6 {
+        let print = ["run", "x", "sh", "-c", r#"echo "$DISTLOCK_FENCE""#];
+        let said = stdout(&output(&mut group.client(round % 2 + 1, print)));
+        let fence: u64 = said.trim().parse().expect("a fence");
+        assert!(fence > last, "{fence} after {last}");
+        last = fence;
+    }
+}
+
+#[test]
+fn status_tells_members_holders_and_waiters_of_the_whole_group() {
+    let group = Group::udp(2);
+    let _agents = group.agents(2);
+    let holder = group.hold(1, "printer");
+    let mut waiter = group
+        .client(2, ["run", "printer", "true"])
+        .spawn()
+        .expect("it starts");
+    for id in [1, 2] {
+        eventually("the waiter is seen", || {
+            let status = group.status(id);
+            let lock = &status["locks"][0];
+            lock["waiters"][0].is_object() && lock["holders"][0]["command_pid"].is_u64()
+        });
+        let status = group.status(id);
+        assert_eq!(status["group"], "shop");
+        assert!(status["epoch"].as_u64() > Some(0));
+        let members = status["members"].as_array().expect("members");
+        assert_eq!(members.len(), 2);
+        for (index, member) in members.iter().enumerate() {
+            assert_eq!(member["id"], index + 1);
+            assert_eq!(member["state"], "alive", "{status}");
+            assert!(
+                member["address"]
+                    .as_str()
+                    .expect("text")
+                    .starts_with("udp:127.0.0.1:")
+            );
+        }
+        let lock = &status["locks"][0];
+        assert_eq!(
+            (&lock["name"], &lock["algorithm"]),
+            (&"printer".into(), &"ricart-agrawala".into())
+        );
+        let inside = &lock["holders"][0];
+        assert_eq!(inside["member"], 1);
+        assert_eq!(inside["pid"], holder.child.id());
+        assert!(inside["command_pid"].as_u64() > Some(0), "{status}");
+        assert_eq!(inside["command"], "sh -c echo in; read x; exit 3");
+        assert!(inside["fence"].as_u64() > Some(0) && inside["host"].is_string());
+        assert!(inside["since"].as_str().expect("text").ends_with('Z'));
+        assert_eq!(lock["waiters"][0]["member"], 2);
+        assert_eq!(lock["waiters"][0]["pid"], waiter.id());
+    }
+    let table = stdout(&output(&mut group.client(1, ["status"])));
+    for word in [
+        "shop",
+        "udp:127.0.0.1:",
+        "alive",
+        "printer",
+        "holds",
+        "waits",
+        "exit 3",
+    ] {
+        assert!(table.contains(word), "{word} in\n{table}");
+    }
+    holder.let_go();
+    assert!(waiter.wait().expect("it ends").success());
+}
+
+#[test]
+fn the_local_groups_status_has_holder_and_waiter() {
+    let group = Local::new();
+    let empty = stdout(&output(&mut group.distlock(["status"])));
+    assert!(
+        empty.contains("local") && empty.contains("No lock"),
+        "{empty}"
+    );
+    let holder = group.hold("a\x1b[31m\n");
+    eventually("the command is known", || {
+        group.status()["locks"][0]["holders"][0]["command_pid"].as_u64() > Some(0)
+    });
+    let status = group.status();
+    assert_eq!(
+        (&status["group"], &status["epoch"]),
+        (&"local".into(), &0.into())
+    );
+    assert_eq!(status["members"], json!([]));
+    let lock = &status["locks"][0];
+    assert_eq!(lock["algorithm"], "kernel");
+    assert_eq!(lock["holders"][0]["pid"], holder.child.id());
+    let table = stdout(&output(&mut group.distlock(["status"])));
+    assert!(
+        !table.contains('\x1b'),
+        "names cannot play with the terminal: {table:?}"
+    );
+    holder.let_go();
+}
+
+#[test]
+fn a_member_for_the_duration_of_a_command() {
+    let group = Group::unix(2);
+    let _agent = group.agent(1);
+    let script = r#"echo "$DISTLOCK_NAME $DISTLOCK_FENCE"; exit 5"#;
+    for _ in 0..2 {
+        let said = output(&mut group.member(2, ["run", "-w", "20", "x", "-c", script]));
+        assert_eq!(said.status.code(), Some(5), "{said:?}");
+        assert!(stdout(&said).starts_with("x "), "{said:?}");
+    }
+    // By flags too.
+    let (config, state) = (group.config(), group.file("state"));
+    let mut command = cli_support::distlock();
+    command
+        .arg("run")
+        .arg("--config")
+        .arg(config)
+        .args(["--id", "2", "--state-dir"])
+        .arg(state);
+    assert_eq!(
+        output(command.args(["x", "sh", "-c", "exit 6"]))
+            .status
+            .code(),
+        Some(6)
+    );
+}
+
+#[test]
+fn an_id_that_runs_already_is_69() {
+    let group = Group::unix(1);
+    let _agent = group.agent(1);
+    assert_refused(
+        &output(&mut group.member(1, ["run", "x", "true"])),
+        69,
+        &["member 1"],
+    );
+    assert_refused(&output(&mut group.agent_command(1)), 69, &["member 1"]);
+    // Another state directory does not make it another member: its address is taken.
+    let mut elsewhere = group.agent_command(1);
+    elsewhere.env("DISTLOCK_STATE_DIR", group.file("elsewhere"));
+    assert_refused(&output(&mut elsewhere), 69, &["1.dgram"]);
+}
+
+#[test]
+fn a_member_that_is_not_in_the_file_is_78() {
+    let group = Group::unix(2);
+    assert_refused(
+        &output(&mut group.member(3, ["run", "x", "true"])),
+        78,
+        &["3", "1, 2"],
+    );
+}
+
+#[test]
+fn without_the_others_it_gives_up_after_a_lease_and_names_them() {
+    let group = Group::unix(3);
+    let _agent = group.agent(1);
+    for mut command in [
+        group.client(1, ["run", "x", "true"]),
+        group.member(2, ["run", "x", "true"]),
+    ] {
+        let start = SystemTime::now();
+        assert_refused(&output(&mut command), 69, &["3"]);
+        let waited = start.elapsed().expect("the clock goes on");
+        assert!(
+            waited >= Duration::from_millis(LEASE_MS * 9 / 10),
+            "{waited:?}"
+        );
+        assert!(waited < Duration::from_millis(LEASE_MS * 4), "{waited:?}");
+    }
+    // With a time limit it is the limit that counts, longer than a lease or shorter.
+    for limit in [LEASE_MS / 4, LEASE_MS * 3 / 2] {
+        let seconds = format!("{}", limit as f64 / 1000.0);
+        let start = SystemTime::now();
+        let said = output(&mut group.client(1, ["run", "-w", &seconds, "-E", "9", "x", "true"]));
+        assert_refused(&said, 9, &["x"]);
+        let waited = start.elapsed().expect("the clock goes on");
+        assert!(
+            waited >= Duration::from_millis(limit),
+            "{limit}: {waited:?}"
+        );
+        assert!(
+            waited < Duration::from_millis(limit + 2000),
+            "{limit}: {waited:?}"
+        );
+    }
+}
+
+#[test]
+fn members_that_disagree_are_told_the_key() {
+    let group = Group::unix(2);
+    let _agent = group.agent(1);
+    for (file, algorithm, lease_ms, key) in [
+        ("other-lease.toml", "ricart-agrawala", LEASE_MS * 2, "lease"),
+        ("other-algorithm.toml", "bakery", LEASE_MS, "algorithm"),
+    ] {
+        let config = group.write_config(file, algorithm, lease_ms);
+        let mut command = group.member(2, ["run", "-w", "20", "x", "true"]);
+        let said = output(command.env("DISTLOCK_CONFIG", &config));
+        assert_refused(&said, 78, &[key, "member 1"]);
+    }
+}
+
+#[test]
+fn the_algorithm_must_be_the_one_in_use() {
+    let group = Group::unix(1);
+    let _agent = group.agent(1);
+    let with = |algorithm, name| {
+        output(&mut group.client(1, ["run", "--algorithm", algorithm, name, "true"]))
+    };
+    assert_eq!(with("bakery", "new").status.code(), Some(0));
+    assert_eq!(with("token-ring-requests", "ring").status.code(), Some(0));
+    assert_refused(&with("bakery", "ring"), 78, &["token-ring-requests"]);
+    assert_refused(&with("kernel", "new"), 78, &["kernel"]);
+}
+
+#[test]
+fn a_signal_ends_the_waiting_for_another_host() {
+    let group = Group::unix(2);
+    let mut agents = group.agents(2);
+    let holder = group.hold(1, "x");
+    let waits = |waiter: &Child, member: u64| {
+        let waiters = group.status(1)["locks"][0]["waiters"].take();
+        waiters.as_array().is_some_and(|waiters| {
+            waiters
+                .iter()
+                .any(|it| it["pid"] == waiter.id() && it["member"] == member)
+        })
+    };
+    let ends_by_term = |mut waiter: Child| {
+        kill(pid_of(&waiter), Signal::SIGTERM).expect("it is there");
+        assert_eq!(waiter.wait().expect("it ends").signal(), Some(15));
+    };
+    // A client of the other host's agent.
+    let waiter = group
+        .client(2, ["run", "x", "true"])
+        .spawn()
+        .expect("it starts");
+    eventually("the client waits", || waits(&waiter, 2));
+    ends_by_term(waiter);
+    eventually("its request is withdrawn", || {
+        group.status(1)["locks"][0]["waiters"] == json!([])
+    });
+
+    // A member: it leaves before it dies.
+    assert!(agents.remove(1).end_by(Signal::SIGTERM).success());
+    let waiter = group
+        .member(2, ["run", "-w", "600", "x", "true"])
+        .spawn()
+        .expect("it starts");
+    eventually("the member waits", || waits(&waiter, 2));
+    ends_by_term(waiter);
+    assert!(!group.file("2.dgram").exists(), "it left in order");
+    assert_eq!(holder.let_go().code(), Some(3));
+}
+
+#[test]
+fn a_signal_ends_the_waiting_for_a_group_that_does_not_form() {
+    let group = Group::unix(2);
+    let mut waiter = group
+        .member(1, ["run", "-w", "600", "x", "true"])
+        .spawn()
+        .expect("it starts");
+    eventually("it runs", || group.file("1.dgram").exists());
+    let start = SystemTime::now();
+    kill(pid_of(&waiter), Signal::SIGTERM).expect("it is there");
+    assert_eq!(waiter.wait().expect("it ends").signal(), Some(15));
+    assert!(start.elapsed().expect("the clock goes on") < Duration::from_secs(5));
+    assert!(!group.file("1.dgram").exists(), "it left in order");
+}
+
+#[test]
+fn when_the_agent_dies_the_command_is_ended_first_by_term_then_by_kill() {
+    let group = Group::unix(1);
+    let scripts = [
+        (
+            "trap 'echo asked; exit 0' TERM; echo in; echo $$; while :; do sleep 0.01; done",
+            "asked",
+        ),
+        (
+            "trap '' TERM; echo in; echo $$; while :; do sleep 0.01; done",
+            "",
+        ),
+    ];
+    for (script, last_word) in scripts {
+        let agent = group.agent(1);
+        let args = [
+            "run",
+            "--lost-exit-code",
+            "33",
+            "x",
+            "--",
+            "sh",
+            "-c",
+            script,
+        ];
+        let mut command = group.client(1, args);
+        let mut holder = Holder::start({
+            command.stderr(Stdio::piped());
+            command
+        });
+        let pid: i32 = holder.line().parse().expect("a pid");
+        let start = SystemTime::now();
+        agent.end_by(Signal::SIGKILL);
+        assert_eq!(holder.line(), last_word);
+        let said = holder.child.stderr.take().expect("a pipe");
+        assert_eq!(holder.wait().code(), Some(33));
+        assert!(!is_running(pid));
+        let took = start.elapsed().expect("the clock goes on");
+        assert!(
+            took < Duration::from_millis(LEASE_MS * 9 / 10),
+            "within the lease: {took:?}"
+        );
+        let said = std::io::read_to_string(said).expect("text");
+        // The shell may tell of its own child.
+        let ours: Vec<_> = said
+            .lines()
+            .filter(|line| line.starts_with("distlock: "))
+            .collect();
+        assert!(ours.len() == 1 && ours[0].contains("lost"), "{said:?}");
+    }
+    // The default code.
+    let agent = group.agent(1);
+    let holder = group.hold(1, "x");
+    agent.end_by(Signal::SIGKILL);
+    assert_eq!(holder.wait().code(), Some(79));
+}
+
+#[test]
+fn a_lost_locks_whole_process_group_ends() {
+    let group = Group::unix(1);
+    let agent = group.agent(1);
+    let script = "(trap '' TERM; echo in; exec sleep 600) & echo $!; wait";
+    let mut holder = Holder::start(group.client(1, ["run", "x", "--", "sh", "-c", script]));
+    let line = holder.line();
+    let child: i32 = line.parse().expect("a pid");
+    agent.end_by(Signal::SIGKILL);
+    assert_eq!(holder.wait().code(), Some(79));
+    eventually("all of the group is gone", || !is_running(child));
+}
+
+#[test]
+fn an_agent_that_leaves_takes_its_locks_back() {
+    let group = Group::unix(1);
+    let agent = group.agent(1);
+    let holder = group.hold(1, "x");
+    assert_eq!(agent.end_by(Signal::SIGTERM).code(), Some(0));
+    assert_eq!(holder.wait().code(), Some(79));
+}
+
+#[test]
+fn an_agents_socket_is_its_users_alone() {
+    use std::os::unix::fs::PermissionsExt;
+    let group = Group::unix(1);
+    let _agent = group.agent(1);
+    let mode = fs::metadata(group.socket(1))
+        .expect("a socket")
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
+#[test]
+fn an_agent_tells_what_happens_in_its_group() {
+    let group = Group::unix(2);
+    let mut command = group.agent_command(1);
+    let log = fs::File::create(group.file("log")).expect("a file");
+    let mut agent = AgentProcess::start_with_log(&mut command, log);
+    let _other = group.agent(2);
+    let said = || fs::read_to_string(group.file("log")).expect("its log");
+    eventually("it tells of the view", || said().contains("members 1, 2"));
+    kill(pid_of(&agent.child), Signal::SIGTERM).expect("it is there");
+    assert_eq!(agent.child.wait().expect("it ends").code(), Some(0));
+    assert!(
+        said().lines().all(|line| line.starts_with("distlock: ")),
+        "{}",
+        said()
+    );
+}

@@ -1,0 +1,178 @@
+//! A configured group of its own, with agents in processes of their own.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::net::UdpSocket;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use nix::sys::signal::{Signal, kill};
+use tempfile::TempDir;
+
+use super::{Holder, distlock, eventually, output, pid_of};
+
+/// Short, so that tests of what happens after one need not wait long.
+pub(crate) const LEASE_MS: u64 = 1_000;
+
+/// A configuration of members on this host, and the place for all they need.
+pub(crate) struct Group {
+    dir: TempDir,
+    addresses: Vec<String>,
+}
+
+impl Group {
+    /// Members 1 to `size`, by UDP.
+    pub(crate) fn udp(size: usize) -> Self {
+        // All bound at once, so that they differ.
+        let sockets: Vec<_> = (0..size)
+            .map(|_| UdpSocket::bind("127.0.0.1:0").expect("a port"))
+            .collect();
+        let address = |socket: &UdpSocket| format!("udp:{}", socket.local_addr().expect("one"));
+        let addresses = sockets.iter().map(address).collect();
+        Self::new(tempfile::tempdir().expect("a directory"), addresses)
+    }
+
+    /// Members 1 to `size`, by Unix datagrams.
+    pub(crate) fn unix(size: usize) -> Self {
+        let dir = tempfile::tempdir().expect("a directory");
+        let address = |id| format!("unix:{}", dir.path().join(format!("{id}.dgram")).display());
+        let addresses = (1..=size).map(address).collect();
+        Self::new(dir, addresses)
+    }
+
+    fn new(dir: TempDir, addresses: Vec<String>) -> Self {
+        let group = Self { dir, addresses };
+        group.write_config("group.toml", "ricart-agrawala", LEASE_MS);
+        group
+    }
+
+    /// Another configuration of the same members.
+    pub(crate) fn write_config(&self, file: &str, algorithm: &str, lease_ms: u64) -> PathBuf {
+        let mut text = format!(
+            "lease = \"{lease_ms}ms\"\nalgorithm = \"{algorithm}\"\n[group]\nname = \"shop\"\n\
+             [[lock]]\nname = \"ring\"\nalgorithm = \"token-ring-requests\"\n"
+        );
+        for (index, address) in self.addresses.iter().enumerate() {
+            text += &format!("[[member]]\nid = {}\naddress = \"{address}\"\n", index + 1);
+        }
+        let path = self.file(file);
+        fs::write(&path, text).expect("a file");
+        path
+    }
+
+    pub(crate) fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    pub(crate) fn config(&self) -> PathBuf {
+        self.file("group.toml")
+    }
+
+    pub(crate) fn socket(&self, id: usize) -> PathBuf {
+        self.file(&format!("{id}.sock"))
+    }
+
+    /// `distlock` with these arguments, as a client of member `id`'s agent.
+    pub(crate) fn client<A: AsRef<OsStr>>(
+        &self,
+        id: usize,
+        args: impl IntoIterator<Item = A>,
+    ) -> Command {
+        let mut command = distlock();
+        command.env("DISTLOCK_SOCKET", self.socket(id)).args(args);
+        command
+    }
+
+    /// `distlock` with these arguments, as member `id`.
+    pub(crate) fn member<A: AsRef<OsStr>>(
+        &self,
+        id: usize,
+        args: impl IntoIterator<Item = A>,
+    ) -> Command {
+        let mut command = distlock();
+        command
+            .env("DISTLOCK_CONFIG", self.config())
+            .env("DISTLOCK_ID", id.to_string());
+        command
+            .env("DISTLOCK_STATE_DIR", self.file("state"))
+            .args(args);
+        command
+    }
+
+    /// `distlock agent` for member `id`.
+    pub(crate) fn agent_command(&self, id: usize) -> Command {
+        let mut command = self.member(id, ["agent", "--socket"]);
+        command.arg(self.socket(id));
+        command
+    }
+
+    /// The agent of member `id`, when it is ready.
+    pub(crate) fn agent(&self, id: usize) -> AgentProcess {
+        AgentProcess::start(self.agent_command(id))
+    }
+
+    /// The agents of members 1 to `size`, when they have formed a view.
+    pub(crate) fn agents(&self, size: usize) -> Vec<AgentProcess> {
+        let agents: Vec<_> = (1..=size).map(|id| self.agent(id)).collect();
+        eventually("the group has formed", || {
+            (1..=size).all(|id| self.status(id)["epoch"].as_u64() > Some(0))
+        });
+        agents
+    }
+
+    /// `distlock status --json`, as member `id`'s agent tells.
+    pub(crate) fn status(&self, id: usize) -> serde_json::Value {
+        let said = output(&mut self.client(id, ["status", "--json"]));
+        assert!(said.status.success(), "{said:?}");
+        serde_json::from_slice(&said.stdout).expect("JSON")
+    }
+
+    /// Holds `name` as a client of member `id`'s agent.
+    pub(crate) fn hold(&self, id: usize, name: &str) -> Holder {
+        Holder::start(self.client(
+            id,
+            ["run", name, "--", "sh", "-c", "echo in; read x; exit 3"],
+        ))
+    }
+}
+
+/// A running `distlock agent`.
+pub(crate) struct AgentProcess {
+    pub(crate) child: Child,
+}
+
+impl AgentProcess {
+    /// Starts it, and returns when it says that it is ready.
+    pub(crate) fn start(mut command: Command) -> Self {
+        Self::start_with_log(&mut command, Stdio::null())
+    }
+
+    /// The same, with what it tells in `log`.
+    pub(crate) fn start_with_log(command: &mut Command, log: impl Into<Stdio>) -> Self {
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(log)
+            .spawn()
+            .expect("it starts");
+        let mut line = String::new();
+        let stdout = child.stdout.take().expect("a pipe");
+        BufReader::new(stdout).read_line(&mut line).expect("a line");
+        assert_eq!(line, "ready\n");
+        Self { child }
+    }
+
+    pub(crate) fn end_by(mut self, signal: Signal) -> ExitStatus {
+        kill(pid_of(&self.child), signal).expect("it is there");
+        self.child.wait().expect("it ends")
+    }
+}
+
+/// A test that failed leaves no agent behind.
+impl Drop for AgentProcess {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
