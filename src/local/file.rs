@@ -41,11 +41,15 @@ const WAITERS: Range = Range::new(1 << 62, i64::MAX);
 /// Time in the number of a waiter's byte: hundredths of a second since 2025, 348 years.
 const TICK_BITS: u32 = 40;
 
+/// The most permits of a semaphore. Looking for a free one takes a system call each.
+pub(crate) const MAX_PERMITS: u32 = 1024;
+
 /// An open file of a lock.
 #[derive(Debug)]
 pub(crate) struct LockFile {
     file: File,
     inode: u64,
+    file_name: String,
     permits: NonZeroU32,
     name: LockName,
     /// Whether we wait, and the byte that says so.
@@ -78,11 +82,10 @@ impl LockFile {
             if let Some(file) = Self::read(file, directory, &file_name)? {
                 return Ok(file);
             }
+            std::thread::yield_now();
         }
-        Err(io::Error::new(
-            io::ErrorKind::InvalidData,
-            "somebody spoils it again and again",
-        ))
+        let what = "it is not the file of a lock, and somebody has it locked: end that program";
+        Err(io::Error::new(io::ErrorKind::InvalidData, what))
     }
 
     /// Opens the file named `file_name`, if there is one.
@@ -96,8 +99,8 @@ impl LockFile {
         }
     }
 
-    /// Reads what the lock is. A file that is no lock's, which only a crash of the host or a
-    /// stranger to the group leaves behind, is removed (`None`), unless somebody has it locked.
+    /// Reads what the lock is. `None` if it is no lock's file, which only a crash of the host or
+    /// a stranger to the group leaves behind: then it is removed, unless somebody has it locked.
     fn read(file: File, directory: &Directory, file_name: &str) -> io::Result<Option<Self>> {
         let inode = file.metadata()?.ino();
         let mut block = [0; BLOCK];
@@ -107,20 +110,18 @@ impl LockFile {
             Err(error) => return Err(error),
         };
         if let Some((permits, name)) = header {
+            let (file_name, is_marked, mark) = (file_name.to_owned(), false, None);
             return Ok(Some(Self {
                 file,
                 inode,
+                file_name,
                 permits,
                 name,
-                is_marked: false,
-                mark: None,
+                is_marked,
+                mark,
             }));
         }
-        if !range::try_lock(&file, EVERYTHING)? {
-            let what = "it is locked, and is not the file of a lock: end the program that has it";
-            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
-        }
-        if directory.leads_to(file_name, inode)? {
+        if range::try_lock(&file, EVERYTHING)? && directory.leads_to(file_name, inode)? {
             directory.remove(file_name)?;
         }
         Ok(None)
@@ -158,7 +159,7 @@ impl LockFile {
     /// Whether others may find this file under the lock's name. Asked with a permit locked, it
     /// stays so until that is given back.
     pub(crate) fn is_current(&self, directory: &Directory) -> io::Result<bool> {
-        directory.leads_to(&Self::file_name(&self.name), self.inode)
+        directory.leads_to(&self.file_name, self.inode)
     }
 
     /// Whether somebody is about to remove this file just now.
@@ -195,7 +196,7 @@ impl LockFile {
                 }
             }
         }
-        directory.remove(&Self::file_name(&self.name))?;
+        directory.remove(&self.file_name)?;
         Ok(true)
     }
 
@@ -296,6 +297,9 @@ fn header(name: &LockName, permits: NonZeroU32) -> [u8; BLOCK] {
 
 fn read_header(block: &[u8; BLOCK]) -> Option<(NonZeroU32, LockName)> {
     let permits = NonZeroU32::new(u32::from_le_bytes(array(block, 8)))?;
+    if permits.get() > MAX_PERMITS {
+        return None;
+    }
     let len = usize::from(u16::from_le_bytes(array(block, 12)));
     let name = LockName::new(block.get(14..14 + len)?).ok()?;
     block.starts_with(MAGIC).then_some((permits, name))
@@ -484,7 +488,7 @@ mod tests {
 
     #[test]
     fn a_header_is_read_back() {
-        let permits = NonZeroU32::new(u32::MAX).unwrap();
+        let permits = NonZeroU32::new(MAX_PERMITS).unwrap();
         for name in [&b"x"[..], &[0xff; 255], b"\x01\n/.."] {
             let name = LockName::new(name).unwrap();
             assert_eq!(read_header(&header(&name, permits)), Some((permits, name)));

@@ -26,6 +26,7 @@ use distlock_agent::runtime::status::Status;
 use parking_lot::{Mutex, RwLock};
 
 use self::directory::Directory;
+use self::file::MAX_PERMITS;
 use self::kernel::KernelLock;
 use self::page::Page;
 use crate::backend::{Ask, Backend, Lock};
@@ -33,9 +34,6 @@ use crate::error::{HandleError, LockError, OpenError, StatusError};
 use crate::{Algorithm, Event};
 
 pub(crate) use self::directory::default_path as directory;
-
-/// The most permits of a semaphore. Looking for a free one takes a system call each.
-const MAX_PERMITS: u32 = 1024;
 
 /// The back end of the local group.
 pub(crate) struct Group {
