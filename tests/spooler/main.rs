@@ -10,6 +10,7 @@ mod check;
 mod hosts;
 
 mod demonstration;
+mod messages;
 mod network;
 mod printers;
 mod turns;

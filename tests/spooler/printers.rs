@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
-use distlock::{Agent, DistMutex, TimedLockError};
+use distlock::{Agent, Config, DistMutex, TimedLockError};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use tempfile::TempDir;
@@ -262,6 +262,49 @@ fn assert_held(lock: &dyn DistMutex) {
         matches!(answer, Err(TimedLockError::TimedOut { .. })),
         "{answer:?}"
     );
+}
+
+#[test]
+fn programs_of_one_host_take_turns_through_its_agent() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let member = format!(
+        "[[member]]\nid = 1\naddress = \"unix:{}\"\n",
+        path("1").display()
+    );
+    let config = Config::parse(&format!("[group]\nname = \"host\"\n{member}")).unwrap();
+    let node = config
+        .node(1)
+        .unwrap()
+        .with_state_dir(path("state"))
+        .with_socket(path("socket"));
+    let _agent = Agent::from_config(node).unwrap();
+
+    let mut serve = print_spooler();
+    serve
+        .args(["--serve", "127.0.0.1:0", "--output"])
+        .arg(path("paper"));
+    let mut printer = Process(serve.stdout(Stdio::piped()).spawn().unwrap());
+    let uri = first_line(printer.0.stdout.take().unwrap());
+    let mut files = BTreeMap::new();
+    let programs = ["one", "two", "three"].map(|name| {
+        files.insert(name.to_owned(), check::text(name, 200));
+        fs::write(path(name), &files[name]).unwrap();
+        let mut program = print_spooler();
+        program.args([
+            "--printer",
+            &uri,
+            "--algorithm",
+            "ricart-agrawala",
+            "--stay",
+            "--socket",
+        ]);
+        program.arg(path("socket")).arg(path(name));
+        program
+    });
+    let mut reports = hosts::run(programs.into(), files.len()).unwrap();
+    let paper = Paper::read(&fs::read_to_string(path("paper")).unwrap(), &files).unwrap();
+    paper.check_turns(&mut reports).unwrap();
 }
 
 #[test]
