@@ -10,20 +10,23 @@ use cli_support::{Holder, Local, eventually, is_running, pid_of, shell_code};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
-/// A command that says which signals it gets, and ends with its input. A signal ends the reading
-/// too, with a status above 128.
+/// A command that says which signals it gets, and ends with 3 when the file `$FLAG` is gone. Its
+/// shell looks for signals whenever a short sleep ends, at latest.
 const LISTENER: &str = r#"
     for s in HUP INT QUIT USR1 USR2 TERM ALRM WINCH; do trap "echo $s" $s; done
     trap "echo RT" 40
-    echo in; echo $$
-    while :; do read line; [ $? -gt 128 ] || break; done
+    echo in
+    while [ -e "$FLAG" ]; do sleep 0.02; done 2>/dev/null
     exit 3"#;
 
 #[test]
 fn signals_are_forwarded_and_the_command_decides() {
     let group = Local::new();
-    let mut holder = Holder::start(group.distlock(["run", "x", "--", "bash", "-c", LISTENER]));
-    holder.line();
+    let flag = group.file("flag");
+    fs::write(&flag, "").expect("a file");
+    let mut command = group.distlock(["run", "x", "--", "bash", "-c", LISTENER]);
+    command.env("FLAG", &flag);
+    let mut holder = Holder::start(command);
     for signal in [
         Signal::SIGHUP,
         Signal::SIGINT,
@@ -42,7 +45,8 @@ fn signals_are_forwarded_and_the_command_decides() {
         .status();
     assert!(sent.expect("kill(1)").success());
     assert_eq!(holder.line(), "RT");
-    assert_eq!(holder.let_go().code(), Some(3));
+    fs::remove_file(flag).expect("it is there");
+    assert_eq!(holder.wait().code(), Some(3));
 }
 
 #[test]
