@@ -5,6 +5,7 @@ use std::fmt;
 use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::{Arc, Weak};
+use std::task::Poll;
 use std::thread::ThreadId;
 use std::time::Duration;
 
@@ -14,7 +15,7 @@ use distlock_agent::runtime::ForkStamp;
 use distlock_agent::runtime::status::Status;
 use parking_lot::Mutex;
 
-use crate::backend::{AcquireError, Ask, Backend, Hold, Lock, Patience, Request};
+use crate::backend::{self, AcquireError, Ask, Backend, Hold, Lock, Patience, Request};
 use crate::error::{HandleError, LockError, OpenError, StatusError};
 use crate::guard::{Guard, GuardShared};
 use crate::loss::LossSignal;
@@ -283,6 +284,16 @@ impl LockShared {
 
     /// Enters, as far as `patience` goes.
     pub(crate) fn acquire(self: &Arc<Self>, patience: Patience) -> Result<Guard, AcquireError> {
+        let mut waiting = self.begin(patience)?;
+        loop {
+            if let Poll::Ready(outcome) = waiting.wait(None) {
+                return outcome;
+            }
+        }
+    }
+
+    /// Asks to enter, for this thread.
+    pub(crate) fn begin(self: &Arc<Self>, patience: Patience) -> Result<Waiting, AcquireError> {
         if self.is_forked() {
             return Err(LockError::Forked.into());
         }
@@ -299,10 +310,12 @@ impl LockShared {
             command: self.agent.command.lock().clone(),
             loss: loss.clone(),
         };
-        let hold = Arc::clone(&self.lock).acquire(&request)?;
-        self.holders.lock().push(thread);
-        self.register(hold, loss, thread)
-            .ok_or(AcquireError::Failed(LockError::Closed))
+        Ok(Waiting {
+            back: Some(Arc::clone(&self.lock).begin(request)),
+            lock: Arc::clone(self),
+            loss,
+            thread,
+        })
     }
 
     /// Makes the guard, unless the agent was closed in the meantime.
@@ -364,6 +377,44 @@ impl LockShared {
                 actual: permits,
             }),
             Ask { .. } => Ok(()),
+        }
+    }
+}
+
+/// A thread's request that has no outcome yet. Dropping it withdraws it.
+pub(crate) struct Waiting {
+    /// `None` once there is an outcome.
+    back: Option<Box<dyn backend::Waiting>>,
+    lock: Arc<LockShared>,
+    loss: LossSignal,
+    thread: ThreadId,
+}
+
+impl Waiting {
+    /// As [`backend::Waiting::wait`].
+    pub(crate) fn wait(&mut self, slice: Option<Duration>) -> Poll<Result<Guard, AcquireError>> {
+        if self.lock.is_forked() {
+            return Poll::Ready(Err(LockError::Forked.into()));
+        }
+        let back = self.back.as_mut().expect("a request that has no outcome");
+        let Poll::Ready(outcome) = back.wait(slice) else {
+            return Poll::Pending;
+        };
+        self.back = None;
+        Poll::Ready(outcome.and_then(|hold| {
+            self.lock.holders.lock().push(self.thread);
+            self.lock
+                .register(hold, self.loss.clone(), self.thread)
+                .ok_or(AcquireError::Failed(LockError::Closed))
+        }))
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if self.lock.is_forked() {
+            // What it would touch is the parent's: leak it.
+            std::mem::forget(self.back.take());
         }
     }
 }

@@ -10,6 +10,7 @@ use std::io;
 use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
@@ -64,9 +65,18 @@ pub(crate) trait Lock: Send + Sync {
     /// How many may be inside.
     fn permits(&self) -> NonZeroU32;
 
-    /// Enters, as far as the request's patience goes. Threads of this process that ask for the
-    /// same lock are served in order.
-    fn acquire(self: Arc<Self>, request: &Request) -> Result<Box<dyn Hold>, AcquireError>;
+    /// Asks to enter. Threads of this process that ask for the same lock are served in the order
+    /// in which they first wait.
+    fn begin(self: Arc<Self>, request: Request) -> Box<dyn Waiting>;
+}
+
+/// A request that has no outcome yet. Dropping it withdraws it, except in a forked child, where it
+/// touches nothing.
+pub(crate) trait Waiting: Send {
+    /// Waits for the outcome, as far as the request's patience goes; and if `slice` is given not
+    /// much longer than that for now. The request keeps its place from call to call. Not to be
+    /// called after the outcome.
+    fn wait(&mut self, slice: Option<Duration>) -> Poll<Result<Box<dyn Hold>, AcquireError>>;
 }
 
 /// One wish to enter.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 use distlock_agent::protocol::{LockName, LockSpec};
 use distlock_agent::runtime::status::Status;
-use distlock_agent::runtime::{self, AgentEvent, Caller, ConnectError, Description, Grant};
+use distlock_agent::runtime::{self, AgentEvent, Caller, ConnectError, Description};
 
 use crate::error::OpenError;
 use crate::group::{Group, Way};
@@ -34,14 +34,14 @@ impl Way for runtime::Client {
         Self::describe(self, lock)
     }
 
-    fn acquire(
+    fn begin(
         &self,
         lock: &LockName,
         spec: Option<LockSpec>,
         patience: runtime::Patience,
         caller: Caller,
-    ) -> Result<Grant, runtime::AcquireError> {
-        Self::acquire(self, lock, spec, patience, caller)
+    ) -> Result<runtime::Waiting, runtime::AcquireError> {
+        Self::begin(self, lock, spec, patience, caller)
     }
 
     fn status(&self) -> Result<Status, runtime::StatusError> {

@@ -3,15 +3,16 @@
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
-use distlock_agent::protocol::{Fence, LockName, LockSpec, Previous};
+use distlock_agent::protocol::{Fence, LockName, LockSpec, Previous, Time};
 use distlock_agent::runtime::status::Status;
 use distlock_agent::runtime::{self, AgentEvent, Caller, Description, Grant, SessionEnd, clock};
 use parking_lot::Mutex;
 
-use crate::backend::{AcquireError, Ask, Backend, Hold, Lock, Patience, Request};
+use crate::backend::{AcquireError, Ask, Backend, Hold, Lock, Patience, Request, Waiting};
 use crate::error::{HandleError, LockError, StatusError, UnlockError};
 use crate::loss::Loss;
 use crate::{Algorithm, Event, PreviousOwner};
@@ -25,14 +26,14 @@ pub(crate) trait Way: Send + Sync + 'static {
     /// How the configuration says that `lock` is served.
     fn describe(&self, lock: &LockName) -> Result<Description, runtime::StatusError>;
 
-    /// Waits for a grant.
-    fn acquire(
+    /// Makes a request.
+    fn begin(
         &self,
         lock: &LockName,
         spec: Option<LockSpec>,
         patience: runtime::Patience,
         caller: Caller,
-    ) -> Result<Grant, runtime::AcquireError>;
+    ) -> Result<runtime::Waiting, runtime::AcquireError>;
 
     /// How the group is.
     fn status(&self) -> Result<Status, runtime::StatusError>;
@@ -145,31 +146,78 @@ impl<W: Way> Lock for GroupLock<W> {
         self.spec.lock().permits
     }
 
-    fn acquire(self: Arc<Self>, request: &Request) -> Result<Box<dyn Hold>, AcquireError> {
-        let started = clock::now();
-        let mut tries = 1;
+    fn begin(self: Arc<Self>, request: Request) -> Box<dyn Waiting> {
+        Box::new(GroupWaiting {
+            lock: self,
+            request,
+            started: clock::now(),
+            tries: 0,
+            asked: None,
+        })
+    }
+}
+
+/// A request, made again if the lock is served otherwise than it said.
+struct GroupWaiting<W> {
+    lock: Arc<GroupLock<W>>,
+    request: Request,
+    started: Time,
+    tries: usize,
+    /// What was asked last, and how the lock was said to be served.
+    asked: Option<(LockSpec, runtime::Waiting)>,
+}
+
+impl<W: Way> GroupWaiting<W> {
+    fn ask(&mut self, spec: LockSpec) -> Result<runtime::Waiting, runtime::AcquireError> {
+        self.tries += 1;
+        let waited = clock::now().since(self.started);
+        let patience = match self.request.patience {
+            Patience::Lease => runtime::Patience::Lease,
+            Patience::Try => runtime::Patience::Try,
+            Patience::For(time) => runtime::Patience::For(time.saturating_sub(waited)),
+        };
+        let caller = caller(&self.request);
+        self.lock
+            .way
+            .begin(&self.lock.name, Some(spec), patience, caller)
+    }
+
+    fn enter(&self, grant: Grant) -> Box<dyn Hold> {
+        let loss = self.request.loss.clone();
+        grant.on_loss(Box::new(move || loss.fire(Loss::Revoked)));
+        Box::new(grant)
+    }
+}
+
+impl<W: Way> Waiting for GroupWaiting<W> {
+    fn wait(&mut self, slice: Option<Duration>) -> Poll<Result<Box<dyn Hold>, AcquireError>> {
         loop {
-            let spec = *self.spec.lock();
-            let waited = clock::now().since(started);
-            let patience = match request.patience {
-                Patience::Lease => runtime::Patience::Lease,
-                Patience::Try => runtime::Patience::Try,
-                Patience::For(time) => runtime::Patience::For(time.saturating_sub(waited)),
+            let (spec, mut waiting) = match self.asked.take() {
+                Some(asked) => asked,
+                None => {
+                    let spec = *self.lock.spec.lock();
+                    match self.ask(spec) {
+                        Ok(waiting) => (spec, waiting),
+                        Err(error) => {
+                            return Poll::Ready(Err(refusal(error, self.lock.ask, spec)));
+                        }
+                    }
+                }
             };
-            let caller = caller(request);
-            match self.way.acquire(&self.name, Some(spec), patience, caller) {
-                Ok(grant) => {
-                    let loss = request.loss.clone();
-                    grant.on_loss(Box::new(move || loss.fire(Loss::Revoked)));
-                    return Ok(Box::new(grant));
+            match waiting.wait(slice) {
+                Poll::Pending => {
+                    self.asked = Some((spec, waiting));
+                    return Poll::Pending;
                 }
-                Err(runtime::AcquireError::WrongSpec { actual })
-                    if self.takes(actual) && tries < SPEC_TRIES =>
+                Poll::Ready(Ok(grant)) => return Poll::Ready(Ok(self.enter(grant))),
+                Poll::Ready(Err(runtime::AcquireError::WrongSpec { actual }))
+                    if self.lock.takes(actual) && self.tries < SPEC_TRIES =>
                 {
-                    tries += 1;
-                    *self.spec.lock() = actual;
+                    *self.lock.spec.lock() = actual;
                 }
-                Err(error) => return Err(refusal(error, self.ask, spec)),
+                Poll::Ready(Err(error)) => {
+                    return Poll::Ready(Err(refusal(error, self.lock.ask, spec)));
+                }
             }
         }
     }

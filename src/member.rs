@@ -8,7 +8,7 @@ use crossbeam_channel::Receiver;
 use distlock_agent::protocol::{LockName, LockSpec, NodeId};
 use distlock_agent::runtime::status::Status;
 use distlock_agent::runtime::{
-    self, AgentEvent, BindError, Caller, Description, Grant, Options, StartError, StateError,
+    self, AgentEvent, BindError, Caller, Description, Options, StartError, StateError,
 };
 
 use crate::config::NodeConfig;
@@ -58,14 +58,14 @@ impl Way for runtime::Agent {
         Ok(Self::describe(self, lock))
     }
 
-    fn acquire(
+    fn begin(
         &self,
         lock: &LockName,
         spec: Option<LockSpec>,
         patience: runtime::Patience,
         caller: Caller,
-    ) -> Result<Grant, runtime::AcquireError> {
-        Self::acquire(self, lock, spec, patience, caller)
+    ) -> Result<runtime::Waiting, runtime::AcquireError> {
+        Self::begin(self, lock, spec, patience, caller)
     }
 
     fn status(&self) -> Result<Status, runtime::StatusError> {

@@ -14,6 +14,7 @@ use std::num::NonZeroU32;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
 use distlock_agent::protocol::{Fence, LockName, Time};
@@ -23,8 +24,8 @@ use parking_lot::Mutex;
 use super::Shared;
 use super::file::{LockFile, Record};
 use super::page::Bell;
-use super::queue::{Left, Queue};
-use crate::backend::{AcquireError, Hold, Lock, Patience, Request};
+use super::queue::{Closed, Place, Queue};
+use crate::backend::{AcquireError, Hold, Lock, Patience, Request, Waiting};
 use crate::error::{LockError, UnlockError};
 use crate::{Algorithm, PreviousOwner};
 
@@ -50,7 +51,7 @@ pub(crate) struct KernelLock {
     name: LockName,
     hash: u64,
     permits: NonZeroU32,
-    queue: Queue,
+    queue: Arc<Queue>,
     /// Where the search for a free permit starts.
     first_permit: AtomicU32,
     /// Whether there may be a file to remove at the end.
@@ -68,7 +69,7 @@ impl KernelLock {
             group,
             name,
             permits,
-            queue: Queue::default(),
+            queue: Arc::default(),
             first_permit: AtomicU32::new(std::process::id()),
             is_used: AtomicBool::new(false),
             spare: Mutex::new(None),
@@ -99,52 +100,6 @@ impl KernelLock {
                 return Err(AcquireError::WouldBlock);
             }
             std::thread::yield_now();
-        }
-    }
-
-    /// Waits for a permit, until `deadline` if there is one.
-    fn wait(
-        self: &Arc<Self>,
-        request: &Request,
-        timeout: Option<Duration>,
-    ) -> Result<KernelHold, AcquireError> {
-        let deadline = timeout.map(|timeout| clock::now() + timeout);
-        let _turn = self.queue.enter(timeout).map_err(|left| match left {
-            Left::TimedOut => AcquireError::TimedOut {
-                missing: Vec::new(),
-            },
-            Left::Closed => LockError::Closed.into(),
-        })?;
-        self.be_courteous(deadline);
-        let mut file = None;
-        let mut pace = None;
-        loop {
-            let page = self.group.page();
-            let bell = page.bell(self.hash);
-            let count = bell.count();
-            if self.group.is_closed() {
-                return Err(LockError::Closed.into());
-            }
-            if let Some(hold) = self.look(&mut file, request)? {
-                return Ok(hold);
-            }
-            let now = clock::now();
-            let rest = deadline.map_or(Duration::MAX, |deadline| deadline.since(now));
-            if rest.is_zero() {
-                return Err(AcquireError::TimedOut {
-                    missing: Vec::new(),
-                });
-            }
-            match &mut file {
-                // Marked, look again: whoever removes the file has seen the mark, or is done.
-                Some(file) if !file.is_marked() => {
-                    file.mark().map_err(|error| self.failed(error))?;
-                }
-                _ => {
-                    let pace = pace.get_or_insert_with(|| Pace::new(bell, now));
-                    bell.listen(count, rest.min(pace.next(bell, now)));
-                }
-            }
         }
     }
 
@@ -293,16 +248,22 @@ impl Lock for KernelLock {
         self.permits
     }
 
-    fn acquire(self: Arc<Self>, request: &Request) -> Result<Box<dyn Hold>, AcquireError> {
-        let timeout = match request.patience {
-            Patience::Try | Patience::For(Duration::ZERO) => {
-                return Ok(Box::new(self.attempt(request)?));
-            }
-            Patience::For(timeout) => Some(timeout),
-            Patience::Lease => None,
+    fn begin(self: Arc<Self>, request: Request) -> Box<dyn Waiting> {
+        let deadline = match request.patience {
+            Patience::For(timeout) => Some(clock::now() + timeout),
+            Patience::Lease | Patience::Try => None,
         };
-        let _awaited = Awaited::new(&self);
-        Ok(Box::new(self.wait(request, timeout)?))
+        Box::new(KernelWaiting {
+            awaited: None,
+            lock: self,
+            request,
+            deadline,
+            place: None,
+            is_courteous: false,
+            file: None,
+            pace: None,
+            sleep: None,
+        })
     }
 }
 
@@ -329,24 +290,134 @@ impl Drop for KernelLock {
     }
 }
 
-/// A thread of this process that waits, so that closing the group finds it.
-struct Awaited<'a> {
-    lock: &'a Arc<KernelLock>,
+/// A thread that waits for a permit.
+struct KernelWaiting {
+    /// These two from the first waiting on. The turn goes on before the group forgets us.
+    place: Option<Place>,
+    awaited: Option<Awaited>,
+    lock: Arc<KernelLock>,
+    request: Request,
+    deadline: Option<Time>,
+    /// Whether those that this process has woken have had their moment.
+    is_courteous: bool,
+    /// The open file, kept between looks.
+    file: Option<LockFile>,
+    pace: Option<Pace>,
+    /// After a look: what the bell said before it, and when to look again if it does not ring.
+    sleep: Option<(u32, Time)>,
 }
 
-impl<'a> Awaited<'a> {
-    fn new(lock: &'a Arc<KernelLock>) -> Self {
-        lock.group.awaited.lock().push(Arc::clone(lock));
+impl Waiting for KernelWaiting {
+    fn wait(&mut self, slice: Option<Duration>) -> Poll<Result<Box<dyn Hold>, AcquireError>> {
+        let outcome = match self.request.patience {
+            Patience::Try | Patience::For(Duration::ZERO) => {
+                self.lock.attempt(&self.request).map(Some)
+            }
+            Patience::For(_) | Patience::Lease => {
+                self.wait_until(slice.map(|slice| clock::now() + slice))
+            }
+        };
+        match outcome {
+            Ok(None) => Poll::Pending,
+            Ok(Some(hold)) => Poll::Ready(Ok(Box::new(hold))),
+            Err(error) => Poll::Ready(Err(error)),
+        }
+    }
+}
+
+impl KernelWaiting {
+    /// Waits for a permit, until `pause` if there is one.
+    fn wait_until(&mut self, pause: Option<Time>) -> Result<Option<KernelHold>, AcquireError> {
+        let until = [pause, self.deadline].into_iter().flatten().min();
+        if !self.take_turn(until)? {
+            return self.pause();
+        }
+        loop {
+            let page = self.lock.group.page();
+            let bell = page.bell(self.lock.hash);
+            let count = bell.count();
+            if self.lock.group.is_closed() {
+                return Err(LockError::Closed.into());
+            }
+            let is_due = |at| at <= clock::now();
+            let mut sleep = self.sleep;
+            if sleep.is_none_or(|(heard, at)| heard != count || is_due(at)) {
+                if let Some(hold) = self.lock.look(&mut self.file, &self.request)? {
+                    return Ok(Some(hold));
+                }
+                sleep = None;
+            }
+            if until.is_some_and(is_due) {
+                self.sleep = sleep;
+                return self.pause();
+            }
+            match &mut self.file {
+                // Marked, look again: whoever removes the file has seen the mark, or is done.
+                Some(file) if !file.is_marked() => {
+                    file.mark().map_err(|error| self.lock.failed(error))?;
+                    self.sleep = None;
+                }
+                _ => {
+                    let now = clock::now();
+                    let (_, at) = *self.sleep.insert(sleep.unwrap_or_else(|| {
+                        let pace = self.pace.get_or_insert_with(|| Pace::new(bell, now));
+                        (count, now + pace.next(bell, now))
+                    }));
+                    let until = until.map_or(at, |until| until.min(at));
+                    bell.listen(count, until.since(now));
+                }
+            }
+        }
+    }
+
+    /// Waits until it is this thread's turn to contend; whether it is.
+    fn take_turn(&mut self, until: Option<Time>) -> Result<bool, AcquireError> {
+        if self.awaited.is_none() {
+            self.awaited = Some(Awaited::new(Arc::clone(&self.lock)));
+        }
+        let closed = |Closed| AcquireError::Failed(LockError::Closed);
+        let place = match &mut self.place {
+            Some(place) => place,
+            None => self.place.insert(self.lock.queue.join().map_err(closed)?),
+        };
+        if !place.wait(until).map_err(closed)? {
+            return Ok(false);
+        }
+        if !std::mem::replace(&mut self.is_courteous, true) {
+            self.lock.be_courteous(until);
+        }
+        Ok(true)
+    }
+
+    /// At the end of a slice of waiting, or of all of it.
+    fn pause(&self) -> Result<Option<KernelHold>, AcquireError> {
+        if self.deadline.is_some_and(|at| at <= clock::now()) {
+            return Err(AcquireError::TimedOut {
+                missing: Vec::new(),
+            });
+        }
+        Ok(None)
+    }
+}
+
+/// A thread of this process that waits, so that closing the group finds it.
+struct Awaited {
+    lock: Arc<KernelLock>,
+}
+
+impl Awaited {
+    fn new(lock: Arc<KernelLock>) -> Self {
+        lock.group.awaited.lock().push(Arc::clone(&lock));
         Self { lock }
     }
 }
 
-impl Drop for Awaited<'_> {
+impl Drop for Awaited {
     fn drop(&mut self) {
         let mut awaited = self.lock.group.awaited.lock();
         if let Some(at) = awaited
             .iter()
-            .position(|other| Arc::ptr_eq(other, self.lock))
+            .position(|other| Arc::ptr_eq(other, &self.lock))
         {
             awaited.swap_remove(at);
         }

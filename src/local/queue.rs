@@ -3,8 +3,9 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Duration;
 
+use distlock_agent::protocol::Time;
+use distlock_agent::runtime::clock;
 use parking_lot::{Condvar, Mutex};
 
 /// A queue of threads, first come first served.
@@ -17,95 +18,111 @@ pub(crate) struct Queue {
 struct State {
     /// Whether somebody has the turn.
     is_taken: bool,
-    waiting: VecDeque<Arc<Place>>,
+    /// Each waits for its turn on a condition of its own.
+    waiting: VecDeque<Arc<Condvar>>,
     is_closed: bool,
 }
 
-/// Where a thread stands.
-#[derive(Debug, Default)]
-struct Place {
-    called: Condvar,
-}
-
-/// The right to contend. Dropping it calls the next.
+/// Where a thread stands, and from its turn on the right to contend. Dropping it leaves the queue,
+/// or calls the next.
 #[derive(Debug)]
-pub(crate) struct Turn<'a> {
-    queue: &'a Queue,
+pub(crate) struct Place {
+    queue: Arc<Queue>,
+    called: Arc<Condvar>,
+    has_turn: bool,
 }
 
-/// Why a thread left the queue without its turn.
+/// The queue is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Left {
-    TimedOut,
-    Closed,
-}
+pub(crate) struct Closed;
 
 impl Queue {
-    /// Waits for the turn, at most for `timeout`; `None` is without limit.
-    pub(crate) fn enter(&self, timeout: Option<Duration>) -> Result<Turn<'_>, Left> {
+    /// Takes the last place.
+    pub(crate) fn join(self: &Arc<Self>) -> Result<Place, Closed> {
         let mut state = self.state.lock();
         if state.is_closed {
-            return Err(Left::Closed);
+            return Err(Closed);
         }
-        if !state.is_taken {
-            state.is_taken = true;
-            return Ok(Turn { queue: self });
+        let called = Arc::new(Condvar::new());
+        let has_turn = !std::mem::replace(&mut state.is_taken, true);
+        if !has_turn {
+            state.waiting.push_back(Arc::clone(&called));
         }
-        let place = Arc::new(Place::default());
-        state.waiting.push_back(Arc::clone(&place));
-        let deadline = timeout.map(|timeout| distlock_agent::runtime::clock::now() + timeout);
-        loop {
-            match deadline {
-                None => place.called.wait(&mut state),
-                Some(deadline) => {
-                    let rest = deadline.since(distlock_agent::runtime::clock::now());
-                    place.called.wait_for(&mut state, rest);
-                }
-            }
-            let position = state
-                .waiting
-                .iter()
-                .position(|other| Arc::ptr_eq(other, &place));
-            let Some(position) = position else {
-                // Called: the one before us left us the turn.
-                return Ok(Turn { queue: self });
-            };
-            let is_late = deadline.is_some_and(|at| distlock_agent::runtime::clock::now() >= at);
-            if state.is_closed || is_late {
-                state.waiting.remove(position);
-                return Err(if state.is_closed {
-                    Left::Closed
-                } else {
-                    Left::TimedOut
-                });
-            }
-        }
+        Ok(Place {
+            queue: Arc::clone(self),
+            called,
+            has_turn,
+        })
     }
 
     /// Sends everybody away, for good.
     pub(crate) fn close(&self) {
         let mut state = self.state.lock();
         state.is_closed = true;
-        for place in &state.waiting {
-            place.called.notify_one();
+        for called in &state.waiting {
+            called.notify_one();
         }
     }
 }
 
-impl Drop for Turn<'_> {
+impl Place {
+    /// Waits for the turn, at most until `until`; whether it has come.
+    pub(crate) fn wait(&mut self, until: Option<Time>) -> Result<bool, Closed> {
+        if self.has_turn {
+            return Ok(true);
+        }
+        let mut state = self.queue.state.lock();
+        loop {
+            if state.position(&self.called).is_none() {
+                // Called: the one before us left us the turn.
+                self.has_turn = true;
+                return Ok(true);
+            }
+            if state.is_closed {
+                return Err(Closed);
+            }
+            let Some(until) = until else {
+                self.called.wait(&mut state);
+                continue;
+            };
+            let rest = until.since(clock::now());
+            if rest.is_zero() {
+                return Ok(false);
+            }
+            self.called.wait_for(&mut state, rest);
+        }
+    }
+}
+
+impl Drop for Place {
     fn drop(&mut self) {
         let mut state = self.queue.state.lock();
+        if let Some(position) = state.position(&self.called) {
+            state.waiting.remove(position);
+            return;
+        }
+        // It has the turn, though it may not know yet.
         match state.waiting.pop_front() {
             Some(next) => {
-                next.called.notify_one();
+                next.notify_one();
             }
             None => state.is_taken = false,
         }
     }
 }
 
+impl State {
+    fn position(&self, called: &Arc<Condvar>) -> Option<usize> {
+        self.waiting
+            .iter()
+            .position(|other| Arc::ptr_eq(other, called))
+    }
+}
+
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     /// Waits until so many threads stand in the queue.
@@ -115,16 +132,21 @@ mod tests {
         }
     }
 
+    fn soon() -> Option<Time> {
+        Some(clock::now() + Duration::from_millis(5))
+    }
+
     #[test]
     fn first_come_first_served() {
-        let queue = Queue::default();
+        let queue = Arc::new(Queue::default());
         let order = Mutex::new(Vec::new());
         std::thread::scope(|scope| {
-            let turn = queue.enter(None).unwrap();
+            let turn = queue.join().unwrap();
             for number in 0..8 {
                 let (queue, order) = (&queue, &order);
                 scope.spawn(move || {
-                    let _turn = queue.enter(Some(Duration::from_secs(60))).unwrap();
+                    let mut place = queue.join().unwrap();
+                    while !place.wait(soon()).unwrap() {}
                     order.lock().push(number);
                 });
                 await_waiting(queue, number + 1);
@@ -132,39 +154,38 @@ mod tests {
             drop(turn);
         });
         assert_eq!(order.into_inner(), (0..8).collect::<Vec<_>>());
-        assert!(queue.enter(Some(Duration::ZERO)).is_ok());
+        assert_eq!(queue.join().unwrap().wait(Some(Time::ZERO)), Ok(true));
     }
 
     #[test]
     fn who_gives_up_holds_up_nobody() {
-        let queue = Queue::default();
-        let turn = queue.enter(None).unwrap();
-        assert_eq!(
-            queue.enter(Some(Duration::ZERO)).unwrap_err(),
-            Left::TimedOut
-        );
-        assert_eq!(
-            queue.enter(Some(Duration::from_millis(5))).unwrap_err(),
-            Left::TimedOut
-        );
+        let queue = Arc::new(Queue::default());
+        let turn = queue.join().unwrap();
+        assert_eq!(queue.join().unwrap().wait(Some(Time::ZERO)), Ok(false));
+        assert_eq!(queue.join().unwrap().wait(soon()), Ok(false));
+        let called = queue.join().unwrap();
+        let mut next = queue.join().unwrap();
         drop(turn);
-        assert!(queue.enter(Some(Duration::ZERO)).is_ok());
+        assert_eq!(next.wait(Some(Time::ZERO)), Ok(false));
+        // It was called, and leaves without having looked.
+        drop(called);
+        assert_eq!(next.wait(Some(Time::ZERO)), Ok(true));
     }
 
     #[test]
     fn closing_sends_all_away() {
-        let queue = Queue::default();
+        let queue = Arc::new(Queue::default());
         std::thread::scope(|scope| {
-            let _turn = queue.enter(None).unwrap();
+            let _turn = queue.join().unwrap();
             let waiting: Vec<_> = (0..3)
-                .map(|_| scope.spawn(|| queue.enter(None).unwrap_err()))
+                .map(|_| scope.spawn(|| queue.join().unwrap().wait(None)))
                 .collect();
             await_waiting(&queue, 3);
             queue.close();
             for thread in waiting {
-                assert_eq!(thread.join().unwrap(), Left::Closed);
+                assert_eq!(thread.join().unwrap(), Err(Closed));
             }
         });
-        assert_eq!(queue.enter(None).unwrap_err(), Left::Closed);
+        assert_eq!(queue.join().unwrap_err(), Closed);
     }
 }

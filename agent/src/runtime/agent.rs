@@ -26,7 +26,7 @@ use super::events::AgentEvent;
 use super::fork::ForkStamp;
 use super::handoff::{Caller, Patience, Shared};
 use super::report::Identity;
-use super::request::Grant;
+use super::request::{Grant, Waiting};
 use super::status::Status;
 use super::transport::{Faults, Transport, TransportCounters};
 use crate::protocol::{Boot, LockName, LockSpec, Node, NodeConfig, NodeId, Settings, node};
@@ -186,7 +186,21 @@ impl Agent {
         patience: Patience,
         caller: Caller,
     ) -> Result<Grant, AcquireError> {
-        self.shared.acquire(lock, spec, patience, caller)
+        self.begin(lock, spec, patience, caller)?.finish()
+    }
+
+    /// Asks for `lock`, to be waited for bit by bit.
+    ///
+    /// # Errors
+    /// [`AcquireError`] says why it cannot be asked for.
+    pub fn begin(
+        &self,
+        lock: &LockName,
+        spec: Option<LockSpec>,
+        patience: Patience,
+        caller: Caller,
+    ) -> Result<Waiting, AcquireError> {
+        self.shared.begin(lock, spec, patience, caller)
     }
 
     /// How the whole group is. Other members are asked, and have 300 ms to answer; the callers of

@@ -28,7 +28,7 @@ use super::events::{AgentEvent, Hub};
 use super::fork::ForkStamp;
 use super::frames::{self, FromAgent, MAX_FROM_AGENT, MAX_TO_AGENT, ToAgent};
 use super::handoff::{Caller, Patience};
-use super::request::{Grant, Owner, Request};
+use super::request::{Grant, Owner, Request, Waiting};
 use super::spin::Spin;
 use super::status::Status;
 use crate::protocol::{Fence, LockName, LockSpec, NodeId, Previous, Ticket};
@@ -210,7 +210,21 @@ impl Client {
         patience: Patience,
         caller: Caller,
     ) -> Result<Grant, AcquireError> {
-        self.link.acquire(lock, spec, patience, caller)
+        self.begin(lock, spec, patience, caller)?.finish()
+    }
+
+    /// Asks for `lock`, to be waited for bit by bit.
+    ///
+    /// # Errors
+    /// [`AcquireError`] says why it cannot be asked for.
+    pub fn begin(
+        &self,
+        lock: &LockName,
+        spec: Option<LockSpec>,
+        patience: Patience,
+        caller: Caller,
+    ) -> Result<Waiting, AcquireError> {
+        self.link.begin(lock, spec, patience, caller)
     }
 
     /// How the whole group is.
@@ -326,13 +340,13 @@ fn open(path: &Path) -> Result<UnixStream, ConnectError> {
 }
 
 impl Link {
-    fn acquire(
+    fn begin(
         self: &Arc<Self>,
         lock: &LockName,
         spec: Option<LockSpec>,
         patience: Patience,
         caller: Caller,
-    ) -> Result<Grant, AcquireError> {
+    ) -> Result<Waiting, AcquireError> {
         if self.stamp.is_child() {
             return Err(AcquireError::Forked);
         }
@@ -358,16 +372,7 @@ impl Link {
         if let Some(pid) = caller.command_pid {
             self.say_or_end(&ToAgent::CommandPid { id, pid });
         }
-        if !self.spin.until(|| request.is_decided()) && !request.wait(deadline) {
-            // The answer is a refusal, or the grant that came at this very moment.
-            self.say_or_end(&ToAgent::Cancel { id });
-            if !request.wait(Some(clock::now() + PATIENCE)) && self.abandon(id, &request) {
-                return Err(AcquireError::TimedOut {
-                    missing: Vec::new(),
-                });
-            }
-        }
-        Grant::new(self.clone(), Ticket(id), request)
+        Ok(Waiting::new(self.clone(), Ticket(id), request, deadline))
     }
 
     /// Waits no longer for an agent that stands still; whether the request is still undecided.
@@ -544,6 +549,30 @@ impl Owner for Link {
             Some(SessionEnd::Disconnected) => Err(ReleaseError::Lost),
             _ => Ok(()),
         }
+    }
+
+    fn cancel(&self, ticket: Ticket, request: &Request) -> Result<(), AcquireError> {
+        // The answer is a refusal, or the grant that came at this very moment.
+        self.say_or_end(&ToAgent::Cancel { id: ticket.0 });
+        if !request.wait(Some(clock::now() + PATIENCE)) && self.abandon(ticket.0, request) {
+            return Err(AcquireError::TimedOut {
+                missing: Vec::new(),
+            });
+        }
+        Ok(())
+    }
+
+    fn withdraw(&self, ticket: Ticket, request: &Request) {
+        if self.abandon(ticket.0, request) {
+            self.say_or_end(&ToAgent::Cancel { id: ticket.0 });
+        } else {
+            // What was lost in the meantime is as good as given back.
+            let _ = self.release(ticket, request);
+        }
+    }
+
+    fn spin(&self) -> &Spin {
+        &self.spin
     }
 
     fn set_command_pid(&self, ticket: Ticket, pid: u32) {

@@ -25,7 +25,7 @@ use super::events::{AgentEvent, Hub};
 use super::fork::ForkStamp;
 use super::frames::FromAgent;
 use super::report::{Identity, Reports};
-use super::request::{Grant, Owner, Request};
+use super::request::{Owner, Request, Waiting};
 use super::spin::Spin;
 use super::transport::{Received, Transport, TransportCounters};
 use crate::protocol::{
@@ -235,14 +235,14 @@ impl Shared {
         }
     }
 
-    /// Asks for `lock` and waits, as long as `patience` says.
-    pub(crate) fn acquire(
+    /// Asks for `lock`.
+    pub(crate) fn begin(
         self: &Arc<Self>,
         lock: &LockName,
         spec: Option<LockSpec>,
         patience: Patience,
         caller: Caller,
-    ) -> Result<Grant, AcquireError> {
+    ) -> Result<Waiting, AcquireError> {
         if self.stamp.is_child() {
             return Err(AcquireError::Forked);
         }
@@ -252,19 +252,7 @@ impl Shared {
         let sink = Sink::Thread(request.clone());
         let asked = turn.ask(lock.clone(), spec, patience.wait(), caller, sink);
         turn.finish_as_application();
-        let ticket = asked?;
-        if !self.spin.until(|| request.is_decided()) && !request.wait(deadline) {
-            // The grant may have come at this very moment. Then the cancellation does nothing,
-            // and the caller gets what it was granted.
-            let mut turn = self.turn();
-            turn.cancel(ticket);
-            turn.finish_as_application();
-            assert!(
-                request.is_decided(),
-                "the core answers a cancellation at once"
-            );
-        }
-        Grant::new(self.clone(), ticket, request)
+        Ok(Waiting::new(self.clone(), asked?, request, deadline))
     }
 
     /// Ends the session in good order: nobody is inside any more, and the others are told.
@@ -286,6 +274,29 @@ impl Owner for Shared {
         turn.step(Input::Command(&Command::Release { ticket }));
         turn.finish_as_application();
         Ok(())
+    }
+
+    fn cancel(&self, ticket: Ticket, request: &Request) -> Result<(), AcquireError> {
+        // The grant may have come at this very moment. Then the cancellation does nothing, and the
+        // caller gets what it was granted.
+        let mut turn = self.turn();
+        turn.cancel(ticket);
+        turn.finish_as_application();
+        assert!(
+            request.is_decided(),
+            "the core answers a cancellation at once"
+        );
+        Ok(())
+    }
+
+    fn withdraw(&self, ticket: Ticket, _: &Request) {
+        let mut turn = self.turn();
+        turn.withdraw(ticket);
+        turn.finish_as_application();
+    }
+
+    fn spin(&self) -> &Spin {
+        &self.spin
     }
 
     fn set_command_pid(&self, ticket: Ticket, pid: u32) {
@@ -369,7 +380,7 @@ impl Turn<'_> {
         self.step(Input::Command(&Command::Cancel { ticket }));
     }
 
-    /// Ends a client's request, whatever it has come to.
+    /// Ends a request, whatever it has come to, of one whom the outcome does not interest.
     pub(crate) fn withdraw(&mut self, ticket: Ticket) {
         self.cancel(ticket);
         if self.core.requests.remove(&ticket).is_some() {

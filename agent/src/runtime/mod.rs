@@ -29,5 +29,5 @@ pub use error::{AcquireError, ReleaseError, SessionEnd, StartError, StatusError}
 pub use events::AgentEvent;
 pub use fork::ForkStamp;
 pub use handoff::{Caller, Patience};
-pub use request::{Grant, OnLoss};
+pub use request::{Grant, OnLoss, Waiting};
 pub use transport::{BindError, Faults, TransportCounters};

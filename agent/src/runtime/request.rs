@@ -17,11 +17,14 @@ use std::mem;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::task::Poll;
+use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
 use super::clock;
 use super::error::{AcquireError, ReleaseError};
+use super::spin::Spin;
 use crate::protocol::{Fence, Previous, Ticket, Time};
 
 const WAITING: u8 = 0;
@@ -175,11 +178,104 @@ pub(crate) trait Owner: Send + Sync + fmt::Debug {
     /// Frees what `ticket` was granted.
     fn release(&self, ticket: Ticket, request: &Request) -> Result<(), ReleaseError>;
 
+    /// Ends the waiting of `ticket`. Then its request is decided: refused, or granted at this very
+    /// moment.
+    fn cancel(&self, ticket: Ticket, request: &Request) -> Result<(), AcquireError>;
+
+    /// Ends `ticket`, whatever it has come to, without waiting for anybody.
+    fn withdraw(&self, ticket: Ticket, request: &Request);
+
+    /// Where waiting starts.
+    fn spin(&self) -> &Spin;
+
     /// Tells which process works under the lock, for the status.
     fn set_command_pid(&self, ticket: Ticket, pid: u32);
 
     /// Whether this process was forked from the owner's.
     fn is_child(&self) -> bool;
+}
+
+/// A request that was made and not answered yet. Dropping it withdraws it.
+#[must_use = "the request is withdrawn when it is dropped"]
+pub struct Waiting {
+    /// `None` once the outcome has been handed out.
+    owner: Option<Arc<dyn Owner>>,
+    ticket: Ticket,
+    request: Arc<Request>,
+    deadline: Option<Time>,
+    has_spun: bool,
+}
+
+impl Waiting {
+    /// `request` was made as `ticket` to `owner`; its caller gives up at `deadline`.
+    pub(crate) fn new(
+        owner: Arc<dyn Owner>,
+        ticket: Ticket,
+        request: Arc<Request>,
+        deadline: Option<Time>,
+    ) -> Self {
+        Self {
+            owner: Some(owner),
+            ticket,
+            request,
+            deadline,
+            has_spun: false,
+        }
+    }
+
+    /// Waits for the outcome; if `slice` is given, no longer than that for now. The request keeps
+    /// its place among all requests from call to call.
+    ///
+    /// # Panics
+    /// After the outcome has been handed out.
+    pub fn wait(&mut self, slice: Option<Duration>) -> Poll<Result<Grant, AcquireError>> {
+        let owner = self.owner.as_ref().expect("a request that has no outcome");
+        if owner.is_child() {
+            return Poll::Ready(Err(AcquireError::Forked));
+        }
+        let spins = !mem::replace(&mut self.has_spun, true);
+        let is_decided = spins && owner.spin().until(|| self.request.is_decided());
+        let pause = slice.map(|slice| clock::now() + slice);
+        let until = [pause, self.deadline].into_iter().flatten().min();
+        if !is_decided && !self.request.wait(until) {
+            if self.deadline.is_none_or(|deadline| clock::now() < deadline) {
+                return Poll::Pending;
+            }
+            if let Err(error) = owner.cancel(self.ticket, &self.request) {
+                self.owner = None;
+                return Poll::Ready(Err(error));
+            }
+        }
+        let owner = self.owner.take().expect("it was there a moment ago");
+        let request = Arc::clone(&self.request);
+        Poll::Ready(Grant::new(owner, self.ticket, request))
+    }
+
+    /// Waits for the outcome to the end.
+    pub(crate) fn finish(mut self) -> Result<Grant, AcquireError> {
+        loop {
+            if let Poll::Ready(outcome) = self.wait(None) {
+                return outcome;
+            }
+        }
+    }
+}
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        if let Some(owner) = self.owner.take().filter(|owner| !owner.is_child()) {
+            owner.withdraw(self.ticket, &self.request);
+        }
+    }
+}
+
+impl fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waiting")
+            .field("ticket", &self.ticket)
+            .field("request", &self.request)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The right to be inside, until it is dropped, released or lost.
@@ -194,7 +290,7 @@ pub struct Grant {
 
 impl Grant {
     /// The grant that `request` got.
-    pub(crate) fn new(
+    fn new(
         owner: Arc<dyn Owner>,
         ticket: Ticket,
         request: Arc<Request>,
