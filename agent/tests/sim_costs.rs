@@ -5,17 +5,27 @@
 #![cfg(feature = "sim")]
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use distlock_agent::protocol::Algorithm::{
     self, Bakery, RicartAgrawala, Semaphore, TokenRing, TokenRingRequests,
 };
-use distlock_agent::sim::costs::{Costs, E, Load, T, measure_bare};
+use distlock_agent::sim::costs::{Costs, INSIDE, Load, measure_bare, measure_nodes};
 
 /// The group sizes of the table.
 const SIZES: [u16; 5] = [2, 3, 5, 8, 16];
 
-fn measure(algorithm: Algorithm, size: u16, load: Load) -> Costs {
+/// Bare engines, and the engines of whole nodes as the nodes count them: both must keep to the
+/// table.
+type Measure = fn(Algorithm, u16, Load) -> Costs;
+
+fn bare(algorithm: Algorithm, size: u16, load: Load) -> Costs {
     let costs = measure_bare(algorithm, size, load);
+    costs.unwrap_or_else(|broken| panic!("{algorithm}, N = {size}, {load:?}: {broken}"))
+}
+
+fn nodes(algorithm: Algorithm, size: u16, load: Load) -> Costs {
+    let costs = measure_nodes(algorithm, size, load);
     costs.unwrap_or_else(|broken| panic!("{algorithm}, N = {size}, {load:?}: {broken}"))
 }
 
@@ -49,15 +59,64 @@ fn assert_about(measured: f64, expected: f64, what: &str) {
     );
 }
 
-/// E in units of T.
-fn inside() -> f64 {
-    E.as_secs_f64() / T.as_secs_f64()
+/// The response time in the mean, without the time inside, in units of T.
+fn wait(costs: &Costs) -> f64 {
+    costs.response.mean_in(costs.unit) - f64::from(INSIDE)
+}
+
+/// Asserts that the synchronisation delay is always T.
+fn assert_sync_is_t(costs: &Costs) {
+    let sync = costs.sync;
+    assert!(sync.count > 0, "nobody waited");
+    assert_eq!(
+        (sync.sum, sync.longest),
+        (costs.unit * sync.count, costs.unit)
+    );
+}
+
+#[test]
+fn semaphore_bare() {
+    semaphore(bare);
+}
+
+#[test]
+fn semaphore_in_nodes() {
+    semaphore(nodes);
+}
+
+#[test]
+fn bakery_bare() {
+    bakery(bare);
+}
+
+#[test]
+fn bakery_in_nodes() {
+    bakery(nodes);
+}
+
+#[test]
+fn ricart_agrawala_bare() {
+    ricart_agrawala(bare);
+}
+
+#[test]
+fn ricart_agrawala_in_nodes() {
+    ricart_agrawala(nodes);
+}
+
+#[test]
+fn token_ring_requests_bare() {
+    token_ring_requests(bare);
+}
+
+#[test]
+fn token_ring_requests_in_nodes() {
+    token_ring_requests(nodes);
 }
 
 /// 3(N−1)/N messages: 3, or 0 where the caller is the server. Each member asked equally often, so
 /// the mean is exact. Response 2T(N−1)/N + E.
-#[test]
-fn semaphore() {
+fn semaphore(measure: Measure) {
     for size in SIZES {
         let (n, k) = (f64::from(size), f64::from(size - 1));
         for load in [Load::Light, Load::Heavy, Load::Burst] {
@@ -69,17 +128,20 @@ fn semaphore() {
             assert_eq!(costs.messages, BTreeMap::from(each), "{what}");
         }
         let light = measure(Semaphore, size, Load::Light);
-        assert_exactly(light.response.mean(T), 2.0 * k / n + inside(), "response");
+        assert_exactly(wait(&light), 2.0 * k / n, "response");
         // 2T, and T where either of the two is the server itself.
         let heavy = measure(Semaphore, size, Load::Heavy);
-        assert_exactly(heavy.sync.mean(T), 2.0 - 2.0 / n, "synchronisation delay");
-        assert!(heavy.sync.longest <= T * 2);
+        assert_exactly(
+            heavy.sync.mean_in(heavy.unit),
+            2.0 - 2.0 / n,
+            "synchronisation delay",
+        );
+        assert!(heavy.sync.longest <= heavy.unit * 2);
     }
 }
 
 /// 6(N−1) messages, response 6T+E, synchronisation delay T.
-#[test]
-fn bakery() {
+fn bakery(measure: Measure) {
     for size in SIZES {
         let k = u64::from(size - 1);
         for load in [Load::Light, Load::Heavy, Load::Burst] {
@@ -88,26 +150,21 @@ fn bakery() {
             assert_messages(&costs, &[("READ", 3 * k), ("VALUE", 3 * k)], &what);
         }
         let light = measure(Bakery, size, Load::Light);
-        assert_exactly(light.response.mean(T), 6.0 + inside(), "response");
+        assert_exactly(wait(&light), 6.0, "response");
         let heavy = measure(Bakery, size, Load::Heavy);
-        assert_eq!(
-            (heavy.sync.mean(T), heavy.sync.longest),
-            (1.0, T),
-            "synchronisation delay"
-        );
+        assert_sync_is_t(&heavy);
     }
 }
 
 /// 2(N−1) messages, and one DEFERRED for each deferral: none under light load, N−1 under heavy
 /// load, (N−1)/2 in a burst, where every pair is in conflict once. Response 2T+E, synchronisation
 /// delay T.
-#[test]
-fn ricart_agrawala() {
+fn ricart_agrawala(measure: Measure) {
     for size in SIZES {
         let k = u64::from(size - 1);
         let light = measure(RicartAgrawala, size, Load::Light);
         assert_messages(&light, &[("REQUEST", k), ("REPLY", k)], "light");
-        assert_exactly(light.response.mean(T), 2.0 + inside(), "response");
+        assert_exactly(wait(&light), 2.0, "response");
 
         let heavy = measure(RicartAgrawala, size, Load::Heavy);
         assert_messages(
@@ -115,11 +172,7 @@ fn ricart_agrawala() {
             &[("REQUEST", k), ("REPLY", k), ("DEFERRED", k)],
             "heavy",
         );
-        assert_eq!(
-            (heavy.sync.mean(T), heavy.sync.longest),
-            (1.0, T),
-            "synchronisation delay"
-        );
+        assert_sync_is_t(&heavy);
 
         let burst = measure(RicartAgrawala, size, Load::Burst);
         assert_exactly(burst.per_entry(), 2.5 * k as f64, "burst");
@@ -129,39 +182,41 @@ fn ricart_agrawala() {
 /// Under heavy load 1 message and T. Under light load one message per T + d for ever, d ≤ 20 ms;
 /// response NT/2 + E in the mean over all phases, NT + E at worst.
 #[test]
-fn token_ring() {
+fn token_ring_bare() {
+    token_ring_under_heavy_load(bare);
     for size in SIZES {
-        let heavy = measure(TokenRing, size, Load::Heavy);
-        assert_messages(&heavy, &[("TOKEN", 1)], "heavy");
-        assert_eq!(
-            (heavy.sync.mean(T), heavy.sync.longest),
-            (1.0, T),
-            "synchronisation delay"
-        );
-
-        let light = measure(TokenRing, size, Load::Light);
-        let wait = light.response.mean(T) - inside();
+        let light = bare(TokenRing, size, Load::Light);
         assert_about(
-            wait,
+            wait(&light),
             f64::from(size) / 2.0,
             &format!("N = {size}, mean wait"),
         );
-        let longest = (light.response.longest - E).as_secs_f64() / T.as_secs_f64();
-        assert!(
-            longest <= f64::from(size) * 1.002,
-            "N = {size}, longest wait {longest} T"
-        );
+        let longest = light.response.longest - light.unit * INSIDE;
+        let bound = light.unit * u32::from(size) + Duration::from_millis(20) * u32::from(size);
+        assert!(longest <= bound, "N = {size}, longest wait {longest:?}");
         // The token does not go round while somebody is inside.
-        let going_round = light.elapsed - E * light.entries as u32;
-        let hops = going_round.as_secs_f64() / T.as_secs_f64();
+        let going_round = light.elapsed - light.unit * INSIDE * light.entries as u32;
+        let hops = going_round.as_secs_f64() / light.unit.as_secs_f64();
         assert_about(light.total() as f64, hops, &format!("N = {size}, messages"));
+    }
+}
+
+#[test]
+fn token_ring_in_nodes() {
+    token_ring_under_heavy_load(nodes);
+}
+
+fn token_ring_under_heavy_load(measure: Measure) {
+    for size in SIZES {
+        let heavy = measure(TokenRing, size, Load::Heavy);
+        assert_messages(&heavy, &[("TOKEN", 1)], "heavy");
+        assert_sync_is_t(&heavy);
     }
 }
 
 /// d hops cost 2d messages and 2dT: N−1 messages and (N−1)T + E in the mean, 2(N−1) at worst;
 /// under heavy load 2 messages and T.
-#[test]
-fn token_ring_requests() {
+fn token_ring_requests(measure: Measure) {
     for size in SIZES {
         let k = f64::from(size - 1);
         let light = measure(TokenRingRequests, size, Load::Light);
@@ -170,32 +225,28 @@ fn token_ring_requests() {
             light.messages["REQUEST"], light.messages["TOKEN"],
             "N = {size}, light"
         );
-        assert_exactly(light.response.mean(T), k + inside(), "response");
-        assert_eq!(
-            light.response.longest,
-            T * 2 * u32::from(size - 1) + E,
-            "longest response"
-        );
+        assert_exactly(wait(&light), k, "response");
+        let longest = light.unit * (2 * u32::from(size - 1) + INSIDE);
+        assert_eq!(light.response.longest, longest, "longest response");
 
         let heavy = measure(TokenRingRequests, size, Load::Heavy);
         assert_messages(&heavy, &[("REQUEST", 1), ("TOKEN", 1)], "heavy");
-        assert_eq!(
-            (heavy.sync.mean(T), heavy.sync.longest),
-            (1.0, T),
-            "synchronisation delay"
-        );
+        assert_sync_is_t(&heavy);
     }
 }
 
 /// Alone, nobody has to be asked.
 #[test]
 fn a_group_of_one_sends_nothing() {
-    for algorithm in Algorithm::ALL {
-        for load in [Load::Light, Load::Heavy, Load::Burst] {
-            let costs = measure(algorithm, 1, load);
+    for (algorithm, load) in Algorithm::ALL
+        .into_iter()
+        .flat_map(|algorithm| [Load::Light, Load::Heavy, Load::Burst].map(|load| (algorithm, load)))
+    {
+        for costs in [bare(algorithm, 1, load), nodes(algorithm, 1, load)] {
+            assert_eq!(costs.total(), 0, "{algorithm}, {load:?}");
             assert_eq!(
-                (costs.total(), costs.response.longest),
-                (0, E),
+                costs.response.longest,
+                costs.unit * INSIDE,
                 "{algorithm}, {load:?}"
             );
         }

@@ -38,7 +38,7 @@ pub struct Bare<A> {
     exclusion: Exclusion,
     fences: Fences,
     requests: Requests,
-    /// Messages sent since the last [`Bare::reset_counts`], by kind.
+    /// Messages sent, by kind.
     counts: BTreeMap<&'static str, u64>,
     in_flight: usize,
 }
@@ -138,11 +138,6 @@ impl<A> Bare<A> {
     /// Messages sent, by kind.
     pub const fn counts(&self) -> &BTreeMap<&'static str, u64> {
         &self.counts
-    }
-
-    /// Counts from zero again.
-    pub fn reset_counts(&mut self) {
-        self.counts.clear();
     }
 
     /// Messages of this epoch that are under way.

@@ -16,7 +16,9 @@ use super::network::Weather;
 use super::plan::{Plan, Rhythm};
 use super::rng::Rng;
 use super::trace::{Sink, Trace};
-use crate::protocol::{Algorithm, Command, Event, NodeId, Previous, Refusal, Ticket, Wait};
+use crate::protocol::{
+    Algorithm, Command, Epoch, Event, NodeId, Previous, Refusal, Ticket, Time, Wait,
+};
 
 /// What happened in one run, or in many together: a campaign shows by it that what it is for did
 /// take place.
@@ -40,6 +42,8 @@ pub struct Report {
     pub crashes: u64,
     /// Of those: how many had somebody inside.
     pub crashes_inside: u64,
+    /// Members that came back without their record, as if their disk had been lost.
+    pub lost_records: u64,
     /// Members that left.
     pub leaves: u64,
     /// Views installed, counted once at each member.
@@ -66,6 +70,7 @@ impl Report {
         self.no_quorum += other.no_quorum;
         self.crashes += other.crashes;
         self.crashes_inside += other.crashes_inside;
+        self.lost_records += other.lost_records;
         self.leaves += other.leaves;
         self.views += other.views;
         self.suspicions += other.suspicions;
@@ -141,6 +146,11 @@ struct Campaign {
     asked: BTreeMap<(Process, Ticket), Caller>,
     inside: BTreeSet<(Process, Ticket)>,
     leaving: BTreeSet<Process>,
+    /// The epoch that is in force in each process.
+    epochs: BTreeMap<Process, Epoch>,
+    /// Who lost its record and has no view yet, and a process that knew its former life. That one
+    /// must live until then: if all who knew it were gone, nobody could know.
+    lost: Option<(NodeId, Process)>,
     report: Report,
 }
 
@@ -171,6 +181,8 @@ impl Campaign {
             asked: BTreeMap::new(),
             inside: BTreeSet::new(),
             leaving: BTreeSet::new(),
+            epochs: BTreeMap::new(),
+            lost: None,
             report: Report {
                 runs: 1,
                 ..Report::default()
@@ -240,6 +252,8 @@ impl Campaign {
             };
             self.take(turn)?;
         }
+        // Those who wait are served though nobody asks anew.
+        self.settle(end)?;
         for node in self.members() {
             for lock in 0..self.plan.locks.len() {
                 let caller = Caller {
@@ -249,6 +263,11 @@ impl Campaign {
                 self.ask(caller, lock, Wait::Cancelled)?;
             }
         }
+        self.settle(end)
+    }
+
+    /// Goes on until nobody waits, nobody is inside, and nobody is suspected.
+    fn settle(&mut self, end: Time) -> Result<(), Violation> {
         while !self.is_settled() {
             let Some(turn) = self.cluster.next(end)? else {
                 self.cluster.checkers().at_rest(self.cluster.now())?;
@@ -280,7 +299,6 @@ impl Campaign {
             .is_none_or(|process| self.leaving.contains(&process))
     }
 
-    /// Whether nobody waits, nobody is inside, and nobody is suspected.
     fn is_settled(&self) -> bool {
         self.asked.is_empty()
             && self.inside.is_empty()
@@ -343,7 +361,11 @@ impl Campaign {
                     self.want_later(caller);
                 }
             }
-            Event::View { .. } => self.report.views += 1,
+            Event::View { epoch, .. } => {
+                self.report.views += 1;
+                self.epochs.insert(process, *epoch);
+                self.lost.take_if(|(node, _)| *node == process.node);
+            }
             Event::Suspect { .. } => self.report.suspicions += 1,
             Event::Left => {
                 self.leaving.remove(&process);
@@ -401,7 +423,8 @@ impl Campaign {
         self.inside.insert((process, ticket));
         if !self.calm && self.rng.chance(self.plan.misfortunes.crash_inside) {
             self.crash(process.node);
-            self.plan_start(process.node);
+        }
+        if self.cluster.process(process.node) != Some(process) {
             return;
         }
         let stay = self.rng.exponential(self.plan.callers.stay);
@@ -493,7 +516,6 @@ impl Campaign {
         };
         for node in victims {
             self.crash(node);
-            self.plan_start(node);
         }
         Ok(())
     }
@@ -502,11 +524,39 @@ impl Campaign {
         let Some(process) = self.cluster.process(node) else {
             return;
         };
+        if self.is_witness(process) {
+            return;
+        }
         self.report.crashes += 1;
         let inside = self.inside.iter().any(|(whose, _)| *whose == process);
         self.report.crashes_inside += u64::from(inside);
         self.cluster.crash(node);
+        if self.lost.is_none()
+            && self.rng.chance(self.plan.misfortunes.lost_record)
+            && let Some(witness) = self.witness_of(process)
+        {
+            self.report.lost_records += 1;
+            self.lost = Some((node, witness));
+            self.cluster.lose_record(node);
+        }
         self.forget(process);
+        self.plan_start(node);
+    }
+
+    fn is_witness(&self, process: Process) -> bool {
+        self.lost.is_some_and(|(_, witness)| witness == process)
+    }
+
+    /// Another process that was in a view with `process`, and runs.
+    fn witness_of(&self, process: Process) -> Option<Process> {
+        let epoch = self.epochs.get(&process)?;
+        let running = self
+            .cluster
+            .members()
+            .filter_map(|node| self.cluster.process(node));
+        running
+            .filter(|other| *other != process && !self.leaving.contains(other))
+            .find(|other| self.epochs.get(other) == Some(epoch))
     }
 
     fn leave_one(&mut self) -> Result<(), Violation> {
@@ -523,7 +573,7 @@ impl Campaign {
         let Some(process) = self.cluster.process(node) else {
             return Ok(());
         };
-        if self.leaving.insert(process) {
+        if !self.is_witness(process) && self.leaving.insert(process) {
             self.report.leaves += 1;
             // What is inside ends by leaving; what waits will be refused.
             let (asked, inside) = (&mut self.asked, &self.inside);
@@ -537,6 +587,7 @@ impl Campaign {
     /// What ended with `process`.
     fn forget(&mut self, process: Process) {
         self.leaving.remove(&process);
+        self.epochs.remove(&process);
         self.asked.retain(|(whose, _), _| *whose != process);
         self.inside.retain(|(whose, _)| *whose != process);
     }

@@ -321,6 +321,16 @@ impl<A> Cluster<A> {
         self.checkers.crashes(process);
     }
 
+    /// Takes the record from this member's disk.
+    pub fn lose_record(&mut self, node: NodeId) {
+        let seat = self.seats.get_mut(&node).expect("it was a member");
+        seat.disk = None;
+        self.trace.say(
+            self.now,
+            format_args!("the record of member {node} is lost"),
+        );
+    }
+
     /// Takes away a process that has said [`Event::Left`].
     pub fn remove(&mut self, process: Process) {
         let seat = self.seats.get_mut(&process.node).expect("it was a member");

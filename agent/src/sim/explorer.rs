@@ -10,7 +10,7 @@ use super::checkers::{Violation, violation};
 use super::network::{Conditions, Delay, Network, Weather};
 use super::rng::{Permille, Rng};
 use crate::protocol::lock::{Algorithm, LockSpec};
-use crate::protocol::{NodeId, RequestId};
+use crate::protocol::{NodeId, RequestId, Time};
 
 /// What happened in one exploration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -137,20 +137,17 @@ impl Exploration {
         Ok(self.explored)
     }
 
-    /// The second part: no more cancellations and views, everybody enters once more.
+    /// The second part: no more cancellations and views. Those who wait are served though nobody
+    /// says anything new; then everybody enters once more.
     fn settle(&mut self) -> Result<(), Violation> {
         self.calm = true;
+        let end = self.bare.now() + PATIENCE;
+        self.finish(end)?;
         self.to_enter = self.bare.members().iter().copied().collect();
         for node in self.bare.members().to_vec() {
             self.want_later(node);
         }
-        let end = self.bare.now() + PATIENCE;
-        while !self.is_over() {
-            let Some(turn) = self.bare.next(end)? else {
-                return Err(self.stuck());
-            };
-            self.take(turn)?;
-        }
+        self.finish(end)?;
         // Once nobody wants anything, nobody says anything; the perpetual ring never ends.
         if self.spec.algorithm != Algorithm::TokenRing {
             while let Some(turn) = self.bare.next(end)? {
@@ -167,8 +164,22 @@ impl Exploration {
         Ok(())
     }
 
+    /// Goes on until nobody waits, nobody is inside, and everybody has entered who has to.
+    fn finish(&mut self, end: Time) -> Result<(), Violation> {
+        while !self.is_over() {
+            let Some(turn) = self.bare.next(end)? else {
+                return Err(self.stuck());
+            };
+            self.take(turn)?;
+        }
+        Ok(())
+    }
+
     fn is_over(&self) -> bool {
-        self.to_enter.is_empty() && self.bare.waiting() == 0
+        let mut members = self.bare.members().iter();
+        self.to_enter.is_empty()
+            && self.bare.waiting() == 0
+            && !members.any(|node| self.bare.is_inside(*node))
     }
 
     fn stuck(&self) -> Violation {

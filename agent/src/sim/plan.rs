@@ -73,6 +73,8 @@ pub struct Misfortunes {
     pub crash_inside: Permille,
     /// How many of a thousand crashes take all members.
     pub crash_all: Permille,
+    /// How many of a thousand crashes take the member's record with them.
+    pub lost_record: Permille,
     /// Between two members that leave and come back.
     pub leave: Option<Duration>,
     /// How long a member is away.
@@ -222,6 +224,7 @@ fn misfortunes(lease: Duration, full: bool, rng: &mut Rng) -> Misfortunes {
             0
         },
         crash_all: 100,
+        lost_record: rate(100, full, rng),
         leave,
         away: lease / [20, 4, 1][rng.index(3)],
         partition,

@@ -1,0 +1,216 @@
+//! Breaks the protocol core on purpose, one rule at a time, and demands that the simulator notices.
+//!
+//! ```text
+//! cargo run -p distlock-agent --no-default-features --features sim --example sim_mutants
+//! ```
+//!
+//! Each mutant of `mutants.toml` is a search and a replacement. It is applied to a copy of the
+//! source tree (in the target directory; the sources themselves know nothing of mutants), built,
+//! and given to `sim_campaign` for as many seeds as it says. The unbroken core must pass the very
+//! same seeds first, so that what is caught is the breach.
+
+mod patch;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use clap::Parser;
+use patch::{Mutant, Run};
+
+/// Breaks the protocol core on purpose, and demands that the simulator notices.
+#[derive(Debug, Parser)]
+struct Options {
+    /// Only mutants whose name contains one of these.
+    names: Vec<String>,
+    /// Only those that are marked as quick, for continuous integration.
+    #[arg(long)]
+    quick: bool,
+    /// How many seeds run at the same time.
+    #[arg(long, default_value_t = 2)]
+    jobs: usize,
+}
+
+/// How long one mutant's seeds may take; a mutant that runs for ever is noticed too.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+fn main() -> ExitCode {
+    match run(&Options::parse()) {
+        Ok(survivors) if survivors.is_empty() => ExitCode::SUCCESS,
+        Ok(survivors) => {
+            eprintln!("sim_mutants: not noticed: {}", survivors.join(", "));
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("sim_mutants: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Returns the names of the mutants that nothing noticed.
+fn run(options: &Options) -> Result<Vec<String>> {
+    let mutants: Vec<Mutant> = patch::all()?
+        .into_iter()
+        .filter(|mutant| options.quick <= mutant.quick)
+        .filter(|mutant| {
+            options.names.is_empty() || options.names.iter().any(|part| mutant.name.contains(part))
+        })
+        .collect();
+    if mutants.is_empty() {
+        return Err("no mutant has such a name".into());
+    }
+    let bench = Bench::new(options.jobs)?;
+    bench.build()?;
+    for run in widest(&mutants) {
+        if let Outcome::Caught(what) = bench.run(&run)? {
+            return Err(format!("the unbroken core fails: {what}").into());
+        }
+    }
+    println!("the unbroken core passes; {} mutants follow", mutants.len());
+    let mut survivors = Vec::new();
+    for mutant in mutants {
+        let path = bench.tree.join("agent").join(&mutant.file);
+        let whole = fs::read_to_string(&path)?;
+        fs::write(&path, mutant.apply(&whole)?)?;
+        bench
+            .build()
+            .map_err(|error| format!("{}: {error}", mutant.name))?;
+        match bench.run(&mutant.run)? {
+            Outcome::Caught(what) => println!("{:<40} {what}", mutant.name),
+            Outcome::Passed => {
+                println!("{:<40} SURVIVED {} seeds", mutant.name, mutant.run.seeds);
+                survivors.push(mutant.name.clone());
+            }
+        }
+        fs::write(&path, whole)?;
+    }
+    Ok(survivors)
+}
+
+/// The runs that contain all runs of `mutants`.
+fn widest(mutants: &[Mutant]) -> Vec<Run> {
+    let mut seeds = BTreeMap::new();
+    for Mutant { run, .. } in mutants {
+        let most = seeds.entry((run.engine.clone(), run.bare)).or_insert(0);
+        *most = run.seeds.max(*most);
+    }
+    let run = |((engine, bare), seeds)| Run {
+        engine,
+        bare,
+        seeds,
+    };
+    seeds.into_iter().map(run).collect()
+}
+
+/// Where mutants are built and run.
+struct Bench {
+    tree: PathBuf,
+    target: PathBuf,
+    jobs: usize,
+}
+
+enum Outcome {
+    Passed,
+    Caught(String),
+}
+
+impl Bench {
+    /// Copies the sources as they lie in the working tree.
+    fn new(jobs: usize) -> Result<Self> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .parent()
+            .ok_or("no workspace")?;
+        let home = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+        let home = home.unwrap_or_else(|| root.join("target")).join("mutants");
+        let bench = Self {
+            tree: home.join("tree"),
+            target: home.join("build"),
+            jobs,
+        };
+        if bench.tree.exists() {
+            fs::remove_dir_all(&bench.tree)?;
+        }
+        let list = [
+            "ls-files",
+            "-z",
+            "--cached",
+            "--others",
+            "--exclude-standard",
+        ];
+        let files = Command::new("git").args(list).current_dir(root).output()?;
+        if !files.status.success() {
+            return Err("the list of source files comes from git, and this is no checkout".into());
+        }
+        for file in String::from_utf8(files.stdout)?.split_terminator('\0') {
+            let (from, to) = (root.join(file), bench.tree.join(file));
+            // A file that was deleted and not yet committed is still listed.
+            if from.exists() {
+                fs::create_dir_all(to.parent().ok_or("a file without a directory")?)?;
+                fs::copy(from, to)?;
+            }
+        }
+        Ok(bench)
+    }
+
+    fn build(&self) -> Result<()> {
+        let build = "build --quiet --release -p distlock-agent --no-default-features \
+                     --features sim --example sim_campaign";
+        let output = Command::new(env!("CARGO"))
+            .args(build.split_whitespace())
+            .current_dir(&self.tree)
+            .env("CARGO_TARGET_DIR", &self.target)
+            .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
+            .output()?;
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(format!(
+            "does not build:\n{}",
+            String::from_utf8_lossy(&output.stderr)
+        )
+        .into())
+    }
+
+    fn run(&self, run: &Run) -> Result<Outcome> {
+        let mut command = Command::new(self.target.join("release/examples/sim_campaign"));
+        let (seeds, jobs) = (format!("0..{}", run.seeds), self.jobs.to_string());
+        command.args(["--engine", &run.engine, "--seeds", &seeds, "--jobs", &jobs]);
+        if run.bare {
+            command.arg("--bare");
+        }
+        let mut child = command
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let mut stderr = child.stderr.take().ok_or("no standard error")?;
+        let (sender, receiver) = mpsc::channel();
+        let reader = std::thread::spawn(move || {
+            let mut text = String::new();
+            let read = stderr.read_to_string(&mut text).map(|_| text);
+            // The receiver is gone if it waited too long.
+            let _ = sender.send(());
+            read
+        });
+        if receiver.recv_timeout(PATIENCE).is_err() {
+            child.kill()?;
+            child.wait()?;
+            return Ok(Outcome::Caught("runs for ever".to_owned()));
+        }
+        let text = reader.join().map_err(|_| "the reader panicked")??;
+        if child.wait()?.success() {
+            return Ok(Outcome::Passed);
+        }
+        let verdict = text
+            .lines()
+            .find_map(|line| line.strip_prefix("sim_campaign: "));
+        let verdict = verdict.ok_or_else(|| format!("sim_campaign did not run: {text}"))?;
+        Ok(Outcome::Caught(verdict.to_owned()))
+    }
+}

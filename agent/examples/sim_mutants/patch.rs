@@ -1,0 +1,89 @@
+//! Mutants as they are written in `mutants.toml`.
+
+use serde::Deserialize;
+
+/// A breach of one rule.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Mutant {
+    /// What it is called.
+    pub name: String,
+    /// The rule that it breaks, and where that stands.
+    pub breaks: String,
+    /// The file to change, from the crate's directory.
+    pub file: String,
+    /// What to look for. White space does not count, so that the formatter may move it about.
+    pub find: String,
+    /// What to put there.
+    pub replace: String,
+    /// What is to notice it.
+    pub run: Run,
+    /// Whether it is one of the few that continuous integration runs.
+    #[serde(default)]
+    pub quick: bool,
+}
+
+/// Seeds of the simulator.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Run {
+    /// The algorithm under test.
+    pub engine: String,
+    /// Bare engines, or whole nodes.
+    #[serde(default)]
+    pub bare: bool,
+    /// The seeds 0 to this, exclusive.
+    pub seeds: u64,
+}
+
+#[derive(Deserialize)]
+struct Mutants {
+    mutant: Vec<Mutant>,
+}
+
+/// All mutants.
+pub(crate) fn all() -> Result<Vec<Mutant>, toml::de::Error> {
+    toml::from_str::<Mutants>(include_str!("mutants.toml")).map(|mutants| mutants.mutant)
+}
+
+impl Mutant {
+    /// `whole` with the change.
+    ///
+    /// # Errors
+    /// What it looks for is not there, or is there more than once.
+    pub(crate) fn apply(&self, whole: &str) -> Result<String, String> {
+        let ink = |text: &str| -> Vec<(usize, char)> {
+            text.char_indices()
+                .filter(|(_, c)| !c.is_whitespace())
+                .collect()
+        };
+        let (hay, needle) = (ink(whole), ink(&self.find));
+        let places: Vec<_> = hay
+            .windows(needle.len())
+            .filter(|window| {
+                window
+                    .iter()
+                    .map(|(_, c)| c)
+                    .eq(needle.iter().map(|(_, c)| c))
+            })
+            .collect();
+        let [place] = places[..] else {
+            return Err(format!(
+                "mutant {}: what it looks for is {} times in {}; bring it up to date (it breaks: \
+                 {})",
+                self.name,
+                places.len(),
+                self.file,
+                self.breaks
+            ));
+        };
+        let (start, last) = (place[0].0, place[place.len() - 1]);
+        let end = last.0 + last.1.len_utf8();
+        Ok(format!(
+            "{}{}{}",
+            &whole[..start],
+            self.replace,
+            &whole[end..]
+        ))
+    }
+}

@@ -1,0 +1,45 @@
+//! The mutants that `agent/examples/sim_mutants` builds and runs still fit the sources.
+#![cfg(feature = "sim")]
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use distlock_agent::protocol::Algorithm;
+
+#[path = "../examples/sim_mutants/patch.rs"]
+mod patch;
+
+#[test]
+fn every_mutant_applies() {
+    let mutants = patch::all().unwrap();
+    let names: BTreeSet<_> = mutants.iter().map(|mutant| &mutant.name).collect();
+    assert_eq!(names.len(), mutants.len(), "two mutants have one name");
+    assert!(
+        mutants.iter().any(|mutant| mutant.quick),
+        "none is for continuous integration"
+    );
+    let mut outdated = Vec::new();
+    for mutant in &mutants {
+        assert!(
+            mutant.run.seeds > 0,
+            "{}: nothing is to notice it",
+            mutant.name
+        );
+        let engine: Algorithm = mutant.run.engine.parse().unwrap();
+        // Bare engines have nothing around them that could be broken.
+        let own = format!("src/protocol/lock/{}.rs", engine.name().replace('-', "_"));
+        assert!(
+            !mutant.run.bare || mutant.file == own,
+            "{}: {own}",
+            mutant.name
+        );
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join(&mutant.file);
+        let whole = fs::read_to_string(&path).unwrap();
+        match mutant.apply(&whole) {
+            Ok(mutated) => assert_ne!(mutated, whole, "{}: nothing changes", mutant.name),
+            Err(error) => outdated.push(error),
+        }
+    }
+    assert!(outdated.is_empty(), "{}", outdated.join("\n"));
+}
