@@ -5,8 +5,8 @@
 //! - the *floor*: a bare ping-pong between two processes, mio on both ends;
 //! - for each engine, `acquire` (until `lock` returns) and `pair` (with the release), while nobody
 //!   else wants the lock;
-//! - for each engine, `hand-over`: all members want it all the time; the time from one grant to the
-//!   next.
+//! - for each engine, `hand-over`: all members want it all the time; the time from the release by
+//!   one of them to the entry of another.
 //!
 //! All members are processes of their own. *Two cores*: the one that is measured on one core, the
 //! others on another; *one core*: all on one. At the end a table tells the medians, and their
@@ -21,6 +21,7 @@ mod floor;
 mod members;
 mod place;
 mod summary;
+mod turns;
 
 use std::time::Duration;
 

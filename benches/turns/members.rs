@@ -10,12 +10,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use distlock::{Agent, Algorithm, Config, DistMutex, Fence, Guard};
-use nix::time::{ClockId, clock_gettime};
+use distlock::{Agent, Algorithm, Config, DistMutex, Guard};
 use tempfile::TempDir;
 
 use crate::ROLE;
 use crate::place::{self, Place, Transport};
+use crate::turns::{Turns, now};
 
 /// What a peer is told: its core, its number, and the directory with the configuration.
 const CORE: &str = "DISTLOCK_BENCH_CORE";
@@ -35,6 +35,7 @@ pub(crate) struct Members {
     _agent: Agent,
     peers: Vec<Peer>,
     contending: bool,
+    turns: Turns,
     _directory: TempDir,
 }
 
@@ -61,6 +62,7 @@ impl Members {
             lock,
             peers,
             contending: false,
+            turns: Turns::open(directory.path(), 1),
             _agent: agent,
             _directory: directory,
         }
@@ -89,26 +91,21 @@ impl Members {
         now() - start
     }
 
-    /// The time from one grant to the next, whoever gets it, while all members want the lock. Every
-    /// grant raises the fence by one, so that the fences count them.
+    /// The time from the release by one member to the entry of another, while all of them want the
+    /// lock all the time.
     pub(crate) fn hand_over(&mut self, iterations: u64) -> Duration {
         self.contend(true);
-        let first = self.enter_for_fence();
-        let start = now();
+        let (first, before) = self.turns.take(&*self.lock);
         loop {
-            let grants = self.enter_for_fence().as_u64() - first.as_u64();
-            if grants >= iterations {
-                return (now() - start).mul_f64(iterations as f64 / grants as f64);
+            let (count, total) = self.turns.take(&*self.lock);
+            if count - first >= iterations {
+                return (total - before).mul_f64(iterations as f64 / (count - first) as f64);
             }
         }
     }
 
     fn enter(&self) -> Guard {
         self.lock.lock().expect("all members are there")
-    }
-
-    fn enter_for_fence(&self) -> Fence {
-        self.enter().fence().expect("an exclusive lock has one")
     }
 
     fn contend(&mut self, contend: bool) {
@@ -177,7 +174,9 @@ pub(crate) fn run_peer() {
     let variable = |name| std::env::var(name).expect("the parent says it");
     place::pin(variable(CORE).parse().expect("a number"));
     let directory = PathBuf::from(variable(DIRECTORY));
-    let agent = open(&directory, variable(ID).parse().expect("a number"));
+    let id = variable(ID).parse().expect("a number");
+    let agent = open(&directory, id);
+    let turns = Arc::new(Turns::open(&directory, id));
     let lock = agent.mutex(LOCK).expect("the name is one");
     println!("ready");
 
@@ -187,10 +186,10 @@ pub(crate) fn run_peer() {
         let question = question.expect("the parent writes text");
         contend.store(question == CONTEND, Ordering::Relaxed);
         if question == CONTEND {
-            let (lock, contend) = (lock.clone(), contend.clone());
+            let (lock, contend, turns) = (lock.clone(), contend.clone(), turns.clone());
             contender = Some(thread::spawn(move || {
                 while contend.load(Ordering::Relaxed) {
-                    drop(lock.lock());
+                    turns.take(&*lock);
                 }
             }));
         } else if let Some(contender) = contender.take() {
@@ -221,10 +220,4 @@ fn configure(directory: &Path, algorithm: Algorithm, transport: Transport, size:
         text += &format!("[[member]]\nid = {id}\naddress = \"{address}\"\n");
     }
     fs::write(directory.join("distlock.toml"), text).expect("our own directory");
-}
-
-fn now() -> Duration {
-    clock_gettime(ClockId::CLOCK_BOOTTIME)
-        .expect("every Linux since 2.6.39 has it")
-        .into()
 }

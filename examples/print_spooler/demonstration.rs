@@ -15,13 +15,16 @@ use crate::{Options, Result, hosts, paper};
 #[derive(Args)]
 pub(crate) struct Size {
     /// Demonstration: how many hosts.
-    #[arg(long, value_name = "N", default_value = "4", value_parser = clap::value_parser!(u16).range(1..=16))]
+    #[arg(long, value_name = "N", default_value = "4", conflicts_with = "printer",
+        value_parser = clap::value_parser!(u16).range(1..=16))]
     hosts: u16,
     /// Demonstration: how many files each host has.
-    #[arg(long = "files", value_name = "N", default_value = "5", value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long = "files", value_name = "N", default_value = "5", conflicts_with = "printer",
+        value_parser = clap::value_parser!(u32).range(1..=1000))]
     files_each: u32,
     /// Demonstration: how many lines each file has.
-    #[arg(long, value_name = "N", default_value = "200", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    #[arg(long, value_name = "N", default_value = "200", conflicts_with = "printer",
+        value_parser = clap::value_parser!(u32).range(1..=100_000))]
     lines: u32,
 }
 

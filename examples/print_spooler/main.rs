@@ -2,8 +2,8 @@
 //! their files straight to it, each line a message of its own, and a lock keeps the files whole.
 //!
 //! ```text
-//! print_spooler                                       four hosts on this machine, shown and checked
-//! print_spooler --no-lock                             the same without the lock: the mess
+//! print_spooler                              four hosts on this machine, shown and checked
+//! print_spooler --no-lock                    the same without the lock: the mess
 //! print_spooler --printer ipp://10.0.0.9/ipp/print a.txt
 //! print_spooler --printer socket://10.0.0.9 --config shop.toml --id 2 a.txt b.txt
 //! print_spooler --serve 127.0.0.1:9100 --output paper.txt
@@ -50,7 +50,8 @@ struct Options {
     #[arg(long, value_enum, default_value_t = Jobs::File, requires = "printer")]
     jobs: Jobs,
     /// How long the printer may take over one file before it is given up, in seconds.
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "600", requires = "printer")]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "600",
+        requires = "printer")]
     printer_timeout: Duration,
     /// Print without the lock, to see what it is for.
     #[arg(long, conflicts_with_all = ["config", "socket", "algorithm"])]
@@ -62,13 +63,15 @@ struct Options {
     #[arg(long, requires = "printer")]
     stay: bool,
     /// Be a printer: listen for raw TCP, print what comes in, line by line, to --output.
-    #[arg(long, value_name = "ADDRESS", requires = "output", conflicts_with_all = ["printer", "files"])]
+    #[arg(long, value_name = "ADDRESS", requires = "output",
+        conflicts_with_all = ["printer", "files"])]
     serve: Option<SocketAddr>,
     /// The file that --serve and the demonstration print to.
-    #[arg(long, value_name = "FILE")]
+    #[arg(long, value_name = "FILE", conflicts_with = "printer")]
     output: Option<PathBuf>,
     /// The time the printer of --serve and of the demonstration takes over a line, in seconds.
-    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "0.0001")]
+    #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "0.0001",
+        conflicts_with = "printer")]
     line_time: Duration,
     #[command(flatten)]
     demonstration: demonstration::Size,

@@ -225,6 +225,7 @@ impl Queue<'_> {
 
     fn send(&self, operation: impl IppOperation) -> Result<IppRequestResponse> {
         let client = IppClient::builder(self.uri.clone())
+            // A job is also canceled when its time is over, and that may take some, too.
             .request_timeout(self.deadline.remaining().unwrap_or(CONNECT_TIMEOUT))
             .build();
         let response = client.send(operation);
