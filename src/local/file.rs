@@ -233,7 +233,7 @@ impl LockFile {
     }
 
     /// Whether another open file waits.
-    fn is_awaited(&self) -> io::Result<bool> {
+    pub(crate) fn is_awaited(&self) -> io::Result<bool> {
         Ok(range::find(&self.file, WAITERS)?.is_some())
     }
 

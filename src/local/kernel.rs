@@ -35,7 +35,8 @@ const LOOK: Duration = Duration::from_millis(30);
 /// How seldom one of many waiters looks. It bounds the delay when all the others are stopped.
 const SELDOM: Duration = Duration::from_millis(250);
 
-/// How long a process leaves the lock to those it has woken, before it competes with them.
+/// How long a process that unlocks leaves the lock to those that wait, before it competes with
+/// them again.
 const COURTESY: Duration = Duration::from_millis(1);
 
 /// How often an attempt starts again when the file is replaced under it.
@@ -58,7 +59,7 @@ pub(crate) struct KernelLock {
     is_used: AtomicBool,
     /// An open file without locks, for the next attempt.
     spare: Mutex<Option<LockFile>>,
-    /// The last unlocking that woke somebody: what the bell said then, and when that is stale.
+    /// The last unlocking while others waited: what the bell said then, and when that is stale.
     courtesy: Mutex<Option<(u32, Time)>>,
 }
 
@@ -103,7 +104,7 @@ impl KernelLock {
         }
     }
 
-    /// Leaves the lock for a moment to those that this process has woken.
+    /// Leaves the lock for a moment to those that waited when this process unlocked.
     fn be_courteous(&self, deadline: Option<Time>) {
         let Some((count, until)) = self.courtesy.lock().take() else {
             return;
@@ -210,12 +211,14 @@ impl KernelLock {
         *self.spare.lock() = file;
     }
 
-    /// After a permit was given back: wakes a waiter.
-    fn ring(&self) {
+    /// After a permit was given back: wakes a waiter. `is_awaited` says that there are some, which
+    /// may just be awake.
+    fn ring(&self, is_awaited: bool) {
         let page = self.group.page();
         let bell = page.bell(self.hash);
         let woke = bell.ring();
-        *self.courtesy.lock() = woke.then(|| (bell.count(), clock::now() + COURTESY));
+        *self.courtesy.lock() =
+            (woke || is_awaited).then(|| (bell.count(), clock::now() + COURTESY));
     }
 
     fn is_replaced_all_the_time(&self) -> LockError {
@@ -461,6 +464,7 @@ impl Hold for KernelHold {
             ..
         } = *self;
         let noted = file.write_left(permit);
+        let is_awaited = file.is_awaited().unwrap_or(false);
         let released = if is_shared {
             // Unlocking would unlock it for the copies too.
             drop(file);
@@ -472,7 +476,7 @@ impl Hold for KernelHold {
             }
             released
         };
-        lock.ring();
+        lock.ring(is_awaited);
         noted.and(released).map_err(|source| UnlockError::Io {
             what: format!("the lock {} was not unlocked in order", lock.name),
             source,
@@ -530,5 +534,88 @@ impl Pace {
         // Those that were woken together should not stay together.
         let jitter = u32::try_from(now.as_nanos() / 1_000 % 1_000).expect("less than 1000");
         self.sleep - self.sleep * jitter / 2_000
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::{Ask, Backend};
+    use crate::local::Group;
+    use crate::loss::LossSignal;
+
+    /// Enters and leaves, and tells how long the entering took.
+    fn enter_and_leave(lock: &Arc<dyn Lock>) -> Duration {
+        let request = Request {
+            patience: Patience::Lease,
+            command: None,
+            loss: LossSignal::new(),
+        };
+        let start = clock::now();
+        let Poll::Ready(hold) = Arc::clone(lock).begin(request).wait(None) else {
+            panic!("it was waited for without end");
+        };
+        let hold = hold.unwrap();
+        let time = clock::now().since(start);
+        hold.release().unwrap();
+        time
+    }
+
+    #[test]
+    fn who_unlocks_leaves_the_lock_to_those_that_wait_but_not_for_long() {
+        let directory = tempfile::tempdir().unwrap();
+        let group = Group::open(directory.path()).unwrap();
+        let name = LockName::new("x").unwrap();
+        let lock = group.open(
+            &name,
+            Ask {
+                algorithm: None,
+                permits: Some(NonZeroU32::MIN),
+            },
+        );
+        let lock = lock.unwrap();
+        // One that waits, and is stopped.
+        let mut stopped = LockFile::open(&group.shared.directory, &name, NonZeroU32::MIN).unwrap();
+        stopped.mark().unwrap();
+        enter_and_leave(&lock);
+        for _ in 0..10 {
+            assert!(enter_and_leave(&lock) >= COURTESY);
+        }
+        stopped.unmark().unwrap();
+        enter_and_leave(&lock);
+        let alone = (0..10).map(|_| enter_and_leave(&lock)).min().unwrap();
+        assert!(alone < COURTESY, "{alone:?}");
+    }
+
+    #[test]
+    fn many_waiters_look_as_often_as_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let group = Group::open(directory.path()).unwrap();
+        let page = group.shared.page();
+        let bell = page.bell(7);
+        // A minute of their life, without the sleeping.
+        let looks_of = |count: usize| {
+            let mut now = Time::ZERO;
+            let mut waiters: Vec<_> = (0..count).map(|_| (now, Pace::new(bell, now))).collect();
+            let mut looks = 0;
+            while now < Time::ZERO + Duration::from_secs(60) {
+                let (due, pace) = waiters.iter_mut().min_by_key(|(due, _)| *due).unwrap();
+                now = *due + Duration::from_micros(13);
+                *due = now + pace.next(bell, now);
+                looks += 1;
+            }
+            looks
+        };
+        let one = looks_of(1);
+        assert!((60_000 / 30..60_000 / 15).contains(&one), "{one}");
+        for count in [2, 5, 8] {
+            let looks = looks_of(count);
+            assert!(
+                (one / 2..one * 3).contains(&looks),
+                "{looks} of {count}, {one} of one"
+            );
+        }
+        // From there on each looks as seldom as it may.
+        assert!(looks_of(100) < 60_000 / 125 * 110);
     }
 }
