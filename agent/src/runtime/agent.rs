@@ -125,6 +125,10 @@ impl Agent {
                 Interest::READABLE,
             )
             .map_err(system("wait for the member's socket"))?;
+        let registry = poll
+            .registry()
+            .try_clone()
+            .map_err(system("copy the epoll instance"))?;
         let service = socket
             .map(|path| Service::bind(&path, poll.registry(), SERVICE))
             .transpose()?;
@@ -152,7 +156,7 @@ impl Agent {
             settings,
             host,
         };
-        let shared = Shared::new(node, transport, waker, stamp, identity);
+        let shared = Shared::new(node, transport, waker, registry, stamp, identity);
         let mut event_loop = EventLoop {
             shared: shared.clone(),
             poll,

@@ -372,6 +372,10 @@ impl Link {
         if let Some(pid) = caller.command_pid {
             self.say_or_end(&ToAgent::CommandPid { id, pid });
         }
+        // The outcome is in the request, wherever it is seen first.
+        if let Some(spinner) = self.spin.start() {
+            spinner.until(|| request.is_decided());
+        }
         Ok(Waiting::new(self.clone(), Ticket(id), request, deadline))
     }
 
@@ -569,10 +573,6 @@ impl Owner for Link {
             // What was lost in the meantime is as good as given back.
             let _ = self.release(ticket, request);
         }
-    }
-
-    fn spin(&self) -> &Spin {
-        &self.spin
     }
 
     fn set_command_pid(&self, ticket: Ticket, pid: u32) {

@@ -77,6 +77,8 @@ impl EventLoop {
                         .for_each(|service| service.note(event)),
                 }
             }
+            // Of what a waiting thread takes off the socket, and may have left, no event tells.
+            readable |= self.shared.spin.is_taken();
             readable = self.step(readable);
             self.persist();
             self.do_tasks();

@@ -11,22 +11,26 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
+use std::os::fd::AsRawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
-use mio::Waker;
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Waker};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::agent::Counters;
 use super::clock;
 use super::error::{AcquireError, ReleaseError, SessionEnd};
+use super::event_loop::TRANSPORT;
 use super::events::{AgentEvent, Hub};
 use super::fork::ForkStamp;
 use super::frames::FromAgent;
 use super::report::{Identity, Reports};
 use super::request::{Owner, Request, Waiting};
-use super::spin::Spin;
+use super::spin::{Spin, Spinner};
 use super::transport::{Received, Transport, TransportCounters};
 use crate::protocol::{
     Command, Event, Fence, Input, LockName, LockSpec, Node, NodeId, Output, Previous, Record,
@@ -45,6 +49,8 @@ const SLACK: Duration = Duration::from_millis(1);
 const SHORT_SLEEP: Duration = Duration::from_millis(2);
 /// How long after a thread's last step the agent still sleeps shortly.
 const ACTIVE: Duration = Duration::from_millis(20);
+/// How many datagrams a waiting thread takes at once, before it looks for its grant.
+const ROLE_RECEIVE_LIMIT: usize = 8;
 /// How long a leaving agent waits until the others know.
 pub(super) const LEAVE_TIME: Duration = Duration::from_secs(1);
 
@@ -118,7 +124,11 @@ pub(crate) struct Shared {
     pub(crate) hub: Hub,
     core: Mutex<Core>,
     waker: Waker,
-    spin: Spin,
+    /// Of the agent thread's poll.
+    registry: Registry,
+    pub(super) spin: Spin,
+    /// Whether the last request was decided in its own step: then there is no network to wait for.
+    grants_at_once: AtomicBool,
 }
 
 /// The protocol and what surrounds it, under the mutex.
@@ -197,6 +207,7 @@ impl Shared {
         node: Node,
         transport: Transport,
         waker: Waker,
+        registry: Registry,
         stamp: ForkStamp,
         identity: Identity,
     ) -> Arc<Self> {
@@ -222,7 +233,9 @@ impl Shared {
             hub: Hub::default(),
             core: Mutex::new(core),
             waker,
+            registry,
             spin: Spin::default(),
+            grants_at_once: AtomicBool::new(false),
         })
     }
 
@@ -233,6 +246,16 @@ impl Shared {
             core: self.core.lock(),
             notify: Vec::new(),
         }
+    }
+
+    /// Takes the mutex, unless somebody has it.
+    fn try_turn(&self) -> Option<Turn<'_>> {
+        let core = self.core.try_lock()?;
+        Some(Turn {
+            shared: self,
+            core,
+            notify: Vec::new(),
+        })
     }
 
     /// Asks for `lock`.
@@ -248,11 +271,38 @@ impl Shared {
         }
         let deadline = patience.deadline();
         let request = Request::new();
+        let role = self.take_role();
         let mut turn = self.turn();
         let sink = Sink::Thread(request.clone());
         let asked = turn.ask(lock.clone(), spec, patience.wait(), caller, sink);
         turn.finish_as_application();
-        Ok(Waiting::new(self.clone(), asked?, request, deadline))
+        let ticket = asked?;
+        let at_once = request.is_decided();
+        self.grants_at_once.store(at_once, Ordering::Relaxed);
+        if let Some(role) = role
+            && !at_once
+        {
+            role.wait_for(&request);
+        }
+        Ok(Waiting::new(self.clone(), ticket, request, deadline))
+    }
+
+    /// The network role for the request that is made next, if it is likely to pay. Before the
+    /// request is sent, so that its answer wakes nobody.
+    fn take_role(&self) -> Option<NetworkRole<'_>> {
+        if self.grants_at_once.load(Ordering::Relaxed) {
+            return None;
+        }
+        let spinner = self.spin.start()?;
+        let turn = self.turn();
+        let transport = turn.core.transport.as_ref()?;
+        self.registry
+            .deregister(&mut SourceFd(&transport.as_raw_fd()))
+            .ok()?;
+        Some(NetworkRole {
+            shared: self,
+            spinner,
+        })
     }
 
     /// Ends the session in good order: nobody is inside any more, and the others are told.
@@ -260,6 +310,37 @@ impl Shared {
         let mut turn = self.turn();
         turn.leave();
         turn.finish_as_application();
+    }
+}
+
+/// The network role: for a moment, a thread that waits does the agent thread's job itself. It
+/// receives, steps, answers others, and so gets its own grant without being woken for it. The
+/// agent thread is not woken by datagrams meanwhile; its timers go on, and when one runs out it
+/// looks at the socket too, so a thread that is not scheduled for long keeps nobody waiting.
+/// Dropping it hands the role back.
+#[derive(Debug)]
+struct NetworkRole<'a> {
+    shared: &'a Shared,
+    spinner: Spinner<'a>,
+}
+
+impl NetworkRole<'_> {
+    /// Waits until the request is decided, or the short time is over that this lasts.
+    fn wait_for(&self, request: &Request) {
+        self.spinner.until(|| {
+            if let Some(mut turn) = self.shared.try_turn() {
+                turn.receive(ROLE_RECEIVE_LIMIT);
+                turn.finish_as_application();
+            }
+            request.is_decided()
+        });
+    }
+}
+
+impl Drop for NetworkRole<'_> {
+    fn drop(&mut self) {
+        // What has arrived in the meantime wakes the agent thread now.
+        self.shared.turn().watch_transport();
     }
 }
 
@@ -295,10 +376,6 @@ impl Owner for Shared {
         turn.finish_as_application();
     }
 
-    fn spin(&self) -> &Spin {
-        &self.spin
-    }
-
     fn set_command_pid(&self, ticket: Ticket, pid: u32) {
         self.turn().set_command_pid(ticket, pid);
     }
@@ -309,6 +386,7 @@ impl Owner for Shared {
 }
 
 /// One stay in the mutex.
+#[derive(Debug)]
 pub(crate) struct Turn<'a> {
     pub(super) shared: &'a Shared,
     pub(super) core: MutexGuard<'a, Core>,
@@ -317,6 +395,23 @@ pub(crate) struct Turn<'a> {
 }
 
 impl Turn<'_> {
+    /// Has the agent thread woken when datagrams arrive, or have arrived.
+    pub(super) fn watch_transport(&mut self) {
+        let Some(transport) = &self.core.transport else {
+            return;
+        };
+        let mut source = SourceFd(&transport.as_raw_fd());
+        if let Err(error) =
+            self.shared
+                .registry
+                .register(&mut source, TRANSPORT, Interest::READABLE)
+        {
+            self.end(SessionEnd::Poll {
+                what: error.to_string(),
+            });
+        }
+    }
+
     pub(crate) fn counters(&self) -> Counters {
         let core = &*self.core;
         let transport = core

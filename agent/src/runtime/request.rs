@@ -24,7 +24,6 @@ use parking_lot::{Condvar, Mutex};
 
 use super::clock;
 use super::error::{AcquireError, ReleaseError};
-use super::spin::Spin;
 use crate::protocol::{Fence, Previous, Ticket, Time};
 
 const WAITING: u8 = 0;
@@ -185,9 +184,6 @@ pub(crate) trait Owner: Send + Sync + fmt::Debug {
     /// Ends `ticket`, whatever it has come to, without waiting for anybody.
     fn withdraw(&self, ticket: Ticket, request: &Request);
 
-    /// Where waiting starts.
-    fn spin(&self) -> &Spin;
-
     /// Tells which process works under the lock, for the status.
     fn set_command_pid(&self, ticket: Ticket, pid: u32);
 
@@ -203,7 +199,6 @@ pub struct Waiting {
     ticket: Ticket,
     request: Arc<Request>,
     deadline: Option<Time>,
-    has_spun: bool,
 }
 
 impl Waiting {
@@ -219,7 +214,6 @@ impl Waiting {
             ticket,
             request,
             deadline,
-            has_spun: false,
         }
     }
 
@@ -233,11 +227,9 @@ impl Waiting {
         if owner.is_child() {
             return Poll::Ready(Err(AcquireError::Forked));
         }
-        let spins = !mem::replace(&mut self.has_spun, true);
-        let is_decided = spins && owner.spin().until(|| self.request.is_decided());
         let pause = slice.map(|slice| clock::now() + slice);
         let until = [pause, self.deadline].into_iter().flatten().min();
-        if !is_decided && !self.request.wait(until) {
+        if !self.request.wait(until) {
             if self.deadline.is_none_or(|deadline| clock::now() < deadline) {
                 return Poll::Pending;
             }

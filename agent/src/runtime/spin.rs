@@ -37,30 +37,23 @@ impl Default for Spin {
     }
 }
 
-impl Spin {
-    /// Waits a little for `done`; whether it came.
-    pub(crate) fn until(&self, done: impl Fn() -> bool) -> bool {
-        if done() {
-            return true;
-        }
-        if !self.may_start() {
-            return false;
-        }
-        let end = clock::now() + LIMIT;
-        let mut came = false;
-        while !came && clock::now() < end {
-            thread::yield_now();
-            came = done();
-        }
-        self.learn(came);
-        self.taken.store(false, Ordering::Release);
-        came
-    }
+/// The one thread that may spin; dropping it lets another one.
+#[derive(Debug)]
+pub(crate) struct Spinner<'a> {
+    spin: &'a Spin,
+}
 
-    fn may_start(&self) -> bool {
+impl Spin {
+    /// The right to spin, if it pays and nobody else does.
+    pub(crate) fn start(&self) -> Option<Spinner<'_>> {
         let pays = self.credit.load(Ordering::Relaxed) > 0
             || self.waits_since.fetch_add(1, Ordering::Relaxed) % PROBE_EVERY == PROBE_EVERY - 1;
-        pays && !self.taken.swap(true, Ordering::Acquire)
+        (pays && !self.taken.swap(true, Ordering::Acquire)).then_some(Spinner { spin: self })
+    }
+
+    /// Whether somebody spins.
+    pub(crate) fn is_taken(&self) -> bool {
+        self.taken.load(Ordering::Acquire)
     }
 
     /// Called by the one spinner there is.
@@ -75,34 +68,54 @@ impl Spin {
     }
 }
 
+impl Spinner<'_> {
+    /// Waits a little for `done`; whether it came.
+    pub(crate) fn until(&self, mut done: impl FnMut() -> bool) -> bool {
+        let end = clock::now() + LIMIT;
+        let mut came = done();
+        while !came && clock::now() < end {
+            thread::yield_now();
+            came = done();
+        }
+        self.spin.learn(came);
+        came
+    }
+}
+
+impl Drop for Spinner<'_> {
+    fn drop(&mut self) {
+        self.spin.taken.store(false, Ordering::Release);
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use std::cell::Cell;
-
     use super::*;
+
+    fn spin_for(spin: &Spin, done: bool) -> Option<bool> {
+        spin.start().map(|spinner| spinner.until(|| done))
+    }
 
     #[test]
     fn stops_when_it_does_not_pay_and_probes_again() {
         let spin = Spin::default();
-        let looks = Cell::new(0u32);
-        let never = || {
-            looks.set(looks.get() + 1);
-            false
-        };
         for _ in 0..MAX_CREDIT {
-            assert!(!spin.until(never));
+            assert_eq!(spin_for(&spin, false), Some(false));
         }
-        // Off: one look a wait, until the probe.
         for _ in 1..PROBE_EVERY {
-            let before = looks.get();
-            assert!(!spin.until(never));
-            assert_eq!(looks.get(), before + 1);
+            assert_eq!(spin_for(&spin, false), None);
         }
-        let third_look = Cell::new(0);
-        assert!(spin.until(|| {
-            third_look.set(third_look.get() + 1);
-            third_look.get() == 3
-        }));
-        assert!(spin.credit.load(Ordering::Relaxed) > 0);
+        assert_eq!(spin_for(&spin, true), Some(true), "the probe");
+        assert_eq!(spin_for(&spin, true), Some(true), "it paid");
+    }
+
+    #[test]
+    fn one_at_a_time() {
+        let spin = Spin::default();
+        let first = spin.start();
+        assert!(first.is_some() && spin.is_taken());
+        assert!(spin.start().is_none());
+        drop(first);
+        assert!(spin.start().is_some());
     }
 }
