@@ -125,6 +125,23 @@ fn the_suspend_key_stops_the_job_and_fg_goes_on() {
 }
 
 #[test]
+fn without_a_shell_the_suspend_key_stops_nothing() {
+    let group = Local::new();
+    let mut command = Command::new("script");
+    let line = "exec $DISTLOCK run x -- sh -c 'echo ins''ide; read line; echo \"got $line\"'";
+    command
+        .args(["-qec", line, "/dev/null"])
+        .env("DISTLOCK", env!("CARGO_BIN_EXE_distlock"));
+    command.env("DISTLOCK_DIR", group.group());
+    let mut terminal = TerminalSession::start(command);
+    terminal.await_text("inside");
+    terminal.type_keys("\x1a");
+    terminal.await_text("^Z");
+    terminal.type_keys("words\n");
+    terminal.await_text("got words");
+}
+
+#[test]
 fn a_background_job_does_not_take_the_terminal() {
     let group = Local::new();
     let mut terminal = terminal(&group);

@@ -242,6 +242,11 @@ impl<'a> Job<'a> {
                 terminal.take_back(Some(self.group));
                 self.in_foreground = false;
                 signals::stop_own_group();
+                // Without a shell that could continue it, the kernel did not stop this process
+                // group. The suspend key has no meaning then, and the command goes on.
+                if by == Signal::SIGTSTP && !signals::is_pending(Signal::SIGCONT) {
+                    self.resume();
+                }
             }
             _ => {}
         }
@@ -262,6 +267,8 @@ impl<'a> Job<'a> {
             && killpg(self.group, None) != Err(Errno::ESRCH)
         {
             self.sleep(None, Some(GROUP_POLL))?;
+            // What comes now comes too late to be passed on, and would keep waking us.
+            while self.signals.next()?.is_some() {}
         }
         if let Some(terminal) = self.terminal.as_ref().filter(|_| self.in_foreground) {
             terminal.take_back(Some(self.group));

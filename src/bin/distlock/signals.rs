@@ -158,6 +158,17 @@ pub(crate) fn die_of(number: i32) {
     let _ = only.thread_unblock();
 }
 
+/// Whether `signal` was sent to this process, is blocked and not read yet.
+pub(crate) fn is_pending(signal: Signal) -> bool {
+    let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    #[expect(unsafe_code, reason = "nix has no sigpending")]
+    // SAFETY: the kernel fills `set` when it succeeds, and it is read only then.
+    unsafe {
+        libc::sigpending(set.as_mut_ptr()) == 0
+            && libc::sigismember(set.as_ptr(), signal as libc::c_int) == 1
+    }
+}
+
 /// Whether signal `number` would end this process if nobody had blocked it.
 pub(crate) fn is_deadly(number: i32) -> bool {
     match Signal::try_from(number) {

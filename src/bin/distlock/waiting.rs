@@ -49,7 +49,7 @@ pub(crate) fn attend<T>(
             signal.inspect(|_| agent.close())
         });
         let by_disagreement = scope.spawn(|| {
-            let failure = disagreement(&events, &told);
+            let failure = disagreement(agent, &events, &told);
             failure.inspect(|_| agent.close())
         });
         let waited = wait();
@@ -90,12 +90,16 @@ fn deadly_signal(signals: &Signals, done: &PipeReader) -> Option<i32> {
     }
 }
 
-/// Waits for a member whose configuration differs; `None` when `told` ends.
-fn disagreement(events: &Receiver<Event>, told: &Receiver<()>) -> Option<Failure> {
+/// Waits for a member whose configuration differs, so that the group cannot form; `None` when
+/// `told` ends. A newcomer with a wrong file is no reason to leave a group that is there.
+fn disagreement(agent: &Agent, events: &Receiver<Event>, told: &Receiver<()>) -> Option<Failure> {
     loop {
         select! {
             recv(events) -> event => {
-                if let Event::Disagreement { member, key, ours, theirs, .. } = event.ok()? {
+                let Event::Disagreement { member, key, ours, theirs, refused } = event.ok()? else {
+                    continue;
+                };
+                if refused || agent.status().is_ok_and(|status| status.epoch == 0) {
                     let why = differs(member, &key, &ours, &theirs);
                     return Some(Failure::new(exit::CONFIG, why));
                 }
