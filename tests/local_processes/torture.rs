@@ -97,16 +97,20 @@ impl Arena {
         self.started += 1;
     }
 
+    /// Whether competitor `number` is inside, as far as it has said so.
+    fn is_inside(&self, number: u32) -> bool {
+        let mut inside = [0; 4];
+        self.inside.read_exact_at(&mut inside, 0).unwrap();
+        u32::from_le_bytes(inside) == number
+    }
+
     /// On even turns the competitor that is inside now; else, or if nobody is, one after another.
     fn victim(&self, turn: usize) -> usize {
-        let mut number = [0; 4];
-        self.inside.read_exact_at(&mut number, 0).unwrap();
-        let number = u32::from_le_bytes(number);
-        match self
+        let inside = self
             .processes
             .iter()
-            .position(|(other, _)| *other == number)
-        {
+            .position(|(number, _)| self.is_inside(*number));
+        match inside {
             Some(inside) if turn.is_multiple_of(2) => inside,
             // A number without a common divisor goes round all of them.
             _ => turn * 7 % PROCESSES,
@@ -232,17 +236,21 @@ fn sigstop_for_2_s_again_and_again() {
     let mut arena = Arena::new();
     let mut stops: Vec<(u32, Span)> = Vec::new();
     let start = SystemTime::now();
-    for turn in 0.. {
-        thread::sleep(Duration::from_millis(150));
+    while start.elapsed().unwrap() < duration() {
+        let turn = stops.len();
         let (number, process) = &arena.processes[arena.victim(turn)];
         process.signal(Signal::SIGSTOP);
         let from = now_ns();
-        thread::sleep(Duration::from_secs(2).min(duration() / 4));
+        if turn.is_multiple_of(2) && !arena.is_inside(*number) {
+            // It had just left: try to catch another inside.
+            process.signal(Signal::SIGCONT);
+            thread::yield_now();
+            continue;
+        }
+        thread::sleep(Duration::from_secs(2).min(duration() / 5));
         stops.push((*number, (from, now_ns())));
         process.signal(Signal::SIGCONT);
-        if start.elapsed().unwrap() > duration() {
-            break;
-        }
+        thread::sleep(Duration::from_millis(150));
     }
     let stays = arena.judge();
 
