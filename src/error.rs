@@ -228,6 +228,15 @@ pub enum LockError {
         /// What the lock has.
         actual: Algorithm,
     },
+    /// The lock cannot be shared.
+    #[error(
+        "this lock is served by {actual}, and cannot be shared: list it in the configuration with \
+         algorithm = \"semaphore\" and one permit"
+    )]
+    NotShareable {
+        /// What the lock has.
+        actual: Algorithm,
+    },
     /// The lock is in use with another number of permits.
     #[error("this lock is in use with {actual} permits, not {asked}")]
     WrongPermits {

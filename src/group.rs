@@ -253,6 +253,9 @@ fn refusal(error: runtime::AcquireError, ask: Ask, spec: LockSpec) -> AcquireErr
             asked: ask.algorithm.unwrap_or(spec.algorithm.into()),
             actual: actual.algorithm.into(),
         },
+        runtime::AcquireError::NotShareable { actual } => LockError::NotShareable {
+            actual: actual.algorithm.into(),
+        },
         runtime::AcquireError::Limit => LockError::Limit {
             what: "too many locks or requests at once; release some, or let fewer wait".to_owned(),
         },

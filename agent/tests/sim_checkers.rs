@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use distlock_agent::protocol::{
-    Command, Epoch, Event, Fence, LockName, NodeId, Previous, Refusal, Ticket, Time, Wait,
+    Command, Epoch, Event, Fence, LockName, Mode, NodeId, Previous, Refusal, Ticket, Time, Wait,
 };
 use distlock_agent::sim::checkers::{Checkers, Process, Rule, Violation};
 
@@ -62,6 +62,7 @@ impl History {
                 ticket,
                 lock,
                 spec: None,
+                mode: Mode::Exclusive,
                 wait,
             },
         )
@@ -378,6 +379,7 @@ fn a_ticket_is_for_one_use() {
         ticket: Ticket(1),
         lock: name("licences"),
         spec: None,
+        mode: Mode::Exclusive,
         wait: Wait::Lease,
     };
     assert_broken(history.command(1, 1, &again), Rule::Requests, "second time");

@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use distlock_agent::protocol::{
-    Algorithm, Command, Event, LockName, NodeId, Settings, Ticket, Wait,
+    Algorithm, Command, Event, LockName, Mode, NodeId, Settings, Ticket, Wait,
 };
 use distlock_agent::sim::cluster::{Cluster, Surroundings, Turn};
 use distlock_agent::sim::rng::Rng;
@@ -59,6 +59,7 @@ impl Group {
             ticket: Ticket(ticket),
             lock: printer(),
             spec: None,
+            mode: Mode::Exclusive,
             wait: Wait::Cancelled,
         };
         assert!(self.cluster.command(node(id), &acquire).unwrap());

@@ -19,7 +19,7 @@ pub mod wire;
 pub use ids::{
     Epoch, Fence, Incarnation, LockName, NameError, NodeId, ParseFenceError, RequestId, Ticket,
 };
-pub use lock::{Algorithm, LockSpec, UnknownAlgorithm};
+pub use lock::{Algorithm, LockSpec, Mode, UnknownAlgorithm};
 pub use node::{
     Boot, Command, Event, Input, Node, NodeConfig, Output, Previous, Record, Refusal, Settings,
     Wait,

@@ -62,6 +62,16 @@ pub enum AcquireError {
         /// How it is served.
         actual: LockSpec,
     },
+    /// The lock is served so that nobody can share it.
+    #[error(
+        "the lock is served by {} with {} permits, and cannot be shared: only a semaphore with \
+         one permit can",
+        actual.algorithm, actual.permits
+    )]
+    NotShareable {
+        /// How it is served.
+        actual: LockSpec,
+    },
     /// Too many locks or waiting requests.
     #[error("too many locks or requests: release some, or let fewer wait at once")]
     Limit,
@@ -93,6 +103,7 @@ impl AcquireError {
             Refusal::Busy => Self::Busy,
             Refusal::NoQuorum { missing } => Self::NoQuorum { missing },
             Refusal::WrongSpec { actual } => Self::WrongSpec { actual },
+            Refusal::NotShareable { actual } => Self::NotShareable { actual },
             Refusal::Limit => Self::Limit,
             Refusal::Closed => Self::Closed(SessionEnd::Closed),
         }

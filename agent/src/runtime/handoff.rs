@@ -33,7 +33,7 @@ use super::request::{Owner, Request, Waiting};
 use super::spin::{Spin, Spinner};
 use super::transport::{Received, Transport, TransportCounters};
 use crate::protocol::{
-    Command, Event, Fence, Input, LockName, LockSpec, Node, NodeId, Output, Previous, Record,
+    Command, Event, Fence, Input, LockName, LockSpec, Mode, Node, NodeId, Output, Previous, Record,
     Ticket, Time, Wait,
 };
 
@@ -465,6 +465,7 @@ impl Turn<'_> {
             ticket,
             lock,
             spec,
+            mode: Mode::Exclusive,
             wait,
         }));
         Ok(ticket)

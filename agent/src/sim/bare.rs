@@ -18,7 +18,7 @@ use crate::protocol::lock::{
     Effects, Engine, HopTimer, LockSpec, Message, Rebuild, Request, Stamp, build,
 };
 use crate::protocol::{
-    Epoch, Fence, Incarnation, LockName, NodeId, Refusal, RequestId, Ticket, Time, Wait,
+    Epoch, Fence, Incarnation, LockName, Mode, NodeId, Refusal, RequestId, Ticket, Time, Wait,
 };
 
 /// The engines of one lock in all members, and the messages between them. `A` is what the driver
@@ -198,6 +198,7 @@ impl<A> Bare<A> {
                 clock: seat.clock,
                 node,
             },
+            mode: Mode::Exclusive,
             tries,
         };
         seat.waiting = Some(request);
@@ -286,6 +287,7 @@ impl<A> Bare<A> {
                 members: &self.members,
                 lock: &self.lock,
                 holders: &holders,
+                held: Mode::Exclusive,
                 waiters: &waiters,
             };
             self.engines

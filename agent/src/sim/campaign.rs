@@ -17,7 +17,7 @@ use super::plan::{Plan, Rhythm};
 use super::rng::Rng;
 use super::trace::{Sink, Trace};
 use crate::protocol::{
-    Algorithm, Command, Epoch, Event, NodeId, Previous, Refusal, Ticket, Time, Wait,
+    Algorithm, Command, Epoch, Event, Mode, NodeId, Previous, Refusal, Ticket, Time, Wait,
 };
 
 /// What happened in one run, or in many together: a campaign shows by it that what it is for did
@@ -413,6 +413,7 @@ impl Campaign {
             ticket,
             lock: name,
             spec,
+            mode: Mode::Exclusive,
             wait,
         };
         self.cluster.command(caller.node, &acquire)?;

@@ -21,7 +21,7 @@ use super::rng::Rng;
 use super::trace::Trace;
 use crate::protocol::lock::{Algorithm, LockSpec};
 use crate::protocol::{
-    Command, Event, Incarnation, LockName, NodeId, RequestId, Settings, Ticket, Time, Wait,
+    Command, Event, Incarnation, LockName, Mode, NodeId, RequestId, Settings, Ticket, Time, Wait,
 };
 
 /// Who asks when.
@@ -309,6 +309,7 @@ impl World for Nodes {
             ticket,
             lock,
             spec: None,
+            mode: Mode::Exclusive,
             wait,
         };
         self.cluster.command(node, &acquire)?;

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use distlock_agent::protocol::{
-    Algorithm, Boot, Command, Event, Fence, Input, LockName, Node, NodeConfig, NodeId, Output,
-    Record, Refusal, Settings, Ticket, Time, Wait,
+    Algorithm, Boot, Command, Event, Fence, Input, LockName, Mode, Node, NodeConfig, NodeId,
+    Output, Record, Refusal, Settings, Ticket, Time, Wait,
 };
 
 /// Members that hear each other one millisecond later.
@@ -116,11 +116,19 @@ impl Group {
     }
 
     pub(crate) fn acquire(&mut self, me: u16, ticket: u64, wait: Wait) {
-        let lock = LockName::new("printer").unwrap();
+        self.ask(me, ticket, Mode::Exclusive, wait);
+    }
+
+    pub(crate) fn share(&mut self, me: u16, ticket: u64) {
+        self.ask(me, ticket, Mode::Shared, Wait::Cancelled);
+    }
+
+    fn ask(&mut self, me: u16, ticket: u64, mode: Mode, wait: Wait) {
         let command = Command::Acquire {
             ticket: Ticket(ticket),
-            lock,
+            lock: LockName::new("printer").unwrap(),
             spec: None,
+            mode,
             wait,
         };
         self.input(node(me), Input::Command(&command));

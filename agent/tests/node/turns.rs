@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use distlock_agent::protocol::{Algorithm, Command, Event, Input, Refusal, Wait};
+use distlock_agent::protocol::{Algorithm, Command, Event, Input, LockSpec, Refusal, Wait};
 
 use crate::group::{Group, node};
 
@@ -119,4 +119,45 @@ fn who_leaves_tells_the_others_and_needs_no_quarantine() {
     group.acquire(1, 3, Wait::Cancelled);
     group.run(Duration::from_millis(200));
     assert!(group.granted(3).is_some());
+}
+
+/// Readers of one member and of several are inside together, also over a new view.
+#[test]
+fn readers_share_and_writers_do_not() {
+    let mut group = Group::new(3, Algorithm::Semaphore);
+    group.share(1, 1);
+    group.share(1, 2);
+    group.share(2, 3);
+    group.run(Duration::from_secs(1));
+    assert!((1..=3).all(|ticket| group.granted(ticket).is_some()));
+    group.acquire(3, 4, Wait::Cancelled);
+    group.run(Duration::from_millis(100));
+    group.share(1, 5);
+    group.run(Duration::from_secs(1));
+    assert_eq!((group.granted(4), group.granted(5)), (None, None));
+    group.input(node(2), Input::Command(&Command::Leave));
+    group.run(Duration::from_millis(100));
+    group.start(2);
+    group.run(Duration::from_secs(1));
+    assert_eq!(
+        group.granted(4),
+        None,
+        "the readers of member 1 are inside in the new view"
+    );
+    group.release(1, 1);
+    group.release(1, 2);
+    group.run(Duration::from_secs(1));
+    assert!(group.granted(4).is_some() && group.granted(5).is_none());
+    group.release(3, 4);
+    group.run(Duration::from_secs(1));
+    assert!(group.granted(5).is_some());
+}
+
+#[test]
+fn what_cannot_be_shared_says_so() {
+    let mut group = Group::new(2, Algorithm::RicartAgrawala);
+    group.share(2, 1);
+    group.run(Duration::from_secs(1));
+    let actual = LockSpec::exclusive(Algorithm::RicartAgrawala);
+    assert_eq!(group.ended(1), Some(&Refusal::NotShareable { actual }));
 }

@@ -53,6 +53,21 @@ pub struct Stamp {
     pub node: NodeId,
 }
 
+/// With whom a request may be inside.
+///
+/// The order is that of the wire format: append only.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub enum Mode {
+    /// With nobody; where there are several permits, with as many as there are others.
+    #[default]
+    Exclusive,
+    /// With all that are shared too. Only [`Algorithm::Semaphore`](super::Algorithm::Semaphore)
+    /// with one permit serves it.
+    Shared,
+}
+
 /// A wish to enter, as the engines see it. Its stamp is taken once, and then frozen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Request {
@@ -60,6 +75,8 @@ pub struct Request {
     pub id: RequestId,
     /// Its place in the order of requests.
     pub stamp: Stamp,
+    /// With whom it may be inside.
+    pub mode: Mode,
     /// Whether the caller wants to be told ([`Effects::busy`]) when the lock is not free.
     pub tries: bool,
 }
@@ -73,8 +90,10 @@ pub struct Rebuild<'a> {
     pub members: &'a [NodeId],
     /// The lock.
     pub lock: &'a LockName,
-    /// Who is inside: at most as many as the lock has permits.
+    /// Who is inside: at most as many as the lock has permits, or any number that share it.
     pub holders: &'a [RequestId],
+    /// How they are inside.
+    pub held: Mode,
     /// Who waits, by stamp.
     pub waiters: &'a [Request],
 }

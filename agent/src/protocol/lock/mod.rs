@@ -13,7 +13,7 @@ mod table;
 mod token_ring;
 mod token_ring_requests;
 
-pub use engine::{Effects, Engine, HopTimer, Message, Rebuild, Request, Stamp};
+pub use engine::{Effects, Engine, HopTimer, Message, Mode, Rebuild, Request, Stamp};
 pub use spec::{Algorithm, LockSpec, UnknownAlgorithm};
 
 pub use summary::{LockSummary, Summary};

@@ -7,7 +7,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::{LockSpec, Request};
+use super::{LockSpec, Mode, Request};
 use crate::protocol::ids::{Fence, RequestId, Ticket};
 use crate::protocol::node::Wait;
 use crate::protocol::time::Time;
@@ -18,6 +18,7 @@ pub(crate) struct Waiting {
     pub(crate) ticket: Ticket,
     /// How it says the lock is served.
     pub(crate) wish: Option<LockSpec>,
+    pub(crate) mode: Mode,
     pub(crate) wait: Wait,
     pub(crate) since: Time,
 }
@@ -37,6 +38,7 @@ pub(crate) struct Held {
     /// Whose it is; `None` once its caller left, and the engine has not been told yet.
     pub(crate) ticket: Option<Ticket>,
     pub(crate) fence: Fence,
+    pub(crate) mode: Mode,
 }
 
 /// The callers of one member that want one lock.
@@ -77,11 +79,20 @@ impl LocalQueue {
         core::mem::take(&mut self.waiting)
     }
 
-    /// The caller whose request may go to the engine now. Where there are several permits, others
-    /// of this member may be inside meanwhile.
+    /// Whether one more caller of this member may be inside with those that are.
+    pub(crate) fn has_room(&self, mode: Mode, permits: u32) -> bool {
+        match self.held.first() {
+            None => true,
+            Some(held) if mode == Mode::Shared => held.mode == Mode::Shared,
+            Some(held) => held.mode == Mode::Exclusive && self.held.len() < permits as usize,
+        }
+    }
+
+    /// The caller whose request may go to the engine now.
     pub(crate) fn next(&mut self, permits: u32) -> Option<Waiting> {
-        let room = self.held.len() < permits as usize;
-        if self.asking.is_none() && room {
+        let first = self.waiting.front()?;
+        let may_ask = self.asking.is_none() && self.has_room(first.mode, permits);
+        if may_ask {
             self.waiting.pop_front()
         } else {
             None
@@ -121,7 +132,13 @@ impl LocalQueue {
     pub(crate) fn grant(&mut self, id: RequestId, fence: Fence) -> Option<Option<Waiting>> {
         let asking = self.asking.take_if(|asking| asking.request.id == id)?;
         let ticket = asking.caller.map(|caller| caller.ticket);
-        self.held.push(Held { id, ticket, fence });
+        let mode = asking.request.mode;
+        self.held.push(Held {
+            id,
+            ticket,
+            fence,
+            mode,
+        });
         Some(asking.caller)
     }
 

@@ -3,28 +3,34 @@
 //! The server is the member with the highest rendezvous hash for the lock's name, so different
 //! locks have different servers, and everybody in a view agrees on each without asking.
 //!
-//! Messages: `REQUEST(r)` (P); `GRANT(r)`; `RELEASE(r)` (V, also to cancel); `QUEUED(r)`, "got
+//! Messages: `REQUEST(r)` (P), exclusive or shared; `GRANT(r)`; `RELEASE(r)` (V, also to cancel); `QUEUED(r)`, "got
 //! it, no permit is free", only for callers that want to know.
 //!
 //! Invariant: held + free = permits. V names the request it gives back: a V that comes twice, or
 //! from nobody who holds, frees nothing (the lecture's V manufactures a permit there).
 //!
 //! Cost: 3 messages, none when the caller's member is the server: 3(N-1)/N in the mean; response
-//! 2T+E; synchronisation delay 2T. Service is in the order of arrival.
+//! 2T+E; synchronisation delay 2T. Service is in the order of arrival, also between readers and
+//! writers (Courtois, Heymans and Parnas 1971 name the problem): a reader that comes after a
+//! waiting writer waits behind it, so neither starves.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use core::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
-use super::engine::{self, Effects, Engine, Rebuild, Request};
+use super::engine::{self, Effects, Engine, Mode, Rebuild, Request};
 use crate::protocol::ids::{LockName, NodeId, RequestId};
 
 /// What the members say to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
     /// P: a permit, please. `tries`: tell me if there is none.
-    Request { id: RequestId, tries: bool },
+    Request {
+        id: RequestId,
+        mode: Mode,
+        tries: bool,
+    },
     /// Here is one.
     Grant { id: RequestId },
     /// V: I need it no more.
@@ -62,7 +68,9 @@ pub(crate) struct Semaphore {
 struct Books {
     permits: usize,
     held: BTreeSet<RequestId>,
-    queue: VecDeque<RequestId>,
+    /// How they are held. Shared holders are any number, of a lock with one permit.
+    mode: Mode,
+    queue: VecDeque<(RequestId, Mode)>,
     /// The highest request of each member that is over (G5): a REQUEST that comes after its own
     /// RELEASE is dropped.
     done: BTreeMap<NodeId, u64>,
@@ -79,7 +87,12 @@ impl Semaphore {
             books: (server == from.me).then(|| Books {
                 permits: permits.get() as usize,
                 held: from.holders.iter().copied().collect(),
-                queue: from.waiters.iter().map(|request| request.id).collect(),
+                mode: from.held,
+                queue: from
+                    .waiters
+                    .iter()
+                    .map(|request| (request.id, request.mode))
+                    .collect(),
                 done: BTreeMap::new(),
             }),
         };
@@ -98,18 +111,15 @@ impl Semaphore {
         }
     }
 
-    fn on_request(&mut self, id: RequestId, tries: bool, out: &mut Effects) {
+    fn on_request(&mut self, id: RequestId, mode: Mode, tries: bool, out: &mut Effects) {
         let Some(books) = &mut self.books else { return };
         if books.knows(id) {
             return;
         }
-        books.queue.push_back(id);
+        books.queue.push_back((id, mode));
         self.serve(out);
-        let queued = self
-            .books
-            .as_ref()
-            .is_some_and(|books| books.queue.contains(&id));
-        if tries && queued {
+        let waits = self.books.as_ref().is_some_and(|books| books.queues(id));
+        if tries && waits {
             if id.node == self.me {
                 out.busy = Some(id);
             } else {
@@ -151,16 +161,27 @@ impl Books {
     fn knows(&self, id: RequestId) -> bool {
         self.done.get(&id.node).is_some_and(|&done| id.seq <= done)
             || self.held.contains(&id)
-            || self.queue.contains(&id)
+            || self.queues(id)
     }
 
-    /// The next request to be served, if a permit is free.
+    fn queues(&self, id: RequestId) -> bool {
+        self.queue.iter().any(|&(queued, _)| queued == id)
+    }
+
+    /// The next request to be served, if it may be inside with those that are.
     fn next(&mut self) -> Option<RequestId> {
-        if self.held.len() >= self.permits {
+        let &(id, mode) = self.queue.front()?;
+        let fits = match mode {
+            _ if self.held.is_empty() => true,
+            Mode::Shared => self.mode == Mode::Shared,
+            Mode::Exclusive => self.mode == Mode::Exclusive && self.held.len() < self.permits,
+        };
+        if !fits {
             return None;
         }
-        let id = self.queue.pop_front()?;
+        self.queue.pop_front();
         self.held.insert(id);
+        self.mode = mode;
         Some(id)
     }
 
@@ -168,7 +189,7 @@ impl Books {
         let done = self.done.entry(id.node).or_default();
         *done = id.seq.max(*done);
         if !self.held.remove(&id) {
-            self.queue.retain(|&queued| queued != id);
+            self.queue.retain(|&(queued, _)| queued != id);
         }
     }
 }
@@ -176,14 +197,16 @@ impl Books {
 impl Engine for Semaphore {
     fn acquire(&mut self, request: Request, out: &mut Effects) {
         debug_assert!(self.waiting.is_none(), "one request waits at a time");
-        let Request { id, tries, .. } = request;
+        let Request {
+            id, mode, tries, ..
+        } = request;
         self.waiting = Some(id);
         if self.server == self.me {
-            self.on_request(id, tries, out);
+            self.on_request(id, mode, tries, out);
         } else {
             out.send(
                 self.server,
-                engine::Message::Semaphore(Message::Request { id, tries }),
+                engine::Message::Semaphore(Message::Request { id, mode, tries }),
             );
         }
     }
@@ -205,7 +228,9 @@ impl Engine for Semaphore {
         };
         match message {
             // Only its owner speaks for a request.
-            Message::Request { id, tries } if id.node == from => self.on_request(id, tries, out),
+            Message::Request { id, mode, tries } if id.node == from => {
+                self.on_request(id, mode, tries, out)
+            }
             Message::Release { id } if id.node == from => self.on_release(id, out),
             Message::Grant { id } if from == self.server => self.on_grant(id, out),
             Message::Queued { id } if self.waiting == Some(id) => out.busy = Some(id),

@@ -6,6 +6,8 @@ use core::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use super::engine::Mode;
+
 /// An algorithm of a configured group, by its name in the contract.
 ///
 /// The order is that of the wire format: append only.
@@ -96,6 +98,13 @@ impl LockSpec {
             algorithm: Algorithm::Semaphore,
             permits,
         }
+    }
+
+    /// Whether requests of that mode can be served: shared ones only by the semaphore with one
+    /// permit.
+    pub fn can_serve(self, mode: Mode) -> bool {
+        let is_shareable = self.permits.get() == 1 && self.algorithm == Algorithm::Semaphore;
+        mode == Mode::Exclusive || is_shareable
     }
 
     /// Whether the algorithm can serve that many permits.

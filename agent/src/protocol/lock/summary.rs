@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::{LockSpec, Request};
+use super::{LockSpec, Mode, Request};
 use crate::protocol::ids::{LockName, RequestId};
 
 /// The locks in use: what one member knows of itself, or, merged, what a view begins with.
@@ -27,6 +27,8 @@ pub struct LockSummary {
     pub spec: LockSpec,
     /// Who is inside.
     pub holders: Vec<RequestId>,
+    /// How they are inside.
+    pub held: Mode,
     /// Who waits, by stamp.
     pub waiters: Vec<Request>,
 }
@@ -40,8 +42,11 @@ impl Summary {
             let ours = self.locks.entry(name).or_insert_with(|| LockSummary {
                 spec: theirs.spec,
                 holders: Vec::new(),
+                held: Mode::default(),
                 waiters: Vec::new(),
             });
+            // Those inside at one time are inside in one way.
+            ours.held = ours.held.max(theirs.held);
             ours.holders.extend(theirs.holders);
             ours.holders.sort_unstable();
             ours.waiters.extend(theirs.waiters);

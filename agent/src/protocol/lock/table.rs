@@ -95,14 +95,8 @@ impl Locks {
     }
 
     /// A local caller wants in.
-    pub(crate) fn acquire(
-        &mut self,
-        name: &LockName,
-        wish: Option<LockSpec>,
-        caller: Waiting,
-        out: &mut LockOutput,
-    ) {
-        match self.admit(name, wish, caller) {
+    pub(crate) fn acquire(&mut self, name: &LockName, caller: Waiting, out: &mut LockOutput) {
+        match self.admit(name, caller) {
             Ok(()) => {
                 self.tickets.insert(caller.ticket, name.clone());
                 self.settle(name, out);
@@ -118,16 +112,11 @@ impl Locks {
     }
 
     /// Puts the caller into the lock's local queue, if it may wait at all.
-    fn admit(
-        &mut self,
-        name: &LockName,
-        wish: Option<LockSpec>,
-        caller: Waiting,
-    ) -> Result<(), Refusal> {
+    fn admit(&mut self, name: &LockName, caller: Waiting) -> Result<(), Refusal> {
         if !self.open {
             return Err(Refusal::Closed);
         }
-        if let Some(wish) = wish
+        if let Some(wish) = caller.wish
             && !wish.is_valid()
         {
             return Err(Refusal::WrongSpec {
@@ -138,17 +127,24 @@ impl Locks {
             return Err(Refusal::Limit);
         }
         let lock = self.lock(name).ok_or(Refusal::Limit)?;
-        if let Some((actual, _)) = lock.spec.zip(wish).filter(|(actual, wish)| actual != wish) {
+        if let Some((actual, _)) = lock
+            .spec
+            .zip(caller.wish)
+            .filter(|(actual, wish)| actual != wish)
+        {
             return Err(Refusal::WrongSpec { actual });
+        }
+        if let Some(actual) = lock.spec.filter(|spec| !spec.can_serve(caller.mode)) {
+            return Err(Refusal::NotShareable { actual });
         }
         let permits = lock.spec.map_or(1, |spec| spec.permits.get());
         let is_free = lock.queue.callers().next().is_none()
             && lock.queue.asking().is_none()
-            && lock.queue.held().len() < permits as usize;
+            && lock.queue.has_room(caller.mode, permits);
         if caller.wait == Wait::Try && !is_free {
             return Err(Refusal::Busy);
         }
-        lock.queue.push(Waiting { wish, ..caller });
+        lock.queue.push(caller);
         Ok(())
     }
 
@@ -333,16 +329,19 @@ impl Locks {
         };
         lock.spec = Some(spec);
         for caller in lock.queue.take_waiting() {
-            if caller.wish.is_none_or(|wish| wish == spec) {
-                lock.queue.push(caller);
+            let refusal = if caller.wish.is_some_and(|wish| wish != spec) {
+                Refusal::WrongSpec { actual: spec }
+            } else if !spec.can_serve(caller.mode) {
+                Refusal::NotShareable { actual: spec }
             } else {
-                self.tickets.remove(&caller.ticket);
-                let refusal = Refusal::WrongSpec { actual: spec };
-                out.events.push(Event::Ended {
-                    ticket: caller.ticket,
-                    refusal,
-                });
-            }
+                lock.queue.push(caller);
+                continue;
+            };
+            self.tickets.remove(&caller.ticket);
+            out.events.push(Event::Ended {
+                ticket: caller.ticket,
+                refusal,
+            });
         }
         self.rebuild(name, None);
         self.settle(name, out);
@@ -361,6 +360,7 @@ impl Locks {
             members: &members,
             lock: name,
             holders: summary.map_or(&[], |summary| &summary.holders),
+            held: summary.map(|summary| summary.held).unwrap_or_default(),
             waiters: summary.map_or(&[], |summary| &summary.waiters),
         };
         // A holder's grant counts as this epoch's first: nobody after it can take the lock for
@@ -386,6 +386,12 @@ impl Locks {
             let summary = LockSummary {
                 spec: lock.spec?,
                 holders: lock.queue.held().iter().map(|held| held.id).collect(),
+                held: lock
+                    .queue
+                    .held()
+                    .first()
+                    .map(|held| held.mode)
+                    .unwrap_or_default(),
                 waiters: lock
                     .queue
                     .asking()
@@ -503,6 +509,7 @@ impl Locks {
                         clock: *context.clock,
                         node: self.me,
                     },
+                    mode: caller.mode,
                     tries: caller.wait == Wait::Try,
                 };
                 lock.queue.ask(request, caller);

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::protocol::ids::{Epoch, Fence, Incarnation, LockName, NodeId, Ticket};
-use crate::protocol::lock::{Algorithm, LockSpec};
+use crate::protocol::lock::{Algorithm, LockSpec, Mode};
 
 /// What a node must know before it starts.
 #[derive(Clone, Debug)]
@@ -85,6 +85,8 @@ pub enum Command {
         lock: LockName,
         /// What the caller says about the lock: `None` takes it as it is, or as the default.
         spec: Option<LockSpec>,
+        /// With whom the caller may be inside.
+        mode: Mode,
         /// How long the caller is willing to wait.
         wait: Wait,
     },
@@ -241,6 +243,11 @@ pub enum Refusal {
     },
     /// The lock is served otherwise than the caller said.
     WrongSpec {
+        /// How it is served.
+        actual: LockSpec,
+    },
+    /// The lock is served so that nobody can share it.
+    NotShareable {
         /// How it is served.
         actual: LockSpec,
     },

@@ -21,6 +21,7 @@ impl Node {
                 ticket,
                 lock,
                 spec,
+                mode,
                 wait,
             } => {
                 if let Some(refusal) = self.refuses_more() {
@@ -29,6 +30,7 @@ impl Node {
                 let caller = Waiting {
                     ticket: *ticket,
                     wish: *spec,
+                    mode: *mode,
                     wait: *wait,
                     since: now,
                 };
@@ -36,7 +38,7 @@ impl Node {
                     self.timers
                         .set(Timer::Try(*ticket), now + self.try_patience);
                 }
-                self.locks.acquire(lock, *spec, caller, &mut out);
+                self.locks.acquire(lock, caller, &mut out);
             }
             Command::Release { ticket } => self.locks.release(*ticket, &mut out),
             Command::Cancel { ticket } => {

@@ -148,9 +148,9 @@ fn bodies() -> Vec<(Body, &'static str)> {
         ),
         (
             engine(&format!(
-                r#"{{"Semaphore":{{"Request":{{"id":{r},"tries":true}}}}}}"#
+                r#"{{"Semaphore":{{"Request":{{"id":{r},"mode":"Shared","tries":true}}}}}}"#
             )),
-            "01077072696e74657201c801030000ac02070501",
+            "01077072696e74657201c801030000ac0207050101",
         ),
         (
             engine(&format!(r#"{{"Semaphore":{{"Grant":{{"id":{r}}}}}}}"#)),

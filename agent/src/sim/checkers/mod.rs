@@ -256,6 +256,6 @@ fn may_refuse(wait: Wait, cancelled: bool, closed: bool, refusal: &Refusal) -> b
         Refusal::Busy => wait == Wait::Try,
         Refusal::NoQuorum { missing } => wait != Wait::Cancelled && !missing.is_empty(),
         Refusal::Closed => closed,
-        Refusal::WrongSpec { .. } | Refusal::Limit => false,
+        Refusal::WrongSpec { .. } | Refusal::NotShareable { .. } | Refusal::Limit => false,
     }
 }

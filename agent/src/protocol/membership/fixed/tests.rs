@@ -5,7 +5,7 @@ use alloc::vec;
 
 use super::*;
 use crate::protocol::ids::{LockName, RequestId};
-use crate::protocol::lock::{Algorithm, LockSpec, LockSummary};
+use crate::protocol::lock::{Algorithm, LockSpec, LockSummary, Mode};
 
 fn node(id: u16) -> NodeId {
     NodeId::new(id).unwrap()
@@ -277,6 +277,7 @@ fn the_union_of_what_members_tell_is_installed() {
         let lock = LockSummary {
             spec: LockSpec::exclusive(Algorithm::Bakery),
             holders: vec![request(id)],
+            held: Mode::Exclusive,
             waiters: Vec::new(),
         };
         let locks = BTreeMap::from([(LockName::new("x").unwrap(), lock)]);
