@@ -262,7 +262,7 @@ impl Turn<'_> {
         let group = identity.settings.group.clone();
         Status {
             group,
-            epoch: self.core.node.epoch().as_u32(),
+            epoch: self.core.node.view().map_or(0, |view| view.epoch.as_u32()),
             members,
             locks,
         }

@@ -1,5 +1,6 @@
 //! `distlock agent`: this host's member of a group, and a service for the programs on this host.
 
+use std::collections::BTreeSet;
 use std::env;
 use std::fs;
 use std::io::{self, Write};
@@ -79,6 +80,8 @@ enum Ended {
 
 /// Tells whoever runs the agent what happens in the group, until it is over.
 fn attend(events: &Receiver<Event>, asked: &Receiver<i32>) -> Ended {
+    // With these there is no talk, and so they fall silent again and again.
+    let mut strangers = BTreeSet::new();
     loop {
         let event = select! {
             recv(asked) -> _ => return Ended::Asked,
@@ -86,12 +89,15 @@ fn attend(events: &Receiver<Event>, asked: &Receiver<i32>) -> Ended {
         };
         match event {
             Ok(Event::View { epoch, members }) => {
+                strangers.clear();
                 let ids: Vec<_> = members.iter().map(ToString::to_string).collect();
                 say(format_args!(
                     "epoch {epoch} is in force, of members {}",
                     ids.join(", ")
                 ));
             }
+            Ok(Event::Suspect { member } | Event::Alive { member })
+                if strangers.contains(&member) => {}
             Ok(Event::Suspect { member }) => say(format_args!("member {member} is silent")),
             Ok(Event::Alive { member }) => say(format_args!("member {member} is heard again")),
             Ok(Event::Disagreement {
@@ -101,9 +107,13 @@ fn attend(events: &Receiver<Event>, asked: &Receiver<i32>) -> Ended {
                 theirs,
                 refused,
             }) => {
-                let why = differs(member, &key, &ours, &theirs);
+                strangers.insert(member);
+                let why = differs(
+                    member.as_u16(),
+                    &format!("{key}: {theirs} there, {ours} here"),
+                );
                 if refused {
-                    return Ended::Refused(Failure::new(exit::CONFIG, why));
+                    return Ended::Refused(why);
                 }
                 say(why);
             }

@@ -1,7 +1,7 @@
 //! How the program ends: the contract's exit codes, and the one line that says why.
 
 use std::ffi::OsStr;
-use std::fmt::Display;
+use std::fmt::{self, Display};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
@@ -54,13 +54,19 @@ impl Failure {
 
     /// Says why on standard error, and gives the code.
     pub(crate) fn report(&self) -> ExitCode {
-        say(&self.message);
+        say(self);
         ExitCode::from(self.code)
     }
 
     #[cfg(test)]
     pub(crate) fn code(&self) -> u8 {
         self.code
+    }
+}
+
+impl Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
     }
 }
 

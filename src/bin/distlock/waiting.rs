@@ -5,8 +5,10 @@
 use std::io::{self, PipeReader};
 use std::os::fd::AsFd;
 use std::thread;
+use std::time::Duration;
 
-use crossbeam_channel::{Receiver, bounded, select};
+use crossbeam_channel::{Receiver, after, bounded, never, select};
+use distlock::status::MemberState;
 use distlock::{Agent, Event};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -14,6 +16,9 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use crate::exit::{self, Failure};
 use crate::refusal;
 use crate::signals::{self, Signals};
+
+/// When to look for a disagreement that was found before anybody listened.
+const MISSED: Duration = Duration::from_millis(250);
 
 /// Why there was no waiting until the end.
 #[derive(Debug)]
@@ -93,6 +98,7 @@ fn deadly_signal(signals: &Signals, done: &PipeReader) -> Option<i32> {
 /// Waits for a member whose configuration differs, so that the group cannot form; `None` when
 /// `told` ends. A newcomer with a wrong file is no reason to leave a group that is there.
 fn disagreement(agent: &Agent, events: &Receiver<Event>, told: &Receiver<()>) -> Option<Failure> {
+    let mut missed = after(MISSED);
     loop {
         select! {
             recv(events) -> event => {
@@ -100,8 +106,16 @@ fn disagreement(agent: &Agent, events: &Receiver<Event>, told: &Receiver<()>) ->
                     continue;
                 };
                 if refused || agent.status().is_ok_and(|status| status.epoch == 0) {
-                    let why = differs(member, &key, &ours, &theirs);
-                    return Some(Failure::new(exit::CONFIG, why));
+                    let what = format!("{key}: {theirs} there, {ours} here");
+                    return Some(differs(member.as_u16(), &what));
+                }
+            }
+            recv(missed) -> _ => {
+                missed = never();
+                let status = agent.status().ok().filter(|status| status.epoch == 0);
+                let members = status.map(|status| status.members).unwrap_or_default();
+                if let Some(it) = members.iter().find(|it| it.state == MemberState::Refused) {
+                    return Some(differs(it.id, &it.detail));
                 }
             }
             recv(told) -> _ => return None,
@@ -110,9 +124,10 @@ fn disagreement(agent: &Agent, events: &Receiver<Event>, told: &Receiver<()>) ->
 }
 
 /// What is wrong between two members' files, and what to do.
-pub(crate) fn differs(member: distlock::NodeId, key: &str, ours: &str, theirs: &str) -> String {
-    format!(
-        "the configuration differs from that of member {member}: {key} is {ours} here and {theirs} \
-         there; make the files the same and restart whose was wrong"
-    )
+pub(crate) fn differs(member: u16, what: &str) -> Failure {
+    let message = format!(
+        "the configuration differs from that of member {member}: {what}; make the files the same, \
+         and start again whose was wrong"
+    );
+    Failure::new(exit::CONFIG, message)
 }
