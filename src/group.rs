@@ -235,7 +235,7 @@ impl<W> GroupLock<W> {
 fn caller(request: &Request) -> Caller {
     let mut caller = Caller::current();
     if let Some(command) = &request.command {
-        caller.command = command.to_string();
+        caller.command = Arc::clone(command);
     }
     caller
 }

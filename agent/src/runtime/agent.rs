@@ -17,6 +17,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::address::Address;
+use super::ask::{Caller, Patience};
 use super::clients::Service;
 use super::clock;
 use super::durable::{Owner, StateDir};
@@ -24,7 +25,7 @@ use super::error::{AcquireError, StartError, StatusError};
 use super::event_loop::{EventLoop, SERVICE, TRANSPORT, WAKER};
 use super::events::AgentEvent;
 use super::fork::ForkStamp;
-use super::handoff::{Caller, Patience, Shared};
+use super::handoff::Shared;
 use super::report::Identity;
 use super::request::{Grant, Waiting};
 use super::status::Status;
@@ -51,10 +52,12 @@ pub struct Options {
 /// A running agent. Dropping it closes it.
 ///
 /// All methods may be called from any thread. In a process that was forked from the agent's, each
-/// of them fails or does nothing, and the agent of the parent is not touched.
+/// of them fails or does nothing, and the agent of the parent is not touched. The child has copies
+/// of the agent's descriptors until it ends or runs another program: as long as it does, this
+/// member's address stays taken after the parent's end.
 #[derive(Debug)]
 pub struct Agent {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
@@ -267,11 +270,7 @@ impl Agent {
             return;
         }
         self.shared.leave();
-        if let Some(thread) = self.thread.lock().take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the agent thread panicked at its end");
-        }
+        join(&self.thread);
     }
 }
 
@@ -292,4 +291,14 @@ pub(super) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Resu
     let thread = thread::Builder::new().name(name.to_owned()).spawn(run);
     before.thread_set_mask()?;
     thread
+}
+
+/// Waits for the end of a thread that was told to end. Called on that very thread, by what its
+/// owner wants done at a loss, it goes on: the thread ends by itself afterwards.
+pub(super) fn join(thread: &Mutex<Option<JoinHandle<()>>>) {
+    let mut slot = thread.lock();
+    let Some(thread) = slot.take() else { return };
+    if thread.thread().id() != thread::current().id() && thread.join().is_err() {
+        tracing::error!("a thread of the agent panicked at its end");
+    }
 }

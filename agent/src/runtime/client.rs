@@ -21,13 +21,13 @@ use nix::unistd::geteuid;
 use parking_lot::Mutex;
 use socket2::SockRef;
 
-use super::agent::{Description, spawn};
+use super::agent::{Description, join, spawn};
+use super::ask::{Caller, Patience};
 use super::clock;
 use super::error::{AcquireError, ReleaseError, SessionEnd, StatusError};
 use super::events::{AgentEvent, Hub};
 use super::fork::ForkStamp;
 use super::frames::{self, FromAgent, MAX_FROM_AGENT, MAX_TO_AGENT, ToAgent};
-use super::handoff::{Caller, Patience};
 use super::request::{Grant, Owner, Request, Waiting};
 use super::spin::Spin;
 use super::status::Status;
@@ -294,11 +294,7 @@ impl Client {
             return;
         }
         self.link.end(SessionEnd::Closed);
-        if let Some(thread) = self.thread.lock().take()
-            && thread.join().is_err()
-        {
-            tracing::error!("the thread that reads an agent's answers panicked");
-        }
+        join(&self.thread);
     }
 }
 
@@ -361,7 +357,7 @@ impl Link {
             table.requests.insert(id, request.clone());
             id
         };
-        let command = frames::cut_command(caller.command);
+        let command = frames::cut_command(&caller.command).to_owned();
         self.say_or_end(&ToAgent::Acquire {
             id,
             lock: lock.clone(),

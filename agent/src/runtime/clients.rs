@@ -23,13 +23,15 @@ use nix::unistd::geteuid;
 use socket2::{Domain, SockRef, Socket, Type};
 
 use super::agent::Description;
+use super::ask::Caller;
 use super::clock;
 use super::error::AcquireError;
 use super::frames::{self, FromAgent, MAX_FROM_AGENT, MAX_TO_AGENT, ToAgent};
-use super::handoff::{Caller, ClientId, Shared, Sink};
+use super::handoff::Shared;
 use super::report::Asker;
 use super::transport::BindError;
 use super::transport::place::{self, SocketFile};
+use super::turn::{ClientId, Sink};
 use crate::protocol::{Ticket, Time};
 
 /// More are turned away with a message.
@@ -336,7 +338,7 @@ impl Connection {
                     return Err(io::Error::other("it used a request's number twice"));
                 }
                 let asked = if self.requests.len() < MAX_REQUESTS {
-                    let command = frames::cut_command(command);
+                    let command = frames::cut_command(&command).into();
                     let caller = Caller {
                         pid: self.peer.pid,
                         command,

@@ -11,7 +11,8 @@ use super::clients::Service;
 use super::durable::{StateDir, StateError};
 use super::error::SessionEnd;
 use super::frames::FromAgent;
-use super::handoff::{Shared, Task};
+use super::handoff::Shared;
+use super::turn::Task;
 use crate::protocol::{Input, Time};
 
 pub(super) const TRANSPORT: Token = Token(0);

@@ -10,9 +10,9 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::agent::Description;
+use super::ask::Patience;
 use super::error::AcquireError;
 use super::events::AgentEvent;
-use super::handoff::Patience;
 use super::status::Status;
 use crate::protocol::{LockName, LockSpec, NodeId};
 
@@ -131,13 +131,12 @@ pub(crate) fn take<M: DeserializeOwned>(
 }
 
 /// The first [`MAX_COMMAND`] bytes of a command line, whole characters.
-pub(crate) fn cut_command(mut command: String) -> String {
+pub(crate) fn cut_command(command: &str) -> &str {
     let mut end = command.len().min(MAX_COMMAND);
     while !command.is_char_boundary(end) {
         end -= 1;
     }
-    command.truncate(end);
-    command
+    &command[..end]
 }
 
 fn invalid(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
@@ -213,9 +212,9 @@ mod tests {
 
     #[test]
     fn cuts_between_characters() {
-        let cut = cut_command("ä".repeat(MAX_COMMAND));
+        let cut = cut_command(&"ä".repeat(MAX_COMMAND)).to_owned();
         assert_eq!(cut.len(), MAX_COMMAND);
-        let odd = cut_command(format!("x{}", "ä".repeat(MAX_COMMAND)));
+        let odd = cut_command(&format!("x{}", "ä".repeat(MAX_COMMAND))).to_owned();
         assert_eq!(odd.len(), MAX_COMMAND - 1);
     }
 }

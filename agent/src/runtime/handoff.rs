@@ -2,119 +2,32 @@
 //!
 //! The core sits in a mutex. An application's thread that wants a lock takes the mutex, reads the
 //! clock, steps the protocol and sends the datagrams itself, then lets go and blocks on its
-//! request, its own local semaphore. The agent thread alone waits for the network: it steps the
-//! protocol with what arrives and posts the request that was granted. So the first datagram leaves
-//! without any switch of threads, and an uncontended entry costs one round trip and one wake-up.
-//!
-//! A [`Turn`] is one stay in the mutex. Everything that may take long (waking threads, files,
-//! streams) is put off until after it, the latter two for the agent thread.
+//! request, its own local semaphore. The agent thread waits for the network: it steps the protocol
+//! with what arrives and posts the request that was granted. So the first datagram leaves without
+//! any switch of threads, and an uncontended entry costs one round trip and one wake-up; not even
+//! that, while a waiting thread has the [`NetworkRole`].
 
-use std::collections::{BTreeMap, VecDeque};
-use std::mem;
-use std::os::fd::AsRawFd;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, SystemTime};
 
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Waker};
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
-use super::agent::Counters;
-use super::clock;
+use super::ask::{Caller, Patience};
 use super::error::{AcquireError, ReleaseError, SessionEnd};
 use super::event_loop::TRANSPORT;
-use super::events::{AgentEvent, Hub};
+use super::events::Hub;
 use super::fork::ForkStamp;
-use super::frames::FromAgent;
-use super::report::{Identity, Reports};
+use super::report::Identity;
 use super::request::{Owner, Request, Waiting};
 use super::spin::{Spin, Spinner};
-use super::transport::{Received, Transport, TransportCounters};
-use crate::protocol::{
-    Command, Event, Fence, Input, LockName, LockSpec, Mode, Node, NodeId, Output, Previous, Record,
-    Ticket, Time, Wait,
-};
+use super::transport::Transport;
+use super::turn::{Core, Sink, Turn};
+use crate::protocol::{LockName, LockSpec, Node, Ticket};
 
-/// How many requests an agent has at most, waiting and granted, of threads and clients.
-const MAX_REQUESTS: usize = 1 << 16;
-/// How many notes wait for the agent thread; more are lost, as on the way.
-const MAX_NOTES: usize = 256;
-/// The agent is not woken for a timer that is at most this much earlier than the one it sleeps
-/// for: what such timers repair has taken longer already.
-const SLACK: Duration = Duration::from_millis(1);
-/// While threads come and go the agent sleeps no longer than this, so that the retransmission
-/// timer of an ordinary request lies after its next wake-up.
-const SHORT_SLEEP: Duration = Duration::from_millis(2);
-/// How long after a thread's last step the agent still sleeps shortly.
-const ACTIVE: Duration = Duration::from_millis(20);
 /// How many datagrams a waiting thread takes at once, before it looks for its grant.
 const ROLE_RECEIVE_LIMIT: usize = 8;
-/// How long a leaving agent waits until the others know.
-pub(super) const LEAVE_TIME: Duration = Duration::from_secs(1);
-
-/// Names a connected client within an agent's life; never used twice.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct ClientId(pub(crate) usize);
-
-/// How long a caller is willing to wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum Patience {
-    /// Until members have been missing for one lease ([`AcquireError::NoQuorum`]); a held lock is
-    /// waited for without limit.
-    Lease,
-    /// Without limit.
-    Forever,
-    /// Not at all: [`AcquireError::Busy`] if the lock is not free.
-    Try,
-    /// So long: then [`AcquireError::TimedOut`].
-    For(Duration),
-}
-
-impl Patience {
-    /// What the core is told; deadlines are the caller's own.
-    pub(crate) fn wait(self) -> Wait {
-        match self {
-            Self::Lease => Wait::Lease,
-            Self::Forever | Self::For(_) => Wait::Cancelled,
-            Self::Try => Wait::Try,
-        }
-    }
-
-    /// When the caller gives up by itself.
-    pub(crate) fn deadline(self) -> Option<Time> {
-        match self {
-            Self::For(time) => Some(clock::now() + time),
-            Self::Lease | Self::Forever | Self::Try => None,
-        }
-    }
-}
-
-/// Who asks, for `status`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Caller {
-    /// The program that calls; for `distlock run` the runner.
-    pub pid: u32,
-    /// Its command line; for `distlock run` the command's.
-    pub command: String,
-    /// The process that `distlock run` runs.
-    pub command_pid: Option<u32>,
-}
-
-impl Caller {
-    /// This process and its command line.
-    pub fn current() -> Self {
-        let words: Vec<_> = std::env::args_os()
-            .map(|word| word.to_string_lossy().into_owned())
-            .collect();
-        Self {
-            pid: std::process::id(),
-            command: words.join(" "),
-            command_pid: None,
-        }
-    }
-}
 
 /// What the threads of an agent's process share.
 #[derive(Debug)]
@@ -131,77 +44,6 @@ pub(crate) struct Shared {
     grants_at_once: AtomicBool,
 }
 
-/// The protocol and what surrounds it, under the mutex.
-#[derive(Debug)]
-pub(crate) struct Core {
-    pub(super) node: Node,
-    /// `None` once the session is over.
-    transport: Option<Transport>,
-    last_counters: TransportCounters,
-    buffer: Box<[u8]>,
-    pub(super) requests: BTreeMap<Ticket, Entry>,
-    next_ticket: u64,
-    pub(super) reports: Reports,
-    phase: Phase,
-    /// What the core wants on disk. The agent thread writes it.
-    persist: Option<Record>,
-    /// What else is left for the agent thread.
-    pub(super) tasks: VecDeque<Task>,
-    notes_waiting: usize,
-    notes_lost: u64,
-    /// Until when the agent thread sleeps; `None` while it is awake, and will look for itself.
-    sleeps_until: Option<Time>,
-    /// When an application's thread last stepped.
-    active_at: Time,
-}
-
-/// A caller's request as the agent knows it.
-#[derive(Debug)]
-pub(crate) struct Entry {
-    pub(super) lock: LockName,
-    pub(super) caller: Caller,
-    pub(super) asked: SystemTime,
-    pub(super) held: Option<Held>,
-    sink: Sink,
-}
-
-/// Since when, and with which fence, a request is inside.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Held {
-    pub(super) fence: Fence,
-    pub(super) since: SystemTime,
-}
-
-/// Who is to hear what becomes of a request.
-#[derive(Debug)]
-pub(crate) enum Sink {
-    /// A thread of this process.
-    Thread(Arc<Request>),
-    /// A client's request, by the client's own number.
-    Client { client: ClientId, id: u64 },
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Phase {
-    Running,
-    Leaving { deadline: Time },
-    Over(SessionEnd),
-}
-
-/// What a step left for the agent thread.
-#[derive(Debug)]
-pub(crate) enum Task {
-    /// Tell a client.
-    Tell {
-        client: ClientId,
-        message: FromAgent,
-    },
-    /// Tell all clients that listen.
-    TellAll(AgentEvent),
-    /// Another agent sent a note.
-    Note { from: NodeId, bytes: Vec<u8> },
-}
-
 impl Shared {
     pub(crate) fn new(
         node: Node,
@@ -211,27 +53,11 @@ impl Shared {
         stamp: ForkStamp,
         identity: Identity,
     ) -> Arc<Self> {
-        let core = Core {
-            node,
-            transport: Some(transport),
-            last_counters: TransportCounters::default(),
-            buffer: vec![0; Transport::MAX_DATAGRAM].into_boxed_slice(),
-            requests: BTreeMap::new(),
-            next_ticket: 1,
-            reports: Reports::default(),
-            phase: Phase::Running,
-            persist: None,
-            tasks: VecDeque::new(),
-            notes_waiting: 0,
-            notes_lost: 0,
-            sleeps_until: None,
-            active_at: clock::now(),
-        };
         Arc::new(Self {
             identity,
             stamp,
             hub: Hub::default(),
-            core: Mutex::new(core),
+            core: Mutex::new(Core::new(node, transport)),
             waker,
             registry,
             spin: Spin::default(),
@@ -241,21 +67,12 @@ impl Shared {
 
     /// Takes the mutex.
     pub(crate) fn turn(&self) -> Turn<'_> {
-        Turn {
-            shared: self,
-            core: self.core.lock(),
-            notify: Vec::new(),
-        }
+        Turn::new(self, self.core.lock())
     }
 
     /// Takes the mutex, unless somebody has it.
     fn try_turn(&self) -> Option<Turn<'_>> {
-        let core = self.core.try_lock()?;
-        Some(Turn {
-            shared: self,
-            core,
-            notify: Vec::new(),
-        })
+        Some(Turn::new(self, self.core.try_lock()?))
     }
 
     /// Asks for `lock`.
@@ -295,14 +112,20 @@ impl Shared {
         }
         let spinner = self.spin.start()?;
         let turn = self.turn();
-        let transport = turn.core.transport.as_ref()?;
         self.registry
-            .deregister(&mut SourceFd(&transport.as_raw_fd()))
+            .deregister(&mut SourceFd(&turn.transport_fd()?))
             .ok()?;
         Some(NetworkRole {
             shared: self,
             spinner,
         })
+    }
+
+    /// Wakes the agent thread.
+    pub(super) fn wake(&self) {
+        if let Err(error) = self.waker.wake() {
+            tracing::error!("cannot wake the agent thread: {error}");
+        }
     }
 
     /// Ends the session in good order: nobody is inside any more, and the others are told.
@@ -339,8 +162,18 @@ impl NetworkRole<'_> {
 
 impl Drop for NetworkRole<'_> {
     fn drop(&mut self) {
-        // What has arrived in the meantime wakes the agent thread now.
-        self.shared.turn().watch_transport();
+        let mut turn = self.shared.turn();
+        if let Some(fd) = turn.transport_fd() {
+            // What has arrived in the meantime wakes the agent thread now.
+            let mut source = SourceFd(&fd);
+            let registry = &self.shared.registry;
+            if let Err(error) = registry.register(&mut source, TRANSPORT, Interest::READABLE) {
+                turn.end(SessionEnd::Poll {
+                    what: error.to_string(),
+                });
+            }
+        }
+        turn.finish_as_application();
     }
 }
 
@@ -351,8 +184,7 @@ impl Owner for Shared {
         if !request.release() {
             return Err(ReleaseError::Lost);
         }
-        turn.core.requests.remove(&ticket);
-        turn.step(Input::Command(&Command::Release { ticket }));
+        turn.release(ticket);
         turn.finish_as_application();
         Ok(())
     }
@@ -385,438 +217,54 @@ impl Owner for Shared {
     }
 }
 
-/// One stay in the mutex.
-#[derive(Debug)]
-pub(crate) struct Turn<'a> {
-    pub(super) shared: &'a Shared,
-    pub(super) core: MutexGuard<'a, Core>,
-    /// Whom to wake or to call afterwards.
-    notify: Vec<Arc<Request>>,
-}
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::time::Duration;
 
-impl Turn<'_> {
-    /// Has the agent thread woken when datagrams arrive, or have arrived.
-    pub(super) fn watch_transport(&mut self) {
-        let Some(transport) = &self.core.transport else {
-            return;
-        };
-        let mut source = SourceFd(&transport.as_raw_fd());
-        if let Err(error) =
-            self.shared
-                .registry
-                .register(&mut source, TRANSPORT, Interest::READABLE)
-        {
-            self.end(SessionEnd::Poll {
-                what: error.to_string(),
-            });
-        }
-    }
+    use super::*;
+    use crate::protocol::{Algorithm, NodeId, Settings};
+    use crate::runtime::{Address, Agent, AgentEvent, Options};
 
-    pub(crate) fn counters(&self) -> Counters {
-        let core = &*self.core;
-        let transport = core
-            .transport
-            .as_ref()
-            .map_or(core.last_counters, Transport::counters);
-        Counters {
-            node: core.node.counters().clone(),
-            transport,
-            notes_lost: core.notes_lost,
-        }
-    }
-
-    /// Why the session is over, if it is.
-    pub(crate) fn end_of_session(&self) -> Option<&SessionEnd> {
-        match &self.core.phase {
-            Phase::Over(end) => Some(end),
-            Phase::Running | Phase::Leaving { .. } => None,
-        }
-    }
-
-    /// Makes a request. Its outcome comes to `sink`, perhaps at once.
-    pub(crate) fn ask(
-        &mut self,
-        lock: LockName,
-        spec: Option<LockSpec>,
-        wait: Wait,
-        caller: Caller,
-        sink: Sink,
-    ) -> Result<Ticket, AcquireError> {
-        match &self.core.phase {
-            Phase::Running => {}
-            Phase::Leaving { .. } => return Err(AcquireError::Closed(SessionEnd::Closed)),
-            Phase::Over(end) => return Err(AcquireError::Closed(end.clone())),
-        }
-        if self.core.requests.len() >= MAX_REQUESTS {
-            return Err(AcquireError::Limit);
-        }
-        let ticket = Ticket(self.core.next_ticket);
-        self.core.next_ticket += 1;
-        let asked = SystemTime::now();
-        let entry = Entry {
-            lock: lock.clone(),
-            caller,
-            asked,
-            held: None,
-            sink,
-        };
-        self.core.requests.insert(ticket, entry);
-        self.step(Input::Command(&Command::Acquire {
-            ticket,
-            lock,
-            spec,
-            mode: Mode::Exclusive,
-            wait,
-        }));
-        Ok(ticket)
-    }
-
-    /// Ends a request that waits; one that was granted stays.
-    pub(crate) fn cancel(&mut self, ticket: Ticket) {
-        self.step(Input::Command(&Command::Cancel { ticket }));
-    }
-
-    /// Ends a request, whatever it has come to, of one whom the outcome does not interest.
-    pub(crate) fn withdraw(&mut self, ticket: Ticket) {
-        self.cancel(ticket);
-        if self.core.requests.remove(&ticket).is_some() {
-            self.step(Input::Command(&Command::Release { ticket }));
-        }
-    }
-
-    pub(crate) fn set_command_pid(&mut self, ticket: Ticket, pid: u32) {
-        if let Some(entry) = self.core.requests.get_mut(&ticket) {
-            entry.caller.command_pid = Some(pid);
-        }
-    }
-
-    /// Does what a new core says before its first input.
-    pub(crate) fn begin(&mut self) {
-        self.run(None);
-    }
-
-    /// Steps the protocol at the present time, and does what it says.
-    pub(crate) fn step(&mut self, input: Input<'_>) {
-        self.run(Some(input));
-    }
-
-    fn run(&mut self, input: Option<Input<'_>>) {
-        if self.end_of_session().is_some() {
-            return;
-        }
-        let stepped = catch_unwind(AssertUnwindSafe(|| {
-            if let Some(input) = input {
-                // The clock is read under the mutex, so that time never goes back for the core.
-                self.core.node.handle(clock::now(), input);
-            }
-            while let Some(output) = self.core.node.poll_output() {
-                self.perform(output);
-            }
-        }));
-        if stepped.is_err() {
-            self.end(SessionEnd::Panicked);
-        }
-    }
-
-    fn perform(&mut self, output: Output) {
-        if self.end_of_session().is_some() {
-            return;
-        }
-        match output {
-            Output::Transmit { to, bytes } => {
-                if let Some(transport) = &mut self.core.transport {
-                    transport.send(to, &bytes);
-                }
-            }
-            Output::Persist(record) => self.core.persist = Some(record),
-            Output::Event(event) => self.tell(event),
-        }
-    }
-
-    fn tell(&mut self, event: Event) {
-        match event {
-            Event::Granted {
-                ticket,
-                fence,
-                previous,
-            } => self.granted(ticket, fence, previous),
-            Event::Ended { ticket, refusal } => {
-                let node = &self.core.node;
-                let why = AcquireError::from_refusal(refusal, || node.missing());
-                self.refused(ticket, why);
-            }
-            Event::Lost { ticket } => self.lost(ticket),
-            Event::Suspect { peer } => self.publish(AgentEvent::Suspect { peer }),
-            Event::Alive { peer } => self.publish(AgentEvent::Alive { peer }),
-            Event::View { epoch, members } => self.publish(AgentEvent::View { epoch, members }),
-            Event::Disagreement {
-                peer,
-                key,
-                ours,
-                theirs,
-                refused,
-            } => {
-                self.core
-                    .reports
-                    .note_disagreement(peer, &key, &ours, &theirs);
-                self.publish(AgentEvent::Disagreement {
-                    peer,
-                    key,
-                    ours,
-                    theirs,
-                    refused,
-                });
-            }
-            Event::Superseded { by } => self.end(SessionEnd::Superseded { by }),
-            Event::Note { from, bytes } => {
-                if self.core.notes_waiting < MAX_NOTES {
-                    self.core.notes_waiting += 1;
-                    self.core.tasks.push_back(Task::Note { from, bytes });
-                } else {
-                    self.core.notes_lost += 1;
-                }
-            }
-            Event::Left => self.end(SessionEnd::Closed),
-        }
-    }
-
-    fn granted(&mut self, ticket: Ticket, fence: Fence, previous: Previous) {
-        let Some(entry) = self.core.requests.get_mut(&ticket) else {
-            debug_assert!(false, "a grant for {ticket:?}, which nobody asked for");
-            return;
-        };
-        entry.held = Some(Held {
-            fence,
-            since: SystemTime::now(),
-        });
-        match &entry.sink {
-            Sink::Thread(request) => {
-                request.grant(fence, previous);
-                self.notify.push(request.clone());
-            }
-            &Sink::Client { client, id } => {
-                let abandoned = previous == Previous::Abandoned;
-                let message = FromAgent::Granted {
-                    id,
-                    fence: fence.as_u64(),
-                    abandoned,
-                };
-                self.core.tasks.push_back(Task::Tell { client, message });
-            }
-        }
-    }
-
-    fn refused(&mut self, ticket: Ticket, why: AcquireError) {
-        match self.core.requests.remove(&ticket).map(|entry| entry.sink) {
-            Some(Sink::Thread(request)) => {
-                request.refuse(why);
-                self.notify.push(request);
-            }
-            Some(Sink::Client { client, id }) => {
-                let message = FromAgent::Refused { id, why };
-                self.core.tasks.push_back(Task::Tell { client, message });
-            }
-            None => debug_assert!(false, "an end for {ticket:?}, which nobody asked for"),
-        }
-    }
-
-    fn lost(&mut self, ticket: Ticket) {
-        match self.core.requests.remove(&ticket).map(|entry| entry.sink) {
-            Some(Sink::Thread(request)) => {
-                request.lose();
-                self.notify.push(request);
-            }
-            Some(Sink::Client { client, id }) => {
-                self.core.tasks.push_back(Task::Tell {
-                    client,
-                    message: FromAgent::Lost { id },
-                });
-            }
-            None => {}
-        }
-    }
-
-    fn publish(&mut self, event: AgentEvent) {
-        self.shared.hub.publish(&event);
-        self.core.tasks.push_back(Task::TellAll(event));
-    }
-
-    /// Leaves the group. Guards are void before the first datagram says that their locks are free.
-    pub(crate) fn leave(&mut self) {
-        if self.core.phase != Phase::Running {
-            return;
-        }
-        self.core.phase = Phase::Leaving {
-            deadline: clock::now() + LEAVE_TIME,
-        };
-        let held: Vec<_> = self.held().collect();
-        for ticket in held {
-            self.lost(ticket);
-        }
-        self.step(Input::Command(&Command::Leave));
-    }
-
-    fn held(&self) -> impl Iterator<Item = Ticket> {
-        self.core
-            .requests
-            .iter()
-            .filter(|(_, entry)| entry.held.is_some())
-            .map(|(&t, _)| t)
-    }
-
-    /// Ends the session: nothing more is sent, who waits is refused, who is inside has lost.
-    /// The agent thread tells the clients by closing their streams.
-    pub(crate) fn end(&mut self, end: SessionEnd) {
-        if self.end_of_session().is_some() {
-            return;
-        }
-        self.core.phase = Phase::Over(end.clone());
-        self.core.persist = None;
-        // Without its sockets, nothing that is still in the core can be said any more.
-        if let Some(transport) = self.core.transport.take() {
-            self.core.last_counters = transport.counters();
-        }
-        for (_, entry) in mem::take(&mut self.core.requests) {
-            if let Sink::Thread(request) = entry.sink {
-                if entry.held.is_some() {
-                    request.lose();
-                } else {
-                    request.refuse(AcquireError::Closed(end.clone()));
-                }
-                self.notify.push(request);
-            }
-        }
-        self.shared.hub.end(&end);
-    }
-
-    /// Lets go of the mutex after an application's thread stepped, and wakes the agent thread if
-    /// it would sleep too long.
-    pub(crate) fn finish_as_application(mut self) {
-        self.core.active_at = clock::now();
-        let wake = self.core.must_wake();
-        if wake {
-            self.core.sleeps_until = None;
-        }
-        let shared = self.shared;
-        self.finish();
-        if wake && let Err(error) = shared.waker.wake() {
-            tracing::error!("cannot wake the agent thread: {error}");
-        }
-    }
-
-    /// Lets go of the mutex, then wakes whom the steps decided for.
-    pub(crate) fn finish(self) {
-        let Self { core, notify, .. } = self;
-        drop(core);
-        for request in notify {
-            request.notify();
-        }
-    }
-}
-
-/// What only the agent thread does.
-impl Turn<'_> {
-    /// Takes datagrams off the socket and steps the protocol with each, at most `limit`; whether
-    /// there may be more.
-    pub(crate) fn receive(&mut self, limit: usize) -> bool {
-        let mut buffer = mem::take(&mut self.core.buffer);
-        let mut more = true;
-        for _ in 0..limit {
-            let Some(transport) = &mut self.core.transport else {
-                break;
-            };
-            match transport.receive(&mut buffer) {
-                Received::Datagram { from, len } => {
-                    self.step(Input::Datagram {
-                        from,
-                        bytes: &buffer[..len],
-                    });
-                }
-                Received::Dropped => {}
-                Received::Empty => {
-                    more = false;
-                    break;
-                }
-            }
-        }
-        self.core.buffer = buffer;
-        more && self.end_of_session().is_none()
-    }
-
-    /// Steps the protocol if its timer has run out; ends a leave that took too long.
-    pub(crate) fn expire(&mut self) {
-        let now = clock::now();
-        if self
-            .core
-            .node
-            .poll_timeout()
-            .is_some_and(|timeout| timeout <= now)
-        {
-            self.step(Input::Timeout);
-        }
-        if matches!(self.core.phase, Phase::Leaving { deadline } if deadline <= now) {
-            self.end(SessionEnd::Closed);
-        }
-    }
-
-    /// What is to be put on disk now.
-    pub(crate) fn take_persist(&mut self) -> Option<Record> {
-        self.core.persist.take()
-    }
-
-    pub(crate) fn take_tasks(&mut self) -> VecDeque<Task> {
-        self.core.notes_waiting = 0;
-        mem::take(&mut self.core.tasks)
-    }
-
-    /// How long the agent thread may sleep; it must do so right after this turn. It also wants to wake
-    /// at `also`. `None`: until something happens.
-    pub(crate) fn plan_sleep(&mut self, also: Option<Time>) -> Option<Duration> {
-        let now = clock::now();
-        if self.core.has_work() {
-            return Some(Duration::ZERO);
-        }
-        let mut until = self.core.next_deadline().into_iter().chain(also).min();
-        if now.since(self.core.active_at) < ACTIVE {
-            let short = now + SHORT_SLEEP;
-            until = Some(until.map_or(short, |until| until.min(short)));
-        }
-        self.core.sleeps_until = Some(until.unwrap_or(Time::from_nanos(u64::MAX)));
-        until.map(|until| until.since(now))
-    }
-
-    /// Says that the agent thread is awake.
-    pub(crate) fn awake(&mut self) {
-        self.core.sleeps_until = None;
-    }
-}
-
-impl Core {
-    /// Whether something is left that only the agent thread can do.
-    fn has_work(&self) -> bool {
-        self.persist.is_some() || !self.tasks.is_empty() || matches!(self.phase, Phase::Over(_))
-    }
-
-    fn next_deadline(&self) -> Option<Time> {
-        let leaving = match self.phase {
-            Phase::Leaving { deadline } => Some(deadline),
-            Phase::Running | Phase::Over(_) => None,
-        };
-        let deadlines = [
-            self.node.poll_timeout(),
-            self.reports.next_deadline(),
-            leaving,
-        ];
-        deadlines.into_iter().flatten().min()
-    }
-
-    /// Whether the agent thread sleeps, and longer than it now may.
-    fn must_wake(&self) -> bool {
-        self.sleeps_until.is_some_and(|until| {
-            self.has_work()
-                || self
-                    .next_deadline()
-                    .is_some_and(|next| next + SLACK < until)
+    /// A defect in the protocol, as far as the rest can tell: guards are lost, who waits is told,
+    /// nothing more is sent, and the agent thread ends.
+    #[test]
+    fn a_panic_in_a_step_ends_the_session() {
+        let directory = tempfile::tempdir().unwrap();
+        let me = NodeId::new(1).unwrap();
+        let address = Address::unix(directory.path().join("1")).unwrap();
+        let agent = Agent::start(Options {
+            me,
+            members: BTreeMap::from([(me, address)]),
+            settings: Settings {
+                group: "test".to_owned(),
+                lease: Duration::from_secs(5),
+                algorithm: Algorithm::RicartAgrawala,
+                locks: BTreeMap::new(),
+            },
+            state_dir: directory.path().join("state"),
+            socket: None,
+            faults: None,
         })
+        .unwrap();
+        let events = agent.events();
+        let lock = LockName::new("x").unwrap();
+        let ask = |patience| agent.begin(&lock, None, patience, Caller::default());
+        let grant = ask(Patience::Forever).unwrap().finish().unwrap();
+        let waiting = ask(Patience::Forever).unwrap();
+
+        let mut turn = agent.shared.turn();
+        turn.guarded(|_| panic!("a defect"));
+        assert_eq!(turn.transport_fd(), None);
+        turn.finish_as_application();
+
+        assert!(!grant.is_held());
+        assert_eq!(grant.release(), Err(ReleaseError::Lost));
+        let panicked = AcquireError::Closed(SessionEnd::Panicked);
+        assert_eq!(waiting.finish().unwrap_err(), panicked);
+        assert_eq!(ask(Patience::Try).unwrap_err(), panicked);
+        let last = events.iter().last();
+        assert_eq!(last, Some(AgentEvent::Ended(SessionEnd::Panicked)));
+        agent.close();
     }
 }

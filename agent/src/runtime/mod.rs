@@ -5,6 +5,7 @@
 
 pub mod address;
 mod agent;
+mod ask;
 mod client;
 mod clients;
 pub mod clock;
@@ -20,14 +21,15 @@ mod request;
 mod spin;
 pub mod status;
 mod transport;
+mod turn;
 
 pub use address::{Address, AddressError};
 pub use agent::{Agent, Counters, Description, Options};
+pub use ask::{Caller, Patience};
 pub use client::{Client, ConnectError};
 pub use durable::StateError;
 pub use error::{AcquireError, ReleaseError, SessionEnd, StartError, StatusError};
 pub use events::AgentEvent;
 pub use fork::ForkStamp;
-pub use handoff::{Caller, Patience};
 pub use request::{Grant, OnLoss, Waiting};
 pub use transport::{BindError, Faults, TransportCounters};

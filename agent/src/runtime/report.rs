@@ -14,8 +14,9 @@ use super::address::Address;
 use super::clock;
 use super::error::StatusError;
 use super::frames::FromAgent;
-use super::handoff::{ClientId, Entry, Shared, Task, Turn};
+use super::handoff::Shared;
 use super::status::{HolderStatus, LockStatus, MemberState, MemberStatus, Status, WaiterStatus};
+use super::turn::{ClientId, Entry, Task, Turn};
 use crate::protocol::node::PeerState;
 use crate::protocol::{Algorithm, Command, Input, LockName, NodeId, Settings, Time};
 
@@ -334,7 +335,7 @@ fn list(lock: &mut PartLock, entry: &Entry, identity: &Identity) {
             member,
             host,
             pid: caller.pid,
-            command: caller.command.clone(),
+            command: caller.command.to_string(),
             command_pid: caller.command_pid,
             since: clock::rfc3339(held.since),
             fence: Some(held.fence.as_u64()),

@@ -10,8 +10,10 @@ use std::time::Duration;
 use distlock_agent::protocol::Algorithm;
 use distlock_agent::runtime::{
     AcquireError, Agent, BindError, Caller, Client, ConnectError, Grant, Options, Patience,
-    ReleaseError, StartError,
+    ReleaseError, StartError, StatusError,
 };
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{ForkResult, fork};
 
 use crate::support::{
     Group, Kind, Process, TIMEOUT, count, enter, eventually, increment, lock, read_counter,
@@ -205,4 +207,53 @@ fn many_come_and_go_at_once() {
     }
     assert_eq!(read_counter(&counter), 8 * 25);
     programs.into_iter().for_each(Process::finish);
+}
+
+/// With no descriptor left the agent goes on with its locks and its clients, and lets the next one
+/// in when there are some again.
+#[test]
+fn who_comes_while_descriptors_are_short_waits_its_turn() {
+    let group = one();
+    let mut agent = group.spawn("short-of-descriptors", 1, 200);
+    agent.expect("short");
+    let mut stream = UnixStream::connect(group.socket(1)).unwrap();
+    agent.go_on();
+    agent.expect("entered");
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+    let mut welcome = [0; 4];
+    stream.read_exact(&mut welcome).unwrap();
+    agent.finish();
+}
+
+#[test]
+fn a_forked_child_cannot_use_or_end_the_connection() {
+    let group = one();
+    let agent = serve(&group, 1);
+    let client = Client::connect(&group.socket(1)).unwrap();
+    let grant = enter_through(&client, "x");
+    #[expect(unsafe_code, reason = "fork is what is tested")]
+    // SAFETY: the child uses the allocator, which glibc keeps usable, and none of the locks of
+    // this process's other threads; it ends by `_exit`.
+    let forked = unsafe { fork() }.unwrap();
+    if let ForkResult::Parent { child } = forked {
+        assert_eq!(waitpid(child, None).unwrap(), WaitStatus::Exited(child, 0));
+    } else {
+        let asked = client.acquire(&lock("y"), None, Patience::Try, Caller::default());
+        let fine = matches!(asked, Err(AcquireError::Forked))
+            && !grant.is_held()
+            && client.status() == Err(StatusError::Forked)
+            && grant.release() == Err(ReleaseError::Forked);
+        client.close();
+        drop(client);
+        #[expect(unsafe_code, reason = "no destructor of the test may run in the child")]
+        // SAFETY: it does not return.
+        unsafe {
+            libc::_exit(i32::from(!fine))
+        }
+    }
+    // The agent heard nothing of it.
+    assert_eq!(client.status().unwrap().locks[0].holders.len(), 1);
+    assert!(grant.is_held());
+    grant.release().unwrap();
+    drop(enter(&agent, &lock("x")));
 }

@@ -29,6 +29,7 @@ fn run() {
         "client-turns" => take_turns_as_client(&group, id, rounds),
         "unprivileged" => start_without_rights(&group, id),
         "few-descriptors" => start_with_few_descriptors(&group, id),
+        "short-of-descriptors" => run_short_of_descriptors(&group, id, rounds),
         "come-and-go" => come_and_go(&group, id, rounds),
         role => panic!("no role {role}"),
     }
@@ -121,6 +122,33 @@ fn start_with_few_descriptors(group: &Group, id: u16) {
         refused += 1;
     }
     println!("role: refused {refused}");
+}
+
+/// Takes locks while there is no descriptor for another client.
+fn run_short_of_descriptors(group: &Group, id: u16, rounds: usize) {
+    let options = Options {
+        socket: Some(group.socket(id)),
+        ..group.options(id)
+    };
+    let agent = Agent::start(options).unwrap();
+    let client = Client::connect(&group.socket(id)).unwrap();
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    // Descriptors are numbered without gaps here, so that their number is the limit.
+    let limit = u64::try_from(descriptors()).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, limit, hard).unwrap();
+    println!("role: short");
+    io::stdin().read_exact(&mut [0]).unwrap();
+    for _ in 0..rounds {
+        drop(enter(&agent, &lock("x")));
+        drop(
+            client
+                .acquire(&lock("x"), None, Patience::Lease, Caller::current())
+                .unwrap(),
+        );
+    }
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
+    println!("role: entered");
+    await_end_of_input();
 }
 
 fn come_and_go(group: &Group, id: u16, rounds: usize) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::env;
 use std::fmt::Write as _;
 use std::fs;
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write as _};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
@@ -191,6 +191,11 @@ impl Process {
                 return rest.trim().to_owned();
             }
         }
+    }
+
+    /// Sends it one byte, for which it waits.
+    pub(crate) fn go_on(&mut self) {
+        self.stdin.as_mut().unwrap().write_all(b"x").unwrap();
     }
 
     /// Lets it end in order.

@@ -13,13 +13,12 @@ mod who;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 
-use nix::errno::Errno;
-use nix::sys::socket::MsgFlags;
-use socket2::{SockAddr, Socket};
+use socket2::{SockAddr, SockRef, Socket};
 
 pub use faults::Faults;
 use faults::Injector;
@@ -36,19 +35,24 @@ const SOCKET_BUFFER: usize = 1 << 20;
 /// This member's socket and everybody's addresses.
 #[derive(Debug)]
 pub(crate) struct Transport {
-    socket: Socket,
+    medium: Medium,
     peers: BTreeMap<NodeId, SockAddr>,
-    sources: Sources,
     faults: Option<Injector>,
     counters: TransportCounters,
     _file: Option<SocketFile>,
 }
 
-/// Which member has which address.
+/// The socket, and which member has which address.
 #[derive(Debug)]
-enum Sources {
-    Udp(BTreeMap<SocketAddr, NodeId>),
-    Unix(BTreeMap<PathBuf, NodeId>),
+enum Medium {
+    Udp {
+        socket: UdpSocket,
+        sources: BTreeMap<SocketAddr, NodeId>,
+    },
+    Unix {
+        socket: UnixDatagram,
+        sources: BTreeMap<PathBuf, NodeId>,
+    },
 }
 
 /// What the sockets have seen.
@@ -85,8 +89,8 @@ pub(crate) enum Received {
 }
 
 impl Transport {
-    /// Room for the longest UDP datagram.
-    pub(crate) const MAX_DATAGRAM: usize = 65_535;
+    /// Room for the longest UDP datagram, and the byte that tells a longer one.
+    pub(crate) const BUFFER: usize = 65_536;
 
     /// Binds the address of `me`.
     pub(crate) fn bind(
@@ -103,7 +107,7 @@ impl Transport {
             });
         }
         let mut peers = BTreeMap::new();
-        let (socket, sources, file) = match own {
+        let (medium, file) = match own {
             Address::Udp(own) => {
                 let mut sources = BTreeMap::new();
                 for (&id, address) in others() {
@@ -112,7 +116,8 @@ impl Transport {
                         sources.insert(*address, id);
                     }
                 }
-                (udp::bind(*own)?, Sources::Udp(sources), None)
+                let socket = udp::bind(*own)?;
+                (Medium::Udp { socket, sources }, None)
             }
             Address::Unix(own) => {
                 let mut sources = BTreeMap::new();
@@ -124,14 +129,13 @@ impl Transport {
                     }
                 }
                 let (socket, file) = unix::bind(own)?;
-                (socket, Sources::Unix(sources), Some(file))
+                (Medium::Unix { socket, sources }, Some(file))
             }
         };
         let faults = faults.map(Injector::new);
         Ok(Self {
-            socket,
+            medium,
             peers,
-            sources,
             faults,
             counters: Default::default(),
             _file: file,
@@ -158,9 +162,12 @@ impl Transport {
             debug_assert!(false, "the core sent to {to}, who is no other member");
             return;
         };
-        let flags = libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL;
+        let socket = match &self.medium {
+            Medium::Udp { socket, .. } => SockRef::from(socket),
+            Medium::Unix { socket, .. } => SockRef::from(socket),
+        };
         loop {
-            match self.socket.send_to_with_flags(bytes, address, flags) {
+            match socket.send_to_with_flags(bytes, address, libc::MSG_NOSIGNAL) {
                 Ok(_) => {
                     self.counters.sent += 1;
                     self.counters.sent_bytes += bytes.len() as u64;
@@ -176,39 +183,39 @@ impl Transport {
         }
     }
 
-    /// Takes one datagram off the socket, if there is one.
+    /// Takes one datagram off the socket, if there is one. The kernel cuts what is longer than
+    /// `buffer`, so one that fills it counts as too long.
     pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> Received {
-        let (fd, flags) = (self.socket.as_raw_fd(), MsgFlags::MSG_DONTWAIT);
-        let taken = match &self.sources {
-            Sources::Udp(sources) => udp::receive(fd, buffer, flags, sources),
-            Sources::Unix(sources) => unix::receive(fd, buffer, flags, sources),
+        let received = match &self.medium {
+            Medium::Udp { socket, sources } => socket
+                .recv_from(buffer)
+                .map(|(len, from)| (len, sources.get(&udp::spelled(from)).copied())),
+            Medium::Unix { socket, sources } => socket.recv_from(buffer).map(|(len, from)| {
+                // A sender without a path of its own is no member.
+                let path = from.as_pathname();
+                (len, path.and_then(|path| sources.get(path)).copied())
+            }),
         };
-        match taken {
-            Ok(Taken {
-                truncated: true, ..
-            }) => {
+        match received {
+            Ok((len, _)) if len == buffer.len() => {
                 self.counters.dropped_truncated += 1;
                 Received::Dropped
             }
-            Ok(Taken {
-                from: Some(from),
-                len,
-                ..
-            }) => {
+            Ok((len, Some(from))) => {
                 self.counters.received += 1;
                 self.counters.received_bytes += len as u64;
                 Received::Datagram { from, len }
             }
-            Ok(Taken { from: None, .. }) => {
+            Ok((_, None)) => {
                 self.counters.dropped_foreign += 1;
                 Received::Dropped
             }
-            Err(Errno::EAGAIN) => Received::Empty,
-            Err(Errno::EINTR) => Received::Dropped,
-            Err(errno) => {
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Received::Empty,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Received::Dropped,
+            Err(error) => {
                 // An error that was queued for an earlier send: taken off the socket by this.
                 self.counters.receive_errors += 1;
-                tracing::debug!("receiving failed: {errno}");
+                tracing::debug!("receiving failed: {error}");
                 Received::Dropped
             }
         }
@@ -217,15 +224,11 @@ impl Transport {
 
 impl AsRawFd for Transport {
     fn as_raw_fd(&self) -> RawFd {
-        self.socket.as_raw_fd()
+        match &self.medium {
+            Medium::Udp { socket, .. } => socket.as_raw_fd(),
+            Medium::Unix { socket, .. } => socket.as_raw_fd(),
+        }
     }
-}
-
-/// One datagram taken off the socket.
-struct Taken {
-    from: Option<NodeId>,
-    len: usize,
-    truncated: bool,
 }
 
 /// Whether datagrams can go from one address to the other at all.
@@ -354,4 +357,128 @@ fn process(pid: Option<u32>) -> String {
         || "another process".to_owned(),
         |pid| format!("process {pid}"),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn id(id: u16) -> NodeId {
+        NodeId::new(id).unwrap()
+    }
+
+    /// Members 1 and 2 over UDP on loopback; nobody has the second address.
+    fn udp_pair() -> (Transport, SocketAddr, SocketAddr) {
+        let sockets = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+        let [first, second] = sockets.map(|socket| socket.local_addr().unwrap());
+        let members = [(id(1), first), (id(2), second)];
+        let members = members.map(|(id, address)| (id, Address::udp(address).unwrap()));
+        let transport = Transport::bind(id(1), &BTreeMap::from(members), None).unwrap();
+        (transport, first, second)
+    }
+
+    fn unix_pair(directory: &std::path::Path) -> (Transport, PathBuf, PathBuf) {
+        let [first, second] = ["1", "2"].map(|name| directory.join(name));
+        let members = [(id(1), &first), (id(2), &second)];
+        let members = members.map(|(id, path)| (id, Address::unix(path).unwrap()));
+        let transport = Transport::bind(id(1), &BTreeMap::from(members), None).unwrap();
+        (transport, first, second)
+    }
+
+    /// Both kinds deliver before `send` returns on this host.
+    fn receive(transport: &mut Transport, room: usize) -> Received {
+        transport.receive(&mut vec![0; room + 1])
+    }
+
+    #[test]
+    fn only_members_are_heard_over_udp() {
+        let (mut transport, own, other) = udp_pair();
+        let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+        stranger.send_to(b"hello", own).unwrap();
+        assert_eq!(receive(&mut transport, 64), Received::Dropped);
+        assert_eq!(transport.counters().dropped_foreign, 1);
+        let member = UdpSocket::bind(other).unwrap();
+        member.send_to(b"hello", own).unwrap();
+        let heard = Received::Datagram {
+            from: id(2),
+            len: 5,
+        };
+        assert_eq!(receive(&mut transport, 64), heard);
+        assert_eq!(receive(&mut transport, 64), Received::Empty);
+    }
+
+    #[test]
+    fn only_members_are_heard_over_unix_datagrams() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut transport, own, other) = unix_pair(directory.path());
+        let unbound = UnixDatagram::unbound().unwrap();
+        unbound.send_to(b"hello", &own).unwrap();
+        assert_eq!(receive(&mut transport, 64), Received::Dropped);
+        let stranger = UnixDatagram::bind(directory.path().join("3")).unwrap();
+        stranger.send_to(b"hello", &own).unwrap();
+        assert_eq!(receive(&mut transport, 64), Received::Dropped);
+        assert_eq!(transport.counters().dropped_foreign, 2);
+        let member = UnixDatagram::bind(other).unwrap();
+        member.send_to(b"hello", &own).unwrap();
+        let heard = Received::Datagram {
+            from: id(2),
+            len: 5,
+        };
+        assert_eq!(receive(&mut transport, 64), heard);
+    }
+
+    #[test]
+    fn what_does_not_fit_is_dropped_whole() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut transport, own, other) = unix_pair(directory.path());
+        let member = UnixDatagram::bind(other).unwrap();
+        member.send_to(&[0; 65], &own).unwrap();
+        member.send_to(&[0; 64], &own).unwrap();
+        assert_eq!(receive(&mut transport, 64), Received::Dropped);
+        assert_eq!(transport.counters().dropped_truncated, 1);
+        let heard = Received::Datagram {
+            from: id(2),
+            len: 64,
+        };
+        assert_eq!(receive(&mut transport, 64), heard);
+
+        let (mut transport, own, other) = udp_pair();
+        UdpSocket::bind(other)
+            .unwrap()
+            .send_to(&[0; 65], own)
+            .unwrap();
+        assert_eq!(receive(&mut transport, 64), Received::Dropped);
+        assert_eq!(transport.counters().dropped_truncated, 1);
+    }
+
+    /// A member that is not there, or does not read, costs its datagrams and nothing else.
+    #[test]
+    fn what_the_kernel_refuses_is_lost_and_counted() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut transport, _, other) = unix_pair(directory.path());
+        transport.send(id(2), b"nobody there yet");
+        assert_eq!(transport.counters().send_lost, 1);
+        let deaf = UnixDatagram::bind(&other).unwrap();
+        while transport.counters().send_lost == 1 {
+            transport.send(id(2), &[0; 1_000]);
+        }
+        assert!(transport.counters().sent > 0, "until its queue was full");
+        drop(deaf);
+        transport.send(id(2), b"gone again");
+        assert_eq!(transport.counters().send_lost, 3);
+
+        let (mut transport, ..) = udp_pair();
+        transport.send(id(2), b"nobody there");
+        assert_eq!(receive(&mut transport, 64), Received::Empty);
+    }
+
+    #[test]
+    fn members_of_two_kinds_are_refused() {
+        let members = BTreeMap::from([
+            (id(1), "udp:127.0.0.1:7400".parse().unwrap()),
+            (id(2), "unix:/run/nowhere".parse().unwrap()),
+        ]);
+        let refused = Transport::bind(id(1), &members, None).unwrap_err();
+        assert!(matches!(refused, BindError::Mixed { .. }), "{refused}");
+    }
 }

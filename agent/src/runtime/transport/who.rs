@@ -3,23 +3,36 @@
 //! Best effort, on an error path only: where `/proc` does not tell, the message goes without.
 
 use std::fs;
+use std::net::{IpAddr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-/// The process that has UDP port `port`.
-pub(super) fn has_udp_port(port: u16) -> Option<u32> {
-    let port = format!(":{port:04X}");
-    ["/proc/net/udp", "/proc/net/udp6"]
-        .into_iter()
-        .find_map(|table| {
-            let table = fs::read_to_string(table).ok()?;
-            let inode = table.lines().skip(1).find_map(|line| {
-                let mut fields = line.split_ascii_whitespace();
-                fields.nth(1).filter(|local| local.ends_with(&port))?;
-                fields.nth(7)
-            })?;
-            has_socket(inode)
-        })
+/// The process that has `address`, or its port on all addresses of this host.
+pub(super) fn has_udp(address: SocketAddr) -> Option<u32> {
+    // The kernel prints addresses as words in the host's byte order.
+    let (table, ip): (_, String) = match address.ip() {
+        IpAddr::V4(ip) => ("/proc/net/udp", word(ip.octets())),
+        IpAddr::V6(ip) => {
+            let words = ip.octets();
+            let (words, _) = words.as_chunks::<4>();
+            ("/proc/net/udp6", words.iter().copied().map(word).collect())
+        }
+    };
+    let any = "0".repeat(ip.len());
+    let wanted = [ip, any].map(|ip| format!("{ip}:{:04X}", address.port()));
+    let table = fs::read_to_string(table).ok()?;
+    let inode = table.lines().skip(1).find_map(|line| {
+        let mut fields = line.split_ascii_whitespace();
+        fields
+            .nth(1)
+            .filter(|local| wanted.iter().any(|wanted| wanted == local))?;
+        fields.nth(7)
+    })?;
+    has_socket(inode)
+}
+
+fn word(bytes: [u8; 4]) -> String {
+    format!("{:08X}", u32::from_ne_bytes(bytes))
 }
 
 /// The process that has the Unix socket at `path`.

@@ -1,0 +1,71 @@
+//! What a caller says with its request: how long it waits, and who it is.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::clock;
+#[cfg(doc)]
+use super::error::AcquireError;
+use crate::protocol::{Time, Wait};
+
+/// How long a caller is willing to wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Patience {
+    /// Until members have been missing for one lease ([`AcquireError::NoQuorum`]); a held lock is
+    /// waited for without limit.
+    Lease,
+    /// Without limit.
+    Forever,
+    /// Not at all: [`AcquireError::Busy`] if the lock is not free.
+    Try,
+    /// So long: then [`AcquireError::TimedOut`].
+    For(Duration),
+}
+
+impl Patience {
+    /// What the core is told; deadlines are the caller's own.
+    pub(crate) fn wait(self) -> Wait {
+        match self {
+            Self::Lease => Wait::Lease,
+            Self::Forever | Self::For(_) => Wait::Cancelled,
+            Self::Try => Wait::Try,
+        }
+    }
+
+    /// When the caller gives up by itself.
+    pub(crate) fn deadline(self) -> Option<Time> {
+        match self {
+            Self::For(time) => Some(clock::now() + time),
+            Self::Lease | Self::Forever | Self::Try => None,
+        }
+    }
+}
+
+/// Who asks, for `status`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Caller {
+    /// The program that calls; for `distlock run` the runner.
+    pub pid: u32,
+    /// Its command line; for `distlock run` the command's.
+    pub command: Arc<str>,
+    /// The process that `distlock run` runs.
+    pub command_pid: Option<u32>,
+}
+
+impl Caller {
+    /// This process and its command line.
+    pub fn current() -> Self {
+        static COMMAND: OnceLock<Arc<str>> = OnceLock::new();
+        let command = COMMAND.get_or_init(|| {
+            let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
+            words.collect::<Vec<_>>().join(" ").into()
+        });
+        Self {
+            pid: std::process::id(),
+            command: Arc::clone(command),
+            command_pid: None,
+        }
+    }
+}
