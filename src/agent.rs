@@ -6,7 +6,6 @@ use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::task::Poll;
-use std::thread::ThreadId;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
@@ -20,6 +19,7 @@ use crate::error::{HandleError, LockError, OpenError, StatusError};
 use crate::guard::{Guard, GuardShared};
 use crate::loss::LossSignal;
 use crate::mutex::AgentMutex;
+use crate::thread::ThreadId;
 use crate::{Algorithm, DistMutex, Event, Semaphore, local};
 
 /// This process's part in a group: the group's locks come from here.
@@ -179,7 +179,7 @@ impl Agent {
         }
     }
 
-    fn handle(&self, name: &[u8], ask: Ask) -> Result<Arc<LockShared>, HandleError> {
+    pub(crate) fn handle(&self, name: &[u8], ask: Ask) -> Result<Arc<LockShared>, HandleError> {
         let name = LockName::new(name)?;
         if self.inner.stamp.is_child() {
             return Err(HandleError::Forked);
@@ -297,7 +297,7 @@ impl LockShared {
         if self.is_forked() {
             return Err(LockError::Forked.into());
         }
-        let thread = std::thread::current().id();
+        let thread = ThreadId::current();
         if patience != Patience::Try && self.waits_for_itself(thread) {
             return Err(LockError::Deadlock.into());
         }

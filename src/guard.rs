@@ -4,7 +4,6 @@ use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
-use std::thread::ThreadId;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
@@ -15,6 +14,7 @@ use crate::agent::LockShared;
 use crate::backend::Hold;
 use crate::error::UnlockError;
 use crate::loss::{Loss, LossSignal};
+use crate::thread::ThreadId;
 
 /// How the former holder of a lock left it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

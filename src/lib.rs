@@ -7,6 +7,8 @@ mod client;
 pub mod config;
 mod error;
 mod event;
+#[cfg(feature = "capi")]
+mod ffi;
 mod group;
 mod guard;
 mod local;
@@ -14,6 +16,7 @@ mod loss;
 mod member;
 mod mutex;
 mod semaphore;
+mod thread;
 
 pub use agent::Agent;
 pub use algorithm::{Algorithm, ParseAlgorithmError};

@@ -1,0 +1,273 @@
+/*
+ * distlock: distributed mutual exclusion without a server.
+ *
+ * Codes. Functions that return `int` return 0, or a value where that is said, or a negative errno;
+ * distlock_strerror tells what it means. Two things to know: after -EOWNERDEAD the lock is HELD;
+ * and a defect in the library is -EIO, after words on standard error.
+ *
+ * Units. Times are in milliseconds, on a clock that goes on while the host sleeps; -1 is no limit.
+ *
+ * Ownership. What distlock_..._open stores belongs to the caller, who closes it once with the
+ * distlock_..._close of its kind. Handles are looked up and never dereferenced: after they were
+ * closed they are -EINVAL, and closing them again does nothing. What other threads do with a
+ * handle while it is closed ends in order. Strings are copied.
+ *
+ * Threads. All functions may be called by all threads at once. A lock belongs to the thread that
+ * took it, and is not recursive; a permit of a semaphore belongs to the process. No function calls
+ * back, and none may be called in a signal handler. Threads of the library block all signals.
+ *
+ * fork. A child has none of its parent's handles: they are -EINVAL, and what the parent holds is
+ * not touched. The child opens an agent of its own. In the local group a lock is a descriptor,
+ * close-on-exec, which the child inherits: should its parent die while it holds the lock, the lock
+ * is free when the child has ended too, or has called exec.
+ *
+ * Cancellation (pthread_cancel). distlock_lock, distlock_timedlock, distlock_sem_wait and
+ * distlock_sem_timedwait are cancellation points while they wait: within a tenth of a second the
+ * thread ends, and its request is withdrawn, after the program's own cleanup handlers. No other
+ * function is one. Asynchronous cancellation must be off.
+ */
+
+
+#ifndef DISTLOCK_H
+#define DISTLOCK_H
+
+/* Generated from src/ffi.rs; do not edit. To make it anew: DISTLOCK_BLESS=1 cargo test --test c_header */
+
+#include <stddef.h>
+#include <stdint.h>
+
+/**
+ * This process's part in a group. All agents, mutexes and semaphores may be used by all threads
+ * at once.
+ */
+typedef struct distlock_agent distlock_agent;
+
+/**
+ * A mutex of a group, by its name.
+ */
+typedef struct distlock_mutex distlock_mutex;
+
+/**
+ * A counting semaphore of a group, by its name.
+ */
+typedef struct distlock_sem distlock_sem;
+
+/**
+ * How to take part in a group. Set all of it to zero, then `size` to
+ * `sizeof(distlock_options)`, then what is wanted:
+ *
+ * - nothing: the processes of this user on this host, as with no options at all;
+ * - `config_path` and `id`, and `state_dir` if wanted: a member of the configured group, with an
+ *   agent in a thread of this process;
+ * - `socket_path`: a client of the agent that serves this host (`distlock agent`).
+ *
+ * Anything else is -EINVAL. The strings are not needed any more when the function returns.
+ */
+typedef struct distlock_options {
+    /**
+     * `sizeof(distlock_options)`, so that later versions can add members: those that a program
+     * does not know are zero, and those that the library does not know have to be.
+     */
+    size_t size;
+    /**
+     * The group's configuration file, see distlock.toml(5).
+     */
+    const char *config_path;
+    /**
+     * This member's number in it, 1 to 65535.
+     */
+    uint32_t id;
+    /**
+     * The Unix stream socket of this host's agent.
+     */
+    const char *socket_path;
+    /**
+     * Where the member keeps what must outlive the process; NULL is the default place.
+     */
+    const char *state_dir;
+} distlock_options;
+
+#ifdef __cplusplus
+extern "C" {
+#endif // __cplusplus
+
+/**
+ * The version of the library, such as "0.1.0". It need not be that of this header.
+ */
+const char *distlock_version(void);
+
+/**
+ * What a code that a function returned means, in a few words. It takes plain errno values too, of
+ * either sign. Never NULL; not to be freed.
+ */
+const char *distlock_strerror(int code);
+
+/**
+ * Takes part in a group, and stores the agent. The caller closes it with distlock_agent_close.
+ *
+ * Without options it is the group of the processes of this user on this host, which needs no
+ * configuration; `$DISTLOCK_DIR` names its directory. A member's function returns as soon as its
+ * address is bound; the group forms in the background, and locking waits for it.
+ *
+ * Returns 0, or with NULL stored:
+ * -EINVAL: options or configuration are not valid, or `agent` is NULL;
+ * -ENOTCONN: no agent serves the socket;
+ * -EBUSY: this member runs already; -EADDRINUSE: another socket has its address;
+ * -EACCES: a directory, file or socket may not be used, or is not safe to use;
+ * -EBADMSG: the member's state is damaged;
+ * or what the system says, such as -ENOENT for a configuration that is not there.
+ */
+int distlock_agent_open(const struct distlock_options *options, struct distlock_agent **agent);
+
+/**
+ * Ends this process's part. What it holds is released, and lost to its holders; whoever waits gets
+ * -ECANCELED, as does everything afterwards that is done with the agent's mutexes and semaphores,
+ * which are closed on their own. Nothing happens with NULL or a closed agent.
+ */
+void distlock_agent_close(struct distlock_agent *agent);
+
+/**
+ * Stores the mutex `name`, which is 1 to 255 bytes of any kind. The caller closes it with
+ * distlock_mutex_close. The algorithm comes from the configuration. Several handles of one name
+ * are one lock.
+ *
+ * Returns 0, or with NULL stored:
+ * -EINVAL: no name, or it is that of a semaphore with several permits;
+ * -ENAMETOOLONG; -ECANCELED: the agent was closed.
+ */
+int distlock_mutex_open(struct distlock_agent *agent, const char *name, struct distlock_mutex **mutex);
+
+/**
+ * Closes a mutex. If it is held through this handle it is released, and threads that wait by this
+ * handle get -ECANCELED within a tenth of a second. Nothing happens with NULL or a closed mutex.
+ */
+void distlock_mutex_close(struct distlock_mutex *mutex);
+
+/**
+ * Waits until this thread is inside, and stores the fence if `fence` is not NULL: a number that is
+ * larger than that of every grant of this lock before, to be handed to the resource, which refuses
+ * lower ones than it has seen; or 0 where the group gives none.
+ *
+ * A thread that was cancelled while it waits ends, and its request is withdrawn. Signal handlers
+ * run, and do not end the wait.
+ *
+ * Returns 0, or
+ * -EOWNERDEAD: the lock is HELD, and the former holder died inside, so that what it protects may
+ * be half done;
+ * -EDEADLK: this thread holds it already;
+ * -ENOTCONN: members that are needed have been missing for one lease, or the agent of this host is
+ * gone;
+ * -ECANCELED: the mutex or its agent was closed;
+ * -ENOLCK: a bound is reached, of locks, requests or open files;
+ * -EINVAL: the handle is none of this process, or the lock is in use as a semaphore;
+ * or what the system says. The lock is held after 0 and -EOWNERDEAD only.
+ */
+int distlock_lock(struct distlock_mutex *mutex, uint64_t *fence);
+
+/**
+ * Enters if the lock is free, as distlock_lock.
+ *
+ * Returns as distlock_lock, and -EBUSY if it is not free, also if this thread holds it.
+ */
+int distlock_trylock(struct distlock_mutex *mutex, uint64_t *fence);
+
+/**
+ * Waits as distlock_lock, but for at most `timeout_ms` milliseconds, and so long also while
+ * members are missing; with -1 without any limit.
+ *
+ * Returns as distlock_lock, and -ETIMEDOUT when the time is over; -EINVAL for a time below -1.
+ */
+int distlock_timedlock(struct distlock_mutex *mutex, int64_t timeout_ms, uint64_t *fence);
+
+/**
+ * Unlocks what this thread has locked by this handle.
+ *
+ * Returns 0, or
+ * -EPERM: this thread does not hold it by this handle;
+ * -ESTALE: it had been lost before, so another may have been inside since;
+ * -ECANCELED: the agent was closed, which released it;
+ * -EINVAL: the handle is none of this process;
+ * or what the system says. This thread does not hold the lock afterwards in any case.
+ */
+int distlock_unlock(struct distlock_mutex *mutex);
+
+/**
+ * Whether the lock is held by this handle, and not lost. It asks nobody, so on 1 it was held a
+ * moment ago: what must not happen without the lock needs the fence too.
+ *
+ * Returns 1 or 0, or -EINVAL if the handle is none of this process.
+ */
+int distlock_is_held(const struct distlock_mutex *mutex);
+
+/**
+ * A descriptor that becomes readable when the lock is lost while it is held by this handle: for
+ * poll(2) and its like. It stays so until distlock_unlock, or the next time the lock is taken.
+ * It is close-on-exec, and belongs to the mutex: do not read from it or close it. It is the same
+ * each time, and ends with distlock_mutex_close.
+ *
+ * Returns the descriptor, -EINVAL if the handle is none of this process, or -EMFILE.
+ */
+int distlock_lost_fd(const struct distlock_mutex *mutex);
+
+/**
+ * Stores the semaphore `name`, of which `permits` may be held at a time; 0 takes the number from
+ * the configuration. All users must say the same. The caller closes it with distlock_sem_close.
+ *
+ * Returns as distlock_mutex_open; -EINVAL also if the number is not that of the semaphore, is not
+ * known, or is too large.
+ */
+int distlock_sem_open(struct distlock_agent *agent, const char *name, uint32_t permits, struct distlock_sem **sem);
+
+/**
+ * Waits for a permit. A permit belongs to the process, and comes back when that ends.
+ *
+ * Cancellation, signals and returned codes are as for distlock_lock. -EDEADLK means that this
+ * thread has taken all the permits; -EOWNERDEAD, that a permit is HELD, and that its former holder
+ * died with it.
+ */
+int distlock_sem_wait(struct distlock_sem *sem);
+
+/**
+ * Takes a permit if there is one, as distlock_sem_wait.
+ *
+ * Returns as distlock_sem_wait, and -EBUSY if there is none.
+ */
+int distlock_sem_trywait(struct distlock_sem *sem);
+
+/**
+ * Waits as distlock_sem_wait, but for at most `timeout_ms` milliseconds, and so long also while
+ * members are missing; with -1 without any limit.
+ *
+ * Returns as distlock_sem_wait, and -ETIMEDOUT when the time is over; -EINVAL for a time below -1.
+ */
+int distlock_sem_timedwait(struct distlock_sem *sem, int64_t timeout_ms);
+
+/**
+ * Gives back a permit that this process has taken from this semaphore of this agent, by whichever
+ * thread and handle: best one of this thread. Unlike sem_post(3) it makes no permits, and it may
+ * not be called in a signal handler.
+ *
+ * Returns 0, or -EPERM if there is none to give back; else as distlock_unlock.
+ */
+int distlock_sem_post(struct distlock_sem *sem);
+
+/**
+ * Stores how many permits nobody in the group holds. It may be another number a moment later, and
+ * asks the whole group: it is for people.
+ *
+ * Returns 0, -ENOTCONN, -ECANCELED, or -EINVAL.
+ */
+int distlock_sem_getvalue(struct distlock_sem *sem, int *value);
+
+/**
+ * Closes a semaphore. Permits that were taken by this handle are given back, and threads that wait
+ * by it get -ECANCELED within a tenth of a second. Nothing happens with NULL or a closed
+ * semaphore.
+ */
+void distlock_sem_close(struct distlock_sem *sem);
+
+#ifdef __cplusplus
+}  // extern "C"
+#endif  // __cplusplus
+
+#endif  /* DISTLOCK_H */

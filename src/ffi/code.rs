@@ -1,0 +1,168 @@
+//! From errors to the numbers that C programs know, and to words.
+
+use std::ffi::{CStr, c_int};
+use std::io;
+
+use distlock_agent::protocol::NameError;
+use nix::errno::Errno;
+
+use crate::backend::AcquireError;
+use crate::config::ConfigError;
+use crate::error::{HandleError, LockError, OpenError, StatusError, UnlockError};
+
+/// What a panic inside the library becomes.
+pub(super) const PANIC: Errno = Errno::EIO;
+
+/// What the numbers of the interface mean. The others mean what the system says.
+const MEANINGS: [(c_int, &CStr); 12] = [
+    (0, c"success"),
+    (libc::EBUSY, c"the lock is held by another"),
+    (libc::ETIMEDOUT, c"the lock was not free in time"),
+    (libc::EPERM, c"the caller does not hold the lock"),
+    (libc::EDEADLK, c"this thread holds the lock already"),
+    (
+        libc::ENOTCONN,
+        c"no quorum, or no agent: members or the host's agent cannot be reached",
+    ),
+    (
+        libc::ESTALE,
+        c"the lock was lost before it was unlocked: another may have been inside since",
+    ),
+    (
+        libc::EINVAL,
+        c"invalid argument or configuration, or a handle that is closed or another process's",
+    ),
+    (libc::ENAMETOOLONG, c"the name is longer than 255 bytes"),
+    (libc::ECANCELED, c"the handle or its agent was closed"),
+    (
+        libc::EOWNERDEAD,
+        c"the lock is held, and its former holder died inside",
+    ),
+    (
+        libc::ENOLCK,
+        c"a bound is reached: too many locks, requests or open files",
+    ),
+];
+
+/// `code`, or its negative, in words.
+pub(super) fn words(code: c_int) -> &'static CStr {
+    let number = code.saturating_abs();
+    if let Some((_, meaning)) = MEANINGS.iter().find(|(known, _)| *known == number) {
+        return meaning;
+    }
+    if Errno::from_raw(number) == Errno::UnknownErrno {
+        return c"unknown error";
+    }
+    // SAFETY: for an error that it knows, strerror returns a text that nobody changes or frees:
+    // only those of unknown ones are put together.
+    unsafe { CStr::from_ptr(libc::strerror(number)) }
+}
+
+pub(super) fn open(error: &OpenError) -> Errno {
+    match error {
+        OpenError::Config(ConfigError::Read { source, .. }) => io(source),
+        OpenError::Config(_) => Errno::EINVAL,
+        OpenError::Directory { .. } => Errno::EACCES,
+        OpenError::Permission { source, .. } => match io(source) {
+            // That is the number of "not the holder".
+            Errno::EPERM | PANIC => Errno::EACCES,
+            errno => errno,
+        },
+        OpenError::AddressInUse { .. } => Errno::EADDRINUSE,
+        OpenError::AlreadyRunning { .. } => Errno::EBUSY,
+        OpenError::Unreachable { .. } => Errno::ENOTCONN,
+        OpenError::Damaged { .. } => Errno::EBADMSG,
+        OpenError::TooManyFiles { source, .. } | OpenError::Io { source, .. } => io(source),
+    }
+}
+
+pub(super) fn handle(error: &HandleError) -> Errno {
+    match error {
+        HandleError::Name(NameError::TooLong { .. }) => Errno::ENAMETOOLONG,
+        HandleError::Closed => Errno::ECANCELED,
+        HandleError::Name(_)
+        | HandleError::WrongAlgorithm { .. }
+        | HandleError::NotInThisGroup { .. }
+        | HandleError::WrongPermits { .. }
+        | HandleError::PermitsUnknown
+        | HandleError::TooManyPermits { .. }
+        | HandleError::Forked => Errno::EINVAL,
+    }
+}
+
+pub(super) fn acquire(error: &AcquireError) -> Errno {
+    match error {
+        AcquireError::WouldBlock => Errno::EBUSY,
+        AcquireError::TimedOut { .. } => Errno::ETIMEDOUT,
+        AcquireError::Failed(error) => lock(error),
+    }
+}
+
+fn lock(error: &LockError) -> Errno {
+    match error {
+        LockError::NoQuorum { .. } | LockError::Disconnected { .. } => Errno::ENOTCONN,
+        LockError::Deadlock => Errno::EDEADLK,
+        LockError::Closed => Errno::ECANCELED,
+        LockError::Limit { .. } => Errno::ENOLCK,
+        LockError::WrongAlgorithm { .. }
+        | LockError::WrongPermits { .. }
+        | LockError::NotShareable { .. }
+        | LockError::Forked => Errno::EINVAL,
+        LockError::Io { source, .. } => io(source),
+    }
+}
+
+pub(super) fn unlock(error: &UnlockError) -> Errno {
+    match error {
+        UnlockError::Lost => Errno::ESTALE,
+        UnlockError::Closed => Errno::ECANCELED,
+        UnlockError::Forked => Errno::EINVAL,
+        UnlockError::Io { source, .. } => io(source),
+    }
+}
+
+pub(super) fn status(error: &StatusError) -> Errno {
+    match error {
+        StatusError::Closed => Errno::ECANCELED,
+        StatusError::Forked => Errno::EINVAL,
+        StatusError::Disconnected { .. } => Errno::ENOTCONN,
+        StatusError::Io { source, .. } => io(source),
+    }
+}
+
+fn io(error: &io::Error) -> Errno {
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(errno) if errno != Errno::UnknownErrno => errno,
+        _ => Errno::EIO,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_number_has_words() {
+        let say = |code| words(code).to_str().unwrap();
+        assert_eq!(say(0), "success");
+        for (number, meaning) in MEANINGS {
+            assert_eq!(words(number), meaning);
+            assert_eq!(words(-number), meaning);
+        }
+        assert_eq!(say(-libc::ENOENT), "No such file or directory");
+        assert_eq!(say(libc::ENOENT), "No such file or directory");
+        for code in [c_int::MIN, -100_000, 100_000, c_int::MAX] {
+            assert_eq!(say(code), "unknown error");
+        }
+    }
+
+    #[test]
+    fn unknown_system_errors_are_errors_all_the_same() {
+        assert_eq!(io(&io::Error::other("no number")), Errno::EIO);
+        assert_eq!(io(&io::Error::from_raw_os_error(0)), Errno::EIO);
+        assert_eq!(
+            io(&io::Error::from_raw_os_error(libc::ENOSPC)),
+            Errno::ENOSPC
+        );
+    }
+}

@@ -1,0 +1,28 @@
+//! The committed header of the C library is the one that the sources make.
+
+use std::fs;
+use std::path::Path;
+
+#[test]
+fn the_header_is_that_of_the_sources() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let config = cbindgen::Config::from_file(root.join("cbindgen.toml")).unwrap();
+    let mut made = Vec::new();
+    cbindgen::Builder::new()
+        .with_config(config)
+        .with_src(root.join("src/ffi.rs"))
+        .generate()
+        .unwrap()
+        .write(&mut made);
+    let made = String::from_utf8(made).unwrap();
+    let path = root.join("include/distlock.h");
+    if std::env::var_os("DISTLOCK_BLESS").is_some() {
+        fs::write(&path, &made).unwrap();
+    }
+    let committed = fs::read_to_string(&path).unwrap();
+    assert!(
+        made == committed,
+        "{} is out of date; DISTLOCK_BLESS=1 cargo test --test c_header makes it anew",
+        path.display()
+    );
+}
