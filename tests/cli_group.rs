@@ -477,3 +477,29 @@ fn an_agent_tells_what_happens_in_its_group() {
         said()
     );
 }
+
+#[test]
+fn a_clients_command_dies_with_its_runner_and_the_lock_is_free() {
+    let group = Group::unix(1);
+    let _agent = group.agent(1);
+    let script = "trap '' TERM HUP INT; echo in; echo $$; while :; do read line; done";
+    let mut holder = Holder::start(group.client(1, ["run", "x", "--", "sh", "-c", script]));
+    let command: i32 = holder.line().parse().expect("a pid");
+    holder.signal(Signal::SIGKILL);
+    eventually("the command is gone", || !is_running(command));
+    assert_eq!(holder.wait().signal(), Some(9));
+    let next = output(&mut group.client(1, ["run", "-w", "20", "x", "true"]));
+    assert_eq!(next.status.code(), Some(0), "{next:?}");
+}
+
+#[test]
+fn an_agent_whose_file_differs_from_the_groups_is_refused_with_78() {
+    let group = Group::unix(2);
+    let mut agents = group.agents(2);
+    assert!(agents.remove(1).end_by(Signal::SIGTERM).success());
+    let config = group.write_config("other.toml", "ricart-agrawala", LEASE_MS * 2);
+    let said = output(group.agent_command(2).env("DISTLOCK_CONFIG", config));
+    assert_eq!(said.status.code(), Some(78), "{said:?}");
+    let why = String::from_utf8(said.stderr).expect("text");
+    assert!(why.contains("member 1") && why.contains("lease"), "{why}");
+}
