@@ -32,7 +32,8 @@ pub(crate) fn run(args: &args::Run) -> Result<ExitCode, Failure> {
     let group = Group::select(&args.group, "run")?;
     let block = || Signals::block().map_err(|error| refusal::system("read signals", error));
     if matches!(group, Group::Member(_)) || std::process::id() == 1 {
-        // The first process of a container ends by a signal only if it means to.
+        // A member must leave before it dies, and the first process of a container is not ended
+        // by a signal that it does not handle.
         let signals = block()?;
         let agent = way::open(&group)?;
         let guard = match attend(&agent, &signals, || enter(args, &agent, algorithm)) {
