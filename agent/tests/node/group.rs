@@ -18,7 +18,7 @@ pub(crate) struct Group {
     /// All that was ever sent: from whom, to whom, what.
     pub(crate) sent: Vec<(NodeId, NodeId, Vec<u8>)>,
     pub(crate) events: Vec<(NodeId, Event)>,
-    settings: Settings,
+    pub(crate) settings: Settings,
 }
 
 impl Group {

@@ -161,3 +161,18 @@ fn what_cannot_be_shared_says_so() {
     let actual = LockSpec::exclusive(Algorithm::RicartAgrawala);
     assert_eq!(group.ended(1), Some(&Refusal::NotShareable { actual }));
 }
+
+/// It was said to be silent and heard again about once a second: greetings were too seldom.
+#[test]
+fn a_member_whose_file_differs_is_named_once_and_not_taken_for_silent() {
+    let mut group = Group::new(2, Algorithm::RicartAgrawala);
+    group.settings.lease = Duration::from_millis(900);
+    group.start(2);
+    group.run(Duration::from_secs(10));
+    let told = |is_it: fn(&Event) -> bool| group.events.iter().filter(|(_, e)| is_it(e)).count();
+    assert_eq!(told(|event| matches!(event, Event::Suspect { .. })), 0);
+    let named = |event: &Event| matches!(event, Event::Disagreement { key, ours, .. } if key == "lease" && ours == "1s");
+    let mut named = group.events.iter().filter(|(_, event)| named(event));
+    assert_eq!(named.next().map(|(id, _)| *id), Some(node(1)));
+    assert!(named.next().is_none());
+}

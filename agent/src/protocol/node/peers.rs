@@ -324,6 +324,8 @@ impl Peers {
 
     /// Sends what links have to say, and sets their timers.
     pub(super) fn flush(&mut self, now: Time, timers: &mut Timers, out: &mut VecDeque<Output>) {
+        // Often enough that a member that only greets is not taken for silent.
+        let slowest = self.timing.ping_after.clamp(GREET_FIRST, GREET_LAST);
         for node in core::mem::take(&mut self.touched) {
             let Some(peer) = self.peers.get_mut(&node) else {
                 continue;
@@ -340,7 +342,7 @@ impl Peers {
                 selective: 0,
                 first: 0,
             };
-            if peer.wants_greeting(now) {
+            if peer.wants_greeting(now, slowest) {
                 let is_up = peer.standing == Standing::Up;
                 let greeting = self
                     .agreement
@@ -379,15 +381,16 @@ impl Peer {
     }
 
     /// Whether a greeting is due. It counts as sent.
-    fn wants_greeting(&mut self, now: Time) -> bool {
+    /// `slowest`: how long greetings pause at most.
+    fn wants_greeting(&mut self, now: Time, slowest: Duration) -> bool {
         if !self.greets() || now < self.greet_at {
             return false;
         }
         self.last_greeted = Some(now);
         self.owes_greeting = false;
-        self.greet_pause = (self.greet_pause * 2).clamp(GREET_FIRST, GREET_LAST);
+        self.greet_pause = (self.greet_pause * 2).clamp(GREET_FIRST, slowest);
         if matches!(self.standing, Standing::Disagrees { .. }) {
-            self.greet_pause = GREET_LAST;
+            self.greet_pause = slowest;
         }
         self.greet_at = now + self.greet_pause;
         true
