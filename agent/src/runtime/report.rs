@@ -97,6 +97,11 @@ impl Reports {
         let words = format!("{key}: {theirs} there, {ours} here");
         self.disagreements.insert(peer, words);
     }
+
+    /// Members of a view agree.
+    pub(crate) fn note_view(&mut self, members: &[NodeId]) {
+        self.disagreements.retain(|peer, _| !members.contains(peer));
+    }
 }
 
 impl Shared {

@@ -286,7 +286,10 @@ impl Turn<'_> {
             Event::Lost { ticket } => self.lost(ticket),
             Event::Suspect { peer } => self.publish(AgentEvent::Suspect { peer }),
             Event::Alive { peer } => self.publish(AgentEvent::Alive { peer }),
-            Event::View { epoch, members } => self.publish(AgentEvent::View { epoch, members }),
+            Event::View { epoch, members } => {
+                self.core.reports.note_view(&members);
+                self.publish(AgentEvent::View { epoch, members });
+            }
             Event::Disagreement {
                 peer,
                 key,

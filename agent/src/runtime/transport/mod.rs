@@ -368,8 +368,8 @@ mod tests {
     }
 
     /// Members 1 and 2 over UDP on loopback; nobody has the second address.
-    fn udp_pair() -> (Transport, SocketAddr, SocketAddr) {
-        let sockets = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+    fn udp_pair(any_port: &str) -> (Transport, SocketAddr, SocketAddr) {
+        let sockets = [(); 2].map(|()| UdpSocket::bind(any_port).unwrap());
         let [first, second] = sockets.map(|socket| socket.local_addr().unwrap());
         let members = [(id(1), first), (id(2), second)];
         let members = members.map(|(id, address)| (id, Address::udp(address).unwrap()));
@@ -392,7 +392,7 @@ mod tests {
 
     #[test]
     fn only_members_are_heard_over_udp() {
-        let (mut transport, own, other) = udp_pair();
+        let (mut transport, own, other) = udp_pair("127.0.0.1:0");
         let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
         stranger.send_to(b"hello", own).unwrap();
         assert_eq!(receive(&mut transport, 64), Received::Dropped);
@@ -405,6 +405,30 @@ mod tests {
         };
         assert_eq!(receive(&mut transport, 64), heard);
         assert_eq!(receive(&mut transport, 64), Received::Empty);
+    }
+
+    #[test]
+    fn members_are_heard_over_ipv6() {
+        if UdpSocket::bind("[::1]:0").is_err() {
+            assert_ne!(
+                std::env::var("DISTLOCK_TESTS").as_deref(),
+                Ok("all"),
+                "this host has no IPv6"
+            );
+            eprintln!("SKIPPED: this host has no IPv6");
+            return;
+        }
+        let (mut transport, own, other) = udp_pair("[::1]:0");
+        let member = UdpSocket::bind(other).unwrap();
+        member.send_to(b"hello", own).unwrap();
+        let heard = Received::Datagram {
+            from: id(2),
+            len: 5,
+        };
+        assert_eq!(receive(&mut transport, 64), heard);
+        transport.send(id(2), b"hello yourself");
+        let mut answer = [0; 64];
+        assert_eq!(member.recv_from(&mut answer).unwrap(), (14, own));
     }
 
     #[test]
@@ -442,7 +466,7 @@ mod tests {
         };
         assert_eq!(receive(&mut transport, 64), heard);
 
-        let (mut transport, own, other) = udp_pair();
+        let (mut transport, own, other) = udp_pair("127.0.0.1:0");
         UdpSocket::bind(other)
             .unwrap()
             .send_to(&[0; 65], own)
@@ -467,7 +491,7 @@ mod tests {
         transport.send(id(2), b"gone again");
         assert_eq!(transport.counters().send_lost, 3);
 
-        let (mut transport, ..) = udp_pair();
+        let (mut transport, ..) = udp_pair("127.0.0.1:0");
         transport.send(id(2), b"nobody there");
         assert_eq!(receive(&mut transport, 64), Received::Empty);
     }
