@@ -40,7 +40,7 @@ fn help_names_what_is_there_and_nothing_else() {
         .lines()
         .filter_map(|l| l.split_whitespace().next())
         .collect();
-    assert_eq!(names, ["run", "agent", "status", "help"]);
+    assert_eq!(names, ["run", "agent", "status", "completions", "help"]);
 }
 
 #[test]
@@ -51,6 +51,7 @@ fn help_to_a_closed_pipe_is_no_failure() {
         "--version",
         "status",
         "status --json",
+        "completions zsh",
     ] {
         let group = Local::new();
         let program = env!("CARGO_BIN_EXE_distlock");

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use distlock_agent::protocol::ids::LockName;
 
 use crate::exit::{self, Failure, one_line};
@@ -27,6 +27,7 @@ pub(crate) enum Command {
     Run(Run),
     Agent(Agent),
     Status(Status),
+    Completions(Completions),
 }
 
 /// Hold the lock NAME while COMMAND runs.
@@ -87,13 +88,15 @@ pub(crate) struct Run {
     pub(crate) group: Group,
 
     /// The lock: 1 to 255 bytes
-    #[arg(value_name = "NAME", value_parser = clap::value_parser!(OsString))]
+    #[arg(value_name = "NAME", value_parser = clap::value_parser!(OsString),
+          value_hint = ValueHint::Other)]
     pub(crate) name: OsString,
 
     /// The command and its arguments
     #[arg(
         value_name = "COMMAND",
         trailing_var_arg = true,
+        value_hint = ValueHint::CommandWithArguments,
         required_unless_present = "script"
     )]
     pub(crate) program: Vec<OsString>,
@@ -122,17 +125,35 @@ pub(crate) struct Status {
     pub(crate) group: Group,
 }
 
+/// Print the script by which a shell completes this command line.
+///
+/// distlock(1) says where each shell looks for it.
+#[derive(Debug, Args)]
+pub(crate) struct Completions {
+    /// The shell
+    #[arg(value_name = "SHELL", value_enum)]
+    pub(crate) shell: Shell,
+}
+
+/// A shell that can be told what to complete.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Shell {
+    Bash,
+    Zsh,
+    Fish,
+}
+
 const GROUP: &str = "Which group";
 
 /// Which group is meant.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Group {
     /// The socket of this host's agent [environment: DISTLOCK_SOCKET]
-    #[arg(long, value_name = "PATH", help_heading = GROUP)]
+    #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, help_heading = GROUP)]
     pub(crate) socket: Option<PathBuf>,
 
     /// The group's configuration, to be a member of it [environment: DISTLOCK_CONFIG]
-    #[arg(long, value_name = "FILE", help_heading = GROUP)]
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath, help_heading = GROUP)]
     pub(crate) config: Option<PathBuf>,
 
     /// Which member to be, 1 to 65535 [environment: DISTLOCK_ID]
@@ -141,7 +162,7 @@ pub(crate) struct Group {
     pub(crate) id: Option<u16>,
 
     /// Where the member keeps what must outlive it [environment: DISTLOCK_STATE_DIR]
-    #[arg(long, value_name = "DIR", help_heading = GROUP)]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, help_heading = GROUP)]
     pub(crate) state_dir: Option<PathBuf>,
 }
 

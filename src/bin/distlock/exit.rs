@@ -75,6 +75,21 @@ pub(crate) fn say(message: impl Display) {
     let _ = io::stderr().write_all(format!("distlock: {message}\n").as_bytes());
 }
 
+/// Writes to standard output; `what` it is for the message. A reader that went away wants no more.
+///
+/// # Errors
+/// If standard output takes no more.
+pub(crate) fn print(bytes: &[u8], what: &str) -> Result<ExitCode, Failure> {
+    let mut out = io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::new(
+            IO,
+            format_args!("cannot write {what}: {error}; check what standard output goes to"),
+        )),
+        _ => Ok(ExitCode::SUCCESS),
+    }
+}
+
 /// A file's name or an argument as text for a message: quoted, and on one line.
 pub(crate) fn quoted(text: impl AsRef<OsStr>) -> String {
     format!(

@@ -3,6 +3,7 @@
 mod agent;
 mod args;
 mod command;
+mod completions;
 mod exit;
 mod group;
 mod refusal;
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
         Ok(Command::Run(args)) => run::run(&args),
         Ok(Command::Agent(args)) => agent::agent(&args),
         Ok(Command::Status(args)) => status::status(&args),
+        Ok(Command::Completions(args)) => completions::completions(&args),
         Err(done) => done,
     };
     done.unwrap_or_else(|failure| failure.report())

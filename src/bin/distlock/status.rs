@@ -1,7 +1,6 @@
 //! `distlock status`: tables for people, JSON for programs.
 
 use std::fmt::Write as _;
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 use distlock::Agent;
@@ -27,9 +26,9 @@ pub(crate) fn status(args: &args::Status) -> Result<ExitCode, Failure> {
     if args.json {
         let mut text = serde_json::to_string(&status).expect("plain data");
         text.push('\n');
-        print(&text)
+        exit::print(text.as_bytes(), "the status")
     } else {
-        print(&tables(&status))
+        exit::print(tables(&status).as_bytes(), "the status")
     }
 }
 
@@ -42,18 +41,6 @@ fn await_view(agent: &Agent) {
             Ok(_) => {}
             Err(_) => break,
         }
-    }
-}
-
-/// The status on standard output. A reader that went away wants no more.
-fn print(text: &str) -> Result<ExitCode, Failure> {
-    let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
-        Err(error) if error.kind() != io::ErrorKind::BrokenPipe => Err(Failure::new(
-            exit::IO,
-            format_args!("cannot write the status: {error}; check what standard output goes to"),
-        )),
-        _ => Ok(ExitCode::SUCCESS),
     }
 }
 
