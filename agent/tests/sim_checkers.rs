@@ -54,6 +54,21 @@ impl History {
     }
 
     fn ask(&mut self, node: u16, life: u32, ticket: u64, lock: &str, wait: Wait) {
+        self.ask_as(Mode::Exclusive, (node, life, ticket), lock, wait);
+    }
+
+    /// Asks for `printer`, to share it.
+    fn share(&mut self, node: u16, ticket: u64) {
+        self.ask_as(Mode::Shared, (node, 1, ticket), "printer", Wait::Lease);
+    }
+
+    fn ask_as(
+        &mut self,
+        mode: Mode,
+        (node, life, ticket): (u16, u32, u64),
+        lock: &str,
+        wait: Wait,
+    ) {
         let (ticket, lock) = (Ticket(ticket), name(lock));
         self.command(
             node,
@@ -62,7 +77,7 @@ impl History {
                 ticket,
                 lock,
                 spec: None,
-                mode: Mode::Exclusive,
+                mode,
                 wait,
             },
         )
@@ -224,6 +239,62 @@ fn one_more_than_the_permits_breaks_exclusion() {
         Rule::Exclusion,
         "2 permit",
     );
+}
+
+#[test]
+fn who_shares_a_lock_is_inside_with_those_who_do() {
+    let shared = || {
+        let mut history = History::new();
+        history.share(1, 1);
+        history.share(2, 1);
+        history.ask(3, 1, 1, "printer", Wait::Lease);
+        history.grant(1, 1, 1, fence(1, 2)).unwrap();
+        history.grant(2, 1, 1, fence(1, 1)).unwrap();
+        history
+    };
+    assert_broken(
+        shared().grant(3, 1, 1, fence(1, 3)),
+        Rule::Exclusion,
+        "enters printer (Exclusive",
+    );
+    // One of them leaves, and the other is inside yet.
+    let mut history = shared();
+    history.release(1, 1);
+    assert_broken(
+        history.grant(3, 1, 1, fence(1, 3)),
+        Rule::Exclusion,
+        "member 2",
+    );
+    // Who shares may not enter while somebody is alone inside.
+    let mut history = shared();
+    history.release(1, 1);
+    history.release(2, 1);
+    history.grant(3, 1, 1, fence(1, 3)).unwrap();
+    history.share(1, 2);
+    assert_broken(
+        history.grant(1, 1, 2, fence(1, 4)),
+        Rule::Exclusion,
+        "member 3",
+    );
+    // Fences of those who share are distinct, and lie between those of who is alone.
+    let mut history = shared();
+    history.share(3, 2);
+    assert_broken(
+        history.grant(3, 1, 2, fence(1, 2)),
+        Rule::Fences,
+        "given before",
+    );
+    let mut history = shared();
+    history.release(1, 1);
+    history.release(2, 1);
+    assert_broken(history.grant(3, 1, 1, fence(1, 0)), Rule::Fences, "below");
+    let mut history = shared();
+    history.release(1, 1);
+    history.release(2, 1);
+    history.grant(3, 1, 1, fence(1, 5)).unwrap();
+    history.release(3, 1);
+    history.share(1, 2);
+    assert_broken(history.grant(1, 1, 2, fence(1, 4)), Rule::Fences, "after");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use distlock_agent::protocol::{Algorithm, LockSpec, NodeId, RequestId};
+use distlock_agent::protocol::{Algorithm, LockSpec, Mode, NodeId, RequestId};
 use distlock_agent::sim::bare::{Bare, Turn};
 use distlock_agent::sim::network::{Conditions, Network};
 use distlock_agent::sim::rng::Rng;
@@ -23,8 +23,8 @@ fn ricart_agrawala_figure_6_16() {
     // A request's own tick makes it 8 and 12.
     bare.set_clock(zero, 7);
     bare.set_clock(two, 11);
-    let eight = bare.ask(zero, false).unwrap();
-    let twelve = bare.ask(two, false).unwrap();
+    let eight = bare.ask(zero, Mode::Exclusive, false).unwrap();
+    let twelve = bare.ask(two, Mode::Exclusive, false).unwrap();
 
     assert_eq!(next_grant(&mut bare), Some(eight));
     assert_eq!(bare.now().as_nanos(), 2_000_000_000, "REQUEST and REPLY");

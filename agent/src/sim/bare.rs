@@ -83,7 +83,7 @@ struct Seat {
     counter: u32,
     seq: u64,
     waiting: Option<Request>,
-    inside: BTreeSet<RequestId>,
+    inside: BTreeMap<RequestId, Mode>,
     hop: Option<Time>,
 }
 
@@ -158,9 +158,9 @@ impl<A> Bare<A> {
         self.seats[&node].waiting.is_some()
     }
 
-    /// Whether a request of `node` is inside.
-    pub fn is_inside(&self, node: NodeId) -> bool {
-        !self.seats[&node].inside.is_empty()
+    /// How `node` is inside, if it is.
+    pub fn inside(&self, node: NodeId) -> Option<Mode> {
+        self.seats[&node].inside.values().next().copied()
     }
 
     /// Plans `act` for `delay` from now.
@@ -174,11 +174,11 @@ impl<A> Bare<A> {
     }
 
     /// `node` asks to enter; it must not be waiting already, and if it is inside, the lock must
-    /// have several permits.
+    /// have several permits, or be shared.
     ///
     /// # Errors
     /// An engine does what it may not.
-    pub fn ask(&mut self, node: NodeId, tries: bool) -> Result<RequestId, Violation> {
+    pub fn ask(&mut self, node: NodeId, mode: Mode, tries: bool) -> Result<RequestId, Violation> {
         let seat = self.seat(node);
         assert!(
             seat.waiting.is_none(),
@@ -198,13 +198,13 @@ impl<A> Bare<A> {
                 clock: seat.clock,
                 node,
             },
-            mode: Mode::Exclusive,
+            mode,
             tries,
         };
         seat.waiting = Some(request);
         let call = call(seat.process, id);
         self.requests
-            .asks(self.now, call, self.lock.clone(), Wait::Cancelled)?;
+            .asks(self.now, call, self.lock.clone(), mode, Wait::Cancelled)?;
         self.step(node, |engine, out| engine.acquire(request, out))?;
         Ok(id)
     }
@@ -233,7 +233,7 @@ impl<A> Bare<A> {
     /// An engine does what it may not.
     pub fn release(&mut self, id: RequestId) -> Result<(), Violation> {
         let seat = self.seat(id.node);
-        if !seat.inside.remove(&id) {
+        if seat.inside.remove(&id).is_none() {
             return Ok(());
         }
         let call = call(seat.process, id);
@@ -265,7 +265,10 @@ impl<A> Bare<A> {
             self.exclusion.begins(*node, self.now);
         }
         let seats = self.seats.values();
-        let holders: Vec<RequestId> = seats.flat_map(|seat| seat.inside.iter().copied()).collect();
+        let holders: Vec<RequestId> = seats.flat_map(|seat| seat.inside.keys().copied()).collect();
+        let seats = self.seats.values();
+        let held = seats.flat_map(|seat| seat.inside.values()).next();
+        let held = held.copied().unwrap_or_default();
         let mut waiters: Vec<Request> = self
             .seats
             .values()
@@ -287,7 +290,7 @@ impl<A> Bare<A> {
                 members: &self.members,
                 lock: &self.lock,
                 holders: &holders,
-                held: Mode::Exclusive,
+                held,
                 waiters: &waiters,
             };
             self.engines
@@ -405,14 +408,13 @@ impl<A> Bare<A> {
         }
         seat.clock += 1;
         seat.counter += 1;
-        if seat.waiting.is_some_and(|request| request.id == id) {
-            seat.waiting = None;
-            seat.inside.insert(id);
+        if let Some(request) = seat.waiting.take_if(|request| request.id == id) {
+            seat.inside.insert(id, request.mode);
         }
         let fence = Fence::from_parts(epoch, seat.counter).expect("epochs start at 1");
-        let lock = self.requests.grants(now, call)?;
-        self.fences.grants(now, call, &lock, fence, epoch)?;
-        self.exclusion.enters(now, call, &lock)?;
+        let (lock, mode) = self.requests.grants(now, call)?;
+        self.fences.grants(now, call, (&lock, mode), fence, epoch)?;
+        self.exclusion.enters(now, call, &lock, mode)?;
         self.turns.push_back(Turn::Granted(id));
         Ok(())
     }
@@ -455,7 +457,7 @@ impl Seat {
             counter: 0,
             seq: 0,
             waiting: None,
-            inside: BTreeSet::new(),
+            inside: BTreeMap::new(),
             hop: None,
         }
     }

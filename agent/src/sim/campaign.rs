@@ -403,6 +403,7 @@ impl Campaign {
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
         let (name, spec) = self.plan.locks[lock].clone();
+        let shares = self.rng.chance(self.plan.callers.shared) && spec.can_serve(Mode::Shared);
         let spec = self.plan.unlisted.contains(&name).then_some(spec);
         self.asked.insert((process, ticket), caller);
         if !self.calm && self.rng.chance(self.plan.callers.cancels) {
@@ -413,7 +414,11 @@ impl Campaign {
             ticket,
             lock: name,
             spec,
-            mode: Mode::Exclusive,
+            mode: if shares {
+                Mode::Shared
+            } else {
+                Mode::Exclusive
+            },
             wait,
         };
         self.cluster.command(caller.node, &acquire)?;

@@ -217,7 +217,8 @@ impl World for Bare<Act> {
     }
 
     fn ask(&mut self, node: NodeId) -> Result<Key, Violation> {
-        self.ask(node, false).map(|id| (node, id.seq))
+        self.ask(node, Mode::Exclusive, false)
+            .map(|id| (node, id.seq))
     }
 
     fn release(&mut self, (node, seq): Key) -> Result<(), Violation> {

@@ -10,7 +10,7 @@ use super::checkers::{Violation, violation};
 use super::network::{Conditions, Delay, Network, Weather};
 use super::rng::{Permille, Rng};
 use crate::protocol::lock::{Algorithm, LockSpec};
-use crate::protocol::{NodeId, RequestId, Time};
+use crate::protocol::{Mode, NodeId, RequestId, Time};
 
 /// What happened in one exploration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -74,6 +74,8 @@ struct Exploration {
     spec: LockSpec,
     cancels: Permille,
     tries: Permille,
+    /// How many of a thousand share the lock.
+    shared: Permille,
     think: Duration,
     stay: Duration,
     views: Option<Duration>,
@@ -111,6 +113,11 @@ impl Exploration {
             spec,
             cancels: [0, 200, 500][rng.index(3)],
             tries: [0, 300][rng.index(2)],
+            shared: if spec.can_serve(Mode::Shared) {
+                [0, 300, 700][rng.index(3)]
+            } else {
+                0
+            },
             think: short_or_long(&mut rng),
             stay: short_or_long(&mut rng),
             views: rng.chance(500).then(|| DELAY * 40),
@@ -179,7 +186,7 @@ impl Exploration {
         let mut members = self.bare.members().iter();
         self.to_enter.is_empty()
             && self.bare.waiting() == 0
-            && !members.any(|node| self.bare.is_inside(*node))
+            && !members.any(|node| self.bare.inside(*node).is_some())
     }
 
     fn stuck(&self) -> Violation {
@@ -213,8 +220,17 @@ impl Exploration {
     }
 
     fn ask(&mut self, node: NodeId) -> Result<(), Violation> {
-        let inside = self.bare.is_inside(node) && self.spec.permits.get() == 1;
-        if self.bare.is_waiting(node) || inside {
+        let shares = self.rng.chance(self.shared);
+        let mode = if shares {
+            Mode::Shared
+        } else {
+            Mode::Exclusive
+        };
+        let fits = match self.bare.inside(node) {
+            None => true,
+            Some(inside) => self.spec.permits.get() > 1 || (shares && inside == Mode::Shared),
+        };
+        if self.bare.is_waiting(node) || !fits {
             return Ok(());
         }
         if self.calm && !self.to_enter.contains(&node) {
@@ -222,7 +238,7 @@ impl Exploration {
         }
         let tries = !self.calm && self.rng.chance(self.tries);
         let cancels = self.rng.chance(self.cancels) && !self.calm;
-        let id = self.bare.ask(node, tries)?;
+        let id = self.bare.ask(node, mode, tries)?;
         if cancels {
             let after = self.rng.exponential(DELAY * 4);
             self.bare.plan(after, Act::GiveUp(id));
@@ -236,7 +252,7 @@ impl Exploration {
         let stay = self.rng.exponential(self.stay);
         self.bare.plan(stay, Act::Exit(id));
         // A semaphore lets a member in again while it is inside.
-        if self.spec.permits.get() > 1 && !self.calm {
+        if (self.spec.permits.get() > 1 || self.shared > 0) && !self.calm {
             self.want_later(id.node);
         }
     }

@@ -49,6 +49,8 @@ pub struct Callers {
     pub patience: Duration,
     /// How many of a thousand are not willing to wait at all.
     pub tries: Permille,
+    /// How many of a thousand share the lock with others who do, where that can be.
+    pub shared: Permille,
     /// How many of a thousand commands are given twice, or too late.
     pub blunders: Permille,
 }
@@ -209,6 +211,7 @@ fn callers(delay: Duration, full: bool, rng: &mut Rng) -> Callers {
         cancels: rate(300, full, rng),
         patience: delay * [1, 5, 50][rng.index(3)],
         tries: rate(200, full, rng),
+        shared: [0, 300, 700][rng.index(3)],
         blunders: rate(100, full, rng),
     }
 }

@@ -7,9 +7,10 @@ use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
 use super::{Call, Process, Violation, violation};
-use crate::protocol::{LockName, NodeId, Time};
+use crate::protocol::{LockName, Mode, NodeId, Time};
 
-/// Never more inside than there are permits.
+/// Never more inside than there are permits; who shares a lock is inside with any number of those
+/// who share it too, and with nobody else.
 ///
 /// The set of those who are inside grows by grants alone, so that a check at every grant is a
 /// check after every event. What crashed inside stays inside: its clients are processes of their
@@ -23,7 +24,7 @@ pub struct Exclusion {
 #[derive(Debug)]
 struct Lock {
     permits: NonZeroU32,
-    inside: BTreeMap<Call, Presence>,
+    inside: BTreeMap<Call, (Mode, Presence)>,
 }
 
 /// Until when somebody is inside.
@@ -55,19 +56,36 @@ impl Exclusion {
     /// `call` enters `name`.
     ///
     /// # Errors
-    /// All permits are taken.
-    pub fn enters(&mut self, now: Time, call: Call, name: &LockName) -> Result<(), Violation> {
+    /// All permits are taken, or those who are inside share it with others than `call`.
+    pub fn enters(
+        &mut self,
+        now: Time,
+        call: Call,
+        name: &LockName,
+        mode: Mode,
+    ) -> Result<(), Violation> {
         let lock = self
             .locks
             .get_mut(name)
             .expect("only known locks are asked for");
         lock.inside
-            .retain(|_, presence| !matches!(presence, Presence::Until(end) if *end <= now));
-        if lock.inside.len() >= lock.permits.get() as usize {
+            .retain(|_, (_, presence)| !matches!(presence, Presence::Until(end) if *end <= now));
+        let permits = lock.permits.get() as usize;
+        let fits = match mode {
+            Mode::Shared => lock.inside.values().all(|(with, _)| *with == Mode::Shared),
+            Mode::Exclusive => {
+                lock.inside.len() < permits
+                    && lock
+                        .inside
+                        .values()
+                        .all(|(with, _)| *with == Mode::Exclusive)
+            }
+        };
+        if !fits {
             let inside: Vec<String> = lock
                 .inside
                 .iter()
-                .map(|(call, presence)| match presence {
+                .map(|(call, (_, presence))| match presence {
                     Presence::Live => format!("{call}"),
                     Presence::Ghost => format!("{call} (crashed inside, not yet back)"),
                     Presence::Until(end) => {
@@ -82,10 +100,10 @@ impl Exclusion {
             return Err(violation!(
                 now,
                 Exclusion,
-                "{call} enters {name}, which has {permits} permit(s), while inside are: {inside}"
+                "{call} enters {name} ({mode:?}, {permits} permit(s)), while inside are: {inside}"
             ));
         }
-        lock.inside.insert(call, Presence::Live);
+        lock.inside.insert(call, (mode, Presence::Live));
         Ok(())
     }
 
@@ -115,7 +133,7 @@ impl Exclusion {
     }
 
     fn turn(&mut self, mut change: impl FnMut(&Call, &mut Presence)) {
-        for (call, presence) in self.locks.values_mut().flat_map(|lock| &mut lock.inside) {
+        for (call, (_, presence)) in self.locks.values_mut().flat_map(|lock| &mut lock.inside) {
             change(call, presence);
         }
     }

@@ -4,33 +4,36 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use core::num::NonZeroU32;
 
 use super::{Call, Violation, violation};
-use crate::protocol::{Epoch, Fence, LockName, Time};
+use crate::protocol::{Epoch, Fence, LockName, Mode, Time};
 
-/// Fences of an exclusive lock rise with every grant, whoever restarts. With several permits a
-/// fence only identifies: no two grants share one. The upper half of a fence is the epoch in which
-/// it was given.
+/// The fence of who is alone inside rises over all that were given before, whoever restarts. With
+/// several permits, and for those who share a lock, a fence only identifies: no two grants have
+/// one. The upper half of a fence is the epoch in which it was given.
 #[derive(Debug)]
 pub struct Fences {
     locks: BTreeMap<LockName, Given>,
 }
 
 #[derive(Debug)]
-enum Given {
-    Rising(Option<(Fence, Call)>),
-    Distinct(BTreeSet<Fence>),
+struct Given {
+    permits: NonZeroU32,
+    fences: BTreeSet<Fence>,
+    /// Who was alone inside last.
+    alone: Option<(Fence, Call)>,
 }
 
 impl Fences {
     /// Locks with that many permits.
     pub fn new(locks: &BTreeMap<LockName, NonZeroU32>) -> Self {
-        let given = |permits: &NonZeroU32| match permits.get() {
-            1 => Given::Rising(None),
-            _ => Given::Distinct(BTreeSet::new()),
+        let given = |permits| Given {
+            permits,
+            fences: BTreeSet::new(),
+            alone: None,
         };
+        let locks = locks.iter();
         Self {
             locks: locks
-                .iter()
-                .map(|(name, permits)| (name.clone(), given(permits)))
+                .map(|(name, permits)| (name.clone(), given(*permits)))
                 .collect(),
         }
     }
@@ -43,7 +46,7 @@ impl Fences {
         &mut self,
         now: Time,
         call: Call,
-        name: &LockName,
+        (name, mode): (&LockName, Mode),
         fence: Fence,
         epoch: Epoch,
     ) -> Result<(), Violation> {
@@ -54,32 +57,36 @@ impl Fences {
                 "{call} is granted {name} in epoch {epoch} with fence {fence} of another"
             ));
         }
-        match self
+        let given = self
             .locks
             .get_mut(name)
-            .expect("only known locks are asked for")
+            .expect("only known locks are asked for");
+        if let Some((before, whose)) = given.alone
+            && fence <= before
         {
-            Given::Rising(last) => {
-                if let Some((before, whose)) = last
-                    && fence <= *before
-                {
-                    return Err(violation!(
-                        now,
-                        Fences,
-                        "{call} is granted {name} with fence {fence}, after {whose} had {before}"
-                    ));
-                }
-                *last = Some((fence, call));
+            return Err(violation!(
+                now,
+                Fences,
+                "{call} is granted {name} with fence {fence}, after {whose} had {before}"
+            ));
+        }
+        let highest = given.fences.last().copied();
+        if !given.fences.insert(fence) {
+            return Err(violation!(
+                now,
+                Fences,
+                "{call} is granted {name} with fence {fence}, which was given before"
+            ));
+        }
+        if given.permits.get() == 1 && mode == Mode::Exclusive {
+            if highest > Some(fence) {
+                return Err(violation!(
+                    now,
+                    Fences,
+                    "{call} is alone in {name} with fence {fence}, below one of those before"
+                ));
             }
-            Given::Distinct(fences) => {
-                if !fences.insert(fence) {
-                    return Err(violation!(
-                        now,
-                        Fences,
-                        "{call} is granted {name} with fence {fence}, which was given before"
-                    ));
-                }
-            }
+            given.alone = Some((fence, call));
         }
         Ok(())
     }

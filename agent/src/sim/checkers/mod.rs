@@ -161,8 +161,14 @@ impl Checkers {
         };
         match command {
             Command::Acquire {
-                ticket, lock, wait, ..
-            } => self.requests.asks(now, call(ticket), lock.clone(), *wait),
+                ticket,
+                lock,
+                mode,
+                wait,
+                ..
+            } => self
+                .requests
+                .asks(now, call(ticket), lock.clone(), *mode, *wait),
             Command::Cancel { ticket } => {
                 self.requests.cancels(call(ticket));
                 Ok(())
@@ -242,10 +248,10 @@ impl Checkers {
     }
 
     fn granted(&mut self, now: Time, call: Call, fence: Fence) -> Result<(), Violation> {
-        let lock = self.requests.grants(now, call)?;
+        let (lock, mode) = self.requests.grants(now, call)?;
         let epoch = self.views.epoch_of(now, call.process)?;
-        self.fences.grants(now, call, &lock, fence, epoch)?;
-        self.exclusion.enters(now, call, &lock)
+        self.fences.grants(now, call, (&lock, mode), fence, epoch)?;
+        self.exclusion.enters(now, call, &lock, mode)
     }
 }
 

@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
 use super::{Call, Process, Violation, may_refuse, violation};
-use crate::protocol::{LockName, Refusal, Ticket, Time, Wait};
+use crate::protocol::{LockName, Mode, Refusal, Ticket, Time, Wait};
 
 /// Every request ends exactly once: granted, or refused in a way that its caller provoked. A
 /// cancelled request is answered at once, and after the faults nobody waits for ever.
@@ -19,6 +19,7 @@ pub struct Requests {
 enum Stage {
     Waiting {
         lock: LockName,
+        mode: Mode,
         wait: Wait,
         since: Time,
         cancelled: bool,
@@ -40,10 +41,12 @@ impl Requests {
         now: Time,
         call: Call,
         lock: LockName,
+        mode: Mode,
         wait: Wait,
     ) -> Result<(), Violation> {
         let stage = Stage::Waiting {
             lock,
+            mode,
             wait,
             since: now,
             cancelled: false,
@@ -119,7 +122,7 @@ impl Requests {
     ///
     /// # Errors
     /// It did not ask, or was answered before, or cancelled before and should have been told so.
-    pub fn grants(&mut self, now: Time, call: Call) -> Result<LockName, Violation> {
+    pub fn grants(&mut self, now: Time, call: Call) -> Result<(LockName, Mode), Violation> {
         let Some(stage) = self.calls.get_mut(&call) else {
             return Err(violation!(
                 now,
@@ -130,9 +133,10 @@ impl Requests {
         match core::mem::replace(stage, Stage::Inside) {
             Stage::Waiting {
                 lock,
+                mode,
                 cancelled: false,
                 ..
-            } => Ok(lock),
+            } => Ok((lock, mode)),
             Stage::Waiting { lock, .. } => Err(violation!(
                 now,
                 Requests,
