@@ -9,7 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
-use distlock_agent::protocol::LockName;
+use distlock_agent::protocol::{LockName, Mode};
 use distlock_agent::runtime::ForkStamp;
 use distlock_agent::runtime::status::Status;
 use parking_lot::Mutex;
@@ -283,8 +283,12 @@ impl LockShared {
     }
 
     /// Enters, as far as `patience` goes.
-    pub(crate) fn acquire(self: &Arc<Self>, patience: Patience) -> Result<Guard, AcquireError> {
-        let mut waiting = self.begin(patience)?;
+    pub(crate) fn acquire(
+        self: &Arc<Self>,
+        mode: Mode,
+        patience: Patience,
+    ) -> Result<Guard, AcquireError> {
+        let mut waiting = self.begin(mode, patience)?;
         loop {
             if let Poll::Ready(outcome) = waiting.wait(None) {
                 return outcome;
@@ -293,7 +297,11 @@ impl LockShared {
     }
 
     /// Asks to enter, for this thread.
-    pub(crate) fn begin(self: &Arc<Self>, patience: Patience) -> Result<Waiting, AcquireError> {
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        mode: Mode,
+        patience: Patience,
+    ) -> Result<Waiting, AcquireError> {
         if self.is_forked() {
             return Err(LockError::Forked.into());
         }
@@ -306,6 +314,7 @@ impl LockShared {
         }
         let loss = LossSignal::new();
         let request = Request {
+            mode,
             patience,
             command: self.agent.command.lock().clone(),
             loss: loss.clone(),

@@ -14,7 +14,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
-use distlock_agent::protocol::{Fence, LockName};
+use distlock_agent::protocol::{Fence, LockName, Mode};
 use distlock_agent::runtime::status::Status;
 
 use crate::error::{HandleError, LockError, StatusError, UnlockError};
@@ -82,6 +82,8 @@ pub(crate) trait Waiting: Send {
 /// One wish to enter.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
+    /// With whom to be inside. Shared only where one may be inside at a time.
+    pub(crate) mode: Mode,
     /// How long to wait.
     pub(crate) patience: Patience,
     /// What `status` is to show as the holder's command; `None` is this process's command line.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
-use distlock_agent::protocol::{LockName, LockSpec};
+use distlock_agent::protocol::{LockName, LockSpec, Mode};
 use distlock_agent::runtime::status::Status;
 use distlock_agent::runtime::{self, AgentEvent, Caller, ConnectError, Description};
 
@@ -38,10 +38,11 @@ impl Way for runtime::Client {
         &self,
         lock: &LockName,
         spec: Option<LockSpec>,
+        mode: Mode,
         patience: runtime::Patience,
         caller: Caller,
     ) -> Result<runtime::Waiting, runtime::AcquireError> {
-        Self::begin(self, lock, spec, patience, caller)
+        Self::begin(self, lock, spec, mode, patience, caller)
     }
 
     fn status(&self) -> Result<Status, runtime::StatusError> {

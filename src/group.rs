@@ -7,7 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
-use distlock_agent::protocol::{Fence, LockName, LockSpec, Previous, Time};
+use distlock_agent::protocol::{Fence, LockName, LockSpec, Mode, Previous, Time};
 use distlock_agent::runtime::status::Status;
 use distlock_agent::runtime::{self, AgentEvent, Caller, Description, Grant, SessionEnd, clock};
 use parking_lot::Mutex;
@@ -31,6 +31,7 @@ pub(crate) trait Way: Send + Sync + 'static {
         &self,
         lock: &LockName,
         spec: Option<LockSpec>,
+        mode: Mode,
         patience: runtime::Patience,
         caller: Caller,
     ) -> Result<runtime::Waiting, runtime::AcquireError>;
@@ -177,9 +178,13 @@ impl<W: Way> GroupWaiting<W> {
             Patience::For(time) => runtime::Patience::For(time.saturating_sub(waited)),
         };
         let caller = caller(&self.request);
-        self.lock
-            .way
-            .begin(&self.lock.name, Some(spec), patience, caller)
+        self.lock.way.begin(
+            &self.lock.name,
+            Some(spec),
+            self.request.mode,
+            patience,
+            caller,
+        )
     }
 
     fn enter(&self, grant: Grant) -> Box<dyn Hold> {

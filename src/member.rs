@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
-use distlock_agent::protocol::{LockName, LockSpec, NodeId};
+use distlock_agent::protocol::{LockName, LockSpec, Mode, NodeId};
 use distlock_agent::runtime::status::Status;
 use distlock_agent::runtime::{
     self, AgentEvent, BindError, Caller, Description, Options, StartError, StateError,
@@ -62,10 +62,11 @@ impl Way for runtime::Agent {
         &self,
         lock: &LockName,
         spec: Option<LockSpec>,
+        mode: Mode,
         patience: runtime::Patience,
         caller: Caller,
     ) -> Result<runtime::Waiting, runtime::AcquireError> {
-        Self::begin(self, lock, spec, patience, caller)
+        Self::begin(self, lock, spec, mode, patience, caller)
     }
 
     fn status(&self) -> Result<Status, runtime::StatusError> {

@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use distlock_agent::protocol::Mode;
+
 use crate::agent::LockShared;
 use crate::backend::{AcquireError, Patience};
 use crate::error::{LockError, TimedLockError, TryLockError};
@@ -49,6 +51,15 @@ pub trait DistMutex: fmt::Debug + Send + Sync + sealed::Sealed {
     fn try_lock_until(&self, deadline: Instant) -> Result<Guard, TimedLockError> {
         self.try_lock_for(until(deadline))
     }
+
+    /// The same lock, to be shared: its guards may be inside together with other shared ones,
+    /// and never with an exclusive one. Their fences identify, and order nothing.
+    ///
+    /// The local group serves this, and in a configured one the algorithm
+    /// [`Algorithm::Semaphore`] with one permit; elsewhere locking fails with
+    /// [`LockError::NotShareable`]. A thread that has the lock in one way and waits for it in the
+    /// other, or again, gets [`LockError::Deadlock`].
+    fn shared(&self) -> Arc<dyn DistMutex>;
 }
 
 mod sealed {
@@ -58,11 +69,13 @@ mod sealed {
 /// The one mutex there is: the difference lies behind [`LockShared`].
 pub(crate) struct AgentMutex {
     lock: Arc<LockShared>,
+    mode: Mode,
 }
 
 impl AgentMutex {
     pub(crate) fn new(lock: Arc<LockShared>) -> Self {
-        Self { lock }
+        let mode = Mode::Exclusive;
+        Self { lock, mode }
     }
 }
 
@@ -78,15 +91,22 @@ impl DistMutex for AgentMutex {
     }
 
     fn lock(&self) -> Result<Guard, LockError> {
-        wait(&self.lock)
+        wait(&self.lock, self.mode)
     }
 
     fn try_lock(&self) -> Result<Guard, TryLockError> {
-        attempt(&self.lock)
+        attempt(&self.lock, self.mode)
     }
 
     fn try_lock_for(&self, timeout: Duration) -> Result<Guard, TimedLockError> {
-        wait_for(&self.lock, timeout)
+        wait_for(&self.lock, self.mode, timeout)
+    }
+
+    fn shared(&self) -> Arc<dyn DistMutex> {
+        Arc::new(Self {
+            lock: Arc::clone(&self.lock),
+            mode: Mode::Shared,
+        })
     }
 }
 
@@ -95,28 +115,35 @@ impl fmt::Debug for AgentMutex {
         f.debug_struct("DistMutex")
             .field("name", self.lock.name())
             .field("algorithm", &self.algorithm())
+            .field("mode", &self.mode)
             .finish_non_exhaustive()
     }
 }
 
-pub(crate) fn wait(lock: &Arc<LockShared>) -> Result<Guard, LockError> {
-    lock.acquire(Patience::Lease).map_err(|error| match error {
-        AcquireError::Failed(error) => error,
-        AcquireError::WouldBlock | AcquireError::TimedOut { .. } => {
-            unreachable!("a request without a time limit neither gives up nor times out")
-        }
-    })
+pub(crate) fn wait(lock: &Arc<LockShared>, mode: Mode) -> Result<Guard, LockError> {
+    lock.acquire(mode, Patience::Lease)
+        .map_err(|error| match error {
+            AcquireError::Failed(error) => error,
+            AcquireError::WouldBlock | AcquireError::TimedOut { .. } => {
+                unreachable!("a request without a time limit neither gives up nor times out")
+            }
+        })
 }
 
-pub(crate) fn attempt(lock: &Arc<LockShared>) -> Result<Guard, TryLockError> {
-    lock.acquire(Patience::Try).map_err(|error| match error {
-        AcquireError::Failed(error) => TryLockError::Failed(error),
-        AcquireError::WouldBlock | AcquireError::TimedOut { .. } => TryLockError::WouldBlock,
-    })
+pub(crate) fn attempt(lock: &Arc<LockShared>, mode: Mode) -> Result<Guard, TryLockError> {
+    lock.acquire(mode, Patience::Try)
+        .map_err(|error| match error {
+            AcquireError::Failed(error) => TryLockError::Failed(error),
+            AcquireError::WouldBlock | AcquireError::TimedOut { .. } => TryLockError::WouldBlock,
+        })
 }
 
-pub(crate) fn wait_for(lock: &Arc<LockShared>, timeout: Duration) -> Result<Guard, TimedLockError> {
-    lock.acquire(Patience::For(timeout))
+pub(crate) fn wait_for(
+    lock: &Arc<LockShared>,
+    mode: Mode,
+    timeout: Duration,
+) -> Result<Guard, TimedLockError> {
+    lock.acquire(mode, Patience::For(timeout))
         .map_err(|error| match error {
             AcquireError::Failed(error) => TimedLockError::Failed(error),
             AcquireError::TimedOut { missing } => TimedLockError::TimedOut { missing },

@@ -5,6 +5,8 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use distlock_agent::protocol::Mode;
+
 use crate::agent::LockShared;
 use crate::error::{LockError, TimedLockError, TryLockError};
 use crate::{Guard, mutex};
@@ -59,7 +61,7 @@ impl Semaphore {
     /// As for [`DistMutex::lock`](crate::DistMutex::lock). [`LockError::Deadlock`] means that
     /// this thread has all the permits itself.
     pub fn acquire(&self) -> Result<Guard, LockError> {
-        mutex::wait(&self.lock)
+        mutex::wait(&self.lock, Mode::Exclusive)
     }
 
     /// Takes a permit if there is one.
@@ -67,7 +69,7 @@ impl Semaphore {
     /// # Errors
     /// [`TryLockError::WouldBlock`] if there is none; else as for [`Semaphore::acquire`].
     pub fn try_acquire(&self) -> Result<Guard, TryLockError> {
-        mutex::attempt(&self.lock)
+        mutex::attempt(&self.lock, Mode::Exclusive)
     }
 
     /// Waits for a permit for at most `timeout`.
@@ -75,7 +77,7 @@ impl Semaphore {
     /// # Errors
     /// [`TimedLockError::TimedOut`] when the time is over; else as for [`Semaphore::acquire`].
     pub fn try_acquire_for(&self, timeout: Duration) -> Result<Guard, TimedLockError> {
-        mutex::wait_for(&self.lock, timeout)
+        mutex::wait_for(&self.lock, Mode::Exclusive, timeout)
     }
 
     /// Waits for a permit until `deadline` at most; one that has passed is a timeout of zero.

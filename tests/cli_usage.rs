@@ -94,7 +94,6 @@ fn a_wrong_command_line_is_64_and_one_line() {
         (&["run", "x", "-c", "true", "true"], "--command"),
         (&["run", "x", "-c"], "--command"),
         (&["run", "", "true"], "empty"),
-        (&["run", "-s", "x", "true"], "-s"),
         (
             &["run", "--algorithm", "frobnicate", "x", "true"],
             "frobnicate",

@@ -427,3 +427,27 @@ fn many_handles_come_and_go() {
     });
     assert_eq!(files(&directory), [] as [&str; 0]);
 }
+
+#[test]
+fn readers_share_and_writers_do_not() {
+    let directory = tempfile::tempdir().unwrap();
+    let [ours, theirs] = [0, 1].map(|_| Agent::local_in(directory.path()).unwrap());
+    let (ours, theirs) = (ours.mutex("book").unwrap(), theirs.mutex("book").unwrap());
+    let first = ours.shared().lock().unwrap();
+    let second = theirs.shared().try_lock().unwrap();
+    assert_ne!(first.fence(), second.fence());
+    assert!(matches!(theirs.try_lock(), Err(TryLockError::WouldBlock)));
+    // A writer between the two would wait for the first, and the second for the writer.
+    assert!(matches!(ours.shared().lock(), Err(LockError::Deadlock)));
+    assert!(matches!(ours.lock(), Err(LockError::Deadlock)));
+    drop(first);
+    assert!(matches!(ours.try_lock(), Err(TryLockError::WouldBlock)));
+    drop(second);
+    let alone = ours.lock().unwrap();
+    assert!(matches!(
+        theirs.shared().try_lock(),
+        Err(TryLockError::WouldBlock)
+    ));
+    drop(alone);
+    drop(theirs.shared().lock().unwrap());
+}

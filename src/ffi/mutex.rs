@@ -3,7 +3,7 @@
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
-use distlock_agent::protocol::Fence;
+use distlock_agent::protocol::{Fence, Mode};
 use nix::errno::Errno;
 
 use super::code;
@@ -83,7 +83,7 @@ impl Mutex {
 impl Entrance for Mutex {
     fn begin(&self, patience: Patience) -> Result<Waiting, Errno> {
         self.lock
-            .begin(patience)
+            .begin(Mode::Exclusive, patience)
             .map_err(|error| code::acquire(&error))
     }
 

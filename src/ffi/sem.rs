@@ -4,7 +4,7 @@ use std::ffi::c_int;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use distlock_agent::protocol::Fence;
+use distlock_agent::protocol::{Fence, Mode};
 use nix::errno::Errno;
 
 use super::agent::{Agent, Permit};
@@ -83,7 +83,7 @@ impl Sem {
 impl Entrance for Sem {
     fn begin(&self, patience: Patience) -> Result<Waiting, Errno> {
         self.lock
-            .begin(patience)
+            .begin(Mode::Exclusive, patience)
             .map_err(|error| code::acquire(&error))
     }
 

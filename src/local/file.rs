@@ -6,12 +6,13 @@
 //! ```text
 //! 0    magic 8 | permits 4 | length of the name 2 | name up to 255
 //! 512  fence 8 | state 4 | pid 4 | since 8 | command's pid 4 | length 2 | command up to 448 | fence 8
-//! 1024 the same for permit 1, and so on
+//! 1024 the same for permit 1, and so on; after the last permit's those of readers
 //! ```
 //!
 //! The file is created with its first part in place, which never changes. What counts are locked
 //! ranges ([`range`]), and not the records:
-//! - byte `n` below the number of permits: permit `n` is held;
+//! - byte `n` below the number of permits: permit `n` is held, or shared;
+//! - byte `n` from there on: a reader, one of those who share permit 0, uses record `n`;
 //! - all bytes below 2^62: *the file is being removed*, see [`LockFile::retire`];
 //! - one byte above: somebody waits. Its number says who and since when, so that no record can
 //!   outlive its process.
@@ -36,6 +37,8 @@ const MAGIC: &[u8; 8] = b"dlklock\x01";
 const BLOCK: usize = 512;
 /// All permits and then some.
 const EVERYTHING: Range = Range::new(0, WAITERS.start());
+/// The permit that readers share.
+const SHARED: Range = Range::byte(0);
 /// The bytes that waiters lock.
 const WAITERS: Range = Range::new(1 << 62, i64::MAX);
 /// Time in the number of a waiter's byte: hundredths of a second since 2025, 348 years.
@@ -43,6 +46,9 @@ const TICK_BITS: u32 = 40;
 
 /// The most permits of a semaphore. Looking for a free one takes a system call each.
 pub(crate) const MAX_PERMITS: u32 = 1024;
+
+/// The most that share a lock. One more waits.
+const MAX_READERS: u32 = 1024;
 
 /// An open file of a lock.
 #[derive(Debug)]
@@ -151,9 +157,34 @@ impl LockFile {
         Ok(None)
     }
 
-    /// Gives the permit back.
-    pub(crate) fn release(&self, permit: u32) -> io::Result<()> {
-        range::unlock(&self.file, Range::byte(permit.into()))
+    /// Shares the first permit; the number of this reader's record. `None` if another has the
+    /// permit for itself. The search for an unused record starts at reader `start`.
+    pub(crate) fn try_share(&self, start: u32) -> io::Result<Option<u32>> {
+        if !range::try_share(&self.file, SHARED)? {
+            return Ok(None);
+        }
+        for offset in 0..MAX_READERS {
+            let reader = (start % MAX_READERS + offset) % MAX_READERS;
+            let record = self.permits.get() + reader;
+            if range::try_lock(&self.file, Range::byte(record.into()))? {
+                return Ok(Some(record));
+            }
+        }
+        range::unlock(&self.file, SHARED)?;
+        Ok(None)
+    }
+
+    /// Gives the permit back, or a reader's share of it.
+    pub(crate) fn release(&self, record: u32) -> io::Result<()> {
+        if self.is_reader(record) {
+            range::unlock(&self.file, SHARED)?;
+        }
+        range::unlock(&self.file, Range::byte(record.into()))
+    }
+
+    /// Whether the record is one of a reader.
+    pub(crate) fn is_reader(&self, record: u32) -> bool {
+        record >= self.permits.get()
     }
 
     /// Whether others may find this file under the lock's name. Asked with a permit locked, it
@@ -245,7 +276,7 @@ impl LockFile {
         Ok(waiters)
     }
 
-    /// The permits that are held.
+    /// The records of those who are inside.
     pub(crate) fn held(&self) -> io::Result<Vec<u32>> {
         let ranges = range::find_all(&self.file, EVERYTHING)?;
         let permits = ranges.into_iter().filter(|range| range.is_byte());

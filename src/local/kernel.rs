@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
-use distlock_agent::protocol::{Fence, LockName, Time};
+use distlock_agent::protocol::{Fence, LockName, Mode, Time};
 use distlock_agent::runtime::clock;
 use parking_lot::Mutex;
 
@@ -128,7 +128,11 @@ impl KernelLock {
                 None => self.open()?,
             };
             let start = self.first_permit.fetch_add(1, Ordering::Relaxed);
-            let permit = open.try_permit(start).map_err(|error| self.failed(error))?;
+            let permit = match request.mode {
+                Mode::Exclusive => open.try_permit(start),
+                Mode::Shared => open.try_share(start),
+            };
+            let permit = permit.map_err(|error| self.failed(error))?;
             if !open
                 .is_current(&self.group.directory)
                 .map_err(|error| self.failed(error))?
@@ -155,8 +159,11 @@ impl KernelLock {
         permit: u32,
         request: &Request,
     ) -> Result<KernelHold, LockError> {
+        let has_waited = file.is_marked();
         file.unmark().map_err(|error| self.failed(error))?;
-        let last = file.record(permit).map_err(|error| self.failed(error))?;
+        // Who shares it learns of the last that had it alone, and leaves its record for the next.
+        let last = if file.is_reader(permit) { 0 } else { permit };
+        let last = file.record(last).map_err(|error| self.failed(error))?;
         let fence = self.group.next_fence()?;
         let record = Record {
             fence: fence.as_u64(),
@@ -168,6 +175,10 @@ impl KernelLock {
         };
         file.write_record(permit, &record)
             .map_err(|error| self.failed(error))?;
+        if has_waited && file.is_reader(permit) {
+            // One was woken, and all who would share it can come in.
+            self.group.page().bell(self.hash).ring_all();
+        }
         let previous = last.map_or(PreviousOwner::Clean, |last| last.as_previous_owner());
         Ok(KernelHold {
             lock: Arc::clone(self),
@@ -547,6 +558,7 @@ mod tests {
     /// Enters and leaves, and tells how long the entering took.
     fn enter_and_leave(lock: &Arc<dyn Lock>) -> Duration {
         let request = Request {
+            mode: Mode::Exclusive,
             patience: Patience::Lease,
             command: None,
             loss: LossSignal::new(),

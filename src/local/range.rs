@@ -55,7 +55,17 @@ impl Range {
 
 /// Locks `range` for this open file; `false` if another has part of it.
 pub(crate) fn try_lock(file: &File, range: Range) -> io::Result<bool> {
-    match fcntl(file, FcntlArg::F_OFD_SETLK(&range.request(libc::F_WRLCK))) {
+    try_set(file, range.request(libc::F_WRLCK))
+}
+
+/// Locks `range` for this open file and all others that share it; `false` if another has part of
+/// it for itself. The file must be open for reading.
+pub(crate) fn try_share(file: &File, range: Range) -> io::Result<bool> {
+    try_set(file, range.request(libc::F_RDLCK))
+}
+
+fn try_set(file: &File, request: libc::flock) -> io::Result<bool> {
+    match fcntl(file, FcntlArg::F_OFD_SETLK(&request)) {
         Ok(_) => Ok(true),
         Err(Errno::EAGAIN | Errno::EACCES) => Ok(false),
         Err(errno) => Err(errno.into()),
@@ -70,7 +80,11 @@ pub(crate) fn unlock(file: &File, range: Range) -> io::Result<()> {
 
 /// A range that another open file has locked, as far as it lies in `within`; any one of them.
 pub(crate) fn find(file: &File, within: Range) -> io::Result<Option<Range>> {
-    let mut answer = within.request(libc::F_WRLCK);
+    find_against(file, within.request(libc::F_WRLCK))
+}
+
+/// A range that would stand against `answer`, which becomes what the kernel says of it.
+fn find_against(file: &File, mut answer: libc::flock) -> io::Result<Option<Range>> {
     fcntl(file, FcntlArg::F_OFD_GETLK(&mut answer))?;
     if i32::from(answer.l_type) == libc::F_UNLCK {
         return Ok(None);
@@ -84,12 +98,13 @@ pub(crate) fn find(file: &File, within: Range) -> io::Result<Option<Range>> {
     Ok(Some(Range::new(answer.l_start, end)))
 }
 
-/// All ranges that other open files have locked in `within`, in order; at most [`MOST`].
+/// All ranges that other open files have locked in `within` and do not share, in order; at most
+/// [`MOST`].
 pub(crate) fn find_all(file: &File, within: Range) -> io::Result<Vec<Range>> {
     let mut found = Vec::new();
     let mut unsearched = vec![within];
     while let Some(part) = unsearched.pop() {
-        let Some(range) = find(file, part)? else {
+        let Some(range) = find_against(file, part.request(libc::F_RDLCK))? else {
             continue;
         };
         if part.start < range.start {
@@ -131,6 +146,23 @@ mod tests {
         unlock(&theirs, all).unwrap();
         assert_eq!(find_all(&ours, all).unwrap(), []);
         assert_eq!(find_all(&theirs, all).unwrap(), [Range::byte(5)]);
+    }
+
+    #[test]
+    fn a_range_is_shared_by_many_or_had_by_one() {
+        let path = tempfile::NamedTempFile::new().unwrap();
+        let mut options = File::options();
+        let [ours, theirs, third] =
+            [0; 3].map(|_| options.read(true).write(true).open(path.path()).unwrap());
+        assert!(try_share(&ours, Range::byte(0)).unwrap());
+        assert!(try_share(&theirs, Range::byte(0)).unwrap());
+        assert!(!try_lock(&third, Range::byte(0)).unwrap());
+        assert!(find(&third, Range::byte(0)).unwrap().is_some());
+        assert_eq!(find_all(&third, Range::byte(0)).unwrap(), []);
+        unlock(&ours, Range::byte(0)).unwrap();
+        unlock(&theirs, Range::byte(0)).unwrap();
+        assert!(try_lock(&third, Range::byte(0)).unwrap());
+        assert!(!try_share(&ours, Range::byte(0)).unwrap());
     }
 
     #[test]

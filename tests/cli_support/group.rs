@@ -51,7 +51,8 @@ impl Group {
     pub(crate) fn write_config(&self, file: &str, algorithm: &str, lease_ms: u64) -> PathBuf {
         let mut text = format!(
             "lease = \"{lease_ms}ms\"\nalgorithm = \"{algorithm}\"\n[group]\nname = \"shop\"\n\
-             [[lock]]\nname = \"ring\"\nalgorithm = \"token-ring-requests\"\n"
+             [[lock]]\nname = \"ring\"\nalgorithm = \"token-ring-requests\"\n\
+             [[lock]]\nname = \"book\"\nalgorithm = \"semaphore\"\n"
         );
         for (index, address) in self.addresses.iter().enumerate() {
             text += &format!("[[member]]\nid = {}\naddress = \"{address}\"\n", index + 1);

@@ -30,7 +30,7 @@ use super::report::Identity;
 use super::request::{Grant, Waiting};
 use super::status::Status;
 use super::transport::{Faults, Transport, TransportCounters};
-use crate::protocol::{Boot, LockName, LockSpec, Node, NodeConfig, NodeId, Settings, node};
+use crate::protocol::{Boot, LockName, LockSpec, Mode, Node, NodeConfig, NodeId, Settings, node};
 
 /// What an agent is started with.
 #[derive(Clone, Debug)]
@@ -179,7 +179,7 @@ impl Agent {
         })
     }
 
-    /// Waits for `lock` as long as `patience` says. Threads of one agent that want the same lock
+    /// Waits for `lock`, for itself alone, as long as `patience` says. Threads of one agent that want the same lock
     /// are served in the order in which they asked.
     ///
     /// `spec` says how the lock is to be served, or takes it as it is.
@@ -193,10 +193,11 @@ impl Agent {
         patience: Patience,
         caller: Caller,
     ) -> Result<Grant, AcquireError> {
-        self.begin(lock, spec, patience, caller)?.finish()
+        self.begin(lock, spec, Mode::Exclusive, patience, caller)?
+            .finish()
     }
 
-    /// Asks for `lock`, to be waited for bit by bit.
+    /// Asks for `lock`, alone or with all who share it, to be waited for bit by bit.
     ///
     /// # Errors
     /// [`AcquireError`] says why it cannot be asked for.
@@ -204,10 +205,11 @@ impl Agent {
         &self,
         lock: &LockName,
         spec: Option<LockSpec>,
+        mode: Mode,
         patience: Patience,
         caller: Caller,
     ) -> Result<Waiting, AcquireError> {
-        self.shared.begin(lock, spec, patience, caller)
+        self.shared.begin(lock, spec, mode, patience, caller)
     }
 
     /// How the whole group is. Other members are asked, and have 300 ms to answer; the callers of

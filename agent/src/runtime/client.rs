@@ -31,7 +31,7 @@ use super::frames::{self, FromAgent, MAX_FROM_AGENT, MAX_TO_AGENT, ToAgent};
 use super::request::{Grant, Owner, Request, Waiting};
 use super::spin::Spin;
 use super::status::Status;
-use crate::protocol::{Fence, LockName, LockSpec, NodeId, Previous, Ticket};
+use crate::protocol::{Fence, LockName, LockSpec, Mode, NodeId, Previous, Ticket};
 
 /// How long an agent may take for its first message, for a message it does not read, for the
 /// answer to a cancellation, and for a status. A longer one stands still.
@@ -199,7 +199,7 @@ impl Client {
         })
     }
 
-    /// Waits for `lock` as long as `patience` says.
+    /// Waits for `lock`, for itself alone, as long as `patience` says.
     ///
     /// # Errors
     /// [`AcquireError`] says why there is no grant.
@@ -210,10 +210,11 @@ impl Client {
         patience: Patience,
         caller: Caller,
     ) -> Result<Grant, AcquireError> {
-        self.begin(lock, spec, patience, caller)?.finish()
+        self.begin(lock, spec, Mode::Exclusive, patience, caller)?
+            .finish()
     }
 
-    /// Asks for `lock`, to be waited for bit by bit.
+    /// Asks for `lock`, alone or with all who share it, to be waited for bit by bit.
     ///
     /// # Errors
     /// [`AcquireError`] says why it cannot be asked for.
@@ -221,10 +222,11 @@ impl Client {
         &self,
         lock: &LockName,
         spec: Option<LockSpec>,
+        mode: Mode,
         patience: Patience,
         caller: Caller,
     ) -> Result<Waiting, AcquireError> {
-        self.link.begin(lock, spec, patience, caller)
+        self.link.begin(lock, spec, mode, patience, caller)
     }
 
     /// How the whole group is.
@@ -340,6 +342,7 @@ impl Link {
         self: &Arc<Self>,
         lock: &LockName,
         spec: Option<LockSpec>,
+        mode: Mode,
         patience: Patience,
         caller: Caller,
     ) -> Result<Waiting, AcquireError> {
@@ -362,6 +365,7 @@ impl Link {
             id,
             lock: lock.clone(),
             spec,
+            mode,
             patience,
             command,
         });

@@ -331,6 +331,7 @@ impl Connection {
                 id,
                 lock,
                 spec,
+                mode,
                 patience,
                 command,
             } => {
@@ -347,6 +348,7 @@ impl Connection {
                     turn.ask(
                         lock,
                         spec,
+                        mode,
                         patience.wait(),
                         caller,
                         Sink::Client { client, id },

@@ -14,7 +14,7 @@ use super::ask::Patience;
 use super::error::AcquireError;
 use super::events::AgentEvent;
 use super::status::Status;
-use crate::protocol::{LockName, LockSpec, NodeId};
+use crate::protocol::{LockName, LockSpec, Mode, NodeId};
 
 const VERSION: u8 = 1;
 const HEADER_LEN: usize = 4;
@@ -34,6 +34,7 @@ pub(crate) enum ToAgent {
         id: u64,
         lock: LockName,
         spec: Option<LockSpec>,
+        mode: Mode,
         patience: Patience,
         command: String,
     },
@@ -152,6 +153,7 @@ mod tests {
             id: 300,
             lock: LockName::new("printer").unwrap(),
             spec: None,
+            mode: Mode::Shared,
             patience: Patience::Try,
             command: "lp".to_owned(),
         }
@@ -164,7 +166,7 @@ mod tests {
         put(&mut bytes, &acquire(), MAX_TO_AGENT).unwrap();
         assert_eq!(
             bytes,
-            b"\0\0\0\x11\x01\x00\xac\x02\x07printer\x00\x02\x02lp"
+            b"\0\0\0\x12\x01\x00\xac\x02\x07printer\x00\x01\x02\x02lp"
         );
         bytes.clear();
         let granted = FromAgent::Granted {

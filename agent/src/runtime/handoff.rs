@@ -24,7 +24,7 @@ use super::request::{Owner, Request, Waiting};
 use super::spin::{Spin, Spinner};
 use super::transport::Transport;
 use super::turn::{Core, Sink, Turn};
-use crate::protocol::{LockName, LockSpec, Node, Ticket};
+use crate::protocol::{LockName, LockSpec, Mode, Node, Ticket};
 
 /// How many datagrams a waiting thread takes at once, before it looks for its grant.
 const ROLE_RECEIVE_LIMIT: usize = 8;
@@ -80,6 +80,7 @@ impl Shared {
         self: &Arc<Self>,
         lock: &LockName,
         spec: Option<LockSpec>,
+        mode: Mode,
         patience: Patience,
         caller: Caller,
     ) -> Result<Waiting, AcquireError> {
@@ -91,7 +92,7 @@ impl Shared {
         let role = self.take_role();
         let mut turn = self.turn();
         let sink = Sink::Thread(request.clone());
-        let asked = turn.ask(lock.clone(), spec, patience.wait(), caller, sink);
+        let asked = turn.ask(lock.clone(), spec, mode, patience.wait(), caller, sink);
         turn.finish_as_application();
         let ticket = asked?;
         let at_once = request.is_decided();
@@ -249,7 +250,7 @@ mod tests {
         .unwrap();
         let events = agent.events();
         let lock = LockName::new("x").unwrap();
-        let ask = |patience| agent.begin(&lock, None, patience, Caller::default());
+        let ask = |patience| agent.begin(&lock, None, Mode::Exclusive, patience, Caller::default());
         let grant = ask(Patience::Forever).unwrap().finish().unwrap();
         let waiting = ask(Patience::Forever).unwrap();
 

@@ -167,6 +167,7 @@ impl Turn<'_> {
         &mut self,
         lock: LockName,
         spec: Option<LockSpec>,
+        mode: Mode,
         wait: Wait,
         caller: Caller,
         sink: Sink,
@@ -194,7 +195,7 @@ impl Turn<'_> {
             ticket,
             lock,
             spec,
-            mode: Mode::Exclusive,
+            mode,
             wait,
         }));
         Ok(ticket)

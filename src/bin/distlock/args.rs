@@ -69,11 +69,11 @@ pub(crate) struct Run {
     pub(crate) script: Option<OsString>,
 
     /// Share the lock with others who share it
-    #[arg(short, long, hide = true)]
+    #[arg(short, long, overrides_with = "exclusive")]
     pub(crate) shared: bool,
 
     /// Hold the lock alone (the default)
-    #[arg(short = 'x', short_alias = 'e', long)]
+    #[arg(short = 'x', short_alias = 'e', long, overrides_with = "shared")]
     pub(crate) exclusive: bool,
 
     /// Tell on standard error how long it took
@@ -181,14 +181,7 @@ pub(crate) fn parse() -> Result<Command, Result<ExitCode, Failure>> {
 impl Run {
     /// What clap cannot say.
     fn check(&self) -> Result<(), Failure> {
-        self.lock_name()?;
-        if self.shared {
-            return Err(Failure::usage(
-                "-s is not served: every lock is exclusive; leave -s away to hold it alone",
-                "run",
-            ));
-        }
-        Ok(())
+        self.lock_name().map(drop)
     }
 
     /// The lock's name.
@@ -287,6 +280,13 @@ mod tests {
             run(&["-w", "1", "-w", "2.5", "x", "ls"]).timeout,
             Some(Duration::from_millis(2500))
         );
+    }
+
+    #[test]
+    fn the_last_of_shared_and_exclusive_counts() {
+        assert!(run(&["-x", "-s", "x", "ls"]).shared);
+        assert!(!run(&["-s", "-x", "x", "ls"]).shared);
+        assert!(!run(&["x", "ls"]).shared);
     }
 
     #[test]

@@ -56,7 +56,9 @@ impl From<HandleError> for Failure {
 impl From<LockError> for Failure {
     fn from(error: LockError) -> Self {
         let code = match &error {
-            LockError::WrongAlgorithm { .. } | LockError::WrongPermits { .. } => CONFIG,
+            LockError::WrongAlgorithm { .. }
+            | LockError::WrongPermits { .. }
+            | LockError::NotShareable { .. } => CONFIG,
             LockError::Io { source, .. } => code_of(source),
             _ => UNAVAILABLE,
         };

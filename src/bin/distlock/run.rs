@@ -61,6 +61,7 @@ fn enter(args: &args::Run, agent: &Agent, algorithm: Option<Algorithm>) -> Resul
         Some(algorithm) => agent.mutex_with(name.as_bytes(), algorithm)?,
         None => agent.mutex(name.as_bytes())?,
     };
+    let mutex = if args.shared { mutex.shared() } else { mutex };
     agent.set_command(&command_line(args));
     let start = clock::now();
     let guard = match args.patience() {
