@@ -27,10 +27,10 @@ const MAX_BACKLOG: usize = 4096;
 const MAX_BODY: usize = 64 << 20;
 
 /// How long an answer's acknowledgement waits for something to ride on.
-const ACK_DELAY: Duration = Duration::from_millis(10);
+const ACK_DELAY: Duration = Duration::from_millis(4);
 /// The first guess at how long an acknowledgement takes.
 const FIRST_RTO: Duration = Duration::from_millis(50);
-const MIN_RTO: Duration = Duration::from_millis(20);
+const MIN_RTO: Duration = Duration::from_millis(10);
 const MAX_RTO: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]

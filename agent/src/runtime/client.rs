@@ -542,10 +542,14 @@ impl Owner for Link {
     fn release(&self, ticket: Ticket, request: &Request) -> Result<(), ReleaseError> {
         {
             let mut table = self.table.lock();
-            if !request.release() {
+            let is_held = request.release();
+            table.requests.remove(&ticket.0);
+            drop(table);
+            if !is_held {
+                // An agent that leaves waits for this word, though the lock was lost.
+                self.say_or_end(&ToAgent::Release { id: ticket.0 });
                 return Err(ReleaseError::Lost);
             }
-            table.requests.remove(&ticket.0);
         }
         self.say_or_end(&ToAgent::Release { id: ticket.0 });
         // If the agent is gone, so was the lock, for who knows how long.

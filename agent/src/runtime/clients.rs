@@ -392,7 +392,8 @@ impl Connection {
     }
 
     fn tell(&mut self, message: &FromAgent) {
-        if let FromAgent::Refused { id, .. } | FromAgent::Lost { id } = message {
+        // What is lost stays on the list: it is the client's until it releases it or is gone.
+        if let FromAgent::Refused { id, .. } = message {
             self.requests.remove(id);
         }
         if let Err(error) = frames::put(&mut self.output, message, MAX_FROM_AGENT) {

@@ -25,7 +25,7 @@ use super::request::Request;
 use super::transport::{Received, Transport, TransportCounters};
 use crate::protocol::{
     Command, Event, Fence, Input, LockName, LockSpec, Mode, Node, NodeId, Output, Previous, Record,
-    Ticket, Time, Wait,
+    Refusal, Ticket, Time, Wait,
 };
 
 /// How many requests an agent has at most, waiting and granted, of threads and clients.
@@ -99,7 +99,14 @@ pub(crate) enum Sink {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Phase {
     Running,
-    Leaving { deadline: Time },
+    /// Clients are asked for what they hold.
+    Draining {
+        deadline: Time,
+    },
+    /// The group is being told.
+    Leaving {
+        deadline: Time,
+    },
     Over(SessionEnd),
 }
 
@@ -158,7 +165,7 @@ impl Turn<'_> {
     pub(crate) fn end_of_session(&self) -> Option<&SessionEnd> {
         match &self.core.phase {
             Phase::Over(end) => Some(end),
-            Phase::Running | Phase::Leaving { .. } => None,
+            Phase::Running | Phase::Draining { .. } | Phase::Leaving { .. } => None,
         }
     }
 
@@ -174,7 +181,9 @@ impl Turn<'_> {
     ) -> Result<Ticket, AcquireError> {
         match &self.core.phase {
             Phase::Running => {}
-            Phase::Leaving { .. } => return Err(AcquireError::Closed(SessionEnd::Closed)),
+            Phase::Draining { .. } | Phase::Leaving { .. } => {
+                return Err(AcquireError::Closed(SessionEnd::Closed));
+            }
             Phase::Over(end) => return Err(AcquireError::Closed(end.clone())),
         }
         if self.core.requests.len() >= MAX_REQUESTS {
@@ -216,6 +225,7 @@ impl Turn<'_> {
     pub(super) fn release(&mut self, ticket: Ticket) {
         if self.core.requests.remove(&ticket).is_some() {
             self.step(Input::Command(&Command::Release { ticket }));
+            self.leave_if_drained();
         }
     }
 
@@ -281,7 +291,13 @@ impl Turn<'_> {
             } => self.granted(ticket, fence, previous),
             Event::Ended { ticket, refusal } => {
                 let node = &self.core.node;
-                let why = AcquireError::from_refusal(refusal, || node.missing());
+                let why = match (&self.core.phase, refusal) {
+                    // Who leaves cancels on its callers' behalf.
+                    (Phase::Draining { .. }, Refusal::Cancelled) => {
+                        AcquireError::Closed(SessionEnd::Closed)
+                    }
+                    (_, refusal) => AcquireError::from_refusal(refusal, || node.missing()),
+                };
                 self.refused(ticket, why);
             }
             Event::Lost { ticket } => self.lost(ticket),
@@ -384,26 +400,48 @@ impl Turn<'_> {
     }
 
     /// Leaves the group. Guards are void before the first datagram says that their locks are free.
+    /// What clients hold stays theirs until they are gone: their commands may be inside, and end
+    /// only now that they hear of it. One lease bounds that.
     pub(crate) fn leave(&mut self) {
         if self.core.phase != Phase::Running {
             return;
         }
-        self.core.phase = Phase::Leaving {
-            deadline: clock::now() + LEAVE_TIME,
+        self.core.phase = Phase::Draining {
+            deadline: clock::now() + self.shared.identity.settings.lease,
         };
-        let held: Vec<_> = self.held().collect();
-        for ticket in held {
-            self.lost(ticket);
+        let tickets: Vec<_> = self.core.requests.keys().copied().collect();
+        for ticket in tickets {
+            self.ask_back(ticket);
         }
-        self.step(Input::Command(&Command::Leave));
+        self.leave_if_drained();
     }
 
-    fn held(&self) -> impl Iterator<Item = Ticket> {
-        self.core
-            .requests
-            .iter()
-            .filter(|(_, entry)| entry.held.is_some())
-            .map(|(&t, _)| t)
+    /// Takes back what can be taken back at once, and asks a client for the rest.
+    fn ask_back(&mut self, ticket: Ticket) {
+        let Some(entry) = self.core.requests.get(&ticket) else {
+            return;
+        };
+        match (&entry.held, &entry.sink) {
+            (None, _) => self.cancel(ticket),
+            (Some(_), Sink::Thread(_)) => {
+                self.lost(ticket);
+                self.step(Input::Command(&Command::Release { ticket }));
+            }
+            (Some(_), &Sink::Client { client, id }) => {
+                let message = FromAgent::Lost { id };
+                self.core.tasks.push_back(Task::Tell { client, message });
+            }
+        }
+    }
+
+    /// Says goodbye to the group, once nobody of this agent is inside any more.
+    fn leave_if_drained(&mut self) {
+        if matches!(self.core.phase, Phase::Draining { .. }) && self.core.requests.is_empty() {
+            self.core.phase = Phase::Leaving {
+                deadline: clock::now() + LEAVE_TIME,
+            };
+            self.step(Input::Command(&Command::Leave));
+        }
     }
 
     /// Ends the session: nothing more is sent, who waits is refused, who is inside has lost.
@@ -496,8 +534,15 @@ impl Turn<'_> {
         {
             self.step(Input::Timeout);
         }
-        if matches!(self.core.phase, Phase::Leaving { deadline } if deadline <= now) {
-            self.end(SessionEnd::Closed);
+        match self.core.phase {
+            Phase::Draining { deadline } if deadline <= now => {
+                // Without a goodbye, and with a record that says so: who comes after this life
+                // waits out what its clients may still do.
+                tracing::warn!("clients still hold locks one lease after they were asked for them");
+                self.end(SessionEnd::Closed);
+            }
+            Phase::Leaving { deadline } if deadline <= now => self.end(SessionEnd::Closed),
+            _ => {}
         }
     }
 
@@ -560,7 +605,7 @@ impl Core {
 
     fn next_deadline(&self) -> Option<Time> {
         let leaving = match self.phase {
-            Phase::Leaving { deadline } => Some(deadline),
+            Phase::Draining { deadline } | Phase::Leaving { deadline } => Some(deadline),
             Phase::Running | Phase::Over(_) => None,
         };
         let deadlines = [

@@ -10,7 +10,7 @@ use std::time::Duration;
 use distlock_agent::protocol::Algorithm;
 use distlock_agent::runtime::{
     AcquireError, Agent, BindError, Caller, Client, ConnectError, Grant, Options, Patience,
-    ReleaseError, StartError, StatusError,
+    ReleaseError, StartError, StatusError, clock,
 };
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
@@ -256,4 +256,50 @@ fn a_forked_child_cannot_use_or_end_the_connection() {
     assert!(grant.is_held());
     grant.release().unwrap();
     drop(enter(&agent, &lock("x")));
+}
+
+/// An agent that ended in order freed its clients' locks at once, while their commands, which had
+/// only just been told, were still at work.
+#[test]
+fn an_agent_that_leaves_waits_for_its_clients_to_come_out() {
+    let group = Group::new(Kind::Unix, 2, Algorithm::RicartAgrawala);
+    let (leaving, other) = (serve(&group, 1), group.start(2).unwrap());
+    let client = Client::connect(&group.socket(1)).unwrap();
+    let held = enter_through(&client, "x");
+    thread::scope(|scope| {
+        let waits = scope.spawn(|| drop(enter(&other, &lock("x"))));
+        eventually("the other waits", || {
+            let locks = leaving.status().unwrap().locks;
+            locks.iter().any(|lock| !lock.waiters.is_empty())
+        });
+        let leaves = scope.spawn(|| leaving.close());
+        eventually("the client hears of it", || !held.is_held());
+        thread::sleep(Duration::from_millis(200));
+        assert!(!waits.is_finished(), "the client is inside");
+        assert!(!leaves.is_finished());
+        assert_eq!(held.release(), Err(ReleaseError::Lost));
+        leaves.join().unwrap();
+        waits.join().unwrap();
+    });
+    // It left in order: nobody waits for a lease when it comes back.
+    let begun = clock::now();
+    let back = group.start(1).unwrap();
+    drop(enter(&back, &lock("x")));
+    assert!(clock::now().since(begun) < crate::support::LEASE);
+}
+
+#[test]
+fn an_agent_waits_for_its_clients_no_longer_than_a_lease_and_its_next_life_waits_another() {
+    let group = Group::new(Kind::Unix, 1, Algorithm::RicartAgrawala);
+    let leaving = serve(&group, 1);
+    let client = Client::connect(&group.socket(1)).unwrap();
+    let held = enter_through(&client, "x");
+    let begun = clock::now();
+    leaving.close();
+    assert!(clock::now().since(begun) >= crate::support::LEASE);
+    drop(held);
+    let back = group.start(1).unwrap();
+    let begun = clock::now();
+    drop(enter(&back, &lock("x")));
+    assert!(clock::now().since(begun) >= crate::support::LEASE);
 }
