@@ -1,0 +1,136 @@
+#!/usr/bin/env bash
+# Checks what packaging/build.sh has built: the packages install into a system of their own, what
+# they install runs, and when they are removed nothing of them is left; systemd takes the unit; the
+# static program needs nothing of the system. What takes root or a missing program says SKIPPED.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/../target/packages"
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export DISTLOCK_DIR=$work/group
+unset DISTLOCK_SOCKET DISTLOCK_CONFIG DISTLOCK_ID DISTLOCK_STATE_DIR
+
+main() {
+    sha256sum --quiet -c SHA256SUMS
+    local version
+    version=$(echo distlock_*.deb)
+    version=${version#distlock_} version=${version%_*}
+
+    static "${version/\~/-}"
+    if ((EUID == 0)); then
+        debian "${version/\~/-}" "$work/root"
+    else
+        echo "SKIPPED: installing the Debian packages: it takes root"
+        local package
+        for package in *.deb; do
+            dpkg-deb -x "$package" "$work/root"
+        done
+        runs "$work/root/usr/bin/distlock" "${version/\~/-}"
+        unit "$work/root/usr"
+    fi
+    echo "the packages install, run, and leave nothing behind"
+}
+
+fail() {
+    echo "${0##*/}: $*" >&2
+    exit 1
+}
+
+# The program at `path` is this version and takes its turn.
+runs() {
+    local path=$1 version=$2
+    [[ $("$path" --version) == "distlock $version" ]] || fail "$path is another version"
+    # shellcheck disable=SC2016 # the command expands it
+    [[ $("$path" run x -- sh -c 'echo "$DISTLOCK_NAME $DISTLOCK_FENCE"') == "x "[1-9]* ]] ||
+        fail "$path does not run a command"
+}
+
+static() {
+    local tree=$work/static program=$work/static/bin/distlock
+    mkdir "$tree"
+    tar -xf ./*-static.tar.gz --strip-components=1 -C "$tree"
+    runs "$program" "$1"
+    if readelf -dl "$program" | grep -E 'NEEDED|INTERP'; then
+        fail "$program needs libraries of the system"
+    fi
+    grep -q '^ExecStart=/usr/local/bin/distlock ' "$tree/lib/systemd/system/distlock.service" ||
+        fail "the tarball's unit starts another program"
+    if ((EUID != 0)); then
+        echo "SKIPPED: the static program in an empty system: it takes root"
+        return
+    fi
+    # There it finds no library, no configuration of name services, no user list and no shell.
+    local empty=$work/empty
+    mkdir -p "$empty"/{bin,dev,tmp,proc/sys/kernel/random}
+    cp "$program" "$empty/bin/"
+    cp /proc/sys/kernel/random/boot_id "$empty/proc/sys/kernel/random/"
+    [[ $(DISTLOCK_DIR=/tmp/x chroot "$empty" /bin/distlock run x /bin/distlock --version) == \
+        "distlock $1" ]] || fail "the static program does not run in an empty system"
+}
+
+# Into a system of its own, whose list of packages is this machine's, so that dependencies count.
+debian() {
+    local version=$1 root=$2 before after
+    mkdir -p "$root/var/lib/dpkg/"{info,updates} "$root/etc" "$root/usr/lib"
+    cp /var/lib/dpkg/status "$root/var/lib/dpkg/"
+    # A file list of each package, or dpkg warns of every one.
+    sed -n 's/^Package: //p' /var/lib/dpkg/status |
+        while read -r name; do
+            touch "$root/var/lib/dpkg/info/$name.list"
+        done
+    before=$(contents "$root")
+    dpkg_in "$root" --install ./*.deb
+    runs "$root/usr/bin/distlock" "$version"
+    compiles "$root" "$version"
+    unit "$root/usr"
+    dpkg_in "$root" --remove libdistlock-dev libdistlock0 distlock
+    after=$(comm -13 <(echo "$before") <(contents "$root"))
+    [[ -z $after ]] || fail "removing the packages left $after"
+}
+
+dpkg_in() {
+    local root=$1
+    shift
+    # Scripts of the packages know by DPKG_ROOT that they have nothing to tell to this system.
+    dpkg --root="$root" --force-script-chrootless --log=/dev/null "$@" \
+        >"$work/dpkg.log" 2>&1 || { cat "$work/dpkg.log" >&2; fail "dpkg $* failed"; }
+}
+
+# Everything outside of dpkg's own books.
+contents() {
+    (cd "$1" && find . -path ./var/lib/dpkg -prune -o -print | LC_ALL=C sort)
+}
+
+# A C program finds the installed header and library.
+compiles() {
+    local root=$1 version=$2 libdir program=$work/version
+    libdir=$(dirname "$(find "$root/usr/lib" -name libdistlock.so)")
+    cat >"$program.c" <<'END'
+#include <distlock.h>
+#include <stdio.h>
+int main(void) { return puts(distlock_version()) < 0; }
+END
+    "${CC:-cc}" -I"$root/usr/include" -o "$program" "$program.c" -L"$libdir" -ldistlock
+    [[ $(LD_LIBRARY_PATH=$libdir "$program") == "$version" ]] ||
+        fail "a C program finds another libdistlock"
+}
+
+# systemd understands every line of the unit, and finds it well confined.
+unit() {
+    local file=lib/systemd/system/distlock.service
+    if ! command -v systemd-analyze >/dev/null; then
+        echo "SKIPPED: systemd-analyze is not installed; the unit is not checked"
+        return
+    fi
+    sed "s|^ExecStart=/usr/|ExecStart=$1/|" "$1/$file" >"$work/distlock.service"
+    if ! systemd-analyze verify --man=no "$work/distlock.service" >"$work/verify" 2>&1 ||
+        [[ -s $work/verify ]]; then
+        cat "$work/verify" >&2
+        fail "systemd refuses the unit"
+    fi
+    # From 0, nothing exposed, to 100: the sockets are what is left.
+    systemd-analyze security --no-pager --offline=yes --threshold=20 "$work/distlock.service" \
+        >"$work/security" || { cat "$work/security" >&2; fail "the unit is not confined enough"; }
+}
+
+main
