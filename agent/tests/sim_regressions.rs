@@ -128,3 +128,29 @@ fn a_suspected_member_that_restarts_is_alive_again() {
         assert_eq!((suspected, alive), (time, time));
     }
 }
+
+/// A member that had lost its record learned that it had been inside from the very greeting that
+/// ended its suspicion of the other; it took itself to be ready first, and waited for nobody.
+#[test]
+fn a_lost_record_is_remembered_also_by_a_member_that_was_suspected() {
+    let mut group = Group::new(2, Algorithm::RicartAgrawala);
+    group.start_all();
+    group.run(LEASE);
+    group.acquire(1, 1);
+    group.run(LEASE);
+    assert!(group.granted(1));
+    group.cluster.crash(node(1));
+    group.cluster.lose_record(node(1));
+    group.cluster.network().cut(node(2), node(1));
+    group.cluster.start(node(1)).unwrap();
+    group.acquire(2, 2);
+    group.run(LEASE * 3 / 4);
+    let suspected = |event: &Event| matches!(event, Event::Suspect { peer } if *peer == node(2));
+    assert_eq!(group.count(suspected), 1);
+    group.cluster.network().join();
+    // The checkers see to it that nobody enters before its clients' lease is over.
+    group.run(LEASE / 4);
+    assert!(!group.granted(2));
+    group.run(LEASE);
+    assert!(group.granted(2));
+}

@@ -15,8 +15,8 @@ pub(super) fn in_words(group: &str, bytes: &[u8]) -> String {
     };
     let ping = if header.ping { ", are you there?" } else { "" };
     if header.kind == Kind::Greeting {
-        let greeting = decode_all::<Greeting>(payload).map(|it| (it.up, it.in_view));
-        return format!("a greeting, (up, in view) = {greeting:?}{ping}");
+        let greeting = decode_all::<Greeting>(payload).map(|it| (it.up, it.in_view, it.knew_you));
+        return format!("a greeting, (up, in view, knew you) = {greeting:?}{ping}");
     }
     let frames = decode_frames(payload).unwrap_or_default();
     let mut words = format!("up to {} arrived{ping}", header.acknowledged);

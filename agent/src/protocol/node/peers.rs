@@ -259,6 +259,10 @@ impl Peers {
             peer.answer_greeting(now, &header);
             return Err(Drop::Stale);
         }
+        if greeting.as_ref().is_some_and(|greeting| greeting.knew_you) {
+            // First of all that follows from it: whoever is up may make this member ready.
+            out.push(PeerEvent::KnewUs);
+        }
         if peer.life != Some(header.from_life) {
             peer.begin_life(now, from, header.from_life, timing, out);
         } else if peer.link.heard(now) {
@@ -271,9 +275,6 @@ impl Peers {
         let knows_us = header.to_life == self.me.incarnation;
         match greeting {
             Some(greeting) => {
-                if greeting.knew_you {
-                    out.push(PeerEvent::KnewUs);
-                }
                 peer.greeted(now, &self.agreement, &greeting, &header, out);
                 if knows_us {
                     peer.come_up(&header, out);
