@@ -14,8 +14,7 @@ pub(crate) struct Network {
 pub(crate) const PRINTER: u16 = 100;
 
 impl Network {
-    /// Builds it. `None`, said aloud, where this process may not; unless `DISTLOCK_TESTS=all` says
-    /// that it can.
+    /// Builds it. `None`, said aloud, where this process may not.
     pub(crate) fn new(hosts: u16) -> Option<Self> {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
@@ -26,12 +25,7 @@ impl Network {
         };
 
         if !network.add_namespace("switch") {
-            let required = std::env::var("DISTLOCK_TESTS").is_ok_and(|tests| tests == "all");
-            assert!(
-                !required,
-                "DISTLOCK_TESTS=all, and network namespaces cannot be made"
-            );
-            eprintln!("SKIPPED: network namespaces cannot be made; it takes root");
+            skipped("network namespaces cannot be made; it takes root");
             return None;
         }
         let switch = network.name("switch");
@@ -89,6 +83,13 @@ impl Drop for Network {
             let _ = Command::new("ip").args(["netns", "delete", name]).status();
         }
     }
+}
+
+/// Says aloud that a test does not run; unless `DISTLOCK_TESTS=all` says that it can.
+pub(crate) fn skipped(why: &str) {
+    let required = std::env::var("DISTLOCK_TESTS").is_ok_and(|tests| tests == "all");
+    assert!(!required, "DISTLOCK_TESTS=all, and {why}");
+    eprintln!("SKIPPED: {why}");
 }
 
 /// A host's address.

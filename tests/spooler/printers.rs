@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, Read};
+use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -17,7 +17,7 @@ use nix::unistd::mkfifo;
 use tempfile::TempDir;
 
 use crate::check::{self, Paper, Report};
-use crate::network::{Network, PRINTER, address};
+use crate::network::{Network, PRINTER, address, skipped};
 use crate::{Process, hosts, print_spooler};
 
 /// A printer on a host of its own, and hosts that print there.
@@ -55,6 +55,13 @@ impl Shop {
     /// A shop with CUPS's printer, which hands each job to the shell command `print`; `None` where
     /// this cannot run.
     fn ipp(hosts: u16, files: u32, lines: u32, print: &str) -> Option<Self> {
+        for program in ["ippeveprinter", "dbus-daemon"] {
+            let here = Command::new(program).arg("--help").output();
+            if here.is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+                skipped(&format!("{program} is not installed"));
+                return None;
+            }
+        }
         let mut shop = Self::new(hosts, files, lines)?;
         let directory = shop.directory.path();
         let (bus, address_of_bus) = start_bus(directory);
