@@ -34,8 +34,9 @@ main() {
     distlock_deb
     library_debs
     tarball
-    (cd "$out" && sha256sum -- * >SHA256SUMS)
-    (cd "$out" && ls -l -- *)
+    cd "$out"
+    sha256sum -- * >SHA256SUMS
+    ls -l -- *
 }
 
 # The program twice, from the same compiled crates; the usual one last, so that it stays in
@@ -165,7 +166,8 @@ deb() {
     {
         printf 'Package: %s\nSource: distlock\nVersion: %s\n' "$name" "$deb_version"
         printf 'Architecture: %s\nMaintainer: %s\n' "$arch" "$maintainer"
-        printf 'Installed-Size: %s\n' "$(du -k -s --apparent-size --exclude=DEBIAN "$tree" | cut -f 1)"
+        printf 'Installed-Size: %s\n' \
+            "$(du -k -s --apparent-size --exclude=DEBIAN "$tree" | cut -f 1)"
         printf 'Priority: optional\nHomepage: https://github.com/distlock/distlock\n'
         [[ -z $depends ]] || printf '%s\n' "$depends"
         cat
@@ -189,9 +191,10 @@ tarball() {
     mv "$work/static/usr/local" "$tree"
     install -m 644 -t "$doc" CHANGELOG.md LICENSE-APACHE LICENSE-MIT "$work/third-party-licenses"
     cat >"$doc/STATIC" <<END
-bin/distlock is linked statically with the GNU C library $(getconf GNU_LIBC_VERSION | cut -d ' ' -f 2), which is under the LGPL 2.1 or
-later (https://www.gnu.org/software/libc/). To link it with another build of that library, build
-distlock $version from its source: packaging/build.sh in https://github.com/distlock/distlock.
+bin/distlock is linked statically with the GNU C library, here
+$(getconf GNU_LIBC_VERSION), which is under the LGPL 2.1 or later (https://www.gnu.org/software/libc/).
+To link it with another build of that library, build distlock $version from its source:
+packaging/build.sh in https://github.com/distlock/distlock.
 
 To install:    tar -xf $name.tar.gz --strip-components=1 -C /usr/local
 END
