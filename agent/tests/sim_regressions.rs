@@ -6,7 +6,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use distlock_agent::protocol::{
-    Algorithm, Command, Event, LockName, Mode, NodeId, Settings, Ticket, Wait,
+    Algorithm, Command, Event, LockName, LockSpec, Mode, NodeId, Settings, Ticket, Wait,
 };
 use distlock_agent::sim::cluster::{Cluster, Surroundings, Turn};
 use distlock_agent::sim::rng::Rng;
@@ -55,14 +55,25 @@ impl Group {
     }
 
     fn acquire(&mut self, id: u16, ticket: u64) {
+        self.acquire_as(None, id, ticket);
+    }
+
+    /// Says how the lock is to be served.
+    fn acquire_as(&mut self, spec: Option<LockSpec>, id: u16, ticket: u64) {
         let acquire = Command::Acquire {
             ticket: Ticket(ticket),
             lock: printer(),
-            spec: None,
+            spec,
             mode: Mode::Exclusive,
             wait: Wait::Cancelled,
         };
         assert!(self.cluster.command(node(id), &acquire).unwrap());
+    }
+
+    fn release(&mut self, id: u16, ticket: u64) {
+        let ticket = Ticket(ticket);
+        let release = Command::Release { ticket };
+        assert!(self.cluster.command(node(id), &release).unwrap());
     }
 
     fn granted(&self, ticket: u64) -> bool {
@@ -103,8 +114,7 @@ fn members_of_a_view_that_have_not_met_lose_nothing() {
         group.cluster.network().join();
         group.run(LEASE * 2);
         assert!(group.granted(1), "{algorithm}");
-        let release = Command::Release { ticket: Ticket(1) };
-        group.cluster.command(node(2), &release).unwrap();
+        group.release(2, 1);
         group.acquire(3, 2);
         group.run(LEASE * 2);
         assert!(group.granted(2), "{algorithm}");
@@ -153,4 +163,52 @@ fn a_lost_record_is_remembered_also_by_a_member_that_was_suspected() {
     assert!(!group.granted(2));
     group.run(LEASE);
     assert!(group.granted(2));
+}
+
+/// A lock that no file lists is forgotten by a view in which nobody uses it. A member that was
+/// asked for it between its summary and the install still knew how it had been served: it waited
+/// for a ring that the others did not know, or served the lock by another algorithm than they did.
+#[test]
+fn a_lock_asked_for_between_two_views_is_declared_anew() {
+    for (before, after) in [
+        (Algorithm::TokenRing, Algorithm::TokenRing),
+        (Algorithm::TokenRing, Algorithm::RicartAgrawala),
+        (Algorithm::RicartAgrawala, Algorithm::Bakery),
+    ] {
+        let mut group = Group::new(3, Algorithm::Semaphore);
+        group.start_all();
+        group.run(LEASE);
+        group.acquire_as(Some(LockSpec::exclusive(before)), 3, 1);
+        group.run(LEASE);
+        group.release(3, 1);
+        group.run(LEASE);
+        group.cluster.crash(node(2));
+        group.cluster.start(node(2)).unwrap();
+        let frozen = |group: &Group| group.cluster.node(node(3)).unwrap().view().is_none();
+        while !frozen(&group) {
+            group.run(Duration::from_millis(1));
+        }
+        // Its summary is on its way; the install shall take a while.
+        group.cluster.network().cut(node(1), node(3));
+        group.acquire(3, 2);
+        group.run(LEASE / 4);
+        assert!(frozen(&group));
+        group.acquire_as(Some(LockSpec::exclusive(after)), 2, 3);
+        group.run(LEASE / 4);
+        group.cluster.network().join();
+        group.run(LEASE * 2);
+        // One of the two is inside, and the other after it.
+        let (first, second) = if group.granted(2) {
+            ((3, 2), (2, 3))
+        } else {
+            ((2, 3), (3, 2))
+        };
+        assert!(
+            group.granted(first.1) && !group.granted(second.1),
+            "{before}, {after}"
+        );
+        group.release(first.0, first.1);
+        group.run(LEASE);
+        assert!(group.granted(second.1), "{before}, {after}");
+    }
 }

@@ -415,6 +415,10 @@ impl Locks {
         let listed = &self.listed;
         self.table
             .retain(|name, lock| listed.contains_key(name) || !lock.queue.is_empty());
+        for lock in self.table.values_mut() {
+            // What the view does not know the others have forgotten: it is asked for anew.
+            lock.spec = None;
+        }
         for (name, &spec) in listed {
             self.table.entry(name.clone()).or_default().spec = Some(spec);
         }
