@@ -7,6 +7,7 @@
 //! Top to bottom: [`node`] puts together [`link`] (reliable delivery to one peer), [`membership`]
 //! (which members make up the group, in which epoch) and [`lock`] (the algorithms).
 
+pub mod face;
 pub mod ids;
 pub mod link;
 pub mod lock;
@@ -16,12 +17,12 @@ pub mod time;
 mod timers;
 pub mod wire;
 
+pub use face::{
+    Boot, Command, Event, Input, NodeConfig, Output, Previous, Record, Refusal, Settings, Wait,
+};
 pub use ids::{
     Epoch, Fence, Incarnation, LockName, NameError, NodeId, ParseFenceError, RequestId, Ticket,
 };
 pub use lock::{Algorithm, LockSpec, Mode, UnknownAlgorithm};
-pub use node::{
-    Boot, Command, Event, Input, Node, NodeConfig, Output, Previous, Record, Refusal, Settings,
-    Wait,
-};
+pub use node::Node;
 pub use time::Time;

@@ -8,8 +8,8 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::{LockSpec, Mode, Request};
+use crate::protocol::face::Wait;
 use crate::protocol::ids::{Fence, RequestId, Ticket};
-use crate::protocol::node::Wait;
 use crate::protocol::time::Time;
 
 /// A caller that waits.

@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::queue::LocalQueue;
 use super::{Effects, Engine, HopTimer, LockSpec, Message};
+use crate::protocol::face::{Event, Previous, Refusal, Wait};
 use crate::protocol::ids::{Fence, LockName, NodeId, RequestId, Ticket};
 use crate::protocol::membership::View;
-use crate::protocol::node::{Event, Previous, Refusal, Wait};
 
 /// From this counter on a new view is asked for, so that no fence ever wraps.
 const COUNTER_RUNS_OUT: u32 = 1 << 31;

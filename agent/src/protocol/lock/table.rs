@@ -11,9 +11,9 @@ use alloc::vec::Vec;
 use super::queue::{LocalQueue, Waiting};
 use super::settle::{Lock, LockMessage, LockOutput, Settling};
 use super::{Effects, HopTimer, LockSpec, LockSummary, Rebuild, Request, Stamp, Summary, build};
+use crate::protocol::face::{Event, Refusal, Settings, Wait};
 use crate::protocol::ids::{Fence, Incarnation, LockName, NodeId, RequestId, Ticket};
 use crate::protocol::membership::View;
-use crate::protocol::node::{Event, Refusal, Settings, Wait};
 use crate::protocol::time::Time;
 
 /// How many locks a member keeps at once. Locks nobody uses are forgotten in each new view, and

@@ -12,9 +12,9 @@ use core::ops::Bound;
 
 use serde::{Deserialize, Serialize};
 
+use crate::protocol::face::Settings;
 use crate::protocol::ids::NodeId;
 use crate::protocol::lock::{Algorithm, LockSpec};
-use crate::protocol::node::Settings;
 
 /// How many bytes of lines a greeting carries, besides one line that may be longer.
 const LINE_BYTES: usize = 512;

@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::Node;
-use super::face::Event;
+use crate::protocol::face::Event;
 use crate::protocol::ids::{Epoch, LockName};
 use crate::protocol::lock::{HopTimer, LockOutput, LockSpec, Summary};
 use crate::protocol::membership::{Action, View, ViewSource};

@@ -1,7 +1,7 @@
 //! How a node's life ends.
 
-use super::face::{Event, Output};
 use super::{LEAVE_PATIENCE, Node, Stage};
+use crate::protocol::face::{Event, Output};
 use crate::protocol::ids::NodeId;
 use crate::protocol::lock::LockOutput;
 use crate::protocol::time::Time;

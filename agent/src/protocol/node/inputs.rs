@@ -2,10 +2,9 @@
 
 use alloc::vec::Vec;
 
-use super::face::Wait;
-use super::face::{Command, Event, Refusal};
 use super::peers::PeerEvent;
 use super::{MAX_EARLY, Node, Stage};
+use crate::protocol::face::{Command, Event, Refusal, Wait};
 use crate::protocol::ids::{Epoch, NodeId};
 use crate::protocol::lock::{LockOutput, Waiting};
 use crate::protocol::membership::ViewSource;

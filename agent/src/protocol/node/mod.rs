@@ -9,16 +9,12 @@
 mod counters;
 mod effects;
 mod ending;
-mod face;
 mod inputs;
 mod peers;
 mod quarantine;
 mod storage;
 
 pub use counters::Counters;
-pub use face::{
-    Boot, Command, Event, Input, NodeConfig, Output, Previous, Record, Refusal, Settings, Wait,
-};
 pub use peers::PeerState;
 
 use alloc::collections::VecDeque;
@@ -28,6 +24,7 @@ use core::time::Duration;
 use self::peers::Peers;
 use self::quarantine::Quarantine;
 use self::storage::Storage;
+use super::face::{Boot, Command, Event, Input, NodeConfig, Output, Record, Refusal};
 use super::ids::{Epoch, Incarnation, NodeId, Ticket};
 use super::lock::{LockView, Locks};
 use super::membership::{Fixed, Member, View, ViewSource};

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::counters::Counters;
-use super::face::{NodeConfig, Output};
+use crate::protocol::face::{NodeConfig, Output};
 use crate::protocol::ids::{Epoch, Incarnation, NodeId};
 use crate::protocol::link::{Link, Suspicion, Timing};
 use crate::protocol::membership::Member;

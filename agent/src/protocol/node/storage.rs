@@ -2,7 +2,7 @@
 
 use alloc::collections::VecDeque;
 
-use super::face::{Output, Record};
+use crate::protocol::face::{Output, Record};
 
 /// What is on disk, and what is on its way there. One record at a time.
 #[derive(Debug)]

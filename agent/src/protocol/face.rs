@@ -1,4 +1,5 @@
-//! What goes into a [`Node`](super::Node) and what comes out of it.
+//! What goes into a [`Node`](super::Node) and what comes out of it: the words that all parts of
+//! the core share with whoever drives it.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
