@@ -165,6 +165,34 @@ fn a_lost_record_is_remembered_also_by_a_member_that_was_suspected() {
     assert!(group.granted(2));
 }
 
+/// A member that had lost its record left before it had met anybody who could tell it of its
+/// former life, and put on disk that nobody of it was inside.
+#[test]
+fn a_lost_record_is_not_made_clean_by_leaving() {
+    let mut group = Group::new(2, Algorithm::RicartAgrawala);
+    group.start_all();
+    group.run(LEASE);
+    group.acquire(1, 1);
+    group.run(LEASE);
+    assert!(group.granted(1));
+    group.cluster.crash(node(1));
+    group.cluster.lose_record(node(1));
+    group.cluster.network().cut(node(2), node(1));
+    group.cluster.start(node(1)).unwrap();
+    group.acquire(2, 2);
+    group.run(LEASE / 10);
+    assert!(group.cluster.command(node(1), &Command::Leave).unwrap());
+    group.run(LEASE / 2);
+    assert_eq!(group.count(|event| *event == Event::Left), 1);
+    let life = group.cluster.process(node(1)).unwrap();
+    group.cluster.remove(life);
+    group.cluster.network().join();
+    group.cluster.start(node(1)).unwrap();
+    // The checkers see to it that nobody enters before its clients' lease is over.
+    group.run(LEASE * 2);
+    assert!(group.granted(2));
+}
+
 /// A lock that no file lists is forgotten by a view in which nobody uses it. A member that was
 /// asked for it between its summary and the install still knew how it had been served: it waited
 /// for a ring that the others did not know, or served the lock by another algorithm than they did.

@@ -51,7 +51,7 @@ impl Node {
     pub(super) fn close(&mut self) {
         self.stage = Stage::Closing;
         // Until a view has taken it in, the end of the life before is still to be reckoned with.
-        self.storage.record.clean = !self.views.is_unclean();
+        self.storage.record.clean = !self.views.is_unclean() && !self.quarantine.is_in_doubt();
         self.storage.put(&mut self.outputs);
     }
 }

@@ -46,6 +46,11 @@ impl Quarantine {
         }
     }
 
+    /// Whether there may have been a life before, of which nobody has told yet.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.is_new && self.stage != Stage::Told
+    }
+
     /// When the clients of a life before are outside.
     pub(super) fn ends(&self) -> Time {
         self.began + self.lasts
@@ -74,7 +79,7 @@ impl Node {
 
     /// Another member knew a life of this one that did not leave: the record was lost.
     pub(super) fn remember(&mut self) {
-        if self.quarantine.is_new && self.quarantine.stage != Stage::Told {
+        if self.quarantine.is_in_doubt() {
             self.quarantine.stage = Stage::Waiting;
             self.views.remember_unclean();
             self.timers.set(Timer::Quarantine, self.quarantine.ends());
