@@ -31,6 +31,11 @@ fn play(algorithm: Algorithm) {
     often(total.grants, 20 * SEEDS, "grants");
     often(total.cancelled, 2 * SEEDS, "cancellations");
     often(total.busy, SEEDS / 2, "refused tries");
+    often(
+        total.wrong_spec,
+        SEEDS / 20,
+        "disagreements on how a lock is served",
+    );
     often(total.crashes, SEEDS, "crashes");
     often(total.crashes_inside, SEEDS / 10, "crashes inside");
     often(total.abandoned, SEEDS / 10, "grants after a crash inside");

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use distlock_agent::protocol::{
-    Command, Epoch, Event, Fence, LockName, Mode, NodeId, Previous, Refusal, Ticket, Time, Wait,
+    Algorithm, Command, Epoch, Event, Fence, LockName, LockSpec, Mode, NodeId, Previous, Refusal,
+    Ticket, Time, Wait,
 };
 use distlock_agent::sim::checkers::{Checkers, Process, Rule, Violation};
 
@@ -171,6 +172,10 @@ fn members() -> Vec<NodeId> {
 
 fn name(name: &str) -> LockName {
     LockName::new(name).unwrap()
+}
+
+const fn ring() -> LockSpec {
+    LockSpec::exclusive(Algorithm::TokenRing)
 }
 
 /// A fence of epoch `epoch`.
@@ -473,6 +478,7 @@ fn a_refusal_needs_its_reason() {
         (Wait::Lease, Refusal::Cancelled),
         (Wait::Lease, Refusal::Closed),
         (Wait::Lease, Refusal::Limit),
+        (Wait::Lease, Refusal::WrongSpec { actual: ring() }),
         (Wait::Lease, Refusal::NoQuorum { missing: vec![] }),
         (Wait::Cancelled, missing()),
     ] {

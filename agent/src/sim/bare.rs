@@ -11,7 +11,7 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::checkers::{Call, Exclusion, Fences, Process, Requests, Violation, violation};
+use super::checkers::{Call, Exclusion, Fences, Process, Requests, Terms, Violation, violation};
 use super::network::{Network, Weather};
 use super::queue::Queue;
 use crate::protocol::lock::{
@@ -203,8 +203,12 @@ impl<A> Bare<A> {
         };
         seat.waiting = Some(request);
         let call = call(seat.process, id);
+        let terms = Terms {
+            wait: Wait::Cancelled,
+            wish: None,
+        };
         self.requests
-            .asks(self.now, call, self.lock.clone(), mode, Wait::Cancelled)?;
+            .asks(self.now, call, self.lock.clone(), mode, terms)?;
         self.step(node, |engine, out| engine.acquire(request, out))?;
         Ok(id)
     }

@@ -38,6 +38,8 @@ pub struct Report {
     pub busy: u64,
     /// Requests that gave up because members were missing.
     pub no_quorum: u64,
+    /// Requests that were refused because the lock is served otherwise.
+    pub wrong_spec: u64,
     /// Processes that crashed.
     pub crashes: u64,
     /// Of those: how many had somebody inside.
@@ -68,6 +70,7 @@ impl Report {
         self.cancelled += other.cancelled;
         self.busy += other.busy;
         self.no_quorum += other.no_quorum;
+        self.wrong_spec += other.wrong_spec;
         self.crashes += other.crashes;
         self.crashes_inside += other.crashes_inside;
         self.lost_records += other.lost_records;
@@ -355,6 +358,7 @@ impl Campaign {
                     Refusal::Cancelled => self.report.cancelled += 1,
                     Refusal::Busy => self.report.busy += 1,
                     Refusal::NoQuorum { .. } => self.report.no_quorum += 1,
+                    Refusal::WrongSpec { .. } => self.report.wrong_spec += 1,
                     _ => {}
                 }
                 if let Some(caller) = self.asked.remove(&(process, *ticket)) {
@@ -403,8 +407,21 @@ impl Campaign {
         self.tickets += 1;
         let ticket = Ticket(self.tickets);
         let (name, spec) = self.plan.locks[lock].clone();
-        let shares = self.rng.chance(self.plan.callers.shared) && spec.can_serve(Mode::Shared);
-        let spec = self.plan.unlisted.contains(&name).then_some(spec);
+        let agreed = self
+            .plan
+            .wishes
+            .get(&name)
+            .is_none_or(|wishes| wishes.len() == 1);
+        let can_share = agreed && spec.can_serve(Mode::Shared);
+        let shares = self.rng.chance(self.plan.callers.shared) && can_share;
+        let wishes = self.plan.wishes.get(&name);
+        let wish = wishes.and_then(|wishes| {
+            // In the last round nobody insists where others may have said something else.
+            let insists = !self.calm || wishes.len() == 1;
+            insists
+                .then(|| wishes[self.rng.index(wishes.len())])
+                .flatten()
+        });
         self.asked.insert((process, ticket), caller);
         if !self.calm && self.rng.chance(self.plan.callers.cancels) {
             let after = self.rng.exponential(self.plan.callers.patience);
@@ -413,7 +430,7 @@ impl Campaign {
         let acquire = Command::Acquire {
             ticket,
             lock: name,
-            spec,
+            spec: wish,
             mode: if shares {
                 Mode::Shared
             } else {

@@ -4,7 +4,7 @@
 //! 2012): each fault is on or off by a coin of its own and has a rate of its own, because faults
 //! that are always on together hide what only some of them bring out.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
@@ -22,10 +22,12 @@ pub struct Plan {
     pub members: u16,
     /// What the members' files say.
     pub settings: Settings,
-    /// The locks that are asked for. The first is served by the algorithm under test.
+    /// The locks that are asked for. The first is served by the algorithm under test, unless
+    /// callers disagree on it.
     pub locks: Vec<(LockName, LockSpec)>,
-    /// The locks of which callers name the algorithm, because no file lists them.
-    pub unlisted: BTreeSet<LockName>,
+    /// What callers say about the locks that no file lists. Where they disagree, the first to be
+    /// heard is right until nobody uses the lock any more.
+    pub wishes: Wishes,
     /// Network, clocks and disks.
     pub surroundings: Surroundings,
     /// How callers behave.
@@ -96,10 +98,10 @@ impl Plan {
         let members = rng.within(1..=9) as u16;
         let lease = Duration::from_millis([200, 500, 1000][rng.index(3)]);
         let delay = Duration::from_micros([50, 500, 2000, 8000][rng.index(4)]);
-        let (locks, unlisted) = locks(algorithm, &mut rng);
+        let (locks, wishes) = locks(algorithm, &mut rng);
         let listed = locks
             .iter()
-            .filter(|(name, _)| !unlisted.contains(name))
+            .filter(|(name, _)| !wishes.contains_key(name))
             .cloned()
             .collect();
         Self {
@@ -111,7 +113,7 @@ impl Plan {
                 locks: listed,
             },
             locks,
-            unlisted,
+            wishes,
             surroundings: surroundings(members, delay, full, &mut rng),
             callers: callers(delay, full, &mut rng),
             misfortunes: misfortunes(lease, full, &mut rng),
@@ -134,9 +136,12 @@ fn rate(most: Permille, full: bool, rng: &mut Rng) -> Permille {
     }
 }
 
-fn locks(algorithm: Algorithm, rng: &mut Rng) -> (Vec<(LockName, LockSpec)>, BTreeSet<LockName>) {
+/// What callers say about a lock that no file lists.
+pub type Wishes = BTreeMap<LockName, Vec<Option<LockSpec>>>;
+
+fn locks(algorithm: Algorithm, rng: &mut Rng) -> (Vec<(LockName, LockSpec)>, Wishes) {
     let mut locks = Vec::new();
-    let mut unlisted = BTreeSet::new();
+    let mut wishes = BTreeMap::new();
     let count = [1, 1, 2, 3][rng.index(4)];
     for name in ["printer", "licences", "scanner"].into_iter().take(count) {
         let name = LockName::new(name).expect("a good name");
@@ -152,12 +157,17 @@ fn locks(algorithm: Algorithm, rng: &mut Rng) -> (Vec<(LockName, LockSpec)>, BTr
             1
         };
         let permits = NonZeroU32::new(permits as u32).expect("at least one");
+        let spec = LockSpec { algorithm, permits };
         if rng.chance(300) {
-            unlisted.insert(name.clone());
+            // Permits are what the checkers count by, so nobody disagrees on those.
+            let others = (spec.permits.get() == 1 && rng.chance(500))
+                .then(|| [None, Some(LockSpec::exclusive(other))]);
+            let all = core::iter::once(Some(spec)).chain(others.into_iter().flatten());
+            wishes.insert(name.clone(), all.collect());
         }
-        locks.push((name, LockSpec { algorithm, permits }));
+        locks.push((name, spec));
     }
-    (locks, unlisted)
+    (locks, wishes)
 }
 
 fn surroundings(members: u16, delay: Duration, full: bool, rng: &mut Rng) -> Surroundings {

@@ -16,10 +16,10 @@ use core::num::NonZeroU32;
 
 pub use exclusion::Exclusion;
 pub use fences::Fences;
-pub use requests::Requests;
+pub use requests::{Requests, Terms};
 pub use views::Views;
 
-use crate::protocol::{Command, Event, Fence, LockName, NodeId, Refusal, Ticket, Time, Wait};
+use crate::protocol::{Command, Event, Fence, LockName, NodeId, Ticket, Time};
 
 /// One process: a member, and which of its lives (counted by the simulator, not by the node).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -163,12 +163,17 @@ impl Checkers {
             Command::Acquire {
                 ticket,
                 lock,
+                spec: wish,
                 mode,
                 wait,
-                ..
-            } => self
-                .requests
-                .asks(now, call(ticket), lock.clone(), *mode, *wait),
+            } => {
+                let terms = Terms {
+                    wait: *wait,
+                    wish: *wish,
+                };
+                self.requests
+                    .asks(now, call(ticket), lock.clone(), *mode, terms)
+            }
             Command::Cancel { ticket } => {
                 self.requests.cancels(call(ticket));
                 Ok(())
@@ -252,16 +257,5 @@ impl Checkers {
         let epoch = self.views.epoch_of(now, call.process)?;
         self.fences.grants(now, call, (&lock, mode), fence, epoch)?;
         self.exclusion.enters(now, call, &lock, mode)
-    }
-}
-
-/// Whether `refusal` can be the answer to a request that waits like `wait`.
-fn may_refuse(wait: Wait, cancelled: bool, closed: bool, refusal: &Refusal) -> bool {
-    match refusal {
-        Refusal::Cancelled => cancelled,
-        Refusal::Busy => wait == Wait::Try,
-        Refusal::NoQuorum { missing } => wait != Wait::Cancelled && !missing.is_empty(),
-        Refusal::Closed => closed,
-        Refusal::WrongSpec { .. } | Refusal::NotShareable { .. } | Refusal::Limit => false,
     }
 }

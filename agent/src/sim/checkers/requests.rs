@@ -3,8 +3,31 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use super::{Call, Process, Violation, may_refuse, violation};
-use crate::protocol::{LockName, Mode, Refusal, Ticket, Time, Wait};
+use super::{Call, Process, Violation, violation};
+use crate::protocol::{LockName, LockSpec, Mode, Refusal, Ticket, Time, Wait};
+
+/// What a caller said of its request.
+#[derive(Clone, Copy, Debug)]
+pub struct Terms {
+    /// How long it waits by itself.
+    pub wait: Wait,
+    /// How it says the lock is served.
+    pub wish: Option<LockSpec>,
+}
+
+impl Terms {
+    /// Whether `refusal` can be the answer to a request on these terms.
+    fn allow(self, cancelled: bool, closed: bool, refusal: &Refusal) -> bool {
+        match refusal {
+            Refusal::Cancelled => cancelled,
+            Refusal::Busy => self.wait == Wait::Try,
+            Refusal::NoQuorum { missing } => self.wait != Wait::Cancelled && !missing.is_empty(),
+            Refusal::Closed => closed,
+            Refusal::WrongSpec { actual } => self.wish.is_some_and(|wish| wish != *actual),
+            Refusal::NotShareable { .. } | Refusal::Limit => false,
+        }
+    }
+}
 
 /// Every request ends exactly once: granted, or refused in a way that its caller provoked. A
 /// cancelled request is answered at once, and after the faults nobody waits for ever.
@@ -20,7 +43,7 @@ enum Stage {
     Waiting {
         lock: LockName,
         mode: Mode,
-        wait: Wait,
+        terms: Terms,
         since: Time,
         cancelled: bool,
         closed: bool,
@@ -42,12 +65,12 @@ impl Requests {
         call: Call,
         lock: LockName,
         mode: Mode,
-        wait: Wait,
+        terms: Terms,
     ) -> Result<(), Violation> {
         let stage = Stage::Waiting {
             lock,
             mode,
-            wait,
+            terms,
             since: now,
             cancelled: false,
             closed: false,
@@ -163,15 +186,15 @@ impl Requests {
         };
         match core::mem::replace(stage, Stage::Over) {
             Stage::Waiting {
-                wait,
+                terms,
                 cancelled,
                 closed,
                 ..
-            } if may_refuse(wait, cancelled, closed, refusal) => Ok(()),
-            Stage::Waiting { lock, wait, .. } => Err(violation!(
+            } if terms.allow(cancelled, closed, refusal) => Ok(()),
+            Stage::Waiting { lock, terms, .. } => Err(violation!(
                 now,
                 Requests,
-                "{call} for {lock} (waiting: {wait:?}) ends by {refusal:?}, which nothing explains"
+                "{call} for {lock} ({terms:?}) ends by {refusal:?}, which nothing explains"
             )),
             Stage::Inside => Err(violation!(
                 now,
