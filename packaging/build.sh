@@ -3,12 +3,14 @@
 # libdistlock-dev), a static tarball for any Linux of this architecture, and their SHA256SUMS.
 #
 # dpkg-deb is enough for that, and everybody with a package manager of this kind has it; cargo-deb
-# would take longer to compile than everything here. The same commit gives the same files.
+# would take longer to compile than everything here. The same commit, toolchain and directory give
+# the same files.
 # Needs cargo, cc, jq and dpkg-dev. DEBFULLNAME and DEBEMAIL, as elsewhere, say who packages.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-out=target/packages
+target=${CARGO_TARGET_DIR:-target}
+out=$target/packages
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 umask 022
@@ -44,9 +46,9 @@ main() {
 programs() {
     local build=(cargo rustc --locked --release --package distlock --all-features --bin distlock)
     "${build[@]}" -- -C target-feature=+crt-static
-    strip -o "$work/distlock-static" target/release/distlock
+    strip -o "$work/distlock-static" "$target/release/distlock"
     "${build[@]}"
-    strip -o "$work/distlock" target/release/distlock
+    strip -o "$work/distlock" "$target/release/distlock"
 }
 
 # The licences of all that is compiled in, each text once, below the crates that it is for.

@@ -3,7 +3,8 @@
 # they install runs, and when they are removed nothing of them is left; systemd takes the unit; the
 # static program needs nothing of the system. What takes root or a missing program says SKIPPED.
 set -euo pipefail
-cd "$(dirname "${BASH_SOURCE[0]}")/../target/packages"
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+cd "${CARGO_TARGET_DIR:-target}/packages"
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
