@@ -26,6 +26,9 @@ const MAX_BACKLOG: usize = 4096;
 /// The longest body, in bytes; only the tables of views come near it.
 const MAX_BODY: usize = 64 << 20;
 
+/// After so many repetitions in a row without an answer the peer counts as one that does not answer.
+const SILENCE: u32 = 2;
+
 /// How long an answer's acknowledgement waits for something to ride on.
 const ACK_DELAY: Duration = Duration::from_millis(4);
 /// The first guess at how long an acknowledgement takes.
@@ -240,6 +243,8 @@ struct Sender {
     base: u64,
     /// How many of `frames` have been sent at least once.
     sent: usize,
+    /// When frames were last repeated for want of an acknowledgement.
+    repeated_at: Option<Time>,
 }
 
 #[derive(Debug)]
@@ -265,6 +270,7 @@ impl Default for Sender {
             frames: VecDeque::new(),
             base: 1,
             sent: 0,
+            repeated_at: None,
         }
     }
 }
@@ -341,28 +347,35 @@ impl Sender {
         }
     }
 
-    /// When the first frame on its way is to be repeated.
+    /// When the first frame on its way is to be repeated. To a peer that does not answer one frame
+    /// is as good as all: then it is one at a time, each as long after the last as it waits.
     fn repeat_at(&self, round_trip: &RoundTrip) -> Option<Time> {
-        self.frames
-            .iter()
-            .take(self.sent)
-            .filter_map(|frame| frame.repeat_at(round_trip))
-            .min()
+        let sent = self.frames.iter().take(self.sent);
+        let first = sent.filter_map(|frame| frame.repeat_at(round_trip)).min()?;
+        match self.repeated_at {
+            Some(last) if round_trip.failures >= SILENCE => {
+                Some(first.max(last + round_trip.timeout()))
+            }
+            _ => Some(first),
+        }
     }
 
     fn repeat_overdue(&mut self, now: Time, round_trip: &mut RoundTrip) {
-        // To a peer that does not answer, one frame is as good as all.
-        let most = if round_trip.failures < 2 { WINDOW } else { 1 };
+        if self.repeat_at(round_trip).is_none_or(|at| at > now) {
+            return;
+        }
+        let most = if round_trip.failures < SILENCE {
+            WINDOW
+        } else {
+            1
+        };
         let sent = self.frames.iter_mut().take(self.sent);
         let overdue = sent.filter(|frame| frame.repeat_at(round_trip).is_some_and(|at| at <= now));
-        let mut repeated = 0;
         for outgoing in overdue.take(most) {
             outgoing.state = Sent::Due;
-            repeated += 1;
         }
-        if repeated > 0 {
-            round_trip.failures += 1;
-        }
+        self.repeated_at = Some(now);
+        round_trip.failures += 1;
     }
 
     /// The peer repeats itself: it has not had our answers. Those sent a round trip ago are lost.

@@ -2,4 +2,5 @@
 
 mod group;
 mod hostile;
+mod regressions;
 mod turns;

@@ -293,6 +293,10 @@ impl Engine for Bakery {
         }
     }
 
+    fn asks(&self) -> &[NodeId] {
+        &self.others
+    }
+
     fn receive(&mut self, from: NodeId, message: &engine::Message, out: &mut Effects) {
         let engine::Message::Bakery(message) = *message else {
             return;

@@ -37,6 +37,9 @@ pub trait Engine: Debug + Send {
     /// A message of this epoch, from another member. Messages of other algorithms are ignored.
     fn receive(&mut self, from: NodeId, message: &Message, out: &mut Effects);
 
+    /// The members to whom [`acquire`](Engine::acquire) sends a message.
+    fn asks(&self) -> &[NodeId];
+
     /// The [hop timer](HopTimer) ran out.
     fn timeout(&mut self, _out: &mut Effects) {}
 

@@ -173,6 +173,10 @@ impl Engine for RicartAgrawala {
         }
     }
 
+    fn asks(&self) -> &[NodeId] {
+        &self.others
+    }
+
     fn receive(&mut self, from: NodeId, message: &engine::Message, out: &mut Effects) {
         match *message {
             engine::Message::RicartAgrawala(Message::Request { id, stamp }) => {

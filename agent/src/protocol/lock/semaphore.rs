@@ -222,6 +222,10 @@ impl Engine for Semaphore {
         }
     }
 
+    fn asks(&self) -> &[NodeId] {
+        core::slice::from_ref(&self.server)
+    }
+
     fn receive(&mut self, from: NodeId, message: &engine::Message, out: &mut Effects) {
         let engine::Message::Semaphore(message) = *message else {
             return;

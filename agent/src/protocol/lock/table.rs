@@ -4,13 +4,15 @@
 //! fences, and it keeps the member's Lamport clock. Engines give effects; the table turns them
 //! into messages, events and timers ([`LockOutput`]), until nothing is left to do.
 
-use alloc::collections::BTreeMap;
+mod views;
+
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::queue::{LocalQueue, Waiting};
 use super::settle::{Lock, LockMessage, LockOutput, Settling};
-use super::{Effects, HopTimer, LockSpec, LockSummary, Rebuild, Request, Stamp, Summary, build};
+use super::{Effects, LockSpec, Request, Stamp};
 use crate::protocol::face::{Event, Refusal, Settings, Wait};
 use crate::protocol::ids::{Fence, Incarnation, LockName, NodeId, RequestId, Ticket};
 use crate::protocol::membership::View;
@@ -65,6 +67,8 @@ pub(crate) struct Locks {
     /// The number of the last request.
     seq: u64,
     effects: Effects,
+    /// Members to whom so much waits to be sent that nothing is added.
+    congested: BTreeSet<NodeId>,
     /// Whether callers are still served.
     open: bool,
 }
@@ -82,6 +86,7 @@ impl Locks {
             clock: 0,
             seq: 0,
             effects: Effects::default(),
+            congested: BTreeSet::new(),
             open: true,
         }
     }
@@ -96,7 +101,7 @@ impl Locks {
 
     /// A local caller wants in.
     pub(crate) fn acquire(&mut self, name: &LockName, caller: Waiting, out: &mut LockOutput) {
-        match self.admit(name, caller) {
+        match self.admit(name, caller, out) {
             Ok(()) => {
                 self.tickets.insert(caller.ticket, name.clone());
                 self.settle(name, out);
@@ -112,7 +117,12 @@ impl Locks {
     }
 
     /// Puts the caller into the lock's local queue, if it may wait at all.
-    fn admit(&mut self, name: &LockName, caller: Waiting) -> Result<(), Refusal> {
+    fn admit(
+        &mut self,
+        name: &LockName,
+        caller: Waiting,
+        out: &mut LockOutput,
+    ) -> Result<(), Refusal> {
         if !self.open {
             return Err(Refusal::Closed);
         }
@@ -126,7 +136,11 @@ impl Locks {
         if self.tickets.len() >= MAX_TICKETS {
             return Err(Refusal::Limit);
         }
-        let lock = self.lock(name).ok_or(Refusal::Limit)?;
+        let Some(lock) = self.lock(name) else {
+            // The next view forgets the locks that nobody uses.
+            out.wants_view = true;
+            return Err(Refusal::Limit);
+        };
         if let Some((actual, _)) = lock
             .spec
             .zip(caller.wish)
@@ -322,11 +336,16 @@ impl Locks {
         }
     }
 
-    /// From now on it is known how `name` is served. Callers who wished otherwise are refused.
+    /// From now on it is known how `name` is served.
     fn learn(&mut self, name: &LockName, spec: LockSpec, out: &mut LockOutput) {
-        let Some(lock) = self.table.get_mut(name) else {
-            return;
-        };
+        self.tell_spec(name, spec, out);
+        self.rebuild(name, None);
+        self.settle(name, out);
+    }
+
+    /// The lock is served so. Callers who wished otherwise are refused.
+    fn tell_spec(&mut self, name: &LockName, spec: LockSpec, out: &mut LockOutput) {
+        let lock = self.table.entry(name.clone()).or_default();
         lock.spec = Some(spec);
         for caller in lock.queue.take_waiting() {
             let refusal = if caller.wish.is_some_and(|wish| wish != spec) {
@@ -343,128 +362,6 @@ impl Locks {
                 refusal,
             });
         }
-        self.rebuild(name, None);
-        self.settle(name, out);
-    }
-
-    /// Builds the lock's engine for the view in force.
-    fn rebuild(&mut self, name: &LockName, summary: Option<&LockSummary>) {
-        let Some(view) = &self.view else { return };
-        let Some(lock) = self.table.get_mut(name) else {
-            return;
-        };
-        let Some(spec) = lock.spec else { return };
-        let members: Vec<_> = view.nodes().collect();
-        let rebuild = Rebuild {
-            me: self.me,
-            members: &members,
-            lock: name,
-            holders: summary.map_or(&[], |summary| &summary.holders),
-            held: summary.map(|summary| summary.held).unwrap_or_default(),
-            waiters: summary.map_or(&[], |summary| &summary.waiters),
-        };
-        // A holder's grant counts as this epoch's first: nobody after it can take the lock for
-        // abandoned.
-        lock.counter = u32::from(!rebuild.holders.is_empty());
-        lock.engine = Some(build(spec, &rebuild, &mut self.effects));
-    }
-
-    /// The view ends. Nobody is granted anything until the next.
-    pub(crate) fn freeze(&mut self, out: &mut LockOutput) {
-        self.view = None;
-        for (name, lock) in &mut self.table {
-            lock.engine = None;
-            out.hops.push((name.clone(), HopTimer::Clear));
-        }
-    }
-
-    /// What this member has to tell. Only while frozen.
-    pub(crate) fn summary(&self) -> Summary {
-        debug_assert!(self.view.is_none(), "a summary is of a frozen table");
-        let in_use = self.table.iter().filter(|(_, lock)| !lock.queue.is_empty());
-        let locks = in_use.filter_map(|(name, lock)| {
-            let summary = LockSummary {
-                spec: lock.spec?,
-                holders: lock.queue.held().iter().map(|held| held.id).collect(),
-                held: lock
-                    .queue
-                    .held()
-                    .first()
-                    .map(|held| held.mode)
-                    .unwrap_or_default(),
-                waiters: lock
-                    .queue
-                    .asking()
-                    .iter()
-                    .map(|asking| asking.request)
-                    .collect(),
-            };
-            Some((name.clone(), summary))
-        });
-        Summary {
-            clock: self.clock,
-            locks: locks.collect(),
-        }
-    }
-
-    /// A new view is in force: every engine is built anew, and what callers gave up or left
-    /// meanwhile is played.
-    pub(crate) fn install(&mut self, view: Arc<View>, table: &Summary, out: &mut LockOutput) {
-        self.view = Some(view);
-        self.clock = self.clock.max(table.clock.min(MAX_CLOCK)) + 1;
-        let listed = &self.listed;
-        self.table
-            .retain(|name, lock| listed.contains_key(name) || !lock.queue.is_empty());
-        for lock in self.table.values_mut() {
-            // What the view does not know the others have forgotten: it is asked for anew.
-            lock.spec = None;
-        }
-        for (name, &spec) in listed {
-            self.table.entry(name.clone()).or_default().spec = Some(spec);
-        }
-        for (name, summary) in &table.locks {
-            self.table.entry(name.clone()).or_default().spec = Some(summary.spec);
-        }
-        let names: Vec<_> = self.table.keys().cloned().collect();
-        for name in names {
-            self.rebuild(&name, table.locks.get(&name));
-            self.settle(&name, out);
-        }
-    }
-
-    /// Ends all callers' requests, and passes on what others need.
-    pub(crate) fn leave(&mut self, out: &mut LockOutput) {
-        self.open = false;
-        for (ticket, name) in core::mem::take(&mut self.tickets) {
-            let Some(lock) = self.table.get_mut(&name) else {
-                continue;
-            };
-            if lock.queue.give_up(ticket) {
-                out.events.push(Event::Ended {
-                    ticket,
-                    refusal: Refusal::Closed,
-                });
-            } else if lock.queue.release(ticket) {
-                out.events.push(Event::Lost { ticket });
-            }
-        }
-        let names: Vec<_> = self.table.keys().cloned().collect();
-        for name in names {
-            self.settle(&name, out);
-            if let Some(engine) = self
-                .table
-                .get_mut(&name)
-                .and_then(|lock| lock.engine.as_mut())
-            {
-                engine.leave(&mut self.effects);
-                self.settle(&name, out);
-            }
-        }
-    }
-
-    /// Whether callers' requests are still with engines that have not been told that they ended.
-    pub(crate) fn is_settled(&self) -> bool {
-        self.table.values().all(|lock| lock.queue.is_empty())
     }
 
     /// Carries out the engine's effects and feeds it what is next, until both have nothing more.
@@ -500,6 +397,13 @@ impl Locks {
                 engine.release(id, context.effects);
             } else if let Some(id) = lock.queue.withdraw() {
                 engine.cancel(id, context.effects);
+            } else if engine
+                .asks()
+                .iter()
+                .any(|node| self.congested.contains(node))
+            {
+                // The callers wait here, where they cost nobody anything.
+                return;
             } else if let Some(caller) = lock.queue.next(spec.permits.get()) {
                 self.seq += 1;
                 *context.clock += 1;

@@ -147,6 +147,10 @@ impl Engine for TokenRing {
         }
     }
 
+    fn asks(&self) -> &[NodeId] {
+        &[]
+    }
+
     fn receive(&mut self, _from: NodeId, message: &engine::Message, out: &mut Effects) {
         let engine::Message::TokenRing(Message::Token { hop, idle }) = *message else {
             return;

@@ -170,6 +170,10 @@ impl Engine for TokenRingRequests {
         }
     }
 
+    fn asks(&self) -> &[NodeId] {
+        core::slice::from_ref(&self.predecessor)
+    }
+
     fn receive(&mut self, from: NodeId, message: &engine::Message, out: &mut Effects) {
         let engine::Message::TokenRingRequests(message) = *message else {
             return;

@@ -18,6 +18,8 @@ use crate::protocol::lock::{Algorithm, LockSpec};
 
 /// How many bytes of lines a greeting carries, besides one line that may be longer.
 const LINE_BYTES: usize = 512;
+/// How many ids of members a line tells of.
+const IDS_IN_A_LINE: u16 = 100;
 
 /// What a member says until its peer is up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -57,13 +59,12 @@ pub(crate) struct Difference {
 
 impl Agreement {
     pub(crate) fn new(settings: &Settings, members: &BTreeSet<NodeId>) -> Self {
-        let ids: Vec<_> = members.iter().map(ToString::to_string).collect();
         let mut lines = BTreeMap::from([
             ("group.name".to_string(), settings.group.clone()),
             ("lease".to_string(), format!("{:?}", settings.lease)),
             ("algorithm".to_string(), settings.algorithm.to_string()),
-            ("member ids".to_string(), ids.join(" ")),
         ]);
+        lines.extend(in_blocks(members));
         for (name, spec) in &settings.locks {
             lines.insert(format!("lock {name:?}"), in_words(*spec));
         }
@@ -150,6 +151,23 @@ impl Agreement {
                 })
             })
     }
+}
+
+/// The ids in lines of bounded length, so that a greeting is one datagram in groups of any size.
+fn in_blocks(members: &BTreeSet<NodeId>) -> BTreeMap<String, String> {
+    let mut blocks: BTreeMap<String, String> = BTreeMap::new();
+    for id in members {
+        let first = id.as_u16() / IDS_IN_A_LINE * IDS_IN_A_LINE;
+        let last = first.saturating_add(IDS_IN_A_LINE - 1);
+        let ids = blocks
+            .entry(format!("member ids {first} to {last}"))
+            .or_default();
+        if !ids.is_empty() {
+            ids.push(' ');
+        }
+        ids.push_str(&id.to_string());
+    }
+    blocks
 }
 
 fn in_words(spec: LockSpec) -> String {
@@ -244,6 +262,29 @@ mod tests {
         let mut theirs = Agreement::new(&settings, &members(&[1, 2, 3]));
         let named = find(&ours, &mut theirs).unwrap();
         assert_eq!((&*named.ours, &*named.theirs), ("1 2", "1 2 3"));
+    }
+
+    #[test]
+    fn a_greeting_is_one_datagram_in_the_largest_group() {
+        let ids: Vec<u16> = (1..=u16::MAX).collect();
+        let (all, fewer) = (members(&ids), members(&ids[..40_000]));
+        let ours = Agreement::new(&settings([]), &all);
+        let mut theirs = Agreement::new(&settings([]), &fewer);
+        for _ in 0..2000 {
+            let told: usize = theirs
+                .greet(false, false, false)
+                .lines
+                .iter()
+                .map(size)
+                .sum();
+            assert!(told < 1200, "{told} bytes");
+        }
+        let named = find(&ours, &mut theirs).unwrap();
+        assert_eq!(named.key, "member ids 40000 to 40099");
+    }
+
+    fn size((key, value): &(String, String)) -> usize {
+        key.len() + value.len()
     }
 
     #[test]

@@ -5,7 +5,7 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::Node;
+use super::{Node, WISH_PAUSE};
 use crate::protocol::face::Event;
 use crate::protocol::ids::{Epoch, LockName};
 use crate::protocol::lock::{HopTimer, LockOutput, LockSpec, Summary};
@@ -98,10 +98,22 @@ impl Node {
         for (lock, wish) in declares {
             self.declare(now, lock, wish);
         }
-        if wants_view {
+        let pauses = |at: Time| now.since(at) < WISH_PAUSE;
+        if wants_view && !self.wished_at.is_some_and(pauses) {
+            self.wished_at = Some(now);
             let mut actions = Vec::new();
             self.views.want_view(&mut actions);
             self.act(now, actions);
+        }
+    }
+
+    /// Keeps callers from adding to what waits for members that take nothing in.
+    pub(super) fn note_congested(&mut self, now: Time) {
+        let congested = self.peers.congested();
+        if congested != *self.locks.congested() {
+            let mut out = LockOutput::default();
+            self.locks.note_congested(congested, &mut out);
+            self.absorb(now, out);
         }
     }
 

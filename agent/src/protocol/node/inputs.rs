@@ -23,9 +23,6 @@ impl Node {
                 mode,
                 wait,
             } => {
-                if let Some(refusal) = self.refuses_more() {
-                    return self.end(*ticket, refusal);
-                }
                 let caller = Waiting {
                     ticket: *ticket,
                     wish: *spec,
@@ -55,21 +52,6 @@ impl Node {
         self.absorb(now, out);
     }
 
-    /// Why no more requests can be taken, if so: what they send would wait behind too much.
-    pub(super) fn refuses_more(&self) -> Option<Refusal> {
-        let congested = self.peers.congested();
-        if congested.is_empty() {
-            return None;
-        }
-        let missing = self.peers.missing();
-        let is_missing = congested.iter().all(|peer| missing.contains(peer));
-        Some(if is_missing {
-            Refusal::NoQuorum { missing }
-        } else {
-            Refusal::Limit
-        })
-    }
-
     pub(super) fn receive(&mut self, now: Time, from: NodeId, bytes: &[u8]) {
         let (present, room) = (self.present_epoch(), self.early.len() < MAX_EARLY);
         let mut events = Vec::new();
@@ -89,7 +71,7 @@ impl Node {
                 PeerEvent::Down(peer) => self.views.peer_down(peer),
                 PeerEvent::Suspect(peer) => self.tell(Event::Suspect { peer }),
                 PeerEvent::Alive(peer) => self.tell(Event::Alive { peer }),
-                PeerEvent::Left => {}
+                PeerEvent::Left(peer) => self.views.peer_down(peer),
                 PeerEvent::Disagrees {
                     peer,
                     difference,

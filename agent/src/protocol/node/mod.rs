@@ -38,6 +38,8 @@ const TRY_PATIENCE: Duration = Duration::from_millis(500);
 const TRY_PATIENCE_PER_MEMBER: Duration = Duration::from_millis(50);
 /// How long a member that leaves waits for the others to hear of it.
 const LEAVE_PATIENCE: Duration = Duration::from_millis(500);
+/// How often a new view is asked for at most.
+const WISH_PAUSE: Duration = Duration::from_secs(1);
 /// How many messages of an epoch to come are kept.
 const MAX_EARLY: usize = 16_384;
 
@@ -58,6 +60,8 @@ pub struct Node {
     early: Vec<(NodeId, Epoch, Body)>,
     /// Since when members are missing.
     incomplete_since: Option<Time>,
+    /// When a new view was last asked for.
+    wished_at: Option<Time>,
     outputs: VecDeque<Output>,
 }
 
@@ -88,7 +92,7 @@ impl Node {
         // Without a record the wall clock stands in: it is past what a lost record can have had.
         let incarnation = before.map_or(0, |record| record.incarnation.0 + 1);
         let wall_micros = u64::try_from(boot.wall.as_micros()).unwrap_or(u64::MAX / 2);
-        let incarnation = Incarnation(incarnation.max(wall_micros));
+        let incarnation = Incarnation(incarnation.max(wall_micros).max(1));
         let epoch = before.map(|record| record.epoch);
         let epoch = epoch
             .or_else(|| Epoch::new(u32::try_from(boot.wall.as_secs()).ok()?))
@@ -117,6 +121,7 @@ impl Node {
             }),
             early: Vec::new(),
             incomplete_since: None,
+            wished_at: None,
             outputs: VecDeque::new(),
         };
         node.note_missing(now);
@@ -140,6 +145,7 @@ impl Node {
         }
         if self.storage.born && self.stage != Stage::Silent {
             self.finish_leaving(false);
+            self.note_congested(now);
             self.peers.flush(now, &mut self.timers, &mut self.outputs);
         }
     }

@@ -51,7 +51,8 @@ pub(super) enum PeerEvent {
     Down(NodeId),
     Suspect(NodeId),
     Alive(NodeId),
-    Left,
+    /// It said that it leaves.
+    Left(NodeId),
     Disagrees {
         peer: NodeId,
         difference: Difference,
@@ -156,7 +157,7 @@ impl Peers {
     }
 
     /// The members to whom so much waits to be sent that nothing should be added.
-    pub(super) fn congested(&self) -> Vec<NodeId> {
+    pub(super) fn congested(&self) -> BTreeSet<NodeId> {
         let congested = self
             .peers
             .iter()
@@ -301,7 +302,7 @@ impl Peers {
                         Ok(Body::Bye) => {
                             peer.standing = Standing::Left;
                             peer.link.give_up_sending();
-                            out.push(PeerEvent::Left);
+                            out.push(PeerEvent::Left(from));
                         }
                         Ok(body) => out.push(PeerEvent::Body(from, epoch, body)),
                         Err(reason) => self.counters.drop(reason),

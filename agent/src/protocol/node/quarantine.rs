@@ -3,6 +3,9 @@
 //! The clients of a life that did not leave may be inside for one lease yet, by their clocks; there
 //! is no shortcut, in a group of one neither. A member without a record cannot know whether there
 //! was such a life, or its state was lost: it hears all other members first.
+//!
+//! In a group of one nobody remembers: there the state is all that is known, and losing it loses
+//! the quarantine.
 
 use alloc::vec::Vec;
 use core::time::Duration;
