@@ -1,6 +1,6 @@
 //! The agent: this process's part in a group.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::path::Path;
@@ -219,13 +219,15 @@ pub(crate) struct Inner {
     backend: Arc<dyn Backend>,
 }
 
+/// Ordered maps, since a leak checker finds its way through them also when a C program ends without
+/// closing its agent; through hash tables it does not.
 #[derive(Default)]
 struct Registry {
     is_closed: bool,
     /// One entry a name, so that self-deadlocks are found and threads queue in one place.
-    locks: HashMap<LockName, Weak<LockShared>>,
+    locks: BTreeMap<LockName, Weak<LockShared>>,
     /// What is held, by a number that is used once.
-    guards: HashMap<u64, Weak<GuardShared>>,
+    guards: BTreeMap<u64, Weak<GuardShared>>,
     next_guard: u64,
 }
 

@@ -216,15 +216,19 @@ impl GuardShared {
                 None => Ok(()),
             };
         };
-        let was_held = !self.loss.is_lost() && hold.is_held();
+        let lost = match self.loss.reason() {
+            None if !hold.is_held() => Some(Loss::Revoked),
+            reason => reason,
+        };
         // Before the release: this thread may lock again as soon as others may.
         self.lock.unregister(self.id, self.thread);
         let released = hold.release();
         self.loss.settle();
-        if was_held {
-            released
-        } else {
-            Err(UnlockError::Lost)
+        match lost {
+            None => released,
+            // The agent is closing, and was about to release it.
+            Some(Loss::Closed) => Err(UnlockError::Closed),
+            Some(Loss::Revoked) => Err(UnlockError::Lost),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Which thread this is. `std::thread::current().id()` says so too, but makes an object for every
-//! thread that is not Rust's own, and the main thread never frees it: C programs under a leak
-//! checker would hear of it.
+//! thread that is not Rust's own, and panics where that is gone already: in the destructors of a C
+//! thread's data, where it may well unlock.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};

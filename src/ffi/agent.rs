@@ -1,6 +1,6 @@
 //! What is behind a `distlock_agent`.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::ffi::{CStr, OsStr};
 use std::num::NonZeroU32;
 use std::os::unix::ffi::OsStrExt;
@@ -35,7 +35,7 @@ pub(super) enum Part<'a> {
 pub(super) struct Agent {
     agent: crate::Agent,
     /// By semaphore, since whoever uses the same semaphore of the same agent may give them back.
-    pub(super) permits: parking_lot::Mutex<HashMap<LockName, Vec<Permit>>>,
+    pub(super) permits: parking_lot::Mutex<BTreeMap<LockName, Vec<Permit>>>,
 }
 
 /// A held permit.

@@ -29,6 +29,8 @@ struct Table {
     handles: RwLock<BTreeMap<usize, Handle>>,
     /// The last number given out.
     last: AtomicUsize,
+    /// The parent's table, which a leak checker then finds.
+    _inherited: Option<&'static Self>,
 }
 
 /// What a handle stands for.
@@ -126,11 +128,12 @@ impl Table {
             }
             let old = TABLE.load(Ordering::Acquire);
             // SAFETY: as in `existing`.
-            let last = unsafe { old.as_ref() }.map_or(0, |old| old.last.load(Ordering::Relaxed));
+            let inherited = unsafe { old.as_ref() };
             let new = Box::into_raw(Box::new(Self {
                 stamp: ForkStamp::new()?,
                 handles: RwLock::default(),
-                last: AtomicUsize::new(last),
+                last: AtomicUsize::new(inherited.map_or(0, |old| old.last.load(Ordering::Relaxed))),
+                _inherited: inherited,
             }));
             if TABLE
                 .compare_exchange(old, new, Ordering::AcqRel, Ordering::Acquire)

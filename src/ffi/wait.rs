@@ -1,14 +1,19 @@
 //! The border between C and Rust: no panic passes it, cancellation stays outside, and a wait is
 //! cut into slices between which the thread may be cancelled.
 
+use std::cell::Cell;
 use std::ffi::c_int;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
 use std::task::Poll;
+use std::thread::{self, Thread};
 use std::time::Duration;
 
 use distlock_agent::protocol::Fence;
 use nix::errno::Errno;
+use nix::unistd::{getpid, gettid};
 
 use super::cancel::{self, Parked};
 use super::code;
@@ -112,8 +117,26 @@ fn negative(errno: Errno) -> c_int {
     -(errno as c_int)
 }
 
+/// Keeps what std knows of the main thread where a leak checker finds it. Std makes an object for
+/// each thread that blocks in a channel, and drops it when that ends, which the main thread of a C
+/// program does not.
+fn keep_main_thread() {
+    static MAIN: AtomicPtr<Thread> = AtomicPtr::new(ptr::null_mut());
+    thread_local! {
+        static IS_KNOWN: Cell<bool> = const { Cell::new(false) };
+    }
+    if !IS_KNOWN.replace(true) && gettid() == getpid() {
+        let main = Box::into_raw(Box::new(thread::current()));
+        MAIN.store(main, Ordering::Relaxed);
+    }
+}
+
 /// Runs `body`; a panic is [`code::PANIC`]. What it was about is on standard error by then.
 fn guard<R>(body: impl FnOnce() -> Result<R, Errno>, code: fn(Result<R, Errno>) -> c_int) -> c_int {
+    let body = || {
+        keep_main_thread();
+        body()
+    };
     code(catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(code::PANIC)))
 }
 

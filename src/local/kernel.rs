@@ -324,9 +324,11 @@ struct KernelWaiting {
 impl Waiting for KernelWaiting {
     fn wait(&mut self, slice: Option<Duration>) -> Poll<Result<Box<dyn Hold>, AcquireError>> {
         let outcome = match self.request.patience {
-            Patience::Try | Patience::For(Duration::ZERO) => {
-                self.lock.attempt(&self.request).map(Some)
-            }
+            Patience::Try => self.lock.attempt(&self.request).map(Some),
+            Patience::For(Duration::ZERO) => match self.lock.attempt(&self.request) {
+                Err(AcquireError::WouldBlock) => Err(timed_out()),
+                outcome => outcome.map(Some),
+            },
             Patience::For(_) | Patience::Lease => {
                 self.wait_until(slice.map(|slice| clock::now() + slice))
             }
@@ -406,11 +408,15 @@ impl KernelWaiting {
     /// At the end of a slice of waiting, or of all of it.
     fn pause(&self) -> Result<Option<KernelHold>, AcquireError> {
         if self.deadline.is_some_and(|at| at <= clock::now()) {
-            return Err(AcquireError::TimedOut {
-                missing: Vec::new(),
-            });
+            return Err(timed_out());
         }
         Ok(None)
+    }
+}
+
+fn timed_out() -> AcquireError {
+    AcquireError::TimedOut {
+        missing: Vec::new(),
     }
 }
 

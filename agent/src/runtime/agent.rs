@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::mem;
 use std::os::fd::AsRawFd;
+use std::os::unix::thread::JoinHandleExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -12,6 +13,7 @@ use std::time::Duration;
 use crossbeam_channel::{Receiver, bounded};
 use mio::unix::SourceFd;
 use mio::{Interest, Poll, Waker};
+use nix::sys::pthread::pthread_self;
 use nix::sys::signal::{SigSet, SigmaskHow};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
@@ -300,7 +302,8 @@ pub(super) fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> io::Resu
 pub(super) fn join(thread: &Mutex<Option<JoinHandle<()>>>) {
     let mut slot = thread.lock();
     let Some(thread) = slot.take() else { return };
-    if thread.thread().id() != thread::current().id() && thread.join().is_err() {
+    // `std::thread::current` panics in the destructors of a C thread's data.
+    if thread.as_pthread_t() != pthread_self() && thread.join().is_err() {
         tracing::error!("a thread of the agent panicked at its end");
     }
 }
