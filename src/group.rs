@@ -174,7 +174,8 @@ impl<W: Way> GroupWaiting<W> {
         let waited = clock::now().since(self.started);
         let patience = match self.request.patience {
             Patience::Lease => runtime::Patience::Lease,
-            Patience::Try => runtime::Patience::Try,
+            // No time at all is enough for a free lock, however far the others are.
+            Patience::Try | Patience::For(Duration::ZERO) => runtime::Patience::Try,
             Patience::For(time) => runtime::Patience::For(time.saturating_sub(waited)),
         };
         let caller = caller(&self.request);

@@ -261,3 +261,16 @@ fn a_socket_without_an_agent_says_so() {
     let error = Agent::connect(pair.path().join("nobody")).unwrap_err();
     assert!(matches!(error, OpenError::Unreachable { .. }), "{error}");
 }
+
+/// It gave up before anybody could have answered.
+#[test]
+fn no_time_is_enough_for_a_free_lock_and_for_no_other() {
+    let pair = Pair::new();
+    let (first, second) = (pair.member(1), pair.member(2));
+    let ring = second.mutex_with("ring", Algorithm::TokenRing).unwrap();
+    let held = ring.try_lock_for(Duration::ZERO).unwrap();
+    let other = first.mutex_with("ring", Algorithm::TokenRing).unwrap();
+    let refused = other.try_lock_for(Duration::ZERO).unwrap_err();
+    assert!(matches!(refused, TimedLockError::TimedOut { .. }));
+    held.unlock().unwrap();
+}

@@ -267,8 +267,9 @@ impl Agent {
     }
 
     /// Leaves the group: waiting requests end, what is held is released and lost to its guards,
-    /// the others are told. When it returns, at most about a second later, the thread, the
-    /// sockets and their files are gone. Does nothing the second time.
+    /// the others are told. When it returns the thread, the sockets and their files are gone: at
+    /// most about a second later, and a lease more while clients do not come out. Does nothing
+    /// the second time.
     pub fn close(&self) {
         if self.shared.stamp.is_child() {
             return;
