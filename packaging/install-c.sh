@@ -82,3 +82,4 @@ install -D -m 644 "$work/libdistlock.so.$version" "$destdir$libdir/libdistlock.s
 ln -sfn "libdistlock.so.$version" "$destdir$libdir/$soname"
 ln -sfn "$soname" "$destdir$libdir/libdistlock.so"
 install -D -m 644 "$work/distlock.pc" "$destdir$libdir/pkgconfig/distlock.pc"
+install -D -m 644 man/libdistlock.3 "$destdir$mandir/man3/libdistlock.3"

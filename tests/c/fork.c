@@ -106,6 +106,35 @@ static void fork_while_busy(void)
     }
 }
 
+/* In the local group a child keeps the lock of a parent that dies inside. */
+static void inherit(void)
+{
+    distlock_mutex *inherited = open_mutex(agent, "inherited");
+    flag held = new_flag(), over = new_flag();
+    pid_t holder = fork();
+    CHECK(holder >= 0);
+    if (holder == 0) {
+        EXPECT(0, distlock_lock(open_mutex(open_local(), "inherited"), NULL));
+        if (fork() == 0) {
+            await_flag(over);
+            _exit(0);
+        }
+        raise_flag(held);
+        pause();
+        _exit(1);
+    }
+    await_flag(held);
+    CHECK(kill(holder, SIGKILL) == 0);
+    CHECK(waitpid(holder, NULL, 0) == holder);
+    EXPECT(-ETIMEDOUT, distlock_timedlock(inherited, 120, NULL));
+    raise_flag(over);
+    EXPECT(-EOWNERDEAD, distlock_timedlock(inherited, 60000, NULL));
+    EXPECT(0, distlock_unlock(inherited));
+    distlock_mutex_close(inherited);
+    close_flag(held);
+    close_flag(over);
+}
+
 int main(int argc, char **argv)
 {
     int alone = argc == 2 && strcmp(argv[1], "alone") == 0;
@@ -122,6 +151,7 @@ int main(int argc, char **argv)
     EXPECT(0, distlock_unlock(mutex));
     EXPECT(0, distlock_sem_post(sem));
     if (!alone) {
+        inherit();
         fork_while_waiting();
         fork_while_busy();
     }
