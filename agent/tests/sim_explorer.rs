@@ -36,27 +36,27 @@ fn explore_all(algorithm: Algorithm, seeds: u64) {
 
 #[test]
 fn semaphore() {
-    explore_all(Algorithm::Semaphore, 150);
+    explore_all(Algorithm::Semaphore, 500);
 }
 
 #[test]
 fn bakery() {
-    explore_all(Algorithm::Bakery, 150);
+    explore_all(Algorithm::Bakery, 500);
 }
 
 #[test]
 fn ricart_agrawala() {
-    explore_all(Algorithm::RicartAgrawala, 150);
+    explore_all(Algorithm::RicartAgrawala, 500);
 }
 
 #[test]
 fn token_ring() {
-    explore_all(Algorithm::TokenRing, 150);
+    explore_all(Algorithm::TokenRing, 500);
 }
 
 #[test]
 fn token_ring_requests() {
-    explore_all(Algorithm::TokenRingRequests, 150);
+    explore_all(Algorithm::TokenRingRequests, 500);
 }
 
 /// The same seed is the same run.

@@ -41,6 +41,8 @@ pub struct Bare<A> {
     /// Messages sent, by kind.
     counts: BTreeMap<&'static str, u64>,
     in_flight: usize,
+    /// Whether somebody has asked to share the lock.
+    is_shared: bool,
 }
 
 /// What the driver is told.
@@ -48,7 +50,7 @@ pub struct Bare<A> {
 pub enum Turn<A> {
     /// This request is inside.
     Granted(RequestId),
-    /// This request cannot be granted now.
+    /// This request, which only tries, cannot be granted now.
     Busy(RequestId),
     /// What the driver planned for this time.
     Act(A),
@@ -115,6 +117,7 @@ impl<A> Bare<A> {
             requests: Requests::default(),
             counts: BTreeMap::new(),
             in_flight: 0,
+            is_shared: false,
         };
         bare.install(&BTreeSet::new())?;
         Ok(bare)
@@ -179,6 +182,7 @@ impl<A> Bare<A> {
     /// # Errors
     /// An engine does what it may not.
     pub fn ask(&mut self, node: NodeId, mode: Mode, tries: bool) -> Result<RequestId, Violation> {
+        self.is_shared |= mode == Mode::Shared;
         let seat = self.seat(node);
         assert!(
             seat.waiting.is_none(),
@@ -384,7 +388,11 @@ impl<A> Bare<A> {
         for (to, message) in sends {
             self.post(node, to, message)?;
         }
-        if let Some(id) = busy {
+        // Engines say so also to those who are willing to wait.
+        let waiting = self.seat(node).waiting;
+        if let Some(id) = busy
+            && waiting.is_some_and(|request| request.id == id && request.tries)
+        {
             self.turns.push_back(Turn::Busy(id));
         }
         match hop_timer {
@@ -417,7 +425,10 @@ impl<A> Bare<A> {
         }
         let fence = Fence::from_parts(epoch, seat.counter).expect("epochs start at 1");
         let (lock, mode) = self.requests.grants(now, call)?;
-        self.fences.grants(now, call, (&lock, mode), fence, epoch)?;
+        // Of several who are inside together, fences are distinct only by the order of links.
+        if self.spec.permits.get() == 1 && !self.is_shared {
+            self.fences.grants(now, call, (&lock, mode), fence, epoch)?;
+        }
         self.exclusion.enters(now, call, &lock, mode)?;
         self.turns.push_back(Turn::Granted(id));
         Ok(())
