@@ -42,9 +42,9 @@ pub(crate) trait Backend: Send + Sync {
         None
     }
 
-    /// Ends all waiting [`Lock::acquire`] with [`LockError::Closed`], event channels, sockets and
-    /// threads. Called once, when all [`Hold`]s that the front knows are released. New calls
-    /// that slip in end with `Closed` too.
+    /// Ends all [`Waiting`] with [`LockError::Closed`], event channels, sockets and threads. Called
+    /// once, when all [`Hold`]s that the front knows are released. New calls that slip in end with
+    /// `Closed` too.
     fn close(&self);
 }
 

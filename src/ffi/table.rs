@@ -18,7 +18,8 @@ use super::agent::Agent;
 use super::mutex::Mutex;
 use super::sem::Sem;
 
-/// Handles are multiples of this, as the pointers they look like would be.
+/// Handles are multiples of this, as the pointers they look like would be. The first one is near
+/// this library, so that another copy of it in the process has others.
 const STEP: usize = 16;
 
 /// The present process's table; null until there is one.
@@ -78,7 +79,7 @@ pub(super) fn insert<T>(handle: Handle) -> Result<*mut T, Errno> {
     let table = Table::own()?;
     let mut handles = table.handles.write();
     loop {
-        // After the last number comes zero, which is no handle; old handles may live that long.
+        // After the largest number comes zero, which is no handle; old handles may live that long.
         let number = table
             .last
             .fetch_add(STEP, Ordering::Relaxed)
@@ -129,10 +130,14 @@ impl Table {
             let old = TABLE.load(Ordering::Acquire);
             // SAFETY: as in `existing`.
             let inherited = unsafe { old.as_ref() };
+            let last = inherited.map_or_else(
+                || (&raw const TABLE).addr() / STEP * STEP,
+                |old| old.last.load(Ordering::Relaxed),
+            );
             let new = Box::into_raw(Box::new(Self {
                 stamp: ForkStamp::new()?,
                 handles: RwLock::default(),
-                last: AtomicUsize::new(inherited.map_or(0, |old| old.last.load(Ordering::Relaxed))),
+                last: AtomicUsize::new(last),
                 _inherited: inherited,
             }));
             if TABLE

@@ -72,7 +72,10 @@ where
     let before = cancel::disable();
     let mut code = begin(entrance, patience, told);
     while code == UNDECIDED {
-        cancel::point(before);
+        // Who only tries is not held up by others: a round through the group is no wait.
+        if patience != Patience::Try {
+            cancel::point(before);
+        }
         code = go_on(told);
     }
     cancel::restore(before);
@@ -127,7 +130,11 @@ fn keep_main_thread() {
     }
     if !IS_KNOWN.replace(true) && gettid() == getpid() {
         let main = Box::into_raw(Box::new(thread::current()));
-        MAIN.store(main, Ordering::Relaxed);
+        let old = MAIN.swap(main, Ordering::AcqRel);
+        if !old.is_null() {
+            // SAFETY: it was made here, in the parent of this process, and is in no place any more.
+            drop(unsafe { Box::from_raw(old) });
+        }
     }
 }
 

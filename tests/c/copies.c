@@ -68,6 +68,7 @@ int main(int argc, char **argv)
         CHECK(one->lock(one->mutex, NULL) == 0);
         CHECK(other->trylock(other->mutex, NULL) == -EBUSY);
         CHECK(other->unlock(other->mutex) == -EPERM);
+        CHECK(other->unlock(one->mutex) == -EINVAL);
         CHECK(one->unlock(one->mutex) == 0);
     }
     CHECK(copies[0].lock(copies[0].mutex, NULL) == 0);

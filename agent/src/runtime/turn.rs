@@ -613,7 +613,14 @@ impl Core {
             self.reports.next_deadline(),
             leaving,
         ];
-        deadlines.into_iter().flatten().min()
+        // As numbers: what the compiler makes of a minimum of options looks to valgrind, which C
+        // programs are run under, as if it read what none of them has set.
+        let earliest = deadlines
+            .map(|at| at.map_or(u64::MAX, Time::as_nanos))
+            .into_iter()
+            .min()
+            .filter(|at| *at != u64::MAX);
+        earliest.map(Time::from_nanos)
     }
 
     /// Whether the agent thread sleeps, and longer than it now may.
