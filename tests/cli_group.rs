@@ -209,7 +209,7 @@ fn a_member_for_the_duration_of_a_command() {
         assert!(stdout(&said).starts_with("x "), "{said:?}");
     }
     // By flags too.
-    let (config, state) = (group.config(), group.file("state"));
+    let (config, state) = (group.config(), group.state());
     let mut command = cli_support::distlock();
     command
         .arg("run")

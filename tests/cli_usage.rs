@@ -77,6 +77,7 @@ fn a_wrong_command_line_is_64_and_one_line() {
         (&["run"], "<NAME>"),
         (&["run", "x"], "<COMMAND>"),
         (&["run", "x", "--"], "<COMMAND>"),
+        (&["run", "x", "--", "--"], "no command"),
         (&["run", "-n"], "<NAME>"),
         (&["run", "--frobnicate", "x", "true"], "--frobnicate"),
         (&["run", "-E", "256", "x", "true"], "256"),

@@ -18,6 +18,8 @@ pub(crate) const LEASE_MS: u64 = 1_000;
 /// A configuration of members on this host, and the place for all they need.
 pub(crate) struct Group {
     dir: TempDir,
+    /// On disk, wherever the other is: a member whose state is in memory says so.
+    state: TempDir,
     addresses: Vec<String>,
 }
 
@@ -42,7 +44,12 @@ impl Group {
     }
 
     fn new(dir: TempDir, addresses: Vec<String>) -> Self {
-        let group = Self { dir, addresses };
+        let state = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a directory");
+        let group = Self {
+            dir,
+            state,
+            addresses,
+        };
         group.write_config("group.toml", "ricart-agrawala", LEASE_MS);
         group
     }
@@ -64,6 +71,11 @@ impl Group {
 
     pub(crate) fn file(&self, name: &str) -> PathBuf {
         self.dir.path().join(name)
+    }
+
+    /// Where members keep their state.
+    pub(crate) fn state(&self) -> PathBuf {
+        self.state.path().to_owned()
     }
 
     pub(crate) fn config(&self) -> PathBuf {
@@ -95,9 +107,7 @@ impl Group {
         command
             .env("DISTLOCK_CONFIG", self.config())
             .env("DISTLOCK_ID", id.to_string());
-        command
-            .env("DISTLOCK_STATE_DIR", self.file("state"))
-            .args(args);
+        command.env("DISTLOCK_STATE_DIR", self.state()).args(args);
         command
     }
 

@@ -181,6 +181,10 @@ pub(crate) fn parse() -> Result<Command, Result<ExitCode, Failure>> {
 impl Run {
     /// What clap cannot say.
     fn check(&self) -> Result<(), Failure> {
+        if self.script.is_none() && self.program().is_empty() {
+            let what = "no command to run: give one after the lock's name, or with -c";
+            return Err(Failure::usage(what, "run"));
+        }
         self.lock_name().map(drop)
     }
 
