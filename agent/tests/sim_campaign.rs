@@ -36,6 +36,7 @@ fn play(algorithm: Algorithm) {
         SEEDS / 20,
         "disagreements on how a lock is served",
     );
+    often(total.notes, SEEDS, "notes");
     often(total.crashes, SEEDS, "crashes");
     often(total.crashes_inside, SEEDS / 10, "crashes inside");
     often(total.abandoned, SEEDS / 10, "grants after a crash inside");

@@ -622,3 +622,35 @@ fn nobody_disagrees_or_is_superseded_for_no_reason() {
         "does not",
     );
 }
+
+#[test]
+fn notes_arrive_whole_once_and_in_order() {
+    let send = |history: &mut History, bytes: &[u8]| {
+        let bytes = bytes.to_vec();
+        history
+            .command(1, 1, &Command::Note { to: id(2), bytes })
+            .unwrap();
+    };
+    let arrive = |history: &mut History, bytes: &[u8]| {
+        let (from, bytes) = (id(1), bytes.to_vec());
+        history.event(2, 1, &Event::Note { from, bytes })
+    };
+    let mut history = History::new();
+    for note in [b"one", b"two", b"six"] {
+        send(&mut history, note);
+    }
+    arrive(&mut history, b"one").unwrap();
+    assert_broken(
+        arrive(&mut history, b"one"),
+        Rule::Notes,
+        "is number 0, after 1",
+    );
+    assert_broken(arrive(&mut history, b"ten"), Rule::Notes, "nobody sent");
+    // The second was lost with a life; it may not come any more.
+    arrive(&mut history, b"six").unwrap();
+    assert_broken(
+        arrive(&mut history, b"two"),
+        Rule::Notes,
+        "is number 1, after 3",
+    );
+}

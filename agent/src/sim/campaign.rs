@@ -40,6 +40,8 @@ pub struct Report {
     pub no_quorum: u64,
     /// Requests that were refused because the lock is served otherwise.
     pub wrong_spec: u64,
+    /// Notes sent.
+    pub notes: u64,
     /// Processes that crashed.
     pub crashes: u64,
     /// Of those: how many had somebody inside.
@@ -71,6 +73,7 @@ impl Report {
         self.busy += other.busy;
         self.no_quorum += other.no_quorum;
         self.wrong_spec += other.wrong_spec;
+        self.notes += other.notes;
         self.crashes += other.crashes;
         self.crashes_inside += other.crashes_inside;
         self.lost_records += other.lost_records;
@@ -427,6 +430,9 @@ impl Campaign {
             let after = self.rng.exponential(self.plan.callers.patience);
             self.cluster.plan(after, Act::GiveUp(process, ticket));
         }
+        if self.rng.chance(self.plan.callers.notes) {
+            self.send_note(caller.node)?;
+        }
         let acquire = Command::Acquire {
             ticket,
             lock: name,
@@ -439,6 +445,20 @@ impl Campaign {
             wait,
         };
         self.cluster.command(caller.node, &acquire)?;
+        Ok(())
+    }
+
+    /// A note to some member, long enough for some datagrams now and then, and like no other.
+    fn send_note(&mut self, node: NodeId) -> Result<(), Violation> {
+        let members = self.members();
+        let to = members[self.rng.index(members.len())];
+        if to != node {
+            let filler = [0, 100, 4000][self.rng.index(3)];
+            let mut bytes = self.tickets.to_be_bytes().to_vec();
+            bytes.extend((0..filler).map(|_| self.rng.next_u64() as u8));
+            self.cluster.command(node, &Command::Note { to, bytes })?;
+            self.report.notes += 1;
+        }
         Ok(())
     }
 

@@ -78,6 +78,9 @@ pub struct Surroundings {
     pub disk: Duration,
     /// The longest that a node is woken too late.
     pub lateness: Duration,
+    /// How many of a thousand lives begin on a host whose wall clock has gone back by an hour. It
+    /// counts for nothing where there is a record.
+    pub wall_back: Permille,
     /// How many of a thousand inputs are followed by a [`Input::Timeout`] that is not due.
     pub early: Permille,
 }
@@ -90,6 +93,7 @@ impl Surroundings {
             clocks: BTreeMap::new(),
             disk: Duration::ZERO,
             lateness: Duration::ZERO,
+            wall_back: 0,
             early: 0,
         }
     }
@@ -280,9 +284,11 @@ impl<A> Cluster<A> {
             settings: self.settings.clone(),
         };
         let seat = self.seats.get_mut(&node).expect("as above");
+        let back = self.rng.chance(self.surroundings.wall_back) && seat.disk.is_some();
+        let wall = WALL + now.since(Time::ZERO);
         let boot = Boot {
             record: seat.disk,
-            wall: WALL + now.since(Time::ZERO),
+            wall: if back { wall - HOUR } else { wall },
         };
         let running = Running {
             node: Node::new(config, boot, seat.clock.shows(now)),
@@ -578,3 +584,4 @@ impl<A> Cluster<A> {
 
 /// The wall clock at the start, in seconds since 2025-01-01.
 const WALL: Duration = Duration::from_secs(60_000_000);
+const HOUR: Duration = Duration::from_secs(3600);

@@ -53,6 +53,8 @@ pub struct Callers {
     pub tries: Permille,
     /// How many of a thousand share the lock with others who do, where that can be.
     pub shared: Permille,
+    /// How many of a thousand requests come with a note to another member.
+    pub notes: Permille,
     /// How many of a thousand commands are given twice, or too late.
     pub blunders: Permille,
 }
@@ -204,6 +206,7 @@ fn surroundings(members: u16, delay: Duration, full: bool, rng: &mut Rng) -> Sur
         clocks,
         disk: Duration::from_millis(if on(full, rng) { 10 } else { 0 }),
         lateness: Duration::from_millis(if on(full, rng) { 2 } else { 0 }),
+        wall_back: rate(300, full, rng),
         early: rate(50, full, rng),
     }
 }
@@ -222,6 +225,7 @@ fn callers(delay: Duration, full: bool, rng: &mut Rng) -> Callers {
         patience: delay * [1, 5, 50][rng.index(3)],
         tries: rate(200, full, rng),
         shared: [0, 300, 700][rng.index(3)],
+        notes: rate(100, full, rng),
         blunders: rate(100, full, rng),
     }
 }

@@ -6,6 +6,7 @@
 
 mod exclusion;
 mod fences;
+mod notes;
 mod requests;
 mod views;
 
@@ -16,6 +17,7 @@ use core::num::NonZeroU32;
 
 pub use exclusion::Exclusion;
 pub use fences::Fences;
+pub use notes::Notes;
 pub use requests::{Requests, Terms};
 pub use views::Views;
 
@@ -63,6 +65,8 @@ pub enum Rule {
     Requests,
     /// Epochs only rise, and an epoch has one list of members.
     Views,
+    /// What one member sends to another arrives whole, once, and in order.
+    Notes,
     /// Nothing is said that the disk must remember before it does.
     Durability,
     /// Once faults stop, everybody who waits is served, within a bound.
@@ -116,6 +120,7 @@ pub struct Checkers {
     fences: Fences,
     requests: Requests,
     views: Views,
+    notes: Notes,
 }
 
 impl Checkers {
@@ -129,6 +134,7 @@ impl Checkers {
             exclusion: Exclusion::new(locks),
             requests: Requests::default(),
             views: Views::new(members),
+            notes: Notes::default(),
         }
     }
 
@@ -190,7 +196,10 @@ impl Checkers {
                 }
                 Ok(())
             }
-            Command::Note { .. } => Ok(()),
+            Command::Note { to, bytes } => {
+                self.notes.sends(process, *to, bytes);
+                Ok(())
+            }
         }
     }
 
@@ -221,7 +230,7 @@ impl Checkers {
                 Views,
                 "{process} says that member {by} knows a later life of it, but there is none"
             )),
-            Event::Note { .. } => Ok(()),
+            Event::Note { from, bytes } => self.notes.arrives(now, process, *from, bytes),
         }
     }
 
