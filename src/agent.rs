@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::Poll;
 use std::time::Duration;
@@ -58,11 +59,12 @@ impl Agent {
     pub(crate) fn new(backend: Arc<dyn Backend>) -> Result<Self, OpenError> {
         let stamp = ForkStamp::new()
             .map_err(|errno| OpenError::io("no page for the fork stamp", errno.into(), ""))?;
-        let (command, registry) = Default::default();
+        let (command, is_inheritable, registry) = Default::default();
         Ok(Self {
             inner: Arc::new(Inner {
                 stamp,
                 command,
+                is_inheritable,
                 registry,
                 backend,
             }),
@@ -170,6 +172,14 @@ impl Agent {
         }
     }
 
+    /// Says that locks which this agent takes from now on are to be inherited by other processes:
+    /// see [`Guard::inheritable_fd`], which then has a descriptor in every group.
+    pub fn set_inheritable(&self, inheritable: bool) {
+        self.inner
+            .is_inheritable
+            .store(inheritable, Ordering::Relaxed);
+    }
+
     /// Ends this process's part: guards lose their locks ([`Loss::Closed`](crate::Loss::Closed)),
     /// which are released; whoever waits gets [`LockError::Closed`]; threads and sockets end.
     /// Everything afterwards is an error. In a forked child it does nothing.
@@ -215,6 +225,7 @@ impl fmt::Debug for Agent {
 pub(crate) struct Inner {
     stamp: ForkStamp,
     command: Mutex<Option<Arc<str>>>,
+    is_inheritable: AtomicBool,
     registry: Mutex<Registry>,
     backend: Arc<dyn Backend>,
 }
@@ -319,6 +330,7 @@ impl LockShared {
             mode,
             patience,
             command: self.agent.command.lock().clone(),
+            is_inheritable: self.agent.is_inheritable.load(Ordering::Relaxed),
             loss: loss.clone(),
         };
         Ok(Waiting {

@@ -88,6 +88,8 @@ pub(crate) struct Request {
     pub(crate) patience: Patience,
     /// What `status` is to show as the holder's command; `None` is this process's command line.
     pub(crate) command: Option<Arc<str>>,
+    /// Whether [`Hold::inheritable_fd`] will be wanted.
+    pub(crate) is_inheritable: bool,
     /// To be fired when the grant is lost before it is released.
     pub(crate) loss: LossSignal,
 }
@@ -128,8 +130,8 @@ pub(crate) trait Hold: Send {
     /// Tells `status` the process that `distlock run` runs.
     fn set_command_pid(&self, pid: u32);
 
-    /// A copy of the descriptor that is the lock, where there is one. From then on the lock is
-    /// free only when all copies are closed.
+    /// A copy of the descriptor that is the lock or stands for it, where there is one. From then
+    /// on the lock is free only when all copies are closed.
     fn inheritable_fd(&mut self) -> io::Result<Option<OwnedFd>> {
         Ok(None)
     }

@@ -1,7 +1,9 @@
 //! A configured group behind [`Backend`], by whichever way this process takes part in it: as a
 //! member ([`crate::member`]) or through the host's agent ([`crate::client`]).
 
+use std::io;
 use std::num::NonZeroU32;
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
@@ -243,6 +245,7 @@ fn caller(request: &Request) -> Caller {
     if let Some(command) = &request.command {
         caller.command = Arc::clone(command);
     }
+    caller.has_lifeline = request.is_inheritable;
     caller
 }
 
@@ -335,5 +338,11 @@ impl Hold for Grant {
 
     fn set_command_pid(&self, pid: u32) {
         Self::set_command_pid(self, pid);
+    }
+
+    fn inheritable_fd(&mut self) -> io::Result<Option<OwnedFd>> {
+        self.lifeline()
+            .map(|fd| fd.try_clone_to_owned())
+            .transpose()
     }
 }

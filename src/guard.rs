@@ -118,10 +118,17 @@ impl Guard {
         }
     }
 
-    /// In the local group: a copy of the open file that is the lock, close-on-exec. Once a copy
-    /// has been made, unlocking only closes this process's descriptors: the lock is free when all
-    /// copies are closed, so a child process that inherits one keeps the lock as long as it
-    /// lives, as with flock(1). `None` in other groups, where no descriptor is the lock.
+    /// A copy, close-on-exec, of a descriptor that keeps the lock: once one has been made, the
+    /// lock is free only when all copies are closed, so that a child process that inherits one
+    /// keeps the lock as long as it lives, as with flock(1).
+    ///
+    /// In the local group it is the open file that is the lock. Through the host's agent it is the
+    /// writing end of a pipe that the agent watches; if this process dies, the agent kills the
+    /// process group that [`Guard::set_command_pid`] leads, and waits for the end of the pipe.
+    /// For a member of the group the descriptor keeps its place, and not the lock: if the process
+    /// dies, the member cannot start again, nor anybody enter, until all copies are closed. In
+    /// both there is one only if it was asked for with
+    /// [`Agent::set_inheritable`](crate::Agent::set_inheritable) before; else `None`.
     ///
     /// # Errors
     /// If the lock is not held any more, or the descriptor cannot be copied.

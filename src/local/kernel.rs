@@ -567,6 +567,7 @@ mod tests {
             mode: Mode::Exclusive,
             patience: Patience::Lease,
             command: None,
+            is_inheritable: false,
             loss: LossSignal::new(),
         };
         let start = clock::now();

@@ -120,6 +120,9 @@ impl Agent {
             node: me,
         };
         let (state, record) = StateDir::open(&state_dir, owner)?;
+        let place = state
+            .try_clone_lock()
+            .map_err(system("copy a descriptor"))?;
         let transport = Transport::bind(me, &members, faults)?;
         let poll = Poll::new().map_err(system("open an epoll instance"))?;
         let waker = Waker::new(poll.registry(), WAKER).map_err(system("open an eventfd"))?;
@@ -160,6 +163,7 @@ impl Agent {
             members,
             settings,
             host,
+            place,
         };
         let shared = Shared::new(node, transport, waker, registry, stamp, identity);
         let mut event_loop = EventLoop {

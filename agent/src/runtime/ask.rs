@@ -43,7 +43,7 @@ impl Patience {
     }
 }
 
-/// Who asks, for `status`.
+/// Who asks: for `status`, and for what the lock must outlast.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Caller {
     /// The program that calls; for `distlock run` the runner.
@@ -52,6 +52,9 @@ pub struct Caller {
     pub command: Arc<str>,
     /// The process that `distlock run` runs.
     pub command_pid: Option<u32>,
+    /// Whether the grant is to have a descriptor that other processes can inherit, to keep the
+    /// lock ([`Grant::lifeline`](super::Grant::lifeline)).
+    pub has_lifeline: bool,
 }
 
 impl Caller {
@@ -66,6 +69,7 @@ impl Caller {
             pid: std::process::id(),
             command: Arc::clone(command),
             command_pid: None,
+            has_lifeline: false,
         }
     }
 }

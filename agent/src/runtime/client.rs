@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, Read};
 use std::mem;
 use std::net::Shutdown;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,9 +20,9 @@ use nix::errno::Errno;
 use nix::sys::socket::{getsockopt, sockopt};
 use nix::unistd::geteuid;
 use parking_lot::Mutex;
-use socket2::SockRef;
 
 use super::agent::{Description, join, spawn};
+use super::ancillary;
 use super::ask::{Caller, Patience};
 use super::clock;
 use super::error::{AcquireError, ReleaseError, SessionEnd, StatusError};
@@ -350,6 +351,8 @@ impl Link {
             return Err(AcquireError::Forked);
         }
         let deadline = patience.deadline();
+        let pipe = caller.has_lifeline.then(io::pipe).transpose();
+        let (theirs, lifeline) = pipe.map_err(|_| AcquireError::Limit)?.unzip();
         let request = Request::new();
         let id = {
             let mut table = self.table.lock();
@@ -361,14 +364,16 @@ impl Link {
             id
         };
         let command = frames::cut_command(&caller.command).to_owned();
-        self.say_or_end(&ToAgent::Acquire {
+        let message = ToAgent::Acquire {
             id,
             lock: lock.clone(),
             spec,
             mode,
             patience,
             command,
-        });
+            lifeline: theirs.is_some(),
+        };
+        self.say_with(&message, theirs.as_ref().map(AsFd::as_fd));
         if let Some(pid) = caller.command_pid {
             self.say_or_end(&ToAgent::CommandPid { id, pid });
         }
@@ -376,7 +381,14 @@ impl Link {
         if let Some(spinner) = self.spin.start() {
             spinner.until(|| request.is_decided());
         }
-        Ok(Waiting::new(self.clone(), Ticket(id), request, deadline))
+        let lifeline = lifeline.map(OwnedFd::from);
+        Ok(Waiting::new(
+            self.clone(),
+            Ticket(id),
+            request,
+            deadline,
+            lifeline,
+        ))
     }
 
     /// Waits no longer for an agent that stands still; whether the request is still undecided.
@@ -417,20 +429,28 @@ impl Link {
 
     /// Sends a message whole, or ends the connection.
     fn say_or_end(&self, message: &ToAgent) {
+        self.say_with(message, None);
+    }
+
+    /// The same, and a descriptor with it.
+    fn say_with(&self, message: &ToAgent, fd: Option<BorrowedFd<'_>>) {
         let mut frame = Vec::new();
-        let said = frames::put(&mut frame, message, MAX_TO_AGENT).and_then(|()| self.send(&frame));
+        let said =
+            frames::put(&mut frame, message, MAX_TO_AGENT).and_then(|()| self.send(&frame, fd));
         if let Err(error) = said {
             tracing::debug!("the connection to the agent broke: {error}");
             self.end(SessionEnd::Disconnected);
         }
     }
 
-    fn send(&self, mut frame: &[u8]) -> io::Result<()> {
+    fn send(&self, mut frame: &[u8], mut fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
         let _one_frame = self.writing.lock();
-        let socket = SockRef::from(&self.stream);
         while !frame.is_empty() {
-            match socket.send_with_flags(frame, libc::MSG_NOSIGNAL) {
-                Ok(len) => frame = &frame[len..],
+            match ancillary::send(&self.stream, frame, fd) {
+                Ok(len) => {
+                    frame = &frame[len..];
+                    fd = None;
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }

@@ -1,21 +1,22 @@
 //! The service for programs on this host, over a Unix stream socket.
 //!
-//! A client's requests and grants live as long as its connection: when the stream ends, what waits
-//! is cancelled and what is held is released. (A lifeline for `run`, and the peer's pidfd for
-//! programs whose children keep the stream open, are further ways to end: they join
-//! [`Connection::end`] and the descriptors of [`Service::register`].)
+//! A client's requests and grants live as long as its stream and its process, whichever ends first:
+//! a child that it forked may keep the stream open. Then what waits is cancelled and what is held
+//! is released; a grant with a [`Lifeline`] only when that has ended too, and what has it open is
+//! killed.
 //!
 //! Everything here runs on the agent thread, and is bounded: clients, requests of one client, bytes
 //! read in one turn, and bytes that wait to be read by a client that does not.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Read};
-use std::os::fd::OwnedFd;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
 
 use mio::event::Event;
 use mio::net::{UnixListener, UnixStream};
+use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use nix::sys::socket::{getsockopt, sockopt};
 use nix::sys::stat::Mode;
@@ -23,11 +24,14 @@ use nix::unistd::geteuid;
 use socket2::{Domain, SockRef, Socket, Type};
 
 use super::agent::Description;
+use super::ancillary;
 use super::ask::Caller;
 use super::clock;
 use super::error::AcquireError;
 use super::frames::{self, FromAgent, MAX_FROM_AGENT, MAX_TO_AGENT, ToAgent};
 use super::handoff::Shared;
+use super::lifeline::{LIFELINES, Lifeline, Lifelines};
+use super::process::Process;
 use super::report::Asker;
 use super::transport::BindError;
 use super::transport::place::{self, SocketFile};
@@ -47,6 +51,12 @@ const MAX_UNREAD: usize = 2 * MAX_FROM_AGENT;
 /// After a failed accept (no descriptors left) the next try comes so much later.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const BACKLOG: i32 = 1_024;
+/// Descriptors of one client whose messages have not come yet.
+const MAX_DESCRIPTORS: usize = 16;
+/// How much is still heard of a client whose process has ended: more than a stream can have left.
+const LAST_TURNS: u32 = 64;
+/// The token of a client's process is this much above that of its stream.
+const PROCESSES: usize = 1 << (usize::BITS - 2);
 
 /// The listening socket and the clients.
 #[derive(Debug)]
@@ -59,6 +69,9 @@ pub(crate) struct Service {
     next: usize,
     /// Whether connections may be waiting, and from when on to look.
     accept_at: Option<Time>,
+    /// Accepted when no descriptor was left for its process.
+    halfway: Option<UnixStream>,
+    lifelines: Lifelines,
     _file: SocketFile,
 }
 
@@ -66,14 +79,27 @@ pub(crate) struct Service {
 struct Connection {
     stream: UnixStream,
     peer: Peer,
+    /// How often it is still read from once its process has ended: what it had said is heard,
+    /// and not what is said in its name for ever.
+    last_turns: Option<u32>,
+    _process: Process,
     input: Vec<u8>,
+    /// What came with the bytes, and belongs to messages in their order.
+    descriptors: VecDeque<OwnedFd>,
     /// Whether there may be more to read.
     readable: bool,
     output: Vec<u8>,
     /// How many bytes of `output` are sent.
     sent: usize,
-    requests: BTreeMap<u64, Ticket>,
+    requests: BTreeMap<u64, Asked>,
     listens: bool,
+}
+
+/// A request of a client.
+#[derive(Debug)]
+struct Asked {
+    ticket: Ticket,
+    lifeline: Option<Lifeline>,
 }
 
 /// Who is at the other end, as the kernel says.
@@ -106,6 +132,8 @@ impl Service {
             ready: BTreeSet::new(),
             next: token.0 + 1,
             accept_at: None,
+            halfway: None,
+            lifelines: Lifelines::default(),
             _file: file,
         })
     }
@@ -114,6 +142,14 @@ impl Service {
     pub(crate) fn note(&mut self, event: &Event) {
         if event.token() == self.token {
             self.accept_at = Some(Time::ZERO);
+        } else if event.token().0 >= LIFELINES {
+            self.lifelines.note(event.token());
+        } else if let Some(id) = event.token().0.checked_sub(PROCESSES).map(ClientId) {
+            if let Some(client) = self.clients.get_mut(&id) {
+                client.last_turns.get_or_insert(LAST_TURNS);
+                client.readable = true;
+                self.ready.insert(id);
+            }
         } else if let Some(client) = self.clients.get_mut(&ClientId(event.token().0)) {
             client.readable |= event.is_readable() || event.is_read_closed() || event.is_error();
             self.ready.insert(ClientId(event.token().0));
@@ -128,26 +164,49 @@ impl Service {
             let Some(client) = self.clients.get_mut(&id) else {
                 continue;
             };
-            if let Err(error) = client.work(id, shared) {
+            if let Err(error) = client.work(id, shared, &mut self.lifelines, registry) {
                 tracing::debug!("client {:?} ended: {error}", client.peer);
-                self.end(id, shared);
-            } else if client.wants_more() {
+                self.end(id, shared, registry);
+            } else if client.wants_more() || client.last_turns.is_some() {
                 self.ready.insert(id);
             }
         }
+        let look_at = self.lifelines.work(shared);
         if self.ready.is_empty() {
-            self.accept_at
+            [self.accept_at, look_at].into_iter().flatten().min()
         } else {
             Some(Time::ZERO)
         }
     }
 
-    /// Tells a client, if it is still there.
-    pub(crate) fn tell(&mut self, id: ClientId, message: &FromAgent) {
-        if let Some(client) = self.clients.get_mut(&id) {
-            client.tell(message);
-            self.ready.insert(id);
+    /// Tells a client, if it is still there. What runs under a lock that is lost is ended from
+    /// here too, since its runner may stand still.
+    pub(crate) fn tell(
+        &mut self,
+        client: ClientId,
+        message: &FromAgent,
+        shared: &Shared,
+        registry: &Registry,
+    ) {
+        let mut lifeline = None;
+        if let Some(connection) = self.clients.get_mut(&client) {
+            connection.tell(message);
+            self.ready.insert(client);
+            if let FromAgent::Lost { id } = message {
+                lifeline = connection.take_command(*id);
+            }
         }
+        let &FromAgent::Lost { id } = message else {
+            return;
+        };
+        let owner = (client, id);
+        if let Some((ticket, lifeline)) = lifeline {
+            self.lifelines.wait_for(lifeline, ticket, owner, registry);
+        }
+        // First its runner ends it, and knows why.
+        let (now, lease) = (clock::now(), shared.identity.settings.lease);
+        self.lifelines
+            .evict(owner, now + lease / 4, now + lease / 2);
     }
 
     /// Tells all clients that listen. Who leaves too much unread misses events, and nothing else.
@@ -165,12 +224,22 @@ impl Service {
             return;
         }
         for _ in 0..ACCEPT_LIMIT {
-            match self.listener.accept() {
-                Ok((stream, _)) => {
-                    if let Err(error) = self.register(stream, shared, registry) {
+            let accepted = match self.halfway.take() {
+                Some(stream) => Ok(stream),
+                None => self.listener.accept().map(|(stream, _)| stream),
+            };
+            match accepted {
+                Ok(stream) => match self.register(stream, shared, registry) {
+                    Ok(()) => {}
+                    Err(error) if self.halfway.is_none() => {
                         tracing::warn!("a client was turned away: {error}");
                     }
-                }
+                    Err(error) => {
+                        tracing::warn!("cannot accept clients: {error}");
+                        self.accept_at = Some(clock::now() + ACCEPT_PAUSE);
+                        return;
+                    }
+                },
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.accept_at = None;
                     return;
@@ -205,11 +274,27 @@ impl Service {
         let id = ClientId(self.next);
         self.next += 1;
         let full = self.clients.len() >= MAX_CLIENTS;
+        let process = match Process::of_peer(&stream, peer.pid) {
+            Ok(process) => process,
+            Err(error) => match error.raw_os_error() {
+                Some(libc::ESRCH) => return Ok(()),
+                Some(libc::EMFILE | libc::ENFILE) => {
+                    self.halfway = Some(stream);
+                    return Err(error);
+                }
+                _ => return Err(error),
+            },
+        };
         if !full {
             let interest = Interest::READABLE | Interest::WRITABLE;
             registry.register(&mut stream, Token(id.0), interest)?;
+            registry.register(
+                &mut SourceFd(&process.as_raw_fd()),
+                Token(PROCESSES + id.0),
+                Interest::READABLE,
+            )?;
         }
-        let mut client = Connection::new(stream, peer);
+        let mut client = Connection::new(stream, peer, process);
         if full {
             client.tell(&FromAgent::TooMany);
             client.flush()?;
@@ -227,9 +312,9 @@ impl Service {
         Ok(())
     }
 
-    fn end(&mut self, id: ClientId, shared: &Shared) {
+    fn end(&mut self, id: ClientId, shared: &Shared, registry: &Registry) {
         if let Some(client) = self.clients.remove(&id) {
-            client.end(shared);
+            client.end(id, shared, &mut self.lifelines, registry);
         }
     }
 }
@@ -254,11 +339,14 @@ impl Peer {
 }
 
 impl Connection {
-    fn new(stream: UnixStream, peer: Peer) -> Self {
+    fn new(stream: UnixStream, peer: Peer, process: Process) -> Self {
         Self {
             stream,
             peer,
+            last_turns: None,
+            _process: process,
             input: Vec::new(),
+            descriptors: VecDeque::new(),
             readable: true,
             output: Vec::new(),
             sent: 0,
@@ -268,11 +356,23 @@ impl Connection {
     }
 
     /// Reads, answers and writes what is possible. An error ends the client.
-    fn work(&mut self, id: ClientId, shared: &Shared) -> io::Result<()> {
+    fn work(
+        &mut self,
+        id: ClientId,
+        shared: &Shared,
+        lifelines: &mut Lifelines,
+        registry: &Registry,
+    ) -> io::Result<()> {
         let mut open = true;
-        if self.wants_more() {
+        if self.wants_more() || self.last_turns.is_some() {
             open = self.fill()?;
-            self.obey(id, shared)?;
+            self.obey(id, shared, lifelines, registry)?;
+        }
+        if let Some(turns) = &mut self.last_turns {
+            *turns -= 1;
+            if !self.readable || *turns == 0 {
+                return Err(io::Error::other("its process has ended"));
+            }
         }
         self.flush()?;
         if self.unread() > MAX_UNREAD {
@@ -296,7 +396,7 @@ impl Connection {
         let mut chunk = [0; 16 * 1024];
         let mut taken = 0;
         while taken < READ_LIMIT {
-            match self.stream.read(&mut chunk) {
+            match ancillary::receive(&self.stream, &mut chunk, &mut self.descriptors) {
                 Ok(0) => return Ok(false),
                 Ok(len) => {
                     self.input.extend_from_slice(&chunk[..len]);
@@ -313,18 +413,34 @@ impl Connection {
         Ok(true)
     }
 
-    fn obey(&mut self, id: ClientId, shared: &Shared) -> io::Result<()> {
+    fn obey(
+        &mut self,
+        id: ClientId,
+        shared: &Shared,
+        lifelines: &mut Lifelines,
+        registry: &Registry,
+    ) -> io::Result<()> {
         let input = std::mem::take(&mut self.input);
         let mut done = 0;
         while let Some((message, len)) = frames::take(&input[done..], MAX_TO_AGENT)? {
             done += len;
-            self.obey_one(id, message, shared)?;
+            self.obey_one(id, message, shared, lifelines, registry)?;
+        }
+        if self.descriptors.len() > MAX_DESCRIPTORS {
+            return Err(io::Error::other("it sent descriptors that nobody wants"));
         }
         self.input.extend_from_slice(&input[done..]);
         Ok(())
     }
 
-    fn obey_one(&mut self, client: ClientId, message: ToAgent, shared: &Shared) -> io::Result<()> {
+    fn obey_one(
+        &mut self,
+        client: ClientId,
+        message: ToAgent,
+        shared: &Shared,
+        lifelines: &mut Lifelines,
+        registry: &Registry,
+    ) -> io::Result<()> {
         let mut turn = shared.turn();
         match message {
             ToAgent::Acquire {
@@ -334,16 +450,19 @@ impl Connection {
                 mode,
                 patience,
                 command,
+                lifeline,
             } => {
                 if self.requests.contains_key(&id) {
                     return Err(io::Error::other("it used a request's number twice"));
                 }
+                let lifeline = lifeline.then(|| self.take_lifeline()).transpose()?;
                 let asked = if self.requests.len() < MAX_REQUESTS {
                     let command = frames::cut_command(&command).into();
                     let caller = Caller {
                         pid: self.peer.pid,
                         command,
                         command_pid: None,
+                        has_lifeline: lifeline.is_some(),
                     };
                     turn.ask(
                         lock,
@@ -357,23 +476,31 @@ impl Connection {
                     Err(AcquireError::Limit)
                 };
                 match asked {
-                    Ok(ticket) => drop(self.requests.insert(id, ticket)),
+                    Ok(ticket) => drop(self.requests.insert(id, Asked { ticket, lifeline })),
                     Err(why) => self.tell(&FromAgent::Refused { id, why }),
                 }
             }
             ToAgent::Cancel { id } => {
-                if let Some(&ticket) = self.requests.get(&id) {
-                    turn.cancel(ticket);
+                if let Some(asked) = self.requests.get(&id) {
+                    turn.cancel(asked.ticket);
                 }
             }
             ToAgent::Release { id } => {
-                if let Some(ticket) = self.requests.remove(&id) {
-                    turn.withdraw(ticket);
+                if let Some(Asked { ticket, lifeline }) = self.requests.remove(&id) {
+                    match lifeline.filter(|lifeline| !lifeline.has_ended()) {
+                        Some(lifeline) => {
+                            lifelines.wait_for(lifeline, ticket, (client, id), registry);
+                        }
+                        None => turn.withdraw(ticket),
+                    }
                 }
             }
             ToAgent::CommandPid { id, pid } => {
-                if let Some(&ticket) = self.requests.get(&id) {
-                    turn.set_command_pid(ticket, pid);
+                if let Some(asked) = self.requests.get_mut(&id) {
+                    turn.set_command_pid(asked.ticket, pid);
+                    if let Some(lifeline) = &mut asked.lifeline {
+                        lifeline.set_command(pid, self.peer.pid);
+                    }
                 }
             }
             ToAgent::Status { id } => {
@@ -425,11 +552,38 @@ impl Connection {
         Ok(())
     }
 
+    /// What runs under a lock, if it is known by a lifeline: from now on it is not the client's.
+    fn take_command(&mut self, id: u64) -> Option<(Ticket, Lifeline)> {
+        let asked = self.requests.get_mut(&id)?;
+        let taken = (asked.ticket, asked.lifeline.take()?);
+        self.requests.remove(&id);
+        Some(taken)
+    }
+
+    /// The descriptor that came with a message.
+    fn take_lifeline(&mut self) -> io::Result<Lifeline> {
+        let none = || io::Error::other("its lifeline did not come with its request");
+        Lifeline::new(self.descriptors.pop_front().ok_or_else(none)?)
+    }
+
     /// Takes back everything the client has and waits for.
-    fn end(self, shared: &Shared) {
+    fn end(
+        self,
+        client: ClientId,
+        shared: &Shared,
+        lifelines: &mut Lifelines,
+        registry: &Registry,
+    ) {
         let mut turn = shared.turn();
-        for ticket in self.requests.into_values() {
-            turn.withdraw(ticket);
+        for (id, Asked { ticket, lifeline }) in self.requests {
+            match lifeline {
+                Some(lifeline) if turn.is_held(ticket) => {
+                    let owner = (client, id);
+                    lifelines.wait_for(lifeline, ticket, owner, registry);
+                    lifelines.kill(owner);
+                }
+                _ => turn.withdraw(ticket),
+            }
         }
         turn.finish();
     }

@@ -8,6 +8,7 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
@@ -35,7 +36,7 @@ pub(crate) struct StateDir {
     path: PathBuf,
     handle: File,
     owner: Owner,
-    _lock: Flock<File>,
+    lock: Flock<File>,
 }
 
 /// Whose state it is.
@@ -69,10 +70,16 @@ impl StateDir {
             path: path.to_owned(),
             handle,
             owner,
-            _lock: lock,
+            lock,
         };
         let record = state.read()?;
         Ok((state, record))
+    }
+
+    /// A copy of the descriptor that is the lock. If this process dies, the directory is free only
+    /// when all copies are closed; dropping this frees it in any case.
+    pub(crate) fn try_clone_lock(&self) -> io::Result<OwnedFd> {
+        Ok(self.lock.try_clone()?.into())
     }
 
     /// Puts `record` on disk; when it returns, the record survives a crash of the host.

@@ -139,7 +139,7 @@ impl EventLoop {
                 }
                 Task::Tell { client, message } => {
                     if let Some(service) = &mut self.service {
-                        service.tell(client, &message);
+                        service.tell(client, &message, &self.shared, self.poll.registry());
                     }
                 }
                 Task::TellAll(event) => {

@@ -37,12 +37,16 @@ pub(crate) enum ToAgent {
         mode: Mode,
         patience: Patience,
         command: String,
+        /// Whether the reading end of a pipe comes with this message. Then the lock is free only
+        /// when nobody has the writing end any more.
+        lifeline: bool,
     },
     /// To wait no longer; answered as `Acquire` is.
     Cancel { id: u64 },
     /// To leave; not answered.
     Release { id: u64 },
-    /// The process that works under the lock.
+    /// The process that works under the lock; where there is a lifeline, the leader of a process
+    /// group, all of which may be killed.
     CommandPid { id: u64, pid: u32 },
     /// How the group is; answered by `Status` or `StatusRefused`.
     Status { id: u64 },
@@ -156,6 +160,7 @@ mod tests {
             mode: Mode::Shared,
             patience: Patience::Try,
             command: "lp".to_owned(),
+            lifeline: true,
         }
     }
 
@@ -166,7 +171,7 @@ mod tests {
         put(&mut bytes, &acquire(), MAX_TO_AGENT).unwrap();
         assert_eq!(
             bytes,
-            b"\0\0\0\x12\x01\x00\xac\x02\x07printer\x00\x01\x02\x02lp"
+            b"\0\0\0\x13\x01\x00\xac\x02\x07printer\x00\x01\x02\x02lp\x01"
         );
         bytes.clear();
         let granted = FromAgent::Granted {

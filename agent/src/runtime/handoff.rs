@@ -88,6 +88,11 @@ impl Shared {
             return Err(AcquireError::Forked);
         }
         let deadline = patience.deadline();
+        let lifeline = caller
+            .has_lifeline
+            .then(|| self.identity.place.try_clone())
+            .transpose()
+            .map_err(|_| AcquireError::Limit)?;
         let request = Request::new();
         let role = self.take_role();
         let mut turn = self.turn();
@@ -102,7 +107,13 @@ impl Shared {
         {
             role.wait_for(&request);
         }
-        Ok(Waiting::new(self.clone(), ticket, request, deadline))
+        Ok(Waiting::new(
+            self.clone(),
+            ticket,
+            request,
+            deadline,
+            lifeline,
+        ))
     }
 
     /// The network role for the request that is made next, if it is likely to pay. Before the

@@ -5,6 +5,7 @@
 
 pub mod address;
 mod agent;
+mod ancillary;
 mod ask;
 mod client;
 mod clients;
@@ -16,6 +17,8 @@ mod events;
 mod fork;
 mod frames;
 mod handoff;
+mod lifeline;
+mod process;
 mod report;
 mod request;
 mod spin;

@@ -5,6 +5,7 @@
 //! missing from the list of holders, and its state among the members says why.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -38,6 +39,8 @@ pub(crate) struct Identity {
     pub(crate) members: BTreeMap<NodeId, Address>,
     pub(crate) settings: Settings,
     pub(crate) host: String,
+    /// A copy of the descriptor by which this process has the member's place for itself.
+    pub(crate) place: OwnedFd,
 }
 
 /// The questions that are open, and what members were told apart from the view.

@@ -14,6 +14,7 @@
 
 use std::fmt;
 use std::mem;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -199,6 +200,7 @@ pub struct Waiting {
     ticket: Ticket,
     request: Arc<Request>,
     deadline: Option<Time>,
+    lifeline: Option<OwnedFd>,
 }
 
 impl Waiting {
@@ -208,12 +210,14 @@ impl Waiting {
         ticket: Ticket,
         request: Arc<Request>,
         deadline: Option<Time>,
+        lifeline: Option<OwnedFd>,
     ) -> Self {
         Self {
             owner: Some(owner),
             ticket,
             request,
             deadline,
+            lifeline,
         }
     }
 
@@ -240,7 +244,8 @@ impl Waiting {
         }
         let owner = self.owner.take().expect("it was there a moment ago");
         let request = Arc::clone(&self.request);
-        Poll::Ready(Grant::new(owner, self.ticket, request))
+        let lifeline = self.lifeline.take();
+        Poll::Ready(Grant::new(owner, self.ticket, request, lifeline))
     }
 
     /// Waits for the outcome to the end.
@@ -278,6 +283,7 @@ pub struct Grant {
     request: Arc<Request>,
     fence: Fence,
     previous: Previous,
+    lifeline: Option<OwnedFd>,
 }
 
 impl Grant {
@@ -286,6 +292,7 @@ impl Grant {
         owner: Arc<dyn Owner>,
         ticket: Ticket,
         request: Arc<Request>,
+        lifeline: Option<OwnedFd>,
     ) -> Result<Self, AcquireError> {
         let (fence, previous) = request.outcome()?;
         Ok(Self {
@@ -294,6 +301,7 @@ impl Grant {
             request,
             fence,
             previous,
+            lifeline,
         })
     }
 
@@ -328,11 +336,22 @@ impl Grant {
         }
     }
 
+    /// A descriptor that keeps the lock, close-on-exec, if the caller wanted one
+    /// ([`Caller::has_lifeline`](super::Caller::has_lifeline)): the lock is free when this grant
+    /// has ended and all copies of the descriptor are closed, in whatever process. Of an agent in
+    /// this very process the copies keep its member's place instead: if it dies, no other can
+    /// start under its id before they are closed.
+    pub fn lifeline(&self) -> Option<BorrowedFd<'_>> {
+        self.lifeline.as_ref().map(AsFd::as_fd)
+    }
+
     /// Frees the lock.
     ///
     /// # Errors
     /// If it had been lost before, or this process was forked from the one that holds it.
-    pub fn release(self) -> Result<(), ReleaseError> {
+    pub fn release(mut self) -> Result<(), ReleaseError> {
+        // Before the agent is told, so that it finds no copy of ours.
+        self.lifeline = None;
         self.give_back()
     }
 
@@ -350,6 +369,7 @@ impl Drop for Grant {
         // A child must not even look at the request's mutex; what is left to say after a loss
         // was said by the loss.
         if self.is_held() {
+            self.lifeline = None;
             let _ = self.give_back();
         }
     }

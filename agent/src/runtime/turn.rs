@@ -229,6 +229,12 @@ impl Turn<'_> {
         }
     }
 
+    /// Whether the request is inside.
+    pub(crate) fn is_held(&self, ticket: Ticket) -> bool {
+        let entry = self.core.requests.get(&ticket);
+        entry.is_some_and(|entry| entry.held.is_some())
+    }
+
     pub(crate) fn set_command_pid(&mut self, ticket: Ticket, pid: u32) {
         if let Some(entry) = self.core.requests.get_mut(&ticket) {
             entry.caller.command_pid = Some(pid);

@@ -12,8 +12,9 @@ use distlock_agent::runtime::{
     AcquireError, Agent, BindError, Caller, Client, ConnectError, Grant, Options, Patience,
     ReleaseError, StartError, StatusError, clock,
 };
+use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitStatus, waitpid};
-use nix::unistd::{ForkResult, fork};
+use nix::unistd::{ForkResult, Pid, fork};
 
 use crate::support::{
     Group, Kind, Process, TIMEOUT, count, enter, eventually, increment, lock, read_counter,
@@ -92,6 +93,19 @@ fn a_killed_client_gives_back_what_it_held_and_waited_for() {
     eventually("nothing is left", || {
         agent.status().unwrap().locks.is_empty()
     });
+}
+
+#[test]
+fn a_client_ends_with_its_process_though_a_child_keeps_its_stream() {
+    let group = one();
+    let agent = serve(&group, 1);
+    let mut client = group.spawn("forking-client", 1, 1);
+    let child: i32 = client.expect("forked").parse().unwrap();
+    assert_eq!(agent.status().unwrap().locks[0].holders.len(), 1);
+    client.kill();
+    enter(&agent, &lock("held")).release().unwrap();
+    // The child was there all the while.
+    kill(Pid::from_raw(child), Signal::SIGKILL).unwrap();
 }
 
 #[test]

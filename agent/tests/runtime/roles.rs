@@ -8,7 +8,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use distlock_agent::runtime::{Agent, Caller, Client, Options, Patience};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::unistd::{Uid, geteuid, setuid};
+use nix::unistd::{ForkResult, Uid, fork, geteuid, setuid};
 
 use crate::support::{Group, TIMEOUT, enter, increment, lock};
 
@@ -26,6 +26,7 @@ fn run() {
         "hold" => hold(&group.start(id).unwrap()),
         "enter" => once(&group.start(id).unwrap()),
         "client" => hold_as_client(&group, id),
+        "forking-client" => fork_as_client(&group, id),
         "client-turns" => take_turns_as_client(&group, id, rounds),
         "unprivileged" => start_without_rights(&group, id),
         "few-descriptors" => start_with_few_descriptors(&group, id),
@@ -69,6 +70,29 @@ fn hold_as_client(group: &Group, id: u16) {
         .unwrap();
     println!("role: holds {}", grant.fence());
     await_end_of_input();
+}
+
+/// Holds a lock, and has a child that keeps all its descriptors.
+fn fork_as_client(group: &Group, id: u16) {
+    let client = Client::connect(&group.socket(id)).unwrap();
+    let grant = client
+        .acquire(&lock("held"), None, Patience::Forever, Caller::current())
+        .unwrap();
+    #[expect(unsafe_code, reason = "fork is what is tested")]
+    // SAFETY: the child only sleeps, which is async-signal-safe, and ends by `_exit`.
+    let forked = unsafe { fork() }.unwrap();
+    if let ForkResult::Parent { child } = forked {
+        println!("role: forked {child}");
+        await_end_of_input();
+        drop(grant);
+    } else {
+        #[expect(unsafe_code, reason = "no destructor may run in the child")]
+        // SAFETY: both take numbers, and the second does not return.
+        unsafe {
+            libc::sleep(60);
+            libc::_exit(0)
+        }
+    }
 }
 
 fn take_turns_as_client(group: &Group, id: u16, rounds: usize) {

@@ -45,6 +45,11 @@ pub(crate) trait Tenure {
     /// Whether the lock is lost, and then until when the command must be gone for certain: soon
     /// enough that nobody else is inside yet.
     fn lost(&self) -> Option<Time>;
+
+    /// Ends with the last process that the command has started, where that is to be waited for.
+    fn lifeline(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 }
 
 /// How a command ended.
@@ -152,33 +157,57 @@ impl<'a> Job<'a> {
         self.child.id()
     }
 
-    /// Waits until the command has ended, and does meanwhile what a good parent does.
+    /// Waits until the command has ended, and its lifeline if there is one, and does meanwhile what
+    /// a good parent does.
     ///
     /// # Errors
     /// Only what cannot happen: the kernel refuses to wait. The command dies with this process.
     pub(crate) fn wait(mut self, tenure: &dyn Tenure) -> io::Result<End> {
+        let mut ended = None;
         loop {
             if let (Eviction::No, Some(kill)) = (self.eviction, tenure.lost()) {
                 self.ask_to_end(kill);
             }
+            if let Some(status) = ended
+                && (self.eviction != Eviction::No || !tenure.lifeline().is_some_and(is_alive))
+            {
+                return self.finish(status);
+            }
             let bell = (self.eviction == Eviction::No).then(|| tenure.bell());
-            self.sleep(bell, None)?;
+            // Of use only once it may end: until then the command itself has it.
+            let lifeline = ended.and_then(|_| tenure.lifeline());
+            self.sleep(bell, lifeline, None)?;
             while let Some(number) = self.signals.next()? {
                 match number {
-                    libc::SIGCHLD => {
-                        if let Some(status) = self.look_at_child()? {
-                            return self.finish(status);
+                    libc::SIGCHLD if ended.is_none() => {
+                        ended = self.look_at_child()?;
+                        if ended.is_some() {
+                            self.take_terminal_back();
                         }
                     }
+                    libc::SIGCHLD => {}
                     libc::SIGCONT => self.resume(),
-                    other => signals::send(self.group, other),
+                    other => {
+                        // What left the group cannot be told. It keeps this member's place.
+                        let is_left = ended.is_some() && killpg(self.group, None).is_err();
+                        if is_left && signals::is_deadly(other) {
+                            signals::die_of(other);
+                        }
+                        signals::send(self.group, other);
+                    }
                 }
             }
         }
     }
 
-    /// Sleeps until a signal or the bell comes, or it is time to kill, at most for `limit`.
-    fn sleep(&mut self, bell: Option<BorrowedFd<'_>>, limit: Option<Duration>) -> io::Result<()> {
+    /// Sleeps until a signal or the bell comes, the lifeline ends, or it is time to kill, at most
+    /// for `limit`.
+    fn sleep(
+        &mut self,
+        bell: Option<BorrowedFd<'_>>,
+        lifeline: Option<BorrowedFd<'_>>,
+        limit: Option<Duration>,
+    ) -> io::Result<()> {
         let until_kill = match self.eviction {
             Eviction::Asked { kill } => Some(kill.since(clock::now())),
             Eviction::No | Eviction::Killed => None,
@@ -189,6 +218,7 @@ impl<'a> Job<'a> {
         };
         let mut fds = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
         fds.extend(bell.map(|bell| PollFd::new(bell, PollFlags::POLLIN)));
+        fds.extend(lifeline.map(|lifeline| PollFd::new(lifeline, PollFlags::empty())));
         match poll(&mut fds, timeout.map_or(PollTimeout::NONE, round_up)) {
             Ok(_) | Err(Errno::EINTR) => {}
             Err(errno) => return Err(errno.into()),
@@ -261,17 +291,21 @@ impl<'a> Job<'a> {
         signals::send(self.group, libc::SIGCONT);
     }
 
+    /// The command has ended, and the terminal is its no more.
+    fn take_terminal_back(&self) {
+        if let Some(terminal) = self.terminal.as_ref().filter(|_| self.in_foreground) {
+            terminal.take_back(Some(self.group));
+        }
+    }
+
     /// The command has ended; of a lost lock's process group nothing may stay.
     fn finish(mut self, status: Status) -> io::Result<End> {
         while matches!(self.eviction, Eviction::Asked { .. })
             && killpg(self.group, None) != Err(Errno::ESRCH)
         {
-            self.sleep(None, Some(GROUP_POLL))?;
+            self.sleep(None, None, Some(GROUP_POLL))?;
             // What comes now comes too late to be passed on, and would keep waking us.
             while self.signals.next()?.is_some() {}
-        }
-        if let Some(terminal) = self.terminal.as_ref().filter(|_| self.in_foreground) {
-            terminal.take_back(Some(self.group));
         }
         let evicted = self.eviction != Eviction::No;
         Ok(End {
@@ -280,6 +314,13 @@ impl<'a> Job<'a> {
             in_foreground: self.in_foreground,
         })
     }
+}
+
+/// Whether somebody has the writing end of the pipe `lifeline`.
+fn is_alive(lifeline: BorrowedFd<'_>) -> bool {
+    let mut fds = [PollFd::new(lifeline, PollFlags::empty())];
+    let _ = poll(&mut fds, PollTimeout::ZERO);
+    !fds[0].any().unwrap_or(true)
 }
 
 /// In milliseconds, up, so that nobody wakes just before the time. Capped: who wakes early looks

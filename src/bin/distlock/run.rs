@@ -44,13 +44,14 @@ pub(crate) fn run(args: &args::Run) -> Result<ExitCode, Failure> {
                 return Ok(signaled(number));
             }
         };
-        hold(args, &agent, guard, &signals)
+        let outlives = matches!(group, Group::Member(_));
+        hold(args, &agent, guard, &signals, outlives)
     } else {
         // A signal that ends this process ends the waiting too: the kernel or the agent of this
         // host sees its end. So nothing has to be arranged before the lock is held.
         let agent = way::open(&group)?;
         let guard = enter(args, &agent, algorithm)?;
-        hold(args, &agent, guard, &block()?)
+        hold(args, &agent, guard, &block()?, false)
     }
 }
 
@@ -63,6 +64,7 @@ fn enter(args: &args::Run, agent: &Agent, algorithm: Option<Algorithm>) -> Resul
     };
     let mutex = if args.shared { mutex.shared() } else { mutex };
     agent.set_command(&command_line(args));
+    agent.set_inheritable(true);
     let start = clock::now();
     let guard = match args.patience() {
         None => mutex.lock()?,
@@ -95,15 +97,27 @@ fn conflict(args: &args::Run, name: &LockName, why: &dyn Display, otherwise: &st
     )
 }
 
-/// The open file that is the lock, for the command to inherit: then the lock is free only when
-/// this process and the command are both gone, however they end.
-fn inheritable(guard: &Guard) -> Result<Option<OwnedFd>, Failure> {
-    let failed = |error| refusal::system("hand the lock to the command", error);
-    let lock = guard.inheritable_fd().map_err(failed)?;
-    if let Some(lock) = &lock {
-        fcntl(lock, FcntlArg::F_SETFD(FdFlag::empty())).map_err(|errno| failed(errno.into()))?;
+/// What the command and its descendants inherit, so that the lock is free only when they and this
+/// process are gone, however they end. Where this process is the agent too, it stays as long as
+/// they do: `lifeline` is the other end of a pipe that they have open.
+struct Inheritance {
+    fds: Vec<OwnedFd>,
+    lifeline: Option<PipeReader>,
+}
+
+impl Inheritance {
+    fn new(guard: &Guard, outlives: bool) -> Result<Self, Failure> {
+        let failed = |error| refusal::system("hand the lock to the command", error);
+        let mut fds = Vec::new();
+        fds.extend(guard.inheritable_fd().map_err(failed)?);
+        let pipe = outlives.then(io::pipe).transpose().map_err(failed)?;
+        let (lifeline, writer) = pipe.unzip();
+        fds.extend(writer.map(OwnedFd::from));
+        for fd in &fds {
+            fcntl(fd, FcntlArg::F_SETFD(FdFlag::empty())).map_err(|errno| failed(errno.into()))?;
+        }
+        Ok(Self { fds, lifeline })
     }
-    Ok(lock)
 }
 
 /// Runs the command, and unlocks when it has ended.
@@ -112,14 +126,16 @@ fn hold(
     agent: &Agent,
     guard: Guard,
     signals: &Signals,
+    outlives: bool,
 ) -> Result<ExitCode, Failure> {
-    let lock = inheritable(&guard)?;
-    let tenure = Tenancy::new(agent, &guard)?;
+    let Inheritance { fds, lifeline } = Inheritance::new(&guard, outlives)?;
+    let tenure = Tenancy::new(agent, &guard, lifeline)?;
     let job = start(args, &guard, signals)?;
+    // The guard has one of its own, where one is needed.
+    drop(fds);
     let end = job
         .wait(&tenure)
         .map_err(|error| refusal::system("wait", error))?;
-    drop(lock);
     let is_lost = end.evicted || matches!(guard.unlock(), Err(UnlockError::Lost));
     // A member says good-bye. Afterwards nothing is left to do but to end.
     agent.close();
@@ -195,10 +211,11 @@ struct Tenancy {
     /// From the loss until the command must be gone. Nobody else is let in before a lease is
     /// over, and half of it is left for what took long to be noticed.
     grace: Duration,
+    lifeline: Option<PipeReader>,
 }
 
 impl Tenancy {
-    fn new(agent: &Agent, guard: &Guard) -> Result<Self, Failure> {
+    fn new(agent: &Agent, guard: &Guard, lifeline: Option<PipeReader>) -> Result<Self, Failure> {
         let (bell, rope) = io::pipe().map_err(|error| refusal::system("open a pipe", error))?;
         let lost = Arc::new(OnceLock::new());
         let rope = Rope {
@@ -210,6 +227,7 @@ impl Tenancy {
             bell,
             lost,
             grace: agent.lease().unwrap_or_default() / 2,
+            lifeline,
         })
     }
 }
@@ -234,6 +252,10 @@ impl Tenure for Tenancy {
 
     fn lost(&self) -> Option<Time> {
         self.lost.get().map(|&at| at + self.grace)
+    }
+
+    fn lifeline(&self) -> Option<BorrowedFd<'_>> {
+        self.lifeline.as_ref().map(AsFd::as_fd)
     }
 }
 

@@ -1,0 +1,237 @@
+//! Lifelines: how an agent sees whether what a client runs under a lock is still there.
+//!
+//! `run` makes a pipe. The agent gets the reading end with the request; the command and all its
+//! descendants inherit the writing end, and the pipe ends with the last of them, whatever becomes
+//! of `run`. The lock of a request with a lifeline is free only then.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
+use nix::fcntl::{FcntlArg, OFlag, fcntl};
+use nix::poll::PollFlags;
+use nix::sys::signal::Signal;
+use nix::sys::stat::{SFlag, fstat};
+
+use super::clock;
+use super::handoff::Shared;
+use super::process::{Process, has_event};
+use super::turn::ClientId;
+use crate::protocol::{Ticket, Time};
+
+/// Tokens of lifelines are from here on.
+pub(crate) const LIFELINES: usize = 1 << (usize::BITS - 1);
+/// How often a lifeline is looked at of which the poll cannot tell.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// The reading end of a pipe that a command has open.
+#[derive(Debug)]
+pub(crate) struct Lifeline {
+    pipe: OwnedFd,
+    /// The leader of the command's process group, and its number.
+    group: Option<(Process, u32)>,
+}
+
+impl Lifeline {
+    /// Takes a descriptor that a client sent.
+    ///
+    /// # Errors
+    /// If it is no reading end of a pipe.
+    pub(crate) fn new(pipe: OwnedFd) -> io::Result<Self> {
+        let kind = SFlag::from_bits_truncate(fstat(&pipe)?.st_mode) & SFlag::S_IFMT;
+        let flags = OFlag::from_bits_retain(fcntl(&pipe, FcntlArg::F_GETFL)?);
+        if kind != SFlag::S_IFIFO || flags & OFlag::O_ACCMODE != OFlag::O_RDONLY {
+            return Err(io::Error::other("its lifeline is no reading end of a pipe"));
+        }
+        Ok(Self { pipe, group: None })
+    }
+
+    /// Notes the command's process: it leads a process group, and `runner` has started it.
+    pub(crate) fn set_command(&mut self, pid: u32, runner: u32) {
+        match Process::open_leader(pid, runner) {
+            Ok(leader) => self.group = Some((leader, pid)),
+            // It cannot be ended from here. It is waited for all the same.
+            Err(error) => tracing::debug!("the command {pid} of client {runner}: {error}"),
+        }
+    }
+
+    /// Whether nobody has the writing end any more. A command that has closed it is still waited
+    /// for itself.
+    pub(crate) fn has_ended(&self) -> bool {
+        let is_leader_gone = |(leader, _): &(Process, _)| leader.has_ended();
+        has_event(self.pipe.as_fd(), PollFlags::POLLHUP)
+            && self.group.as_ref().is_none_or(is_leader_gone)
+    }
+
+    /// What changes when it may have ended.
+    fn descriptors(&self) -> impl Iterator<Item = RawFd> {
+        let leader = self.group.as_ref().map(|(leader, _)| leader.as_raw_fd());
+        [self.pipe.as_raw_fd()].into_iter().chain(leader)
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some((leader, group)) = &self.group {
+            leader.signal_group(*group, signal);
+        }
+    }
+}
+
+/// Whose request it is, and the client's number for it.
+type Owner = (ClientId, u64);
+
+/// The lifelines whose end is all that is waited for before their locks are free.
+#[derive(Debug, Default)]
+pub(crate) struct Lifelines {
+    waited: BTreeMap<usize, Waited>,
+    next: usize,
+    /// Those to look at.
+    noted: BTreeSet<usize>,
+}
+
+#[derive(Debug)]
+struct Waited {
+    lifeline: Lifeline,
+    ticket: Ticket,
+    owner: Owner,
+    /// When to tell it to end, and when to kill it.
+    ask: Option<Time>,
+    kill: Option<Time>,
+    /// When to look, if the poll does not tell.
+    look: Option<Time>,
+}
+
+impl Lifelines {
+    /// Frees the lock of `ticket` when `lifeline` ends.
+    pub(crate) fn wait_for(
+        &mut self,
+        lifeline: Lifeline,
+        ticket: Ticket,
+        owner: Owner,
+        registry: &Registry,
+    ) {
+        let token = LIFELINES + self.next;
+        self.next += 1;
+        let mut waited = Waited {
+            lifeline,
+            ticket,
+            owner,
+            ask: None,
+            kill: None,
+            look: None,
+        };
+        let registered = waited.lifeline.descriptors().try_for_each(|fd| {
+            registry.register(&mut SourceFd(&fd), Token(token), Interest::READABLE)
+        });
+        if let Err(error) = registered {
+            tracing::warn!("a command's lifeline cannot be waited for: {error}");
+            waited.look = Some(clock::now());
+        }
+        self.noted.insert(token);
+        self.waited.insert(token, waited);
+    }
+
+    /// Notes what the poll says about one of the tokens.
+    pub(crate) fn note(&mut self, token: Token) {
+        self.noted.insert(token.0);
+    }
+
+    /// Tells the command to end at the time `ask`, and kills it at the time `kill`.
+    pub(crate) fn evict(&mut self, owner: Owner, ask: Time, kill: Time) {
+        for waited in self.of(owner) {
+            (waited.ask, waited.kill) = (Some(ask), Some(kill));
+        }
+    }
+
+    /// Kills the command.
+    pub(crate) fn kill(&mut self, owner: Owner) {
+        for waited in self.of(owner) {
+            waited.kill();
+        }
+    }
+
+    fn of(&mut self, owner: Owner) -> impl Iterator<Item = &mut Waited> {
+        let waited = self.waited.values_mut();
+        waited.filter(move |waited| waited.owner == owner)
+    }
+
+    /// Frees what is free now, and kills whose time is over; when it wants to be called again.
+    pub(crate) fn work(&mut self, shared: &Shared) -> Option<Time> {
+        let now = clock::now();
+        let due = |(&token, waited): (&usize, &Waited)| {
+            waited.due().is_some_and(|at| at <= now).then_some(token)
+        };
+        let due: Vec<_> = self.waited.iter().filter_map(due).collect();
+        self.noted.extend(due);
+        for token in std::mem::take(&mut self.noted) {
+            let Some(waited) = self.waited.get_mut(&token) else {
+                continue;
+            };
+            if waited.lifeline.has_ended() {
+                let ticket = waited.ticket;
+                // Closing the descriptor takes it out of the poll.
+                self.waited.remove(&token);
+                let mut turn = shared.turn();
+                turn.withdraw(ticket);
+                turn.finish();
+                continue;
+            }
+            if waited.ask.is_some_and(|ask| ask <= now) {
+                waited.ask();
+            }
+            if waited.kill.is_some_and(|kill| kill <= now) {
+                waited.kill();
+            }
+            if waited.look.is_some() {
+                waited.look = Some(now + LOOK);
+            }
+        }
+        self.waited.values().filter_map(Waited::due).min()
+    }
+}
+
+impl Waited {
+    fn ask(&mut self) {
+        self.lifeline.signal(Signal::SIGTERM);
+        // A stopped process takes note of it only when it is continued.
+        self.lifeline.signal(Signal::SIGCONT);
+        self.ask = None;
+    }
+
+    fn kill(&mut self) {
+        self.lifeline.signal(Signal::SIGKILL);
+        (self.ask, self.kill) = (None, None);
+    }
+
+    fn due(&self) -> Option<Time> {
+        [self.ask, self.kill, self.look].into_iter().flatten().min()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_with_the_last_writer_whatever_was_written() {
+        use std::io::Write;
+        let (reader, mut writer) = io::pipe().unwrap();
+        let lifeline = Lifeline::new(reader.into()).unwrap();
+        let copy = writer.try_clone().unwrap();
+        writer.write_all(b"noise").unwrap();
+        drop(writer);
+        assert!(!lifeline.has_ended());
+        drop(copy);
+        assert!(lifeline.has_ended());
+    }
+
+    #[test]
+    fn only_the_reading_end_of_a_pipe_will_do() {
+        let (_reader, writer) = io::pipe().unwrap();
+        assert!(Lifeline::new(writer.into()).is_err());
+        let file = tempfile::tempfile().unwrap();
+        assert!(Lifeline::new(file.into()).is_err());
+    }
+}

@@ -1,0 +1,246 @@
+//! The command never outlives its lock: who dies or stands still, and what is left of the command.
+
+mod cli_support;
+
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Child, Command};
+use std::time::{Duration, SystemTime};
+
+use cli_support::group::{Group, LEASE_MS};
+use cli_support::{Holder, Local, assert_refused, eventually, is_running, output, pid_of, stdout};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// What runs under the lock: it says `in`, then the numbers of its processes, and goes on.
+const SCRIPTS: [(&str, &str); 4] = [
+    ("plain", "echo in; echo $$; while :; do sleep 1; done"),
+    (
+        "deaf",
+        "trap '' TERM HUP INT; echo in; echo $$; while :; do sleep 1; done",
+    ),
+    (
+        "with children",
+        "(trap '' TERM; exec sleep 600) & a=$!; sleep 600 & echo in; echo $$ $a $!; wait",
+    ),
+    (
+        "closed",
+        "exec 0<&-; echo in; echo $$; exec 1>&- 2>&- 3>&- 4>&- 5>&- 6>&- 7>&- 8>&- 9>&-; \
+         for fd in /proc/$$/fd/*; do fd=${fd##*/}; [ $fd -lt 250 ] && eval \"exec $fd>&-\"; done; \
+         while :; do sleep 1; done",
+    ),
+];
+
+/// A holder, and the numbers of the processes that work under its lock.
+fn start(command: Command) -> (Holder, Vec<i32>) {
+    let mut holder = Holder::start(command);
+    let line = holder.line();
+    let pids = line
+        .split_whitespace()
+        .map(|pid| pid.parse().expect("a pid"));
+    (holder, pids.collect())
+}
+
+fn bash(way: impl Fn(&[&str]) -> Command, script: &str) -> Command {
+    way(&["run", "x", "--", "bash", "-c", script])
+}
+
+/// Waits for the lock, and sees that none of `pids` is left.
+fn next_is_alone(mut next: Command, pids: &[i32], what: &str) {
+    // The next command looks itself, so that nothing lies between the grant and the look.
+    let list: Vec<_> = pids.iter().map(ToString::to_string).collect();
+    let look = "for pid; do grep -qs '^State:.[^ZX]' /proc/$pid/status && echo $pid; done; true";
+    next.args(["run", "-w", "25", "x", "--", "bash", "-c", look, "look"])
+        .args(&list);
+    let said = output(&mut next);
+    assert_eq!(said.status.code(), Some(0), "{what}: {said:?}");
+    assert_eq!(stdout(&said), "", "{what}: {pids:?} run on");
+}
+
+fn end(pids: &[i32]) {
+    for &pid in pids {
+        let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+    }
+}
+
+#[test]
+fn the_runners_death_is_the_commands_and_then_the_lock_is_free() {
+    for (what, script) in SCRIPTS {
+        let group = Group::unix(2);
+        let _agents = group.agents(2);
+        let (holder, pids) = start(bash(|args| group.client(1, args), script));
+        holder.signal(Signal::SIGKILL);
+        next_is_alone(group.client(2, [] as [&str; 0]), &pids, what);
+        assert_eq!(holder.wait().signal(), Some(9));
+    }
+}
+
+#[test]
+fn a_stopped_runner_that_is_killed_is_no_different() {
+    let group = Group::unix(1);
+    let _agent = group.agent(1);
+    let (holder, pids) = start(bash(|args| group.client(1, args), SCRIPTS[2].1));
+    holder.signal(Signal::SIGSTOP);
+    let busy = output(&mut group.client(1, ["run", "-w", "0.3", "x", "true"]));
+    assert_refused(&busy, 1, &["x"]);
+    assert!(pids.iter().all(|&pid| is_running(pid)));
+    holder.signal(Signal::SIGKILL);
+    next_is_alone(group.client(1, [] as [&str; 0]), &pids, "stopped");
+}
+
+#[test]
+fn the_commands_death_is_told_and_its_children_keep_the_lock() {
+    let group = Group::unix(1);
+    let _agent = group.agent(1);
+    let (holder, pids) = start(bash(|args| group.client(1, args), SCRIPTS[2].1));
+    kill(Pid::from_raw(pids[0]), Signal::SIGKILL).expect("it is there");
+    assert_eq!(holder.wait().code(), Some(128 + 9));
+    let busy = output(&mut group.client(1, ["run", "-n", "x", "true"]));
+    assert_refused(&busy, 1, &["x"]);
+    end(&pids[1..]);
+    next_is_alone(group.client(1, [] as [&str; 0]), &pids, "children");
+}
+
+#[test]
+fn what_the_command_leaves_behind_keeps_the_lock() {
+    let script = "sleep 600 >/dev/null 2>&1 & echo $!; exit 5";
+    let leaves = |way: &dyn Fn(&[&str]) -> Command| {
+        let said = output(&mut way(&["run", "x", "--", "sh", "-c", script]));
+        assert_eq!(said.status.code(), Some(5), "{said:?}");
+        let left: i32 = stdout(&said).trim().parse().expect("a pid");
+        let busy = output(&mut way(&["run", "-n", "x", "true"]));
+        assert_eq!(busy.status.code(), Some(1), "{busy:?}");
+        // It is no orphan that somebody ends: its runner has left in order.
+        assert!(is_running(left));
+        end(&[left]);
+        let next = output(&mut way(&["run", "-w", "20", "x", "true"]));
+        assert_eq!(next.status.code(), Some(0), "{next:?}");
+    };
+    let group = Group::unix(1);
+    let _agent = group.agent(1);
+    leaves(&|args| group.client(1, args));
+    let local = Local::new();
+    leaves(&|args| local.distlock(args));
+}
+
+#[test]
+fn a_member_stays_as_long_as_what_its_command_left_behind() {
+    let group = Group::unix(1);
+    let script = "sleep 600 >/dev/null 2>&1 & echo in; echo $!; exit 5";
+    let (mut holder, left) = start(bash(|args| group.member(1, args), script));
+    eventually("the command has ended and was waited for", || {
+        let children = format!("/proc/{0}/task/{0}/children", holder.pid());
+        std::fs::read_to_string(children).is_ok_and(|children| children.is_empty())
+    });
+    assert!(holder.child.try_wait().expect("its status").is_none());
+    end(&left);
+    assert_eq!(holder.wait().code(), Some(5));
+}
+
+#[test]
+fn after_a_members_death_what_its_command_left_keeps_its_place() {
+    let group = Group::unix(2);
+    let _agent = group.agent(1);
+    let (holder, pids) = start(bash(
+        |args| group.member(2, args),
+        "sleep 600 & echo in; echo $$ $!; wait",
+    ));
+    holder.signal(Signal::SIGKILL);
+    eventually("the command is gone", || !is_running(pids[0]));
+    // What it had started is not: so nobody comes in, neither here nor elsewhere.
+    assert!(is_running(pids[1]));
+    let again = output(&mut group.member(2, ["run", "x", "true"]));
+    assert_refused(&again, 69, &["member 2"]);
+    let other = output(&mut group.client(1, ["run", "-w", "0.3", "x", "true"]));
+    assert_refused(&other, 1, &["x"]);
+    end(&pids);
+    next_is_alone(group.member(2, [] as [&str; 0]), &pids, "a member");
+}
+
+#[test]
+fn an_agent_that_leaves_ends_the_commands_first_also_for_a_stopped_runner() {
+    for (what, script) in SCRIPTS {
+        let group = Group::unix(2);
+        let mut agents = group.agents(2);
+        let (holder, pids) = start(bash(|args| group.client(1, args), script));
+        holder.signal(Signal::SIGSTOP);
+        let leaving = agents.remove(0);
+        kill(pid_of(&leaving.child), Signal::SIGTERM).expect("it is there");
+        let mut leaving = leaving;
+        let status = leaving.child.wait().expect("it ends");
+        assert_eq!(status.code(), Some(0), "{what}");
+        assert!(pids.iter().all(|&pid| !is_running(pid)), "{what}");
+        holder.signal(Signal::SIGCONT);
+        assert_eq!(holder.wait().code(), Some(79), "{what}");
+    }
+}
+
+#[test]
+fn the_agents_death_ends_the_command_before_the_next_life_lets_anybody_in() {
+    for (what, script) in SCRIPTS {
+        let group = Group::unix(1);
+        let agent = group.agent(1);
+        let (holder, pids) = start(bash(|args| group.client(1, args), script));
+        agent.end_by(Signal::SIGKILL);
+        let start = SystemTime::now();
+        let _next = group.agent(1);
+        next_is_alone(group.client(1, [] as [&str; 0]), &pids, what);
+        let waited = start.elapsed().expect("the clock goes on");
+        assert!(waited >= Duration::from_millis(LEASE_MS / 2), "{waited:?}");
+        // An old stream is never taken up again.
+        assert_eq!(holder.wait().code(), Some(79), "{what}");
+    }
+}
+
+#[test]
+fn who_waits_and_dies_leaves_no_trace() {
+    let group = Group::unix(1);
+    let _agent = group.agent(1);
+    let holder = group.hold(1, "x");
+    for signal in [Signal::SIGKILL, Signal::SIGTERM] {
+        let mut waiter = group
+            .client(1, ["run", "x", "touch"])
+            .arg(group.file("ran"))
+            .spawn()
+            .expect("it starts");
+        let waits = || group.status(1)["locks"][0]["waiters"][0]["pid"] == waiter.id();
+        eventually("it waits", waits);
+        kill(pid_of(&waiter), Signal::SIGSTOP).expect("it is there");
+        kill(pid_of(&waiter), signal).expect("it is there");
+        kill(pid_of(&waiter), Signal::SIGCONT).expect("it is there");
+        assert_eq!(signal_of(&mut waiter), Some(signal as i32));
+        eventually("its request is gone", || {
+            group.status(1)["locks"][0]["waiters"][0].is_null()
+        });
+    }
+    assert_eq!(holder.let_go().code(), Some(3));
+    assert!(!group.file("ran").exists());
+}
+
+fn signal_of(child: &mut Child) -> Option<i32> {
+    child.wait().expect("it ends").signal()
+}
+
+/// What the manual says is not covered: there only the fence protects.
+#[test]
+fn what_leaves_its_group_and_closes_its_descriptors_is_not_covered() {
+    let escape = "setsid bash -c 'for fd in /proc/$$/fd/*; do fd=${fd##*/}; \
+                  [ $fd -gt 2 ] && [ $fd -lt 250 ] && eval \"exec $fd>&-\"; done; \
+                  echo in; echo $$; exec 1>&-; exec sleep 600' & wait";
+    let group = Group::unix(1);
+    let _agent = group.agent(1);
+    let (holder, pids) = start(bash(|args| group.client(1, args), escape));
+    holder.signal(Signal::SIGKILL);
+    let next = output(&mut group.client(1, ["run", "-w", "20", "x", "true"]));
+    assert_eq!(next.status.code(), Some(0), "{next:?}");
+    assert!(is_running(pids[0]));
+    end(&pids);
+
+    // With either of the two alone it is covered: the lock waits for what only left the group.
+    let script = "setsid sleep 600 & echo in; echo $!; wait";
+    let (holder, pids) = start(bash(|args| group.client(1, args), script));
+    holder.signal(Signal::SIGKILL);
+    let busy = output(&mut group.client(1, ["run", "-w", "0.3", "x", "true"]));
+    assert_refused(&busy, 1, &["x"]);
+    end(&pids);
+    next_is_alone(group.client(1, [] as [&str; 0]), &pids, "setsid");
+}
