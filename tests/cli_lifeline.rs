@@ -236,7 +236,7 @@ fn what_leaves_its_group_and_closes_its_descriptors_is_not_covered() {
     end(&pids);
 
     // With either of the two alone it is covered: the lock waits for what only left the group.
-    let script = "setsid sleep 600 & echo in; echo $!; wait";
+    let script = "setsid bash -c 'echo in; echo $$; exec sleep 600' & wait";
     let (holder, pids) = start(bash(|args| group.client(1, args), script));
     holder.signal(Signal::SIGKILL);
     let busy = output(&mut group.client(1, ["run", "-w", "0.3", "x", "true"]));
