@@ -503,3 +503,38 @@ fn an_agent_whose_file_differs_from_the_groups_is_refused_with_78() {
     let why = String::from_utf8(said.stderr).expect("text");
     assert!(why.contains("member 1") && why.contains("lease"), "{why}");
 }
+
+#[test]
+fn members_and_who_are_the_status_cut_to_the_question() {
+    let group = Group::unix(2);
+    let _agents = group.agents(2);
+    let holder = group.hold(1, "printer");
+    let other = group.hold(2, "ring");
+    let ask = |args: &[&str]| output(&mut group.client(2, args));
+    let json = |args: &[&str]| -> serde_json::Value {
+        serde_json::from_slice(&ask(args).stdout).expect("JSON")
+    };
+    let members = json(&["members", "--json"]);
+    assert_eq!(members["members"], group.status(2)["members"]);
+    assert_eq!(members["group"], "shop");
+    assert!(members["locks"].is_null());
+    let table = stdout(&ask(&["members"]));
+    assert!(
+        table.contains("alive") && !table.contains("printer"),
+        "{table}"
+    );
+
+    let who = json(&["who", "printer", "--json"]);
+    assert_eq!(who["locks"].as_array().expect("locks").len(), 1);
+    assert_eq!(who["locks"][0]["holders"][0]["pid"], holder.child.id());
+    let table = stdout(&ask(&["who", "printer"]));
+    assert!(
+        table.contains("holds") && !table.contains("ring"),
+        "{table}"
+    );
+    assert_eq!(json(&["who", "--json", "free"])["locks"], json!([]));
+    assert!(stdout(&ask(&["who", "free"])).contains("Nobody"));
+    assert_refused(&ask(&["who", ""]), 64, &["who"]);
+    holder.let_go();
+    other.let_go();
+}

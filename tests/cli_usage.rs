@@ -40,7 +40,18 @@ fn help_names_what_is_there_and_nothing_else() {
         .lines()
         .filter_map(|l| l.split_whitespace().next())
         .collect();
-    assert_eq!(names, ["run", "agent", "status", "completions", "help"]);
+    assert_eq!(
+        names,
+        [
+            "run",
+            "agent",
+            "status",
+            "members",
+            "who",
+            "completions",
+            "help"
+        ]
+    );
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The command line, as the contract fixes it.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -27,6 +27,8 @@ pub(crate) enum Command {
     Run(Run),
     Agent(Agent),
     Status(Status),
+    Members(Members),
+    Who(Who),
     Completions(Completions),
 }
 
@@ -143,6 +145,34 @@ pub(crate) enum Shell {
     Fish,
 }
 
+/// Show the group's members and what is known of them.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub(crate) struct Members {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) group: Group,
+}
+
+/// Show who holds the lock NAME, and who waits for it.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub(crate) struct Who {
+    /// Print JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) group: Group,
+
+    /// The lock: 1 to 255 bytes
+    #[arg(value_name = "NAME", value_parser = clap::value_parser!(OsString))]
+    pub(crate) name: OsString,
+}
+
 const GROUP: &str = "Which group";
 
 /// Which group is meant.
@@ -190,8 +220,7 @@ impl Run {
 
     /// The lock's name.
     pub(crate) fn lock_name(&self) -> Result<LockName, Failure> {
-        use std::os::unix::ffi::OsStrExt;
-        LockName::new(self.name.as_bytes()).map_err(|error| Failure::usage(error, "run"))
+        lock_name(&self.name, "run")
     }
 
     /// The program and its arguments, or `None` for a string that the shell runs. A second `--`
@@ -211,6 +240,18 @@ impl Run {
             self.timeout
         }
     }
+}
+
+impl Who {
+    /// The lock's name.
+    pub(crate) fn lock_name(&self) -> Result<LockName, Failure> {
+        lock_name(&self.name, "who")
+    }
+}
+
+fn lock_name(name: &OsStr, command: &str) -> Result<LockName, Failure> {
+    use std::os::unix::ffi::OsStrExt;
+    LockName::new(name.as_bytes()).map_err(|error| Failure::usage(error, command))
 }
 
 /// Seconds as flock(1) takes them.

@@ -23,6 +23,8 @@ fn main() -> ExitCode {
         Ok(Command::Run(args)) => run::run(&args),
         Ok(Command::Agent(args)) => agent::agent(&args),
         Ok(Command::Status(args)) => status::status(&args),
+        Ok(Command::Members(args)) => status::members(&args),
+        Ok(Command::Who(args)) => status::who(&args),
         Ok(Command::Completions(args)) => completions::completions(&args),
         Err(done) => done,
     };

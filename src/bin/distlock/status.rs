@@ -1,4 +1,4 @@
-//! `distlock status`: tables for people, JSON for programs.
+//! `distlock status`, `members` and `who`: tables for people, JSON for programs.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -6,6 +6,8 @@ use std::process::ExitCode;
 use distlock::Agent;
 use distlock::status::{MemberState, Status};
 use distlock_agent::runtime::clock;
+use serde::Serialize;
+use serde_json::json;
 
 use crate::args;
 use crate::exit::{self, Failure};
@@ -17,19 +19,78 @@ use crate::way;
 /// # Errors
 /// If there is no way to the group, or no way out.
 pub(crate) fn status(args: &args::Status) -> Result<ExitCode, Failure> {
-    let group = Group::select(&args.group, "status")?;
+    let status = ask(&args.group, "status")?;
+    if args.json {
+        return print_json(&status);
+    }
+    let text = [
+        heading(&status),
+        members_table(&status),
+        locks_table(&status),
+    ];
+    print(&text)
+}
+
+/// Shows the members only.
+///
+/// # Errors
+/// As for [`status`].
+pub(crate) fn members(args: &args::Members) -> Result<ExitCode, Failure> {
+    let status = ask(&args.group, "members")?;
+    if args.json {
+        return print_json(&json!({
+            "group": status.group, "epoch": status.epoch, "members": status.members,
+        }));
+    }
+    let table = match members_table(&status) {
+        empty if empty.is_empty() => "The local group has no members.\n".to_owned(),
+        table => table,
+    };
+    print(&[heading(&status), table])
+}
+
+/// Shows one lock only.
+///
+/// # Errors
+/// As for [`status`], and 64 if the name is none.
+pub(crate) fn who(args: &args::Who) -> Result<ExitCode, Failure> {
+    let name = args.lock_name()?.to_string();
+    let mut status = ask(&args.group, "who")?;
+    status.locks.retain(|lock| lock.name == name);
+    if args.json {
+        return print_json(&json!({
+            "group": status.group, "epoch": status.epoch, "locks": status.locks,
+        }));
+    }
+    if status.locks.is_empty() {
+        return print(&[format!(
+            "Nobody holds '{}' or waits for it.\n",
+            clean(&name)
+        )]);
+    }
+    print(&[locks_table(&status)])
+}
+
+fn ask(flags: &args::Group, command: &str) -> Result<Status, Failure> {
+    let group = Group::select(flags, command)?;
     let agent = way::open(&group)?;
     if let Group::Member(_) = group {
         await_view(&agent);
     }
-    let status = agent.status()?;
-    if args.json {
-        let mut text = serde_json::to_string(&status).expect("plain data");
-        text.push('\n');
-        exit::print(text.as_bytes(), "the status")
-    } else {
-        exit::print(tables(&status).as_bytes(), "the status")
-    }
+    Ok(agent.status()?)
+}
+
+fn print_json(value: &impl Serialize) -> Result<ExitCode, Failure> {
+    let mut text = serde_json::to_string(value).expect("plain data");
+    text.push('\n');
+    exit::print(text.as_bytes(), "the status")
+}
+
+/// Prints what there is of `parts`, with empty lines between.
+fn print(parts: &[String]) -> Result<ExitCode, Failure> {
+    let parts: Vec<_> = parts.iter().filter(|part| !part.is_empty()).collect();
+    let text: Vec<_> = parts.iter().map(|part| part.as_str()).collect();
+    exit::print(text.join("\n").as_bytes(), "the status")
 }
 
 /// A new member knows nobody yet. Without a view within one lease, that is what there is to tell.
@@ -44,32 +105,35 @@ fn await_view(agent: &Agent) {
     }
 }
 
-/// The status for people.
-fn tables(status: &Status) -> String {
+fn heading(status: &Status) -> String {
     let mut text = format!("Group {}", clean(&status.group));
     if status.epoch > 0 {
         let _ = write!(text, ", epoch {}", status.epoch);
     }
     text.push('\n');
+    text
+}
 
-    if !status.members.is_empty() {
-        let mut table = Table::new(["MEMBER", "ADDRESS", "STATE", ""]);
-        for member in &status.members {
-            table.row([
-                member.id.to_string(),
-                clean(&member.address),
-                state(member.state).to_owned(),
-                clean(&member.detail),
-            ]);
-        }
-        text.push('\n');
-        text.push_str(&table.render());
+/// Nothing where there are no members.
+fn members_table(status: &Status) -> String {
+    if status.members.is_empty() {
+        return String::new();
     }
+    let mut table = Table::new(["MEMBER", "ADDRESS", "STATE", ""]);
+    for member in &status.members {
+        table.row([
+            member.id.to_string(),
+            clean(&member.address),
+            state(member.state).to_owned(),
+            clean(&member.detail),
+        ]);
+    }
+    table.render()
+}
 
-    text.push('\n');
+fn locks_table(status: &Status) -> String {
     if status.locks.is_empty() {
-        text.push_str("No lock is held or waited for.\n");
-        return text;
+        return "No lock is held or waited for.\n".to_owned();
     }
     let mut table = Table::new([
         "LOCK",
@@ -120,8 +184,7 @@ fn tables(status: &Status) -> String {
             ]);
         }
     }
-    text.push_str(&table.render());
-    text
+    table.render()
 }
 
 /// The word that JSON has for it too.
