@@ -207,7 +207,7 @@ pub enum HandleError {
 pub enum LockError {
     /// Members that are needed have been missing for one lease.
     #[error(
-        "no quorum: nothing was heard from {} for one lease; start them",
+        "no quorum: nothing was heard from {}; see that they run and can be reached",
         members(missing)
     )]
     NoQuorum {
@@ -407,7 +407,7 @@ mod tests {
             missing: two[..1].to_vec(),
         }
         .to_string();
-        assert!(text.contains("from member 2 for one lease"), "{text}");
+        assert!(text.contains("from member 2;"), "{text}");
         let text = TimedLockError::TimedOut { missing: vec![] }.to_string();
         assert_eq!(text, "the lock was not free in time");
     }

@@ -195,6 +195,42 @@ impl<W: Way> GroupWaiting<W> {
         grant.on_loss(Box::new(move || loss.fire(Loss::Revoked)));
         Box::new(grant)
     }
+
+    fn refusal(&self, error: runtime::AcquireError, spec: LockSpec) -> AcquireError {
+        AcquireError::Failed(match error {
+            runtime::AcquireError::Busy => return AcquireError::WouldBlock,
+            runtime::AcquireError::TimedOut { missing } => {
+                return AcquireError::TimedOut { missing };
+            }
+            runtime::AcquireError::NoQuorum { missing }
+                if self.request.patience == Patience::For(Duration::ZERO) =>
+            {
+                return AcquireError::TimedOut { missing };
+            }
+            runtime::AcquireError::NoQuorum { missing } => LockError::NoQuorum { missing },
+            runtime::AcquireError::WrongSpec { actual } if actual.permits != spec.permits => {
+                let (asked, actual) = (spec.permits, actual.permits);
+                LockError::WrongPermits { asked, actual }
+            }
+            runtime::AcquireError::WrongSpec { actual } => LockError::WrongAlgorithm {
+                asked: self.lock.ask.algorithm.unwrap_or(spec.algorithm.into()),
+                actual: actual.algorithm.into(),
+            },
+            runtime::AcquireError::NotShareable { actual } => LockError::NotShareable {
+                actual: actual.algorithm.into(),
+            },
+            runtime::AcquireError::Limit => LockError::Limit {
+                what: "too many locks or requests at once; release some, or let fewer wait"
+                    .to_owned(),
+            },
+            runtime::AcquireError::Forked => LockError::Forked,
+            runtime::AcquireError::Closed(SessionEnd::Closed) => LockError::Closed,
+            // The session ended by itself: of a client with its stream, of a member by a failure.
+            error => LockError::Disconnected {
+                reason: error.to_string(),
+            },
+        })
+    }
 }
 
 impl<W: Way> Waiting for GroupWaiting<W> {
@@ -207,7 +243,7 @@ impl<W: Way> Waiting for GroupWaiting<W> {
                     match self.ask(spec) {
                         Ok(waiting) => (spec, waiting),
                         Err(error) => {
-                            return Poll::Ready(Err(refusal(error, self.lock.ask, spec)));
+                            return Poll::Ready(Err(self.refusal(error, spec)));
                         }
                     }
                 }
@@ -224,7 +260,7 @@ impl<W: Way> Waiting for GroupWaiting<W> {
                     *self.lock.spec.lock() = actual;
                 }
                 Poll::Ready(Err(error)) => {
-                    return Poll::Ready(Err(refusal(error, self.lock.ask, spec)));
+                    return Poll::Ready(Err(self.refusal(error, spec)));
                 }
             }
         }
@@ -247,34 +283,6 @@ fn caller(request: &Request) -> Caller {
     }
     caller.has_lifeline = request.is_inheritable;
     caller
-}
-
-fn refusal(error: runtime::AcquireError, ask: Ask, spec: LockSpec) -> AcquireError {
-    AcquireError::Failed(match error {
-        runtime::AcquireError::Busy => return AcquireError::WouldBlock,
-        runtime::AcquireError::TimedOut { missing } => return AcquireError::TimedOut { missing },
-        runtime::AcquireError::NoQuorum { missing } => LockError::NoQuorum { missing },
-        runtime::AcquireError::WrongSpec { actual } if actual.permits != spec.permits => {
-            let (asked, actual) = (spec.permits, actual.permits);
-            LockError::WrongPermits { asked, actual }
-        }
-        runtime::AcquireError::WrongSpec { actual } => LockError::WrongAlgorithm {
-            asked: ask.algorithm.unwrap_or(spec.algorithm.into()),
-            actual: actual.algorithm.into(),
-        },
-        runtime::AcquireError::NotShareable { actual } => LockError::NotShareable {
-            actual: actual.algorithm.into(),
-        },
-        runtime::AcquireError::Limit => LockError::Limit {
-            what: "too many locks or requests at once; release some, or let fewer wait".to_owned(),
-        },
-        runtime::AcquireError::Forked => LockError::Forked,
-        runtime::AcquireError::Closed(SessionEnd::Closed) => LockError::Closed,
-        // The session ended by itself: of a client with its stream, of a member by a failure.
-        error => LockError::Disconnected {
-            reason: error.to_string(),
-        },
-    })
 }
 
 /// As an application sees it; `None` for what the front tells otherwise.

@@ -274,3 +274,14 @@ fn no_time_is_enough_for_a_free_lock_and_for_no_other() {
     assert!(matches!(refused, TimedLockError::TimedOut { .. }));
     held.unlock().unwrap();
 }
+
+#[test]
+fn no_time_without_the_others_is_time_that_is_over() {
+    let pair = Pair::new();
+    let alone = pair.member(1).mutex("x").unwrap();
+    let refused = alone.try_lock_for(Duration::ZERO).unwrap_err();
+    let TimedLockError::TimedOut { missing } = refused else {
+        panic!("{refused}");
+    };
+    assert_eq!(missing.len(), 1);
+}

@@ -145,12 +145,13 @@ impl From<LockName> for Vec<u8> {
     }
 }
 
-/// As text; bytes that are not UTF-8 and control characters are escaped.
+/// As text; bytes that are not UTF-8, control characters and the backslash are escaped, so that two
+/// names never look the same.
 impl fmt::Display for LockName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for chunk in self.0.utf8_chunks() {
             for c in chunk.valid().chars() {
-                if c.is_control() {
+                if c.is_control() || c == '\\' {
                     write!(f, "{}", c.escape_default())?
                 } else {
                     write!(f, "{c}")?
@@ -240,4 +241,21 @@ pub enum ParseFenceError {
     /// It is 0 or above 2^63 - 1.
     #[error("a fence lies between 1 and 9223372036854775807")]
     OutOfRange,
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString;
+
+    use super::*;
+
+    #[test]
+    fn names_that_differ_look_different() {
+        let shown = |name: &[u8]| LockName::new(name).unwrap().to_string();
+        assert_eq!(shown(b"printer 1"), "printer 1");
+        assert_eq!(shown("\u{fc}\n".as_bytes()), "\u{fc}\\n");
+        // Four characters behind a backslash, and one byte.
+        assert_eq!(shown(br"back\xff"), r"back\\xff");
+        assert_eq!(shown(b"back\xff"), r"back\xff");
+    }
 }

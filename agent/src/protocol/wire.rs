@@ -238,6 +238,11 @@ pub(crate) fn decode(group: GroupId, bytes: &[u8]) -> Result<(Header, &[u8]), Dr
     Ok((header, payload))
 }
 
+/// Who sent a whole datagram, of whatever group.
+pub(crate) fn sender(bytes: &[u8]) -> Option<NodeId> {
+    NodeId::new(u16::from_be_bytes([*bytes.get(4)?, *bytes.get(5)?]))
+}
+
 /// The next `N` bytes of a header, whose length was checked.
 fn take<const N: usize>(bytes: &mut &[u8]) -> [u8; N] {
     let (first, rest) = bytes

@@ -48,7 +48,7 @@ pub enum AcquireError {
         missing: Vec<NodeId>,
     },
     /// Members have been missing for one lease.
-    #[error("no quorum: {} unreachable for one lease", members(missing))]
+    #[error("no quorum: {} unreachable", members(missing))]
     NoQuorum {
         /// Which.
         missing: Vec<NodeId>,

@@ -176,3 +176,33 @@ fn a_member_whose_file_differs_is_named_once_and_not_taken_for_silent() {
     assert_eq!(named.next().map(|(id, _)| *id), Some(node(1)));
     assert!(named.next().is_none());
 }
+
+/// Two groups of different names ignored each other, and each waited for members it saw.
+#[test]
+fn a_member_of_another_group_at_a_members_address_is_named() {
+    let mut group = Group::new(2, Algorithm::RicartAgrawala);
+    group.settings.group = "another".into();
+    group.start(2);
+    group.run(Duration::from_secs(1));
+    let named = |event: &Event| match event {
+        Event::Disagreement { key, ours, .. } => key == "group.name" && ours == "another",
+        _ => false,
+    };
+    assert_eq!(
+        group
+            .events
+            .iter()
+            .filter(|(_, event)| named(event))
+            .count(),
+        1
+    );
+    group.settings.group = "smoke".into();
+    group.start(2);
+    group.run(Duration::from_secs(3));
+    group.acquire(2, 1, Wait::Cancelled);
+    group.run(Duration::from_secs(1));
+    assert!(
+        group.granted(1).is_some(),
+        "with the name mended, it is a member"
+    );
+}

@@ -4,6 +4,7 @@
 //! only greetings go there. A new life of the peer ends all that was agreed with the old one.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -17,7 +18,7 @@ use crate::protocol::time::Time;
 use crate::protocol::timers::{Timer, Timers};
 use crate::protocol::wire::{
     Body, Drop, GroupId, Header, Kind, decode, decode_all, decode_frames, encode_body,
-    encode_frames, encode_greeting,
+    encode_frames, encode_greeting, sender,
 };
 
 /// How soon the first greeting is repeated; then twice as long each time.
@@ -69,6 +70,7 @@ pub(super) enum PeerEvent {
 pub(super) struct Peers {
     me: Member,
     group: GroupId,
+    group_name: String,
     agreement: Agreement,
     timing: Timing,
     peers: BTreeMap<NodeId, Peer>,
@@ -128,6 +130,7 @@ impl Peers {
         Self {
             me,
             group: GroupId::of(&config.settings.group),
+            group_name: config.settings.group.clone(),
             agreement: Agreement::new(&config.settings, &config.members),
             timing,
             touched: peers.keys().copied().collect(),
@@ -235,6 +238,29 @@ impl Peers {
         }
     }
 
+    /// At a member's address is that member of another group: the files differ in the group's name.
+    fn meet_another_group(&mut self, from: NodeId, bytes: &[u8], out: &mut Vec<PeerEvent>) {
+        let Some(peer) = self.peers.get_mut(&from) else {
+            return;
+        };
+        let is_new = matches!(peer.standing, Standing::Stranger { .. });
+        if sender(bytes) == Some(from) && is_new {
+            let difference = Difference {
+                key: "group.name".to_string(),
+                ours: self.group_name.clone(),
+                theirs: "another name".to_string(),
+            };
+            peer.standing = Standing::Disagrees {
+                key: Some(difference.clone()),
+            };
+            out.push(PeerEvent::Disagrees {
+                peer: from,
+                difference,
+                in_view: false,
+            });
+        }
+    }
+
     fn try_receive(
         &mut self,
         now: Time,
@@ -243,7 +269,13 @@ impl Peers {
         accepts: impl Fn(Epoch) -> bool,
         out: &mut Vec<PeerEvent>,
     ) -> Result<(), Drop> {
-        let (header, payload) = decode(self.group, bytes)?;
+        let (header, payload) = match decode(self.group, bytes) {
+            Err(Drop::Group) => {
+                self.meet_another_group(from, bytes, out);
+                return Err(Drop::Group);
+            }
+            decoded => decoded?,
+        };
         if header.from != from || header.to != self.me.node {
             return Err(Drop::Address);
         }
