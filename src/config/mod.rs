@@ -31,8 +31,9 @@ use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use distlock_agent::protocol::{NodeId, Settings};
-use distlock_agent::runtime::Address;
+use distlock_agent::protocol::NodeId;
+pub use distlock_agent::protocol::{LockSpec, Settings};
+pub use distlock_agent::runtime::Address;
 
 /// A configured group, read and checked.
 ///

@@ -217,6 +217,20 @@ impl Fence {
     }
 }
 
+impl From<Fence> for u64 {
+    fn from(fence: Fence) -> Self {
+        fence.as_u64()
+    }
+}
+
+impl TryFrom<u64> for Fence {
+    type Error = ParseFenceError;
+
+    fn try_from(value: u64) -> Result<Self, ParseFenceError> {
+        Self::new(value).ok_or(ParseFenceError::OutOfRange)
+    }
+}
+
 impl fmt::Display for Fence {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
@@ -227,7 +241,7 @@ impl FromStr for Fence {
     type Err = ParseFenceError;
 
     fn from_str(text: &str) -> Result<Self, ParseFenceError> {
-        Self::new(text.parse()?).ok_or(ParseFenceError::OutOfRange)
+        Self::try_from(text.parse::<u64>()?)
     }
 }
 
@@ -248,6 +262,17 @@ mod tests {
     use alloc::string::ToString;
 
     use super::*;
+
+    #[test]
+    fn a_fence_comes_back_from_its_words_and_its_number() {
+        let fence = Fence::new(77).unwrap();
+        assert_eq!(fence.to_string().parse(), Ok(fence));
+        assert_eq!(Fence::try_from(u64::from(fence)), Ok(fence));
+        for wrong in ["0", "9223372036854775808"] {
+            assert_eq!(wrong.parse::<Fence>(), Err(ParseFenceError::OutOfRange));
+        }
+        assert!("-1".parse::<Fence>().is_err());
+    }
 
     #[test]
     fn names_that_differ_look_different() {
