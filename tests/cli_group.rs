@@ -538,3 +538,25 @@ fn members_and_who_are_the_status_cut_to_the_question() {
     holder.let_go();
     other.let_go();
 }
+
+#[test]
+fn an_agent_tells_its_service_manager_when_it_serves_and_when_it_leaves() {
+    let group = Group::unix(1);
+    let path = group.file("notify");
+    let manager = std::os::unix::net::UnixDatagram::bind(&path).expect("a socket");
+    let mut command = group.agent_command(1);
+    let agent = AgentProcess::start({
+        command.env("NOTIFY_SOCKET", &path);
+        command
+    });
+    let limit = Some(Duration::from_secs(30));
+    manager.set_read_timeout(limit).expect("a socket");
+    let told = || {
+        let mut buffer = [0; 256];
+        let len = manager.recv(&mut buffer).expect("a word");
+        String::from_utf8(buffer[..len].to_vec()).expect("text")
+    };
+    assert!(told().contains("READY=1"));
+    assert_eq!(agent.end_by(Signal::SIGTERM).code(), Some(0));
+    assert!(told().contains("STOPPING=1"));
+}

@@ -12,6 +12,7 @@ use std::thread;
 use crossbeam_channel::{Receiver, bounded, select};
 use distlock::Event;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use sd_notify::NotifyState;
 
 use crate::args;
 use crate::exit::{self, Failure, quoted, say};
@@ -32,10 +33,12 @@ pub(crate) fn agent(args: &args::Agent) -> Result<ExitCode, Failure> {
     let signals = Signals::block().map_err(|error| refusal::system("read signals", error))?;
     let agent = way::join(&member, Some(socket))?;
     let events = agent.events();
+    notify(NotifyState::Ready);
     // Who closed standard output does not want to know.
     let _ = writeln!(io::stdout(), "ready").and_then(|()| io::stdout().flush());
 
     let ended = attend(&events, &deadly_signals(signals)?);
+    notify(NotifyState::Stopping);
     let reason = agent.status().err();
     agent.close();
     match ended {
@@ -46,6 +49,13 @@ pub(crate) fn agent(args: &args::Agent) -> Result<ExitCode, Failure> {
             let what = format_args!("the agent ended: {reason}; start it again");
             Err(Failure::new(exit::UNAVAILABLE, what))
         }
+    }
+}
+
+/// Tells the service manager that started this, if one did and wants to know.
+fn notify(state: NotifyState<'_>) {
+    if let Err(error) = sd_notify::notify(&[state]) {
+        say(format_args!("cannot tell the service manager: {error}"));
     }
 }
 
