@@ -95,17 +95,9 @@ impl<W: Way> Backend for Group<W> {
 /// How a lock is to be served if it is new, unless the caller and the configuration contradict.
 fn agree(ask: Ask, description: Description) -> Result<LockSpec, HandleError> {
     let Description { spec, is_listed } = description;
-    let engine = match ask.algorithm {
-        Some(asked) => Some(
-            asked
-                .engine()
-                .ok_or(HandleError::NotInThisGroup { asked })?,
-        ),
-        None => None,
-    };
     if is_listed {
         if let Some(asked) = ask.algorithm
-            && engine != Some(spec.algorithm)
+            && asked.engine() != Some(spec.algorithm)
         {
             let actual = spec.algorithm.into();
             return Err(HandleError::WrongAlgorithm { asked, actual });
@@ -118,6 +110,14 @@ fn agree(ask: Ask, description: Description) -> Result<LockSpec, HandleError> {
             _ => Ok(spec),
         };
     }
+    let engine = match ask.algorithm {
+        Some(asked) => Some(
+            asked
+                .engine()
+                .ok_or(HandleError::NotInThisGroup { asked })?,
+        ),
+        None => None,
+    };
     let permits = ask.permits.ok_or(HandleError::PermitsUnknown)?;
     let spec = match engine {
         Some(algorithm) => LockSpec { algorithm, permits },

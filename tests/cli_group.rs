@@ -312,6 +312,36 @@ fn the_algorithm_must_be_the_one_in_use() {
     assert_eq!(with("token-ring-requests", "ring").status.code(), Some(0));
     assert_refused(&with("bakery", "ring"), 78, &["token-ring-requests"]);
     assert_refused(&with("kernel", "new"), 78, &["kernel"]);
+    for other in ["kernel", "maekawa"] {
+        assert_refused(&with(other, "ring"), 78, &[other, "token-ring-requests"]);
+        assert_refused(&with(other, "licences"), 78, &[other, "semaphore"]);
+    }
+}
+
+#[test]
+fn a_lock_with_permits_lets_as_many_in() {
+    let group = Group::unix(2);
+    let _agents = group.agents(2);
+    let first = group.hold(1, "licences");
+    let second = group.hold(2, "licences");
+    for id in [1, 2] {
+        let full = output(&mut group.client(id, ["run", "-n", "licences", "true"]));
+        assert_refused(&full, 1, &["licences"]);
+    }
+    let mut third = group
+        .client(1, ["run", "--algorithm", "semaphore", "licences", "true"])
+        .spawn()
+        .expect("it starts");
+    eventually("two are inside, and the third waits", || {
+        let lock = &group.status(2)["locks"][0];
+        lock["holders"].as_array().is_some_and(|all| all.len() == 2)
+            && lock["waiters"][0]["pid"] == third.id()
+    });
+    assert_eq!(second.let_go().code(), Some(3));
+    assert!(third.wait().expect("it ends").success());
+    assert_eq!(first.let_go().code(), Some(3));
+    let shared = output(&mut group.client(1, ["run", "-s", "licences", "true"]));
+    assert_refused(&shared, 78, &["licences", "2 permits", "-s"]);
 }
 
 #[test]

@@ -109,18 +109,19 @@ fn the_command_dies_with_its_runner_and_then_the_lock_is_free() {
     for _ in 0..10 {
         let mut holder = Holder::start(group.distlock(["run", "x", "--", "sh", "-c", script]));
         let command: i32 = holder.line().parse().expect("a pid");
-        let inside = group.file("inside");
-        fs::write(&inside, "").expect("a file");
-        // Enters as soon as it can, and looks whether the command is still there.
-        let look = format!("kill -0 {command} && grep -q '^State:.[^ZX]' /proc/{command}/status");
+        // Enters as soon as it can, and looks whether the command is still there: 1 says that it
+        // is not.
+        let look = format!(
+            "kill -0 {command} && grep -q '^State:.[^ZX]' /proc/{command}/status && exit 0; exit 1"
+        );
         let mut next = group.distlock(["run", "x", "--", "sh", "-c", &look]);
         let mut next = next.stderr(Stdio::null()).spawn().expect("it starts");
         group.await_waiter("x", &next);
         holder.signal(Signal::SIGKILL);
-        assert_ne!(
+        assert_eq!(
             next.wait().expect("it ends").code(),
-            Some(0),
-            "the command outlived its lock"
+            Some(1),
+            "the command outlived its lock, or the lock was not had"
         );
         eventually("the command is gone", || !is_running(command));
         assert_eq!(holder.wait().signal(), Some(9));

@@ -34,6 +34,8 @@ pub(crate) enum Command {
 
 /// Hold the lock NAME while COMMAND runs.
 ///
+/// Of a lock that the configuration lists with several permits it takes one.
+///
 /// Exits with COMMAND's own code, or: 1 (or -E) not acquired in time; 64 wrong usage; 66 no such
 /// file; 69 agent or quorum unreachable; 77 permission; 78 configuration; 79 the lock was lost and
 /// COMMAND ended; 126 and 127 COMMAND not executable, not found; 128+N COMMAND died of signal N.

@@ -9,14 +9,17 @@ use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use distlock::{Agent, Algorithm, Guard, LockName, TimedLockError, TryLockError, UnlockError};
+use distlock::{
+    Agent, Algorithm, DistMutex, Guard, HandleError, LockError, LockName, ParseAlgorithmError,
+    Semaphore, TimedLockError, TryLockError, UnlockError,
+};
 use distlock_agent::protocol::Time;
 use distlock_agent::runtime::clock;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
 use crate::args;
 use crate::command::{End, Job, Recipe, Status, Tenure};
-use crate::exit::{Failure, quoted, say};
+use crate::exit::{CONFIG, Failure, quoted, say};
 use crate::group::Group;
 use crate::refusal;
 use crate::signals::{self, Signals};
@@ -28,7 +31,7 @@ use crate::way;
 /// # Errors
 /// Whatever keeps the command from running.
 pub(crate) fn run(args: &args::Run) -> Result<ExitCode, Failure> {
-    let algorithm = args.algorithm.as_deref().map(str::parse).transpose()?;
+    let algorithm = Wanted::parse(args.algorithm.as_deref())?;
     let group = Group::select(&args.group, "run")?;
     let block = || Signals::block().map_err(|error| refusal::system("read signals", error));
     if matches!(group, Group::Member(_)) || std::process::id() == 1 {
@@ -36,7 +39,7 @@ pub(crate) fn run(args: &args::Run) -> Result<ExitCode, Failure> {
         // by a signal that it does not handle.
         let signals = block()?;
         let agent = way::open(&group)?;
-        let guard = match attend(&agent, &signals, || enter(args, &agent, algorithm)) {
+        let guard = match attend(&agent, &signals, || enter(args, &agent, &algorithm)) {
             Ok(guard) => guard,
             Err(Broken::Failure(failure)) => return Err(failure),
             Err(Broken::Signal(number)) => {
@@ -50,29 +53,120 @@ pub(crate) fn run(args: &args::Run) -> Result<ExitCode, Failure> {
         // A signal that ends this process ends the waiting too: the kernel or the agent of this
         // host sees its end. So nothing has to be arranged before the lock is held.
         let agent = way::open(&group)?;
-        let guard = enter(args, &agent, algorithm)?;
+        let guard = enter(args, &agent, &algorithm)?;
         hold(args, &agent, guard, &block()?, false)
     }
 }
 
+/// The algorithm that must serve the lock.
+enum Wanted {
+    Any,
+    This(Algorithm),
+    /// One that this version does not have. It is refused when it is known which one it should be.
+    Missing(ParseAlgorithmError),
+}
+
+impl Wanted {
+    fn parse(word: Option<&str>) -> Result<Self, Failure> {
+        match word.map(str::parse).transpose() {
+            Ok(None) => Ok(Self::Any),
+            Ok(Some(algorithm)) => Ok(Self::This(algorithm)),
+            Err(error @ ParseAlgorithmError::NotAvailable { .. }) => Ok(Self::Missing(error)),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+/// What there is to acquire.
+enum Entrance {
+    Mutex(Arc<dyn DistMutex>),
+    /// One of several permits, where the configuration says that there are several.
+    Permit(Arc<Semaphore>),
+}
+
+impl Entrance {
+    fn open(
+        args: &args::Run,
+        agent: &Agent,
+        name: &LockName,
+        wanted: &Wanted,
+    ) -> Result<Self, Failure> {
+        let mutex = match wanted {
+            Wanted::This(algorithm) => agent.mutex_with(name.as_bytes(), *algorithm),
+            Wanted::Any | Wanted::Missing(_) => agent.mutex(name.as_bytes()),
+        };
+        let entrance = match mutex {
+            Ok(mutex) if args.shared => Self::Mutex(mutex.shared()),
+            Ok(mutex) => Self::Mutex(mutex),
+            Err(HandleError::WrongPermits { actual, .. }) if args.shared => {
+                return Err(Failure::new(
+                    CONFIG,
+                    format_args!(
+                        "'{name}' has {actual} permits, and only a lock with one can be shared; \
+                         leave out -s"
+                    ),
+                ));
+            }
+            Err(HandleError::WrongPermits { actual, .. }) => {
+                Self::Permit(agent.semaphore(name.as_bytes(), Some(actual))?)
+            }
+            Err(error) => return Err(error.into()),
+        };
+        match wanted {
+            Wanted::Missing(error) => Err(Failure::new(
+                CONFIG,
+                format_args!(
+                    "{error}; this group serves '{name}' by {}",
+                    entrance.algorithm()
+                ),
+            )),
+            Wanted::Any | Wanted::This(_) => Ok(entrance),
+        }
+    }
+
+    fn algorithm(&self) -> Algorithm {
+        match self {
+            Self::Mutex(mutex) => mutex.algorithm(),
+            Self::Permit(_) => Algorithm::Semaphore,
+        }
+    }
+
+    fn lock(&self) -> Result<Guard, LockError> {
+        match self {
+            Self::Mutex(mutex) => mutex.lock(),
+            Self::Permit(semaphore) => semaphore.acquire(),
+        }
+    }
+
+    fn try_lock(&self) -> Result<Guard, TryLockError> {
+        match self {
+            Self::Mutex(mutex) => mutex.try_lock(),
+            Self::Permit(semaphore) => semaphore.try_acquire(),
+        }
+    }
+
+    fn try_lock_for(&self, limit: Duration) -> Result<Guard, TimedLockError> {
+        match self {
+            Self::Mutex(mutex) => mutex.try_lock_for(limit),
+            Self::Permit(semaphore) => semaphore.try_acquire_for(limit),
+        }
+    }
+}
+
 /// Acquires the lock, in the time that there is.
-fn enter(args: &args::Run, agent: &Agent, algorithm: Option<Algorithm>) -> Result<Guard, Failure> {
+fn enter(args: &args::Run, agent: &Agent, wanted: &Wanted) -> Result<Guard, Failure> {
     let name = args.lock_name()?;
-    let mutex = match algorithm {
-        Some(algorithm) => agent.mutex_with(name.as_bytes(), algorithm)?,
-        None => agent.mutex(name.as_bytes())?,
-    };
-    let mutex = if args.shared { mutex.shared() } else { mutex };
+    let entrance = Entrance::open(args, agent, &name, wanted)?;
     agent.set_command(&command_line(args));
     agent.set_inheritable(true);
     let start = clock::now();
     let guard = match args.patience() {
-        None => mutex.lock()?,
-        Some(Duration::ZERO) => mutex.try_lock().map_err(|error| match error {
+        None => entrance.lock()?,
+        Some(Duration::ZERO) => entrance.try_lock().map_err(|error| match error {
             TryLockError::Failed(error) => error.into(),
             busy => conflict(args, &name, &busy, "wait with -w"),
         })?,
-        Some(limit) => mutex.try_lock_for(limit).map_err(|error| match error {
+        Some(limit) => entrance.try_lock_for(limit).map_err(|error| match error {
             TimedLockError::Failed(error) => error.into(),
             late => conflict(args, &name, &late, "wait longer with -w"),
         })?,
