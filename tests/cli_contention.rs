@@ -3,18 +3,23 @@
 mod cli_support;
 
 use std::fs;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
-use cli_support::{Local, files};
+use cli_support::group::Group;
+use cli_support::{Local, eventually, files, output};
 
-#[test]
-fn a_hundred_and_twenty_take_turns_and_leave_nothing_behind() {
-    const RUNNERS: usize = 120;
-    let group = Local::new();
-    assert_eq!(group.run(["x", "true"]), Some(0));
-    let before = files(&group.group());
-    let (inside, log) = (group.file("inside"), group.file("log"));
+/// Two hundred take turns, and nothing of them is left but what `leftovers` finds before too.
+fn two_hundred_take_turns(
+    directory: &Local,
+    way: &dyn Fn(&[&str]) -> Command,
+    leftovers: &dyn Fn() -> Vec<PathBuf>,
+) {
+    const RUNNERS: usize = 200;
+    assert!(output(&mut way(&["run", "x", "true"])).status.success());
+    let before = leftovers();
+    let (inside, log) = (directory.file("inside"), directory.file("log"));
     // A second one inside would find the directory there, and fail.
     let script = format!(
         "mkdir {inside} || exit 99; echo $DISTLOCK_FENCE >> {log}; rmdir {inside}",
@@ -24,7 +29,7 @@ fn a_hundred_and_twenty_take_turns_and_leave_nothing_behind() {
     let start = SystemTime::now();
     let runners: Vec<_> = (0..RUNNERS)
         .map(|_| {
-            let mut command = group.distlock(["run", "x", "--", "sh", "-c", &script]);
+            let mut command = way(&["run", "x", "--", "sh", "-c", &script]);
             command.stdin(Stdio::null()).spawn().expect("it starts")
         })
         .collect();
@@ -32,7 +37,7 @@ fn a_hundred_and_twenty_take_turns_and_leave_nothing_behind() {
         assert_eq!(runner.wait().expect("it ends").code(), Some(0));
     }
     let took = start.elapsed().expect("the clock goes on");
-    assert!(took < Duration::from_secs(12), "{took:?}");
+    assert!(took < Duration::from_secs(20), "{took:?}");
 
     let fences = fs::read_to_string(log).expect("a log");
     let fences: Vec<u64> = fences
@@ -44,35 +49,73 @@ fn a_hundred_and_twenty_take_turns_and_leave_nothing_behind() {
         fences.is_sorted_by(|a, b| a < b),
         "in the order of the grants: {fences:?}"
     );
-    assert_eq!(files(&group.group()), before, "nothing is left behind");
-    assert_eq!(group.status()["locks"], serde_json::json!([]));
+    let status = output(&mut way(&["status", "--json"])).stdout;
+    let status: serde_json::Value = serde_json::from_slice(&status).expect("JSON");
+    assert_eq!(status["locks"], serde_json::json!([]));
+    eventually("nothing is left behind", || leftovers() == before);
 }
 
 #[test]
-fn one_costs_at_most_four_times_flock() {
-    const ROUNDS: usize = 101;
+fn two_hundred_take_turns_in_the_local_group() {
     let group = Local::new();
-    let file = group.file("file");
+    let way = |args: &[&str]| group.distlock(args);
+    two_hundred_take_turns(&group, &way, &|| files(&group.group()));
+}
+
+#[test]
+fn two_hundred_take_turns_through_an_agent() {
+    let (group, directory) = (Group::unix(1), Local::new());
+    let agent = group.agent(1);
+    let descriptors = || {
+        let list = fs::read_dir(format!("/proc/{}/fd", agent.child.id()));
+        let list = list.expect("its descriptors").flatten();
+        let mut list: Vec<_> = list.map(|entry| entry.path()).collect();
+        list.extend(files(&group.file("")));
+        list.sort();
+        list
+    };
+    let way = |args: &[&str]| group.client(1, args);
+    two_hundred_take_turns(&directory, &way, &descriptors);
+}
+
+/// The ratio is that of the medians of interleaved runs. A machine that is busy with other things
+/// spoils a measurement now and then, and hardly three in a row.
+fn costs_at_most_three_times_flock(directory: &Local, mut distlock: Command) {
+    const ROUNDS: usize = 101;
     let time = |command: &mut Command| {
         let start = SystemTime::now();
         assert!(command.status().expect("it starts").success());
         start.elapsed().unwrap_or_default()
     };
     let mut flock = Command::new("flock");
-    flock.arg(&file).arg("true");
-    let mut distlock = group.distlock(["run", "x", "--", "true"]);
-    let (mut theirs, mut ours) = (Vec::new(), Vec::new());
-    for _ in 0..ROUNDS {
-        theirs.push(time(&mut flock));
-        ours.push(time(&mut distlock));
-    }
-    theirs.sort_unstable();
-    ours.sort_unstable();
-    let (theirs, ours) = (theirs[ROUNDS / 2], ours[ROUNDS / 2]);
-    let ratio = ours.as_secs_f64() / theirs.as_secs_f64();
-    println!("flock {theirs:?}, distlock run {ours:?}: {ratio:.2} times");
-    assert!(
-        ratio <= 4.0,
-        "flock {theirs:?}, distlock run {ours:?}: {ratio:.2} times"
-    );
+    flock.arg(directory.file("file")).arg("true");
+    let mut ratio = || {
+        let (mut theirs, mut ours) = (Vec::new(), Vec::new());
+        for _ in 0..ROUNDS {
+            theirs.push(time(&mut flock));
+            ours.push(time(&mut distlock));
+        }
+        theirs.sort_unstable();
+        ours.sort_unstable();
+        let (theirs, ours) = (theirs[ROUNDS / 2], ours[ROUNDS / 2]);
+        let ratio = ours.as_secs_f64() / theirs.as_secs_f64();
+        println!("flock {theirs:?}, distlock run {ours:?}: {ratio:.2} times");
+        ratio
+    };
+    assert!((0..3).any(|_| ratio() <= 3.0));
+}
+
+#[test]
+fn one_costs_at_most_three_times_flock() {
+    let group = Local::new();
+    let distlock = group.distlock(["run", "x", "--", "true"]);
+    costs_at_most_three_times_flock(&group, distlock);
+}
+
+#[test]
+fn one_through_an_agent_costs_at_most_three_times_flock() {
+    let (group, directory) = (Group::unix(1), Local::new());
+    let _agent = group.agent(1);
+    let distlock = group.client(1, ["run", "x", "--", "true"]);
+    costs_at_most_three_times_flock(&directory, distlock);
 }
