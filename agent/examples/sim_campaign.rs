@@ -141,15 +141,15 @@ fn run_block(options: &Options, algorithm: Algorithm, block: Range<u64>) -> Resu
 
 fn run_seed(options: &Options, algorithm: Algorithm, seed: u64) -> Result<Tally, String> {
     let run = || {
+        let sink = options
+            .trace
+            .then(|| -> Sink { Box::new(|line| println!("{line}")) });
         if options.bare {
-            let explored = explorer::explore(algorithm, seed);
+            let explored = explorer::explore(algorithm, seed, sink);
             return explored
                 .map(|explored| (Tally::Bare(explored), 0))
                 .map_err(|v| v.to_string());
         }
-        let sink = options
-            .trace
-            .then(|| -> Sink { Box::new(|line| println!("{line}")) });
         let outcome = campaign::run(algorithm, seed, sink);
         outcome
             .map(|(report, print)| (Tally::Node(report), print))

@@ -9,7 +9,7 @@ use distlock_agent::sim::explorer::{Explored, explore};
 fn explore_all(algorithm: Algorithm, seeds: u64) {
     let mut total = Explored::default();
     for seed in 0..seeds {
-        match explore(algorithm, seed) {
+        match explore(algorithm, seed, None) {
             Ok(explored) => total.add(&explored),
             Err(violation) => panic!("{algorithm}, seed {seed}: {violation}"),
         }
@@ -63,7 +63,7 @@ fn token_ring_requests() {
 #[test]
 fn a_seed_decides_everything() {
     for algorithm in Algorithm::ALL {
-        assert_eq!(explore(algorithm, 42), explore(algorithm, 42));
-        assert_ne!(explore(algorithm, 42), explore(algorithm, 43));
+        assert_eq!(explore(algorithm, 42, None), explore(algorithm, 42, None));
+        assert_ne!(explore(algorithm, 42, None), explore(algorithm, 43, None));
     }
 }

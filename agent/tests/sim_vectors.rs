@@ -7,6 +7,7 @@ use distlock_agent::protocol::{Algorithm, LockSpec, Mode, NodeId, RequestId};
 use distlock_agent::sim::bare::{Bare, Turn};
 use distlock_agent::sim::network::{Conditions, Network};
 use distlock_agent::sim::rng::Rng;
+use distlock_agent::sim::trace::Trace;
 
 /// One one-way delay.
 const T: Duration = Duration::from_secs(1);
@@ -18,7 +19,7 @@ fn ricart_agrawala_figure_6_16() {
     let [zero, one, two] = [1, 2, 3].map(|id| NodeId::new(id).unwrap());
     let network = Network::new(Conditions::perfect(T), Rng::new(0));
     let spec = LockSpec::exclusive(Algorithm::RicartAgrawala);
-    let mut bare: Bare<()> = Bare::new(spec, 3, network).unwrap();
+    let mut bare: Bare<()> = Bare::new(spec, 3, network, Trace::new(None)).unwrap();
     assert_eq!(bare.members(), [zero, one, two]);
     // A request's own tick makes it 8 and 12.
     bare.set_clock(zero, 7);

@@ -14,6 +14,7 @@ use core::time::Duration;
 use super::checkers::{Call, Exclusion, Fences, Process, Requests, Terms, Violation, violation};
 use super::network::{Network, Weather};
 use super::queue::Queue;
+use super::trace::Trace;
 use crate::protocol::lock::{
     Effects, Engine, HopTimer, LockSpec, Message, Rebuild, Request, Stamp, build,
 };
@@ -43,6 +44,7 @@ pub struct Bare<A> {
     in_flight: usize,
     /// Whether somebody has asked to share the lock.
     is_shared: bool,
+    trace: Trace,
 }
 
 /// What the driver is told.
@@ -94,7 +96,12 @@ impl<A> Bare<A> {
     ///
     /// # Errors
     /// An engine does what it may not.
-    pub fn new(spec: LockSpec, size: u16, network: Network) -> Result<Self, Violation> {
+    pub fn new(
+        spec: LockSpec,
+        size: u16,
+        network: Network,
+        trace: Trace,
+    ) -> Result<Self, Violation> {
         let lock = LockName::new("printer").expect("a good name");
         let members: Vec<NodeId> = (1..=size).filter_map(NodeId::new).collect();
         let locks = BTreeMap::from([(lock.clone(), spec.permits)]);
@@ -118,6 +125,7 @@ impl<A> Bare<A> {
             counts: BTreeMap::new(),
             in_flight: 0,
             is_shared: false,
+            trace,
         };
         bare.install(&BTreeSet::new())?;
         Ok(bare)
@@ -206,6 +214,9 @@ impl<A> Bare<A> {
             tries,
         };
         seat.waiting = Some(request);
+        self.trace
+            .say(self.now, format_args!("member {node} asks: {request:?}"));
+        let seat = self.seat(node);
         let call = call(seat.process, id);
         let terms = Terms {
             wait: Wait::Cancelled,
@@ -229,6 +240,7 @@ impl<A> Bare<A> {
         }
         seat.waiting = None;
         let call = call(seat.process, id);
+        self.trace.say(now, format_args!("{call} waits no longer"));
         self.requests.cancels(call);
         self.requests.ends(now, call, &Refusal::Cancelled)?;
         self.step(id.node, |engine, out| engine.cancel(id, out))?;
@@ -245,6 +257,7 @@ impl<A> Bare<A> {
             return Ok(());
         }
         let call = call(seat.process, id);
+        self.trace.say(self.now, format_args!("{call} leaves"));
         self.requests.releases(call);
         self.exclusion.leaves(call);
         self.step(id.node, |engine, out| engine.release(id, out))
@@ -262,6 +275,10 @@ impl<A> Bare<A> {
             .next()
             .expect("runs are shorter than 2^31 epochs");
         self.in_flight = 0;
+        self.trace.say(
+            self.now,
+            format_args!("epoch {}, with new lives of {restarted:?}", self.epoch),
+        );
         for node in restarted {
             let seat = self.seat(*node);
             let process = seat.process;
@@ -366,6 +383,13 @@ impl<A> Bare<A> {
             return Ok(());
         }
         self.in_flight -= 1;
+        let Letter {
+            from, to, message, ..
+        } = letter;
+        self.trace.say(
+            self.now,
+            format_args!("member {to} gets from {from}: {message:?}"),
+        );
         let seat = self.seat(letter.to);
         seat.clock = seat.clock.max(letter.clock) + 1;
         seat.counter = seat.counter.max(letter.counter);
@@ -429,6 +453,8 @@ impl<A> Bare<A> {
         if self.spec.permits.get() == 1 && !self.is_shared {
             self.fences.grants(now, call, (&lock, mode), fence, epoch)?;
         }
+        self.trace
+            .say(now, format_args!("{call} enters with fence {fence}"));
         self.exclusion.enters(now, call, &lock, mode)?;
         self.turns.push_back(Turn::Granted(id));
         Ok(())

@@ -12,79 +12,13 @@ use core::time::Duration;
 
 use super::checkers::{Process, Violation, violation};
 use super::cluster::{Cluster, Turn};
-use super::network::Weather;
 use super::plan::{Plan, Rhythm};
+pub use super::report::Report;
 use super::rng::Rng;
 use super::trace::{Sink, Trace};
 use crate::protocol::{
     Algorithm, Command, Epoch, Event, Mode, NodeId, Previous, Refusal, Ticket, Time, Wait,
 };
-
-/// What happened in one run, or in many together: a campaign shows by it that what it is for did
-/// take place.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Report {
-    /// Runs.
-    pub runs: u64,
-    /// Inputs of all nodes.
-    pub steps: u64,
-    /// Grants.
-    pub grants: u64,
-    /// Grants that say that a predecessor crashed inside.
-    pub abandoned: u64,
-    /// Requests that ended because they were cancelled.
-    pub cancelled: u64,
-    /// Requests that did not wait for a lock that was not free.
-    pub busy: u64,
-    /// Requests that gave up because members were missing.
-    pub no_quorum: u64,
-    /// Requests that were refused because the lock is served otherwise.
-    pub wrong_spec: u64,
-    /// Notes sent.
-    pub notes: u64,
-    /// Processes that crashed.
-    pub crashes: u64,
-    /// Of those: how many had somebody inside.
-    pub crashes_inside: u64,
-    /// Members that came back without their record, as if their disk had been lost.
-    pub lost_records: u64,
-    /// Members that left.
-    pub leaves: u64,
-    /// Views installed, counted once at each member.
-    pub views: u64,
-    /// Suspicions.
-    pub suspicions: u64,
-    /// Partitions.
-    pub partitions: u64,
-    /// What the network did.
-    pub weather: Weather,
-    /// Simulated time, in milliseconds.
-    pub simulated_ms: u64,
-}
-
-impl Report {
-    /// Adds up.
-    pub fn add(&mut self, other: &Self) {
-        self.runs += other.runs;
-        self.steps += other.steps;
-        self.grants += other.grants;
-        self.abandoned += other.abandoned;
-        self.cancelled += other.cancelled;
-        self.busy += other.busy;
-        self.no_quorum += other.no_quorum;
-        self.wrong_spec += other.wrong_spec;
-        self.notes += other.notes;
-        self.crashes += other.crashes;
-        self.crashes_inside += other.crashes_inside;
-        self.lost_records += other.lost_records;
-        self.leaves += other.leaves;
-        self.views += other.views;
-        self.suspicions += other.suspicions;
-        self.partitions += other.partitions;
-        self.weather.add(&other.weather);
-        self.simulated_ms += other.simulated_ms;
-    }
-}
 
 /// Runs `algorithm` as `seed` says. The trace goes to `sink`, if there is one. Returns what
 /// happened, and the fingerprint of every byte that was sent and every grant that was given.
@@ -305,6 +239,7 @@ impl Campaign {
             .is_none_or(|process| self.leaving.contains(&process))
     }
 
+    /// Whether nothing is left to wait for.
     fn is_settled(&self) -> bool {
         self.asked.is_empty()
             && self.inside.is_empty()

@@ -121,7 +121,12 @@ const SAMPLES: usize = 4000;
 /// The rule that the engines broke.
 pub fn measure_bare(algorithm: Algorithm, size: u16, load: Load) -> Result<Costs, Violation> {
     let network = Network::new(Conditions::perfect(BARE_DELAY), Rng::new(0));
-    let bare = Bare::new(LockSpec::exclusive(algorithm), size, network)?;
+    let bare = Bare::new(
+        LockSpec::exclusive(algorithm),
+        size,
+        network,
+        Trace::new(None),
+    )?;
     measure(bare, algorithm, load)
 }
 

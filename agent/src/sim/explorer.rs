@@ -9,6 +9,7 @@ use super::bare::{Bare, Turn};
 use super::checkers::{Violation, violation};
 use super::network::{Conditions, Delay, Network, Weather};
 use super::rng::{Permille, Rng};
+use super::trace::{Sink, Trace};
 use crate::protocol::lock::{Algorithm, LockSpec};
 use crate::protocol::{Mode, NodeId, RequestId, Time};
 
@@ -39,15 +40,16 @@ impl Explored {
 }
 
 /// Runs the engines of `algorithm` as `seed` says: first with everything that may go wrong, then
-/// without, until each member has entered once more and nothing is under way.
+/// without, until each member has entered once more and nothing is under way. The trace goes to
+/// `sink`, if there is one.
 ///
 /// # Errors
 /// The rule that the engines broke.
 ///
 /// # Panics
 /// An engine panicked.
-pub fn explore(algorithm: Algorithm, seed: u64) -> Result<Explored, Violation> {
-    Exploration::new(algorithm, seed)?.run()
+pub fn explore(algorithm: Algorithm, seed: u64, sink: Option<Sink>) -> Result<Explored, Violation> {
+    Exploration::new(algorithm, seed, Trace::new(sink))?.run()
 }
 
 /// How long a message is under way in the mean.
@@ -87,7 +89,7 @@ struct Exploration {
 }
 
 impl Exploration {
-    fn new(algorithm: Algorithm, seed: u64) -> Result<Self, Violation> {
+    fn new(algorithm: Algorithm, seed: u64, trace: Trace) -> Result<Self, Violation> {
         let mut rng = Rng::new(seed);
         let size = rng.within(1..=9) as u16;
         let permits = if algorithm == Algorithm::Semaphore {
@@ -109,7 +111,7 @@ impl Exploration {
         let network = Network::new(conditions, rng.fork());
         let short_or_long = |rng: &mut Rng| DELAY * [0, 1, 4, 20][rng.index(4)];
         Ok(Self {
-            bare: Bare::new(spec, size, network)?,
+            bare: Bare::new(spec, size, network, trace)?,
             spec,
             cancels: [0, 200, 500][rng.index(3)],
             tries: [0, 300][rng.index(2)],

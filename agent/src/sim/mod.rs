@@ -19,5 +19,6 @@ pub mod explorer;
 pub mod network;
 pub mod plan;
 mod queue;
+mod report;
 pub mod rng;
 pub mod trace;
