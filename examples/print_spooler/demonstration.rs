@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -9,7 +10,7 @@ use std::process::{Command, ExitCode};
 use clap::Args;
 
 use crate::check::{self, Paper, Report};
-use crate::{Options, Result, hosts, paper};
+use crate::{Options, Result, hosts, paper, say};
 
 /// The size of the demonstration.
 #[derive(Args)]
@@ -47,14 +48,14 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
     let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
     let printer = paper::Printer::start(any_port, &output, options.line_time)?;
     let group = Group::new(directory, options, algorithm)?;
-    println!(
+    say(format_args!(
         "{} hosts, each with {} files of {} lines; one printer at socket://{}\n{}",
         size.hosts,
         size.files_each,
         size.lines,
         printer.address(),
         group.description(options, algorithm),
-    );
+    ))?;
 
     let commands = (1..=size.hosts).map(|host| {
         let mut command = Command::new(std::env::current_exe()?);
@@ -75,14 +76,14 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
         show_mess(&text, &paper)
     } else {
         let verdict = paper.check_turns(&mut reports);
-        show_turns(&reports);
+        show_turns(&reports)?;
         verdict?;
-        println!(
+        say(format_args!(
             "{} files, {} lines: every file is whole, they came in the order of the grants, and \
              the fences rise",
             paper.whole.len(),
             text.lines().count(),
-        );
+        ))?;
         Ok(ExitCode::SUCCESS)
     }
 }
@@ -169,16 +170,16 @@ impl<'a> Group<'a> {
     }
 }
 
-fn show_turns(reports: &[Report]) {
+fn show_turns(reports: &[Report]) -> io::Result<()> {
     let start = reports
         .iter()
         .map(|report| report.requested)
         .min()
         .unwrap_or_default();
-    println!(
+    say(format_args!(
         "\n{:>20}  {:<15} {:>11} {:>10} {:>10}",
         "fence", "file", "granted at", "waited", "inside"
-    );
+    ))?;
     for report in reports {
         let Report {
             fence,
@@ -194,22 +195,24 @@ fn show_turns(reports: &[Report]) {
             *released - *granted,
         ]
         .map(|time| format!("{:.1} ms", time.as_secs_f64() * 1e3));
-        println!("{fence:>20}  {name:<15} {at:>11} {waited:>10} {inside:>10}");
+        say(format_args!(
+            "{fence:>20}  {name:<15} {at:>11} {waited:>10} {inside:>10}"
+        ))?;
     }
-    println!();
+    say("")
 }
 
 fn show_mess(text: &str, paper: &Paper) -> Result<ExitCode> {
-    println!("\nthe first lines on the paper:");
+    say(format_args!("\nthe first lines on the paper:"))?;
     for line in text.lines().take(16) {
-        println!("  {line}");
+        say(format_args!("  {line}"))?;
     }
-    println!(
+    say(format_args!(
         "\n{} of {} files are whole; {} times a line is followed by one of another file",
         paper.whole.len(),
         paper.whole.len() + paper.torn.len(),
         paper.changes,
-    );
+    ))?;
     if paper.torn.is_empty() {
         return Err("nothing was mixed: give more --hosts or --lines".into());
     }

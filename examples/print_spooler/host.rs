@@ -1,7 +1,7 @@
 //! One host: it takes the lock for each of its files, prints it, and tells when.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -11,7 +11,7 @@ use distlock::{Agent, Config};
 use crate::check::Report;
 use crate::document::Document;
 use crate::printer::{self, PrinterUri};
-use crate::{Options, Result, clock};
+use crate::{Options, Result, clock, say};
 
 /// Which lock, and how to come by it; without any of these, that of this user on this host.
 #[derive(Args)]
@@ -105,8 +105,7 @@ pub(crate) fn print_files(options: &Options, printer: &PrinterUri) -> Result<Exi
             released,
             name,
         };
-        // Not `println!`: whoever reads this may have gone.
-        writeln!(io::stdout(), "{report}")?;
+        say(report)?;
     }
     if options.stay {
         io::copy(&mut io::stdin().lock(), &mut io::sink())?;

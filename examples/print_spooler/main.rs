@@ -22,14 +22,20 @@ mod hosts;
 mod paper;
 mod printer;
 
+use std::fmt::Display;
+use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::error::ErrorKind;
+use clap::{CommandFactory, Parser};
 
 use crate::printer::{Jobs, PrinterUri};
+
+/// The exit code of a wrong command line, as in sysexits.h.
+const USAGE: u8 = 64;
 
 type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 
@@ -78,25 +84,57 @@ struct Options {
 }
 
 fn main() -> ExitCode {
-    match run(&Options::parse()) {
+    let options = match Options::read() {
+        Ok(options) => options,
+        Err(error) => {
+            // Who closed the output does not want the help any more.
+            let _ = error.print();
+            return ExitCode::from(if error.use_stderr() { USAGE } else { 0 });
+        }
+    };
+    match run(&options) {
         Ok(code) => code,
         Err(error) => {
-            eprintln!("print_spooler: {error}");
+            complain(format_args!("print_spooler: {error}"));
             ExitCode::FAILURE
         }
     }
 }
 
+impl Options {
+    fn read() -> Result<Self, clap::Error> {
+        let options = Self::try_parse()?;
+        match &options.printer {
+            Some(uri) if options.files.is_empty() => Err(Self::command().error(
+                ErrorKind::MissingRequiredArgument,
+                format_args!("nothing to print at {uri}: name the files"),
+            )),
+            _ => Ok(options),
+        }
+    }
+}
+
+/// Writes a line to standard output. A reader that went away wants no more, and the printing goes
+/// on: `println!` would panic.
+fn say(line: impl Display) -> io::Result<()> {
+    match writeln!(io::stdout(), "{line}") {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        said => said,
+    }
+}
+
+/// Writes a line to standard error. Whoever closed it does not want to know.
+fn complain(line: impl Display) {
+    let _ = writeln!(io::stderr(), "{line}");
+}
+
 fn run(options: &Options) -> Result<ExitCode> {
     if let (Some(address), Some(output)) = (options.serve, &options.output) {
         let printer = paper::Printer::start(address, output, options.line_time)?;
-        println!("socket://{}", printer.address());
+        say(format_args!("socket://{}", printer.address()))?;
         return printer.wait();
     }
     match &options.printer {
-        Some(uri) if options.files.is_empty() => {
-            Err(format!("nothing to print at {uri}: name the files").into())
-        }
         Some(uri) => host::print_files(options, uri),
         None => demonstration::run(options),
     }

@@ -14,8 +14,8 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 
-use crate::Result;
 use crate::document::LINE_BYTES_MAX;
+use crate::{Result, complain};
 
 /// How many hosts it serves at once; more wait in the listener's queue.
 const CONNECTIONS_MAX: usize = 16;
@@ -68,11 +68,11 @@ fn accept(listener: &TcpListener, sender: &Sender<Message>) {
         match listener.accept() {
             Ok((stream, _)) => {
                 if let Err(error) = receive(stream, sender) {
-                    eprintln!("printer: {error}");
+                    complain(format_args!("printer: {error}"));
                 }
             }
             Err(error) => {
-                eprintln!("printer: cannot accept: {error}");
+                complain(format_args!("printer: cannot accept: {error}"));
                 // Out of descriptors, most likely: give them time to come back.
                 thread::sleep(Duration::from_millis(10));
             }

@@ -85,3 +85,31 @@ fn takes_turns_by_the_token_ring() {
 fn takes_turns_by_the_token_ring_with_requests() {
     takes_turns("token-ring-requests");
 }
+
+#[test]
+fn who_closes_its_output_does_not_make_it_panic() {
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let run = print_spooler()
+        .args(["--algorithm", "kernel", "--hosts", "2", "--lines", "10"])
+        .stdout(writer)
+        .output()
+        .unwrap();
+    assert!(run.status.success(), "{run:?}");
+    assert!(run.stderr.is_empty(), "{run:?}");
+}
+
+#[test]
+fn a_wrong_command_line_is_64() {
+    for arguments in [&["--lines"][..], &["--printer", "socket://127.0.0.1:1"]] {
+        // Nobody reads why, and that changes nothing.
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let status = print_spooler()
+            .args(arguments)
+            .stderr(writer)
+            .status()
+            .unwrap();
+        assert_eq!(status.code(), Some(64), "{arguments:?}");
+    }
+}
