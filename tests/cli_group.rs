@@ -8,7 +8,9 @@ use std::process::{Child, Stdio};
 use std::time::{Duration, SystemTime};
 
 use cli_support::group::{AgentProcess, Group, LEASE_MS};
-use cli_support::{Holder, Local, assert_refused, eventually, is_running, output, pid_of, stdout};
+use cli_support::{
+    Holder, Local, assert_refused, eventually, is_running, output, pid_of, stderr, stdout,
+};
 use nix::sys::signal::{Signal, kill};
 use serde_json::json;
 
@@ -222,6 +224,21 @@ fn a_member_for_the_duration_of_a_command() {
             .status
             .code(),
         Some(6)
+    );
+}
+
+#[test]
+fn what_a_member_warns_of_is_a_line_of_the_program() {
+    let group = Group::unix(1);
+    let memory = tempfile::tempdir_in("/dev/shm").expect("a directory in memory");
+    let mut command = group.member(1, ["run", "x", "true"]);
+    let said = output(command.env("DISTLOCK_STATE_DIR", memory.path().join("a\nb")));
+    assert_eq!(said.status.code(), Some(0), "{said:?}");
+    let said = stderr(&said);
+    assert_eq!(said.lines().count(), 1, "{said:?}");
+    assert!(
+        said.starts_with("distlock: the state directory"),
+        "{said:?}"
     );
 }
 

@@ -1,10 +1,15 @@
 //! The ways into a group: the library's agent for what [`Group`] says.
 
+use std::fmt;
 use std::path::PathBuf;
 
 use distlock::{Agent, Config, NodeConfig};
+use tracing::{Event, Subscriber};
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
+use tracing_subscriber::registry::LookupSpan;
 
-use crate::exit::Failure;
+use crate::exit::{Failure, one_line};
 use crate::group::{Group, Member};
 
 /// Opens `group`.
@@ -28,8 +33,9 @@ pub(crate) fn join(member: &Member, socket: Option<PathBuf>) -> Result<Agent, Fa
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
-        .with_target(false)
-        .without_time()
+        // Where standard error is closed it could only panic.
+        .log_internal_errors(false)
+        .event_format(Line)
         .init();
     let mut config: NodeConfig = Config::load(&member.config)?.node(member.id)?;
     if let Some(dir) = &member.state_dir {
@@ -39,4 +45,24 @@ pub(crate) fn join(member: &Member, socket: Option<PathBuf>) -> Result<Agent, Fa
         config = config.with_socket(socket);
     }
     Ok(Agent::from_config(config)?)
+}
+
+/// A warning as one line, like all that this program says.
+struct Line;
+
+impl<S, N> FormatEvent<S, N> for Line
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    N: for<'a> FormatFields<'a> + 'static,
+{
+    fn format_event(
+        &self,
+        context: &FmtContext<'_, S, N>,
+        mut writer: Writer<'_>,
+        event: &Event<'_>,
+    ) -> fmt::Result {
+        let mut text = String::new();
+        context.format_fields(Writer::new(&mut text), event)?;
+        writeln!(writer, "distlock: {}", one_line(&text))
+    }
 }
