@@ -141,9 +141,7 @@ fn run_block(options: &Options, algorithm: Algorithm, block: Range<u64>) -> Resu
 
 fn run_seed(options: &Options, algorithm: Algorithm, seed: u64) -> Result<Tally, String> {
     let run = || {
-        let sink = options
-            .trace
-            .then(|| -> Sink { Box::new(|line| println!("{line}")) });
+        let sink = options.trace.then(|| -> Sink { Box::new(tell) });
         if options.bare {
             let explored = explorer::explore(algorithm, seed, sink);
             return explored
@@ -161,6 +159,13 @@ fn run_seed(options: &Options, algorithm: Algorithm, seed: u64) -> Result<Tally,
         return Err("the same seed played twice gives two different runs".to_owned());
     }
     Ok(first.0)
+}
+
+/// Tells one line of a trace; a reader that has seen enough, such as a pager, ends it.
+fn tell(line: fmt::Arguments<'_>) {
+    if writeln!(io::stdout(), "{line}").is_err() {
+        std::process::exit(0);
+    }
 }
 
 /// What a panic says.
