@@ -70,10 +70,7 @@ fn open(error: ConnectError) -> OpenError {
                 source,
             }
         }
-        ConnectError::TooMany { path } => OpenError::Unreachable {
-            socket: path,
-            source: io::Error::other("it has too many clients"),
-        },
+        ConnectError::TooMany { path } => OpenError::TooManyClients { socket: path },
         ConnectError::Forbidden { path, source } => OpenError::Permission {
             what: format!("the agent at {} is not for this user", path.display()),
             source,

@@ -20,8 +20,8 @@ pub enum OpenError {
     Config(#[from] ConfigError),
     /// The local group's directory is not safe to use.
     #[error(
-        "the local group's directory {path} is refused: {fault}; remove it, or set DISTLOCK_DIR \
-         to a directory of yours", path = path.display()
+        "the local group's directory {path} is refused: {fault}; {}", fault.advice(),
+        path = path.display()
     )]
     Directory {
         /// The directory.
@@ -72,8 +72,17 @@ pub enum OpenError {
         /// What the system says.
         source: io::Error,
     },
+    /// The agent has as many clients as it can have.
+    #[error(
+        "the agent at {socket} has too many clients; end some, or try later",
+        socket = socket.display()
+    )]
+    TooManyClients {
+        /// The socket's path.
+        socket: PathBuf,
+    },
     /// A file of the group, or of the member's state, is not what it should be.
-    #[error("{path} is damaged: {reason}", path = path.display())]
+    #[error("{path} cannot be used: {reason}", path = path.display())]
     Damaged {
         /// The file.
         path: PathBuf,
@@ -149,6 +158,21 @@ pub enum DirectoryFault {
     },
 }
 
+impl DirectoryFault {
+    /// What to do. What is not this user's to remove or change, this does not say to.
+    fn advice(&self) -> &'static str {
+        match self {
+            Self::Symlink => "remove the link, or set DISTLOCK_DIR to a directory of yours",
+            Self::NotADirectory | Self::Stranger { .. } => {
+                "set DISTLOCK_DIR to a directory of yours"
+            }
+            Self::Writable { .. } => {
+                "set DISTLOCK_DIR to a directory of yours alone, or, if this is one, chmod go-w it"
+            }
+        }
+    }
+}
+
 /// Why there is no handle for a mutex or semaphore.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -207,8 +231,9 @@ pub enum HandleError {
 pub enum LockError {
     /// Members that are needed have been missing for one lease.
     #[error(
-        "no quorum: nothing was heard from {}; see that they run and can be reached",
-        members(missing)
+        "no quorum: nothing was heard from {}; see that {} and can be reached",
+        members(missing),
+        if missing.len() == 1 { "it runs" } else { "they run" }
     )]
     NoQuorum {
         /// Which.
@@ -407,8 +432,24 @@ mod tests {
             missing: two[..1].to_vec(),
         }
         .to_string();
-        assert!(text.contains("from member 2;"), "{text}");
+        assert!(text.contains("from member 2; see that it runs"), "{text}");
+        let text = LockError::NoQuorum {
+            missing: two.clone(),
+        }
+        .to_string();
+        assert!(text.contains("members 2, 3; see that they run"), "{text}");
         let text = TimedLockError::TimedOut { missing: vec![] }.to_string();
         assert_eq!(text, "the lock was not free in time");
+    }
+
+    #[test]
+    fn advises_nobody_to_remove_a_directory_of_others() {
+        let text = OpenError::Directory {
+            path: "/tmp".into(),
+            fault: DirectoryFault::Writable { mode: 0o777 },
+        }
+        .to_string();
+        assert!(!text.contains("remove"), "{text}");
+        assert!(text.contains("set DISTLOCK_DIR"), "{text}");
     }
 }

@@ -101,12 +101,29 @@ fn open(error: StartError, id: NodeId) -> OpenError {
 }
 
 fn state(error: StateError, id: NodeId) -> OpenError {
-    let reason = error.to_string();
     match error {
         StateError::InUse { path, .. } => OpenError::AlreadyRunning { id, state: path },
-        StateError::Damaged { path, .. }
-        | StateError::Foreign { path, .. }
-        | StateError::Version { path, .. } => OpenError::Damaged { path, reason },
+        StateError::Damaged { path, why } => OpenError::Damaged {
+            path,
+            reason: format!(
+                "it is damaged ({why}); restore it from a backup; without one, remove it once \
+                 every lock taken through this member has been free for a lease"
+            ),
+        },
+        StateError::Foreign { path, group, node } => OpenError::Damaged {
+            path,
+            reason: format!(
+                "it belongs to member {node} of group \"{group}\"; give each member a state \
+                 directory of its own"
+            ),
+        },
+        StateError::Version { path, version } => OpenError::Damaged {
+            path,
+            reason: format!(
+                "it has version {version}, which this program does not read; run the version that \
+                 wrote it, or a later one"
+            ),
+        },
         StateError::Io {
             doing,
             path,

@@ -70,7 +70,7 @@ pub(super) fn open(error: &OpenError) -> Errno {
         },
         OpenError::AddressInUse { .. } => Errno::EADDRINUSE,
         OpenError::AlreadyRunning { .. } => Errno::EBUSY,
-        OpenError::Unreachable { .. } => Errno::ENOTCONN,
+        OpenError::Unreachable { .. } | OpenError::TooManyClients { .. } => Errno::ENOTCONN,
         OpenError::Damaged { .. } => Errno::EBADMSG,
         OpenError::TooManyFiles { source, .. } | OpenError::Io { source, .. } => io(source),
     }
