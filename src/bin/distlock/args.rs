@@ -110,8 +110,14 @@ pub(crate) struct Run {
 ///
 /// Prints `ready` once they can connect, and runs until a TERM, INT or HUP signal: then it releases
 /// what is held, leaves the group and exits with 0.
+///
+/// It serves at the socket that --socket or DISTLOCK_SOCKET names, or at
+/// /run/distlock/distlock.sock. Only programs of its own user and of root may use that.
 #[derive(Debug, Args)]
-#[command(args_override_self = true)]
+#[command(
+    override_usage = "distlock agent [OPTIONS] --config FILE --id N",
+    args_override_self = true
+)]
 pub(crate) struct Agent {
     #[command(flatten)]
     pub(crate) group: Group,
