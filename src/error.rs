@@ -181,7 +181,7 @@ pub enum HandleError {
     #[error(transparent)]
     Name(#[from] NameError),
     /// The lock is served by another algorithm.
-    #[error("this lock is served by {actual}, not by {asked}")]
+    #[error("this lock is served by {actual}, not by {asked}; ask for {actual}, or for none")]
     WrongAlgorithm {
         /// What the caller wants.
         asked: Algorithm,
@@ -198,7 +198,7 @@ pub enum HandleError {
         asked: Algorithm,
     },
     /// The lock has another number of permits.
-    #[error("this lock has {actual} permits, not {asked}")]
+    #[error("this lock has {actual} permits, not {asked}; ask for as many as it has")]
     WrongPermits {
         /// What the caller wants.
         asked: NonZeroU32,
@@ -246,7 +246,7 @@ pub enum LockError {
     #[error("the agent was closed; open another")]
     Closed,
     /// The lock is served by another algorithm than the caller said.
-    #[error("this lock is served by {actual}, not by {asked}")]
+    #[error("this lock is served by {actual}, not by {asked}; ask for {actual}, or for none")]
     WrongAlgorithm {
         /// What the caller wants.
         asked: Algorithm,
@@ -263,7 +263,7 @@ pub enum LockError {
         actual: Algorithm,
     },
     /// The lock is in use with another number of permits.
-    #[error("this lock is in use with {actual} permits, not {asked}")]
+    #[error("this lock is in use with {actual} permits, not {asked}; ask for as many as it has")]
     WrongPermits {
         /// What the caller wants.
         asked: NonZeroU32,
