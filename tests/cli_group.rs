@@ -543,6 +543,8 @@ fn a_clients_command_dies_with_its_runner_and_the_lock_is_free() {
 fn an_agent_whose_file_differs_from_the_groups_is_refused_with_78() {
     let group = Group::unix(2);
     let mut agents = group.agents(2);
+    // A group that has not formed yet would refuse neither.
+    eventually("the group forms", || group.status(1)["epoch"] != 0);
     assert!(agents.remove(1).end_by(Signal::SIGTERM).success());
     let config = group.write_config("other.toml", "ricart-agrawala", LEASE_MS * 2);
     let said = output(group.agent_command(2).env("DISTLOCK_CONFIG", config));

@@ -123,10 +123,13 @@ impl<'a> Group<'a> {
         if algorithm == "kernel" {
             return Ok(Self::Local(directory));
         }
-        // The sockets are closed again before the members open them; all are open at once here, so
-        // that no two get the same port.
+        // The sockets are closed again before the members open them. All are open at once here, so
+        // that no two get the same port; and on a loopback address of this process's own, so that
+        // nobody else takes one meanwhile.
+        let [_, a, b, c] = std::process::id().to_be_bytes();
+        let own = Ipv4Addr::new(127, 64 | a & 63, b, c);
         let sockets: Vec<_> = (0..options.demonstration.hosts)
-            .map(|_| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)))
+            .map(|_| UdpSocket::bind((own, 0)))
             .collect::<Result<_, _>>()?;
         let mut config = format!("algorithm = \"{algorithm}\"\n[group]\nname = \"print-shop\"\n");
         for (socket, id) in sockets.iter().zip(1..) {

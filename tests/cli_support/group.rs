@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::net::UdpSocket;
+use std::net::{Ipv4Addr, UdpSocket};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Stdio};
 
@@ -26,9 +26,12 @@ pub(crate) struct Group {
 impl Group {
     /// Members 1 to `size`, by UDP.
     pub(crate) fn udp(size: usize) -> Self {
-        // All bound at once, so that they differ.
+        // An address of this process's own, so that nobody takes a port between this and the
+        // member's start; and all bound at once, so that they differ.
+        let [_, a, b, c] = std::process::id().to_be_bytes();
+        let own = Ipv4Addr::new(127, 64 | a & 63, b, c);
         let sockets: Vec<_> = (0..size)
-            .map(|_| UdpSocket::bind("127.0.0.1:0").expect("a port"))
+            .map(|_| UdpSocket::bind((own, 0)).expect("a port"))
             .collect();
         let address = |socket: &UdpSocket| format!("udp:{}", socket.local_addr().expect("one"));
         let addresses = sockets.iter().map(address).collect();
