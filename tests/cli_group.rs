@@ -157,13 +157,7 @@ fn status_tells_members_holders_and_waiters_of_the_whole_group() {
     }
     let table = stdout(&output(&mut group.client(1, ["status"])));
     for word in [
-        "shop",
-        "udp:127.",
-        "alive",
-        "printer",
-        "holds",
-        "waits",
-        "exit 3",
+        "shop", "udp:127.", "alive", "printer", "holds", "waits", "exit 3",
     ] {
         assert!(table.contains(word), "{word} in\n{table}");
     }
