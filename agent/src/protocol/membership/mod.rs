@@ -6,6 +6,7 @@
 
 mod fixed;
 pub(crate) mod greeting;
+pub mod quorum;
 mod view;
 
 pub(crate) use fixed::Fixed;

@@ -1,0 +1,807 @@
+//! A log that is Raft: a library's core, and the rules that keep it live.
+//!
+//! Raft is Ongaro and Ousterhout, "In search of an understandable consensus algorithm" (2014); §
+//! is Ongaro's thesis of the same year. The library brings elections, replication and joint
+//! consensus. Here is what it leaves to others:
+//!
+//! - One voter comes or goes at a time, only when the log is committed to its end, and only when
+//!   the last view is in force everywhere. A leader does not remove itself; one that finds itself
+//!   removed commits nothing, but brings a voter that stays up to date and lets it lead. A library
+//!   that lets nobody campaign outside of its newest voters, as this one, could stand still
+//!   otherwise: the removed leader's log would be the longest.
+//! - Whoever hears of a leader takes no part in elections (§4.2.3), unless the leader has asked
+//!   for one; so a voter that hears nobody topples nobody.
+//! - A leader that hears from no majority steps down (§6.2): nobody else would lead as long as
+//!   its heartbeats arrive.
+//! - Who asks for votes and has none itself any more is told so, instead of answered.
+//! - All that is committed leaves the log at once. A voter that has missed it gets the snapshot,
+//!   which is hardly longer than the entry.
+//! - What no log can have sent is not shown to the library.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use core::mem;
+use core::time::Duration;
+
+use super::library::{Call, Entry, Library, Noraft, Position, Role, Voters, Wish};
+use super::message::{
+    Body, LogEntry, LogMessage, MAX_ENTRIES, MAX_LEAP, check_size, entries_make_sense,
+};
+use super::record::{BadRecord, LogRecord, Snapshot};
+use super::{Decided, LogAction, MAX_CHAIN, NotNow, Proposal, Timing, ViewLog, VoterId};
+use crate::protocol::ids::Epoch;
+use crate::protocol::time::Time;
+
+mod outbox;
+
+use outbox::{Mark, Outbox};
+
+/// Uncommitted entries that double the wait before the next election. Every leader leaves one; so
+/// leaders that can commit nothing, however many, do not fill the log.
+const SLOWER_EVERY: u64 = 64;
+
+/// A voter's log.
+#[derive(Debug)]
+pub struct RaftLog<L = Noraft> {
+    me: VoterId,
+    timing: Timing,
+    chance: Chance,
+    library: L,
+    /// The views in the log, each by its index and with its term.
+    views: BTreeMap<u64, (u64, Proposal)>,
+    /// The last decided view, which is at or before the beginning of the log.
+    decided: Option<Decided>,
+    /// The view that is in force everywhere.
+    installed: Option<Epoch>,
+    deadline: Option<Time>,
+    /// The leader of a term, and when it was last heard of.
+    leader: Option<(u64, VoterId, Time)>,
+    leading: Option<Leading>,
+    /// The term in which this voter campaigns because its leader has asked it to.
+    asked: Option<u64>,
+    /// Whom the layer above knows as the leader.
+    told: Option<VoterId>,
+    /// What follows from the present call.
+    actions: Vec<LogAction>,
+    outbox: Outbox,
+    broken: bool,
+}
+
+/// What a leader knows besides.
+#[derive(Debug)]
+struct Leading {
+    since: Time,
+    /// When followers last answered.
+    heard: BTreeMap<VoterId, Time>,
+    /// Who shall lead instead, and until when that is tried.
+    successor: Option<(VoterId, Time)>,
+    /// Whether something was committed that followers do not know of.
+    news: bool,
+}
+
+/// Making one.
+impl<L: Library> RaftLog<L> {
+    /// One of the first `voters` of a group that there has never been before. All of them begin
+    /// alike, and only where it is certain that none of them has begun before.
+    pub fn found(
+        me: VoterId,
+        voters: BTreeSet<VoterId>,
+        timing: Timing,
+        seed: u64,
+        now: Time,
+        out: &mut Vec<LogAction>,
+    ) -> Self {
+        // A voter that joins begins at index 0, and gets this as a snapshot.
+        let position = Position { term: 0, index: 1 };
+        let library = L::restore(me, 0, None, position, &Voters::only(voters), &[]);
+        Self::begin(me, timing, seed, now, library, out)
+    }
+
+    /// A voter that is to be added to a group.
+    pub fn join(
+        me: VoterId,
+        timing: Timing,
+        seed: u64,
+        now: Time,
+        out: &mut Vec<LogAction>,
+    ) -> Self {
+        let nobody = Voters::default();
+        let library = L::restore(me, 0, None, Position::default(), &nobody, &[]);
+        Self::begin(me, timing, seed, now, library, out)
+    }
+
+    /// A voter that comes back, with what was durable.
+    ///
+    /// # Errors
+    /// If no log can have left this record for `me`.
+    pub fn restore(
+        me: VoterId,
+        record: LogRecord,
+        timing: Timing,
+        seed: u64,
+        now: Time,
+    ) -> Result<Self, BadRecord> {
+        record.check(me)?;
+        let LogRecord {
+            term,
+            vote,
+            snapshot,
+            entries,
+            ..
+        } = record;
+        let shapes: Vec<_> = entries.iter().map(LogEntry::shape).collect();
+        let position = snapshot.position;
+        let library = L::restore(me, term, vote, position, &snapshot.voters, &shapes);
+        let saved = Some(Mark::of(&library));
+        let mut log = Self::new(me, timing, seed, library, saved);
+        log.decided = snapshot.decided;
+        log.keep_views(views_of(position, entries));
+        log.wind_up(now);
+        Ok(log)
+    }
+
+    fn begin(
+        me: VoterId,
+        timing: Timing,
+        seed: u64,
+        now: Time,
+        library: L,
+        out: &mut Vec<LogAction>,
+    ) -> Self {
+        let mut log = Self::new(me, timing, seed, library, None);
+        log.settle(now, out);
+        log
+    }
+
+    fn new(me: VoterId, timing: Timing, seed: u64, library: L, saved: Option<Mark>) -> Self {
+        Self {
+            me,
+            timing,
+            chance: Chance(seed),
+            library,
+            views: BTreeMap::new(),
+            decided: None,
+            installed: None,
+            deadline: None,
+            leader: None,
+            leading: None,
+            asked: None,
+            told: None,
+            actions: Vec::new(),
+            outbox: Outbox::new(saved),
+            broken: false,
+        }
+    }
+}
+
+impl<L: Library> ViewLog for RaftLog<L> {
+    fn receive(&mut self, now: Time, from: VoterId, message: LogMessage, out: &mut Vec<LogAction>) {
+        let LogMessage { to, term, .. } = message;
+        let leap = self.library.term().saturating_add(MAX_LEAP);
+        let meant = to == self.me && from != self.me && term <= leap;
+        if self.broken || !meant || !message.makes_sense() {
+            return;
+        }
+        match message.body {
+            Body::Vote { last, handed_over } => self.on_vote(now, from, term, last, handed_over),
+            Body::Voted { granted } => {
+                if self.library.voters().contains(from) {
+                    self.call(from, term, Call::Voted { granted });
+                }
+            }
+            Body::Append {
+                commit,
+                prev,
+                entries,
+            } => self.on_append(now, from, term, commit, prev, entries),
+            Body::Appended { last } => self.on_appended(now, from, term, last),
+            Body::Install(snapshot) => self.on_install(now, from, term, *snapshot),
+            Body::Retired(snapshot) => self.on_retired(from, term, *snapshot),
+            Body::TakeOver => self.on_take_over(from, term),
+        }
+        self.settle(now, out);
+    }
+
+    fn timeout(&mut self, now: Time, out: &mut Vec<LogAction>) {
+        if self.deadline.is_none_or(|deadline| now < deadline) {
+            return;
+        }
+        self.deadline = None;
+        if self.is_leader() && !self.in_touch(now, self.timing.election * 2) {
+            self.step_down();
+        } else {
+            self.library.timeout();
+        }
+        self.settle(now, out);
+    }
+
+    fn next_timeout(&self) -> Option<Time> {
+        self.deadline
+    }
+
+    fn persisted(&mut self, _now: Time, out: &mut Vec<LogAction>) {
+        if self.broken {
+            return;
+        }
+        let (mark, mut outbox) = (Mark::of(&self.library), self.take_outbox());
+        outbox.persisted(mark, || self.record(), out);
+        self.outbox = outbox;
+    }
+
+    fn propose(
+        &mut self,
+        now: Time,
+        proposal: Proposal,
+        out: &mut Vec<LogAction>,
+    ) -> Result<(), NotNow> {
+        self.check_proposal(now, &proposal)?;
+        let index = self.library.last().index + 1;
+        self.views.insert(index, (self.library.term(), proposal));
+        if !self.library.propose_view() {
+            self.views.remove(&index);
+            return Err(NotNow::Busy);
+        }
+        self.settle(now, out);
+        Ok(())
+    }
+
+    fn installed(&mut self, epoch: Epoch) {
+        self.installed = Some(epoch);
+    }
+
+    fn hand_over(
+        &mut self,
+        now: Time,
+        to: VoterId,
+        out: &mut Vec<LogAction>,
+    ) -> Result<(), NotNow> {
+        let voters = self.library.voters();
+        let stays = if voters.moving() {
+            voters.next.contains(&to)
+        } else {
+            voters.now.contains(&to)
+        };
+        let leading = self.leading.as_mut().ok_or(NotNow::NotLeader)?;
+        if to == self.me || !stays {
+            return Err(NotNow::NotVoter);
+        }
+        leading.successor = Some((to, now + self.timing.election));
+        // Its answer to the heartbeat tells whether it has all that is here.
+        self.library.timeout();
+        self.settle(now, out);
+        Ok(())
+    }
+
+    fn leader(&self) -> Option<VoterId> {
+        match self.library.role() {
+            _ if self.broken => None,
+            Role::Leader => Some(self.me),
+            Role::Candidate => None,
+            Role::Follower => self
+                .leader
+                .filter(|(term, _, _)| *term == self.library.term())
+                .map(|(_, leader, _)| leader),
+        }
+    }
+
+    fn is_leader(&self) -> bool {
+        !self.broken && self.library.role() == Role::Leader
+    }
+
+    fn term(&self) -> u64 {
+        self.library.term()
+    }
+
+    fn decided(&self) -> Option<&Decided> {
+        self.decided.as_ref()
+    }
+}
+
+/// What comes in.
+impl<L: Library> RaftLog<L> {
+    fn call(&mut self, from: VoterId, term: u64, call: Call) {
+        if self.library.receive(from, term, call).is_err() {
+            self.fail("the library finds its log in contradiction with the leader's");
+        }
+    }
+
+    fn on_vote(&mut self, now: Time, from: VoterId, term: u64, last: Position, handed_over: bool) {
+        let snapshot = self.snapshot();
+        let known = snapshot.voters.contains(from) || self.library.voters().contains(from);
+        if !known && last < snapshot.position {
+            // It has missed something that is committed, so it can win no election of its own
+            // either. Not to take its term loses nothing.
+            self.send(from, Body::Retired(Box::new(snapshot)));
+        } else if handed_over || term <= self.library.term() || !self.hears_of_leader(now) {
+            self.call(from, term, Call::Vote { last });
+        }
+    }
+
+    fn on_append(
+        &mut self,
+        now: Time,
+        from: VoterId,
+        term: u64,
+        commit: u64,
+        prev: Position,
+        entries: Vec<LogEntry>,
+    ) {
+        if self.contradicts_committed(prev, term, &entries) {
+            return;
+        }
+        let shapes = entries.iter().map(LogEntry::shape).collect();
+        let call = Call::Append {
+            commit,
+            prev,
+            entries: shapes,
+        };
+        self.call(from, term, call);
+        self.keep_views(views_of(prev, entries));
+        if self.library.term() == term && self.library.role() == Role::Follower {
+            self.leader = Some((term, from, now));
+        }
+    }
+
+    /// Whether a leader's entries differ from what is committed, and so gone from the log.
+    fn contradicts_committed(&self, prev: Position, term: u64, entries: &[LogEntry]) -> bool {
+        let snapshot = self.library.snapshot();
+        if prev.index > snapshot.index {
+            return false;
+        }
+        let known = usize::try_from(snapshot.index - prev.index).unwrap_or(usize::MAX);
+        let Some((known, new)) = entries.split_at_checked(known) else {
+            // They end before the log begins.
+            return false;
+        };
+        let at = known.iter().rev().find_map(|entry| match entry {
+            LogEntry::Term(term) => Some(*term),
+            _ => None,
+        });
+        at.unwrap_or(prev.term) != snapshot.term
+            || !entries_make_sense(snapshot, term, self.decided_epoch(), new)
+    }
+
+    fn on_appended(&mut self, now: Time, from: VoterId, term: u64, last: Position) {
+        let voters = self.library.voters();
+        if self.is_leader() && term == self.library.term() && voters.contains(from) {
+            let level = last == self.library.last();
+            let stays = level && self.succeeds(now, from, &voters);
+            if let Some(leading) = &mut self.leading {
+                leading.heard.insert(from, now);
+            }
+            if stays {
+                self.send(from, Body::TakeOver);
+            }
+            if level && voters.moving() && !voters.next.contains(&self.me) {
+                // This answer may be the one that commits, and then the library would go on to
+                // the voters without this one, which is not to lead them.
+                return;
+            }
+        }
+        self.call(from, term, Call::Appended { last });
+    }
+
+    fn on_install(&mut self, now: Time, from: VoterId, term: u64, snapshot: Snapshot) {
+        let position = snapshot.position;
+        let at = |log: &mut Self| {
+            log.on_append(now, from, term, position.index, position, Vec::new());
+        };
+        // The first says who leads, and removes what differs; the second answers where the log
+        // stands then.
+        at(self);
+        self.deliver();
+        let follows = self.leader == Some((term, from, now));
+        if follows && !self.broken && self.adopt(snapshot) {
+            at(self);
+        }
+    }
+
+    fn on_retired(&mut self, from: VoterId, term: u64, snapshot: Snapshot) {
+        if snapshot.voters.contains(self.me) || self.is_leader() {
+            return;
+        }
+        // A new term ends a candidacy, whose votes count no more.
+        let term = term.max(self.library.term() + 1);
+        self.call(from, term, Call::Voted { granted: false });
+        self.adopt(snapshot);
+    }
+
+    fn on_take_over(&mut self, from: VoterId, term: u64) {
+        let led = self.leader().is_some_and(|leader| leader == from);
+        let votes = self.library.voters().contains(self.me);
+        if led && votes && term == self.library.term() {
+            self.library.timeout();
+            self.asked = Some(self.library.term());
+        }
+    }
+
+    /// Begins the log behind `snapshot`, if that is ahead. Whether it is now.
+    fn adopt(&mut self, snapshot: Snapshot) -> bool {
+        let Snapshot {
+            position,
+            voters,
+            decided,
+        } = snapshot;
+        let epoch = decided
+            .as_ref()
+            .map_or(Epoch::ZERO, |decided| decided.proposal.epoch);
+        if position.index <= self.library.committed()
+            || epoch < self.decided_epoch()
+            || !self.library.compact(position, &voters)
+        {
+            return false;
+        }
+        if epoch > self.decided_epoch()
+            && let Some(decided) = decided
+        {
+            self.decided = Some(decided.clone());
+            self.actions.push(LogAction::Decided(decided));
+        }
+        true
+    }
+}
+
+/// What goes out.
+impl<L: Library> RaftLog<L> {
+    /// Draws every conclusion, and lets it out when what it rests on is durable.
+    fn settle(&mut self, now: Time, out: &mut Vec<LogAction>) {
+        while !self.broken {
+            self.collect(now);
+            self.deliver();
+            // Ends: a leader moves to the voters of the last decided view once, and tells the
+            // news once.
+            if !self.tend(now) {
+                break;
+            }
+        }
+        if self.broken {
+            // Of what failed only the failure is told.
+            out.extend(self.actions.pop());
+            return;
+        }
+        let library = &self.library;
+        self.views.retain(|&index, (term, _)| {
+            library.term_at(index) == Some(*term) && library.entry_at(index) == Some(Entry::View)
+        });
+        if self.deadline.is_none() {
+            self.wind_up(now);
+        }
+        if self.told != self.leader() {
+            self.told = self.leader();
+            self.actions.push(LogAction::LeaderChanged);
+        }
+        let actions = mem::take(&mut self.actions);
+        let (mark, mut outbox) = (Mark::of(&self.library), self.take_outbox());
+        outbox.put(mark, || self.record(), actions, out);
+        self.outbox = outbox;
+    }
+
+    /// Does what the library wishes.
+    fn collect(&mut self, now: Time) {
+        let mut wishes = Vec::new();
+        self.library.wishes(&mut wishes);
+        for wish in wishes {
+            match wish {
+                Wish::Timer => self.wind_up(now),
+                Wish::Send { to, term, call } => match self.body(term, call) {
+                    Some(body) => {
+                        let message = LogMessage { to, term, body };
+                        self.actions.push(LogAction::Send(to, message));
+                    }
+                    None => return self.fail("the log has an entry for a view, and no view"),
+                },
+                Wish::Snapshot { to } => {
+                    let snapshot = Box::new(self.snapshot());
+                    self.send(to, Body::Install(snapshot));
+                }
+            }
+        }
+    }
+
+    /// The library's call with the views; `None` if one is missing.
+    fn body(&self, term: u64, call: Call) -> Option<Body> {
+        Some(match call {
+            Call::Vote { last } => Body::Vote {
+                last,
+                handed_over: self.asked == Some(term),
+            },
+            Call::Voted { granted } => Body::Voted { granted },
+            Call::Appended { last } => Body::Appended { last },
+            Call::Append {
+                commit,
+                prev,
+                entries,
+            } => {
+                let entries = entries.into_iter().take(MAX_ENTRIES);
+                let entries = (prev.index + 1..).zip(entries);
+                Body::Append {
+                    commit,
+                    prev,
+                    entries: entries
+                        .map(|(index, entry)| self.with_view(index, entry))
+                        .collect::<Option<_>>()?,
+                }
+            }
+        })
+    }
+
+    fn with_view(&self, index: u64, entry: Entry) -> Option<LogEntry> {
+        Some(match entry {
+            Entry::Term(term) => LogEntry::Term(term),
+            Entry::Voters(voters) => LogEntry::Voters(voters),
+            Entry::View => LogEntry::View(self.views.get(&index)?.1.clone()),
+        })
+    }
+
+    /// Tells what is committed, and takes it out of the log.
+    fn deliver(&mut self) {
+        let (snapshot, committed) = (self.library.snapshot().index, self.library.committed());
+        if self.broken || committed <= snapshot {
+            return;
+        }
+        for index in snapshot + 1..=committed {
+            if self.library.entry_at(index) == Some(Entry::View) {
+                match self.views.remove(&index) {
+                    Some((_, proposal)) if proposal.epoch > self.decided_epoch() => {
+                        self.decide(proposal);
+                    }
+                    _ => return self.fail("what is committed is no view that can be next"),
+                }
+            }
+        }
+        let term = self.library.term_at(committed);
+        let voters = self.library.voters_at(committed);
+        let compacted = term.zip(voters).is_some_and(|(term, voters)| {
+            let index = committed;
+            self.library.compact(Position { term, index }, &voters)
+        });
+        if !compacted {
+            return self.fail("the library does not have what it has committed");
+        }
+        if let Some(leading) = &mut self.leading {
+            leading.news = true;
+        }
+    }
+
+    fn decide(&mut self, proposal: Proposal) {
+        let chain = self.decided.take().map_or_else(Vec::new, |last| {
+            let link = last.link();
+            let mut chain = last.chain;
+            if chain.len() == MAX_CHAIN {
+                chain.remove(0);
+            }
+            chain.push(link);
+            chain
+        });
+        let decided = Decided { proposal, chain };
+        self.decided = Some(decided.clone());
+        self.actions.push(LogAction::Decided(decided));
+    }
+
+    /// A leader's duties. Whether something has come of them.
+    fn tend(&mut self, now: Time) -> bool {
+        if !self.is_leader() {
+            self.leading = None;
+            return false;
+        }
+        let leading = self.leading.get_or_insert_with(|| Leading {
+            since: now,
+            heard: BTreeMap::new(),
+            successor: None,
+            news: false,
+        });
+        if mem::take(&mut leading.news) {
+            // The followers would learn it from the next heartbeat; here it is.
+            self.library.timeout();
+            return true;
+        }
+        let voters = self.library.voters();
+        let wanted = self.wanted(&voters);
+        !self.busy() && voters.now != wanted && wanted.contains(&self.me) && {
+            self.library.propose_voters(&wanted)
+        }
+    }
+
+    /// Takes no further part.
+    fn fail(&mut self, why: &'static str) {
+        self.broken = true;
+        self.deadline = None;
+        self.leading = None;
+        self.outbox.discard();
+        self.actions.push(LogAction::Broken(why));
+    }
+
+    fn send(&mut self, to: VoterId, body: Body) {
+        let term = self.library.term();
+        let message = LogMessage { to, term, body };
+        self.actions.push(LogAction::Send(to, message));
+    }
+
+    fn take_outbox(&mut self) -> Outbox {
+        mem::replace(&mut self.outbox, Outbox::new(None))
+    }
+}
+
+/// What is the case.
+impl<L: Library> RaftLog<L> {
+    fn check_proposal(&self, now: Time, proposal: &Proposal) -> Result<(), NotNow> {
+        let Some(leading) = &self.leading else {
+            return Err(NotNow::NotLeader);
+        };
+        check_size(proposal)?;
+        let decided = self.decided_epoch();
+        if proposal.epoch <= decided {
+            return Err(NotNow::OldEpoch { decided });
+        }
+        let voters = self.library.voters();
+        let wanted = self.wanted(&voters);
+        let handing_over = leading.successor.is_some_and(|(_, until)| now < until);
+        if self.busy() || handing_over || voters.moving() || voters.now != wanted {
+            return Err(NotNow::Busy);
+        }
+        if proposal.voters != wanted {
+            if self.decided.is_none() || self.installed != Some(decided) {
+                return Err(NotNow::NotInstalled);
+            }
+            if proposal.voters.symmetric_difference(&wanted).count() > 1 {
+                return Err(NotNow::TooManyChanges);
+            }
+            if !proposal.voters.contains(&self.me) {
+                return Err(NotNow::RemovesLeader);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether the log has entries that are not committed.
+    fn busy(&self) -> bool {
+        self.library.last() != self.library.snapshot()
+    }
+
+    /// Who shall vote in the end.
+    fn wanted(&self, voters: &Voters) -> BTreeSet<VoterId> {
+        match &self.decided {
+            _ if voters.moving() => voters.next.clone(),
+            Some(decided) => decided.proposal.voters.clone(),
+            None => voters.now.clone(),
+        }
+    }
+
+    /// Whether `voter` is to lead instead of this leader.
+    fn succeeds(&self, now: Time, voter: VoterId, voters: &Voters) -> bool {
+        let asked = self.leading.as_ref().and_then(|leading| leading.successor);
+        let wanted = self.wanted(voters);
+        asked.is_some_and(|(to, until)| to == voter && now < until)
+            || (!wanted.contains(&self.me) && wanted.contains(&voter))
+    }
+
+    fn decided_epoch(&self) -> Epoch {
+        self.decided
+            .as_ref()
+            .map_or(Epoch::ZERO, |decided| decided.proposal.epoch)
+    }
+
+    /// Whether an election would topple a leader that is well, as far as can be seen here.
+    fn hears_of_leader(&self, now: Time) -> bool {
+        match self.library.role() {
+            Role::Leader => self.in_touch(now, self.timing.election),
+            Role::Candidate => false,
+            Role::Follower => self
+                .leader
+                .is_some_and(|(_, _, heard)| now.since(heard) < self.timing.election),
+        }
+    }
+
+    /// Whether this leader has heard from a majority within `span`. It had its votes at first.
+    fn in_touch(&self, now: Time, span: Duration) -> bool {
+        let Some(leading) = &self.leading else {
+            return true;
+        };
+        self.library.voters().majority(|voter| {
+            let heard = leading.heard.get(&voter).unwrap_or(&leading.since);
+            voter == self.me || now.since(*heard) < span
+        })
+    }
+
+    /// Leaves the lead, as if another had begun a new term.
+    fn step_down(&mut self) {
+        let other = self.library.voters().all().find(|voter| *voter != self.me);
+        if let Some(other) = other {
+            let term = self.library.term() + 1;
+            self.call(other, term, Call::Voted { granted: false });
+        }
+    }
+
+    /// Sets the time of the next heartbeat or election.
+    fn wind_up(&mut self, now: Time) {
+        let Timing {
+            heartbeat,
+            election,
+        } = self.timing;
+        let uncommitted = self.library.last().index - self.library.snapshot().index;
+        let slower = u32::try_from(1 + uncommitted / SLOWER_EVERY).unwrap_or(u32::MAX);
+        let voters = self.library.voters();
+        let alone = voters.all().all(|voter| voter == self.me);
+        self.deadline = match self.library.role() {
+            Role::Leader => Some(now + heartbeat),
+            _ if !voters.contains(self.me) => None,
+            // Nobody to disturb.
+            _ if alone => Some(now),
+            _ => {
+                let wait = election.saturating_mul(slower);
+                Some(now + wait + self.chance.below(wait))
+            }
+        };
+    }
+
+    fn snapshot(&self) -> Snapshot {
+        let position = self.library.snapshot();
+        Snapshot {
+            position,
+            voters: self.library.voters_at(position.index).unwrap_or_default(),
+            decided: self.decided.clone(),
+        }
+    }
+
+    fn record(&self) -> LogRecord {
+        let snapshot = self.snapshot();
+        let entries = snapshot.position.index + 1..=self.library.last().index;
+        let entries = entries.filter_map(|index| {
+            let entry = self.library.entry_at(index)?;
+            self.with_view(index, entry)
+        });
+        LogRecord {
+            voter: self.me,
+            term: self.library.term(),
+            vote: self.library.vote(),
+            entries: entries.collect(),
+            snapshot,
+        }
+    }
+
+    /// Keeps those views whose entries are in the log. What is there of the same term stays.
+    fn keep_views(&mut self, views: Vec<(Position, Proposal)>) {
+        for (Position { term, index }, proposal) in views {
+            let there = self.views.get(&index).is_some_and(|(old, _)| *old == term);
+            if !there
+                && self.library.term_at(index) == Some(term)
+                && self.library.entry_at(index) == Some(Entry::View)
+            {
+                self.views.insert(index, (term, proposal));
+            }
+        }
+    }
+}
+
+/// The views among `entries`, and their places.
+fn views_of(prev: Position, entries: Vec<LogEntry>) -> Vec<(Position, Proposal)> {
+    let mut at = prev;
+    let views = entries.into_iter().filter_map(|entry| {
+        at.index += 1;
+        match entry {
+            LogEntry::Term(term) => at.term = term,
+            LogEntry::Voters(_) => {}
+            LogEntry::View(proposal) => return Some((at, proposal)),
+        }
+        None
+    });
+    views.collect()
+}
+
+/// Elections come at different times because of this, and of nothing else: SplitMix64 (Steele,
+/// Lea and Flood 2014).
+#[derive(Clone, Debug)]
+struct Chance(u64);
+
+impl Chance {
+    fn below(&mut self, bound: Duration) -> Duration {
+        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+        z ^= z >> 31;
+        let nanos = u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX);
+        Duration::from_nanos(((u128::from(z) * u128::from(nanos)) >> 64) as u64)
+    }
+}
