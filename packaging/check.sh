@@ -116,18 +116,21 @@ END
         fail "a C program finds another libdistlock"
 }
 
-# systemd understands every line of the unit, and finds it well confined.
+# systemd understands every line of the units, and finds the agent well confined.
 unit() {
-    local file=lib/systemd/system/distlock.service
+    local units=lib/systemd/system
     if ! command -v systemd-analyze >/dev/null; then
         echo "SKIPPED: systemd-analyze is not installed; the unit is not checked"
         return
     fi
-    sed "s|^ExecStart=/usr/|ExecStart=$1/|" "$1/$file" >"$work/distlock.service"
-    if ! systemd-analyze verify --man=no "$work/distlock.service" >"$work/verify" 2>&1 ||
+    sed "s|^ExecStart=/usr/|ExecStart=$1/|" "$1/$units/distlock.service" \
+        >"$work/distlock.service"
+    cp "$1/$units/distlock.socket" "$work/"
+    if ! systemd-analyze verify --man=no "$work"/distlock.{service,socket} \
+        >"$work/verify" 2>&1 ||
         [[ -s $work/verify ]]; then
         cat "$work/verify" >&2
-        fail "systemd refuses the unit"
+        fail "systemd refuses a unit"
     fi
     # From 0, nothing exposed, to 100: the sockets are what is left.
     systemd-analyze security --no-pager --offline=yes --threshold=20 "$work/distlock.service" \

@@ -50,6 +50,12 @@ pub enum OpenError {
         /// What the system says.
         source: io::Error,
     },
+    /// The members' addresses are not those of a group with this member on this host.
+    #[error("{reason}")]
+    Address {
+        /// What is wrong, why, and what to do.
+        reason: String,
+    },
     /// A process already runs as this member.
     #[error(
         "member {id} already runs on this host (its state is in {state}); use its socket, or end \
@@ -98,7 +104,7 @@ pub enum OpenError {
         source: io::Error,
     },
     /// The system failed otherwise.
-    #[error("{what}: {source}")]
+    #[error("{what}: {source}; {}", advice(source))]
     Io {
         /// What was tried, with the path or address.
         what: String,
@@ -286,7 +292,7 @@ pub enum LockError {
     #[error("the agent belongs to the parent of this process; open another after fork")]
     Forked,
     /// The system failed.
-    #[error("{what}: {source}")]
+    #[error("{what}: {source}; {}", advice(source))]
     Io {
         /// What was tried.
         what: String,
@@ -350,7 +356,7 @@ pub enum UnlockError {
     #[error("the lock belongs to the parent of this process, which still holds it")]
     Forked,
     /// The system failed; the lock is free all the same, or will be when this process ends.
-    #[error("{what}: {source}")]
+    #[error("{what}: {source}; {}", advice(source))]
     Io {
         /// What was tried.
         what: String,
@@ -375,14 +381,36 @@ pub enum StatusError {
         /// What happened.
         reason: String,
     },
+    /// The agent is there, and cannot tell it.
+    #[error("{reason}")]
+    Unavailable {
+        /// Why, and what to do.
+        reason: String,
+    },
     /// The system failed.
-    #[error("{what}: {source}")]
+    #[error("{what}: {source}; {}", advice(source))]
     Io {
         /// What was tried.
         what: String,
         /// What the system says.
         source: io::Error,
     },
+}
+
+/// What to do about what the system says.
+fn advice(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::NotFound => "make what is missing, or choose another place",
+        io::ErrorKind::NotADirectory
+        | io::ErrorKind::IsADirectory
+        | io::ErrorKind::AlreadyExists => "something else is there: choose another place",
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => {
+            "make room there, or choose another place"
+        }
+        io::ErrorKind::OutOfMemory => "end something that takes memory, and try again",
+        io::ErrorKind::InvalidInput | io::ErrorKind::InvalidFilename => "choose another place",
+        _ => "see what the system's log says about it",
+    }
 }
 
 /// Whether `error` says that there are too many open files.

@@ -73,7 +73,10 @@ impl<W: Way> Backend for Group<W> {
         self.0.status().map_err(|error| match error {
             runtime::StatusError::Forked => StatusError::Forked,
             runtime::StatusError::Closed(SessionEnd::Closed) => StatusError::Closed,
-            error => StatusError::Disconnected {
+            runtime::StatusError::Closed(end) => StatusError::Disconnected {
+                reason: end.to_string(),
+            },
+            error => StatusError::Unavailable {
                 reason: error.to_string(),
             },
         })

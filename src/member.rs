@@ -45,7 +45,8 @@ impl Agent {
             members: config.members().clone(),
             settings: config.settings().clone(),
             state_dir: config.state_dir(),
-            socket: config.socket().map(Into::into),
+            socket: config.endpoint().cloned(),
+            pulse: config.pulse().cloned(),
             faults: None,
         };
         let agent = runtime::Agent::start(options).map_err(|error| open(error, config.me()))?;
@@ -163,9 +164,25 @@ fn bind(error: BindError) -> OpenError {
         BindError::Io { address, source } => {
             OpenError::io(format!("cannot open {address}"), source, "choose another")
         }
-        error => OpenError::Io {
-            what: "cannot open the member's address or its socket".to_owned(),
-            source: io::Error::other(error),
+        BindError::NoDirectory { address } => OpenError::Io {
+            what: format!("cannot open {address}, whose directory does not exist"),
+            source: io::Error::from_raw_os_error(libc::ENOENT),
+        },
+        BindError::NotASocket { address } => OpenError::Damaged {
+            path: address.into(),
+            reason: "it is a file, and no socket; remove it, or choose another path".to_owned(),
+        },
+        BindError::NotOurs { address, uid } => OpenError::Permission {
+            what: format!("cannot open {address}"),
+            source: io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                format!("a process of user {uid} has left it there"),
+            ),
+            hint: "let that user remove it, or choose another path".to_owned(),
+        },
+        // Members that cannot reach each other, and addresses that this host does not have.
+        error => OpenError::Address {
+            reason: error.to_string(),
         },
     }
 }

@@ -12,6 +12,7 @@ use distlock::{Algorithm, Config};
 use nix::sys::signal::Signal;
 
 const UNIT: &str = include_str!("../packaging/systemd/distlock.service");
+const SOCKET: &str = include_str!("../packaging/systemd/distlock.socket");
 const EXAMPLE: &str = include_str!("../packaging/distlock.toml");
 const MAN_1: &str = include_str!("../man/distlock.1");
 const MAN_5: &str = include_str!("../man/distlock.toml.5");
@@ -74,6 +75,25 @@ fn the_units_command_line_is_accepted() {
     agent.env("DISTLOCK_ID", "1").args(nowhere.split(' '));
     // All that is missing is the file.
     assert_refused(&output(&mut agent), 66, &["/nonexistent/distlock.toml"]);
+}
+
+/// Otherwise programs would look for the agent where it is not.
+#[test]
+fn the_socket_is_where_programs_look_and_the_service_wants_it() {
+    let setting = |unit: &str, key: &str| -> Vec<String> {
+        let values = unit.lines().filter_map(|line| line.strip_prefix(key));
+        values
+            .map(|value| value.trim_start_matches('=').to_owned())
+            .collect()
+    };
+    let listens = setting(SOCKET, "ListenStream");
+    assert_eq!(listens, ["/run/distlock/distlock.sock"]);
+    assert!(MAN_1.contains(&listens[0]));
+    assert_eq!(setting(SOCKET, "SocketMode"), ["0600"]);
+    assert_eq!(setting(UNIT, "Requires"), ["distlock.socket"]);
+    // The directory goes away with the service otherwise, and the socket with it.
+    assert_eq!(setting(UNIT, "RuntimeDirectoryPreserve"), ["yes"]);
+    assert_eq!(setting(UNIT, "WatchdogSec").len(), 1);
 }
 
 #[test]

@@ -33,7 +33,8 @@ use std::path::{Path, PathBuf};
 
 use distlock_agent::protocol::NodeId;
 pub use distlock_agent::protocol::{LockSpec, Settings};
-pub use distlock_agent::runtime::Address;
+use distlock_agent::runtime::Endpoint;
+pub use distlock_agent::runtime::{Address, Listener, ListenerError, Pulse};
 
 /// A configured group, read and checked.
 ///
@@ -92,7 +93,8 @@ impl Config {
                 |name| std::env::var_os(name),
                 nix::unistd::geteuid().is_root(),
             ),
-            socket: None,
+            endpoint: None,
+            pulse: None,
         })
     }
 
@@ -119,7 +121,8 @@ pub struct NodeConfig {
     members: BTreeMap<NodeId, Address>,
     settings: Settings,
     state_base: PathBuf,
-    socket: Option<PathBuf>,
+    endpoint: Option<Endpoint>,
+    pulse: Option<Pulse>,
 }
 
 impl NodeConfig {
@@ -139,13 +142,34 @@ impl NodeConfig {
     /// group by [`Agent::connect`](crate::Agent::connect).
     #[must_use]
     pub fn with_socket(mut self, path: impl Into<PathBuf>) -> Self {
-        self.socket = Some(path.into());
+        self.endpoint = Some(Endpoint::Path(path.into()));
+        self
+    }
+
+    /// Serves the programs of this host at a socket that listens already, such as a service manager
+    /// passes to the programs that it starts. It stays as it is when the agent ends: who made it
+    /// removes it.
+    #[must_use]
+    pub fn with_listener(mut self, listener: Listener) -> Self {
+        self.endpoint = Some(Endpoint::Given(listener));
+        self
+    }
+
+    /// Has the agent thread do something again and again while it is well, for a watchdog.
+    #[must_use]
+    pub fn with_pulse(mut self, pulse: Pulse) -> Self {
+        self.pulse = Some(pulse);
         self
     }
 
     /// Where the programs of this host are served, if they are.
-    pub fn socket(&self) -> Option<&Path> {
-        self.socket.as_deref()
+    pub(crate) fn endpoint(&self) -> Option<&Endpoint> {
+        self.endpoint.as_ref()
+    }
+
+    /// What the agent thread does while it is well.
+    pub(crate) fn pulse(&self) -> Option<&Pulse> {
+        self.pulse.as_ref()
     }
 
     /// This member.
@@ -216,7 +240,10 @@ fn default_state_base(env: impl Fn(&str) -> Option<OsString>, is_root: bool) -> 
 #[non_exhaustive]
 pub enum ConfigError {
     /// The file cannot be read.
-    #[error("the configuration {path} cannot be read: {source}", path = path.display())]
+    #[error(
+        "the configuration {path} cannot be read: {source}; {}", reading(source),
+        path = path.display()
+    )]
     Read {
         /// The file.
         path: PathBuf,
@@ -246,6 +273,18 @@ pub enum ConfigError {
         /// Those that there are.
         members: Vec<NodeId>,
     },
+}
+
+/// What to do about a file that cannot be read.
+fn reading(source: &io::Error) -> &'static str {
+    match source.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
+            "correct its name, or write it: distlock.toml(5)"
+        }
+        io::ErrorKind::PermissionDenied => "run as a user who may read it, or let this one",
+        io::ErrorKind::IsADirectory => "name the file in it",
+        _ => "see to it that it is a file that can be read",
+    }
 }
 
 fn list(ids: &[NodeId]) -> String {

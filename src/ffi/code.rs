@@ -61,7 +61,7 @@ pub(super) fn words(code: c_int) -> &'static CStr {
 pub(super) fn open(error: &OpenError) -> Errno {
     match error {
         OpenError::Config(ConfigError::Read { source, .. }) => io(source),
-        OpenError::Config(_) => Errno::EINVAL,
+        OpenError::Config(_) | OpenError::Address { .. } => Errno::EINVAL,
         OpenError::Directory { .. } => Errno::EACCES,
         OpenError::Permission { source, .. } => match io(source) {
             // That is the number of "not the holder".
@@ -125,7 +125,7 @@ pub(super) fn status(error: &StatusError) -> Errno {
     match error {
         StatusError::Closed => Errno::ECANCELED,
         StatusError::Forked => Errno::EINVAL,
-        StatusError::Disconnected { .. } => Errno::ENOTCONN,
+        StatusError::Disconnected { .. } | StatusError::Unavailable { .. } => Errno::ENOTCONN,
         StatusError::Io { source, .. } => io(source),
     }
 }

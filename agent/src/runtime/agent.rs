@@ -23,11 +23,13 @@ use super::ask::{Caller, Patience};
 use super::clients::Service;
 use super::clock;
 use super::durable::{Owner, StateDir};
+use super::endpoint::Endpoint;
 use super::error::{AcquireError, StartError, StatusError};
 use super::event_loop::{EventLoop, SERVICE, TRANSPORT, WAKER};
 use super::events::AgentEvent;
 use super::fork::ForkStamp;
 use super::handoff::Shared;
+use super::pulse::{Heart, Pulse};
 use super::report::Identity;
 use super::request::{Grant, Waiting};
 use super::status::Status;
@@ -46,7 +48,9 @@ pub struct Options {
     /// Where this member keeps what must outlive it. Created if it does not exist.
     pub state_dir: PathBuf,
     /// Where local programs are served, if they are.
-    pub socket: Option<PathBuf>,
+    pub socket: Option<Endpoint>,
+    /// What the agent thread is to do again and again while it is well.
+    pub pulse: Option<Pulse>,
     /// For tests only: what happens to outgoing datagrams.
     pub faults: Option<Faults>,
 }
@@ -109,6 +113,7 @@ impl Agent {
             settings,
             state_dir,
             socket,
+            pulse,
             faults,
         } = options;
         if !members.contains_key(&me) {
@@ -138,7 +143,7 @@ impl Agent {
             .try_clone()
             .map_err(system("copy the epoll instance"))?;
         let service = socket
-            .map(|path| Service::bind(&path, poll.registry(), SERVICE))
+            .map(|endpoint| Service::open(&endpoint, poll.registry(), SERVICE))
             .transpose()?;
         let stamp = ForkStamp::new()
             .map_err(io::Error::from)
@@ -171,6 +176,7 @@ impl Agent {
             poll,
             state,
             service,
+            heart: pulse.map(Heart::new),
         };
         let mut turn = shared.turn();
         turn.begin();

@@ -177,6 +177,12 @@ impl Client {
                     path: path.to_owned(),
                 });
             }
+            Some(FromAgent::Forbidden) => {
+                return Err(ConnectError::Forbidden {
+                    path: path.to_owned(),
+                    source: io::ErrorKind::PermissionDenied.into(),
+                });
+            }
             Some(_) => return Err(no_answer(io::ErrorKind::InvalidData.into())),
             None => return Err(no_answer(io::ErrorKind::UnexpectedEof.into())),
         };
@@ -523,11 +529,12 @@ impl Link {
             }
             FromAgent::Status { id, status } => table.answer(id, Ok(Answer::Status(status))),
             FromAgent::StatusRefused { id } => table.answer(id, Err(StatusError::Limit)),
+            FromAgent::StatusTooLong { id } => table.answer(id, Err(StatusError::TooLong)),
             FromAgent::Described { id, description } => {
                 table.answer(id, Ok(Answer::Description(description)));
             }
             FromAgent::Event(event) => self.hub.publish(&event),
-            FromAgent::Welcome { .. } | FromAgent::TooMany => {}
+            FromAgent::Welcome { .. } | FromAgent::TooMany | FromAgent::Forbidden => {}
         }
     }
 

@@ -2,13 +2,15 @@
 //!
 //! A client's requests and grants live as long as its stream and its process, whichever ends first:
 //! a child that it forked may keep the stream open. Then what waits is cancelled and what is held
-//! is released; a grant with a [`Lifeline`] only when that has ended too, and what has it open is
-//! killed.
+//! is released; a grant with a [`Lifeline`](super::lifeline::Lifeline) only when that has ended
+//! too, and what has it open is killed.
 //!
 //! Everything here runs on the agent thread, and is bounded: clients, requests of one client, bytes
 //! read in one turn, and bytes that wait to be read by a client that does not.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+mod connection;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
@@ -18,43 +20,29 @@ use mio::event::Event;
 use mio::net::{UnixListener, UnixStream};
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
-use nix::sys::socket::{getsockopt, sockopt};
 use nix::sys::stat::Mode;
 use nix::unistd::geteuid;
-use socket2::{Domain, SockRef, Socket, Type};
+use socket2::{Domain, Socket, Type};
 
-use super::agent::Description;
-use super::ancillary;
-use super::ask::Caller;
+use self::connection::{Connection, Peer, READ_LIMIT};
 use super::clock;
-use super::error::AcquireError;
-use super::frames::{self, FromAgent, MAX_FROM_AGENT, MAX_TO_AGENT, ToAgent};
+use super::endpoint::Endpoint;
+use super::frames::FromAgent;
 use super::handoff::Shared;
 use super::lifeline::{LIFELINES, Lifeline, Lifelines};
 use super::process::Process;
-use super::report::Asker;
 use super::transport::BindError;
 use super::transport::place::{self, SocketFile};
-use super::turn::{ClientId, Sink};
-use crate::protocol::{Ticket, Time};
+use super::turn::ClientId;
+use crate::protocol::Time;
 
 /// More are turned away with a message.
 const MAX_CLIENTS: usize = 4_096;
-/// Requests of one client, waiting and granted.
-const MAX_REQUESTS: usize = 4_096;
-/// Bytes taken from one client in one turn.
-const READ_LIMIT: usize = 64 * 1024;
 /// Connections accepted in one turn.
 const ACCEPT_LIMIT: usize = 64;
-/// A client that leaves more than this unread is cut off.
-const MAX_UNREAD: usize = 2 * MAX_FROM_AGENT;
 /// After a failed accept (no descriptors left) the next try comes so much later.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 const BACKLOG: i32 = 1_024;
-/// Descriptors of one client whose messages have not come yet.
-const MAX_DESCRIPTORS: usize = 16;
-/// How much is still heard of a client whose process has ended: more than a stream can have left.
-const LAST_TURNS: u32 = 64;
 /// The token of a client's process is this much above that of its stream.
 const PROCESSES: usize = 1 << (usize::BITS - 2);
 
@@ -72,53 +60,31 @@ pub(crate) struct Service {
     /// Accepted when no descriptor was left for its process.
     halfway: Option<UnixStream>,
     lifelines: Lifelines,
-    _file: SocketFile,
-}
-
-#[derive(Debug)]
-struct Connection {
-    stream: UnixStream,
-    peer: Peer,
-    /// How often it is still read from once its process has ended: what it had said is heard,
-    /// and not what is said in its name for ever.
-    last_turns: Option<u32>,
-    _process: Process,
-    input: Vec<u8>,
-    /// What came with the bytes, and belongs to messages in their order.
-    descriptors: VecDeque<OwnedFd>,
-    /// Whether there may be more to read.
-    readable: bool,
-    output: Vec<u8>,
-    /// How many bytes of `output` are sent.
-    sent: usize,
-    requests: BTreeMap<u64, Asked>,
-    listens: bool,
-}
-
-/// A request of a client.
-#[derive(Debug)]
-struct Asked {
-    ticket: Ticket,
-    lifeline: Option<Lifeline>,
-}
-
-/// Who is at the other end, as the kernel says.
-#[derive(Clone, Copy, Debug)]
-struct Peer {
-    pid: u32,
-    uid: u32,
+    /// Of a socket that this agent has made.
+    _file: Option<SocketFile>,
 }
 
 impl Service {
-    /// Serves at `path`. Clients get tokens from `token` on, the listener the first.
-    pub(crate) fn bind(path: &Path, registry: &Registry, token: Token) -> Result<Self, BindError> {
-        let address = || path.display().to_string();
-        let failed = |source| BindError::io(address(), source);
-        let kind = Type::STREAM.nonblocking().cloexec();
-        let socket = Socket::new(Domain::UNIX, kind, None).map_err(failed)?;
-        let file = place::bind(&socket, path, Mode::S_IRUSR | Mode::S_IWUSR)
-            .map_err(|error| BindError::place(address(), error))?;
-        socket.listen(BACKLOG).map_err(failed)?;
+    /// Serves at `endpoint`. Clients get tokens from `token` on, the listener the first.
+    pub(crate) fn open(
+        endpoint: &Endpoint,
+        registry: &Registry,
+        token: Token,
+    ) -> Result<Self, BindError> {
+        let given = || "the socket that it was given".to_owned();
+        let (socket, file, address) = match endpoint {
+            Endpoint::Path(path) => {
+                let (socket, file) = bind(path)?;
+                (socket, Some(file), path.display().to_string())
+            }
+            Endpoint::Given(listener) => {
+                let socket = listener.try_clone();
+                let socket = socket.map_err(|error| BindError::io(given(), error))?;
+                (socket.into(), None, given())
+            }
+        };
+        let failed = |source| BindError::io(&address, source);
+        socket.set_nonblocking(true).map_err(failed)?;
         let mut listener = UnixListener::from_std(std::os::unix::net::UnixListener::from(
             OwnedFd::from(socket),
         ));
@@ -131,7 +97,8 @@ impl Service {
             clients: BTreeMap::new(),
             ready: BTreeSet::new(),
             next: token.0 + 1,
-            accept_at: None,
+            // Some may have been waiting since before there was an agent.
+            accept_at: Some(Time::ZERO),
             halfway: None,
             lifelines: Lifelines::default(),
             _file: file,
@@ -146,12 +113,11 @@ impl Service {
             self.lifelines.note(event.token());
         } else if let Some(id) = event.token().0.checked_sub(PROCESSES).map(ClientId) {
             if let Some(client) = self.clients.get_mut(&id) {
-                client.last_turns.get_or_insert(LAST_TURNS);
-                client.readable = true;
+                client.note_end_of_process();
                 self.ready.insert(id);
             }
         } else if let Some(client) = self.clients.get_mut(&ClientId(event.token().0)) {
-            client.readable |= event.is_readable() || event.is_read_closed() || event.is_error();
+            client.note(event);
             self.ready.insert(ClientId(event.token().0));
         }
     }
@@ -165,9 +131,9 @@ impl Service {
                 continue;
             };
             if let Err(error) = client.work(id, shared, &mut self.lifelines, registry) {
-                tracing::debug!("client {:?} ended: {error}", client.peer);
+                tracing::debug!("client {:?} ended: {error}", client.peer());
                 self.end(id, shared, registry);
-            } else if client.wants_more() || client.last_turns.is_some() {
+            } else if client.wants_a_turn() {
                 self.ready.insert(id);
             }
         }
@@ -211,7 +177,8 @@ impl Service {
 
     /// Tells all clients that listen. Who leaves too much unread misses events, and nothing else.
     pub(crate) fn tell_listeners(&mut self, message: &FromAgent) {
-        for (&id, client) in self.clients.iter_mut().filter(|(_, client)| client.listens) {
+        let listening = |client: &Connection| client.listens();
+        for (&id, client) in self.clients.iter_mut().filter(|(_, c)| listening(c)) {
             if client.unread() < READ_LIMIT {
                 client.tell(message);
                 self.ready.insert(id);
@@ -263,17 +230,9 @@ impl Service {
         registry: &Registry,
     ) -> io::Result<()> {
         let peer = Peer::of(&stream)?;
-        // The file's mode keeps others out; this holds also if somebody widened it.
-        let me = geteuid().as_raw();
-        if peer.uid != me && peer.uid != 0 {
-            return Err(io::Error::other(format!(
-                "user {} may not use it",
-                peer.uid
-            )));
-        }
         let id = ClientId(self.next);
         self.next += 1;
-        let full = self.clients.len() >= MAX_CLIENTS;
+        let refusal = self.refusal(peer);
         let process = match Process::of_peer(&stream, peer.pid) {
             Ok(process) => process,
             Err(error) => match error.raw_os_error() {
@@ -285,7 +244,7 @@ impl Service {
                 _ => return Err(error),
             },
         };
-        if !full {
+        if refusal.is_none() {
             let interest = Interest::READABLE | Interest::WRITABLE;
             registry.register(&mut stream, Token(id.0), interest)?;
             registry.register(
@@ -295,10 +254,10 @@ impl Service {
             )?;
         }
         let mut client = Connection::new(stream, peer, process);
-        if full {
-            client.tell(&FromAgent::TooMany);
+        if let Some((why, message)) = refusal {
+            client.tell(&message);
             client.flush()?;
-            return Err(io::Error::other("there are too many clients"));
+            return Err(io::Error::other(why));
         }
         let identity = &shared.identity;
         let group = identity.settings.group.clone();
@@ -312,11 +271,43 @@ impl Service {
         Ok(())
     }
 
+    /// Why this client is turned away, if it is, and what it is told.
+    fn refusal(&self, peer: Peer) -> Option<(String, FromAgent)> {
+        // The mode of the socket's file keeps others out; this holds also if somebody widened it.
+        if peer.uid != geteuid().as_raw() && peer.uid != 0 {
+            let why = format!("user {} may not use this agent", peer.uid);
+            return Some((why, FromAgent::Forbidden));
+        }
+        let is_full = self.clients.len() >= MAX_CLIENTS;
+        is_full.then(|| ("there are too many clients".to_owned(), FromAgent::TooMany))
+    }
+
     fn end(&mut self, id: ClientId, shared: &Shared, registry: &Registry) {
         if let Some(client) = self.clients.remove(&id) {
             client.end(id, shared, &mut self.lifelines, registry);
         }
     }
+
+    /// Serves nobody any more: streams end, by which the clients hear that their locks are lost.
+    /// What runs under these comes back.
+    pub(crate) fn close(self) -> Vec<Lifeline> {
+        let of_clients = self
+            .clients
+            .into_values()
+            .flat_map(Connection::into_commands);
+        of_clients.chain(self.lifelines.into_all()).collect()
+    }
+}
+
+/// A socket that listens at `path`, for this process's user alone.
+fn bind(path: &Path) -> Result<(Socket, SocketFile), BindError> {
+    let address = || path.display().to_string();
+    let failed = |source| BindError::io(address(), source);
+    let socket = Socket::new(Domain::UNIX, Type::STREAM.cloexec(), None).map_err(failed)?;
+    let file = place::bind(&socket, path, Mode::S_IRUSR | Mode::S_IWUSR)
+        .map_err(|error| BindError::place(address(), error))?;
+    socket.listen(BACKLOG).map_err(failed)?;
+    Ok((socket, file))
 }
 
 /// Errors that concern one connection, not the listener.
@@ -325,266 +316,4 @@ fn is_transient(error: &io::Error) -> bool {
         error.kind(),
         io::ErrorKind::Interrupted | io::ErrorKind::ConnectionAborted
     )
-}
-
-impl Peer {
-    fn of(stream: &UnixStream) -> io::Result<Self> {
-        let credentials = getsockopt(stream, sockopt::PeerCredentials)?;
-        let pid = u32::try_from(credentials.pid()).unwrap_or(0);
-        Ok(Self {
-            pid,
-            uid: credentials.uid(),
-        })
-    }
-}
-
-impl Connection {
-    fn new(stream: UnixStream, peer: Peer, process: Process) -> Self {
-        Self {
-            stream,
-            peer,
-            last_turns: None,
-            _process: process,
-            input: Vec::new(),
-            descriptors: VecDeque::new(),
-            readable: true,
-            output: Vec::new(),
-            sent: 0,
-            requests: BTreeMap::new(),
-            listens: false,
-        }
-    }
-
-    /// Reads, answers and writes what is possible. An error ends the client.
-    fn work(
-        &mut self,
-        id: ClientId,
-        shared: &Shared,
-        lifelines: &mut Lifelines,
-        registry: &Registry,
-    ) -> io::Result<()> {
-        let mut open = true;
-        if self.wants_more() || self.last_turns.is_some() {
-            open = self.fill()?;
-            self.obey(id, shared, lifelines, registry)?;
-        }
-        if let Some(turns) = &mut self.last_turns {
-            *turns -= 1;
-            if !self.readable || *turns == 0 {
-                return Err(io::Error::other("its process has ended"));
-            }
-        }
-        self.flush()?;
-        if self.unread() > MAX_UNREAD {
-            return Err(io::Error::other("it does not read its answers"));
-        }
-        if open {
-            Ok(())
-        } else {
-            Err(io::ErrorKind::UnexpectedEof.into())
-        }
-    }
-
-    /// Whether there is more to read from it. Who does not read its answers is not asked for more
-    /// questions; when it has read them, the poll says that its stream can be written to.
-    fn wants_more(&self) -> bool {
-        self.readable && self.unread() < READ_LIMIT
-    }
-
-    /// Reads what has come; whether the stream is open.
-    fn fill(&mut self) -> io::Result<bool> {
-        let mut chunk = [0; 16 * 1024];
-        let mut taken = 0;
-        while taken < READ_LIMIT {
-            match ancillary::receive(&self.stream, &mut chunk, &mut self.descriptors) {
-                Ok(0) => return Ok(false),
-                Ok(len) => {
-                    self.input.extend_from_slice(&chunk[..len]);
-                    taken += len;
-                }
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    self.readable = false;
-                    return Ok(true);
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        Ok(true)
-    }
-
-    fn obey(
-        &mut self,
-        id: ClientId,
-        shared: &Shared,
-        lifelines: &mut Lifelines,
-        registry: &Registry,
-    ) -> io::Result<()> {
-        let input = std::mem::take(&mut self.input);
-        let mut done = 0;
-        while let Some((message, len)) = frames::take(&input[done..], MAX_TO_AGENT)? {
-            done += len;
-            self.obey_one(id, message, shared, lifelines, registry)?;
-        }
-        if self.descriptors.len() > MAX_DESCRIPTORS {
-            return Err(io::Error::other("it sent descriptors that nobody wants"));
-        }
-        self.input.extend_from_slice(&input[done..]);
-        Ok(())
-    }
-
-    fn obey_one(
-        &mut self,
-        client: ClientId,
-        message: ToAgent,
-        shared: &Shared,
-        lifelines: &mut Lifelines,
-        registry: &Registry,
-    ) -> io::Result<()> {
-        let mut turn = shared.turn();
-        match message {
-            ToAgent::Acquire {
-                id,
-                lock,
-                spec,
-                mode,
-                patience,
-                command,
-                lifeline,
-            } => {
-                if self.requests.contains_key(&id) {
-                    return Err(io::Error::other("it used a request's number twice"));
-                }
-                let lifeline = lifeline.then(|| self.take_lifeline()).transpose()?;
-                let asked = if self.requests.len() < MAX_REQUESTS {
-                    let command = frames::cut_command(&command).into();
-                    let caller = Caller {
-                        pid: self.peer.pid,
-                        command,
-                        command_pid: None,
-                        has_lifeline: lifeline.is_some(),
-                    };
-                    turn.ask(
-                        lock,
-                        spec,
-                        mode,
-                        patience.wait(),
-                        caller,
-                        Sink::Client { client, id },
-                    )
-                } else {
-                    Err(AcquireError::Limit)
-                };
-                match asked {
-                    Ok(ticket) => drop(self.requests.insert(id, Asked { ticket, lifeline })),
-                    Err(why) => self.tell(&FromAgent::Refused { id, why }),
-                }
-            }
-            ToAgent::Cancel { id } => {
-                if let Some(asked) = self.requests.get(&id) {
-                    turn.cancel(asked.ticket);
-                }
-            }
-            ToAgent::Release { id } => {
-                if let Some(Asked { ticket, lifeline }) = self.requests.remove(&id) {
-                    match lifeline.filter(|lifeline| !lifeline.has_ended()) {
-                        Some(lifeline) => {
-                            lifelines.wait_for(lifeline, ticket, (client, id), registry);
-                        }
-                        None => turn.withdraw(ticket),
-                    }
-                }
-            }
-            ToAgent::CommandPid { id, pid } => {
-                if let Some(asked) = self.requests.get_mut(&id) {
-                    turn.set_command_pid(asked.ticket, pid);
-                    if let Some(lifeline) = &mut asked.lifeline {
-                        lifeline.set_command(pid, self.peer.pid);
-                    }
-                }
-            }
-            ToAgent::Status { id } => {
-                if turn.ask_status(Asker::Client { client, id }).is_err() {
-                    self.tell(&FromAgent::StatusRefused { id });
-                }
-            }
-            ToAgent::Listen => self.listens = true,
-            ToAgent::Describe { id, lock } => {
-                let description = Description::of(&lock, &shared.identity.settings);
-                self.tell(&FromAgent::Described { id, description });
-            }
-        }
-        turn.finish();
-        Ok(())
-    }
-
-    fn tell(&mut self, message: &FromAgent) {
-        // What is lost stays on the list: it is the client's until it releases it or is gone.
-        if let FromAgent::Refused { id, .. } = message {
-            self.requests.remove(id);
-        }
-        if let Err(error) = frames::put(&mut self.output, message, MAX_FROM_AGENT) {
-            tracing::error!("a message to a client cannot be written: {error}");
-            if let FromAgent::Status { id, .. } = message {
-                self.tell(&FromAgent::StatusRefused { id: *id });
-            }
-        }
-    }
-
-    fn unread(&self) -> usize {
-        self.output.len() - self.sent
-    }
-
-    /// Writes as much as the stream takes.
-    fn flush(&mut self) -> io::Result<()> {
-        while self.unread() > 0 {
-            // A client that is gone must not end the agent by SIGPIPE.
-            let socket = SockRef::from(&self.stream);
-            match socket.send_with_flags(&self.output[self.sent..], libc::MSG_NOSIGNAL) {
-                Ok(len) => self.sent += len,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        self.output.clear();
-        self.sent = 0;
-        Ok(())
-    }
-
-    /// What runs under a lock, if it is known by a lifeline: from now on it is not the client's.
-    fn take_command(&mut self, id: u64) -> Option<(Ticket, Lifeline)> {
-        let asked = self.requests.get_mut(&id)?;
-        let taken = (asked.ticket, asked.lifeline.take()?);
-        self.requests.remove(&id);
-        Some(taken)
-    }
-
-    /// The descriptor that came with a message.
-    fn take_lifeline(&mut self) -> io::Result<Lifeline> {
-        let none = || io::Error::other("its lifeline did not come with its request");
-        Lifeline::new(self.descriptors.pop_front().ok_or_else(none)?)
-    }
-
-    /// Takes back everything the client has and waits for.
-    fn end(
-        self,
-        client: ClientId,
-        shared: &Shared,
-        lifelines: &mut Lifelines,
-        registry: &Registry,
-    ) {
-        let mut turn = shared.turn();
-        for (id, Asked { ticket, lifeline }) in self.requests {
-            match lifeline {
-                Some(lifeline) if turn.is_held(ticket) => {
-                    let owner = (client, id);
-                    lifelines.wait_for(lifeline, ticket, owner, registry);
-                    lifelines.kill(owner);
-                }
-                _ => turn.withdraw(ticket),
-            }
-        }
-        turn.finish();
-    }
 }

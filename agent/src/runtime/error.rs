@@ -133,8 +133,11 @@ pub enum StatusError {
     #[error("too many ask for the status at once: ask again later")]
     Limit,
     /// No answer came.
-    #[error("the agent does not answer")]
+    #[error("the agent does not answer: see whether its process stands still")]
     TimedOut,
+    /// It is longer than any message.
+    #[error("the status is too long to be told: ask again when fewer hold and wait")]
+    TooLong,
     /// The process was forked from the one that has the agent.
     #[error("a forked process cannot use its parent's agent: open one of its own")]
     Forked,

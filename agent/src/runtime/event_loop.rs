@@ -12,6 +12,8 @@ use super::durable::{StateDir, StateError};
 use super::error::SessionEnd;
 use super::frames::FromAgent;
 use super::handoff::Shared;
+use super::lifeline;
+use super::pulse::Heart;
 use super::turn::Task;
 use crate::protocol::{Input, Time};
 
@@ -33,6 +35,7 @@ pub(super) struct EventLoop {
     pub(super) poll: Poll,
     pub(super) state: StateDir,
     pub(super) service: Option<Service>,
+    pub(super) heart: Option<Heart>,
 }
 
 impl EventLoop {
@@ -41,16 +44,36 @@ impl EventLoop {
     pub(super) fn run(mut self) {
         let served = catch_unwind(AssertUnwindSafe(|| self.serve()));
         let end = match served {
-            Ok(Ok(())) => return,
-            Ok(Err(error)) => SessionEnd::Poll {
+            Ok(Ok(())) => None,
+            Ok(Err(error)) => Some(SessionEnd::Poll {
                 what: error.to_string(),
-            },
-            Err(_) => SessionEnd::Panicked,
+            }),
+            Err(_) => Some(SessionEnd::Panicked),
         };
-        tracing::error!("{end}");
-        let mut turn = self.shared.turn();
-        turn.end(end);
-        turn.finish();
+        if let Some(end) = end {
+            tracing::error!("{end}");
+            let mut turn = self.shared.turn();
+            turn.end(end);
+            turn.finish();
+        }
+        // A panic here leaves the commands to their runners.
+        let _ = catch_unwind(AssertUnwindSafe(|| self.end_commands()));
+    }
+
+    /// Ends what clients run under locks that were lost with the session. Where the session was
+    /// closed in order they had their time before it.
+    fn end_commands(&mut self) {
+        let Some(service) = self.service.take() else {
+            return;
+        };
+        let commands = service.close();
+        let is_closed = self.shared.turn().end_of_session() == Some(&SessionEnd::Closed);
+        if !is_closed {
+            let lease = self.shared.identity.settings.lease;
+            lifeline::end_all(commands, lease, || {
+                self.heart.iter_mut().for_each(Heart::work)
+            });
+        }
     }
 
     fn serve(&mut self) -> io::Result<()> {
@@ -59,7 +82,8 @@ impl EventLoop {
         let mut service_at = Some(Time::ZERO);
         loop {
             let mut turn = self.shared.turn();
-            let mut timeout = turn.plan_sleep(service_at);
+            let beat_at = self.heart.as_ref().map(Heart::next);
+            let mut timeout = turn.plan_sleep(service_at.into_iter().chain(beat_at).min());
             drop(turn);
             if readable {
                 timeout = Some(std::time::Duration::ZERO);
@@ -88,6 +112,8 @@ impl EventLoop {
             if over {
                 return Ok(());
             }
+            // Only here, when all of the round is done.
+            self.heart.iter_mut().for_each(Heart::work);
         }
     }
 

@@ -85,6 +85,10 @@ pub(crate) enum FromAgent {
     Event(AgentEvent),
     /// How a lock is configured.
     Described { id: u64, description: Description },
+    /// In place of the first message: this agent is not for this user, and the stream ends here.
+    Forbidden,
+    /// The status is longer than any message.
+    StatusTooLong { id: u64 },
 }
 
 /// Adds `message` to `bytes` as a frame.

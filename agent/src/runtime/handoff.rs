@@ -236,16 +236,12 @@ mod tests {
 
     use super::*;
     use crate::protocol::{Algorithm, NodeId, Settings};
-    use crate::runtime::{Address, Agent, AgentEvent, Options};
+    use crate::runtime::{Address, Agent, AgentEvent, Options, Pulse};
 
-    /// A defect in the protocol, as far as the rest can tell: guards are lost, who waits is told,
-    /// nothing more is sent, and the agent thread ends.
-    #[test]
-    fn a_panic_in_a_step_ends_the_session() {
-        let directory = tempfile::tempdir().unwrap();
+    fn alone(directory: &std::path::Path, pulse: Option<Pulse>) -> Agent {
         let me = NodeId::new(1).unwrap();
-        let address = Address::unix(directory.path().join("1")).unwrap();
-        let agent = Agent::start(Options {
+        let address = Address::unix(directory.join("1")).unwrap();
+        Agent::start(Options {
             me,
             members: BTreeMap::from([(me, address)]),
             settings: Settings {
@@ -254,11 +250,41 @@ mod tests {
                 algorithm: Algorithm::RicartAgrawala,
                 locks: BTreeMap::new(),
             },
-            state_dir: directory.path().join("state"),
+            state_dir: directory.join("state"),
             socket: None,
+            pulse,
             faults: None,
         })
-        .unwrap();
+        .unwrap()
+    }
+
+    /// A watchdog must notice a thread that is alive and gets nothing done.
+    #[test]
+    fn a_loop_that_is_stuck_has_no_pulse() {
+        let directory = tempfile::tempdir().unwrap();
+        let (beat, beats) = crossbeam_channel::unbounded();
+        let every = Duration::from_millis(20);
+        let pulse = Pulse::new(every, move || beat.send(()).unwrap_or_default());
+        let agent = alone(directory.path(), Some(pulse));
+        let long = Duration::from_secs(30);
+        for _ in 0..3 {
+            beats.recv_timeout(long).unwrap();
+        }
+        let turn = agent.shared.turn();
+        while beats.recv_timeout(10 * every).is_ok() {}
+        assert!(beats.recv_timeout(10 * every).is_err());
+        turn.finish_as_application();
+        beats.recv_timeout(long).unwrap();
+        agent.close();
+        while beats.recv_timeout(long).is_ok() {}
+    }
+
+    /// A defect in the protocol, as far as the rest can tell: guards are lost, who waits is told,
+    /// nothing more is sent, and the agent thread ends.
+    #[test]
+    fn a_panic_in_a_step_ends_the_session() {
+        let directory = tempfile::tempdir().unwrap();
+        let agent = alone(directory.path(), None);
         let events = agent.events();
         let lock = LockName::new("x").unwrap();
         let ask = |patience| agent.begin(&lock, None, Mode::Exclusive, patience, Caller::default());

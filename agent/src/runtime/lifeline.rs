@@ -7,18 +7,19 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::thread;
 use std::time::Duration;
 
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
+use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::poll::PollFlags;
-use nix::sys::signal::Signal;
 use nix::sys::stat::{SFlag, fstat};
 
 use super::clock;
 use super::handoff::Shared;
-use super::process::{Process, has_event};
+use super::process::{ProcessGroup, has_event};
 use super::turn::ClientId;
 use crate::protocol::{Ticket, Time};
 
@@ -26,13 +27,17 @@ use crate::protocol::{Ticket, Time};
 pub(crate) const LIFELINES: usize = 1 << (usize::BITS - 1);
 /// How often a lifeline is looked at of which the poll cannot tell.
 const LOOK: Duration = Duration::from_millis(50);
+/// How often, when there is no poll any more.
+const GLANCE: Duration = Duration::from_millis(5);
 
 /// The reading end of a pipe that a command has open.
 #[derive(Debug)]
 pub(crate) struct Lifeline {
     pipe: OwnedFd,
-    /// The leader of the command's process group, and its number.
-    group: Option<(Process, u32)>,
+    /// The command's process group.
+    group: Option<ProcessGroup>,
+    /// Whether it was said already that this process may not end the command.
+    is_powerless: bool,
 }
 
 impl Lifeline {
@@ -46,13 +51,17 @@ impl Lifeline {
         if kind != SFlag::S_IFIFO || flags & OFlag::O_ACCMODE != OFlag::O_RDONLY {
             return Err(io::Error::other("its lifeline is no reading end of a pipe"));
         }
-        Ok(Self { pipe, group: None })
+        Ok(Self {
+            pipe,
+            group: None,
+            is_powerless: false,
+        })
     }
 
     /// Notes the command's process: it leads a process group, and `runner` has started it.
     pub(crate) fn set_command(&mut self, pid: u32, runner: u32) {
-        match Process::open_leader(pid, runner) {
-            Ok(leader) => self.group = Some((leader, pid)),
+        match ProcessGroup::of_client(pid, runner) {
+            Ok(group) => self.group = Some(group),
             // It cannot be ended from here. It is waited for all the same.
             Err(error) => tracing::debug!("the command {pid} of client {runner}: {error}"),
         }
@@ -61,21 +70,66 @@ impl Lifeline {
     /// Whether nobody has the writing end any more. A command that has closed it is still waited
     /// for itself.
     pub(crate) fn has_ended(&self) -> bool {
-        let is_leader_gone = |(leader, _): &(Process, _)| leader.has_ended();
+        let leader = self.group.as_ref();
         has_event(self.pipe.as_fd(), PollFlags::POLLHUP)
-            && self.group.as_ref().is_none_or(is_leader_gone)
+            && leader.is_none_or(ProcessGroup::has_leader_ended)
     }
 
     /// What changes when it may have ended.
     fn descriptors(&self) -> impl Iterator<Item = RawFd> {
-        let leader = self.group.as_ref().map(|(leader, _)| leader.as_raw_fd());
+        let leader = self.group.as_ref().map(AsRawFd::as_raw_fd);
         [self.pipe.as_raw_fd()].into_iter().chain(leader)
     }
 
-    fn signal(&self, signal: Signal) {
-        if let Some((leader, group)) = &self.group {
-            leader.signal_group(*group, signal);
+    /// Asks the command to end. A stopped process takes note of it only when it is continued.
+    fn ask(&mut self) {
+        self.signal(libc::SIGTERM);
+        self.signal(libc::SIGCONT);
+    }
+
+    fn kill(&mut self) {
+        self.signal(libc::SIGKILL);
+    }
+
+    /// The group is signalled by its descriptor: whatever its number means by now, nobody else is.
+    fn signal(&mut self, number: i32) {
+        let Some(group) = &self.group else { return };
+        let sent = group.signal(number).map_err(|error| error.raw_os_error());
+        if sent == Err(Some(Errno::EPERM as i32)) && !self.is_powerless {
+            self.is_powerless = true;
+            tracing::warn!(
+                "this agent may not end the command {}, which is another user's: its lock stays \
+                 taken until it has ended; end it, or let the agent have CAP_KILL",
+                group.number()
+            );
         }
+    }
+}
+
+/// Ends what still runs under locks that are lost with their agent's session: its runners have
+/// the first quarter of a lease for it, as they know why; one that stands still does not do it.
+/// Waits no longer than a lease, and calls `meanwhile` now and then.
+///
+/// Without the agent's poll: that may be what has failed.
+pub(crate) fn end_all(mut lifelines: Vec<Lifeline>, lease: Duration, mut meanwhile: impl FnMut()) {
+    type Act = fn(&mut Lifeline);
+    let start = clock::now();
+    let steps: [(Time, Act); 2] = [
+        (start + lease / 4, Lifeline::ask),
+        (start + lease / 2, Lifeline::kill),
+    ];
+    let mut steps = steps.into_iter().peekable();
+    loop {
+        lifelines.retain(|lifeline| !lifeline.has_ended());
+        let now = clock::now();
+        if lifelines.is_empty() || now >= start + lease {
+            return;
+        }
+        if let Some((_, act)) = steps.next_if(|(at, _)| *at <= now) {
+            lifelines.iter_mut().for_each(act);
+        }
+        meanwhile();
+        thread::sleep(GLANCE);
     }
 }
 
@@ -131,6 +185,11 @@ impl Lifelines {
         }
         self.noted.insert(token);
         self.waited.insert(token, waited);
+    }
+
+    /// All of them, to be waited for in another way.
+    pub(crate) fn into_all(self) -> impl Iterator<Item = Lifeline> {
+        self.waited.into_values().map(|waited| waited.lifeline)
     }
 
     /// Notes what the poll says about one of the tokens.
@@ -194,14 +253,12 @@ impl Lifelines {
 
 impl Waited {
     fn ask(&mut self) {
-        self.lifeline.signal(Signal::SIGTERM);
-        // A stopped process takes note of it only when it is continued.
-        self.lifeline.signal(Signal::SIGCONT);
+        self.lifeline.ask();
         self.ask = None;
     }
 
     fn kill(&mut self) {
-        self.lifeline.signal(Signal::SIGKILL);
+        self.lifeline.kill();
         (self.ask, self.kill) = (None, None);
     }
 

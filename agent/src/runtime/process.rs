@@ -6,7 +6,6 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{Signal, killpg};
 use nix::sys::socket::{getsockopt, sockopt};
 use nix::unistd::Pid;
 
@@ -40,46 +39,113 @@ impl Process {
         Ok(Self { fd })
     }
 
-    /// The leader of the process group `pid`, if that is a child of `parent`.
-    pub(crate) fn open_leader(pid: u32, parent: u32) -> io::Result<Self> {
-        let process = Self::open(pid)?;
-        // Of a client in another pid namespace the number means somebody else here. Read after
-        // the descriptor was opened, of a process that is still there: so it is the same one.
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        let rest = stat.rsplit(')').next().unwrap_or_default();
-        let mut words = rest.split_whitespace().skip(1).map(str::parse);
-        let (is_parent, is_group) = (words.next(), words.next());
-        if is_parent != Some(Ok(parent)) || is_group != Some(Ok(pid)) || process.has_ended() {
-            return Err(io::Error::other("it leads no group of the client's"));
-        }
-        Ok(process)
-    }
-
     /// Whether it has ended.
     pub(crate) fn has_ended(&self) -> bool {
         has_event(self.fd.as_fd(), PollFlags::POLLIN)
     }
 
-    /// Sends `signal` to the process group `group` that this process leads or has led.
-    pub(crate) fn signal_group(&self, group: u32, signal: Signal) {
+    /// Sends the signal with this number to what `flags` says; 0 sends none, and looks only.
+    fn signal(&self, number: i32, flags: libc::c_uint) -> Result<(), Errno> {
         #[expect(unsafe_code, reason = "nix has no wrapper for pidfd_send_signal")]
         // SAFETY: the descriptor is open, and no further information is given.
         let sent = unsafe {
             libc::syscall(
                 libc::SYS_pidfd_send_signal,
                 self.fd.as_raw_fd(),
-                signal as libc::c_int,
+                number,
                 std::ptr::null::<libc::siginfo_t>(),
-                libc::PIDFD_SIGNAL_PROCESS_GROUP,
+                flags,
             )
         };
-        // Before Linux 6.9 only the number can be used, which is the group's while it has members.
-        if let Err(Errno::EINVAL | Errno::ENOSYS) = Errno::result(sent)
-            && let Ok(group) = i32::try_from(group)
-        {
-            let _ = killpg(Pid::from_raw(group), signal);
+        Errno::result(sent).map(drop)
+    }
+}
+
+/// A process group, known by the descriptor of the process that leads it or has led it: its number
+/// alone may come to mean another group, once nobody of this one is left.
+#[derive(Debug)]
+pub struct ProcessGroup {
+    leader: Process,
+    number: Pid,
+}
+
+impl ProcessGroup {
+    /// The group that the process `pid` leads, a child of this process that has not been waited
+    /// for.
+    ///
+    /// # Errors
+    /// If no descriptor is left, or the system gives none for processes.
+    pub fn of_child(pid: u32) -> io::Result<Self> {
+        Self::open(pid)
+    }
+
+    /// The group that the process `pid` leads, if that is a child of `parent` and has not ended.
+    pub(crate) fn of_client(pid: u32, parent: u32) -> io::Result<Self> {
+        let group = Self::open(pid)?;
+        // Of a client in another pid namespace the number means somebody else here. Read after
+        // the descriptor was opened, of a process that is still there: so it is the same one.
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        let rest = stat.rsplit(')').next().unwrap_or_default();
+        let mut words = rest.split_whitespace().skip(1).map(str::parse);
+        let (is_parent, is_group) = (words.next(), words.next());
+        if is_parent != Some(Ok(parent)) || is_group != Some(Ok(pid)) || group.leader.has_ended() {
+            return Err(io::Error::other("it leads no group of the client's"));
+        }
+        Ok(group)
+    }
+
+    fn open(pid: u32) -> io::Result<Self> {
+        let leader = Process::open(pid)?;
+        let number = i32::try_from(pid).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let number = Pid::from_raw(number);
+        Ok(Self { leader, number })
+    }
+
+    /// The number of the group and of its leader.
+    pub fn number(&self) -> u32 {
+        self.number.as_raw().cast_unsigned()
+    }
+
+    /// Whether the leader has ended; others of the group may be there.
+    pub(crate) fn has_leader_ended(&self) -> bool {
+        self.leader.has_ended()
+    }
+
+    /// Sends the signal with this number to everybody in the group; 0 looks only whether somebody
+    /// is there. Never to anybody else, whatever the number has come to mean.
+    ///
+    /// # Errors
+    /// `ESRCH` if nobody is left, or none can be told from strangers; `EPERM` if this process may
+    /// signal none of them.
+    pub fn signal(&self, number: i32) -> io::Result<()> {
+        Ok(self.try_signal(number)?)
+    }
+
+    fn try_signal(&self, number: i32) -> Result<(), Errno> {
+        match self.leader.signal(number, libc::PIDFD_SIGNAL_PROCESS_GROUP) {
+            // Before Linux 6.9 only the group's number can be used. It is this group's for certain
+            // as long as the leader has not been waited for.
+            Err(Errno::EINVAL) => {
+                self.leader.signal(0, 0)?;
+                signal_by_number(self.number, number)
+            }
+            sent => sent,
         }
     }
+}
+
+impl AsRawFd for ProcessGroup {
+    fn as_raw_fd(&self) -> RawFd {
+        self.leader.as_raw_fd()
+    }
+}
+
+/// Sends signal number `number`, real-time signals included, to the group with that number.
+fn signal_by_number(group: Pid, number: i32) -> Result<(), Errno> {
+    #[expect(unsafe_code, reason = "nix knows no real-time signals")]
+    // SAFETY: killpg takes two numbers and touches no memory of ours.
+    let sent = unsafe { libc::killpg(group.as_raw(), number) };
+    Errno::result(sent).map(drop)
 }
 
 impl AsRawFd for Process {
@@ -107,25 +173,49 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_leader_is_known_by_its_parent_and_its_group_is_signalled() {
+    fn a_group_is_known_by_its_leaders_parent_and_is_signalled() {
         let mut other = Command::new("sleep").arg("600").spawn().unwrap();
         let mut command = Command::new("sleep");
         let mut leader = command.arg("600").process_group(0).spawn().unwrap();
         let me = std::process::id();
-        assert!(Process::open_leader(other.id(), me).is_err(), "no leader");
-        assert!(
-            Process::open_leader(leader.id(), me + 1).is_err(),
-            "another's"
-        );
-        let process = Process::open_leader(leader.id(), me).unwrap();
-        assert!(!process.has_ended());
-        process.signal_group(leader.id(), Signal::SIGTERM);
+        let is_refused = |pid, parent| ProcessGroup::of_client(pid, parent).is_err();
+        assert!(is_refused(other.id(), me), "no leader");
+        assert!(is_refused(leader.id(), me + 1), "another's");
+        let group = ProcessGroup::of_client(leader.id(), me).unwrap();
+        assert!(!group.has_leader_ended());
+        assert_eq!(group.try_signal(0), Ok(()));
+        group.signal(libc::SIGTERM).unwrap();
         assert_eq!(leader.wait().unwrap().signal(), Some(libc::SIGTERM));
-        assert!(process.has_ended());
-        assert!(Process::open_leader(leader.id(), me).is_err(), "ended");
+        assert!(group.has_leader_ended());
+        assert_eq!(group.try_signal(libc::SIGTERM), Err(Errno::ESRCH));
+        assert!(is_refused(leader.id(), me), "ended");
         assert!(other.try_wait().unwrap().is_none());
         other.kill().unwrap();
         other.wait().unwrap();
+    }
+
+    /// The number of a leader that was waited for is in use as long as its group has others.
+    #[test]
+    fn what_a_leader_leaves_behind_is_signalled_when_the_leader_is_gone() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "sleep 600 & echo $!"]).process_group(0);
+        let (mut said, stdout) = io::pipe().unwrap();
+        let mut leader = command.stdout(stdout).spawn().unwrap();
+        drop(command);
+        let group = ProcessGroup::of_child(leader.id()).unwrap();
+        leader.wait().unwrap();
+        if group.try_signal(0) == Err(Errno::ESRCH) {
+            assert_ne!(
+                std::env::var("DISTLOCK_TESTS").as_deref(),
+                Ok("all"),
+                "this kernel cannot signal the group of a process that is gone"
+            );
+            eprintln!("SKIPPED: Linux before 6.9");
+            return;
+        }
+        // The pipe ends with the last of the group.
+        group.signal(libc::SIGKILL).unwrap();
+        io::read_to_string(&mut said).unwrap();
     }
 
     #[test]

@@ -22,7 +22,7 @@ use crate::support::{
 
 fn serve(group: &Group, id: u16) -> Agent {
     Agent::start(Options {
-        socket: Some(group.socket(id)),
+        socket: Some(group.socket(id).into()),
         ..group.options(id)
     })
     .unwrap()
@@ -157,7 +157,7 @@ fn the_socket_is_private_and_one_agents_alone() {
     let mode = fs::metadata(group.socket(1)).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let options = Options {
-        socket: Some(group.socket(1)),
+        socket: Some(group.socket(1).into()),
         ..group.options(2)
     };
     let error = Agent::start(options).map(drop).unwrap_err();

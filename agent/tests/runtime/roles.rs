@@ -130,7 +130,7 @@ fn start_with_few_descriptors(group: &Group, id: u16) {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     let before = descriptors();
     let options = || Options {
-        socket: Some(group.socket(id)),
+        socket: Some(group.socket(id).into()),
         ..group.options(id)
     };
     let mut refused = 0;
@@ -151,7 +151,7 @@ fn start_with_few_descriptors(group: &Group, id: u16) {
 /// Takes locks while there is no descriptor for another client.
 fn run_short_of_descriptors(group: &Group, id: u16, rounds: usize) {
     let options = Options {
-        socket: Some(group.socket(id)),
+        socket: Some(group.socket(id).into()),
         ..group.options(id)
     };
     let agent = Agent::start(options).unwrap();
@@ -179,7 +179,7 @@ fn come_and_go(group: &Group, id: u16, rounds: usize) {
     let before = (descriptors(), threads());
     for _ in 0..rounds {
         let agent = Agent::start(Options {
-            socket: Some(group.socket(id)),
+            socket: Some(group.socket(id).into()),
             ..group.options(id)
         })
         .unwrap();

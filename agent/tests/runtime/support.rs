@@ -71,6 +71,7 @@ impl Group {
             settings: self.settings.clone(),
             state_dir: self.directory.join(format!("state-{id}")),
             socket: None,
+            pulse: None,
             faults: self.faults.map(|faults| Faults {
                 seed: faults.seed + u64::from(id),
                 ..faults

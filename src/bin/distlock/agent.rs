@@ -5,18 +5,21 @@ use std::env;
 use std::fs;
 use std::io::{self, Write};
 use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
 
 use crossbeam_channel::{Receiver, bounded, select};
-use distlock::Event;
+use distlock::config::Listener;
+use distlock::{Event, NodeConfig};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use sd_notify::NotifyState;
 
 use crate::args;
 use crate::exit::{self, Failure, quoted, say};
-use crate::group::{HOST_SOCKET, Member};
+use crate::group::{HOST_SOCKET, Member, checked_socket};
+use crate::manager::{Manager, notify};
 use crate::refusal;
 use crate::signals::{self, Signals};
 use crate::waiting::differs;
@@ -27,11 +30,19 @@ use crate::way;
 /// # Errors
 /// Whatever keeps it from starting, or ends it before its time.
 pub(crate) fn agent(args: &args::Agent) -> Result<ExitCode, Failure> {
+    // Before anything else is opened or started.
+    let manager = Manager::meet()?;
     let member = Member::select(&args.group, "agent")?;
-    let socket = socket(&args.group)?;
+    let place = Place::choose(&args.group, &manager)?;
     // Before any thread starts: all of them inherit it.
     let signals = Signals::block().map_err(|error| refusal::system("read signals", error))?;
-    let agent = way::join(&member, Some(socket))?;
+    let agent = way::join(&member, |config| {
+        let config = place.of(config);
+        match manager.pulse() {
+            Some(pulse) => config.with_pulse(pulse),
+            None => config,
+        }
+    })?;
     let events = agent.events();
     notify(NotifyState::Ready);
     // Who closed standard output does not want to know.
@@ -52,30 +63,59 @@ pub(crate) fn agent(args: &args::Agent) -> Result<ExitCode, Failure> {
     }
 }
 
-/// Tells the service manager that started this, if one did and wants to know.
-fn notify(state: NotifyState<'_>) {
-    if let Err(error) = sd_notify::notify(&[state]) {
-        say(format_args!("cannot tell the service manager: {error}"));
+/// Where programs are served.
+enum Place {
+    At(PathBuf),
+    Given(Listener),
+}
+
+impl Place {
+    /// At the socket that the service manager passes; else where the flag says, else the
+    /// environment, else where programs look by themselves.
+    fn choose(flags: &args::Group, manager: &Manager) -> Result<Self, Failure> {
+        let named = flags.socket.clone().or_else(|| {
+            let set = env::var_os("DISTLOCK_SOCKET").filter(|path| !path.is_empty());
+            set.map(PathBuf::from)
+        });
+        if let Some(listener) = &manager.listener {
+            return match named {
+                Some(named) if !is_at(listener, &named) => {
+                    let what = format_args!(
+                        "the service manager passes another socket than {}; leave out --socket \
+                         and DISTLOCK_SOCKET, or name that one",
+                        quoted(&named)
+                    );
+                    Err(Failure::usage(what, "agent"))
+                }
+                _ => Ok(Self::Given(listener.clone())),
+            };
+        }
+        let named = named.unwrap_or_else(|| HOST_SOCKET.into());
+        let path = std::path::absolute(checked_socket(named, "agent")?).map_err(|error| {
+            let what = format_args!("the socket has no absolute path: {error}; give one");
+            Failure::usage(what, "agent")
+        })?;
+        if path == Path::new(HOST_SOCKET) {
+            // Made by the system at boot where it starts the agent, and by root otherwise. Whether
+            // that is so, and whether it can be used, shows when the socket is bound.
+            let _ = path.parent().map(fs::create_dir);
+        }
+        Ok(Self::At(path))
+    }
+
+    fn of(self, config: NodeConfig) -> NodeConfig {
+        match self {
+            Self::At(path) => config.with_socket(path),
+            Self::Given(listener) => config.with_listener(listener),
+        }
     }
 }
 
-/// Where to serve: the flag, else the environment, else where programs look by themselves.
-fn socket(flags: &args::Group) -> Result<PathBuf, Failure> {
-    let named = flags.socket.clone().or_else(|| {
-        let set = env::var_os("DISTLOCK_SOCKET").filter(|path| !path.is_empty());
-        set.map(PathBuf::from)
-    });
-    let Some(named) = named else {
-        let socket = Path::new(HOST_SOCKET);
-        // Made by the system at boot where it starts the agent, and by root otherwise. Whether
-        // that is so, and whether it can be used, shows when the socket is bound.
-        let _ = socket.parent().map(fs::create_dir);
-        return Ok(socket.to_owned());
-    };
-    std::path::absolute(&named).map_err(|error| {
-        let what = format_args!("--socket {} is no path: {error}; name one", quoted(&named));
-        Failure::usage(what, "agent")
-    })
+/// Whether `listener` is what programs find at `path`, however that is spelled.
+fn is_at(listener: &Listener, path: &Path) -> bool {
+    let identity = |path: &Path| fs::metadata(path).map(|file| (file.dev(), file.ino())).ok();
+    let own = listener.path().and_then(|own| identity(&own));
+    own.is_some() && own == identity(path)
 }
 
 /// How the agent's time ended.

@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use distlock_agent::protocol::Time;
-use distlock_agent::runtime::clock;
+use distlock_agent::runtime::{ProcessGroup, clock};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
-use nix::sys::signal::{SigSet, Signal, killpg, raise};
+use nix::sys::signal::{SigSet, Signal, raise};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{Pid, getppid};
 
@@ -76,7 +76,11 @@ pub(crate) enum Status {
 #[derive(Debug)]
 pub(crate) struct Job<'a> {
     child: Child,
-    group: Pid,
+    /// The number of its process, and of its group as long as it has not been waited for.
+    pid: Pid,
+    /// Its group, whatever the number means by now; `None` where the system cannot tell.
+    group: Option<ProcessGroup>,
+    was_waited_for: bool,
     signals: &'a Signals,
     terminal: Option<Arc<Terminal>>,
     in_foreground: bool,
@@ -132,17 +136,16 @@ impl<'a> Job<'a> {
         // what it owns was made before the fork.
         let spawned = unsafe { command.pre_exec(setup) }.spawn();
         match spawned {
-            Ok(child) => {
-                let group = Pid::from_raw(child.id().cast_signed());
-                Ok(Self {
-                    child,
-                    group,
-                    signals,
-                    terminal,
-                    in_foreground,
-                    eviction: Eviction::No,
-                })
-            }
+            Ok(child) => Ok(Self {
+                pid: Pid::from_raw(child.id().cast_signed()),
+                group: ProcessGroup::of_child(child.id()).ok(),
+                was_waited_for: false,
+                child,
+                signals,
+                terminal,
+                in_foreground,
+                eviction: Eviction::No,
+            }),
             Err(error) => {
                 if let Some(terminal) = terminal.filter(|_| in_foreground) {
                     terminal.take_back(None);
@@ -189,11 +192,11 @@ impl<'a> Job<'a> {
                     libc::SIGCONT => self.resume(),
                     other => {
                         // What left the group cannot be told. It keeps this member's place.
-                        let is_left = ended.is_some() && killpg(self.group, None).is_err();
+                        let is_left = ended.is_some() && !self.signal(0);
                         if is_left && signals::is_deadly(other) {
                             signals::die_of(other);
                         }
-                        signals::send(self.group, other);
+                        self.signal(other);
                     }
                 }
             }
@@ -224,10 +227,27 @@ impl<'a> Job<'a> {
             Err(errno) => return Err(errno.into()),
         }
         if until_kill.is_some_and(|_| self.is_overdue()) {
-            signals::send(self.group, libc::SIGKILL);
+            self.signal(libc::SIGKILL);
             self.eviction = Eviction::Killed;
         }
         Ok(())
+    }
+
+    /// Sends a signal to the command's process group, and to nobody else; whether somebody is left
+    /// in it. 0 looks only.
+    fn signal(&self, number: i32) -> bool {
+        match &self.group {
+            Some(group) => {
+                let sent = group.signal(number);
+                !sent.is_err_and(|error| error.raw_os_error() == Some(libc::ESRCH))
+            }
+            // Afterwards the number may come to mean another group.
+            None if !self.was_waited_for => {
+                signals::send(self.pid, number);
+                true
+            }
+            None => false,
+        }
     }
 
     fn is_overdue(&self) -> bool {
@@ -236,14 +256,15 @@ impl<'a> Job<'a> {
 
     /// The lock is lost. A stopped process takes note of TERM only when it is continued.
     fn ask_to_end(&mut self, kill: Time) {
-        signals::send(self.group, libc::SIGTERM);
-        signals::send(self.group, libc::SIGCONT);
+        self.signal(libc::SIGTERM);
+        self.signal(libc::SIGCONT);
         self.eviction = Eviction::Asked { kill };
     }
 
     /// The command's status, if it has ended.
     fn look_at_child(&mut self) -> io::Result<Option<Status>> {
         if let Some(status) = self.child.try_wait()? {
+            self.was_waited_for = true;
             let signaled = || Status::Signaled(status.signal().unwrap_or_default());
             // The kernel keeps eight bits of the code.
             return Ok(Some(
@@ -253,7 +274,7 @@ impl<'a> Job<'a> {
             ));
         }
         let stops = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG;
-        if let Ok(WaitStatus::Stopped(_, by)) = waitid(Id::Pid(self.group), stops) {
+        if let Ok(WaitStatus::Stopped(_, by)) = waitid(Id::Pid(self.pid), stops) {
             self.stopped(by);
         }
         Ok(None)
@@ -269,7 +290,7 @@ impl<'a> Job<'a> {
             // Brought to the foreground by a shell that knows only this process group.
             Signal::SIGTTIN | Signal::SIGTTOU if terminal.is_ours() => self.resume(),
             Signal::SIGTSTP | Signal::SIGTTIN | Signal::SIGTTOU => {
-                terminal.take_back(Some(self.group));
+                terminal.take_back(Some(self.pid));
                 self.in_foreground = false;
                 signals::stop_own_group();
                 // Without a shell that could continue it, the kernel did not stop this process
@@ -285,24 +306,22 @@ impl<'a> Job<'a> {
     /// Continues the command, in the foreground if this process was put there.
     fn resume(&mut self) {
         if let Some(terminal) = self.terminal.as_ref().filter(|terminal| terminal.is_ours()) {
-            terminal.give(self.group);
+            terminal.give(self.pid);
             self.in_foreground = true;
         }
-        signals::send(self.group, libc::SIGCONT);
+        self.signal(libc::SIGCONT);
     }
 
     /// The command has ended, and the terminal is its no more.
     fn take_terminal_back(&self) {
         if let Some(terminal) = self.terminal.as_ref().filter(|_| self.in_foreground) {
-            terminal.take_back(Some(self.group));
+            terminal.take_back(Some(self.pid));
         }
     }
 
     /// The command has ended; of a lost lock's process group nothing may stay.
     fn finish(mut self, status: Status) -> io::Result<End> {
-        while matches!(self.eviction, Eviction::Asked { .. })
-            && killpg(self.group, None) != Err(Errno::ESRCH)
-        {
+        while matches!(self.eviction, Eviction::Asked { .. }) && self.signal(0) {
             self.sleep(None, None, Some(GROUP_POLL))?;
             // What comes now comes too late to be passed on, and would keep waking us.
             while self.signals.next()?.is_some() {}

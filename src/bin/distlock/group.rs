@@ -11,6 +11,8 @@ use crate::exit::{self, Failure, quoted};
 
 /// Where the agent of a host serves the programs on it.
 pub(crate) const HOST_SOCKET: &str = "/run/distlock/distlock.sock";
+/// The most bytes that the path of a socket can have on Linux, without the NUL that ends it.
+const MAX_SOCKET_PATH: usize = 107;
 
 /// A group, and the way into it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +69,7 @@ impl Group {
                     command,
                 ))
             }
-            (Some(socket), None) => Ok(Self::Host(socket.clone())),
+            (Some(socket), None) => checked_socket(socket.clone(), command).map(Self::Host),
             (None, Some(_)) => Member::choose(flags, &set, command).map(Self::Member),
             // A number without a file: the environment must have the file.
             (None, None) if flags.id.is_some() || flags.state_dir.is_some() => {
@@ -75,7 +77,7 @@ impl Group {
             }
             (None, None) => {
                 if let Some(socket) = set("DISTLOCK_SOCKET") {
-                    Ok(Self::Host(socket.into()))
+                    checked_socket(socket.into(), command).map(Self::Host)
                 } else if set("DISTLOCK_CONFIG").is_some() {
                     Member::choose(flags, &set, command).map(Self::Member)
                 } else if set("DISTLOCK_DIR").is_some() {
@@ -140,6 +142,24 @@ impl Member {
             id,
             state_dir,
         })
+    }
+}
+
+/// The path of a socket as a user has named it, if a socket can have it.
+///
+/// # Errors
+/// 64 if none can.
+pub(crate) fn checked_socket(path: PathBuf, command: &str) -> Result<PathBuf, Failure> {
+    match path.as_os_str().len() {
+        0 => Err(Failure::usage("the path of the socket is empty", command)),
+        1..=MAX_SOCKET_PATH => Ok(path),
+        len => Err(Failure::usage(
+            format_args!(
+                "the path of a socket has at most {MAX_SOCKET_PATH} bytes, and {} has {len}",
+                quoted(&path)
+            ),
+            command,
+        )),
     }
 }
 

@@ -6,6 +6,7 @@ mod command;
 mod completions;
 mod exit;
 mod group;
+mod manager;
 mod refusal;
 mod run;
 mod signals;

@@ -15,7 +15,7 @@ impl From<OpenError> for Failure {
         };
         let code = match &error {
             OpenError::Directory { .. } | OpenError::Permission { .. } => NO_PERMISSION,
-            OpenError::Damaged { .. } => CONFIG,
+            OpenError::Damaged { .. } | OpenError::Address { .. } => CONFIG,
             OpenError::Io { source, .. } => code_of(source),
             _ => UNAVAILABLE,
         };
@@ -26,7 +26,11 @@ impl From<OpenError> for Failure {
 impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Self {
         let code = match &error {
-            ConfigError::Read { source, .. } => code_of(source),
+            ConfigError::Read { source, .. } => match code_of(source) {
+                // What is there is no file that can be read.
+                UNAVAILABLE if !is_shortage(source) => CONFIG,
+                code => code,
+            },
             _ => CONFIG,
         };
         Self::new(code, error)
@@ -46,7 +50,8 @@ impl From<HandleError> for Failure {
     fn from(error: HandleError) -> Self {
         let code = match &error {
             HandleError::Name(_) => USAGE,
-            HandleError::Closed | HandleError::Forked => UNAVAILABLE,
+            HandleError::Closed => return agent_ended(&"it did not answer"),
+            HandleError::Forked => UNAVAILABLE,
             _ => CONFIG,
         };
         Self::new(code, error)
@@ -60,6 +65,7 @@ impl From<LockError> for Failure {
             | LockError::WrongPermits { .. }
             | LockError::NotShareable { .. } => CONFIG,
             LockError::Io { source, .. } => code_of(source),
+            LockError::Disconnected { reason } => return agent_ended(reason),
             _ => UNAVAILABLE,
         };
         Self::new(code, error)
@@ -70,10 +76,28 @@ impl From<StatusError> for Failure {
     fn from(error: StatusError) -> Self {
         let code = match &error {
             StatusError::Io { source, .. } => code_of(source),
+            StatusError::Disconnected { reason } => return agent_ended(reason),
             _ => UNAVAILABLE,
         };
         Self::new(code, error)
     }
+}
+
+/// The agent ended while this program used it.
+fn agent_ended(reason: &dyn Display) -> Failure {
+    Failure::new(
+        UNAVAILABLE,
+        format_args!(
+            "the agent cannot be used any more: {reason}; see that it runs, and try again"
+        ),
+    )
+}
+
+/// Whether `error` says that there is not enough of something, which may change by itself.
+fn is_shortage(error: &io::Error) -> bool {
+    let number = error.raw_os_error();
+    error.kind() == io::ErrorKind::OutOfMemory
+        || matches!(number, Some(libc::EMFILE | libc::ENFILE))
 }
 
 /// The system refuses what this program itself needs.

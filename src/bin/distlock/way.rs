@@ -1,7 +1,6 @@
 //! The ways into a group: the library's agent for what [`Group`] says.
 
 use std::fmt;
-use std::path::PathBuf;
 
 use distlock::{Agent, Config, NodeConfig};
 use tracing::{Event, Subscriber};
@@ -20,15 +19,18 @@ pub(crate) fn open(group: &Group) -> Result<Agent, Failure> {
     match group {
         Group::Local => Ok(Agent::local()?),
         Group::Host(socket) => Ok(Agent::connect(socket)?),
-        Group::Member(member) => join(member, None),
+        Group::Member(member) => join(member, |config| config),
     }
 }
 
-/// Becomes `member`, and serves the programs of this host at `socket`.
+/// Becomes `member`, with what `equip` adds to its configuration.
 ///
 /// # Errors
 /// As for [`open`].
-pub(crate) fn join(member: &Member, socket: Option<PathBuf>) -> Result<Agent, Failure> {
+pub(crate) fn join(
+    member: &Member,
+    equip: impl FnOnce(NodeConfig) -> NodeConfig,
+) -> Result<Agent, Failure> {
     // What a member warns of concerns who runs it: state that a reboot loses, for one.
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
@@ -41,10 +43,7 @@ pub(crate) fn join(member: &Member, socket: Option<PathBuf>) -> Result<Agent, Fa
     if let Some(dir) = &member.state_dir {
         config = config.with_state_dir(dir);
     }
-    if let Some(socket) = socket {
-        config = config.with_socket(socket);
-    }
-    Ok(Agent::from_config(config)?)
+    Ok(Agent::from_config(equip(config))?)
 }
 
 /// A warning as one line, like all that this program says.

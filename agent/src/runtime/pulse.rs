@@ -1,0 +1,80 @@
+//! The pulse of an agent: a word from its thread again and again, by which a watchdog knows that
+//! the whole loop still goes round.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::clock;
+use crate::protocol::Time;
+
+/// More often it would be nothing but work.
+const SHORTEST: Duration = Duration::from_millis(1);
+
+/// What the agent thread does again and again, as long as it does everything else.
+///
+/// A thread that is stuck, in a mutex or on a disk, has none: so whoever misses it knows that this
+/// agent serves nobody.
+#[derive(Clone)]
+pub struct Pulse {
+    every: Duration,
+    beat: Arc<dyn Fn() + Send + Sync>,
+}
+
+impl Pulse {
+    /// Calls `beat` at least every `every`, if the system lets the thread run. It should be quick:
+    /// locks wait for it.
+    pub fn new(every: Duration, beat: impl Fn() + Send + Sync + 'static) -> Self {
+        Self {
+            every: every.max(SHORTEST),
+            beat: Arc::new(beat),
+        }
+    }
+}
+
+impl fmt::Debug for Pulse {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Pulse")
+            .field("every", &self.every)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Two are the same if they are copies of one.
+impl PartialEq for Pulse {
+    fn eq(&self, other: &Self) -> bool {
+        self.every == other.every && Arc::ptr_eq(&self.beat, &other.beat)
+    }
+}
+
+impl Eq for Pulse {}
+
+/// A pulse, and when it beats next.
+#[derive(Debug)]
+pub(super) struct Heart {
+    pulse: Pulse,
+    next: Time,
+}
+
+impl Heart {
+    pub(super) fn new(pulse: Pulse) -> Self {
+        Self {
+            pulse,
+            next: Time::ZERO,
+        }
+    }
+
+    /// When it wants to beat.
+    pub(super) fn next(&self) -> Time {
+        self.next
+    }
+
+    /// Beats, if it is time.
+    pub(super) fn work(&mut self) {
+        let now = clock::now();
+        if self.next <= now {
+            self.next = now + self.pulse.every;
+            (self.pulse.beat)();
+        }
+    }
+}
