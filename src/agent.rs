@@ -194,23 +194,16 @@ impl Agent {
         if self.inner.stamp.is_child() {
             return Err(HandleError::Forked);
         }
-        let mut registry = self.inner.registry.lock();
-        if registry.is_closed {
-            return Err(HandleError::Closed);
-        }
-        if let Some(known) = registry.locks.get(&name).and_then(Weak::upgrade) {
-            drop(registry);
-            known.check(ask)?;
-            return Ok(known);
-        }
-        let lock = self.inner.backend.open(&name, ask)?;
-        let shared = Arc::new(LockShared {
-            name: name.clone(),
-            holders: Mutex::new(Vec::new()),
-            lock,
-            agent: Arc::clone(&self.inner),
-        });
-        registry.locks.insert(name, Arc::downgrade(&shared));
+        let known = self.inner.registry.lock().known(&name)?;
+        let shared = match known {
+            Some(known) => known,
+            None => {
+                // The host's agent has to be asked, and other threads do not wait for its answer.
+                let lock = self.inner.backend.open(&name, ask)?;
+                self.inner.registry.lock().enter(name, lock, &self.inner)?
+            }
+        };
+        shared.check(ask)?;
         Ok(shared)
     }
 }
@@ -240,6 +233,36 @@ struct Registry {
     /// What is held, by a number that is used once.
     guards: BTreeMap<u64, Weak<GuardShared>>,
     next_guard: u64,
+}
+
+impl Registry {
+    /// The lock `name`, if a handle to it is open.
+    fn known(&self, name: &LockName) -> Result<Option<Arc<LockShared>>, HandleError> {
+        if self.is_closed {
+            return Err(HandleError::Closed);
+        }
+        Ok(self.locks.get(name).and_then(Weak::upgrade))
+    }
+
+    /// Adds a lock that was just opened; if another thread was first, it is that one's.
+    fn enter(
+        &mut self,
+        name: LockName,
+        lock: Arc<dyn Lock>,
+        agent: &Arc<Inner>,
+    ) -> Result<Arc<LockShared>, HandleError> {
+        if let Some(known) = self.known(&name)? {
+            return Ok(known);
+        }
+        let shared = Arc::new(LockShared {
+            name: name.clone(),
+            holders: Mutex::new(Vec::new()),
+            lock,
+            agent: Arc::clone(agent),
+        });
+        self.locks.insert(name, Arc::downgrade(&shared));
+        Ok(shared)
+    }
 }
 
 impl Inner {

@@ -24,8 +24,8 @@ use crate::{Algorithm, Event, PreviousOwner};
 /// One group, as this process takes part in it. Dropped after [`Backend::close`], never in a
 /// forked child.
 pub(crate) trait Backend: Send + Sync {
-    /// A handle for the lock `name`. Asked once a name while handles to it are alive, with a mutex
-    /// held: it must not wait.
+    /// A handle for the lock `name`. It may wait for the host's agent, and of two that threads ask
+    /// for at once, one is dropped.
     ///
     /// # Errors
     /// If it can be known already that the lock is not as `ask` says.

@@ -48,8 +48,10 @@ struct Shared {
     is_closed: AtomicBool,
     /// The locks that threads of this process wait for, each as often as there are threads.
     awaited: Mutex<Vec<Arc<KernelLock>>>,
-    /// Kept until the end, so that event channels end with the group.
-    listeners: Mutex<Vec<Sender<Event>>>,
+    /// Kept until the end, so that event channels end with the group. Nothing is ever sent, so one
+    /// does for all who listen.
+    events: Mutex<Option<Sender<Event>>>,
+    listener: Receiver<Event>,
 }
 
 impl Group {
@@ -64,12 +66,14 @@ impl Group {
         })?;
         let directory = Directory::open(&path)?;
         let page = Page::open(&directory)?;
+        let (events, listener) = crossbeam_channel::bounded(0);
         let shared = Shared {
             directory,
             page: RwLock::new(Arc::new(page)),
             is_closed: AtomicBool::new(false),
             awaited: Mutex::default(),
-            listeners: Mutex::default(),
+            events: Mutex::new(Some(events)),
+            listener,
         };
         Ok(Self {
             shared: Arc::new(shared),
@@ -104,9 +108,7 @@ impl Backend for Group {
     }
 
     fn events(&self) -> Receiver<Event> {
-        let (sender, receiver) = crossbeam_channel::bounded(0);
-        self.shared.listeners.lock().push(sender);
-        receiver
+        self.shared.listener.clone()
     }
 
     fn close(&self) {
@@ -115,7 +117,7 @@ impl Backend for Group {
         for lock in awaited {
             lock.close();
         }
-        self.shared.listeners.lock().clear();
+        *self.shared.events.lock() = None;
     }
 }
 

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use crossbeam_channel::{Receiver, Sender, TrySendError, bounded};
+use std::collections::VecDeque;
+
+use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
@@ -11,6 +13,9 @@ use crate::protocol::{Epoch, NodeId};
 
 /// How many events wait for a listener that does not read.
 const CAPACITY: usize = 256;
+/// How many listen at most. That one has gone shows only at the next event, which may be long in
+/// coming; so the oldest makes room for the newest.
+const MAX_LISTENERS: usize = 1_024;
 
 /// What happened to the group, as this agent sees it.
 ///
@@ -63,7 +68,7 @@ pub(crate) struct Hub {
 
 #[derive(Default)]
 struct Listeners {
-    list: Vec<Box<dyn Listen>>,
+    list: VecDeque<Box<dyn Listen>>,
     ended: Option<SessionEnd>,
 }
 
@@ -81,12 +86,13 @@ struct Channel<T> {
 }
 
 impl Hub {
-    /// All events from now on, as `map` makes them.
+    /// All events from now on, as `map` makes them; until [`MAX_LISTENERS`] more listen.
     pub(crate) fn subscribe<T: Send + 'static>(
         &self,
         map: fn(&AgentEvent) -> Option<T>,
     ) -> Receiver<T> {
-        let (sender, receiver) = bounded(CAPACITY);
+        // Bounded by who sends: a channel that is bounded by itself takes all its room at once.
+        let (sender, receiver) = unbounded();
         let mut channel = Channel {
             sender,
             map,
@@ -96,7 +102,10 @@ impl Hub {
         if let Some(end) = &listeners.ended {
             channel.tell(&AgentEvent::Ended(end.clone()));
         } else {
-            listeners.list.push(Box::new(channel));
+            if listeners.list.len() >= MAX_LISTENERS {
+                listeners.list.pop_front();
+            }
+            listeners.list.push_back(Box::new(channel));
         }
         receiver
     }
@@ -148,10 +157,13 @@ impl<T> Channel<T> {
         let Some(event) = (self.map)(event) else {
             return Sent::Taken;
         };
-        match self.sender.try_send(event) {
+        // Only here anything is sent, with the hub's mutex held: the room does not shrink meanwhile.
+        if self.sender.len() >= CAPACITY {
+            return Sent::NoRoom;
+        }
+        match self.sender.send(event) {
             Ok(()) => Sent::Taken,
-            Err(TrySendError::Full(_)) => Sent::NoRoom,
-            Err(TrySendError::Disconnected(_)) => Sent::Gone,
+            Err(_) => Sent::Gone,
         }
     }
 }
@@ -191,6 +203,21 @@ mod tests {
                 AgentEvent::Ended(SessionEnd::Closed)
             ]
         );
+    }
+
+    #[test]
+    fn listeners_that_went_unnoticed_make_room() {
+        let hub = Hub::default();
+        let first = hub.subscribe(|event| Some(event.clone()));
+        let second = hub.subscribe(|event| Some(event.clone()));
+        for _ in 2..=MAX_LISTENERS {
+            drop(hub.subscribe(|event| Some(event.clone())));
+        }
+        let event = AgentEvent::Missed(7);
+        hub.publish(&event);
+        assert_eq!(first.iter().count(), 0, "it has ended");
+        assert_eq!(second.try_iter().collect::<Vec<_>>(), [event]);
+        assert_eq!(hub.listeners.lock().list.len(), 1);
     }
 
     #[test]
