@@ -7,7 +7,8 @@
 //! who waits must be served within a bound.
 //!
 //! Below the nodes, [`explorer`] runs bare engines ([`bare`]) over a network that reorders and
-//! duplicates, and [`costs`] counts messages and delays.
+//! duplicates, and [`costs`] counts messages and delays. [`view_log`] is for what orders the views:
+//! the logs of the voters alone, and so the library behind them.
 
 pub mod bare;
 pub mod campaign;
@@ -22,3 +23,4 @@ mod queue;
 mod report;
 pub mod rng;
 pub mod trace;
+pub mod view_log;

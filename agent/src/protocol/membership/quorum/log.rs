@@ -165,6 +165,10 @@ pub trait ViewLog {
 
     /// The last view that is known here to be decided.
     fn decided(&self) -> Option<&Decided>;
+
+    /// Whether this voter is removed, and needed no more: only now may it stop for good. That the
+    /// decided view is without it is not enough, as the move to the other voters comes after it.
+    fn retired(&self) -> bool;
 }
 
 /// Why a log does not do now what it was asked for.

@@ -296,6 +296,14 @@ impl<L: Library> ViewLog for RaftLog<L> {
     fn decided(&self) -> Option<&Decided> {
         self.decided.as_ref()
     }
+
+    fn retired(&self) -> bool {
+        // A voter that joins is in the view before it is among those who vote.
+        let decided = self.decided.as_ref();
+        decided.is_some_and(|decided| !decided.proposal.voters.contains(&self.me))
+            && !self.snapshot_voters().contains(self.me)
+            && !self.library.voters().contains(self.me)
+    }
 }
 
 /// What comes in.
@@ -307,12 +315,11 @@ impl<L: Library> RaftLog<L> {
     }
 
     fn on_vote(&mut self, now: Time, from: VoterId, term: u64, last: Position, handed_over: bool) {
-        let snapshot = self.snapshot();
-        let known = snapshot.voters.contains(from) || self.library.voters().contains(from);
-        if !known && last < snapshot.position {
+        let known = self.snapshot_voters().contains(from) || self.library.voters().contains(from);
+        if !known && last < self.library.snapshot() {
             // It has missed something that is committed, so it can win no election of its own
             // either. Not to take its term loses nothing.
-            self.send(from, Body::Retired(Box::new(snapshot)));
+            self.send(from, Body::Retired(Box::new(self.snapshot())));
         } else if handed_over || term <= self.library.term() || !self.hears_of_leader(now) {
             self.call(from, term, Call::Vote { last });
         }
@@ -736,12 +743,16 @@ impl<L: Library> RaftLog<L> {
     }
 
     fn snapshot(&self) -> Snapshot {
-        let position = self.library.snapshot();
         Snapshot {
-            position,
-            voters: self.library.voters_at(position.index).unwrap_or_default(),
+            position: self.library.snapshot(),
+            voters: self.snapshot_voters(),
             decided: self.decided.clone(),
         }
+    }
+
+    fn snapshot_voters(&self) -> Voters {
+        let index = self.library.snapshot().index;
+        self.library.voters_at(index).unwrap_or_default()
     }
 
     fn record(&self) -> LogRecord {
