@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 use distlock_agent::protocol::{Fence, LockName, Mode};
+use distlock_agent::runtime::Announcer;
 use distlock_agent::runtime::status::Status;
 
 use crate::error::{HandleError, LockError, StatusError, UnlockError};
@@ -129,6 +130,11 @@ pub(crate) trait Hold: Send {
 
     /// Tells `status` the process that `distlock run` runs.
     fn set_command_pid(&self, pid: u32);
+
+    /// By what that process can tell the host's agent itself, where there is one.
+    fn announcer(&self) -> io::Result<Option<Announcer>> {
+        Ok(None)
+    }
 
     /// A copy of the descriptor that is the lock or stands for it, where there is one. From then
     /// on the lock is free only when all copies are closed.

@@ -11,7 +11,9 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 use distlock_agent::protocol::{Fence, LockName, LockSpec, Mode, Previous, Time};
 use distlock_agent::runtime::status::Status;
-use distlock_agent::runtime::{self, AgentEvent, Caller, Description, Grant, SessionEnd, clock};
+use distlock_agent::runtime::{
+    self, AgentEvent, Announcer, Caller, Description, Grant, SessionEnd, clock,
+};
 use parking_lot::Mutex;
 
 use crate::backend::{AcquireError, Ask, Backend, Hold, Lock, Patience, Request, Waiting};
@@ -349,6 +351,10 @@ impl Hold for Grant {
 
     fn set_command_pid(&self, pid: u32) {
         Self::set_command_pid(self, pid);
+    }
+
+    fn announcer(&self) -> io::Result<Option<Announcer>> {
+        Self::announcer(self)
     }
 
     fn inheritable_fd(&mut self) -> io::Result<Option<OwnedFd>> {

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 use distlock_agent::protocol::Fence;
+use distlock_agent::runtime::Announcer;
 use parking_lot::Mutex;
 
 use crate::agent::LockShared;
@@ -116,6 +117,20 @@ impl Guard {
         if let Some(hold) = self.shared.hold.lock().as_ref() {
             hold.set_command_pid(pid);
         }
+    }
+
+    /// By what a child process, between fork and exec, tells the host's agent that it is the one
+    /// of [`Guard::set_command_pid`]: then there is no moment at which the agent could not end it.
+    /// `None` where there is no agent in another process, or the lock is not held any more.
+    ///
+    /// # Errors
+    /// If no descriptor is left.
+    pub fn announcer(&self) -> io::Result<Option<Announcer>> {
+        if self.shared.lock.is_forked() {
+            return Ok(None);
+        }
+        let hold = self.shared.hold.lock();
+        hold.as_ref().map_or(Ok(None), |hold| hold.announcer())
     }
 
     /// A copy, close-on-exec, of a descriptor that keeps the lock: once one has been made, the

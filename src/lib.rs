@@ -22,7 +22,7 @@ pub use agent::Agent;
 pub use algorithm::{Algorithm, ParseAlgorithmError};
 pub use config::{Config, ConfigError, NodeConfig};
 pub use distlock_agent::protocol::{Fence, LockName, NameError, NodeId, ParseFenceError};
-pub use distlock_agent::runtime::status;
+pub use distlock_agent::runtime::{Announcer, status};
 pub use error::{
     DirectoryFault, HandleError, LockError, OpenError, StatusError, TimedLockError, TryLockError,
     UnlockError,

@@ -60,6 +60,8 @@ fn end(pids: &[i32]) {
     for &pid in pids {
         let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
     }
+    // What they have open is closed some time after the signal was sent.
+    eventually("they are gone", || !pids.iter().any(|&pid| is_running(pid)));
 }
 
 #[test]
@@ -218,6 +220,55 @@ fn who_waits_and_dies_leaves_no_trace() {
 
 fn signal_of(child: &mut Child) -> Option<i32> {
     child.wait().expect("it ends").signal()
+}
+
+/// A defect or a full disk ends a session without any order. The runner stands still, so only the
+/// agent can end the command.
+#[test]
+fn an_agent_that_fails_ends_the_commands_of_runners_that_stand_still() {
+    for (what, script) in SCRIPTS {
+        let group = Group::unix(2);
+        let mut agents = group.agents(2);
+        let (holder, pids) = start(bash(|args| group.client(1, args), script));
+        holder.signal(Signal::SIGSTOP);
+        // The other member's next life makes a new epoch, which must be written down.
+        let mine = group.state().join("shop-1");
+        std::fs::remove_dir_all(&mine).expect("its state");
+        agents.remove(1).end_by(Signal::SIGKILL);
+        let _other = group.agent(2);
+        let mut failed = agents.remove(0);
+        assert_eq!(
+            failed.child.wait().expect("it ends").code(),
+            Some(69),
+            "{what}"
+        );
+        let there: Vec<_> = pids.iter().filter(|&&pid| is_running(pid)).collect();
+        assert_eq!(there, [&0; 0], "{what}");
+        holder.signal(Signal::SIGCONT);
+        assert_eq!(holder.wait().code(), Some(79), "{what}");
+    }
+}
+
+/// Nor what has only closed what it inherited, once the command is gone that could be waited for.
+#[test]
+fn what_closes_its_descriptors_is_not_covered_when_its_command_has_ended() {
+    let leave = "read pid < <(exec 2>/dev/null; for fd in /proc/$BASHPID/fd/*; do \
+                 fd=${fd##*/}; [ $fd -gt 2 ] && [ $fd -lt 250 ] && eval \"exec $fd>&-\"; done; \
+                 echo $BASHPID; exec sleep 600 >/dev/null); echo $pid; exit 5";
+    let group = Group::unix(1);
+    let _agent = group.agent(1);
+    let local = Local::new();
+    let leaves = |way: &dyn Fn(&[&str]) -> Command| {
+        let said = output(&mut way(&["run", "x", "--", "bash", "-c", leave]));
+        assert_eq!(said.status.code(), Some(5), "{said:?}");
+        let left: i32 = stdout(&said).trim().parse().expect("a pid");
+        let next = output(&mut way(&["run", "-n", "x", "true"]));
+        assert_eq!(next.status.code(), Some(0), "{next:?}");
+        assert!(is_running(left));
+        end(&[left]);
+    };
+    leaves(&|args| group.client(1, args));
+    leaves(&|args| local.distlock(args));
 }
 
 /// What the manual says is not covered: there only the fence protects.

@@ -23,6 +23,7 @@ use parking_lot::Mutex;
 
 use super::agent::{Description, join, spawn};
 use super::ancillary;
+use super::announcer::Announcer;
 use super::ask::{Caller, Patience};
 use super::clock;
 use super::error::{AcquireError, ReleaseError, SessionEnd, StatusError};
@@ -608,6 +609,11 @@ impl Owner for Link {
 
     fn set_command_pid(&self, ticket: Ticket, pid: u32) {
         self.say_or_end(&ToAgent::CommandPid { id: ticket.0, pid });
+    }
+
+    fn announcer(&self, ticket: Ticket) -> io::Result<Option<Announcer>> {
+        let stream = self.stream.try_clone()?;
+        Ok(Some(Announcer::new(stream.into(), ticket.0)))
     }
 
     fn is_child(&self) -> bool {

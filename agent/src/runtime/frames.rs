@@ -108,6 +108,23 @@ pub(crate) fn put<M: Serialize>(bytes: &mut Vec<u8>, message: &M, max: usize) ->
     Ok(())
 }
 
+/// Room for a frame of [`ToAgent::CommandPid`].
+pub(crate) const MAX_COMMAND_PID: usize = 32;
+
+/// The frame of [`ToAgent::CommandPid`], in `room`. It takes no memory, so that it can be made
+/// between fork and exec.
+pub(crate) fn command_pid(id: u64, pid: u32, room: &mut [u8; MAX_COMMAND_PID]) -> Option<&[u8]> {
+    let (header, body) = room.split_at_mut(HEADER_LEN);
+    let (version, body) = body.split_first_mut()?;
+    *version = VERSION;
+    let len = postcard::to_slice(&ToAgent::CommandPid { id, pid }, body)
+        .ok()?
+        .len()
+        + 1;
+    header.copy_from_slice(&u32::try_from(len).ok()?.to_be_bytes());
+    room.get(..HEADER_LEN + len)
+}
+
 /// Takes the first message off `bytes`; how many bytes it took. `None` if more bytes are needed.
 ///
 /// # Errors

@@ -7,6 +7,7 @@
 //! any switch of threads, and an uncontended entry costs one round trip and one wake-up; not even
 //! that, while a waiting thread has the [`NetworkRole`].
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,6 +15,7 @@ use mio::unix::SourceFd;
 use mio::{Interest, Registry, Waker};
 use parking_lot::Mutex;
 
+use super::announcer::Announcer;
 use super::ask::{Caller, Patience};
 use super::error::{AcquireError, ReleaseError, SessionEnd};
 use super::event_loop::TRANSPORT;
@@ -222,6 +224,10 @@ impl Owner for Shared {
 
     fn set_command_pid(&self, ticket: Ticket, pid: u32) {
         self.turn().set_command_pid(ticket, pid);
+    }
+
+    fn announcer(&self, _: Ticket) -> io::Result<Option<Announcer>> {
+        Ok(None)
     }
 
     fn is_child(&self) -> bool {

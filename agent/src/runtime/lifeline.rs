@@ -60,6 +60,14 @@ impl Lifeline {
 
     /// Notes the command's process: it leads a process group, and `runner` has started it.
     pub(crate) fn set_command(&mut self, pid: u32, runner: u32) {
+        // The command and its runner tell of the same.
+        if self
+            .group
+            .as_ref()
+            .is_some_and(|group| group.number() == pid)
+        {
+            return;
+        }
         match ProcessGroup::of_client(pid, runner) {
             Ok(group) => self.group = Some(group),
             // It cannot be ended from here. It is waited for all the same.

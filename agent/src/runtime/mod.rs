@@ -6,6 +6,7 @@
 pub mod address;
 mod agent;
 mod ancillary;
+mod announcer;
 mod ask;
 mod client;
 mod clients;
@@ -30,6 +31,7 @@ mod turn;
 
 pub use address::{Address, AddressError};
 pub use agent::{Agent, Counters, Description, Options};
+pub use announcer::Announcer;
 pub use ask::{Caller, Patience};
 pub use client::{Client, ConnectError};
 pub use durable::StateError;

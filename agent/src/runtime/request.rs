@@ -13,6 +13,7 @@
 //! exactly one outcome wins; readers look at it without any mutex.
 
 use std::fmt;
+use std::io;
 use std::mem;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -23,6 +24,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
+use super::announcer::Announcer;
 use super::clock;
 use super::error::{AcquireError, ReleaseError};
 use crate::protocol::{Fence, Previous, Ticket, Time};
@@ -188,6 +190,10 @@ pub(crate) trait Owner: Send + Sync + fmt::Debug {
     /// Tells which process works under the lock, for the status.
     fn set_command_pid(&self, ticket: Ticket, pid: u32);
 
+    /// By what that process can tell it itself, where it is another process's agent that has to
+    /// know.
+    fn announcer(&self, ticket: Ticket) -> io::Result<Option<Announcer>>;
+
     /// Whether this process was forked from the owner's.
     fn is_child(&self) -> bool;
 }
@@ -334,6 +340,17 @@ impl Grant {
         if !self.owner.is_child() {
             self.owner.set_command_pid(self.ticket, pid);
         }
+    }
+
+    /// By what that process can tell the agent itself; `None` where the agent is in this process.
+    ///
+    /// # Errors
+    /// If no descriptor is left.
+    pub fn announcer(&self) -> io::Result<Option<Announcer>> {
+        if self.owner.is_child() {
+            return Ok(None);
+        }
+        self.owner.announcer(self.ticket)
     }
 
     /// A descriptor that keeps the lock, close-on-exec, if the caller wanted one

@@ -9,6 +9,7 @@ use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::Duration;
 
+use distlock::Announcer;
 use distlock_agent::protocol::Time;
 use distlock_agent::runtime::{ProcessGroup, clock};
 use nix::errno::Errno;
@@ -100,11 +101,16 @@ enum Eviction {
 
 impl<'a> Job<'a> {
     /// Starts the command. To be called by the main thread: when the thread that called ends,
-    /// however it ends, the kernel kills the command.
+    /// however it ends, the kernel kills the command. The command's process says itself who it is,
+    /// by `announcer`, before it becomes the command.
     ///
     /// # Errors
     /// 126 or 127 when it cannot be executed or is not there, 69 when the system has no room.
-    pub(crate) fn start(recipe: &Recipe<'_>, signals: &'a Signals) -> Result<Self, Failure> {
+    pub(crate) fn start(
+        recipe: &Recipe<'_>,
+        signals: &'a Signals,
+        announcer: Option<Announcer>,
+    ) -> Result<Self, Failure> {
         let terminal = Terminal::open().map(Arc::new);
         let foreground = terminal.clone().filter(|terminal| terminal.is_ours());
         let in_foreground = foreground.is_some();
@@ -123,6 +129,10 @@ impl<'a> Job<'a> {
             if getppid() != runner {
                 // The runner died before the kernel was told, and so it will not do it.
                 raise(Signal::SIGKILL)?;
+            }
+            if let Some(announcer) = &announcer {
+                // If the agent is gone, so is the lock, and this is ended in a moment.
+                let _ = announcer.announce();
             }
             if let Some(terminal) = &foreground {
                 // Who is not in the foreground yet must not be stopped for taking it.

@@ -19,7 +19,7 @@ use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
 use crate::args;
 use crate::command::{End, Job, Recipe, Status, Tenure};
-use crate::exit::{CONFIG, Failure, quoted, say};
+use crate::exit::{CONFIG, Failure, UNAVAILABLE, quoted, say};
 use crate::group::Group;
 use crate::refusal;
 use crate::signals::{self, Signals};
@@ -224,6 +224,10 @@ fn hold(
 ) -> Result<ExitCode, Failure> {
     let Inheritance { fds, lifeline } = Inheritance::new(&guard, outlives)?;
     let tenure = Tenancy::new(agent, &guard, lifeline)?;
+    if !guard.is_held() {
+        let what = "the lock was lost before the command was started; see what became of the agent";
+        return Err(Failure::new(UNAVAILABLE, what));
+    }
     let job = start(args, &guard, signals)?;
     // The guard has one of its own, where one is needed.
     drop(fds);
@@ -262,14 +266,16 @@ fn start<'a>(args: &args::Run, guard: &Guard, signals: &'a Signals) -> Result<Jo
     ];
     let words = words(args);
     let (program, rest) = words.split_first().expect("clap asks for a command");
-    let job = Job::start(
-        &Recipe {
-            program,
-            args: rest,
-            env: &env,
-        },
-        signals,
-    )?;
+    let announcer = guard
+        .announcer()
+        .map_err(|error| refusal::system("hand the lock to the command", error))?;
+    let recipe = Recipe {
+        program,
+        args: rest,
+        env: &env,
+    };
+    let job = Job::start(&recipe, signals, announcer)?;
+    // Of a host's agent for the case that it did not take the command's own word.
     guard.set_command_pid(job.pid());
     Ok(job)
 }

@@ -1,0 +1,328 @@
+//! Users, and this host's own socket: who may use which agent, what one may do that is another
+//! user's, and where programs look. In mount namespaces of their own, with nothing of this host.
+
+mod cli_support;
+
+use std::fs::{self, File, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::time::Duration;
+
+use cli_support::group::{AgentProcess, Group, LEASE_MS};
+use cli_support::{Holder, assert_refused, eventually, is_running, output, stderr, stdout};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, geteuid};
+use tempfile::TempDir;
+
+/// Users that nobody is.
+const DAEMON: u32 = 61_234;
+const STRANGER: u32 = 61_235;
+
+/// Whether what follows can be done here; if not, that is said.
+fn is_root() -> bool {
+    if geteuid().is_root() {
+        return true;
+    }
+    let all = std::env::var("DISTLOCK_TESTS");
+    assert_ne!(all.as_deref(), Ok("all"), "these tests need root");
+    eprintln!("SKIPPED: this test needs root");
+    false
+}
+
+/// A group of one whose agent is another user's than root's programs, as systemd's DynamicUser
+/// makes it.
+struct OfDaemon {
+    group: Group,
+    /// Where every user can execute it, wherever it was built.
+    program: PathBuf,
+    _place: TempDir,
+}
+
+impl OfDaemon {
+    fn new() -> Self {
+        let place = tempfile::tempdir().expect("a directory");
+        let program = place.path().join("distlock");
+        fs::copy(env!("CARGO_BIN_EXE_distlock"), &program).expect("a copy");
+        let group = Group::unix(1);
+        for dir in [place.path(), &group.file(""), &group.state()] {
+            fs::set_permissions(dir, Permissions::from_mode(0o755)).expect("its mode");
+        }
+        for dir in [&group.file(""), &group.state()] {
+            chown(dir, Some(DAEMON), Some(DAEMON)).expect("its owner");
+        }
+        Self {
+            group,
+            program,
+            _place: place,
+        }
+    }
+
+    fn of_user(&self, plain: &Command, user: u32) -> Command {
+        let mut command = Command::new(&self.program);
+        command.args(plain.get_args());
+        for (key, value) in plain.get_envs() {
+            match value {
+                Some(value) => command.env(key, value),
+                None => command.env_remove(key),
+            };
+        }
+        command.uid(user).gid(user).current_dir("/");
+        command
+    }
+
+    fn agent(&self) -> AgentProcess {
+        let log = File::create(self.group.file("log")).expect("a file");
+        let mut command = self.of_user(&self.group.agent_command(1), DAEMON);
+        AgentProcess::start_with_log(&mut command, log)
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.group.file("log")).expect("its log")
+    }
+}
+
+const FAMILY: &str = "(trap '' TERM; exec sleep 600) & echo in; echo $!; wait";
+
+#[test]
+fn an_agent_that_may_not_end_a_command_waits_for_it() {
+    if !is_root() {
+        return;
+    }
+    let of = OfDaemon::new();
+    let group = &of.group;
+    let agent = of.agent();
+    let mut holder = Holder::start(group.client(1, ["run", "x", "--", "bash", "-c", FAMILY]));
+    let child: i32 = holder.line().parse().expect("a pid");
+    holder.signal(Signal::SIGKILL);
+    // The kernel ends the command, and nobody what it has started.
+    eventually("the agent says so", || {
+        of.log().contains("may not end the command")
+    });
+    let busy = output(&mut group.client(1, ["run", "-w", "0.5", "x", "true"]));
+    assert_refused(&busy, 1, &["x"]);
+    assert!(is_running(child));
+    assert_eq!(of.log().matches("may not end").count(), 1, "{}", of.log());
+    kill(Pid::from_raw(child), Signal::SIGKILL).expect("it is there");
+    let next = output(&mut group.client(1, ["run", "-w", "20", "x", "true"]));
+    assert_eq!(next.status.code(), Some(0), "{next:?}");
+    assert_eq!(agent.end_by(Signal::SIGTERM).code(), Some(0));
+}
+
+/// Its runner stands still, and it may not end the command itself: it leaves after a lease without
+/// having given the lock back, and its next life waits another. After that only the fence protects,
+/// which is in the manual.
+#[test]
+fn such_an_agent_leaves_without_giving_back_what_is_still_used() {
+    if !is_root() {
+        return;
+    }
+    let of = OfDaemon::new();
+    let group = &of.group;
+    let agent = of.agent();
+    let script = r#"trap '' TERM; echo in; echo "$$ $DISTLOCK_FENCE"; while :; do sleep 1; done"#;
+    let mut holder = Holder::start(group.client(1, ["run", "x", "--", "bash", "-c", script]));
+    let line = holder.line();
+    let (pid, fence) = line.split_once(' ').expect("two numbers");
+    let (pid, fence): (i32, u64) = (pid.parse().expect("one"), fence.parse().expect("two"));
+    holder.signal(Signal::SIGSTOP);
+    assert_eq!(agent.end_by(Signal::SIGTERM).code(), Some(0));
+    assert!(of.log().contains("still hold locks"), "{}", of.log());
+    assert!(is_running(pid));
+
+    let start = std::time::SystemTime::now();
+    let _agent = of.agent();
+    let print = [
+        "run",
+        "-w",
+        "20",
+        "x",
+        "sh",
+        "-c",
+        r#"echo "$DISTLOCK_FENCE""#,
+    ];
+    let next: u64 = stdout(&output(&mut group.client(1, print)))
+        .trim()
+        .parse()
+        .expect("a fence");
+    let waited = start.elapsed().expect("the clock goes on");
+    assert!(waited >= Duration::from_millis(LEASE_MS), "{waited:?}");
+    assert!(next > fence);
+    // The runner ends it as soon as it goes on.
+    holder.signal(Signal::SIGCONT);
+    assert_eq!(holder.wait().code(), Some(79));
+    assert!(!is_running(pid));
+}
+
+#[test]
+fn users_that_an_agent_is_not_for_are_refused_with_77() {
+    if !is_root() {
+        return;
+    }
+    let of = OfDaemon::new();
+    let _agent = of.agent();
+    let client = |user| {
+        let plain = of.group.client(1, ["run", "x", "true"]);
+        output(&mut of.of_user(&plain, user))
+    };
+    assert_eq!(client(DAEMON).status.code(), Some(0), "its own user");
+    assert_refused(&client(STRANGER), 77, &["1.sock", "run as its user"]);
+    // Also by an agent that they trust, if somebody lets all users connect.
+    let of_root = Group::unix(1);
+    let _roots = of_root.agent(1);
+    fs::set_permissions(of_root.file(""), Permissions::from_mode(0o755)).expect("its mode");
+    fs::set_permissions(of_root.socket(1), Permissions::from_mode(0o666)).expect("its mode");
+    let said = output(&mut of.of_user(&of_root.client(1, ["run", "x", "true"]), STRANGER));
+    assert_refused(&said, 77, &["1.sock", "run as its user"]);
+}
+
+#[test]
+fn who_could_be_deceived_by_an_agent_does_not_trust_it() {
+    if !is_root() {
+        return;
+    }
+    let of = OfDaemon::new();
+    let _agent = of.agent();
+    fs::set_permissions(of.group.socket(1), Permissions::from_mode(0o666)).expect("its mode");
+    let plain = of.group.client(1, ["run", "x", "true"]);
+    let said = output(&mut of.of_user(&plain, STRANGER));
+    assert_refused(&said, 77, &["not trusted", "61234"]);
+    // Root may use every agent.
+    let said = output(&mut of.group.client(1, ["run", "x", "true"]));
+    assert_eq!(said.status.code(), Some(0), "{said:?}");
+}
+
+#[test]
+fn files_that_this_user_may_not_use_are_77() {
+    if !is_root() {
+        return;
+    }
+    let of = OfDaemon::new();
+    let group = &of.group;
+    let run = |user| output(&mut of.of_user(&group.member(1, ["run", "x", "true"]), user));
+    fs::set_permissions(group.config(), Permissions::from_mode(0o600)).expect("its mode");
+    let said = run(DAEMON);
+    assert_refused(&said, 77, &["group.toml", "run as a user who may read it"]);
+    fs::set_permissions(group.config(), Permissions::from_mode(0o644)).expect("its mode");
+    assert_refused(&run(STRANGER), 77, &["DISTLOCK_STATE_DIR"]);
+}
+
+/// What a shell says that runs `script` where `/run` is empty but for `/run/lock`; `$0` is the
+/// program.
+fn in_empty_run(script: &str, dir: &Path) -> Option<Output> {
+    let mut command = Command::new("unshare");
+    if !geteuid().is_root() {
+        command.arg("--map-root-user");
+    }
+    let program = dir.join("distlock");
+    fs::copy(env!("CARGO_BIN_EXE_distlock"), &program).expect("a copy");
+    fs::set_permissions(dir, Permissions::from_mode(0o755)).expect("its mode");
+    let script =
+        format!("mount -t tmpfs tmpfs /run && mkdir -m 1777 /run/lock || exit 99\n{script}");
+    command
+        .args(["--mount", "bash", "-c", &script])
+        .arg(program)
+        .arg(dir);
+    for (key, _) in std::env::vars_os() {
+        if key.as_encoded_bytes().starts_with(b"DISTLOCK_") {
+            command.env_remove(key);
+        }
+    }
+    let said = output(&mut command);
+    if said.status.code() == Some(99) || stderr(&said).contains("unshare") {
+        let all = std::env::var("DISTLOCK_TESTS");
+        assert_ne!(
+            all.as_deref(),
+            Ok("all"),
+            "no mount namespaces here: {said:?}"
+        );
+        eprintln!("SKIPPED: no mount namespaces here");
+        return None;
+    }
+    Some(said)
+}
+
+fn in_empty_run_says(script: &str, dir: &Path, expected: &str) {
+    if let Some(said) = in_empty_run(script, dir) {
+        assert_eq!(stdout(&said), expected, "{}", stderr(&said));
+    }
+}
+
+#[test]
+fn without_an_agent_the_default_is_this_users_local_group() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let script = r#"
+        "$0" run x -c 'ls -l /proc/$$/fd' | grep -o '/run/lock/distlock-[0-9]*/' | sort -u
+        "$0" status --json | grep -o '"group":"local"'"#;
+    // In there this user is root.
+    in_empty_run_says(
+        script,
+        dir.path(),
+        "/run/lock/distlock-0/\n\"group\":\"local\"\n",
+    );
+}
+
+#[test]
+fn the_hosts_socket_is_used_if_it_is_there_served_or_not() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let group = Group::unix(1);
+    fs::copy(group.config(), dir.path().join("group.toml")).expect("a copy");
+    let script = r#"
+        cd "$1"
+        "$0" agent --config group.toml --id 1 --state-dir state > ready 2>log & agent=$!
+        until grep -qs ready ready; do sleep 0.01; done
+        "$0" status --json | grep -o '"group":"shop"'
+        "$0" run x -- sh -c 'exit 7'; echo $?
+        ( cd / && exec "$0" who x )
+        kill -9 $agent; wait $agent 2>/dev/null
+        # Nobody serves it now, and no other group takes its place.
+        for command in "run x true" status members "who x"; do
+            "$0" $command 2>said >/dev/null; echo "$? $(wc -l <said)"
+        done
+        DISTLOCK_DIR=$1/own "$0" run x true; echo $?
+        rm /run/distlock/distlock.sock
+        "$0" run x true; echo $?"#;
+    let expected = "\"group\":\"shop\"\n7\nNobody holds 'x' or waits for it.\n\
+                    69 1\n69 1\n69 1\n69 1\n0\n0\n";
+    in_empty_run_says(script, dir.path(), expected);
+}
+
+#[test]
+fn the_hosts_socket_that_is_forbidden_is_77() {
+    if !is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let group = Group::unix(1);
+    fs::copy(group.config(), dir.path().join("group.toml")).expect("a copy");
+    let script = r#"
+        cd "$1"
+        "$0" agent --config group.toml --id 1 --state-dir state > ready 2>log & agent=$!
+        until grep -qs ready ready; do sleep 0.01; done
+        as="setpriv --reuid 61235 --regid 61235 --clear-groups"
+        cd /
+        for command in "run x true" status; do
+            $as "$0" $command 2>"$1/said"; echo "$? $(wc -l <"$1/said")"
+        done
+        chmod 700 /run/distlock
+        $as "$0" run x true 2>"$1/said"; echo "$? $(wc -l <"$1/said")"
+        kill $agent; wait $agent; echo $?"#;
+    in_empty_run_says(script, dir.path(), "77 1\n77 1\n77 1\n0\n");
+}
+
+/// The directory of the host's own socket is made, named or not.
+#[test]
+fn the_directory_of_the_hosts_socket_is_made_also_if_it_is_named() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let group = Group::unix(1);
+    fs::copy(group.config(), dir.path().join("group.toml")).expect("a copy");
+    let script = r#"
+        cd "$1"
+        "$0" agent --config group.toml --id 1 --state-dir state \
+            --socket /run/distlock/distlock.sock > ready 2>log & agent=$!
+        until grep -qs ready ready || ! kill -0 $agent; do sleep 0.01; done
+        "$0" run x true; echo $?
+        kill $agent; wait $agent; echo $?"#;
+    in_empty_run_says(script, dir.path(), "0\n0\n");
+}
