@@ -2,10 +2,10 @@
 //!
 //! A schedule is what one seed makes of 1 to 7 voters, their network and their disks: messages are
 //! lost, doubled, overtake each other and come seconds late; links are cut one way or both; voters
-//! crash, with a record half-way to the disk or not, and come back with nothing but what is
-//! durable; voters are added, removed and replaced, the leader among them, and the removed ones go
-//! on asking for votes for a while. Then the network heals, and those voters that are needed must
-//! decide something new.
+//! stand still, or crash, with a record half-way to the disk or not, and come back with nothing but
+//! what is durable; voters are added, removed and replaced, the leader among them, and the removed
+//! ones go on asking for votes for a while. Then the network heals, and those voters that are
+//! needed must decide something new.
 //!
 //! The library is a parameter, so that the same schedules show what they find in a release that is
 //! known to be wrong.
@@ -21,23 +21,25 @@ use super::rng::{Permille, Rng};
 use super::trace::{Sink, Trace};
 use crate::protocol::membership::quorum::log::library::{Library, Voters};
 use crate::protocol::membership::quorum::log::{
-    Body, LogAction, LogEntry, LogMessage, LogRecord, NotNow, Proposal, RaftLog, Timing, ViewLog,
-    VoterId,
+    Body, LogAction, LogEntry, LogMessage, LogRecord, RaftLog, Timing, ViewLog, VoterId,
 };
 use crate::protocol::{Epoch, Time};
 
+mod above;
 mod judge;
+mod plan;
 mod report;
 
 use judge::Judge;
 pub use judge::Violation;
+use plan::Plan;
 pub use report::Report;
 
 const HEARTBEAT: Duration = Duration::from_millis(50);
 const ELECTION: Duration = Duration::from_millis(250);
 /// How long a healed group may take for something new. An election with seven voters takes some
 /// rounds at times; a group that stands still does so for ever.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(30);
 /// How many voters there are at most in a schedule, one after the other.
 const MOST_VOTERS: u64 = 14;
 
@@ -55,62 +57,6 @@ pub fn run<L: Library>(seed: u64, sink: Option<Sink>) -> Result<(Report, u64), V
     group.heal()?;
     group.report.schedules = 1;
     Ok((group.report, group.trace.fingerprint()))
-}
-
-/// What a seed decides at first.
-#[derive(Debug)]
-struct Plan {
-    loss: Permille,
-    doubled: Permille,
-    /// Messages that come so late that everybody has forgotten them.
-    late: Permille,
-    delay: Duration,
-    disk: Duration,
-    /// How long all this lasts.
-    unrest: Duration,
-    /// The mean time between two of a kind, if there are any.
-    crashes: Option<Duration>,
-    cuts: Option<Duration>,
-    work: Duration,
-    /// Records after which, just durable, a voter crashes, to come back at once.
-    flaps: Permille,
-    /// Shares of the work.
-    changes: Permille,
-    hand_overs: Permille,
-    /// How long a crashed voter is away, in the mean.
-    away: Duration,
-}
-
-impl Plan {
-    fn new(rng: &mut Rng) -> Self {
-        let ms = Duration::from_millis;
-        // Half of the schedules have everything; in the others each fault is on or off.
-        let all = rng.chance(500);
-        let some = |rng: &mut Rng| all || rng.chance(500);
-        let share = |on: bool, most: u64, rng: &mut Rng| {
-            let share = rng.below(most) as Permille;
-            if on { share } else { 0 }
-        };
-        let (lossy, doubling, lating) = (some(rng), some(rng), some(rng));
-        let (crashing, cutting, changing) = (some(rng), some(rng), some(rng));
-        let crashes = rng.duration(ms(60)..=ms(900));
-        let cuts = rng.duration(ms(60)..=ms(900));
-        Self {
-            loss: share(lossy, 350, rng),
-            doubled: share(doubling, 300, rng),
-            late: share(lating, 60, rng),
-            delay: rng.duration(ms(1)..=ms(40)),
-            disk: rng.duration(ms(0)..=ms(30)),
-            unrest: rng.duration(ms(500)..=ms(3000)),
-            crashes: crashing.then_some(crashes),
-            cuts: cutting.then_some(cuts),
-            work: rng.duration(ms(5)..=ms(120)),
-            flaps: share(crashing, 150, rng),
-            changes: share(changing, 900, rng),
-            hand_overs: share(changing, 200, rng),
-            away: rng.duration(ms(20)..=ms(700)),
-        }
-    }
 }
 
 #[derive(Debug)]
@@ -131,6 +77,7 @@ enum Event {
     Restart {
         voter: VoterId,
     },
+    Pause,
     Cut,
     Mend,
     /// Some leader is given something to do.
@@ -148,6 +95,8 @@ struct Node<L> {
     /// The last epoch told in this life.
     told: Option<Epoch>,
     wake: Option<Time>,
+    /// It stands still until then: what comes in waits.
+    paused: Time,
     /// It is removed, and has stopped for good.
     stopped: bool,
 }
@@ -204,6 +153,7 @@ impl<L: Library> Group<L> {
                 saving: None,
                 told: None,
                 wake: None,
+                paused: Time::ZERO,
                 stopped: false,
             },
         );
@@ -215,6 +165,7 @@ impl<L: Library> Group<L> {
         self.plan_next(Event::Work, Some(self.plan.work));
         self.plan_next(Event::Crash, self.plan.crashes);
         self.plan_next(Event::Cut, self.plan.cuts);
+        self.plan_next(Event::Pause, self.plan.pauses);
         while let Some((at, event)) = self.queue.pop_by(end) {
             self.step(at, event)?;
         }
@@ -228,6 +179,7 @@ impl<L: Library> Group<L> {
         self.plan.loss = 0;
         self.plan.late = 0;
         self.plan.flaps = 0;
+        self.plan.hand_overs = 0;
         let spare = self.spare();
         self.say(format_args!("healed, without {spare:?}"));
         let down = self
@@ -295,6 +247,10 @@ impl<L: Library> Group<L> {
     fn step(&mut self, at: Time, event: Event) -> Result<(), Violation> {
         self.now = at;
         self.report.steps += 1;
+        if let Some(until) = self.waits(&event) {
+            self.queue.plan(until, event);
+            return Ok(());
+        }
         match event {
             Event::Deliver { from, message } => self.deliver(from, message),
             Event::Durable { voter, life } => self.durable(voter, life),
@@ -306,6 +262,17 @@ impl<L: Library> Group<L> {
                 let away = self.rng.exponential(self.plan.away);
                 self.queue.plan(self.now + away, Event::Restart { voter });
                 self.plan_next(Event::Crash, self.plan.crashes);
+                Ok(())
+            }
+            Event::Pause if !self.healed => {
+                let voter = self.any_voter();
+                let until = self.now + self.rng.exponential(ELECTION);
+                self.report.pauses += 1;
+                self.say(format_args!("{voter} pauses until {until:?}"));
+                self.nodes
+                    .entry(voter)
+                    .and_modify(|node| node.paused = until);
+                self.plan_next(Event::Pause, self.plan.pauses);
                 Ok(())
             }
             Event::Cut if !self.healed => {
@@ -321,8 +288,23 @@ impl<L: Library> Group<L> {
                 self.plan_next(Event::Work, Some(self.plan.work));
                 self.work()
             }
-            Event::Crash | Event::Cut => Ok(()),
+            Event::Crash | Event::Cut | Event::Pause => Ok(()),
         }
+    }
+
+    /// Until when an event must wait because it comes to a voter that stands still.
+    fn waits(&self, event: &Event) -> Option<Time> {
+        let (Event::Deliver {
+            message: LogMessage { to: voter, .. },
+            ..
+        }
+        | Event::Durable { voter, .. }
+        | Event::Wake { voter }) = event
+        else {
+            return None;
+        };
+        let until = self.nodes.get(voter)?.paused;
+        (until > self.now).then_some(until)
     }
 
     fn plan_next(&mut self, event: Event, mean: Option<Duration>) {
@@ -529,119 +511,6 @@ impl<L: Library> Group<L> {
             .say(self.now, format_args!("cut: {:?}", self.cut));
         let mend = self.now + self.rng.exponential(ELECTION * 2);
         self.queue.plan(mend, Event::Mend);
-    }
-}
-
-/// The layer above.
-impl<L: Library> Group<L> {
-    /// Whoever leads is asked for the next view.
-    fn work(&mut self) -> Result<(), Violation> {
-        let nodes = self.nodes.iter();
-        let leaders = nodes.filter(|(_, node)| node.log.as_ref().is_some_and(ViewLog::is_leader));
-        let leaders: Vec<_> = leaders.map(|(voter, _)| *voter).collect();
-        self.stop_retired();
-        if leaders.is_empty() {
-            return Ok(());
-        }
-        let leader = leaders[self.rng.index(leaders.len())];
-        let Some(log) = self.nodes[&leader].log.as_ref() else {
-            return Ok(());
-        };
-        let decided = log.decided();
-        let epoch = decided.map_or(Epoch::ZERO, |decided| decided.proposal.epoch);
-        let voters = decided.map_or_else(
-            || self.founders.clone(),
-            |decided| decided.proposal.voters.clone(),
-        );
-        if self.rng.chance(self.plan.hand_overs) {
-            let others: Vec<_> = voters.iter().filter(|voter| **voter != leader).collect();
-            if others.is_empty() {
-                return Ok(());
-            }
-            let to = *others[self.rng.index(others.len())];
-            return self.with_log(leader, |log, now, out| {
-                // Busy, or no leader any more.
-                let _ = log.hand_over(now, to, out);
-            });
-        }
-        let mut wanted = voters.clone();
-        if self.rng.chance(self.plan.changes) && !self.healed {
-            self.change(&mut wanted);
-        }
-        let skip = if self.rng.chance(50) { 1000 } else { 0 };
-        self.proposals += 1;
-        let mut digest = [0; 32];
-        digest[..8].copy_from_slice(&self.proposals.to_be_bytes());
-        let proposal = Proposal {
-            epoch: Epoch::new(epoch.as_u32() + 1 + skip).expect("few views"),
-            digest,
-            voters: wanted,
-            view: digest[..8].to_vec(),
-        };
-        self.propose(leader, &voters, proposal)
-    }
-
-    fn propose(
-        &mut self,
-        leader: VoterId,
-        voters: &BTreeSet<VoterId>,
-        proposal: Proposal,
-    ) -> Result<(), Violation> {
-        let mut result = Ok(());
-        let changes = proposal.voters != *voters;
-        let heir = proposal.voters.first().copied();
-        self.with_log(leader, |log, now, out| {
-            if let Some(decided) = log.decided() {
-                let epoch = decided.proposal.epoch;
-                log.installed(epoch);
-            }
-            result = log.propose(now, proposal, out);
-            if let (Err(NotNow::RemovesLeader), Some(heir)) = (result, heir) {
-                // Busy, or no leader any more.
-                let _ = log.hand_over(now, heir, out);
-            }
-        })?;
-        if result.is_ok() {
-            self.report.proposed += 1;
-            self.report.changes += u64::from(changes);
-        }
-        Ok(())
-    }
-
-    /// One more, or one less.
-    fn change(&mut self, voters: &mut BTreeSet<VoterId>) {
-        let fresh = VoterId(self.nodes.len() as u64 + 1);
-        let joining = self.nodes.keys().copied();
-        // One that was started for a proposal that came to nothing is as good as a fresh one.
-        let unused = joining.filter(|voter| !self.judge.has_voted(*voter)).last();
-        let unused = unused.filter(|voter| !self.founders.contains(voter));
-        if voters.len() < 7 && (voters.len() < 2 || self.rng.chance(500)) {
-            if let Some(voter) = unused {
-                voters.insert(voter);
-            } else if fresh.0 <= MOST_VOTERS {
-                self.add(fresh);
-                voters.insert(fresh);
-            }
-        } else if voters.len() > 1 {
-            let gone = *voters
-                .iter()
-                .nth(self.rng.index(voters.len()))
-                .expect("an index");
-            voters.remove(&gone);
-        }
-    }
-
-    /// Of the removed voters some stop; the others trouble the group for longer.
-    fn stop_retired(&mut self) {
-        for (voter, node) in &mut self.nodes {
-            let retired = node.log.as_ref().is_some_and(ViewLog::retired);
-            if retired && self.rng.chance(300) {
-                self.report.stopped += 1;
-                self.trace.say(self.now, format_args!("{voter} stops"));
-                node.log = None;
-                node.stopped = true;
-            }
-        }
     }
 }
 

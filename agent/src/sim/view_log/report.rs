@@ -17,6 +17,8 @@ pub struct Report {
     pub crashes: u64,
     /// Of those: with a record on its way to the disk.
     pub torn: u64,
+    /// Times that a voter stood still.
+    pub pauses: u64,
     /// Times that links were cut.
     pub cuts: u64,
     /// Messages sent.
@@ -53,6 +55,7 @@ impl Report {
         self.told += other.told;
         self.crashes += other.crashes;
         self.torn += other.torn;
+        self.pauses += other.pauses;
         self.cuts += other.cuts;
         self.sent += other.sent;
         self.lost += other.lost;

@@ -18,23 +18,22 @@
 //!   which is hardly longer than the entry.
 //! - What no log can have sent is not shown to the library.
 
-use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
-use core::mem;
 use core::time::Duration;
 
-use super::library::{Call, Entry, Library, Noraft, Position, Role, Voters, Wish};
-use super::message::{
-    Body, LogEntry, LogMessage, MAX_ENTRIES, MAX_LEAP, check_size, entries_make_sense,
-};
+use super::library::{Call, Library, Noraft, Position, Role, Voters};
+use super::message::{Body, LogEntry, LogMessage, MAX_LEAP, check_size};
 use super::record::{BadRecord, LogRecord, Snapshot};
-use super::{Decided, LogAction, MAX_CHAIN, NotNow, Proposal, Timing, ViewLog, VoterId};
+use super::{Decided, LogAction, NotNow, Proposal, Timing, ViewLog, VoterId};
 use crate::protocol::ids::Epoch;
 use crate::protocol::time::Time;
 
+mod inbox;
 mod outbox;
+mod outcome;
 
+use inbox::views_of;
 use outbox::{Mark, Outbox};
 
 /// Uncommitted entries that double the wait before the next election. Every leader leaves one; so
@@ -208,7 +207,7 @@ impl<L: Library> ViewLog for RaftLog<L> {
             return;
         }
         self.deadline = None;
-        if self.is_leader() && !self.in_touch(now, self.timing.election * 2) {
+        if self.leads() && !self.in_touch(now, self.timing.election * 2) {
             self.step_down();
         } else {
             self.library.timeout();
@@ -224,9 +223,12 @@ impl<L: Library> ViewLog for RaftLog<L> {
         if self.broken {
             return;
         }
-        let (mark, mut outbox) = (Mark::of(&self.library), self.take_outbox());
-        outbox.persisted(mark, || self.record(), out);
-        self.outbox = outbox;
+        if let Some(later) = self.outbox.persisted(out) {
+            self.actions = later;
+            // A voter that is alone leads when that is durable.
+            self.tell_leader();
+            self.let_out(out);
+        }
     }
 
     fn propose(
@@ -276,7 +278,7 @@ impl<L: Library> ViewLog for RaftLog<L> {
     fn leader(&self) -> Option<VoterId> {
         match self.library.role() {
             _ if self.broken => None,
-            Role::Leader => Some(self.me),
+            Role::Leader => self.is_leader().then_some(self.me),
             Role::Candidate => None,
             Role::Follower => self
                 .leader
@@ -286,7 +288,8 @@ impl<L: Library> ViewLog for RaftLog<L> {
     }
 
     fn is_leader(&self) -> bool {
-        !self.broken && self.library.role() == Role::Leader
+        // What leads in memory alone may have led in vain.
+        self.leads() && self.outbox.has_term(self.library.term())
     }
 
     fn term(&self) -> u64 {
@@ -306,334 +309,10 @@ impl<L: Library> ViewLog for RaftLog<L> {
     }
 }
 
-/// What comes in.
-impl<L: Library> RaftLog<L> {
-    fn call(&mut self, from: VoterId, term: u64, call: Call) {
-        if self.library.receive(from, term, call).is_err() {
-            self.fail("the library finds its log in contradiction with the leader's");
-        }
-    }
-
-    fn on_vote(&mut self, now: Time, from: VoterId, term: u64, last: Position, handed_over: bool) {
-        let known = self.snapshot_voters().contains(from) || self.library.voters().contains(from);
-        if !known && last < self.library.snapshot() {
-            // It has missed something that is committed, so it can win no election of its own
-            // either. Not to take its term loses nothing.
-            self.send(from, Body::Retired(Box::new(self.snapshot())));
-        } else if handed_over || term <= self.library.term() || !self.hears_of_leader(now) {
-            self.call(from, term, Call::Vote { last });
-        }
-    }
-
-    fn on_append(
-        &mut self,
-        now: Time,
-        from: VoterId,
-        term: u64,
-        commit: u64,
-        prev: Position,
-        entries: Vec<LogEntry>,
-    ) {
-        if self.contradicts_committed(prev, term, &entries) {
-            return;
-        }
-        let shapes = entries.iter().map(LogEntry::shape).collect();
-        let call = Call::Append {
-            commit,
-            prev,
-            entries: shapes,
-        };
-        self.call(from, term, call);
-        self.keep_views(views_of(prev, entries));
-        if self.library.term() == term && self.library.role() == Role::Follower {
-            self.leader = Some((term, from, now));
-        }
-    }
-
-    /// Whether a leader's entries differ from what is committed, and so gone from the log.
-    fn contradicts_committed(&self, prev: Position, term: u64, entries: &[LogEntry]) -> bool {
-        let snapshot = self.library.snapshot();
-        if prev.index > snapshot.index {
-            return false;
-        }
-        let known = usize::try_from(snapshot.index - prev.index).unwrap_or(usize::MAX);
-        let Some((known, new)) = entries.split_at_checked(known) else {
-            // They end before the log begins.
-            return false;
-        };
-        let at = known.iter().rev().find_map(|entry| match entry {
-            LogEntry::Term(term) => Some(*term),
-            _ => None,
-        });
-        at.unwrap_or(prev.term) != snapshot.term
-            || !entries_make_sense(snapshot, term, self.decided_epoch(), new)
-    }
-
-    fn on_appended(&mut self, now: Time, from: VoterId, term: u64, last: Position) {
-        let voters = self.library.voters();
-        if self.is_leader() && term == self.library.term() && voters.contains(from) {
-            let level = last == self.library.last();
-            let stays = level && self.succeeds(now, from, &voters);
-            if let Some(leading) = &mut self.leading {
-                leading.heard.insert(from, now);
-            }
-            if stays {
-                self.send(from, Body::TakeOver);
-            }
-            if level && voters.moving() && !voters.next.contains(&self.me) {
-                // This answer may be the one that commits, and then the library would go on to
-                // the voters without this one, which is not to lead them.
-                return;
-            }
-        }
-        self.call(from, term, Call::Appended { last });
-    }
-
-    fn on_install(&mut self, now: Time, from: VoterId, term: u64, snapshot: Snapshot) {
-        let position = snapshot.position;
-        let at = |log: &mut Self| {
-            log.on_append(now, from, term, position.index, position, Vec::new());
-        };
-        // The first says who leads, and removes what differs; the second answers where the log
-        // stands then.
-        at(self);
-        self.deliver();
-        let follows = self.leader == Some((term, from, now));
-        if follows && !self.broken && self.adopt(snapshot) {
-            at(self);
-        }
-    }
-
-    fn on_retired(&mut self, from: VoterId, term: u64, snapshot: Snapshot) {
-        if snapshot.voters.contains(self.me) || self.is_leader() {
-            return;
-        }
-        // A new term ends a candidacy, whose votes count no more.
-        let term = term.max(self.library.term() + 1);
-        self.call(from, term, Call::Voted { granted: false });
-        self.adopt(snapshot);
-    }
-
-    fn on_take_over(&mut self, from: VoterId, term: u64) {
-        let led = self.leader().is_some_and(|leader| leader == from);
-        let votes = self.library.voters().contains(self.me);
-        if led && votes && term == self.library.term() {
-            self.library.timeout();
-            self.asked = Some(self.library.term());
-        }
-    }
-
-    /// Begins the log behind `snapshot`, if that is ahead. Whether it is now.
-    fn adopt(&mut self, snapshot: Snapshot) -> bool {
-        let Snapshot {
-            position,
-            voters,
-            decided,
-        } = snapshot;
-        let epoch = decided
-            .as_ref()
-            .map_or(Epoch::ZERO, |decided| decided.proposal.epoch);
-        if position.index <= self.library.committed()
-            || epoch < self.decided_epoch()
-            || !self.library.compact(position, &voters)
-        {
-            return false;
-        }
-        if epoch > self.decided_epoch()
-            && let Some(decided) = decided
-        {
-            self.decided = Some(decided.clone());
-            self.actions.push(LogAction::Decided(decided));
-        }
-        true
-    }
-}
-
-/// What goes out.
-impl<L: Library> RaftLog<L> {
-    /// Draws every conclusion, and lets it out when what it rests on is durable.
-    fn settle(&mut self, now: Time, out: &mut Vec<LogAction>) {
-        while !self.broken {
-            self.collect(now);
-            self.deliver();
-            // Ends: a leader moves to the voters of the last decided view once, and tells the
-            // news once.
-            if !self.tend(now) {
-                break;
-            }
-        }
-        if self.broken {
-            // Of what failed only the failure is told.
-            out.extend(self.actions.pop());
-            return;
-        }
-        let library = &self.library;
-        self.views.retain(|&index, (term, _)| {
-            library.term_at(index) == Some(*term) && library.entry_at(index) == Some(Entry::View)
-        });
-        if self.deadline.is_none() {
-            self.wind_up(now);
-        }
-        if self.told != self.leader() {
-            self.told = self.leader();
-            self.actions.push(LogAction::LeaderChanged);
-        }
-        let actions = mem::take(&mut self.actions);
-        let (mark, mut outbox) = (Mark::of(&self.library), self.take_outbox());
-        outbox.put(mark, || self.record(), actions, out);
-        self.outbox = outbox;
-    }
-
-    /// Does what the library wishes.
-    fn collect(&mut self, now: Time) {
-        let mut wishes = Vec::new();
-        self.library.wishes(&mut wishes);
-        for wish in wishes {
-            match wish {
-                Wish::Timer => self.wind_up(now),
-                Wish::Send { to, term, call } => match self.body(term, call) {
-                    Some(body) => {
-                        let message = LogMessage { to, term, body };
-                        self.actions.push(LogAction::Send(to, message));
-                    }
-                    None => return self.fail("the log has an entry for a view, and no view"),
-                },
-                Wish::Snapshot { to } => {
-                    let snapshot = Box::new(self.snapshot());
-                    self.send(to, Body::Install(snapshot));
-                }
-            }
-        }
-    }
-
-    /// The library's call with the views; `None` if one is missing.
-    fn body(&self, term: u64, call: Call) -> Option<Body> {
-        Some(match call {
-            Call::Vote { last } => Body::Vote {
-                last,
-                handed_over: self.asked == Some(term),
-            },
-            Call::Voted { granted } => Body::Voted { granted },
-            Call::Appended { last } => Body::Appended { last },
-            Call::Append {
-                commit,
-                prev,
-                entries,
-            } => {
-                let entries = entries.into_iter().take(MAX_ENTRIES);
-                let entries = (prev.index + 1..).zip(entries);
-                Body::Append {
-                    commit,
-                    prev,
-                    entries: entries
-                        .map(|(index, entry)| self.with_view(index, entry))
-                        .collect::<Option<_>>()?,
-                }
-            }
-        })
-    }
-
-    fn with_view(&self, index: u64, entry: Entry) -> Option<LogEntry> {
-        Some(match entry {
-            Entry::Term(term) => LogEntry::Term(term),
-            Entry::Voters(voters) => LogEntry::Voters(voters),
-            Entry::View => LogEntry::View(self.views.get(&index)?.1.clone()),
-        })
-    }
-
-    /// Tells what is committed, and takes it out of the log.
-    fn deliver(&mut self) {
-        let (snapshot, committed) = (self.library.snapshot().index, self.library.committed());
-        if self.broken || committed <= snapshot {
-            return;
-        }
-        for index in snapshot + 1..=committed {
-            if self.library.entry_at(index) == Some(Entry::View) {
-                match self.views.remove(&index) {
-                    Some((_, proposal)) if proposal.epoch > self.decided_epoch() => {
-                        self.decide(proposal);
-                    }
-                    _ => return self.fail("what is committed is no view that can be next"),
-                }
-            }
-        }
-        let term = self.library.term_at(committed);
-        let voters = self.library.voters_at(committed);
-        let compacted = term.zip(voters).is_some_and(|(term, voters)| {
-            let index = committed;
-            self.library.compact(Position { term, index }, &voters)
-        });
-        if !compacted {
-            return self.fail("the library does not have what it has committed");
-        }
-        if let Some(leading) = &mut self.leading {
-            leading.news = true;
-        }
-    }
-
-    fn decide(&mut self, proposal: Proposal) {
-        let chain = self.decided.take().map_or_else(Vec::new, |last| {
-            let link = last.link();
-            let mut chain = last.chain;
-            if chain.len() == MAX_CHAIN {
-                chain.remove(0);
-            }
-            chain.push(link);
-            chain
-        });
-        let decided = Decided { proposal, chain };
-        self.decided = Some(decided.clone());
-        self.actions.push(LogAction::Decided(decided));
-    }
-
-    /// A leader's duties. Whether something has come of them.
-    fn tend(&mut self, now: Time) -> bool {
-        if !self.is_leader() {
-            self.leading = None;
-            return false;
-        }
-        let leading = self.leading.get_or_insert_with(|| Leading {
-            since: now,
-            heard: BTreeMap::new(),
-            successor: None,
-            news: false,
-        });
-        if mem::take(&mut leading.news) {
-            // The followers would learn it from the next heartbeat; here it is.
-            self.library.timeout();
-            return true;
-        }
-        let voters = self.library.voters();
-        let wanted = self.wanted(&voters);
-        !self.busy() && voters.now != wanted && wanted.contains(&self.me) && {
-            self.library.propose_voters(&wanted)
-        }
-    }
-
-    /// Takes no further part.
-    fn fail(&mut self, why: &'static str) {
-        self.broken = true;
-        self.deadline = None;
-        self.leading = None;
-        self.outbox.discard();
-        self.actions.push(LogAction::Broken(why));
-    }
-
-    fn send(&mut self, to: VoterId, body: Body) {
-        let term = self.library.term();
-        let message = LogMessage { to, term, body };
-        self.actions.push(LogAction::Send(to, message));
-    }
-
-    fn take_outbox(&mut self) -> Outbox {
-        mem::replace(&mut self.outbox, Outbox::new(None))
-    }
-}
-
 /// What is the case.
 impl<L: Library> RaftLog<L> {
     fn check_proposal(&self, now: Time, proposal: &Proposal) -> Result<(), NotNow> {
-        let Some(leading) = &self.leading else {
+        let Some(leading) = self.leading.as_ref().filter(|_| self.is_leader()) else {
             return Err(NotNow::NotLeader);
         };
         check_size(proposal)?;
@@ -659,6 +338,10 @@ impl<L: Library> RaftLog<L> {
             }
         }
         Ok(())
+    }
+
+    fn leads(&self) -> bool {
+        !self.broken && self.library.role() == Role::Leader
     }
 
     /// Whether the log has entries that are not committed.
@@ -770,34 +453,6 @@ impl<L: Library> RaftLog<L> {
             snapshot,
         }
     }
-
-    /// Keeps those views whose entries are in the log. What is there of the same term stays.
-    fn keep_views(&mut self, views: Vec<(Position, Proposal)>) {
-        for (Position { term, index }, proposal) in views {
-            let there = self.views.get(&index).is_some_and(|(old, _)| *old == term);
-            if !there
-                && self.library.term_at(index) == Some(term)
-                && self.library.entry_at(index) == Some(Entry::View)
-            {
-                self.views.insert(index, (term, proposal));
-            }
-        }
-    }
-}
-
-/// The views among `entries`, and their places.
-fn views_of(prev: Position, entries: Vec<LogEntry>) -> Vec<(Position, Proposal)> {
-    let mut at = prev;
-    let views = entries.into_iter().filter_map(|entry| {
-        at.index += 1;
-        match entry {
-            LogEntry::Term(term) => at.term = term,
-            LogEntry::Voters(_) => {}
-            LogEntry::View(proposal) => return Some((at, proposal)),
-        }
-        None
-    });
-    views.collect()
 }
 
 /// Elections come at different times because of this, and of nothing else: SplitMix64 (Steele,

@@ -72,7 +72,8 @@ impl Group {
     }
 
     fn restart(&mut self, voter: u64) {
-        let record = self.disks[&id(voter)].clone();
+        let bytes = postcard::to_allocvec(&self.disks[&id(voter)]).unwrap();
+        let record = wire::decode_all(&bytes).unwrap();
         let log = RaftLog::restore(id(voter), record, timing(), voter + 100, self.now);
         self.logs.insert(id(voter), log.unwrap());
     }
@@ -203,10 +204,17 @@ fn a_view_is_decided_by_all_voters_and_once() {
     }
 }
 
+/// Schedule 407815 had it lead in a term that it forgot, and another in the same term later.
 #[test]
-fn a_single_voter_decides_at_once_but_not_before_it_is_durable() {
+fn a_single_voter_leads_and_decides_at_once_but_not_before_it_is_durable() {
     let mut group = Group::new([1]);
+    group.slow_disks.insert(id(1));
     group.run(Duration::ZERO);
+    assert!(!group.log(1).is_leader() && group.log(1).leader().is_none());
+    assert_eq!(group.propose(1, 1, [1]), Err(NotNow::NotLeader));
+    let (now, mut out) = (group.now, Vec::new());
+    group.log(1).persisted(now, &mut out);
+    assert_eq!(out, [LogAction::LeaderChanged]);
     assert!(group.log(1).is_leader());
     group.slow_disks.insert(id(1));
     assert_eq!(group.propose(1, 1, [1]), Ok(()));
@@ -564,6 +572,7 @@ fn garbage_does_no_harm() {
     let mut damaged = 0;
     for (from, message) in sent {
         let bytes = postcard::to_allocvec(&message).unwrap();
+        assert_eq!(wire::decode_all(&bytes), Ok(message.clone()));
         if !seen.insert(bytes.clone()) {
             continue;
         }

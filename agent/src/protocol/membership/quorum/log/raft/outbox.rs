@@ -4,10 +4,9 @@ use alloc::vec::Vec;
 use core::mem;
 
 use super::super::library::{Entry, Library, Position};
-use super::super::record::LogRecord;
 use super::super::{LogAction, VoterId};
 
-/// How many messages wait for the disk at most; later ones are lost, as on the way.
+/// From how many on what waits for the disk is thinned out.
 const MAX_WAITING: usize = 256;
 
 /// What is to be durable, short enough to be compared at every step: the views themselves follow
@@ -39,6 +38,8 @@ pub(super) struct Outbox {
     saved: Option<Mark>,
     /// Whether that one is still on its way to the disk.
     saving: bool,
+    /// The term that is durable.
+    term: Option<u64>,
     /// What waits for it.
     held: Vec<LogAction>,
     /// What came after it, and may rest on newer memory.
@@ -47,8 +48,9 @@ pub(super) struct Outbox {
 
 impl Outbox {
     /// `saved` is what is durable already.
-    pub(super) const fn new(saved: Option<Mark>) -> Self {
+    pub(super) fn new(saved: Option<Mark>) -> Self {
         Self {
+            term: saved.as_ref().map(|mark| mark.term),
             saved,
             saving: false,
             held: Vec::new(),
@@ -56,43 +58,55 @@ impl Outbox {
         }
     }
 
-    /// Lets `actions` out as soon as `mark` is durable.
+    /// Whether this term, and so the vote that made a leader in it, is durable.
+    pub(super) fn has_term(&self, term: u64) -> bool {
+        self.term == Some(term)
+    }
+
+    /// Lets `actions` out as soon as `mark` is durable. Whether it is to be made so now.
     pub(super) fn put(
         &mut self,
         mark: Mark,
-        record: impl FnOnce() -> LogRecord,
         actions: Vec<LogAction>,
         out: &mut Vec<LogAction>,
-    ) {
-        if self.saving {
+    ) -> bool {
+        let busy = self.saving;
+        if busy {
             for action in actions {
-                let message = matches!(action, LogAction::Send(..));
-                if !message || self.later.len() < MAX_WAITING {
-                    self.later.push(action);
-                }
+                self.wait(action);
             }
         } else if self.saved.as_ref() == Some(&mark) {
             out.extend(actions);
         } else {
-            out.push(LogAction::Persist(record()));
             self.saved = Some(mark);
             self.saving = true;
             self.held = actions;
         }
+        self.saving && !busy
     }
 
-    /// The last record is durable; memory is at `mark` meanwhile.
-    pub(super) fn persisted(
-        &mut self,
-        mark: Mark,
-        record: impl FnOnce() -> LogRecord,
-        out: &mut Vec<LogAction>,
-    ) {
-        if mem::take(&mut self.saving) {
-            out.append(&mut self.held);
-            let later = mem::take(&mut self.later);
-            self.put(mark, record, later, out);
+    /// The last record is durable: lets out what waited for it, and returns what came later.
+    /// `None` if there was none on its way.
+    pub(super) fn persisted(&mut self, out: &mut Vec<LogAction>) -> Option<Vec<LogAction>> {
+        if !mem::take(&mut self.saving) {
+            return None;
         }
+        self.term = self.saved.as_ref().map(|mark| mark.term);
+        out.append(&mut self.held);
+        Some(mem::take(&mut self.later))
+    }
+
+    /// Of a full queue the messages are lost, and of what else there is the last of each kind
+    /// says it all: a view's chain has the names of those before it.
+    fn wait(&mut self, action: LogAction) {
+        if self.later.len() >= MAX_WAITING {
+            if matches!(action, LogAction::Send(..)) {
+                return;
+            }
+            let kind = mem::discriminant(&action);
+            self.later.retain(|old| mem::discriminant(old) != kind);
+        }
+        self.later.push(action);
     }
 
     /// Lets nothing out that waits.
