@@ -1,0 +1,507 @@
+//! The judge: whether what the critical sections logged can have happened under the locks' promises.
+//!
+//! Every process appends to a file of its own, in one kernel's clock, what it knows for certain:
+//!
+//! ```text
+//! enter WHO STAY LOCK MODE FENCE ASKED ENTERED   inside since ENTERED at the latest
+//! inside WHO STAY TIME                           still inside
+//! leave WHO STAY TIME                            written before the lock is given back
+//! lost WHO STAY TIME                             told that the lock is gone
+//! ```
+//!
+//! who does something to processes writes
+//!
+//! ```text
+//! stopped WHO FROM UNTIL                         from before SIGSTOP until after SIGCONT
+//! ended WHO TIME                                 killed, or gone
+//! ```
+//!
+//! and the resource, in the order in which it served:
+//!
+//! ```text
+//! write WHO STAY LOCK MODE FENCE VERDICT         accepted or refused
+//! ```
+//!
+//! A stay lasts from ENTERED to its `leave`; if that is missing, to the last time it was surely
+//! inside, provided that something proves its end: a loss, or the death of its process. Without a
+//! proof it lasts for ever, and whoever enters later is inside with it. A process that was stopped
+//! for as long as a lease may be mistaken when it wakes up, and only then: its stay counts until
+//! the stop, and one that began across a stop has no certain beginning. The resource has to refuse
+//! what it writes then, which the order of what was accepted shows.
+//!
+//! Everything is sorted and swept once: O(n log n).
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
+use std::fmt;
+use std::fs;
+use std::path::Path;
+use std::rc::Rc;
+
+/// A line of a log, and where it stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Line {
+    pub(crate) file: Rc<str>,
+    pub(crate) number: usize,
+    pub(crate) text: String,
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}: {}", self.file, self.number, self.text)
+    }
+}
+
+/// How a lock was entered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Exclusive,
+    Shared,
+}
+
+impl Mode {
+    /// As in the logs.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Exclusive => "exclusive",
+            Self::Shared => "shared",
+        }
+    }
+}
+
+/// What the judge is told of the locks.
+#[derive(Clone, Debug)]
+pub(crate) struct Rules {
+    /// How many may be inside.
+    pub(crate) permits: BTreeMap<String, usize>,
+    /// Stops from here on excuse, in nanoseconds.
+    pub(crate) long_stop_ns: u64,
+}
+
+/// What must not happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Breach {
+    /// Two were inside at a time, or more than there are permits.
+    Together,
+    /// Somebody was alone inside with a fence that is not above all before it.
+    FenceFell,
+    /// A fence was given twice.
+    FenceReused,
+    /// The resource accepted a fence that is lower than one it had seen.
+    OldWriteAccepted,
+    /// The resource was shown a fence that the writer never had.
+    ForeignWrite,
+}
+
+/// A breach, with the two lines that prove it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Violation {
+    pub(crate) breach: Breach,
+    pub(crate) first: Line,
+    pub(crate) second: Line,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let what = match self.breach {
+            Breach::Together => "inside at a time",
+            Breach::FenceFell => "the fence of the second does not rise above the first",
+            Breach::FenceReused => "the same fence",
+            Breach::OldWriteAccepted => "the second was accepted after the first",
+            Breach::ForeignWrite => "the second was written with another fence than the first",
+        };
+        write!(f, "{what}:\n  {}\n  {}", self.first, self.second)
+    }
+}
+
+/// What a log says that cannot be read.
+#[derive(Debug)]
+pub(crate) struct Unreadable {
+    line: Line,
+    why: &'static str,
+}
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.why, self.line)
+    }
+}
+
+#[derive(Debug)]
+struct Stay {
+    line: Line,
+    who: String,
+    lock: String,
+    mode: Mode,
+    fence: u64,
+    asked: u64,
+    entered: u64,
+    /// When it was surely inside last.
+    evidence: u64,
+    /// A `leave` or a `lost`.
+    is_over: bool,
+    /// The process entered again afterwards: its death explains nothing of this stay.
+    is_followed: bool,
+}
+
+#[derive(Debug)]
+struct Write {
+    line: Line,
+    stay: (String, u64),
+    lock: String,
+    mode: Mode,
+    fence: u64,
+    is_accepted: bool,
+}
+
+/// What happened, by all logs.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    stays: Vec<Stay>,
+    by_name: HashMap<(String, u64), usize>,
+    last_of: HashMap<String, usize>,
+    stops: HashMap<String, Vec<(u64, u64)>>,
+    ended: HashSet<String>,
+    writes: Vec<Write>,
+}
+
+impl History {
+    /// All logs in `directory`.
+    ///
+    /// # Errors
+    /// The first line that is none. A last line without an end was being written when its
+    /// process was killed, and does not count.
+    pub(crate) fn read(directory: &Path) -> Result<Self, Unreadable> {
+        let mut paths: Vec<_> = fs::read_dir(directory)
+            .expect("the logs' directory")
+            .map(|entry| entry.expect("an entry").path())
+            .collect();
+        paths.sort();
+        let mut history = Self::default();
+        for path in paths {
+            let text = fs::read_to_string(&path).expect("a log");
+            let name = path.file_name().expect("a file").to_string_lossy();
+            history.add(&name, &text)?;
+        }
+        Ok(history)
+    }
+
+    /// One log.
+    pub(crate) fn add(&mut self, file: &str, text: &str) -> Result<(), Unreadable> {
+        let file: Rc<str> = file.into();
+        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
+        for (index, text) in whole.lines().enumerate() {
+            let line = Line {
+                file: Rc::clone(&file),
+                number: index + 1,
+                text: text.to_owned(),
+            };
+            self.take(line)?;
+        }
+        Ok(())
+    }
+
+    /// How often each lock was entered.
+    pub(crate) fn entries(&self) -> BTreeMap<&str, usize> {
+        let mut entries = BTreeMap::new();
+        for stay in &self.stays {
+            *entries.entry(&*stay.lock).or_default() += 1;
+        }
+        entries
+    }
+
+    /// How many stays ended with their process, and not by themselves.
+    pub(crate) fn killed_inside(&self) -> usize {
+        let stays = self.stays.iter();
+        stays
+            .filter(|stay| !stay.is_over && self.ended.contains(&stay.who))
+            .count()
+    }
+
+    /// How many writes the resource refused.
+    pub(crate) fn refused(&self) -> usize {
+        let writes = self.writes.iter();
+        writes.filter(|write| !write.is_accepted).count()
+    }
+
+    fn take(&mut self, line: Line) -> Result<(), Unreadable> {
+        let text = line.text.clone();
+        let words: Vec<_> = text.split(' ').collect();
+        let result = match &words[..] {
+            ["enter", who, stay, lock, mode, fence, asked, entered] => {
+                self.enter(&line, who, (stay, lock, mode), (fence, asked, entered))
+            }
+            ["inside", who, stay, time] => self.goes_on(who, stay, time, false),
+            ["leave", who, stay, time] => self.goes_on(who, stay, time, true),
+            ["lost", who, stay, _] => self.loses(who, stay),
+            ["stopped", who, from, until] => number(from).and_then(|from| {
+                let stops = self.stops.entry((*who).to_owned()).or_default();
+                stops.push((from, number(until)?));
+                Some(())
+            }),
+            ["ended", who, time] => number(time).map(|_| {
+                self.ended.insert((*who).to_owned());
+            }),
+            ["write", who, stay, lock, mode, fence, verdict] => {
+                self.write(&line, (who, stay), (lock, mode, fence), verdict)
+            }
+            _ => None,
+        };
+        let why = "a line that no process writes";
+        result.ok_or(Unreadable { line, why })
+    }
+
+    fn enter(
+        &mut self,
+        line: &Line,
+        who: &str,
+        (stay, lock, mode): (&str, &str, &str),
+        (fence, asked, entered): (&str, &str, &str),
+    ) -> Option<()> {
+        let index = self.stays.len();
+        let entered = number(entered)?;
+        self.stays.push(Stay {
+            line: line.clone(),
+            who: who.to_owned(),
+            lock: lock.to_owned(),
+            mode: parse_mode(mode)?,
+            fence: number(fence)?,
+            asked: number(asked)?,
+            entered,
+            evidence: entered,
+            is_over: false,
+            is_followed: false,
+        });
+        if let Some(former) = self.last_of.insert(who.to_owned(), index) {
+            self.stays[former].is_followed = true;
+        }
+        let known = self.by_name.insert((who.to_owned(), number(stay)?), index);
+        known.is_none().then_some(())
+    }
+
+    /// The stay, if it goes on.
+    fn open(&mut self, who: &str, stay: &str) -> Option<&mut Stay> {
+        let index = *self.by_name.get(&(who.to_owned(), number(stay)?))?;
+        let stay = &mut self.stays[index];
+        (!stay.is_over).then_some(stay)
+    }
+
+    fn goes_on(&mut self, who: &str, stay: &str, time: &str, is_over: bool) -> Option<()> {
+        let time = number(time)?;
+        let stay = self.open(who, stay)?;
+        if time < stay.evidence {
+            return None;
+        }
+        (stay.evidence, stay.is_over) = (time, is_over);
+        Some(())
+    }
+
+    fn loses(&mut self, who: &str, stay: &str) -> Option<()> {
+        self.open(who, stay)?.is_over = true;
+        Some(())
+    }
+
+    fn write(
+        &mut self,
+        line: &Line,
+        (who, stay): (&str, &str),
+        (lock, mode, fence): (&str, &str, &str),
+        verdict: &str,
+    ) -> Option<()> {
+        let is_accepted = match verdict {
+            "accepted" => true,
+            "refused" => false,
+            _ => return None,
+        };
+        self.writes.push(Write {
+            line: line.clone(),
+            stay: (who.to_owned(), number(stay)?),
+            lock: lock.to_owned(),
+            mode: parse_mode(mode)?,
+            fence: number(fence)?,
+            is_accepted,
+        });
+        Some(())
+    }
+
+    /// Everything that must not have happened, in the order of the locks' names.
+    pub(crate) fn judge(&self, rules: &Rules) -> Vec<Violation> {
+        let mut locks: BTreeMap<&str, Vec<Inside<'_>>> = BTreeMap::new();
+        let mut found = Vec::new();
+        for stay in &self.stays {
+            let inside = self.inside(stay, rules);
+            locks.entry(&stay.lock).or_default().push(inside);
+        }
+        for (lock, mut stays) in locks {
+            let permits = *rules.permits.get(lock).expect("a lock of the laboratory");
+            stays.sort_by_key(|inside| inside.from);
+            fences_differ(&stays, &mut found);
+            // Who may have been mistaken has shown its fence, and nothing else.
+            stays.retain(|inside| !inside.is_excused);
+            if permits == 1 {
+                nobody_together(&stays, &mut found);
+                fences_rise(&stays, &mut found);
+            } else {
+                never_too_many(&stays, permits, &mut found);
+            }
+        }
+        self.resource(rules, &mut found);
+        found
+    }
+
+    /// From when until when it was surely inside.
+    fn inside<'a>(&self, stay: &'a Stay, rules: &Rules) -> Inside<'a> {
+        let is_proven = stay.is_over || !stay.is_followed && self.ended.contains(&stay.who);
+        let mut inside = Inside {
+            stay,
+            from: stay.entered,
+            until: if is_proven { stay.evidence } else { u64::MAX },
+            is_excused: false,
+        };
+        let stops = self.stops.get(&stay.who).map_or(&[][..], |stops| stops);
+        for &(from, until) in stops {
+            let is_long = until.saturating_sub(from) >= rules.long_stop_ns;
+            if !is_long || until < stay.asked || inside.until < from {
+                continue;
+            }
+            if from < stay.entered {
+                inside.is_excused = true;
+            } else {
+                inside.until = from;
+            }
+        }
+        inside
+    }
+
+    fn resource(&self, rules: &Rules, found: &mut Vec<Violation>) {
+        let mut highest: BTreeMap<&str, &Write> = BTreeMap::new();
+        for write in &self.writes {
+            let stay = self.by_name.get(&write.stay).map(|&at| &self.stays[at]);
+            match stay {
+                Some(stay) if (&stay.lock, stay.fence) == (&write.lock, write.fence) => {}
+                // The stay is logged before the first write.
+                stay => found.push(Violation {
+                    breach: Breach::ForeignWrite,
+                    first: stay.map_or(&write.line, |stay| &stay.line).clone(),
+                    second: write.line.clone(),
+                }),
+            }
+            if !write.is_accepted || rules.permits.get(&write.lock) != Some(&1) {
+                continue;
+            }
+            let before = highest.get(&*write.lock);
+            if let Some(before) = before.filter(|before| before.fence > write.fence) {
+                found.push(Violation {
+                    breach: Breach::OldWriteAccepted,
+                    first: before.line.clone(),
+                    second: write.line.clone(),
+                });
+            } else if write.mode == Mode::Exclusive {
+                highest.insert(&write.lock, write);
+            }
+        }
+    }
+}
+
+/// A stay as it counts.
+#[derive(Clone, Copy, Debug)]
+struct Inside<'a> {
+    stay: &'a Stay,
+    from: u64,
+    until: u64,
+    /// It began across a long stop.
+    is_excused: bool,
+}
+
+/// `stays` in the order of entry, of a lock with one permit.
+fn nobody_together(stays: &[Inside<'_>], found: &mut Vec<Violation>) {
+    let mut last: Option<&Inside<'_>> = None;
+    let mut last_alone: Option<&Inside<'_>> = None;
+    let later = |last: Option<&Inside<'_>>, this: &Inside<'_>| {
+        last.is_none_or(|last| last.until < this.until)
+    };
+    for this in stays {
+        let is_alone = this.stay.mode == Mode::Exclusive;
+        let against = if is_alone { last } else { last_alone };
+        if let Some(other) = against.filter(|other| other.until > this.from) {
+            found.push(violation(Breach::Together, other, this));
+        }
+        if later(last, this) {
+            last = Some(this);
+        }
+        if is_alone && later(last_alone, this) {
+            last_alone = Some(this);
+        }
+    }
+}
+
+/// `stays` in the order of entry, of a lock with several permits.
+fn never_too_many(stays: &[Inside<'_>], permits: usize, found: &mut Vec<Violation>) {
+    let mut inside = BinaryHeap::new();
+    for (index, this) in stays.iter().enumerate() {
+        let over = |inside: &BinaryHeap<_>| {
+            let first: Option<&std::cmp::Reverse<(u64, usize)>> = inside.peek();
+            first.is_some_and(|first| first.0.0 <= this.from)
+        };
+        while over(&inside) {
+            inside.pop();
+        }
+        if inside.len() >= permits {
+            let other = inside.peek().expect("a lock has permits").0.1;
+            found.push(violation(Breach::Together, &stays[other], this));
+        }
+        inside.push(std::cmp::Reverse((this.until, index)));
+    }
+}
+
+/// Who is alone has a higher fence than all before; who shares, than all who were alone before.
+fn fences_rise(stays: &[Inside<'_>], found: &mut Vec<Violation>) {
+    let mut highest: Option<&Inside<'_>> = None;
+    let mut highest_alone: Option<&Inside<'_>> = None;
+    let above = |highest: Option<&Inside<'_>>, this: &Inside<'_>| {
+        highest.is_none_or(|highest| highest.stay.fence < this.stay.fence)
+    };
+    for this in stays {
+        let is_alone = this.stay.mode == Mode::Exclusive;
+        let against = if is_alone { highest } else { highest_alone };
+        // The same fence twice has been found already.
+        if let Some(other) = against.filter(|other| other.stay.fence > this.stay.fence) {
+            found.push(violation(Breach::FenceFell, other, this));
+        }
+        if above(highest, this) {
+            highest = Some(this);
+        }
+        if is_alone && above(highest_alone, this) {
+            highest_alone = Some(this);
+        }
+    }
+}
+
+/// No fence is given twice, to whomever.
+fn fences_differ(stays: &[Inside<'_>], found: &mut Vec<Violation>) {
+    let mut given: HashMap<u64, &Inside<'_>> = HashMap::new();
+    for this in stays {
+        if let Some(other) = given.insert(this.stay.fence, this) {
+            found.push(violation(Breach::FenceReused, other, this));
+        }
+    }
+}
+
+fn violation(breach: Breach, first: &Inside<'_>, second: &Inside<'_>) -> Violation {
+    Violation {
+        breach,
+        first: first.stay.line.clone(),
+        second: second.stay.line.clone(),
+    }
+}
+
+fn number(word: &str) -> Option<u64> {
+    word.parse().ok()
+}
+
+fn parse_mode(word: &str) -> Option<Mode> {
+    let modes = [Mode::Exclusive, Mode::Shared];
+    modes.into_iter().find(|mode| mode.name() == word)
+}

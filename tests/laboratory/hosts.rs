@@ -1,0 +1,438 @@
+//! Hosts with all that runs on them: an agent, a program with the library, and one `distlock run`
+//! after the other.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::unistd::Pid;
+
+use crate::clock::now_ns;
+use crate::critical::{self, COMMAND, PROGRAM};
+use crate::locks::Lock;
+use crate::network::Namespace;
+use crate::plan::Target;
+use crate::resource::Writer;
+
+/// The group's name, after which members' state is found.
+pub(crate) const GROUP: &str = "laboratory";
+
+/// Longer than an agent takes to start on a busy machine. Reaching it is a failure.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Until `distlock run` is tried again after it was refused.
+const AGAIN: Duration = Duration::from_millis(20);
+
+/// What all hosts share.
+#[derive(Debug)]
+pub(crate) struct Place {
+    pub(crate) directory: PathBuf,
+    pub(crate) locks: Vec<Lock>,
+    /// What was done to processes, for the judge.
+    log: Mutex<File>,
+}
+
+impl Place {
+    pub(crate) fn new(directory: &Path, locks: Vec<Lock>) -> Self {
+        let log = critical::logs(directory).join("laboratory");
+        Self {
+            directory: directory.to_owned(),
+            locks,
+            log: Mutex::new(File::create(log).expect("a log")),
+        }
+    }
+
+    pub(crate) fn config(&self) -> PathBuf {
+        self.directory.join("group.toml")
+    }
+
+    fn state(&self) -> PathBuf {
+        self.directory.join("state")
+    }
+
+    fn log(&self, line: &str) {
+        let mut log = self.log.lock().expect("the log");
+        writeln!(log, "{line}").expect("room for the log");
+    }
+
+    /// What `who` says on standard error, for whoever looks into a failure.
+    fn errors(&self, who: &str) -> File {
+        let path = self.directory.join(format!("{who}.err"));
+        let mut options = OpenOptions::new();
+        options.append(true).create(true).open(path).expect("a log")
+    }
+}
+
+pub(crate) struct Host {
+    pub(crate) number: u16,
+    place: Arc<Place>,
+    namespace: Arc<Namespace>,
+    agent: Option<Child>,
+    program: Option<Life>,
+    /// The life of the next program.
+    lives: u64,
+    commands: Commands,
+}
+
+/// A process with a name in the logs.
+struct Life {
+    who: String,
+    child: Child,
+}
+
+impl Host {
+    pub(crate) fn new(number: u16, namespace: Namespace, place: &Arc<Place>) -> Self {
+        let namespace = Arc::new(namespace);
+        let commands = Commands::new(number, &namespace, place);
+        Self {
+            number,
+            place: Arc::clone(place),
+            namespace,
+            agent: None,
+            program: None,
+            lives: 0,
+            commands,
+        }
+    }
+
+    /// Starts whatever does not run.
+    pub(crate) fn start(&mut self) {
+        if self.agent.is_none() {
+            self.agent = Some(
+                self.start_agent()
+                    .unwrap_or_else(|said| panic!("agent {} does not start: {said}", self.number)),
+            );
+        }
+        if self.program.is_none() {
+            self.lives += 1;
+            let who = format!("{}.{PROGRAM}.{}", self.number, self.lives);
+            let Place {
+                directory, locks, ..
+            } = &*self.place;
+            let mut program = critical::program(directory, &who, &self.socket(), locks);
+            let errors = self.place.errors(&format!("{}.{PROGRAM}", self.number));
+            let quiet = program.stdin(Stdio::null()).stdout(Stdio::null());
+            quiet.stderr(errors);
+            let child = self.namespace.spawn(program).expect("it starts");
+            self.program = Some(Life { who, child });
+        }
+        self.commands.set_running(true);
+    }
+
+    /// The agent, once clients can connect; what it says if it ends before.
+    fn start_agent(&self) -> Result<Child, String> {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_distlock"));
+        command.args(["agent", "--id", &self.number.to_string(), "--config"]);
+        command
+            .arg(self.place.config())
+            .arg("--socket")
+            .arg(self.socket());
+        command.arg("--state-dir").arg(self.place.state());
+        let name = format!("{}.agent", self.number);
+        command
+            .stderr(self.place.errors(&name))
+            .stdin(Stdio::null());
+        command.stdout(Stdio::piped());
+        let mut child = self.namespace.spawn(command).expect("it starts");
+        if first_line(child.stdout.take().expect("a pipe")) == "ready\n" {
+            return Ok(child);
+        }
+        let _ = child.kill();
+        let status = child.wait().expect("it ends");
+        let errors = self.place.directory.join(format!("{name}.err"));
+        let said = fs::read_to_string(errors).expect("its log");
+        Err(format!(
+            "{status}, {}",
+            said.lines().last().unwrap_or("without a word")
+        ))
+    }
+
+    fn socket(&self) -> PathBuf {
+        self.place.directory.join(format!("{}.sock", self.number))
+    }
+
+    fn state_file(&self) -> PathBuf {
+        let member = format!("{GROUP}-{}", self.number);
+        self.place.state().join(member).join("state")
+    }
+
+    pub(crate) fn kill_agent(&mut self) {
+        if let Some(mut agent) = self.agent.take() {
+            end(&mut agent);
+        }
+    }
+
+    pub(crate) fn kill_program(&mut self) {
+        if let Some(Life { who, mut child }) = self.program.take() {
+            self.place.log(&format!("ended {who} {}", now_ns()));
+            end(&mut child);
+        }
+    }
+
+    /// The command of `distlock run`, which tells it.
+    pub(crate) fn kill_command(&self, command: Option<&Writer>) {
+        if let Some(command) = command {
+            signal_command(command, Signal::SIGKILL);
+        }
+    }
+
+    /// `distlock run`, whose command's end is the agent's business then.
+    pub(crate) fn kill_runner(&self) {
+        self.commands.signal(Signal::SIGKILL);
+    }
+
+    /// Everything at once, as when the power fails; `command` is what was inside last.
+    pub(crate) fn kill_all(&mut self, command: Option<&Writer>) {
+        self.commands.set_running(false);
+        self.kill_runner();
+        self.kill_command(command);
+        self.kill_agent();
+        self.kill_program();
+    }
+
+    /// Stops `target`; `command` is what was inside last.
+    pub(crate) fn stop(&self, target: Target, command: Option<&Writer>) -> Stopped {
+        let is_meant = |one| target == one || target == Target::Host;
+        let mut stopped = Stopped {
+            pids: Vec::new(),
+            who: Vec::new(),
+            command: None,
+            from: now_ns(),
+        };
+        if is_meant(Target::Runner) {
+            // Before its command, which it would otherwise see stop.
+            stopped.pids.extend(self.commands.signal(Signal::SIGSTOP));
+        }
+        if let Some(command) = command.filter(|_| is_meant(Target::Command))
+            && signal_command(command, Signal::SIGSTOP)
+        {
+            stopped.who.push(command.who.clone());
+            stopped.command = Some(command.clone());
+        }
+        if let Some(program) = self.program.as_ref().filter(|_| is_meant(Target::Program)) {
+            stopped.who.push(program.who.clone());
+            stopped.pids.extend(send(&program.child, Signal::SIGSTOP));
+        }
+        if let Some(agent) = self.agent.as_ref().filter(|_| is_meant(Target::Agent)) {
+            stopped.pids.extend(send(agent, Signal::SIGSTOP));
+        }
+        stopped
+    }
+
+    pub(crate) fn go_on(&self, stopped: &Stopped) {
+        for pid in &stopped.pids {
+            // Whoever was killed meanwhile needs it no more; its number is not another's, since
+            // nobody has waited for it.
+            let _ = kill(*pid, Signal::SIGCONT);
+        }
+        if let Some(command) = &stopped.command {
+            signal_command(command, Signal::SIGCONT);
+        }
+        for who in &stopped.who {
+            let line = format!("stopped {who} {} {}", stopped.from, now_ns());
+            self.place.log(&line);
+        }
+    }
+
+    /// With a bit of its state flipped, the agent must refuse to start; without the damage it does.
+    pub(crate) fn damage_state(&mut self, bit: u64) {
+        self.kill_agent();
+        let Ok(whole) = fs::read(self.state_file()) else {
+            // Another fault of the episode took it away.
+            return;
+        };
+        let mut damaged = whole.clone();
+        let bit = usize::try_from(bit).expect("64 bits") % (whole.len() * 8);
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        fs::write(self.state_file(), damaged).expect("room for it");
+        let said = self.start_agent().map(|mut agent| end(&mut agent));
+        let said = said.expect_err("a damaged state file is no state");
+        let path = self.state_file().display().to_string();
+        let is_named = said.contains("exit status: 78") && said.contains(&path);
+        assert!(is_named, "{said}");
+        fs::write(self.state_file(), whole).expect("room for it");
+    }
+
+    pub(crate) fn lose_state(&mut self) {
+        self.kill_agent();
+        fs::remove_file(self.state_file()).expect("every agent has a state file");
+    }
+
+    /// Why it is not as it should be: what ends only by the laboratory has ended by itself.
+    pub(crate) fn ails(&mut self) -> Option<String> {
+        let agent = self.agent.as_mut().map(|agent| ("agent", agent));
+        let program = self.program.as_mut().map(|life| (PROGRAM, &mut life.child));
+        for (what, child) in agent.into_iter().chain(program) {
+            if let Some(status) = child.try_wait().expect("it can be asked") {
+                return Some(format!("{what} {} has ended: {status}", self.number));
+            }
+        }
+        self.commands.complaint()
+    }
+
+    /// Ends all that can enter, so that the logs are whole.
+    pub(crate) fn close(&mut self) {
+        self.kill_program();
+        self.commands.close();
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        self.close();
+        self.kill_agent();
+    }
+}
+
+/// What was stopped, and since when.
+#[derive(Debug)]
+pub(crate) struct Stopped {
+    /// Children of this process.
+    pids: Vec<Pid>,
+    command: Option<Writer>,
+    /// Whose stays the judge may excuse.
+    who: Vec<String>,
+    from: u64,
+}
+
+/// A thread that runs `distlock run` again and again.
+struct Commands {
+    shared: Arc<Runs>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct Runs {
+    /// `None` between two.
+    current: Mutex<Option<Life>>,
+    is_running: AtomicBool,
+    is_closed: AtomicBool,
+    complaint: Mutex<Option<String>>,
+}
+
+impl Commands {
+    fn new(host: u16, namespace: &Arc<Namespace>, place: &Arc<Place>) -> Self {
+        let shared = Arc::new(Runs::default());
+        let (runs, namespace, place) = (
+            Arc::clone(&shared),
+            Arc::clone(namespace),
+            Arc::clone(place),
+        );
+        let thread = thread::spawn(move || runs.run(host, &namespace, &place));
+        Self {
+            shared,
+            thread: Some(thread),
+        }
+    }
+
+    fn set_running(&self, is_running: bool) {
+        self.shared.is_running.store(is_running, Ordering::Relaxed);
+    }
+
+    /// Sends `signal` to the runner of now, if there is one.
+    fn signal(&self, signal: Signal) -> Option<Pid> {
+        let current = lock(&self.shared.current);
+        send(&current.as_ref()?.child, signal)
+    }
+
+    fn complaint(&self) -> Option<String> {
+        lock(&self.shared.complaint).take()
+    }
+
+    fn close(&mut self) {
+        self.shared.is_closed.store(true, Ordering::Relaxed);
+        // One that waits would do so for a while.
+        self.signal(Signal::SIGTERM);
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Runs {
+    fn run(&self, host: u16, namespace: &Namespace, place: &Place) {
+        let socket = place.directory.join(format!("{host}.sock"));
+        for life in 1.. {
+            while !self.is_running.load(Ordering::Relaxed)
+                && !self.is_closed.load(Ordering::Relaxed)
+            {
+                thread::sleep(AGAIN);
+            }
+            if self.is_closed.load(Ordering::Relaxed) {
+                return;
+            }
+            let who = format!("{host}.{COMMAND}.{life}");
+            let mut command = critical::command(&place.directory, &who, &socket, &place.locks[0]);
+            command.stdin(Stdio::null()).stdout(Stdio::null());
+            command.stderr(place.errors(&format!("{host}.{COMMAND}")));
+            let child = namespace.spawn(command).expect("it starts");
+            let pid = pid_of(&child);
+            *lock(&self.current) = Some(Life { who, child });
+            // It keeps its number until it is waited for, with the mutex held.
+            let ended = waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
+            ended.expect("it is this process's child");
+            let Some(Life { who, mut child }) = lock(&self.current).take() else {
+                unreachable!("only this takes it")
+            };
+            let status = child.wait().expect("it has ended");
+            place.log(&format!("ended {who} {}", now_ns()));
+            match status.code() {
+                Some(0) => {}
+                // Not in time, no agent or quorum, lost; or it or its command was killed, by us.
+                Some(1 | 69 | 79 | 137) | None => thread::sleep(AGAIN),
+                Some(143) if self.is_closed.load(Ordering::Relaxed) => {}
+                Some(code) => {
+                    *lock(&self.complaint) = Some(format!("{who} has ended with {code}"));
+                }
+            }
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex
+        .lock()
+        .expect("no thread of the laboratory has failed")
+}
+
+fn pid_of(child: &Child) -> Pid {
+    Pid::from_raw(i32::try_from(child.id()).expect("a pid"))
+}
+
+/// Of a child that nobody has waited for.
+fn send(child: &Child, signal: Signal) -> Option<Pid> {
+    let pid = pid_of(child);
+    kill(pid, signal).ok().map(|()| pid)
+}
+
+/// A command is `distlock run`'s child, and may have gone: its number must still be that of this
+/// test program.
+fn signal_command(command: &Writer, signal: Signal) -> bool {
+    let exe = fs::read_link(format!("/proc/{}/exe", command.pid));
+    let is_ours = exe.ok() == std::env::current_exe().ok();
+    is_ours && kill(Pid::from_raw(command.pid), signal).is_ok()
+}
+
+fn end(child: &mut Child) {
+    // Both fail only where it has ended already.
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// What it says first; empty if it says nothing for long, or ends.
+fn first_line(stdout: ChildStdout) -> String {
+    let limit = PollTimeout::try_from(PATIENCE).expect("in range");
+    let mut line = String::new();
+    if poll(&mut [PollFd::new(stdout.as_fd(), PollFlags::POLLIN)], limit) == Ok(1) {
+        let _ = BufReader::new(stdout).read_line(&mut line);
+    }
+    line
+}

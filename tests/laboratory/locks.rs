@@ -1,0 +1,88 @@
+//! The locks of the laboratory.
+
+use std::collections::BTreeMap;
+use std::fmt::Write;
+
+/// Who may be inside together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Served {
+    Alone,
+    Shared,
+    Permits(usize),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Lock {
+    pub(crate) name: String,
+    algorithm: String,
+    pub(crate) served: Served,
+}
+
+impl Lock {
+    /// A lock of each of `engines`, a semaphore with two permits, and a book that is shared.
+    pub(crate) fn all(engines: &[&str]) -> Vec<Self> {
+        let lock = |name: &str, algorithm: &str, served| Self {
+            name: name.to_owned(),
+            algorithm: algorithm.to_owned(),
+            served,
+        };
+        let engines = engines
+            .iter()
+            .map(|engine| lock(engine, engine, Served::Alone));
+        let others = [
+            lock("seats", "semaphore", Served::Permits(2)),
+            lock("book", "semaphore", Served::Shared),
+        ];
+        engines.chain(others).collect()
+    }
+
+    /// As in the configuration.
+    pub(crate) fn configuration(&self) -> String {
+        let Self {
+            name, algorithm, ..
+        } = self;
+        let mut text = format!("[[lock]]\nname = \"{name}\"\nalgorithm = \"{algorithm}\"\n");
+        if let Served::Permits(permits) = self.served {
+            let _ = writeln!(text, "permits = {permits}");
+        }
+        text
+    }
+
+    /// For the judge.
+    pub(crate) fn permits(locks: &[Self]) -> BTreeMap<String, usize> {
+        let permits = |served| match served {
+            Served::Permits(permits) => permits,
+            Served::Alone | Served::Shared => 1,
+        };
+        let locks = locks.iter();
+        locks
+            .map(|lock| (lock.name.clone(), permits(lock.served)))
+            .collect()
+    }
+
+    /// For a process in a role.
+    pub(crate) fn format(locks: &[Self]) -> String {
+        let words = locks.iter().map(|Self { name, served, .. }| match served {
+            Served::Alone => format!("{name}:alone"),
+            Served::Shared => format!("{name}:shared"),
+            Served::Permits(permits) => format!("{name}:{permits}"),
+        });
+        words.collect::<Vec<_>>().join(",")
+    }
+
+    pub(crate) fn parse(text: &str) -> Vec<Self> {
+        let lock = |word: &str| {
+            let (name, served) = word.split_once(':').expect("a lock");
+            Self {
+                name: name.to_owned(),
+                algorithm: String::new(),
+                served: match served {
+                    "alone" => Served::Alone,
+                    "shared" => Served::Shared,
+                    permits => Served::Permits(permits.parse().expect("permits")),
+                },
+            }
+        };
+        text.split(',').map(lock).collect()
+    }
+}

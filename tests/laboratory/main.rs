@@ -1,0 +1,35 @@
+//! The fault laboratory: real agents, each on a host of its own (a network namespace), joined by a
+//! switch that loses, doubles, damages, delays and cuts; whose processes are killed and stopped, and
+//! whose state is damaged and lost. Afterwards the logs of the critical sections are judged.
+//!
+//! `mixed_faults` plays a slice of it. The variables make it a campaign, and play it again:
+//!
+//! - `DISTLOCK_LAB_SEED`: what the plan follows from (it is printed);
+//! - `DISTLOCK_LAB_SECS`: for how long; without it every kind of fault comes once;
+//! - `DISTLOCK_LAB_HOSTS`: how many, 3 if not said;
+//! - `DISTLOCK_LAB_ENGINE`: the algorithm, all that there are if not said.
+//!
+//! What is exact is the plan, not its timing: real processes are where the machine lets them be.
+
+mod clock;
+mod critical;
+mod history;
+mod hosts;
+mod laboratory;
+mod locks;
+mod network;
+mod plan;
+mod resource;
+mod rng;
+mod switch;
+
+/// The test program is also what it starts: see `critical`.
+#[test]
+fn role() {
+    critical::play();
+}
+
+#[test]
+fn mixed_faults() {
+    laboratory::run(&laboratory::Settings::from_environment());
+}
