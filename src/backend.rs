@@ -14,7 +14,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
-use distlock_agent::protocol::{Fence, LockName, Mode};
+use distlock_agent::protocol::{Fence, LockName, Mode, Release};
 use distlock_agent::runtime::Announcer;
 use distlock_agent::runtime::status::Status;
 
@@ -121,8 +121,8 @@ pub(crate) trait Hold: Send {
     /// How long it stays valid without news; `None` if nothing bounds it.
     fn remaining(&self) -> Option<Duration>;
 
-    /// Ends it, in bounded time and without panic.
-    fn release(self: Box<Self>) -> Result<(), UnlockError>;
+    /// Ends it, in bounded time and without panic. `how` is what the next holder is to learn.
+    fn release(self: Box<Self>, how: Release) -> Result<(), UnlockError>;
 
     /// In place of [`Hold::release`] in a forked child: drops the child's copy without touching
     /// what the parent uses. Where nothing better is possible it leaks.

@@ -9,7 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
-use distlock_agent::protocol::{Fence, LockName, LockSpec, Mode, Previous, Time};
+use distlock_agent::protocol::{Fence, LockName, LockSpec, Mode, Previous, Release, Time};
 use distlock_agent::runtime::status::Status;
 use distlock_agent::runtime::{
     self, AgentEvent, Announcer, Caller, Description, Grant, SessionEnd, clock,
@@ -337,8 +337,8 @@ impl Hold for Grant {
         None
     }
 
-    fn release(self: Box<Self>) -> Result<(), UnlockError> {
-        Self::release(*self).map_err(|error| match error {
+    fn release(self: Box<Self>, how: Release) -> Result<(), UnlockError> {
+        Self::release_as(*self, how).map_err(|error| match error {
             runtime::ReleaseError::Forked => UnlockError::Forked,
             _ => UnlockError::Lost,
         })

@@ -4,10 +4,11 @@ use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
-use distlock_agent::protocol::Fence;
+use distlock_agent::protocol::{Fence, Release};
 use distlock_agent::runtime::Announcer;
 use parking_lot::Mutex;
 
@@ -21,13 +22,19 @@ use crate::thread::ThreadId;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum PreviousOwner {
-    /// It unlocked, or there was none, or nothing is known.
+    /// It unlocked, or there was none.
     Clean,
-    /// It died inside: what the lock protects may be half done.
+    /// It died inside, without unlocking: what the lock protects may be half done. So did a thread
+    /// whose panic unwound through its guard, a client of the host's agent whose process ended,
+    /// and a command of `distlock run` that a signal ended. After a member of a configured group
+    /// died it also means that nobody who is left can tell that the lock was not held there.
+    ///
+    /// Closing an agent, a handle or a C program's lock in order counts as unlocking.
     Abandoned,
 }
 
-/// A held lock, or a held permit of a [`Semaphore`](crate::Semaphore). Dropping it unlocks.
+/// A held lock, or a held permit of a [`Semaphore`](crate::Semaphore). Dropping it unlocks; if a
+/// panic drops it, the next holder learns that it was [abandoned](PreviousOwner::Abandoned).
 ///
 /// It may be sent to another thread and dropped there. For the detection of self-deadlocks the
 /// thread that took it stays its holder. In a forked child it is a dead copy.
@@ -53,7 +60,12 @@ impl Guard {
         self.shared.fence
     }
 
-    /// How the former holder left. For a semaphore: the former holder of this permit.
+    /// How the former holder left: the last one that could change anything. That a holder died who
+    /// only shared the lock is told to all who share it after that, and to the next who has it
+    /// alone.
+    ///
+    /// For a semaphore: in the local group the former holder of this permit; in a configured group
+    /// some holder before, of whom at least one entry is told.
     pub fn previous_owner(&self) -> PreviousOwner {
         self.shared.previous
     }
@@ -105,7 +117,16 @@ impl Guard {
     /// # Errors
     /// If the lock was lost before: then another may have been inside since.
     pub fn unlock(self) -> Result<(), UnlockError> {
-        self.shared.end()
+        self.shared.end(Release::Given)
+    }
+
+    /// Unlocks, and lets the next holder know that what the lock protects may be half done: its
+    /// [`Guard::previous_owner`] is [`PreviousOwner::Abandoned`].
+    ///
+    /// # Errors
+    /// As for [`Guard::unlock`].
+    pub fn abandon(self) -> Result<(), UnlockError> {
+        self.shared.end(Release::Abandoned)
     }
 
     /// Tells `status` the process that works under this lock, where it is not this one. For
@@ -160,8 +181,13 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
+        let died = thread::panicking() && !self.shared.in_panic;
         // Whoever wants to know calls `unlock`.
-        let _ = self.shared.end();
+        let _ = self.shared.end(if died {
+            Release::Abandoned
+        } else {
+            Release::Given
+        });
     }
 }
 
@@ -181,6 +207,8 @@ pub(crate) struct GuardShared {
     thread: ThreadId,
     fence: Option<Fence>,
     previous: PreviousOwner,
+    /// Whether it was granted to a thread that was panicking already.
+    in_panic: bool,
     loss: LossSignal,
     /// `None` once it is released.
     hold: Mutex<Option<Box<dyn Hold>>>,
@@ -201,6 +229,7 @@ impl GuardShared {
             thread,
             fence,
             previous,
+            in_panic: thread::panicking(),
             loss,
             hold: Mutex::new(Some(hold)),
         }
@@ -212,13 +241,13 @@ impl GuardShared {
         let hold = self.hold.lock().take();
         if let Some(hold) = hold {
             // The agent is closing: there is nobody left to tell.
-            let _ = hold.release();
+            let _ = hold.release(Release::Given);
             self.lock.unregister(self.id, self.thread);
         }
     }
 
     /// The guard's end. The second call (unlocking, then dropping) does nothing.
-    fn end(self: &Arc<Self>) -> Result<(), UnlockError> {
+    fn end(self: &Arc<Self>, how: Release) -> Result<(), UnlockError> {
         if self.lock.is_forked() {
             match self.hold.try_lock() {
                 Some(mut hold) => {
@@ -244,7 +273,7 @@ impl GuardShared {
         };
         // Before the release: this thread may lock again as soon as others may.
         self.lock.unregister(self.id, self.thread);
-        let released = hold.release();
+        let released = hold.release(how);
         self.loss.settle();
         match lost {
             None => released,

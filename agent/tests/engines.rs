@@ -9,7 +9,7 @@ use distlock_agent::protocol::lock::{
     Effects, Engine, HopTimer, Message, Rebuild, Request, Stamp, build,
 };
 use distlock_agent::protocol::{
-    Algorithm, Incarnation, LockName, LockSpec, Mode, NodeId, RequestId,
+    Algorithm, Incarnation, LockName, LockSpec, Mode, NodeId, Release, RequestId,
 };
 
 /// The engines of one lock, and the messages between them, delivered when the test says so.
@@ -55,6 +55,7 @@ impl Bench {
                 holders,
                 held,
                 waiters,
+                abandoned: false,
             };
             let mut effects = Effects::default();
             bench
@@ -75,7 +76,8 @@ impl Bench {
         let sends = effects.sends.into_iter();
         self.wire
             .extend(sends.map(|(to, message)| (me, to.as_u16(), message)));
-        self.granted.extend(effects.granted);
+        let granted = effects.granted.into_iter();
+        self.granted.extend(granted.map(|(id, _)| id));
         self.busy.extend(effects.busy);
         if let Some(timer) = effects.hop_timer {
             self.timers.insert(me, timer);
@@ -91,7 +93,11 @@ impl Bench {
     }
 
     fn release(&mut self, id: RequestId) {
-        self.step(id.node.as_u16(), |engine, out| engine.release(id, out));
+        self.release_as(id, Release::Given);
+    }
+
+    fn release_as(&mut self, id: RequestId, how: Release) {
+        self.step(id.node.as_u16(), |engine, out| engine.release(id, how, out));
     }
 
     fn cancel(&mut self, id: RequestId) {

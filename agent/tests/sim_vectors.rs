@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use distlock_agent::protocol::{Algorithm, LockSpec, Mode, NodeId, RequestId};
+use distlock_agent::protocol::{Algorithm, LockSpec, Mode, NodeId, Release, RequestId};
 use distlock_agent::sim::bare::{Bare, Turn};
 use distlock_agent::sim::network::{Conditions, Network};
 use distlock_agent::sim::rng::Rng;
@@ -42,7 +42,7 @@ fn ricart_agrawala_figure_6_16() {
     assert_eq!(counts(&bare), [4, 3, 1]);
 
     let exit = bare.now();
-    bare.release(eight).unwrap();
+    bare.release(eight, Release::Given).unwrap();
     assert_eq!(next_grant(&mut bare), Some(twelve));
     assert_eq!(bare.now(), exit + T, "one REPLY after the exit");
     assert_eq!(counts(&bare), [4, 4, 1]);

@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
-use distlock_agent::protocol::{Fence, LockName, Mode, Time};
+use distlock_agent::protocol::{Fence, LockName, Mode, Release, Time};
 use distlock_agent::runtime::clock;
 use parking_lot::Mutex;
 
@@ -472,7 +472,7 @@ impl Hold for KernelHold {
         None
     }
 
-    fn release(self: Box<Self>) -> Result<(), UnlockError> {
+    fn release(self: Box<Self>, how: Release) -> Result<(), UnlockError> {
         let Self {
             lock,
             file,
@@ -480,7 +480,11 @@ impl Hold for KernelHold {
             is_shared,
             ..
         } = *self;
-        let noted = file.write_left(permit);
+        // What says that somebody is inside stays, and tells the next one.
+        let noted = match how {
+            Release::Abandoned => Ok(()),
+            Release::Given | Release::Unused => file.write_left(permit),
+        };
         let is_awaited = file.is_awaited().unwrap_or(false);
         let released = if is_shared {
             // Unlocking would unlock it for the copies too.
@@ -576,7 +580,7 @@ mod tests {
         };
         let hold = hold.unwrap();
         let time = clock::now().since(start);
-        hold.release().unwrap();
+        hold.release(Release::Given).unwrap();
         time
     }
 

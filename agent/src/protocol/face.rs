@@ -6,6 +6,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::protocol::ids::{Epoch, Fence, Incarnation, LockName, NodeId, Ticket};
 use crate::protocol::lock::{Algorithm, LockSpec, Mode};
 
@@ -54,6 +56,20 @@ pub struct Record {
     pub epoch: Epoch,
     /// Whether the life ended with [`Command::Leave`]: then nobody of it is inside any more.
     pub clean: bool,
+    /// What it knew of locks that were abandoned and that nobody had entered since.
+    pub marks: Marks,
+}
+
+/// What a life knew, when it left, of locks that were abandoned and that nobody had entered since.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Marks {
+    /// There were none.
+    #[default]
+    None,
+    /// The others knew as much.
+    Shared,
+    /// It may have been alone in knowing some.
+    Own,
 }
 
 /// What goes in.
@@ -95,6 +111,8 @@ pub enum Command {
     Release {
         /// The granted request.
         ticket: Ticket,
+        /// How it ended.
+        how: Release,
     },
     /// To wait no longer. Answered at once by [`Event::Ended`], unless the request was granted or
     /// ended before: then it does nothing, and the caller holds what it was granted.
@@ -118,6 +136,20 @@ pub enum Command {
 impl Command {
     /// The longest note, in bytes.
     pub const MAX_NOTE: usize = 256 * 1024;
+}
+
+/// How a grant ends.
+///
+/// The order is that of the wire format: append only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Release {
+    /// Its holder gave it back.
+    Given,
+    /// Its holder ended inside, and gave nothing back. Who enters next is told.
+    Abandoned,
+    /// Its holder never knew of it, so that nobody was inside: the caller had gone, or waited no
+    /// longer. Who enters next is told what this one would have been told.
+    Unused,
 }
 
 /// How long a request waits by itself. Deadlines are the caller's: it cancels.
@@ -158,7 +190,7 @@ pub enum Event {
         ticket: Ticket,
         /// Its fencing token.
         fence: Fence,
-        /// How the grant before it ended, as far as it is known here.
+        /// How the grant before it ended.
         previous: Previous,
     },
     /// The request is over, without a grant.
@@ -223,10 +255,26 @@ pub enum Event {
 /// How the previous grant of a lock ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Previous {
-    /// It was released, or there was none, or it is not known.
+    /// It was released, or there was none.
     Clean,
-    /// Its member restarted while it was inside: what the lock protects may be half done.
+    /// Its holder ended inside, or its member did and nobody is left to tell that it had not been
+    /// inside: what the lock protects may be half done.
     Abandoned,
+}
+
+impl Previous {
+    /// As a yes or no.
+    pub const fn is_abandoned(self) -> bool {
+        matches!(self, Self::Abandoned)
+    }
+
+    pub(crate) const fn after(abandoned: bool) -> Self {
+        if abandoned {
+            Self::Abandoned
+        } else {
+            Self::Clean
+        }
+    }
 }
 
 /// Why a request ended without a grant.

@@ -29,7 +29,7 @@ use super::membership::ViewMessage;
 use super::membership::greeting::first_8;
 
 /// The version of the wire format.
-pub const VERSION: u8 = 1;
+pub const VERSION: u8 = 2;
 /// The longest datagram, in bytes: it fits one Ethernet frame, with IPv6 and some tunnels.
 pub const MAX_DATAGRAM: usize = 1400;
 

@@ -33,7 +33,7 @@ use super::frames::{self, FromAgent, MAX_FROM_AGENT, MAX_TO_AGENT, ToAgent};
 use super::request::{Grant, Owner, Request, Waiting};
 use super::spin::Spin;
 use super::status::Status;
-use crate::protocol::{Fence, LockName, LockSpec, Mode, NodeId, Previous, Ticket};
+use crate::protocol::{Fence, LockName, LockSpec, Mode, NodeId, Previous, Release, Ticket};
 
 /// How long an agent may take for its first message, for a message it does not read, for the
 /// answer to a cancellation, and for a status. A longer one stands still.
@@ -492,18 +492,15 @@ impl Link {
                     drop(table);
                     return self.end(SessionEnd::Disconnected);
                 };
-                let previous = if abandoned {
-                    Previous::Abandoned
-                } else {
-                    Previous::Clean
-                };
+                let previous = Previous::after(abandoned);
                 if let Some(request) = table.requests.get(&id).cloned() {
                     request.grant(fence, previous);
                     drop(table);
                     request.notify();
                 } else if table.abandoned.remove(&id) {
                     drop(table);
-                    self.say_or_end(&ToAgent::Release { id });
+                    let how = Release::Unused;
+                    self.say_or_end(&ToAgent::Release { id, how });
                 }
             }
             FromAgent::Refused { id, why } => {
@@ -567,7 +564,8 @@ impl Link {
 }
 
 impl Owner for Link {
-    fn release(&self, ticket: Ticket, request: &Request) -> Result<(), ReleaseError> {
+    fn release(&self, ticket: Ticket, request: &Request, how: Release) -> Result<(), ReleaseError> {
+        let release = ToAgent::Release { id: ticket.0, how };
         {
             let mut table = self.table.lock();
             let is_held = request.release();
@@ -575,11 +573,11 @@ impl Owner for Link {
             drop(table);
             if !is_held {
                 // An agent that leaves waits for this word, though the lock was lost.
-                self.say_or_end(&ToAgent::Release { id: ticket.0 });
+                self.say_or_end(&release);
                 return Err(ReleaseError::Lost);
             }
         }
-        self.say_or_end(&ToAgent::Release { id: ticket.0 });
+        self.say_or_end(&release);
         // If the agent is gone, so was the lock, for who knows how long.
         match self.table.lock().ended {
             Some(SessionEnd::Disconnected) => Err(ReleaseError::Lost),
@@ -603,7 +601,7 @@ impl Owner for Link {
             self.say_or_end(&ToAgent::Cancel { id: ticket.0 });
         } else {
             // What was lost in the meantime is as good as given back.
-            let _ = self.release(ticket, request);
+            let _ = self.release(ticket, request, Release::Unused);
         }
     }
 

@@ -3,7 +3,8 @@
 //! A client's requests and grants live as long as its stream and its process, whichever ends first:
 //! a child that it forked may keep the stream open. Then what waits is cancelled and what is held
 //! is released; a grant with a [`Lifeline`](super::lifeline::Lifeline) only when that has ended
-//! too, and what has it open is killed.
+//! too, and what has it open is killed. What is taken back so counts as abandoned; what a client
+//! releases itself does not.
 //!
 //! Everything here runs on the agent thread, and is bounded: clients, requests of one client, bytes
 //! read in one turn, and bytes that wait to be read by a client that does not.
@@ -34,7 +35,7 @@ use super::process::Process;
 use super::transport::BindError;
 use super::transport::place::{self, SocketFile};
 use super::turn::ClientId;
-use crate::protocol::Time;
+use crate::protocol::{Release, Time};
 
 /// More are turned away with a message.
 const MAX_CLIENTS: usize = 4_096;
@@ -167,7 +168,9 @@ impl Service {
         };
         let owner = (client, id);
         if let Some((ticket, lifeline)) = lifeline {
-            self.lifelines.wait_for(lifeline, ticket, owner, registry);
+            let abandoned = (ticket, Release::Abandoned);
+            self.lifelines
+                .wait_for(lifeline, abandoned, owner, registry);
         }
         // First its runner ends it, and knows why.
         let (now, lease) = (clock::now(), shared.identity.settings.lease);

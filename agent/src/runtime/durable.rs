@@ -17,11 +17,11 @@ use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 
-use crate::protocol::{Epoch, Incarnation, NodeId, Record};
+use crate::protocol::{Epoch, Incarnation, Marks, NodeId, Record};
 
 const MAGIC: [u8; 8] = *b"distlock";
 const VERSION: u8 = 1;
-/// Magic, version, clean, node, incarnation, epoch, length of the group's name; then the name and
+/// Magic, version, flags, node, incarnation, epoch, length of the group's name; then the name and
 /// the checksum.
 const FIXED_LEN: usize = 8 + 1 + 1 + 2 + 8 + 4 + 2;
 const CRC_LEN: usize = 4;
@@ -294,7 +294,13 @@ fn encode(record: Record, owner: &Owner) -> Vec<u8> {
     let group_len = u16::try_from(group.len()).expect("a group's name is short");
     let mut bytes = Vec::with_capacity(FIXED_LEN + group.len() + CRC_LEN);
     bytes.extend_from_slice(&MAGIC);
-    bytes.extend_from_slice(&[VERSION, u8::from(record.clean)]);
+    let marks = match record.marks {
+        Marks::None => 0,
+        Marks::Shared => 1,
+        Marks::Own => 2,
+    };
+    let flags = u8::from(record.clean) | marks << 1;
+    bytes.extend_from_slice(&[VERSION, flags]);
     bytes.extend_from_slice(&owner.node.as_u16().to_be_bytes());
     bytes.extend_from_slice(&record.incarnation.0.to_be_bytes());
     bytes.extend_from_slice(&record.epoch.as_u32().to_be_bytes());
@@ -334,10 +340,12 @@ fn decode(bytes: &[u8]) -> Result<(Record, Owner), Flaw> {
     if version != VERSION {
         return Err(Flaw::Version(version));
     }
-    let clean = match take(&mut fields)? {
-        [0] => false,
-        [1] => true,
-        _ => return Err(Flaw::Damaged("its flag is neither 0 nor 1")),
+    let [flags] = take(&mut fields)?;
+    let marks = match flags >> 1 {
+        0 => Marks::None,
+        1 => Marks::Shared,
+        2 => Marks::Own,
+        _ => return Err(Flaw::Damaged("it has a flag that does not exist")),
     };
     let node = NodeId::new(u16::from_be_bytes(take(&mut fields)?))
         .ok_or(Flaw::Damaged("it names member 0"))?;
@@ -354,7 +362,8 @@ fn decode(bytes: &[u8]) -> Result<(Record, Owner), Flaw> {
         Record {
             incarnation,
             epoch,
-            clean,
+            clean: flags & 1 != 0,
+            marks,
         },
         Owner { group, node },
     ))
@@ -378,6 +387,7 @@ mod tests {
             incarnation: Incarnation(0x0102_0304_0506_0708),
             epoch: Epoch::new(0x1112_1314).unwrap(),
             clean: true,
+            marks: Marks::None,
         }
     }
 
@@ -390,6 +400,12 @@ mod tests {
         expected.extend_from_slice(&GOLDEN_CRC);
         assert_eq!(bytes, expected);
         assert_eq!(decode(&bytes), Ok((record(), owner())));
+        for (marks, flags) in [(Marks::Shared, 3), (Marks::Own, 5)] {
+            let record = Record { marks, ..record() };
+            let bytes = encode(record, &owner());
+            assert_eq!(bytes[9], flags);
+            assert_eq!(decode(&bytes), Ok((record, owner())));
+        }
     }
     const GOLDEN_CRC: [u8; 4] = [0xdc, 0x88, 0xbd, 0x7d];
 

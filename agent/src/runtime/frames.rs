@@ -14,9 +14,9 @@ use super::ask::Patience;
 use super::error::AcquireError;
 use super::events::AgentEvent;
 use super::status::Status;
-use crate::protocol::{LockName, LockSpec, Mode, NodeId};
+use crate::protocol::{LockName, LockSpec, Mode, NodeId, Release};
 
-const VERSION: u8 = 1;
+const VERSION: u8 = 2;
 const HEADER_LEN: usize = 4;
 /// The longest message of a client: a name, and a command line of at most [`MAX_COMMAND`].
 pub(crate) const MAX_TO_AGENT: usize = 8 * 1024;
@@ -44,7 +44,7 @@ pub(crate) enum ToAgent {
     /// To wait no longer; answered as `Acquire` is.
     Cancel { id: u64 },
     /// To leave; not answered.
-    Release { id: u64 },
+    Release { id: u64, how: Release },
     /// The process that works under the lock; where there is a lifeline, the leader of a process
     /// group, all of which may be killed.
     CommandPid { id: u64, pid: u32 },
@@ -185,14 +185,14 @@ mod tests {
         }
     }
 
-    /// Version 1, byte for byte: programs of both ends are not replaced at the same moment.
+    /// Version 2, byte for byte: programs of both ends are not replaced at the same moment.
     #[test]
     fn golden_bytes() {
         let mut bytes = Vec::new();
         put(&mut bytes, &acquire(), MAX_TO_AGENT).unwrap();
         assert_eq!(
             bytes,
-            b"\0\0\0\x13\x01\x00\xac\x02\x07printer\x00\x01\x02\x02lp\x01"
+            b"\0\0\0\x13\x02\x00\xac\x02\x07printer\x00\x01\x02\x02lp\x01"
         );
         bytes.clear();
         let granted = FromAgent::Granted {
@@ -201,7 +201,14 @@ mod tests {
             abandoned: true,
         };
         put(&mut bytes, &granted, MAX_FROM_AGENT).unwrap();
-        assert_eq!(bytes, b"\0\0\0\x09\x01\x02\x01\x80\x80\x80\x80\x10\x01");
+        assert_eq!(bytes, b"\0\0\0\x09\x02\x02\x01\x80\x80\x80\x80\x10\x01");
+        bytes.clear();
+        let release = ToAgent::Release {
+            id: 300,
+            how: Release::Abandoned,
+        };
+        put(&mut bytes, &release, MAX_TO_AGENT).unwrap();
+        assert_eq!(bytes, b"\0\0\0\x05\x02\x02\xac\x02\x01");
     }
 
     #[test]
@@ -229,11 +236,11 @@ mod tests {
         let refused = |bytes: &[u8]| take::<ToAgent>(bytes, MAX_TO_AGENT).is_err();
         assert!(refused(b"\0\0\0\0"), "empty");
         assert!(refused(b"\xff\0\0\0"), "huge");
-        assert!(refused(b"\0\0\0\x02\x02\x05"), "another version");
-        assert!(refused(b"\0\0\0\x02\x01\x7f"), "an unknown message");
-        assert!(refused(b"\0\0\0\x03\x01\x05\x00"), "bytes left over");
+        assert!(refused(b"\0\0\0\x02\x01\x05"), "another version");
+        assert!(refused(b"\0\0\0\x02\x02\x7f"), "an unknown message");
+        assert!(refused(b"\0\0\0\x03\x02\x05\x00"), "bytes left over");
         assert!(
-            refused(b"\0\0\0\x05\x01\x00\x01\x00\x00"),
+            refused(b"\0\0\0\x05\x02\x00\x01\x00\x00"),
             "a lock without a name"
         );
     }

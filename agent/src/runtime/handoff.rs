@@ -26,7 +26,7 @@ use super::request::{Owner, Request, Waiting};
 use super::spin::{Spin, Spinner};
 use super::transport::Transport;
 use super::turn::{Core, Sink, Turn};
-use crate::protocol::{LockName, LockSpec, Mode, Node, Ticket};
+use crate::protocol::{LockName, LockSpec, Mode, Node, Release, Ticket};
 
 /// How many datagrams a waiting thread takes at once, before it looks for its grant.
 const ROLE_RECEIVE_LIMIT: usize = 8;
@@ -192,13 +192,13 @@ impl Drop for NetworkRole<'_> {
 }
 
 impl Owner for Shared {
-    fn release(&self, ticket: Ticket, request: &Request) -> Result<(), ReleaseError> {
+    fn release(&self, ticket: Ticket, request: &Request, how: Release) -> Result<(), ReleaseError> {
         let mut turn = self.turn();
         // Looked at under the mutex: a loss comes before or after, and not in between.
         if !request.release() {
             return Err(ReleaseError::Lost);
         }
-        turn.release(ticket);
+        turn.release(ticket, how);
         turn.finish_as_application();
         Ok(())
     }
@@ -218,7 +218,7 @@ impl Owner for Shared {
 
     fn withdraw(&self, ticket: Ticket, _: &Request) {
         let mut turn = self.turn();
-        turn.withdraw(ticket);
+        turn.withdraw(ticket, Release::Unused);
         turn.finish_as_application();
     }
 

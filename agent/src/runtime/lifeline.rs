@@ -21,7 +21,7 @@ use super::clock;
 use super::handoff::Shared;
 use super::process::{ProcessGroup, has_event};
 use super::turn::ClientId;
-use crate::protocol::{Ticket, Time};
+use crate::protocol::{Release, Ticket, Time};
 
 /// Tokens of lifelines are from here on.
 pub(crate) const LIFELINES: usize = 1 << (usize::BITS - 1);
@@ -157,6 +157,7 @@ pub(crate) struct Lifelines {
 struct Waited {
     lifeline: Lifeline,
     ticket: Ticket,
+    how: Release,
     owner: Owner,
     /// When to tell it to end, and when to kill it.
     ask: Option<Time>,
@@ -166,11 +167,12 @@ struct Waited {
 }
 
 impl Lifelines {
-    /// Frees the lock of `ticket` when `lifeline` ends.
+    /// Frees the lock of `ticket` when `lifeline` ends. `how`: how the client that asked for it left
+    /// it.
     pub(crate) fn wait_for(
         &mut self,
         lifeline: Lifeline,
-        ticket: Ticket,
+        (ticket, how): (Ticket, Release),
         owner: Owner,
         registry: &Registry,
     ) {
@@ -179,6 +181,7 @@ impl Lifelines {
         let mut waited = Waited {
             lifeline,
             ticket,
+            how,
             owner,
             ask: None,
             kill: None,
@@ -237,11 +240,11 @@ impl Lifelines {
                 continue;
             };
             if waited.lifeline.has_ended() {
-                let ticket = waited.ticket;
+                let (ticket, how) = (waited.ticket, waited.how);
                 // Closing the descriptor takes it out of the poll.
                 self.waited.remove(&token);
                 let mut turn = shared.turn();
-                turn.withdraw(ticket);
+                turn.withdraw(ticket, how);
                 turn.finish();
                 continue;
             }

@@ -20,6 +20,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::task::Poll;
+use std::thread;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
@@ -27,7 +28,7 @@ use parking_lot::{Condvar, Mutex};
 use super::announcer::Announcer;
 use super::clock;
 use super::error::{AcquireError, ReleaseError};
-use crate::protocol::{Fence, Previous, Ticket, Time};
+use crate::protocol::{Fence, Previous, Release, Ticket, Time};
 
 const WAITING: u8 = 0;
 const HELD: u8 = 1;
@@ -178,13 +179,14 @@ impl fmt::Debug for Request {
 /// Who a grant is given back to: an agent, or the connection to one.
 pub(crate) trait Owner: Send + Sync + fmt::Debug {
     /// Frees what `ticket` was granted.
-    fn release(&self, ticket: Ticket, request: &Request) -> Result<(), ReleaseError>;
+    fn release(&self, ticket: Ticket, request: &Request, how: Release) -> Result<(), ReleaseError>;
 
     /// Ends the waiting of `ticket`. Then its request is decided: refused, or granted at this very
     /// moment.
     fn cancel(&self, ticket: Ticket, request: &Request) -> Result<(), AcquireError>;
 
-    /// Ends `ticket`, whatever it has come to, without waiting for anybody.
+    /// Ends `ticket`, whatever it has come to, without waiting for anybody. If it was granted, its
+    /// caller never knew.
     fn withdraw(&self, ticket: Ticket, request: &Request);
 
     /// Tells which process works under the lock, for the status.
@@ -290,6 +292,8 @@ pub struct Grant {
     fence: Fence,
     previous: Previous,
     lifeline: Option<OwnedFd>,
+    /// Whether it was granted to a thread that was panicking already.
+    in_panic: bool,
 }
 
 impl Grant {
@@ -308,6 +312,7 @@ impl Grant {
             fence,
             previous,
             lifeline,
+            in_panic: thread::panicking(),
         })
     }
 
@@ -316,7 +321,7 @@ impl Grant {
         self.fence
     }
 
-    /// How the grant before it ended, as far as that is known.
+    /// How the grant before it ended.
     pub fn previous(&self) -> Previous {
         self.previous
     }
@@ -366,28 +371,42 @@ impl Grant {
     ///
     /// # Errors
     /// If it had been lost before, or this process was forked from the one that holds it.
-    pub fn release(mut self) -> Result<(), ReleaseError> {
-        // Before the agent is told, so that it finds no copy of ours.
-        self.lifeline = None;
-        self.give_back()
+    pub fn release(self) -> Result<(), ReleaseError> {
+        self.release_as(Release::Given)
     }
 
-    fn give_back(&self) -> Result<(), ReleaseError> {
+    /// Frees the lock, and tells how its holder left it.
+    ///
+    /// # Errors
+    /// As for [`Grant::release`].
+    pub fn release_as(mut self, how: Release) -> Result<(), ReleaseError> {
+        // Before the agent is told, so that it finds no copy of ours.
+        self.lifeline = None;
+        self.give_back(how)
+    }
+
+    fn give_back(&self, how: Release) -> Result<(), ReleaseError> {
         if self.owner.is_child() {
             return Err(ReleaseError::Forked);
         }
-        self.owner.release(self.ticket, &self.request)
+        self.owner.release(self.ticket, &self.request, how)
     }
 }
 
-/// Frees the lock, unless it was released or lost before.
+/// Frees the lock, unless it was released or lost before. A panic that unwinds through it abandons
+/// it, as a panic that ends the process would.
 impl Drop for Grant {
     fn drop(&mut self) {
         // A child must not even look at the request's mutex; what is left to say after a loss
         // was said by the loss.
         if self.is_held() {
             self.lifeline = None;
-            let _ = self.give_back();
+            let died = thread::panicking() && !self.in_panic;
+            let _ = self.give_back(if died {
+                Release::Abandoned
+            } else {
+                Release::Given
+            });
         }
     }
 }

@@ -25,7 +25,7 @@ use super::request::Request;
 use super::transport::{Received, Transport, TransportCounters};
 use crate::protocol::{
     Command, Event, Fence, Input, LockName, LockSpec, Mode, Node, NodeId, Output, Previous, Record,
-    Refusal, Ticket, Time, Wait,
+    Refusal, Release, Ticket, Time, Wait,
 };
 
 /// How many requests an agent has at most, waiting and granted, of threads and clients.
@@ -215,16 +215,17 @@ impl Turn<'_> {
         self.step(Input::Command(&Command::Cancel { ticket }));
     }
 
-    /// Ends a request, whatever it has come to, of one whom the outcome does not interest.
-    pub(crate) fn withdraw(&mut self, ticket: Ticket) {
+    /// Ends a request, whatever it has come to, of one whom the outcome does not interest. `how`: if
+    /// it was granted.
+    pub(crate) fn withdraw(&mut self, ticket: Ticket, how: Release) {
         self.cancel(ticket);
-        self.release(ticket);
+        self.release(ticket, how);
     }
 
     /// Frees what `ticket` was granted.
-    pub(super) fn release(&mut self, ticket: Ticket) {
+    pub(super) fn release(&mut self, ticket: Ticket, how: Release) {
         if self.core.requests.remove(&ticket).is_some() {
-            self.step(Input::Command(&Command::Release { ticket }));
+            self.step(Input::Command(&Command::Release { ticket, how }));
             self.leave_if_drained();
         }
     }
@@ -431,7 +432,9 @@ impl Turn<'_> {
             (None, _) => self.cancel(ticket),
             (Some(_), Sink::Thread(_)) => {
                 self.lost(ticket);
-                self.step(Input::Command(&Command::Release { ticket }));
+                // The process closes its agent, which it would not do in the middle of something.
+                let how = Release::Given;
+                self.step(Input::Command(&Command::Release { ticket, how }));
             }
             (Some(_), &Sink::Client { client, id }) => {
                 let message = FromAgent::Lost { id };

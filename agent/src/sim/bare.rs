@@ -11,15 +11,19 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::checkers::{Call, Exclusion, Fences, Process, Requests, Terms, Violation, violation};
+use super::checkers::{
+    Call, Exclusion, Fences, Legacies, Process, Requests, Terms, Violation, violation,
+};
 use super::network::{Network, Weather};
 use super::queue::Queue;
 use super::trace::Trace;
 use crate::protocol::lock::{
-    Effects, Engine, HopTimer, LockSpec, Message, Rebuild, Request, Stamp, build,
+    Effects, Engine, HopTimer, LockSpec, LockSummary, Message, Rebuild, Request, Stamp, Summary,
+    Trail, build,
 };
 use crate::protocol::{
-    Epoch, Fence, Incarnation, LockName, Mode, NodeId, Refusal, RequestId, Ticket, Time, Wait,
+    Epoch, Fence, Incarnation, LockName, Mode, NodeId, Previous, Refusal, Release, RequestId,
+    Ticket, Time, Wait,
 };
 
 /// The engines of one lock in all members, and the messages between them. `A` is what the driver
@@ -38,6 +42,7 @@ pub struct Bare<A> {
     turns: VecDeque<Turn<A>>,
     exclusion: Exclusion,
     fences: Fences,
+    legacies: Legacies,
     requests: Requests,
     /// Messages sent, by kind.
     counts: BTreeMap<&'static str, u64>,
@@ -75,7 +80,7 @@ struct Letter {
     from: NodeId,
     to: NodeId,
     clock: u64,
-    counter: u32,
+    trail: Trail,
     message: Message,
 }
 
@@ -84,7 +89,9 @@ struct Letter {
 struct Seat {
     process: Process,
     clock: u64,
-    counter: u32,
+    trail: Trail,
+    /// Whether the next view must be told of a mark that the trail does not show.
+    owes_mark: bool,
     seq: u64,
     waiting: Option<Request>,
     inside: BTreeMap<RequestId, Mode>,
@@ -120,6 +127,7 @@ impl<A> Bare<A> {
                 .collect(),
             turns: VecDeque::new(),
             fences: Fences::new(&locks),
+            legacies: Legacies::new(&locks),
             exclusion: Exclusion::new(locks),
             requests: Requests::default(),
             counts: BTreeMap::new(),
@@ -247,20 +255,28 @@ impl<A> Bare<A> {
         Ok(true)
     }
 
-    /// The request `id` leaves; nothing happens if it is not inside.
+    /// The request `id` leaves, abandoning what it was inside of or giving it back; nothing happens
+    /// if it is not inside.
     ///
     /// # Errors
     /// An engine does what it may not.
-    pub fn release(&mut self, id: RequestId) -> Result<(), Violation> {
+    pub fn release(&mut self, id: RequestId, how: Release) -> Result<(), Violation> {
+        let several = self.spec.permits.get() > 1;
         let seat = self.seat(id.node);
-        if seat.inside.remove(&id).is_none() {
+        let Some(mode) = seat.inside.remove(&id) else {
             return Ok(());
+        };
+        if how == Release::Abandoned {
+            seat.trail.abandoned = true;
+            seat.owes_mark |= several || mode == Mode::Shared;
         }
         let call = call(seat.process, id);
-        self.trace.say(self.now, format_args!("{call} leaves"));
+        self.trace
+            .say(self.now, format_args!("{call} leaves ({how:?})"));
         self.requests.releases(call);
         self.exclusion.leaves(call);
-        self.step(id.node, |engine, out| engine.release(id, out))
+        self.legacies.leaves(call, how);
+        self.step(id.node, |engine, out| engine.release(id, how, out))
     }
 
     /// A new view: what is under way is gone, all engines are made anew from who is inside and who
@@ -279,6 +295,7 @@ impl<A> Bare<A> {
             self.now,
             format_args!("epoch {}, with new lives of {restarted:?}", self.epoch),
         );
+        let abandoned = self.is_abandoned(restarted);
         for node in restarted {
             let seat = self.seat(*node);
             let process = seat.process;
@@ -287,7 +304,11 @@ impl<A> Bare<A> {
             seat.inside.clear();
             self.requests.crashes(process);
             self.exclusion.crashes(process);
+            self.legacies.crashes(process);
             self.exclusion.begins(*node, self.now);
+        }
+        for seat in self.seats.values() {
+            self.legacies.installs(seat.process, self.epoch);
         }
         let seats = self.seats.values();
         let holders: Vec<RequestId> = seats.flat_map(|seat| seat.inside.keys().copied()).collect();
@@ -317,6 +338,7 @@ impl<A> Bare<A> {
                 holders: &holders,
                 held,
                 waiters: &waiters,
+                abandoned,
             };
             self.engines
                 .insert(me, build(self.spec, &rebuild, &mut out));
@@ -324,12 +346,50 @@ impl<A> Bare<A> {
         }
         for seat in self.seats.values_mut() {
             // A new epoch outranks every counter of the old one.
-            (seat.clock, seat.counter, seat.hop) = (clock, 0, None);
+            (seat.clock, seat.hop) = (clock, None);
+            let counter = u32::from(!holders.is_empty());
+            seat.trail = Trail {
+                counter,
+                abandoned: abandoned && holders.is_empty(),
+            };
+            seat.owes_mark = false;
         }
         for (me, out) in said {
             self.carry_out(me, out)?;
         }
         Ok(())
+    }
+
+    /// Whether the view that begins has to tell its first entry that a holder before ended inside,
+    /// by what the members say that are not `restarted`.
+    fn is_abandoned(&mut self, restarted: &BTreeSet<NodeId>) -> bool {
+        let mut table = Summary::default();
+        for (me, engine) in &self.engines {
+            if restarted.contains(me) {
+                continue;
+            }
+            let seat = self.seats.get_mut(me).expect("every member has a seat");
+            let owes = seat.trail.end_view(engine.mark(), self.spec.permits);
+            let others = restarted.iter().copied();
+            let summary = LockSummary {
+                spec: self.spec,
+                holders: seat.inside.keys().copied().collect(),
+                held: seat.inside.values().next().copied().unwrap_or_default(),
+                waiters: Vec::new(),
+                last: (self.epoch, seat.trail),
+                abandoned: seat.owes_mark || owes,
+                suspects: others.filter(|&node| engine.may_be_inside(node)).collect(),
+            };
+            table.merge(Summary {
+                locks: BTreeMap::from([(self.lock.clone(), summary)]),
+                is_complete: true,
+                ..Summary::default()
+            });
+        }
+        let restarted: Vec<NodeId> = restarted.iter().copied().collect();
+        table.conclude(&restarted);
+        let summary = table.locks.get(&self.lock);
+        summary.map_or(table.doubt, |summary| summary.abandoned)
     }
 
     /// Goes on until there is something for the driver, or nothing is left to happen by `end`.
@@ -375,7 +435,31 @@ impl<A> Bare<A> {
             .get_mut(&node)
             .expect("every member has an engine");
         step(engine.as_mut(), &mut out);
-        self.carry_out(node, out)
+        self.carry_out(node, out)?;
+        self.nobody_denies()
+    }
+
+    /// Nobody can prove that a member is outside that is inside.
+    fn nobody_denies(&self) -> Result<(), Violation> {
+        // With more members this would take most of the time, and show nothing new.
+        if self.members.len() > 9 {
+            return Ok(());
+        }
+        let inside = self
+            .seats
+            .iter()
+            .filter(|(_, seat)| !seat.inside.is_empty());
+        for (&node, _) in inside {
+            let mut others = self.engines.iter().filter(|(me, _)| **me != node);
+            if let Some((me, _)) = others.find(|(_, engine)| !engine.may_be_inside(node)) {
+                return Err(violation!(
+                    self.now,
+                    Legacies,
+                    "member {me} vouches that member {node} is outside, but it is inside"
+                ));
+            }
+        }
+        Ok(())
     }
 
     fn arrive(&mut self, letter: &Letter) -> Result<(), Violation> {
@@ -392,7 +476,7 @@ impl<A> Bare<A> {
         );
         let seat = self.seat(letter.to);
         seat.clock = seat.clock.max(letter.clock) + 1;
-        seat.counter = seat.counter.max(letter.counter);
+        seat.trail.hear(letter.trail);
         self.step(letter.to, |engine, out| {
             engine.receive(letter.from, &letter.message, out)
         })
@@ -406,8 +490,8 @@ impl<A> Bare<A> {
             hop_timer,
         } = out;
         // A grant comes before what is said in the same step, so that its counter travels along.
-        for id in granted {
-            self.grant(node, id)?;
+        for (id, booked) in granted {
+            self.grant(node, id, booked)?;
         }
         for (to, message) in sends {
             self.post(node, to, message)?;
@@ -431,8 +515,8 @@ impl<A> Bare<A> {
         Ok(())
     }
 
-    fn grant(&mut self, node: NodeId, id: RequestId) -> Result<(), Violation> {
-        let (now, epoch) = (self.now, self.epoch);
+    fn grant(&mut self, node: NodeId, id: RequestId, booked: Previous) -> Result<(), Violation> {
+        let (now, epoch, keeps_books) = (self.now, self.epoch, self.spec.algorithm.keeps_books());
         let seat = self.seat(node);
         let call = call(seat.process, id);
         if id.node != node || id.incarnation != Incarnation(u64::from(seat.process.life)) {
@@ -443,19 +527,25 @@ impl<A> Bare<A> {
             ));
         }
         seat.clock += 1;
-        seat.counter += 1;
+        let marked = seat.trail.abandoned && !keeps_books;
+        let previous = Previous::after(booked.is_abandoned() || marked);
+        seat.trail = seat.trail.next().expect("runs are short");
+        let counter = seat.trail.counter;
         if let Some(request) = seat.waiting.take_if(|request| request.id == id) {
             seat.inside.insert(id, request.mode);
         }
-        let fence = Fence::from_parts(epoch, seat.counter).expect("epochs start at 1");
+        let fence = Fence::from_parts(epoch, counter).expect("epochs start at 1");
         let (lock, mode) = self.requests.grants(now, call)?;
         // Of several who are inside together, fences are distinct only by the order of links.
         if self.spec.permits.get() == 1 && !self.is_shared {
             self.fences.grants(now, call, (&lock, mode), fence, epoch)?;
         }
-        self.trace
-            .say(now, format_args!("{call} enters with fence {fence}"));
+        self.trace.say(
+            now,
+            format_args!("{call} enters with fence {fence} ({previous:?})"),
+        );
         self.exclusion.enters(now, call, &lock, mode)?;
+        self.legacies.grants(now, call, (&lock, mode), previous)?;
         self.turns.push_back(Turn::Granted(id));
         Ok(())
     }
@@ -471,14 +561,16 @@ impl<A> Bare<A> {
         *self.counts.entry(message.kind()).or_default() += 1;
         let seat = self.seat(from);
         seat.clock += 1;
-        let (clock, counter) = (seat.clock, seat.counter);
-        seat.counter += u32::from(message.confers_fence());
+        let (clock, trail) = (seat.clock, seat.trail);
+        if message.confers_fence() {
+            seat.trail = trail.next().expect("runs are short");
+        }
         let letter = Letter {
             epoch: self.epoch,
             from,
             to,
             clock,
-            counter,
+            trail,
             message,
         };
         for arrival in self.network.send(self.now, from, to) {
@@ -495,7 +587,11 @@ impl Seat {
         Self {
             process: Process { node, life: 1 },
             clock: 0,
-            counter: 0,
+            trail: Trail {
+                counter: 0,
+                abandoned: false,
+            },
+            owes_mark: false,
             seq: 0,
             waiting: None,
             inside: BTreeMap::new(),

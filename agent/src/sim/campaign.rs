@@ -17,7 +17,7 @@ pub use super::report::Report;
 use super::rng::Rng;
 use super::trace::{Sink, Trace};
 use crate::protocol::{
-    Algorithm, Command, Epoch, Event, Mode, NodeId, Previous, Refusal, Ticket, Time, Wait,
+    Algorithm, Command, Epoch, Event, Mode, NodeId, Refusal, Release, Ticket, Time, Wait,
 };
 
 /// Runs `algorithm` as `seed` says. The trace goes to `sink`, if there is one. Returns what
@@ -203,7 +203,8 @@ impl Campaign {
                 self.ask(caller, lock, Wait::Cancelled)?;
             }
         }
-        self.settle(end)
+        self.settle(end)?;
+        self.cluster.checkers().all_told(self.cluster.now())
     }
 
     /// Goes on until nobody waits, nobody is inside, and nobody is suspected.
@@ -285,7 +286,7 @@ impl Campaign {
                 ticket, previous, ..
             } => {
                 self.report.grants += 1;
-                self.report.abandoned += u64::from(*previous == Previous::Abandoned);
+                self.report.abandoned += u64::from(previous.is_abandoned());
                 // A turn ago the driver may have crashed what this was granted to.
                 if self.cluster.process(process.node) == Some(process) {
                     self.enter(process, *ticket);
@@ -414,13 +415,29 @@ impl Campaign {
         if !self.inside.remove(&(process, ticket)) {
             return Ok(());
         }
+        let how = self.how_it_ends();
         self.cluster
-            .command(process.node, &Command::Release { ticket })?;
+            .command(process.node, &Command::Release { ticket, how })?;
         self.plan_blunder(process, ticket, Blunder::ReleaseAgain);
         if let Some(caller) = self.asked.remove(&(process, ticket)) {
             self.want_later(caller);
         }
         Ok(())
+    }
+
+    fn how_it_ends(&mut self) -> Release {
+        if self.calm {
+            return Release::Given;
+        }
+        if self.rng.chance(self.plan.callers.deaths) {
+            self.report.deaths += 1;
+            return Release::Abandoned;
+        }
+        if self.rng.chance(self.plan.callers.unaware) {
+            Release::Unused
+        } else {
+            Release::Given
+        }
     }
 
     fn give_up(&mut self, process: Process, ticket: Ticket) -> Result<(), Violation> {
@@ -441,7 +458,10 @@ impl Campaign {
             return Ok(());
         }
         let command = match blunder {
-            Blunder::ReleaseAgain => Command::Release { ticket },
+            Blunder::ReleaseAgain => Command::Release {
+                ticket,
+                how: Release::Abandoned,
+            },
             Blunder::CancelTooLate => Command::Cancel { ticket },
         };
         self.cluster.command(process.node, &command)?;

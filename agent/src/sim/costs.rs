@@ -21,7 +21,8 @@ use super::rng::Rng;
 use super::trace::Trace;
 use crate::protocol::lock::{Algorithm, LockSpec};
 use crate::protocol::{
-    Command, Event, Incarnation, LockName, Mode, NodeId, RequestId, Settings, Ticket, Time, Wait,
+    Command, Event, Incarnation, LockName, Mode, NodeId, Release, RequestId, Settings, Ticket,
+    Time, Wait,
 };
 
 /// Who asks when.
@@ -228,11 +229,12 @@ impl World for Bare<Act> {
 
     fn release(&mut self, (node, seq): Key) -> Result<(), Violation> {
         let incarnation = Incarnation(1);
-        self.release(RequestId {
+        let id = RequestId {
             node,
             incarnation,
             seq,
-        })
+        };
+        self.release(id, Release::Given)
     }
 
     fn is_contended(&self) -> bool {
@@ -324,7 +326,13 @@ impl World for Nodes {
 
     fn release(&mut self, (node, ticket): Key) -> Result<(), Violation> {
         let ticket = Ticket(ticket);
-        self.cluster.command(node, &Command::Release { ticket })?;
+        self.cluster.command(
+            node,
+            &Command::Release {
+                ticket,
+                how: Release::Given,
+            },
+        )?;
         Ok(())
     }
 

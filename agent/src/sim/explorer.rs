@@ -11,7 +11,7 @@ use super::network::{Conditions, Delay, Network, Weather};
 use super::rng::{Permille, Rng};
 use super::trace::{Sink, Trace};
 use crate::protocol::lock::{Algorithm, LockSpec};
-use crate::protocol::{Mode, NodeId, RequestId, Time};
+use crate::protocol::{Mode, NodeId, Release, RequestId, Time};
 
 /// What happened in one exploration.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -24,6 +24,8 @@ pub struct Explored {
     pub installs: u64,
     /// Members that restarted.
     pub restarts: u64,
+    /// Callers that ended inside while their members lived.
+    pub deaths: u64,
     /// What the network did.
     pub weather: Weather,
 }
@@ -35,6 +37,7 @@ impl Explored {
         self.cancelled += other.cancelled;
         self.installs += other.installs;
         self.restarts += other.restarts;
+        self.deaths += other.deaths;
         self.weather.add(&other.weather);
     }
 }
@@ -78,6 +81,8 @@ struct Exploration {
     tries: Permille,
     /// How many of a thousand share the lock.
     shared: Permille,
+    /// How many of a thousand end inside.
+    deaths: Permille,
     think: Duration,
     stay: Duration,
     views: Option<Duration>,
@@ -123,6 +128,7 @@ impl Exploration {
             think: short_or_long(&mut rng),
             stay: short_or_long(&mut rng),
             views: rng.chance(500).then(|| DELAY * 40),
+            deaths: [0, 100, 300][rng.index(3)],
             calm: false,
             to_enter: BTreeSet::new(),
             explored: Explored::default(),
@@ -213,7 +219,14 @@ impl Exploration {
             Turn::Act(Act::Want(node)) => self.ask(node)?,
             Turn::Act(Act::GiveUp(id)) => self.give_up(id)?,
             Turn::Act(Act::Exit(id)) => {
-                self.bare.release(id)?;
+                let dies = !self.calm && self.rng.chance(self.deaths);
+                self.explored.deaths += u64::from(dies);
+                let how = if dies {
+                    Release::Abandoned
+                } else {
+                    Release::Given
+                };
+                self.bare.release(id, how)?;
                 self.want_later(id.node);
             }
             Turn::Act(Act::View) => self.change_view()?,

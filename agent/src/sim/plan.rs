@@ -57,6 +57,10 @@ pub struct Callers {
     pub notes: Permille,
     /// How many of a thousand commands are given twice, or too late.
     pub blunders: Permille,
+    /// How many of a thousand end inside, though their members live.
+    pub deaths: Permille,
+    /// How many of a thousand never know that they were inside.
+    pub unaware: Permille,
 }
 
 /// When callers ask again.
@@ -227,6 +231,8 @@ fn callers(delay: Duration, full: bool, rng: &mut Rng) -> Callers {
         shared: [0, 300, 700][rng.index(3)],
         notes: rate(100, full, rng),
         blunders: rate(100, full, rng),
+        deaths: rate(100, full, rng),
+        unaware: rate(100, full, rng),
     }
 }
 

@@ -12,8 +12,10 @@ pub struct Report {
     pub steps: u64,
     /// Grants.
     pub grants: u64,
-    /// Grants that say that a predecessor crashed inside.
+    /// Grants that say that a predecessor ended inside.
     pub abandoned: u64,
+    /// Callers that ended inside while their members lived.
+    pub deaths: u64,
     /// Requests that ended because they were cancelled.
     pub cancelled: u64,
     /// Requests that did not wait for a lock that was not free.
@@ -51,6 +53,7 @@ impl Report {
         self.steps += other.steps;
         self.grants += other.grants;
         self.abandoned += other.abandoned;
+        self.deaths += other.deaths;
         self.cancelled += other.cancelled;
         self.busy += other.busy;
         self.no_quorum += other.no_quorum;

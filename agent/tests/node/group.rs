@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use distlock_agent::protocol::{
     Algorithm, Boot, Command, Event, Fence, Input, LockName, Mode, Node, NodeConfig, NodeId,
-    Output, Record, Refusal, Settings, Ticket, Time, Wait,
+    Output, Record, Refusal, Release, Settings, Ticket, Time, Wait,
 };
 
 /// Members that hear each other one millisecond later.
@@ -135,12 +135,12 @@ impl Group {
     }
 
     pub(crate) fn release(&mut self, me: u16, ticket: u64) {
-        self.input(
-            node(me),
-            Input::Command(&Command::Release {
-                ticket: Ticket(ticket),
-            }),
-        );
+        self.release_as(me, ticket, Release::Given);
+    }
+
+    pub(crate) fn release_as(&mut self, me: u16, ticket: u64, how: Release) {
+        let ticket = Ticket(ticket);
+        self.input(node(me), Input::Command(&Command::Release { ticket, how }));
     }
 
     pub(crate) fn granted(&self, ticket: u64) -> Option<Fence> {

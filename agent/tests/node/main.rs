@@ -2,5 +2,6 @@
 
 mod group;
 mod hostile;
+mod legacies;
 mod regressions;
 mod turns;

@@ -2,6 +2,7 @@
 
 mod clients;
 mod counts;
+mod legacies;
 mod life;
 mod processes;
 mod restart;

@@ -24,6 +24,7 @@ fn run() {
     match words[0] {
         "increment" => take_turns(&group, &group.start(id).unwrap(), rounds),
         "hold" => hold(&group.start(id).unwrap()),
+        "idle" => idle(&group.start(id).unwrap()),
         "enter" => once(&group.start(id).unwrap()),
         "client" => hold_as_client(&group, id),
         "forking-client" => fork_as_client(&group, id),
@@ -53,6 +54,13 @@ fn hold(agent: &Agent) {
     println!("role: holds {}", grant.fence());
     await_end_of_input();
     grant.release().unwrap();
+}
+
+/// Is there, and has entered something else.
+fn idle(agent: &Agent) {
+    drop(enter(agent, &lock("something else")));
+    println!("role: started");
+    await_end_of_input();
 }
 
 fn once(agent: &Agent) {

@@ -22,6 +22,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::engine::{self, Effects, Engine, Rebuild, Request};
+use crate::protocol::face::Release;
 use crate::protocol::ids::{NodeId, RequestId};
 
 /// What the members say to each other.
@@ -80,6 +81,8 @@ pub(crate) struct Bakery {
     number: u64,
     /// The newest read seen from each member (G1).
     newest: BTreeMap<NodeId, u64>,
+    /// Who may be inside: its last read was answered, and it has not been heard outside since.
+    admitted: BTreeSet<NodeId>,
 }
 
 #[derive(Debug)]
@@ -124,6 +127,7 @@ impl Bakery {
             parked: BTreeMap::new(),
             number: 0,
             newest: BTreeMap::new(),
+            admitted: from.holders_elsewhere(),
         };
         if let Some(id) = from.my_holder() {
             engine.ticket = 1;
@@ -219,15 +223,12 @@ impl Bakery {
             return;
         }
         *newest = read.number;
-        // A newer read of the same member takes the place of the older one.
+        // A newer read of the same member takes the place of the older one. Who reads is outside.
         self.parked.remove(&from);
+        self.admitted.remove(&from);
         let Parked { number, until } = read;
         if self.holds(from, until) {
-            let value = Message::Value {
-                number,
-                ticket: self.ticket,
-            };
-            out.send(from, engine::Message::Bakery(value));
+            self.answer(from, read, out);
         } else {
             self.parked.insert(from, read);
             // Who takes a ticket will have done so in a moment: only a smaller ticket is "busy".
@@ -237,16 +238,23 @@ impl Bakery {
         }
     }
 
+    fn answer(&mut self, reader: NodeId, read: Parked, out: &mut Effects) {
+        if matches!(read.until, Until::Behind(_)) {
+            self.admitted.insert(reader);
+        }
+        let value = Message::Value {
+            number: read.number,
+            ticket: self.ticket,
+        };
+        out.send(reader, engine::Message::Bakery(value));
+    }
+
     /// Looks at the parked reads again: this member's state has changed.
     fn answer_parked(&mut self, out: &mut Effects) {
         let parked = core::mem::take(&mut self.parked);
         for (node, read) in parked {
             if self.holds(node, read.until) {
-                let value = Message::Value {
-                    number: read.number,
-                    ticket: self.ticket,
-                };
-                out.send(node, engine::Message::Bakery(value));
+                self.answer(node, read, out);
             } else {
                 self.parked.insert(node, read);
             }
@@ -265,6 +273,10 @@ impl Bakery {
         if let Step::Choosing { largest } = step {
             *largest = ticket.max(*largest);
         }
+        if ticket == 0 || *step == Step::OthersAhead {
+            // Without a ticket, or with one behind ours, it is outside.
+            self.admitted.remove(&from);
+        }
         self.finish_step(out);
     }
 
@@ -281,7 +293,7 @@ impl Engine for Bakery {
         self.read(request, Step::Choosing { largest: 0 }, out);
     }
 
-    fn release(&mut self, id: RequestId, out: &mut Effects) {
+    fn release(&mut self, id: RequestId, _how: Release, out: &mut Effects) {
         if matches!(self.phase, Phase::Held { id: held } if held == id) {
             self.become_idle(out);
         }
@@ -291,6 +303,10 @@ impl Engine for Bakery {
         if matches!(&self.phase, Phase::Asking { request, .. } if request.id == id) {
             self.become_idle(out);
         }
+    }
+
+    fn may_be_inside(&self, node: NodeId) -> bool {
+        self.admitted.contains(&node)
     }
 
     fn asks(&self) -> &[NodeId] {

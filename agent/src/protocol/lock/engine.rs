@@ -9,6 +9,7 @@
 //! rules. A fence's counter and the Lamport clock travel with every message; the engine sees
 //! neither.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::fmt::Debug;
 use core::time::Duration;
@@ -16,6 +17,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{bakery, ricart_agrawala, semaphore, token_ring, token_ring_requests};
+use crate::protocol::face::{Previous, Release};
 use crate::protocol::ids::{LockName, NodeId, RequestId};
 
 /// One algorithm's part in one member, for one lock, in one epoch.
@@ -28,14 +30,26 @@ pub trait Engine: Debug + Send {
     /// This member wants to enter.
     fn acquire(&mut self, request: Request, out: &mut Effects);
 
-    /// This member's granted request `id` is over.
-    fn release(&mut self, id: RequestId, out: &mut Effects);
+    /// This member's granted request `id` is over. That it was abandoned travels in the
+    /// [`Trail`](super::Trail); an engine may keep books of it besides ([`Engine::mark`]).
+    fn release(&mut self, id: RequestId, how: Release, out: &mut Effects);
 
     /// This member's waiting request `id` shall not be granted any more.
     fn cancel(&mut self, id: RequestId, out: &mut Effects);
 
     /// A message of this epoch, from another member. Messages of other algorithms are ignored.
     fn receive(&mut self, from: NodeId, message: &Message, out: &mut Effects);
+
+    /// Whether `node`, another member, can be inside, or be let in by what is under way, as far as
+    /// this member knows. `false` is a proof: nobody need wait for it, nor fear what it may have
+    /// left half done. Asked of each member that is left when `node` has died, so that one proof
+    /// among all is enough.
+    fn may_be_inside(&self, node: NodeId) -> bool;
+
+    /// Where this member's books have the mark that a grant was abandoned, if it keeps books.
+    fn mark(&self) -> Option<Mark> {
+        None
+    }
 
     /// The members to whom [`acquire`](Engine::acquire) sends a message.
     fn asks(&self) -> &[NodeId];
@@ -45,6 +59,15 @@ pub trait Engine: Debug + Send {
 
     /// This member is about to leave, with nothing waiting or inside: pass on what others need.
     fn leave(&mut self, _out: &mut Effects) {}
+}
+
+/// Where the mark is that a grant was abandoned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mark {
+    /// In the books: whoever enters is to be told.
+    Kept,
+    /// With a grant to another member, which may have come too late to be entered.
+    Conferred,
 }
 
 /// A Lamport timestamp, made unique by the member: totally ordered (Lamport 1978).
@@ -99,12 +122,20 @@ pub struct Rebuild<'a> {
     pub held: Mode,
     /// Who waits, by stamp.
     pub waiters: &'a [Request],
+    /// Whether a grant before was abandoned, and whoever enters is to be told.
+    pub abandoned: bool,
 }
 
 impl Rebuild<'_> {
     /// The other members.
     pub(crate) fn others(&self) -> impl Iterator<Item = NodeId> + '_ {
         self.members.iter().copied().filter(|&node| node != self.me)
+    }
+
+    /// The other members that are inside.
+    pub(crate) fn holders_elsewhere(&self) -> BTreeSet<NodeId> {
+        let nodes = self.holders.iter().map(|id| id.node);
+        nodes.filter(|&node| node != self.me).collect()
     }
 
     /// This member's request that waits.
@@ -207,8 +238,9 @@ pub enum HopTimer {
 pub struct Effects {
     /// Messages to send, in this order.
     pub sends: Vec<(NodeId, Message)>,
-    /// This member's requests that are inside from now on.
-    pub granted: Vec<RequestId>,
+    /// This member's requests that are inside from now on, and how the grant before ended,
+    /// according to the engine's own books if it keeps any.
+    pub granted: Vec<(RequestId, Previous)>,
     /// This member's request that cannot be granted now, if its caller wants to know.
     pub busy: Option<RequestId>,
     /// What to do about the timer; `None` leaves it as it is.
@@ -229,6 +261,10 @@ impl Effects {
     }
 
     pub(crate) fn grant(&mut self, id: RequestId) {
-        self.granted.push(id);
+        self.grant_after(id, Previous::Clean);
+    }
+
+    pub(crate) fn grant_after(&mut self, id: RequestId, previous: Previous) {
+        self.granted.push((id, previous));
     }
 }

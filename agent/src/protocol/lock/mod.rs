@@ -12,12 +12,14 @@ mod summary;
 mod table;
 mod token_ring;
 mod token_ring_requests;
+mod trail;
 
-pub use engine::{Effects, Engine, HopTimer, Message, Mode, Rebuild, Request, Stamp};
+pub use engine::{Effects, Engine, HopTimer, Mark, Message, Mode, Rebuild, Request, Stamp};
 pub use spec::{Algorithm, LockSpec, UnknownAlgorithm};
 
 pub use summary::{LockSummary, Summary};
 pub use table::LockView;
+pub use trail::Trail;
 
 pub(crate) use queue::Waiting;
 pub(crate) use settle::{LockMessage, LockOutput};

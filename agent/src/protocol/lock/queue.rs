@@ -8,7 +8,7 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use super::{LockSpec, Mode, Request};
-use crate::protocol::face::Wait;
+use crate::protocol::face::{Previous, Release, Wait};
 use crate::protocol::ids::{Fence, RequestId, Ticket};
 use crate::protocol::time::Time;
 
@@ -39,6 +39,21 @@ pub(crate) struct Held {
     pub(crate) ticket: Option<Ticket>,
     pub(crate) fence: Fence,
     pub(crate) mode: Mode,
+    /// What its caller was told of the grant before.
+    pub(crate) previous: Previous,
+    /// How its caller left, once it has.
+    how: Release,
+}
+
+impl Held {
+    /// How the grant ends for those who come after it.
+    fn end(&self) -> Release {
+        match (self.how, self.previous) {
+            (Release::Unused, Previous::Abandoned) => Release::Abandoned,
+            (Release::Unused, Previous::Clean) => Release::Given,
+            (how, _) => how,
+        }
+    }
 }
 
 /// The callers of one member that want one lock.
@@ -129,7 +144,12 @@ impl LocalQueue {
 
     /// The engine's request `id` is inside. Returns its caller, `None` if that gave up meanwhile;
     /// nothing at all if `id` is not the engine's request.
-    pub(crate) fn grant(&mut self, id: RequestId, fence: Fence) -> Option<Option<Waiting>> {
+    pub(crate) fn grant(
+        &mut self,
+        id: RequestId,
+        fence: Fence,
+        previous: Previous,
+    ) -> Option<Option<Waiting>> {
         let asking = self.asking.take_if(|asking| asking.request.id == id)?;
         let ticket = asking.caller.map(|caller| caller.ticket);
         let mode = asking.request.mode;
@@ -138,23 +158,33 @@ impl LocalQueue {
             ticket,
             fence,
             mode,
+            previous,
+            how: Release::Unused,
         });
         Some(asking.caller)
     }
 
     /// A caller that is inside leaves. The grant stays until [`LocalQueue::leave`]. Returns
     /// whether the caller was inside.
-    pub(crate) fn release(&mut self, ticket: Ticket) -> bool {
+    pub(crate) fn release(&mut self, ticket: Ticket, how: Release) -> bool {
         let held = self
             .held
             .iter_mut()
             .find(|held| held.ticket == Some(ticket));
-        held.map(|held| held.ticket = None).is_some()
+        held.map(|held| (held.ticket, held.how) = (None, how))
+            .is_some()
     }
 
     /// Takes out a grant whose caller has left: the engine must release it.
-    pub(crate) fn leave(&mut self) -> Option<RequestId> {
+    pub(crate) fn leave(&mut self) -> Option<(Held, Release)> {
         let place = self.held.iter().position(|held| held.ticket.is_none())?;
-        Some(self.held.swap_remove(place).id)
+        let held = self.held.swap_remove(place);
+        Some((held, held.end()))
+    }
+
+    /// Whether a grant was abandoned of which the engine has not been told yet.
+    pub(crate) fn owes_mark(&self) -> bool {
+        let mut left = self.held.iter().filter(|held| held.ticket.is_none());
+        left.any(|held| held.end() == Release::Abandoned)
     }
 }

@@ -20,6 +20,7 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::engine::{self, Effects, Engine, Rebuild, Request, Stamp};
+use crate::protocol::face::Release;
 use crate::protocol::ids::{NodeId, RequestId};
 
 /// What the members say to each other.
@@ -55,6 +56,8 @@ pub(crate) struct RicartAgrawala {
     deferred: BTreeMap<NodeId, RequestId>,
     /// The newest request seen from each member (G1).
     newest: BTreeMap<NodeId, u64>,
+    /// Who may be inside: it has this member's reply, and has not been heard outside since.
+    admitted: BTreeSet<NodeId>,
 }
 
 #[derive(Debug)]
@@ -78,6 +81,7 @@ impl RicartAgrawala {
             phase: Phase::Idle,
             deferred: BTreeMap::new(),
             newest: BTreeMap::new(),
+            admitted: from.holders_elsewhere(),
         };
         if let Some(id) = from.my_holder() {
             engine.phase = Phase::Held { id };
@@ -102,6 +106,8 @@ impl RicartAgrawala {
             return;
         }
         *newest = id.seq;
+        // Who asks is not inside.
+        self.admitted.remove(&from);
         if self.is_ahead_of(stamp) {
             // A later request of the same member replaces the earlier one, which was cancelled.
             self.deferred.insert(from, id);
@@ -111,6 +117,7 @@ impl RicartAgrawala {
             );
         } else {
             self.deferred.remove(&from);
+            self.admitted.insert(from);
             out.send(from, engine::Message::RicartAgrawala(Message::Reply { id }));
         }
     }
@@ -121,6 +128,8 @@ impl RicartAgrawala {
         };
         if request.id == id {
             missing.remove(&from);
+            // It is outside, and stays there until it has a reply to its next request.
+            self.admitted.remove(&from);
             self.enter_if_agreed(out);
         }
     }
@@ -138,6 +147,7 @@ impl RicartAgrawala {
     fn become_idle(&mut self, out: &mut Effects) {
         self.phase = Phase::Idle;
         for (node, id) in core::mem::take(&mut self.deferred) {
+            self.admitted.insert(node);
             out.send(node, engine::Message::RicartAgrawala(Message::Reply { id }));
         }
     }
@@ -161,7 +171,7 @@ impl Engine for RicartAgrawala {
         self.enter_if_agreed(out);
     }
 
-    fn release(&mut self, id: RequestId, out: &mut Effects) {
+    fn release(&mut self, id: RequestId, _how: Release, out: &mut Effects) {
         if matches!(self.phase, Phase::Held { id: held } if held == id) {
             self.become_idle(out);
         }
@@ -171,6 +181,10 @@ impl Engine for RicartAgrawala {
         if matches!(&self.phase, Phase::Waiting { request, .. } if request.id == id) {
             self.become_idle(out);
         }
+    }
+
+    fn may_be_inside(&self, node: NodeId) -> bool {
+        self.admitted.contains(&node)
     }
 
     fn asks(&self) -> &[NodeId] {

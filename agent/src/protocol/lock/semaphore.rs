@@ -3,8 +3,8 @@
 //! The server is the member with the highest rendezvous hash for the lock's name, so different
 //! locks have different servers, and everybody in a view agrees on each without asking.
 //!
-//! Messages: `REQUEST(r)` (P), exclusive or shared; `GRANT(r)`; `RELEASE(r)` (V, also to cancel); `QUEUED(r)`, "got
-//! it, no permit is free", only for callers that want to know.
+//! Messages: `REQUEST(r)` (P), exclusive or shared; `GRANT(r, abandoned)`; `RELEASE(r, how)` (V,
+//! also to cancel); `QUEUED(r)`, "got it, no permit is free", only for callers that want to know.
 //!
 //! Invariant: held + free = permits. V names the request it gives back: a V that comes twice, or
 //! from nobody who holds, frees nothing (the lecture's V manufactures a permit there).
@@ -14,12 +14,13 @@
 //! writers (Courtois, Heymans and Parnas 1971 name the problem): a reader that comes after a
 //! waiting writer waits behind it, so neither starves.
 
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, VecDeque};
 use core::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
-use super::engine::{self, Effects, Engine, Mode, Rebuild, Request};
+use super::engine::{self, Effects, Engine, Mark, Mode, Rebuild, Request};
+use crate::protocol::face::{Previous, Release};
 use crate::protocol::ids::{LockName, NodeId, RequestId};
 
 /// What the members say to each other.
@@ -31,10 +32,11 @@ pub enum Message {
         mode: Mode,
         tries: bool,
     },
-    /// Here is one.
-    Grant { id: RequestId },
+    /// Here is one. `abandoned`: a holder before ended inside, and it may be that nobody has been
+    /// told yet.
+    Grant { id: RequestId, abandoned: bool },
     /// V: I need it no more.
-    Release { id: RequestId },
+    Release { id: RequestId, how: Release },
     /// None is free now; you are in the queue.
     Queued { id: RequestId },
 }
@@ -60,6 +62,11 @@ pub(crate) struct Semaphore {
     server: NodeId,
     /// This member's request that waits.
     waiting: Option<RequestId>,
+    /// Whether it will be inside with nobody else.
+    waits_alone: bool,
+    /// This member's request that is inside with nobody else.
+    alone: Option<RequestId>,
+    is_single: bool,
     /// The server's books; `None` elsewhere.
     books: Option<Books>,
 }
@@ -67,10 +74,13 @@ pub(crate) struct Semaphore {
 #[derive(Debug)]
 struct Books {
     permits: usize,
-    held: BTreeSet<RequestId>,
+    /// Who is inside, or will be; and who of them took the mark away, as far as the server knows.
+    held: BTreeMap<RequestId, bool>,
     /// How they are held. Shared holders are any number, of a lock with one permit.
     mode: Mode,
     queue: VecDeque<(RequestId, Mode)>,
+    /// The mark: a holder ended inside, and nobody but readers has been told.
+    abandoned: bool,
     /// The highest request of each member that is over (G5): a REQUEST that comes after its own
     /// RELEASE is dropped.
     done: BTreeMap<NodeId, u64>,
@@ -80,19 +90,26 @@ impl Semaphore {
     /// The server's books are the view's table; nobody has to say anything.
     pub(crate) fn new(permits: NonZeroU32, from: &Rebuild<'_>, out: &mut Effects) -> Self {
         let server = server(from.lock, from.members);
+        let is_single = permits == NonZeroU32::MIN;
+        let is_alone = is_single && from.held == Mode::Exclusive;
+        let waiter = from.my_waiter();
         let mut engine = Self {
             me: from.me,
             server,
-            waiting: from.my_waiter().map(|request| request.id),
+            waiting: waiter.map(|request| request.id),
+            waits_alone: is_single && waiter.is_some_and(|request| request.mode == Mode::Exclusive),
+            alone: from.my_holder().filter(|_| is_alone),
+            is_single,
             books: (server == from.me).then(|| Books {
                 permits: permits.get() as usize,
-                held: from.holders.iter().copied().collect(),
+                held: from.holders.iter().map(|&id| (id, false)).collect(),
                 mode: from.held,
                 queue: from
                     .waiters
                     .iter()
                     .map(|request| (request.id, request.mode))
                     .collect(),
+                abandoned: from.abandoned,
                 done: BTreeMap::new(),
             }),
         };
@@ -102,11 +119,12 @@ impl Semaphore {
 
     /// Gives free permits to the first in the queue.
     fn serve(&mut self, out: &mut Effects) {
-        while let Some(id) = self.books.as_mut().and_then(Books::next) {
+        while let Some((id, abandoned)) = self.books.as_mut().and_then(Books::next) {
             if id.node == self.me {
-                self.on_grant(id, out);
+                self.on_grant(id, abandoned, out);
             } else {
-                out.send(id.node, engine::Message::Semaphore(Message::Grant { id }));
+                let grant = Message::Grant { id, abandoned };
+                out.send(id.node, engine::Message::Semaphore(grant));
             }
         }
     }
@@ -128,29 +146,30 @@ impl Semaphore {
         }
     }
 
-    fn on_grant(&mut self, id: RequestId, out: &mut Effects) {
+    fn on_grant(&mut self, id: RequestId, abandoned: bool, out: &mut Effects) {
         // A grant that crosses its cancel is ignored: the RELEASE on its way frees the permit.
         if self.waiting == Some(id) {
             self.waiting = None;
-            out.grant(id);
+            self.alone = self.waits_alone.then_some(id);
+            out.grant_after(id, Previous::after(abandoned));
         }
     }
 
-    fn on_release(&mut self, id: RequestId, out: &mut Effects) {
+    fn on_release(&mut self, id: RequestId, how: Release, out: &mut Effects) {
         if let Some(books) = &mut self.books {
-            books.end(id);
+            books.end(id, how);
             self.serve(out);
         }
     }
 
     /// V, wherever the server is.
-    fn give_back(&mut self, id: RequestId, out: &mut Effects) {
+    fn give_back(&mut self, id: RequestId, how: Release, out: &mut Effects) {
         if self.server == self.me {
-            self.on_release(id, out);
+            self.on_release(id, how, out);
         } else {
             out.send(
                 self.server,
-                engine::Message::Semaphore(Message::Release { id }),
+                engine::Message::Semaphore(Message::Release { id, how }),
             );
         }
     }
@@ -160,7 +179,7 @@ impl Books {
     /// Whether `id` is over, held or queued: then asking for it again changes nothing.
     fn knows(&self, id: RequestId) -> bool {
         self.done.get(&id.node).is_some_and(|&done| id.seq <= done)
-            || self.held.contains(&id)
+            || self.held.contains_key(&id)
             || self.queues(id)
     }
 
@@ -168,8 +187,8 @@ impl Books {
         self.queue.iter().any(|&(queued, _)| queued == id)
     }
 
-    /// The next request to be served, if it may be inside with those that are.
-    fn next(&mut self) -> Option<RequestId> {
+    /// The next request to be served, if it may be inside with those that are, and the mark.
+    fn next(&mut self) -> Option<(RequestId, bool)> {
         let &(id, mode) = self.queue.front()?;
         let fits = match mode {
             _ if self.held.is_empty() => true,
@@ -180,16 +199,28 @@ impl Books {
             return None;
         }
         self.queue.pop_front();
-        self.held.insert(id);
+        let abandoned = self.abandoned;
+        let takes = abandoned && mode == Mode::Exclusive;
+        // Who only reads repairs nothing: the next one is told too.
+        self.abandoned = abandoned && !takes;
+        self.held.insert(id, takes);
         self.mode = mode;
-        Some(id)
+        Some((id, abandoned))
     }
 
-    fn end(&mut self, id: RequestId) {
+    fn end(&mut self, id: RequestId, how: Release) {
         let done = self.done.entry(id.node).or_default();
         *done = id.seq.max(*done);
-        if !self.held.remove(&id) {
-            self.queue.retain(|&(queued, _)| queued != id);
+        match self.held.remove(&id) {
+            Some(took) => {
+                let leaves = match how {
+                    Release::Given => false,
+                    Release::Abandoned => true,
+                    Release::Unused => took,
+                };
+                self.abandoned |= leaves;
+            }
+            None => self.queue.retain(|&(queued, _)| queued != id),
         }
     }
 }
@@ -201,6 +232,7 @@ impl Engine for Semaphore {
             id, mode, tries, ..
         } = request;
         self.waiting = Some(id);
+        self.waits_alone = self.is_single && mode == Mode::Exclusive;
         if self.server == self.me {
             self.on_request(id, mode, tries, out);
         } else {
@@ -211,14 +243,35 @@ impl Engine for Semaphore {
         }
     }
 
-    fn release(&mut self, id: RequestId, out: &mut Effects) {
-        self.give_back(id, out);
+    fn release(&mut self, id: RequestId, how: Release, out: &mut Effects) {
+        self.alone.take_if(|alone| *alone == id);
+        self.give_back(id, how, out);
     }
 
     fn cancel(&mut self, id: RequestId, out: &mut Effects) {
         if self.waiting == Some(id) {
             self.waiting = None;
-            self.give_back(id, out);
+            self.give_back(id, Release::Unused, out);
+        }
+    }
+
+    /// The server knows; elsewhere who is alone inside does.
+    fn may_be_inside(&self, node: NodeId) -> bool {
+        match &self.books {
+            Some(books) => books.held.keys().any(|id| id.node == node),
+            None => self.alone.is_none(),
+        }
+    }
+
+    fn mark(&self) -> Option<Mark> {
+        let books = self.books.as_ref()?;
+        let is_conferred = |(id, took): (&RequestId, &bool)| *took && id.node != self.me;
+        if books.abandoned {
+            Some(Mark::Kept)
+        } else if books.held.iter().any(is_conferred) {
+            Some(Mark::Conferred)
+        } else {
+            None
         }
     }
 
@@ -235,8 +288,10 @@ impl Engine for Semaphore {
             Message::Request { id, mode, tries } if id.node == from => {
                 self.on_request(id, mode, tries, out)
             }
-            Message::Release { id } if id.node == from => self.on_release(id, out),
-            Message::Grant { id } if from == self.server => self.on_grant(id, out),
+            Message::Release { id, how } if id.node == from => self.on_release(id, how, out),
+            Message::Grant { id, abandoned } if from == self.server => {
+                self.on_grant(id, abandoned, out);
+            }
             Message::Queued { id } if self.waiting == Some(id) => out.busy = Some(id),
             _ => {}
         }

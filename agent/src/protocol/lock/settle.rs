@@ -1,15 +1,15 @@
 //! One lock in one member, and how what its engine wants becomes messages, events and timers.
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
 use super::queue::LocalQueue;
-use super::{Effects, Engine, HopTimer, LockSpec, Message};
-use crate::protocol::face::{Event, Previous, Refusal, Wait};
+use super::{Effects, Engine, HopTimer, LockSpec, Message, Mode, Trail};
+use crate::protocol::face::{Event, Marks, Previous, Refusal, Release, Wait};
 use crate::protocol::ids::{Fence, LockName, NodeId, RequestId, Ticket};
 use crate::protocol::membership::View;
 
@@ -23,8 +23,8 @@ pub(crate) struct LockMessage {
     pub(crate) permits: NonZeroU32,
     /// The sender's Lamport clock.
     pub(crate) clock: u64,
-    /// The highest counter of a fence of this lock that the sender has seen in this epoch.
-    pub(crate) counter: u32,
+    /// The last grant of this lock that the sender has seen in this epoch.
+    pub(crate) trail: Trail,
     pub(crate) body: Message,
 }
 
@@ -48,8 +48,46 @@ pub(super) struct Lock {
     /// `None` while no view is in force, or the spec is not known.
     pub(super) engine: Option<Box<dyn Engine>>,
     pub(super) queue: LocalQueue,
-    /// The highest counter of a fence seen in this epoch.
-    pub(super) counter: u32,
+    /// The last grant seen in this epoch.
+    pub(super) trail: Trail,
+    /// Whether the trail has shown a mark in this epoch. Then the next view is told what became of
+    /// it: others may have seen the mark, and not that somebody was told.
+    pub(super) was_marked: bool,
+    /// Whether a grant was abandoned here of which no chain of messages tells the next one.
+    pub(super) owes_mark: bool,
+    /// While frozen: who else may have been inside when the view ended.
+    pub(super) suspects: BTreeSet<NodeId>,
+}
+
+impl Lock {
+    /// The view ends, and the engine with it.
+    pub(super) fn freeze(&mut self, others: &[NodeId]) {
+        let Some(engine) = self.engine.take() else {
+            return;
+        };
+        let others = others.iter().copied();
+        self.suspects = others.filter(|&node| engine.may_be_inside(node)).collect();
+        let permits = self.spec.map_or(NonZeroU32::MIN, |spec| spec.permits);
+        self.owes_mark |= self.trail.end_view(engine.mark(), permits);
+        self.was_marked |= self.trail.abandoned;
+    }
+
+    /// What is known here of a grant that was abandoned, and that somebody is to be told of.
+    pub(super) fn marks(&self) -> Marks {
+        let kept = self
+            .engine
+            .as_ref()
+            .is_some_and(|engine| engine.mark().is_some());
+        let is_marked = kept || self.trail.abandoned || self.owes_mark;
+        if self.queue.owes_mark() || is_marked && self.trail != Trail::doubtful() {
+            Marks::Own
+        } else if is_marked {
+            // All have it from the view.
+            Marks::Shared
+        } else {
+            Marks::None
+        }
+    }
 }
 
 /// What carrying out one lock's effects needs of the table.
@@ -73,42 +111,40 @@ impl Settling<'_> {
                 lock: self.name.clone(),
                 permits: self.spec.permits,
                 clock: *self.clock,
-                counter: lock.counter,
+                trail: lock.trail,
                 body,
             };
             self.out.sends.push((to, message));
             if confers_fence {
-                lock.counter = lock.counter.saturating_add(1);
+                // At the last number the receiver can take none, and nobody is let in.
+                lock.trail = lock.trail.next().unwrap_or(lock.trail);
             }
         }
-        self.out.wants_view |= lock.counter >= COUNTER_RUNS_OUT;
+        self.out.wants_view |= lock.trail.counter >= COUNTER_RUNS_OUT;
         if let Some(timer) = self.effects.hop_timer.take() {
             self.out.hops.push((self.name.clone(), timer));
         }
-        for id in core::mem::take(&mut self.effects.granted) {
-            self.grant(lock, id);
+        for (id, previous) in core::mem::take(&mut self.effects.granted) {
+            self.grant(lock, id, previous);
         }
         if let Some(id) = self.effects.busy.take() {
             self.busy(lock, id);
         }
     }
 
-    fn grant(&mut self, lock: &mut Lock, id: RequestId) {
+    /// `booked`: how the grant before ended, according to the engine's books.
+    fn grant(&mut self, lock: &mut Lock, id: RequestId, booked: Previous) {
         *self.clock += 1;
-        let first = lock.counter == 0;
-        let counter = lock.counter.checked_add(1);
-        let Some(fence) = counter.and_then(|n| Fence::from_parts(self.view.epoch, n)) else {
+        let marked = lock.trail.abandoned && !self.spec.algorithm.keeps_books();
+        let previous = Previous::after(booked.is_abandoned() || marked);
+        let next = lock.trail.next();
+        let fence = next.and_then(|next| Fence::from_parts(self.view.epoch, next.counter));
+        let Some((next, fence)) = next.zip(fence) else {
             return self.refuse_for_want_of_fences(lock, id);
         };
-        lock.counter += 1;
-        match lock.queue.grant(id, fence) {
+        lock.trail = next;
+        match lock.queue.grant(id, fence, previous) {
             Some(Some(caller)) => {
-                let abandoned = first && self.view.unclean;
-                let previous = if abandoned {
-                    Previous::Abandoned
-                } else {
-                    Previous::Clean
-                };
                 let ticket = caller.ticket;
                 self.out.events.push(Event::Granted {
                     ticket,
@@ -137,8 +173,25 @@ impl Settling<'_> {
         }
         lock.queue.withdraw();
         if let Some(engine) = &mut lock.engine {
-            engine.release(id, self.effects);
+            engine.release(id, Release::Unused, self.effects);
         }
+    }
+
+    /// Gives the engine a grant back whose caller has left; whether there was one.
+    pub(super) fn leave(&mut self, lock: &mut Lock) -> bool {
+        let Some(engine) = &mut lock.engine else {
+            return false;
+        };
+        let Some((held, how)) = lock.queue.leave() else {
+            return false;
+        };
+        if how == Release::Abandoned {
+            lock.trail.abandoned = true;
+            lock.was_marked = true;
+            lock.owes_mark |= self.spec.permits.get() > 1 || held.mode == Mode::Shared;
+        }
+        engine.release(held.id, how, self.effects);
+        true
     }
 
     fn busy(&mut self, lock: &mut Lock, id: RequestId) {

@@ -48,6 +48,14 @@ impl Algorithm {
     }
 }
 
+impl Algorithm {
+    /// Whether one member lets everybody in. It keeps the mark that a grant was abandoned in its
+    /// books, since grants that overlap are not joined by a chain of messages.
+    pub(crate) const fn keeps_books(self) -> bool {
+        matches!(self, Self::Semaphore)
+    }
+}
+
 impl fmt::Display for Algorithm {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(self.name())

@@ -6,6 +6,7 @@
 
 mod views;
 
+use self::views::Witness;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -13,7 +14,7 @@ use alloc::vec::Vec;
 use super::queue::{LocalQueue, Waiting};
 use super::settle::{Lock, LockMessage, LockOutput, Settling};
 use super::{Effects, LockSpec, Request, Stamp};
-use crate::protocol::face::{Event, Refusal, Settings, Wait};
+use crate::protocol::face::{Event, Marks, Refusal, Release, Settings, Wait};
 use crate::protocol::ids::{Fence, Incarnation, LockName, NodeId, RequestId, Ticket};
 use crate::protocol::membership::View;
 use crate::protocol::time::Time;
@@ -59,6 +60,14 @@ pub(crate) struct Locks {
     listed: BTreeMap<LockName, LockSpec>,
     /// The view in force; `None` before the first, and while frozen.
     view: Option<Arc<View>>,
+    /// The other members of the last view.
+    others: Vec<NodeId>,
+    /// What this member can say of those that are not there any more.
+    witness: Witness,
+    /// Whether locks that this table does not know may have been abandoned.
+    doubt: bool,
+    /// What the life before knew, until a view has been told.
+    inherited: Marks,
     table: BTreeMap<LockName, Lock>,
     /// The lock of each caller that waits or is inside.
     tickets: BTreeMap<Ticket, LockName>,
@@ -74,13 +83,23 @@ pub(crate) struct Locks {
 }
 
 impl Locks {
-    pub(crate) fn new(me: NodeId, incarnation: Incarnation, settings: &Settings) -> Self {
+    /// `marks`: what the life before left behind.
+    pub(crate) fn new(
+        me: NodeId,
+        incarnation: Incarnation,
+        settings: &Settings,
+        marks: Marks,
+    ) -> Self {
         Self {
             me,
             incarnation,
             default: LockSpec::exclusive(settings.algorithm),
             listed: settings.locks.clone(),
             view: None,
+            others: Vec::new(),
+            witness: Witness::default(),
+            doubt: false,
+            inherited: marks,
             table: BTreeMap::new(),
             tickets: BTreeMap::new(),
             clock: 0,
@@ -192,14 +211,14 @@ impl Locks {
     }
 
     /// A local caller leaves.
-    pub(crate) fn release(&mut self, ticket: Ticket, out: &mut LockOutput) {
+    pub(crate) fn release(&mut self, ticket: Ticket, how: Release, out: &mut LockOutput) {
         let Some(name) = self.tickets.get(&ticket).cloned() else {
             return;
         };
         if self
             .table
             .get_mut(&name)
-            .is_some_and(|lock| lock.queue.release(ticket))
+            .is_some_and(|lock| lock.queue.release(ticket, how))
         {
             self.tickets.remove(&ticket);
             self.settle(&name, out);
@@ -243,7 +262,7 @@ impl Locks {
             lock: name,
             permits,
             clock,
-            counter,
+            trail,
             body,
         } = message;
         let spec = LockSpec {
@@ -268,7 +287,8 @@ impl Locks {
             }
         };
         if makes_sense && let Some(lock) = self.table.get_mut(&name) {
-            lock.counter = lock.counter.max(counter);
+            lock.trail.hear(trail);
+            lock.was_marked |= lock.trail.abandoned;
             if let Some(engine) = &mut lock.engine {
                 engine.receive(from, &body, &mut self.effects);
             }
@@ -390,12 +410,13 @@ impl Locks {
             while !context.effects.is_empty() {
                 context.carry_out(lock);
             }
+            if context.leave(lock) {
+                continue;
+            }
             let Some(engine) = lock.engine.as_mut() else {
                 return;
             };
-            if let Some(id) = lock.queue.leave() {
-                engine.release(id, context.effects);
-            } else if let Some(id) = lock.queue.withdraw() {
+            if let Some(id) = lock.queue.withdraw() {
                 engine.cancel(id, context.effects);
             } else if engine
                 .asks()

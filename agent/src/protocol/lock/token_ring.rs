@@ -23,6 +23,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::engine::{self, Effects, Engine, HopTimer, Rebuild, Request};
+use crate::protocol::face::Release;
 use crate::protocol::ids::{NodeId, RequestId};
 
 /// What the members say to each other.
@@ -133,7 +134,7 @@ impl Engine for TokenRing {
         self.enter(out);
     }
 
-    fn release(&mut self, id: RequestId, out: &mut Effects) {
+    fn release(&mut self, id: RequestId, _how: Release, out: &mut Effects) {
         if self.held == Some(id) {
             self.held = None;
             // One entry a visit, even if somebody here wants in again: the others come first.
@@ -145,6 +146,11 @@ impl Engine for TokenRing {
         if self.waiting == Some(id) {
             self.waiting = None;
         }
+    }
+
+    /// Nobody is inside without the token.
+    fn may_be_inside(&self, _node: NodeId) -> bool {
+        self.token.is_none()
     }
 
     fn asks(&self) -> &[NodeId] {

@@ -17,6 +17,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::engine::{self, Effects, Engine, Rebuild, Request};
+use crate::protocol::face::Release;
 use crate::protocol::ids::{NodeId, RequestId};
 
 /// What the members say to each other.
@@ -155,7 +156,7 @@ impl Engine for TokenRingRequests {
         }
     }
 
-    fn release(&mut self, id: RequestId, out: &mut Effects) {
+    fn release(&mut self, id: RequestId, _how: Release, out: &mut Effects) {
         if self.using == Some(id) {
             self.using = None;
             if self.pending {
@@ -168,6 +169,11 @@ impl Engine for TokenRingRequests {
         if self.hungry == Some(id) {
             self.hungry = None;
         }
+    }
+
+    /// Nobody is inside without the token.
+    fn may_be_inside(&self, _node: NodeId) -> bool {
+        !self.holder
     }
 
     fn asks(&self) -> &[NodeId] {

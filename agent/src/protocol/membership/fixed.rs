@@ -38,7 +38,8 @@ pub(crate) struct Fixed {
     epoch: Epoch,
     /// Whether this member may be in a view.
     ready: bool,
-    /// Whether this member's last life did not leave, and it has had no view since.
+    /// Whether this member's last life did not leave, or knew of locks that were abandoned, and it
+    /// has had no view since.
     unclean: bool,
     phase: Phase,
     /// What the coordinator knows of the members; empty elsewhere.
@@ -74,7 +75,8 @@ struct Round {
 }
 
 impl Fixed {
-    /// `epoch`: the highest on disk. `unclean`: the last life did not leave.
+    /// `epoch`: the highest on disk. `unclean`: the last life did not leave, or knew of locks that
+    /// were abandoned.
     pub(crate) fn new(me: Member, members: BTreeSet<NodeId>, epoch: Epoch, unclean: bool) -> Self {
         let coordinator = *members.first().expect("a group has members");
         Self {
@@ -91,7 +93,7 @@ impl Fixed {
         }
     }
 
-    /// Whether this member's last life did not leave, and no view has been told so yet.
+    /// Whether the last life left something behind, and no view has been told so yet.
     pub(crate) fn is_unclean(&self) -> bool {
         self.unclean
     }
@@ -154,7 +156,8 @@ impl Fixed {
         let known = known.unwrap_or_default().max(self.epoch);
         // Epochs last until 2093, at one view a second; then locks end, rather than wrap.
         let Some(epoch) = known.next() else { return };
-        let unclean = self.readiness.values().any(|readiness| readiness.unclean);
+        let unclean = self.readiness.iter().filter(|(_, its)| its.unclean);
+        let unclean = unclean.map(|(&node, _)| node).collect();
         let view = View {
             epoch,
             members,
@@ -235,9 +238,13 @@ impl Fixed {
         if !round.missing.is_empty() {
             return;
         }
-        let Some(Round { view, table, .. }) = self.round.take() else {
+        let Some(Round {
+            view, mut table, ..
+        }) = self.round.take()
+        else {
             return;
         };
+        table.conclude(&view.unclean);
         for readiness in self.readiness.values_mut() {
             *readiness = Readiness {
                 epoch,
@@ -308,8 +315,9 @@ impl ViewSource for Fixed {
 
     fn persisted(&mut self, out: &mut Vec<Action>) {
         if let Phase::Persisting(view) = &self.phase {
+            let unclean = view.unclean.clone();
             self.phase = Phase::Frozen(view.clone());
-            out.push(Action::Summarise);
+            out.push(Action::Summarise(unclean));
         }
     }
 

@@ -15,8 +15,9 @@ pub struct View {
     pub epoch: Epoch,
     /// The members, by id.
     pub members: Vec<Member>,
-    /// Whether a member has come back that did not leave: it may have died inside of any lock.
-    pub unclean: bool,
+    /// Members whose last lives ended without leaving, and are in no view any more: they may have
+    /// died inside of any lock.
+    pub unclean: Vec<NodeId>,
 }
 
 /// A member in one life.
@@ -41,7 +42,8 @@ impl View {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ViewMessage {
     /// To the coordinator: I am ready for a new view, and know of epochs up to this one.
-    /// `unclean`: my last life did not leave, and I have had no view since. `wants_view`: a bound
+    /// `unclean`: my last life did not leave, or knew of locks that were abandoned, and I have had
+    /// no view since. `wants_view`: a bound
     /// is reached that only a new epoch lifts.
     Ready {
         epoch: Epoch,
@@ -66,8 +68,9 @@ pub(crate) enum Action {
     Freeze,
     /// Put the epoch on disk, then call [`ViewSource::persisted`].
     Persist(Epoch),
-    /// Call [`ViewSource::summarised`] with what this member knows.
-    Summarise,
+    /// Call [`ViewSource::summarised`] with what this member knows, also of the former lives of
+    /// these.
+    Summarise(Vec<NodeId>),
     /// The view is in force.
     Install(Arc<View>, Summary),
 }

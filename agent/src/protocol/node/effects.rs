@@ -43,7 +43,10 @@ impl Node {
                     self.storage.record.epoch = epoch;
                     self.storage.put(&mut self.outputs);
                 }
-                Action::Summarise => self.views.summarised(self.locks.summary(), &mut more),
+                Action::Summarise(unclean) => {
+                    let summary = self.locks.summary(&unclean);
+                    self.views.summarised(summary, &mut more);
+                }
                 Action::Install(view, table) => self.install(now, view, &table),
             }
             actions.extend(more);
@@ -58,7 +61,8 @@ impl Node {
         self.peers.meet(now, &view.members, &mut met);
         self.peer_events(now, met);
         let mut out = LockOutput::default();
-        self.locks.install(view, table, &mut out);
+        let coordinates = self.views.coordinator() == self.me.node;
+        self.locks.install(view, table, coordinates, &mut out);
         self.absorb(now, out);
         let mut early = core::mem::take(&mut self.early);
         early.retain(|(_, of, _)| *of >= epoch);

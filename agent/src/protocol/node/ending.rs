@@ -1,7 +1,7 @@
 //! How a node's life ends.
 
 use super::{LEAVE_PATIENCE, Node, Stage};
-use crate::protocol::face::{Event, Output};
+use crate::protocol::face::{Event, Marks, Output};
 use crate::protocol::ids::NodeId;
 use crate::protocol::lock::LockOutput;
 use crate::protocol::time::Time;
@@ -51,7 +51,14 @@ impl Node {
     pub(super) fn close(&mut self) {
         self.stage = Stage::Closing;
         // Until a view has taken it in, the end of the life before is still to be reckoned with.
-        self.storage.record.clean = !self.views.is_unclean() && !self.quarantine.is_in_doubt();
+        let is_told = !self.views.is_unclean();
+        let was_clean = self.quarantine.was_clean();
+        self.storage.record.clean = (is_told || was_clean) && !self.quarantine.is_in_doubt();
+        self.storage.record.marks = if is_told {
+            self.locks.marks()
+        } else {
+            Marks::Own
+        };
         self.storage.put(&mut self.outputs);
     }
 }

@@ -36,7 +36,7 @@ impl Node {
                 }
                 self.locks.acquire(lock, caller, &mut out);
             }
-            Command::Release { ticket } => self.locks.release(*ticket, &mut out),
+            Command::Release { ticket, how } => self.locks.release(*ticket, *how, &mut out),
             Command::Cancel { ticket } => {
                 self.locks.end(*ticket, Refusal::Cancelled, &mut out);
             }

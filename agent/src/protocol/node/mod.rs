@@ -24,7 +24,7 @@ use core::time::Duration;
 use self::peers::Peers;
 use self::quarantine::Quarantine;
 use self::storage::Storage;
-use super::face::{Boot, Command, Event, Input, NodeConfig, Output, Record, Refusal};
+use super::face::{Boot, Command, Event, Input, Marks, NodeConfig, Output, Record, Refusal};
 use super::ids::{Epoch, Incarnation, NodeId, Ticket};
 use super::lock::{LockView, Locks};
 use super::membership::{Fixed, Member, View, ViewSource};
@@ -98,6 +98,7 @@ impl Node {
             .or_else(|| Epoch::new(u32::try_from(boot.wall.as_secs()).ok()?))
             .unwrap_or_default();
         let unclean = before.is_some_and(|record| !record.clean);
+        let marks = before.map(|record| record.marks).unwrap_or_default();
         let me = Member {
             node: config.me,
             incarnation,
@@ -110,14 +111,15 @@ impl Node {
             try_patience: TRY_PATIENCE + TRY_PATIENCE_PER_MEMBER * others,
             stage: Stage::Booting,
             peers: Peers::new(now, me, &config),
-            views: Fixed::new(me, config.members, epoch, unclean),
+            views: Fixed::new(me, config.members, epoch, unclean || marks == Marks::Own),
             quarantine: Quarantine::new(now, lease, before.map(|record| !record.clean)),
-            locks: Locks::new(config.me, incarnation, &config.settings),
+            locks: Locks::new(config.me, incarnation, &config.settings, marks),
             timers: Timers::default(),
             storage: Storage::new(Record {
                 incarnation,
                 epoch,
                 clean: false,
+                marks: Marks::None,
             }),
             early: Vec::new(),
             incomplete_since: None,

@@ -25,6 +25,8 @@ pub(super) struct Quarantine {
     lasts: Duration,
     /// Whether there was no record.
     is_new: bool,
+    /// Whether the life before left, as far as is known.
+    was_clean: bool,
     stage: Stage,
 }
 
@@ -45,6 +47,7 @@ impl Quarantine {
             began: now,
             lasts: lease * (DRIFT + 1) / (DRIFT - 1),
             is_new: after_unclean.is_none(),
+            was_clean: after_unclean != Some(true),
             stage: Stage::Waiting,
         }
     }
@@ -52,6 +55,11 @@ impl Quarantine {
     /// Whether there may have been a life before, of which nobody has told yet.
     pub(super) fn is_in_doubt(&self) -> bool {
         self.is_new && self.stage != Stage::Told
+    }
+
+    /// Whether the life before left, as far as is known.
+    pub(super) fn was_clean(&self) -> bool {
+        self.was_clean
     }
 
     /// When the clients of a life before are outside.
@@ -84,6 +92,7 @@ impl Node {
     pub(super) fn remember(&mut self) {
         if self.quarantine.is_in_doubt() {
             self.quarantine.stage = Stage::Waiting;
+            self.quarantine.was_clean = false;
             self.views.remember_unclean();
             self.timers.set(Timer::Quarantine, self.quarantine.ends());
         }

@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::protocol::ids::RequestId;
-use crate::protocol::lock::{Algorithm, Summary};
+use crate::protocol::lock::{Algorithm, Summary, Trail};
 use crate::protocol::membership::greeting::Greeting;
 use crate::protocol::membership::{Member, View};
 
@@ -55,7 +55,7 @@ fn the_header_is_golden() {
         },
     ];
     let bytes = encode_frames(group(), &header(Kind::Frames), frames.iter());
-    let expected = "01010100\
+    let expected = "02010100\
         00010203\
         842add7b70d72e01\
         04050607\
@@ -66,7 +66,7 @@ fn the_header_is_golden() {
         000000000000000e\
         010002aabb\
         020001cc\
-        89007981";
+        77770382";
     assert_eq!(hex(&bytes), expected);
     let (decoded, payload) = decode(group(), &bytes).unwrap();
     assert_eq!(decoded, header(Kind::Frames));
@@ -102,7 +102,7 @@ fn bodies() -> Vec<(Body, &'static str)> {
             node: node(1),
             incarnation: Incarnation(2),
         }],
-        unclean: true,
+        unclean: vec![node(1)],
     };
     let epoch = view.epoch;
     let engine = |json: &str| {
@@ -112,7 +112,10 @@ fn bodies() -> Vec<(Body, &'static str)> {
             lock,
             permits: NonZeroU32::MIN,
             clock: 200,
-            counter: 3,
+            trail: Trail {
+                counter: 3,
+                abandoned: true,
+            },
             body,
         })
     };
@@ -129,7 +132,7 @@ fn bodies() -> Vec<(Body, &'static str)> {
         ),
         (
             Body::View(ViewMessage::Freeze { view: view.clone() }),
-            "00010901010201",
+            "0001090101020101",
         ),
         (Body::View(ViewMessage::Reject { epoch }), "000209"),
         (
@@ -137,80 +140,84 @@ fn bodies() -> Vec<(Body, &'static str)> {
                 epoch,
                 summary: Summary::default(),
             }),
-            "0003090000",
+            "000309000000000000",
         ),
         (
             Body::View(ViewMessage::Install {
                 view,
                 table: Summary::default(),
             }),
-            "000409010102010000",
+            "0004090101020101000000000000",
         ),
         (
             engine(&format!(
                 r#"{{"Semaphore":{{"Request":{{"id":{r},"mode":"Shared","tries":true}}}}}}"#
             )),
-            "01077072696e74657201c801030000ac0207050101",
+            "01077072696e74657201c80103010000ac0207050101",
         ),
         (
-            engine(&format!(r#"{{"Semaphore":{{"Grant":{{"id":{r}}}}}}}"#)),
-            "01077072696e74657201c801030001ac020705",
+            engine(&format!(
+                r#"{{"Semaphore":{{"Grant":{{"id":{r},"abandoned":true}}}}}}"#
+            )),
+            "01077072696e74657201c80103010001ac02070501",
         ),
         (
-            engine(&format!(r#"{{"Semaphore":{{"Release":{{"id":{r}}}}}}}"#)),
-            "01077072696e74657201c801030002ac020705",
+            engine(&format!(
+                r#"{{"Semaphore":{{"Release":{{"id":{r},"how":"Unused"}}}}}}"#
+            )),
+            "01077072696e74657201c80103010002ac02070502",
         ),
         (
             engine(&format!(r#"{{"Semaphore":{{"Queued":{{"id":{r}}}}}}}"#)),
-            "01077072696e74657201c801030003ac020705",
+            "01077072696e74657201c80103010003ac020705",
         ),
         (
             engine(r#"{"Bakery":{"Read":{"number":4,"until":{"Behind":6},"tries":false}}}"#),
-            "01077072696e74657201c80103010004020600",
+            "01077072696e74657201c8010301010004020600",
         ),
         (
             engine(r#"{"Bakery":{"Read":{"number":4,"until":"Now","tries":false}}}"#),
-            "01077072696e74657201c801030100040000",
+            "01077072696e74657201c80103010100040000",
         ),
         (
             engine(r#"{"Bakery":{"Read":{"number":4,"until":"NotChoosing","tries":true}}}"#),
-            "01077072696e74657201c801030100040101",
+            "01077072696e74657201c80103010100040101",
         ),
         (
             engine(r#"{"Bakery":{"Value":{"number":4,"ticket":6}}}"#),
-            "01077072696e74657201c8010301010406",
+            "01077072696e74657201c801030101010406",
         ),
         (
             engine(r#"{"Bakery":{"Parked":{"number":4}}}"#),
-            "01077072696e74657201c80103010204",
+            "01077072696e74657201c8010301010204",
         ),
         (
             engine(&format!(
                 r#"{{"RicartAgrawala":{{"Request":{{"id":{r},"stamp":{{"clock":8,"node":1}}}}}}}}"#
             )),
-            "01077072696e74657201c801030200ac0207050801",
+            "01077072696e74657201c80103010200ac0207050801",
         ),
         (
             engine(&format!(r#"{{"RicartAgrawala":{{"Reply":{{"id":{r}}}}}}}"#)),
-            "01077072696e74657201c801030201ac020705",
+            "01077072696e74657201c80103010201ac020705",
         ),
         (
             engine(&format!(
                 r#"{{"RicartAgrawala":{{"Deferred":{{"id":{r}}}}}}}"#
             )),
-            "01077072696e74657201c801030202ac020705",
+            "01077072696e74657201c80103010202ac020705",
         ),
         (
             engine(r#"{"TokenRing":{"Token":{"hop":11,"idle":12}}}"#),
-            "01077072696e74657201c8010303000b0c",
+            "01077072696e74657201c801030103000b0c",
         ),
         (
             engine(r#"{"TokenRingRequests":{"Request":{"number":13}}}"#),
-            "01077072696e74657201c8010304000d",
+            "01077072696e74657201c801030104000d",
         ),
         (
             engine(r#"{"TokenRingRequests":{"Token":{"hop":14}}}"#),
-            "01077072696e74657201c8010304010e",
+            "01077072696e74657201c801030104010e",
         ),
         (
             Body::Declare {
@@ -267,7 +274,7 @@ fn foreign_datagrams_are_told_apart() {
     assert_eq!(decode(group(), &good[..HEADER]).unwrap_err(), Drop::Length);
     assert_eq!(decode(group(), &[1; 3000]).unwrap_err(), Drop::Length);
     let mut other_version = good.clone();
-    other_version[0] = 2;
+    other_version[0] = 1;
     assert_eq!(decode(group(), &other_version).unwrap_err(), Drop::Version);
 }
 

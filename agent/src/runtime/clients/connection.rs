@@ -10,7 +10,7 @@ use mio::net::UnixStream;
 use nix::sys::socket::{getsockopt, sockopt};
 use socket2::SockRef;
 
-use crate::protocol::Ticket;
+use crate::protocol::{Release, Ticket};
 use crate::runtime::agent::Description;
 use crate::runtime::ancillary;
 use crate::runtime::ask::Caller;
@@ -61,6 +61,17 @@ struct Asked {
     lifeline: Option<Lifeline>,
     /// Whether it was told that it is inside.
     is_granted: bool,
+}
+
+impl Asked {
+    /// How a grant ends that its client did not release.
+    fn end(&self) -> Release {
+        if self.is_granted {
+            Release::Abandoned
+        } else {
+            Release::Unused
+        }
+    }
 }
 
 /// Who is at the other end, as the kernel says.
@@ -260,16 +271,17 @@ impl Connection {
                     turn.cancel(asked.ticket);
                 }
             }
-            ToAgent::Release { id } => {
+            ToAgent::Release { id, how } => {
                 if let Some(Asked {
                     ticket, lifeline, ..
                 }) = self.requests.remove(&id)
                 {
                     match lifeline.filter(|lifeline| !lifeline.has_ended()) {
                         Some(lifeline) => {
-                            lifelines.wait_for(lifeline, ticket, (client, id), registry);
+                            let owner = (client, id);
+                            lifelines.wait_for(lifeline, (ticket, how), owner, registry);
                         }
-                        None => turn.withdraw(ticket),
+                        None => turn.withdraw(ticket, how),
                     }
                 }
             }
@@ -367,14 +379,14 @@ impl Connection {
     ) {
         let mut turn = shared.turn();
         for (id, asked) in self.requests {
-            let ticket = asked.ticket;
+            let (ticket, how) = (asked.ticket, asked.end());
             match asked.lifeline {
                 Some(lifeline) if asked.is_granted || turn.is_held(ticket) => {
                     let owner = (client, id);
-                    lifelines.wait_for(lifeline, ticket, owner, registry);
+                    lifelines.wait_for(lifeline, (ticket, how), owner, registry);
                     lifelines.kill(owner);
                 }
-                _ => turn.withdraw(ticket),
+                _ => turn.withdraw(ticket, how),
             }
         }
         turn.finish();

@@ -6,6 +6,7 @@
 
 mod exclusion;
 mod fences;
+mod legacies;
 mod notes;
 mod requests;
 mod views;
@@ -17,11 +18,12 @@ use core::num::NonZeroU32;
 
 pub use exclusion::Exclusion;
 pub use fences::Fences;
+pub use legacies::Legacies;
 pub use notes::Notes;
 pub use requests::{Requests, Terms};
 pub use views::Views;
 
-use crate::protocol::{Command, Event, Fence, LockName, NodeId, Ticket, Time};
+use crate::protocol::{Command, Event, Fence, LockName, NodeId, Previous, Release, Ticket, Time};
 
 /// One process: a member, and which of its lives (counted by the simulator, not by the node).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -61,6 +63,8 @@ pub enum Rule {
     Exclusion,
     /// Fences of an exclusive lock rise with every grant; no two grants share one.
     Fences,
+    /// Who enters is told whether a holder before ended inside.
+    Legacies,
     /// Every request ends exactly once, in a way that its caller asked for.
     Requests,
     /// Epochs only rise, and an epoch has one list of members.
@@ -118,6 +122,7 @@ pub(super) use violation;
 pub struct Checkers {
     exclusion: Exclusion,
     fences: Fences,
+    legacies: Legacies,
     requests: Requests,
     views: Views,
     notes: Notes,
@@ -131,6 +136,7 @@ impl Checkers {
     ) -> Self {
         Self {
             fences: Fences::new(&locks),
+            legacies: Legacies::new(&locks),
             exclusion: Exclusion::new(locks),
             requests: Requests::default(),
             views: Views::new(members),
@@ -148,6 +154,7 @@ impl Checkers {
     /// A process ends without a word. Whoever it was granted a lock may still be inside.
     pub fn crashes(&mut self, process: Process) {
         self.exclusion.crashes(process);
+        self.legacies.crashes(process);
         self.requests.crashes(process);
     }
 
@@ -184,15 +191,17 @@ impl Checkers {
                 self.requests.cancels(call(ticket));
                 Ok(())
             }
-            Command::Release { ticket } => {
+            Command::Release { ticket, how } => {
                 if self.requests.releases(call(ticket)) {
                     self.exclusion.leaves(call(ticket));
+                    self.legacies.leaves(call(ticket), *how);
                 }
                 Ok(())
             }
             Command::Leave => {
                 for held in self.requests.closes(process) {
                     self.exclusion.leaves(held);
+                    self.legacies.leaves(held, Release::Given);
                 }
                 Ok(())
             }
@@ -213,13 +222,23 @@ impl Checkers {
             ticket: *ticket,
         };
         match event {
-            Event::Granted { ticket, fence, .. } => self.granted(now, call(ticket), *fence),
+            Event::Granted {
+                ticket,
+                fence,
+                previous,
+            } => self.granted(now, call(ticket), *fence, *previous),
             Event::Ended { ticket, refusal } => self.requests.ends(now, call(ticket), refusal),
             Event::Lost { ticket } => self.requests.loses(now, call(ticket)),
-            Event::View { epoch, members } => self.views.installs(now, process, *epoch, members),
+            Event::View { epoch, members } => {
+                self.legacies.installs(process, *epoch);
+                self.views.installs(now, process, *epoch, members)
+            }
             Event::Suspect { peer } => self.views.suspects(now, process, *peer),
             Event::Alive { peer } => self.views.hears_of(now, process, *peer),
-            Event::Left => self.requests.left(now, process),
+            Event::Left => {
+                self.legacies.left(process);
+                self.requests.left(now, process)
+            }
             Event::Disagreement { peer, key, .. } => Err(violation!(
                 now,
                 Views,
@@ -251,6 +270,14 @@ impl Checkers {
         self.views.nobody_suspected(now)
     }
 
+    /// Everybody has entered every lock once more.
+    ///
+    /// # Errors
+    /// Of whom nobody was told that it ended inside.
+    pub fn all_told(&self, now: Time) -> Result<(), Violation> {
+        self.legacies.all_told(now)
+    }
+
     /// How many wait for a grant.
     pub fn waiting(&self) -> usize {
         self.requests.waiting()
@@ -261,10 +288,17 @@ impl Checkers {
         self.requests.waiting_in(process)
     }
 
-    fn granted(&mut self, now: Time, call: Call, fence: Fence) -> Result<(), Violation> {
+    fn granted(
+        &mut self,
+        now: Time,
+        call: Call,
+        fence: Fence,
+        previous: Previous,
+    ) -> Result<(), Violation> {
         let (lock, mode) = self.requests.grants(now, call)?;
         let epoch = self.views.epoch_of(now, call.process)?;
         self.fences.grants(now, call, (&lock, mode), fence, epoch)?;
-        self.exclusion.enters(now, call, &lock, mode)
+        self.exclusion.enters(now, call, &lock, mode)?;
+        self.legacies.grants(now, call, (&lock, mode), previous)
     }
 }

@@ -5,11 +5,39 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::{Locks, MAX_CLOCK};
-use crate::protocol::face::{Event, Refusal};
-use crate::protocol::ids::{LockName, NodeId};
-use crate::protocol::lock::settle::LockOutput;
-use crate::protocol::lock::{HopTimer, LockSummary, Rebuild, Summary, build};
+use crate::protocol::face::{Event, Marks, Refusal, Release};
+use crate::protocol::ids::{Epoch, LockName, NodeId};
+use crate::protocol::lock::settle::{Lock, LockOutput};
+use crate::protocol::lock::summary::MAX_IDLE;
+use crate::protocol::lock::{HopTimer, LockSummary, Rebuild, Summary, Trail, build};
 use crate::protocol::membership::View;
+
+/// What a member can say of those that were in its last view and are not there any more.
+#[derive(Debug, Default)]
+pub(super) struct Witness {
+    /// The last view that was in force here.
+    epoch: Epoch,
+    /// Whether it was in force until now. A view that this member froze for, and never saw, may
+    /// have been in force elsewhere, and whoever was in it may have been let in.
+    is_fresh: bool,
+    /// Whether locks were declared here: then all of them are known here.
+    coordinated: bool,
+}
+
+impl Witness {
+    fn saw(&mut self, epoch: Epoch) {
+        (self.epoch, self.is_fresh) = (epoch, true);
+    }
+
+    fn missed_a_view(&mut self) {
+        self.is_fresh = false;
+    }
+
+    /// Whether this member's engines tell who was inside.
+    fn vouches(&self) -> bool {
+        self.is_fresh
+    }
+}
 
 impl Locks {
     /// Builds the lock's engine for the view in force.
@@ -27,28 +55,59 @@ impl Locks {
             holders: summary.map_or(&[], |summary| &summary.holders),
             held: summary.map(|summary| summary.held).unwrap_or_default(),
             waiters: summary.map_or(&[], |summary| &summary.waiters),
+            abandoned: summary.map_or(self.doubt, |summary| summary.abandoned),
         };
-        // A holder's grant counts as this epoch's first: nobody after it can take the lock for
-        // abandoned.
-        lock.counter = u32::from(!rebuild.holders.is_empty());
+        // A holder's grant counts as this epoch's first. It has been told of what was before.
+        lock.trail = if rebuild.holders.is_empty() {
+            Trail {
+                counter: 0,
+                abandoned: rebuild.abandoned,
+            }
+        } else {
+            Trail {
+                counter: 1,
+                abandoned: false,
+            }
+        };
+        lock.was_marked = rebuild.abandoned;
+        lock.owes_mark = false;
         lock.engine = Some(build(spec, &rebuild, &mut self.effects));
     }
 
     /// The view ends. Nobody is granted anything until the next.
     pub(crate) fn freeze(&mut self, out: &mut LockOutput) {
-        self.view = None;
+        match self.view.take() {
+            Some(view) => self.witness.saw(view.epoch),
+            None => self.witness.missed_a_view(),
+        }
         for (name, lock) in &mut self.table {
-            lock.engine = None;
+            lock.freeze(&self.others);
             out.hops.push((name.clone(), HopTimer::Clear));
         }
     }
 
-    /// What this member has to tell. Only while frozen.
-    pub(crate) fn summary(&self) -> Summary {
+    /// What this member has to tell, also of the former lives of `unclean`, which ended without
+    /// leaving. Only while frozen.
+    pub(crate) fn summary(&self, unclean: &[NodeId]) -> Summary {
         debug_assert!(self.view.is_none(), "a summary is of a frozen table");
-        let in_use = self.table.iter().filter(|(_, lock)| !lock.queue.is_empty());
-        let locks = in_use.filter_map(|(name, lock)| {
+        let vouches = self.witness.vouches();
+        let (mut idle, mut fits) = (0, true);
+        let locks = self.table.iter().filter_map(|(name, lock)| {
+            if lock.queue.is_empty() {
+                if !self.is_worth_telling(lock, unclean) {
+                    return None;
+                }
+                idle += 1;
+                if idle > MAX_IDLE {
+                    fits = false;
+                    return None;
+                }
+            }
+            let is_suspect = |node: &&NodeId| !vouches || lock.suspects.contains(node);
             let summary = LockSummary {
+                last: (self.witness.epoch, lock.trail),
+                abandoned: lock.owes_mark,
+                suspects: unclean.iter().filter(is_suspect).copied().collect(),
                 spec: lock.spec?,
                 holders: lock.queue.held().iter().map(|held| held.id).collect(),
                 held: lock
@@ -66,15 +125,47 @@ impl Locks {
             };
             Some((name.clone(), summary))
         });
+        let locks = locks.collect();
         Summary {
             clock: self.clock,
-            locks: locks.collect(),
+            locks,
+            doubt: self.doubt || !fits,
+            is_complete: vouches && self.witness.coordinated && fits,
+            is_continued: vouches,
+            inherits_marks: self.inherited != Marks::None,
         }
+    }
+
+    /// Whether a lock that nobody here uses must be told of all the same.
+    fn is_worth_telling(&self, lock: &Lock, unclean: &[NodeId]) -> bool {
+        let may_be_marked = lock.was_marked || lock.owes_mark;
+        // Somebody is not there any more, who may have been inside.
+        let is_asked = !unclean.is_empty() && self.witness.vouches();
+        // Otherwise it would be in doubt anew.
+        let is_known = self.doubt && lock.trail != Trail::doubtful();
+        may_be_marked || is_asked || is_known
+    }
+
+    /// What this member knows of locks that were abandoned and not entered since.
+    pub(crate) fn marks(&self) -> Marks {
+        let marks = self.table.values().map(Lock::marks).max();
+        marks.unwrap_or_default().max(self.inherited)
     }
 
     /// A new view is in force: every engine is built anew, and what callers gave up or left
     /// meanwhile is played.
-    pub(crate) fn install(&mut self, view: Arc<View>, table: &Summary, out: &mut LockOutput) {
+    /// `coordinates`: whether new locks are declared here.
+    pub(crate) fn install(
+        &mut self,
+        view: Arc<View>,
+        table: &Summary,
+        coordinates: bool,
+        out: &mut LockOutput,
+    ) {
+        self.others = view.nodes().filter(|&node| node != self.me).collect();
+        self.witness.coordinated = coordinates;
+        self.doubt = table.doubt;
+        self.inherited = Marks::None;
         self.view = Some(view);
         self.clock = self.clock.max(table.clock.min(MAX_CLOCK)) + 1;
         let listed = &self.listed;
@@ -111,7 +202,7 @@ impl Locks {
                     ticket,
                     refusal: Refusal::Closed,
                 });
-            } else if lock.queue.release(ticket) {
+            } else if lock.queue.release(ticket, Release::Given) {
                 out.events.push(Event::Lost { ticket });
             }
         }

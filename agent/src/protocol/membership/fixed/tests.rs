@@ -5,7 +5,7 @@ use alloc::vec;
 
 use super::*;
 use crate::protocol::ids::{LockName, RequestId};
-use crate::protocol::lock::{Algorithm, LockSpec, LockSummary, Mode};
+use crate::protocol::lock::{Algorithm, LockSpec, LockSummary, Mode, Trail};
 
 fn node(id: u16) -> NodeId {
     NodeId::new(id).unwrap()
@@ -83,7 +83,7 @@ impl Group {
                     self.disk.insert(at, epoch);
                     source.persisted(&mut more);
                 }
-                Action::Summarise => {
+                Action::Summarise(_) => {
                     let summary = self.holds.get(&at).cloned().unwrap_or_default();
                     source.summarised(summary, &mut more);
                 }
@@ -140,7 +140,7 @@ fn a_new_life_makes_the_group_form_anew() {
             group
                 .sources
                 .values()
-                .all(|source| source.view().unwrap().unclean)
+                .all(|source| source.view().unwrap().unclean == [node(id)])
         );
         group.start(id, 3, false);
         group.deliver_all();
@@ -148,7 +148,7 @@ fn a_new_life_makes_the_group_form_anew() {
             group
                 .sources
                 .values()
-                .all(|source| !source.view().unwrap().unclean)
+                .all(|source| source.view().unwrap().unclean.is_empty())
         );
     }
 }
@@ -260,7 +260,7 @@ fn nobody_that_is_not_ready_is_in_a_view() {
     let view = View {
         epoch: epoch(5),
         members: vec![me(1), me(2)],
-        unclean: false,
+        unclean: Vec::new(),
     };
     second.receive(node(1), ViewMessage::Freeze { view }, &mut out);
     assert!(out.is_empty());
@@ -279,11 +279,15 @@ fn the_union_of_what_members_tell_is_installed() {
             holders: vec![request(id)],
             held: Mode::Exclusive,
             waiters: Vec::new(),
+            last: (epoch(10), Trail::default()),
+            abandoned: false,
+            suspects: Vec::new(),
         };
         let locks = BTreeMap::from([(LockName::new("x").unwrap(), lock)]);
         Summary {
             clock: u64::from(id) * 100,
             locks,
+            ..Summary::default()
         }
     };
     let mut group = Group::new(3);

@@ -1,0 +1,226 @@
+//! What the next holder learns of those before.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use core::num::NonZeroU32;
+
+use super::{Call, Process, Violation, violation};
+use crate::protocol::{Epoch, LockName, Mode, NodeId, Previous, Release, Time};
+
+/// Who is alone inside is told that a holder before it ended inside, if that is so and nobody was
+/// told who was alone; and it is told nothing of the kind if no holder did, and none may have. Who
+/// shares a lock, or has one of several permits, may have been let in before the end was known; it
+/// is told no tales either, and in the end somebody is told.
+///
+/// This knows who really was inside. That nobody who is left can tell is possible only in a view
+/// that begins without somebody who was in the last one: there the nodes may say so of any lock.
+#[derive(Debug)]
+pub struct Legacies {
+    locks: BTreeMap<LockName, Legacy>,
+    /// Who has left the group, and is about to be taken away.
+    left: BTreeSet<Process>,
+    /// The last lives that are gone, of which a view has to make what it can. It has when their
+    /// members' next lives are in one.
+    gone: BTreeMap<NodeId, u32>,
+    /// Whether anybody ever ended without a word.
+    ever: bool,
+    /// Processes that are in a view, and remember.
+    remember: BTreeSet<Process>,
+    epoch: Epoch,
+}
+
+#[derive(Debug)]
+struct Legacy {
+    permits: NonZeroU32,
+    inside: BTreeMap<Call, Entry>,
+    /// Whether a holder ended inside of which nobody was told who was alone.
+    debt: bool,
+    /// Whether nobody may be left who can tell that none did.
+    doubt: bool,
+    /// Whether one of several ended inside. Then a view may make it be told again.
+    repeats: bool,
+    /// How many of several ended inside, less those who were told. One that is told may have been
+    /// let in before the last of them ended.
+    untold: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    mode: Mode,
+    /// What was taken away by entering, and comes back if it was not entered.
+    debt: bool,
+    doubt: bool,
+}
+
+impl Legacies {
+    /// Locks with that many permits.
+    pub fn new(locks: &BTreeMap<LockName, NonZeroU32>) -> Self {
+        let legacy = |permits| Legacy {
+            permits,
+            inside: BTreeMap::new(),
+            debt: false,
+            doubt: false,
+            repeats: false,
+            untold: 0,
+        };
+        let locks = locks.iter();
+        Self {
+            locks: locks
+                .map(|(name, permits)| (name.clone(), legacy(*permits)))
+                .collect(),
+            left: BTreeSet::new(),
+            gone: BTreeMap::new(),
+            ever: false,
+            remember: BTreeSet::new(),
+            epoch: Epoch::ZERO,
+        }
+    }
+
+    /// `call` enters `name`, and is told `previous`.
+    ///
+    /// # Errors
+    /// That is not so.
+    pub fn grants(
+        &mut self,
+        now: Time,
+        call: Call,
+        (name, mode): (&LockName, Mode),
+        previous: Previous,
+    ) -> Result<(), Violation> {
+        let lock = self
+            .locks
+            .get_mut(name)
+            .expect("only known locks are asked for");
+        let alone = lock.permits == NonZeroU32::MIN && mode == Mode::Exclusive;
+        if previous.is_abandoned() && !lock.debt && !lock.doubt && lock.untold == 0 {
+            return Err(violation!(
+                now,
+                Legacies,
+                "{call} enters {name} and is told that a holder before ended inside, but none did"
+            ));
+        }
+        if alone && lock.debt && !previous.is_abandoned() {
+            return Err(violation!(
+                now,
+                Legacies,
+                "{call} enters {name} and is not told that a holder before ended inside"
+            ));
+        }
+        let mut entry = Entry {
+            mode,
+            debt: false,
+            doubt: false,
+        };
+        if alone {
+            (entry.debt, entry.doubt) = (lock.debt, lock.doubt);
+            (lock.debt, lock.doubt) = (false, false);
+        } else if mode == Mode::Exclusive && previous.is_abandoned() {
+            entry.debt = lock.debt;
+            lock.debt = false;
+            lock.untold = lock.untold.saturating_sub(1);
+        }
+        lock.inside.insert(call, entry);
+        Ok(())
+    }
+
+    /// `call` leaves whatever it is inside of.
+    pub fn leaves(&mut self, call: Call, how: Release) {
+        for lock in self.locks.values_mut() {
+            let Some(entry) = lock.inside.remove(&call) else {
+                continue;
+            };
+            match how {
+                Release::Given => {}
+                Release::Abandoned => {
+                    lock.ends_inside(entry);
+                    self.ever = true;
+                }
+                Release::Unused => {
+                    lock.debt |= entry.debt;
+                    lock.doubt |= entry.doubt;
+                    if lock.permits > NonZeroU32::MIN {
+                        lock.repeats = true;
+                        lock.untold += 1;
+                    }
+                }
+            }
+        }
+    }
+
+    /// `process` ends without a word.
+    pub fn crashes(&mut self, process: Process) {
+        if self.left.remove(&process) {
+            return;
+        }
+        self.ever = true;
+        self.remember.remove(&process);
+        self.gone.insert(process.node, process.life);
+        for lock in self.locks.values_mut() {
+            let inside = core::mem::take(&mut lock.inside);
+            for (call, entry) in inside {
+                if call.process == process {
+                    lock.ends_inside(entry);
+                } else {
+                    lock.inside.insert(call, entry);
+                }
+            }
+        }
+    }
+
+    /// `process` has left. What it knew of those who ended inside it has told as well as it could.
+    pub fn left(&mut self, process: Process) {
+        self.left.insert(process);
+        // One that was in no view cannot tell whether it had lost the record of a life before.
+        self.ever |= !self.remember.remove(&process);
+        if self.ever {
+            self.gone.insert(process.node, process.life);
+        }
+        if self.remember.is_empty() {
+            // The whole group has ended, the last of it in good order. Of locks that no file lists
+            // nobody knows any more.
+            for lock in self.locks.values_mut() {
+                lock.doubt |= lock.debt;
+                lock.debt = false;
+            }
+        }
+    }
+
+    /// The view of `epoch` is in force in `process`.
+    pub fn installs(&mut self, process: Process, epoch: Epoch) {
+        if epoch > self.epoch {
+            self.epoch = epoch;
+            for lock in self.locks.values_mut() {
+                lock.doubt |= !self.gone.is_empty() || lock.repeats;
+            }
+        }
+        self.remember.insert(process);
+        let is_next = |life: &u32| process.life > *life;
+        if self.gone.get(&process.node).is_some_and(is_next) {
+            self.gone.remove(&process.node);
+        }
+    }
+
+    /// Everybody has entered once more.
+    ///
+    /// # Errors
+    /// The end of one of several was never told.
+    pub fn all_told(&self, now: Time) -> Result<(), Violation> {
+        let owes = |(_, lock): &(&LockName, &Legacy)| lock.debt && lock.permits > NonZeroU32::MIN;
+        match self.locks.iter().find(owes) {
+            None => Ok(()),
+            Some((name, _)) => Err(violation!(
+                now,
+                Legacies,
+                "a holder of {name} ended inside, and nobody was ever told"
+            )),
+        }
+    }
+}
+
+impl Legacy {
+    fn ends_inside(&mut self, entry: Entry) {
+        self.debt = true;
+        let several = self.permits > NonZeroU32::MIN;
+        self.repeats |= entry.mode == Mode::Shared || several;
+        self.untold += u64::from(several);
+    }
+}
