@@ -30,6 +30,7 @@ const LONG_STOP: Duration = Duration::from_millis(750);
 /// Within this everybody must have entered every lock: far more than it takes, for machines that
 /// have much else to do. What it took is printed.
 const PATIENCE: Duration = Duration::from_secs(45);
+const ALL: usize = usize::MAX;
 /// How long to wait until the victim is inside; then it gets it outside.
 const UNTIL_INSIDE: Duration = Duration::from_millis(300);
 /// What flaps does so well within the time after which a member is suspected.
@@ -105,7 +106,7 @@ pub(crate) fn run(settings: &Settings) {
         Err(error) => return skipped(&error),
     };
     println!("{}", settings.command());
-    laboratory.await_everybody("the group forms");
+    laboratory.await_everybody("the group forms", ALL);
     let (mut episodes, start) = (0, now_ns());
     for episode in settings.plan() {
         let is_over = match settings.lasts {
@@ -167,7 +168,7 @@ impl Laboratory {
             devices.push(device);
         }
         // Sockets' paths are short, and state is on a disk.
-        let directory = tempfile::Builder::new().prefix("dl").tempdir()?;
+        let directory = tempfile::Builder::new().prefix("dlab").tempdir()?;
         let (path, locks) = (directory.path(), settings.locks());
         fs::create_dir(critical::logs(path))?;
         let permits = Lock::permits(&locks);
@@ -207,12 +208,12 @@ impl Laboratory {
         if let Some(storm) = episode.storm() {
             self.switch.set(|_, _| storm);
             self.hosts.iter_mut().for_each(Host::start);
-            self.await_everybody("the cuts are healed, in a storm");
+            self.await_everybody("the cuts are healed, in a storm", 1);
             healed = now_ns();
         }
         self.switch.set(|_, _| Link::default());
         self.hosts.iter_mut().for_each(Host::start);
-        self.await_everybody("all is healed");
+        self.await_everybody("all is healed", ALL);
         let recovery = Duration::from_nanos(now_ns() - healed);
         println!("    all inside again after {recovery:?}");
         self.recoveries.push(recovery);
@@ -297,8 +298,8 @@ impl Laboratory {
         waited.unwrap_or_else(|missing| panic!("during {episode:?}: nobody enters by {missing:?}"));
     }
 
-    /// Every host enters every lock.
-    fn await_everybody(&mut self, when: &str) {
+    /// Every host enters the first `locks` in all ways.
+    fn await_everybody(&mut self, when: &str, locks: usize) {
         let before = self.resource.writes();
         let mut entrances = Vec::new();
         for host in &self.hosts {
@@ -307,7 +308,7 @@ impl Laboratory {
                 way: way.to_owned(),
                 lock: lock.name.clone(),
             };
-            let locks = self.place.locks.iter();
+            let locks = self.place.locks.iter().take(locks);
             entrances.extend(locks.map(|lock| entrance(PROGRAM, lock)));
             entrances.push(entrance(COMMAND, &self.place.locks[0]));
         }

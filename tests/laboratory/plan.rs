@@ -253,10 +253,16 @@ impl Episode {
 
     /// What all links suffer, apart from cuts.
     pub(crate) fn storm(&self) -> Option<Link> {
-        let mut faults = self.faults.iter();
-        faults.find_map(|fault| match fault {
+        let storms = self.faults.iter().filter_map(|fault| match fault {
             Fault::Storm(link) => Some(*link),
             _ => None,
+        });
+        storms.reduce(|one, other| Link {
+            is_cut: false,
+            lose_per_mille: one.lose_per_mille.max(other.lose_per_mille),
+            duplicate_per_mille: one.duplicate_per_mille.max(other.duplicate_per_mille),
+            corrupt_per_mille: one.corrupt_per_mille.max(other.corrupt_per_mille),
+            delay_ms: one.delay_ms.max(other.delay_ms),
         })
     }
 
@@ -400,6 +406,26 @@ mod tests {
         assert_eq!(episode.link(1, 2, false).lose_per_mille, 300);
         assert_eq!(episode.link(2, 1, false), storm);
         assert!(episode.link(3, 1, true).is_cut && !episode.link(3, 1, false).is_cut);
+    }
+
+    #[test]
+    fn storms_at_the_same_time_are_one() {
+        let one = Link {
+            lose_per_mille: 300,
+            ..Link::default()
+        };
+        let other = Link {
+            lose_per_mille: 50,
+            delay_ms: 7,
+            ..Link::default()
+        };
+        let both = Link {
+            lose_per_mille: 300,
+            delay_ms: 7,
+            ..Link::default()
+        };
+        let episode = episode(&[Fault::Storm(one), Fault::Storm(other)]);
+        assert_eq!(episode.storm(), Some(both));
     }
 
     #[test]
