@@ -102,18 +102,36 @@ contents() {
     (cd "$1" && find . -path ./var/lib/dpkg -prune -o -print | LC_ALL=C sort)
 }
 
-# A C program finds the installed header and library.
+# A C program finds the installed header and library by pkg-config, and takes its turn.
 compiles() {
-    local root=$1 version=$2 libdir program=$work/version
+    local root=$1 version=$2 libdir program=$work/turn flags
     libdir=$(dirname "$(find "$root/usr/lib" -name libdistlock.so)")
     cat >"$program.c" <<'END'
 #include <distlock.h>
 #include <stdio.h>
-int main(void) { return puts(distlock_version()) < 0; }
+int main(void) {
+    distlock_agent *agent;
+    distlock_mutex *mutex;
+    uint64_t fence = 0;
+    if (distlock_agent_open(NULL, &agent) != 0 || distlock_mutex_open(agent, "x", &mutex) != 0 ||
+        distlock_lock(mutex, &fence) != 0 || fence == 0 || distlock_unlock(mutex) != 0)
+        return 1;
+    distlock_mutex_close(mutex);
+    distlock_agent_close(agent);
+    return puts(distlock_version()) < 0;
+}
 END
-    "${CC:-cc}" -I"$root/usr/include" -o "$program" "$program.c" -L"$libdir" -ldistlock
+    if ! command -v pkg-config >/dev/null; then
+        echo "SKIPPED: pkg-config is not installed; no C program is built with it"
+        return
+    fi
+    flags=$(PKG_CONFIG_SYSROOT_DIR=$root PKG_CONFIG_LIBDIR=$libdir/pkgconfig \
+        PKG_CONFIG_ALLOW_SYSTEM_CFLAGS=1 PKG_CONFIG_ALLOW_SYSTEM_LIBS=1 \
+        pkg-config --cflags --libs distlock)
+    # shellcheck disable=SC2086 # these are words
+    "${CC:-cc}" -o "$program" "$program.c" $flags
     [[ $(LD_LIBRARY_PATH=$libdir "$program") == "$version" ]] ||
-        fail "a C program finds another libdistlock"
+        fail "a C program finds another libdistlock, or does not get in"
 }
 
 # systemd understands every line of the units, and finds the agent well confined.

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use cli_support::group::{AgentProcess, Group, LEASE_MS};
 use cli_support::{
-    Holder, Local, assert_refused, eventually, is_running, output, pid_of, stderr, stdout,
+    Holder, Local, assert_refused, distlock, eventually, is_running, output, pid_of, stderr, stdout,
 };
 use nix::sys::signal::{Signal, kill};
 use serde_json::json;
@@ -60,6 +60,67 @@ fn a_wrong_configuration_is_78_with_file_and_line() {
     let file = file.to_str().expect("text");
     let said = output(&mut group.distlock(["run", "--config", file, "--id", "1", "x", "true"]));
     assert_refused(&said, 78, &[file, "3", "frobnicate"]);
+}
+
+#[test]
+fn what_is_there_and_is_no_configuration_is_78() {
+    let group = Local::new();
+    for (place, why) in [
+        (group.file(""), "name the file in it"),
+        ("/dev/null".into(), "group"),
+    ] {
+        let place = place.to_str().expect("text");
+        let run = ["run", "--config", place, "--id", "1", "x", "true"];
+        assert_refused(&output(&mut group.distlock(run)), 78, &[place, why]);
+    }
+}
+
+#[test]
+fn a_path_at_which_no_socket_can_be_is_refused_as_what_it_is() {
+    let group = Group::unix(1);
+    let long = format!("/tmp/{}", "a".repeat(103));
+    let file = group.config();
+    let missing = group.file("no/such/socket");
+    let text = |path: &std::path::Path| path.to_str().expect("text").to_owned();
+    for (path, as_client, as_agent) in [
+        (long.as_str(), 64, 64),
+        (&text(&missing), 69, 66),
+        (&text(&file), 69, 78),
+    ] {
+        let run = ["run", "--socket", path, "x", "true"];
+        assert_refused(&output(distlock().args(run)), as_client, &[path]);
+        let mut run = distlock();
+        run.args(["run", "x", "true"]).env("DISTLOCK_SOCKET", path);
+        assert_refused(&output(&mut run), as_client, &[path]);
+        let agent = ["agent", "--socket", path];
+        assert_refused(&output(&mut group.member(1, agent)), as_agent, &[path]);
+    }
+    assert!(file.exists(), "what is no socket is left alone");
+}
+
+/// What one thread asks an agent that stands still, no other thread waits for.
+#[test]
+fn threads_of_a_client_do_not_wait_for_each_others_questions() {
+    let group = Group::unix(1);
+    let agent = group.agent(1);
+    let client = distlock::Agent::connect(group.socket(1)).expect("its agent");
+    let _known = client.mutex("known").expect("a handle");
+    kill(pid_of(&agent.child), Signal::SIGSTOP).expect("it is there");
+    std::thread::scope(|scope| {
+        let asks = scope.spawn(|| client.mutex("unknown").is_ok());
+        // By the end of this time it has asked, and none of the looks had to wait for it.
+        let start = SystemTime::now();
+        while start.elapsed().unwrap_or_default() < Duration::from_secs(1) {
+            let looked = SystemTime::now();
+            client.mutex("known").expect("a handle");
+            let took = looked.elapsed().unwrap_or_default();
+            assert!(took < Duration::from_millis(800), "{took:?}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert!(!asks.is_finished(), "the agent stands still");
+        kill(pid_of(&agent.child), Signal::SIGCONT).expect("it is there");
+        assert!(asks.join().expect("no panic"));
+    });
 }
 
 #[test]
@@ -206,7 +267,7 @@ fn a_member_for_the_duration_of_a_command() {
     }
     // By flags too.
     let (config, state) = (group.config(), group.state());
-    let mut command = cli_support::distlock();
+    let mut command = distlock();
     command
         .arg("run")
         .arg("--config")

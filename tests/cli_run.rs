@@ -428,19 +428,6 @@ fn a_directory_that_others_can_change_is_refused() {
 }
 
 #[test]
-fn the_default_directory_follows_from_the_user_alone() {
-    let said = output(cli_support::distlock().args([
-        "run",
-        "distlock-test-default",
-        "-c",
-        "ls -l /proc/$$/fd",
-    ]));
-    assert!(said.status.success(), "{said:?}");
-    let dir = format!("/distlock-{}/", nix::unistd::getuid());
-    assert!(stdout(&said).contains(&dir), "{said:?}");
-}
-
-#[test]
 fn verbose_tells_on_standard_error() {
     let group = Local::new();
     let said = output(&mut group.distlock(["run", "--verbose", "x", "echo", "hello"]));

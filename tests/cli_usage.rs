@@ -32,6 +32,19 @@ fn help_and_version_go_to_standard_output() {
 }
 
 #[test]
+fn a_refusal_names_the_help_that_helps() {
+    for (args, help) in [
+        (&["run"][..], "'distlock run --help'"),
+        (&["run", "--bogus", "x", "true"], "'distlock run --help'"),
+        (&["who"], "'distlock who --help'"),
+        (&["--bogus"], "'distlock --help'"),
+        (&["bogus"], "'distlock --help'"),
+    ] {
+        assert_refused(&output(distlock().args(args)), 64, &[help]);
+    }
+}
+
+#[test]
 fn help_names_what_is_there_and_nothing_else() {
     let text = stdout(&output(distlock().arg("--help")));
     let commands = text.split("Commands:").nth(1).expect("a list of commands");

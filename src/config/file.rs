@@ -127,8 +127,11 @@ fn syntax_fault(text: &str, error: &toml::de::Error) -> Fault {
     if reason == "duplicate key" {
         let key = text.get(at.clone()).unwrap_or_default();
         reason = format!("the key `{key}` is there twice: write it once");
+    } else {
+        reason = reason.replace("expected i64", "expected an integer");
+        reason += "; distlock.toml(5) says what there is";
     }
-    Fault::new(at, reason.replace("expected i64", "expected an integer"))
+    Fault::new(at, reason)
 }
 
 fn check_failure(failure: Option<&Spanned<String>>) -> Result<(), Fault> {

@@ -233,7 +233,7 @@ impl Agent {
         self.shared.status()
     }
 
-    /// What happens to the group from now on. Each call makes a channel of its own; a listener
+    /// Which members' settings differ, and what happens to the group from now on. Each call makes a channel of its own; a listener
     /// that does not read misses the newest events and is told how many
     /// ([`AgentEvent::Missed`]). After [`AgentEvent::Ended`] the channel is disconnected.
     pub fn events(&self) -> Receiver<AgentEvent> {

@@ -1,8 +1,7 @@
 //! What an agent tells those who listen: which members come and go, and how its session ends.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
-
-use std::collections::VecDeque;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
 use parking_lot::Mutex;
@@ -69,6 +68,9 @@ pub(crate) struct Hub {
 #[derive(Default)]
 struct Listeners {
     list: VecDeque<Box<dyn Listen>>,
+    /// The members that differ, each as it was last said. Of that there is no second word, and who
+    /// listens a moment too late would wait for it for ever.
+    differing: BTreeMap<NodeId, AgentEvent>,
     ended: Option<SessionEnd>,
 }
 
@@ -86,7 +88,8 @@ struct Channel<T> {
 }
 
 impl Hub {
-    /// All events from now on, as `map` makes them; until [`MAX_LISTENERS`] more listen.
+    /// Which members differ, and all events from now on, as `map` makes them; until
+    /// [`MAX_LISTENERS`] more listen.
     pub(crate) fn subscribe<T: Send + 'static>(
         &self,
         map: fn(&AgentEvent) -> Option<T>,
@@ -102,6 +105,9 @@ impl Hub {
         if let Some(end) = &listeners.ended {
             channel.tell(&AgentEvent::Ended(end.clone()));
         } else {
+            for event in listeners.differing.values() {
+                channel.tell(event);
+            }
             if listeners.list.len() >= MAX_LISTENERS {
                 listeners.list.pop_front();
             }
@@ -111,10 +117,20 @@ impl Hub {
     }
 
     pub(crate) fn publish(&self, event: &AgentEvent) {
-        self.listeners
-            .lock()
-            .list
-            .retain_mut(|listener| listener.tell(event));
+        let mut listeners = self.listeners.lock();
+        match event {
+            AgentEvent::Disagreement { peer, .. } => {
+                listeners.differing.insert(*peer, event.clone());
+            }
+            // Members of a view agree.
+            AgentEvent::View { members, .. } => {
+                listeners
+                    .differing
+                    .retain(|peer, _| !members.contains(peer));
+            }
+            _ => {}
+        }
+        listeners.list.retain_mut(|listener| listener.tell(event));
     }
 
     /// Tells everybody that the session is over, and disconnects them.
@@ -203,6 +219,28 @@ mod tests {
                 AgentEvent::Ended(SessionEnd::Closed)
             ]
         );
+    }
+
+    #[test]
+    fn who_listens_late_hears_who_differs() {
+        let hub = Hub::default();
+        let differs = |id| AgentEvent::Disagreement {
+            peer: NodeId::new(id).unwrap(),
+            key: "lease".to_owned(),
+            ours: "5s".to_owned(),
+            theirs: "1s".to_owned(),
+            refused: true,
+        };
+        let listen = || hub.subscribe(|event| Some(event.clone()));
+        hub.publish(&differs(1));
+        hub.publish(&differs(2));
+        let heard: Vec<_> = listen().try_iter().collect();
+        assert_eq!(heard, [differs(1), differs(2)]);
+        let members = vec![NodeId::new(1).unwrap()];
+        let epoch = Epoch::new(7).unwrap();
+        hub.publish(&AgentEvent::View { epoch, members });
+        let heard: Vec<_> = listen().try_iter().collect();
+        assert_eq!(heard, [differs(2)]);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::error::ErrorKind;
-use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use distlock_agent::protocol::ids::LockName;
 
 use crate::exit::{self, Failure, one_line};
@@ -292,12 +292,19 @@ fn refuse(error: &clap::Error) -> Result<ExitCode, Failure> {
             let text = error.to_string();
             let first = text.split("\n\n").next().unwrap_or_default();
             let first = one_line(first.trim_start_matches("error: "));
-            Err(Failure::new(
-                exit::USAGE,
-                format_args!("{first}; see 'distlock --help'"),
-            ))
+            Err(match named_command() {
+                Some(name) => Failure::usage(first, &name),
+                None => Failure::new(exit::USAGE, format_args!("{first}; see 'distlock --help'")),
+            })
         }
     }
+}
+
+/// The command that the command line names, whatever is wrong with the rest.
+fn named_command() -> Option<String> {
+    let word = std::env::args_os().nth(1)?.into_string().ok()?;
+    Cli::command().find_subcommand(&word)?;
+    Some(word)
 }
 
 #[cfg(test)]
@@ -344,7 +351,6 @@ mod tests {
 
     #[test]
     fn the_definition_is_sound() {
-        use clap::CommandFactory;
         Cli::command().debug_assert();
     }
 }

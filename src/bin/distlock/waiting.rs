@@ -5,10 +5,8 @@
 use std::io::{self, PipeReader};
 use std::os::fd::AsFd;
 use std::thread;
-use std::time::Duration;
 
-use crossbeam_channel::{Receiver, after, bounded, never, select};
-use distlock::status::MemberState;
+use crossbeam_channel::{Receiver, bounded, select};
 use distlock::{Agent, Event};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
@@ -16,9 +14,6 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use crate::exit::{self, Failure};
 use crate::refusal;
 use crate::signals::{self, Signals};
-
-/// When to look for a disagreement that was found before anybody listened.
-const MISSED: Duration = Duration::from_millis(250);
 
 /// Why there was no waiting until the end.
 #[derive(Debug)]
@@ -98,7 +93,6 @@ fn deadly_signal(signals: &Signals, done: &PipeReader) -> Option<i32> {
 /// Waits for a member whose configuration differs, so that the group cannot form; `None` when
 /// `told` ends. A newcomer with a wrong file is no reason to leave a group that is there.
 fn disagreement(agent: &Agent, events: &Receiver<Event>, told: &Receiver<()>) -> Option<Failure> {
-    let mut missed = after(MISSED);
     loop {
         select! {
             recv(events) -> event => {
@@ -108,14 +102,6 @@ fn disagreement(agent: &Agent, events: &Receiver<Event>, told: &Receiver<()>) ->
                 if refused || agent.status().is_ok_and(|status| status.epoch == 0) {
                     let what = format!("{key}: {theirs} there, {ours} here");
                     return Some(differs(member.as_u16(), &what));
-                }
-            }
-            recv(missed) -> _ => {
-                missed = never();
-                let status = agent.status().ok().filter(|status| status.epoch == 0);
-                let members = status.map(|status| status.members).unwrap_or_default();
-                if let Some(it) = members.iter().find(|it| it.state == MemberState::Refused) {
-                    return Some(differs(it.id, &it.detail));
                 }
             }
             recv(told) -> _ => return None,
