@@ -15,6 +15,7 @@ use clap::Parser;
 use distlock_agent::protocol::Algorithm;
 use distlock_agent::sim::campaign::{self, Report};
 use distlock_agent::sim::explorer::{self, Explored};
+use distlock_agent::sim::quorum::{self, LogKind};
 use distlock_agent::sim::trace::Sink;
 
 use support::{Progress, Seeds, Stopped, run_all, tell};
@@ -33,6 +34,9 @@ struct Options {
     /// Bare engines, without nodes and links, over a network that loses nothing.
     #[arg(long)]
     bare: bool,
+    /// Quorum views by themselves, on this log, with one simple lock in the place of an engine.
+    #[arg(long, conflicts_with_all = ["engine", "bare"])]
+    quorum: Option<Log>,
     /// How many seeds run at the same time.
     #[arg(long, default_value_t = 1)]
     jobs: usize,
@@ -60,35 +64,82 @@ fn main() -> ExitCode {
 
 fn all_engines(options: &Options) -> Result<(), Error> {
     let mut progress = Progress::open(options.resume.as_deref())?;
+    if let Some(log) = options.quorum {
+        return one_subject(options, Subject::Quorum(log), &mut progress);
+    }
     for algorithm in &options.engine.0 {
-        one_engine(options, *algorithm, &mut progress)?;
+        let subject = if options.bare {
+            Subject::Bare(*algorithm)
+        } else {
+            Subject::Node(*algorithm)
+        };
+        one_subject(options, subject, &mut progress)?;
     }
     Ok(())
 }
 
-fn one_engine(
-    options: &Options,
-    algorithm: Algorithm,
-    progress: &mut Progress,
-) -> Result<(), Error> {
-    let level = if options.bare { "bare" } else { "node" };
-    let key = format!("{level} {algorithm} {}", options.seeds);
+/// What is put to the test.
+#[derive(Clone, Copy, Debug)]
+enum Subject {
+    Node(Algorithm),
+    Bare(Algorithm),
+    Quorum(Log),
+}
+
+impl Subject {
+    /// The options that name it.
+    fn arguments(self) -> String {
+        match self {
+            Self::Node(algorithm) => format!("--engine {algorithm}"),
+            Self::Bare(algorithm) => format!("--engine {algorithm} --bare"),
+            Self::Quorum(log) => format!("--quorum {log}"),
+        }
+    }
+}
+
+impl fmt::Display for Subject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Node(algorithm) => write!(f, "node {algorithm}"),
+            Self::Bare(algorithm) => write!(f, "bare {algorithm}"),
+            Self::Quorum(log) => write!(f, "quorum {log}"),
+        }
+    }
+}
+
+/// What orders proposals for views.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum Log {
+    Raft,
+    Lying,
+}
+
+impl fmt::Display for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Raft => "raft",
+            Self::Lying => "lying",
+        })
+    }
+}
+
+fn one_subject(options: &Options, subject: Subject, progress: &mut Progress) -> Result<(), Error> {
+    let key = format!("{subject} {}", options.seeds);
     #[expect(
         clippy::disallowed_methods,
         reason = "a rate need not count a suspended machine"
     )]
     let clock = Instant::now();
     let mut total = Tally::default();
-    let run = |seed| run_seed(options, algorithm, seed);
+    let run = |seed| run_seed(options, subject, seed);
     let already = run_all(progress, &key, &options.seeds, options.jobs, run, |tally| {
         total.add(&tally);
     });
     let already = already.map_err(|stopped| match stopped {
         Stopped::Progress(error) => Error::Progress(error),
         Stopped::Seed { seed, what } => Error::Seed {
-            algorithm,
+            subject,
             seed,
-            bare: options.bare,
             what,
         },
     })?;
@@ -99,19 +150,25 @@ fn one_engine(
     Ok(())
 }
 
-fn run_seed(options: &Options, algorithm: Algorithm, seed: u64) -> Result<Tally, String> {
+fn run_seed(options: &Options, subject: Subject, seed: u64) -> Result<Tally, String> {
     let run = || {
         let sink = options.trace.then(|| -> Sink { Box::new(tell) });
-        if options.bare {
-            let explored = explorer::explore(algorithm, seed, sink);
-            return explored
-                .map(|explored| (Tally::Bare(explored), 0))
-                .map_err(|v| v.to_string());
-        }
-        let outcome = campaign::run(algorithm, seed, sink);
-        outcome
-            .map(|(report, print)| (Tally::Node(report), print))
-            .map_err(|v| v.to_string())
+        let outcome = match subject {
+            Subject::Node(algorithm) => campaign::run(algorithm, seed, sink)
+                .map(|(report, print)| (Tally::Node(report), print)),
+            Subject::Bare(algorithm) => {
+                explorer::explore(algorithm, seed, sink).map(|explored| (Tally::Bare(explored), 0))
+            }
+            Subject::Quorum(log) => {
+                let log = match log {
+                    Log::Raft => LogKind::Raft,
+                    Log::Lying => LogKind::Lying,
+                };
+                quorum::explore(log, seed, sink)
+                    .map(|(explored, print)| (Tally::Quorum(explored), print))
+            }
+        };
+        outcome.map_err(|v| v.to_string())
     };
     let first = run()?;
     if options.twice && run()? != first {
@@ -127,6 +184,7 @@ enum Tally {
     Nothing,
     Node(Report),
     Bare(Explored),
+    Quorum(quorum::Explored),
 }
 
 impl Tally {
@@ -134,6 +192,7 @@ impl Tally {
         match (&mut *self, other) {
             (Self::Node(sum), Self::Node(report)) => sum.add(report),
             (Self::Bare(sum), Self::Bare(explored)) => sum.add(explored),
+            (Self::Quorum(sum), Self::Quorum(explored)) => sum.add(explored),
             (Self::Nothing, other) => *self = other.clone(),
             (_, _) => {}
         }
@@ -146,6 +205,7 @@ impl fmt::Display for Tally {
             Self::Nothing => write!(f, "nothing to do"),
             Self::Node(report) => write!(f, "{report:?}"),
             Self::Bare(explored) => write!(f, "{explored:?}"),
+            Self::Quorum(explored) => write!(f, "{explored:?}"),
         }
     }
 }
@@ -153,9 +213,8 @@ impl fmt::Display for Tally {
 #[derive(Debug)]
 enum Error {
     Seed {
-        algorithm: Algorithm,
+        subject: Subject,
         seed: u64,
-        bare: bool,
         what: String,
     },
     Progress(support::Error),
@@ -165,18 +224,16 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Seed {
-                algorithm,
+                subject,
                 seed,
-                bare,
                 what,
             } => {
-                let level = if *bare { " --bare" } else { "" };
-                writeln!(f, "{algorithm}, seed {seed}: {what}")?;
+                writeln!(f, "{subject}, seed {seed}: {what}")?;
                 write!(
                     f,
                     "play it again: cargo run --release -p distlock-agent --no-default-features \
-                     --features sim --example sim_campaign -- --engine {algorithm} --seeds \
-                     {seed}..{}{level} --trace",
+                     --features sim --example sim_campaign -- {} --seeds {seed}..{} --trace",
+                    subject.arguments(),
                     seed + 1
                 )
             }

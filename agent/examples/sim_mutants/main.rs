@@ -20,7 +20,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use clap::Parser;
-use patch::{Mutant, Run};
+use patch::{Mutant, Run, Subject};
 
 /// Breaks the protocol core on purpose, and demands that the simulator notices.
 #[derive(Debug, Parser)]
@@ -98,15 +98,23 @@ fn run(options: &Options) -> Result<Vec<String>> {
 fn widest(mutants: &[Mutant]) -> Vec<Run> {
     let mut seeds = BTreeMap::new();
     for Mutant { run, .. } in mutants {
-        let most = seeds.entry((run.engine.clone(), run.bare)).or_insert(0);
+        let most = seeds.entry(run.subject.clone()).or_insert(0);
         *most = run.seeds.max(*most);
     }
-    let run = |((engine, bare), seeds)| Run {
-        engine,
-        bare,
-        seeds,
-    };
+    let run = |(subject, seeds)| Run { subject, seeds };
     seeds.into_iter().map(run).collect()
+}
+
+/// How `sim_campaign` calls it.
+fn arguments(subject: &Subject) -> Vec<&str> {
+    match subject {
+        Subject::Engine { engine, bare } => {
+            let mut arguments = vec!["--engine", engine];
+            arguments.extend(bare.then_some("--bare"));
+            arguments
+        }
+        Subject::Quorum { quorum } => vec!["--quorum", quorum],
+    }
 }
 
 /// Where mutants are built and run.
@@ -184,10 +192,8 @@ impl Bench {
     fn run(&self, run: &Run) -> Result<Outcome> {
         let mut command = Command::new(self.target.join("release/examples/sim_campaign"));
         let (seeds, jobs) = (format!("0..{}", run.seeds), self.jobs.to_string());
-        command.args(["--engine", &run.engine, "--seeds", &seeds, "--jobs", &jobs]);
-        if run.bare {
-            command.arg("--bare");
-        }
+        command.args(arguments(&run.subject));
+        command.args(["--seeds", &seeds, "--jobs", &jobs]);
         let mut child = command
             .stdout(Stdio::null())
             .stderr(Stdio::piped())

@@ -23,15 +23,26 @@ pub(crate) struct Mutant {
     pub quick: bool,
 }
 
+/// What is put to the test.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
+#[serde(untagged)]
+pub(crate) enum Subject {
+    /// An algorithm, in bare engines or in whole nodes.
+    Engine {
+        engine: String,
+        #[serde(default)]
+        bare: bool,
+    },
+    /// Quorum views by themselves, on this log.
+    Quorum { quorum: String },
+}
+
 /// Seeds of the simulator.
 #[derive(Clone, Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(crate) struct Run {
-    /// The algorithm under test.
-    pub engine: String,
-    /// Bare engines, or whole nodes.
-    #[serde(default)]
-    pub bare: bool,
+    /// What is put to the test.
+    #[serde(flatten)]
+    pub subject: Subject,
     /// The seeds 0 to this, exclusive.
     pub seeds: u64,
 }

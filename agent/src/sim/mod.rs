@@ -20,6 +20,7 @@ pub mod explorer;
 pub mod network;
 pub mod plan;
 mod queue;
+pub mod quorum;
 mod report;
 pub mod rng;
 pub mod trace;

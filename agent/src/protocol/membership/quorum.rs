@@ -1,5 +1,53 @@
-//! Views by quorum: what survives crashes, pauses and partitions.
+//! Quorum views: members come and go by the certificate of a majority of voters, and nobody who is
+//! gone can be inside when the next view begins.
 //!
-//! [`log`] orders the proposals for the next view among the voters. Only progress rests on it.
+//! Every process has a session, its membership with its lease. Some are voters besides, with what
+//! they must remember on disk. The voters' leader proposes the next view, a [`log`] decides on it,
+//! voters endorse it, and the coordinator that it names puts it in force:
+//!
+//! 1. *Endorse*, at most once an epoch, on disk before it is said; from then on a voter renews the
+//!    leases of that view's members only.
+//! 2. *Certificate*: a majority of the voters before and of those after has endorsed it.
+//! 3. *Flush*: the members stop, and tell what they have.
+//! 4. *Install*, when all have told and the leases of those who are gone are over.
+//!
+//! Safety rests on these four alone. The log may lie: decide twice, forget, repeat. Then views
+//! may stop to come; two never come in one epoch. Lock traffic never waits for any of this.
+//!
+//! Structure: Vertical Paxos (Lamport, Malkhi and Zhou 2009), a configuration in every epoch and a
+//! master that chooses it; the messages are those of virtual synchrony's flush (Birman 1987).
+//! Rejected: to let the log alone decide, and count a leader's lease: then a fault in the library
+//! would be two holders.
 
 pub mod log;
+
+// Nobody but the simulator has views by quorum yet.
+#[cfg(feature = "sim")]
+mod charter;
+#[cfg(feature = "sim")]
+mod coordinator;
+#[cfg(feature = "sim")]
+mod message;
+#[cfg(feature = "sim")]
+mod outbox;
+#[cfg(feature = "sim")]
+mod process;
+#[cfg(feature = "sim")]
+mod proposer;
+#[cfg(feature = "sim")]
+mod session;
+#[cfg(feature = "sim")]
+mod vote;
+#[cfg(feature = "sim")]
+mod voter;
+
+#[cfg(feature = "sim")]
+pub(crate) use self::{
+    charter::Voter,
+    message::{QuorumMessage, VoterRecord},
+    outbox::Action,
+    process::{Beginning, MakeLog, Quorum, Terms},
+};
+
+#[cfg(all(test, feature = "sim"))]
+mod tests;

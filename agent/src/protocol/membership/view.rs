@@ -21,7 +21,7 @@ pub struct View {
 }
 
 /// A member in one life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Member {
     /// Which.
     pub node: NodeId,

@@ -1,0 +1,268 @@
+//! A view as voters decide and endorse it, and what a majority of them is.
+
+use alloc::vec::Vec;
+use core::fmt;
+
+use serde::{Deserialize, Serialize};
+
+use crate::protocol::ids::{Epoch, Incarnation, NodeId};
+use crate::protocol::membership::{Member, View};
+
+/// 256 bits that stand for a charter and, through its parent's digest, for all charters before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Digest(pub(crate) [u8; 32]);
+
+/// BLAKE3's key derivation separates these from all other hashes, and from later formats.
+const DIGEST_CONTEXT: &str = "distlock 2026-11 digest of a charter";
+const CLUSTER_CONTEXT: &str = "distlock 2026-11 cluster from its name and its first voters";
+
+impl Digest {
+    /// The identity of a cluster: its name and the voters it was founded with. It stands in for
+    /// the parent's digest in the first charter.
+    pub(crate) fn of_cluster(name: &str, first_voters: impl IntoIterator<Item = NodeId>) -> Self {
+        let mut hasher = blake3::Hasher::new_derive_key(CLUSTER_CONTEXT);
+        hasher.update(&(name.len() as u64).to_be_bytes());
+        hasher.update(name.as_bytes());
+        for voter in first_voters {
+            hasher.update(&voter.as_u16().to_be_bytes());
+        }
+        Self(*hasher.finalize().as_bytes())
+    }
+}
+
+/// The beginning of it, which is enough for a reader.
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0[..8]
+            .iter()
+            .try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+/// A voter, which is a member's number together with the life in which it began to remember. One
+/// that has lost its state has another birth: it is not the voter that it was, and what that one
+/// endorsed does not bind it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) struct Voter {
+    pub(crate) node: NodeId,
+    pub(crate) birth: Incarnation,
+}
+
+/// A view as voters decide and endorse it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Charter {
+    pub(crate) cluster: Digest,
+    pub(crate) epoch: Epoch,
+    /// Of the charter that this one follows; of the first, the cluster.
+    pub(crate) parent: Digest,
+    /// By id, each in one life: a session is a life's membership, and is never revived.
+    pub(crate) members: Vec<Member>,
+    /// By id.
+    pub(crate) voters: Vec<Voter>,
+    /// The only process that may put it in force.
+    pub(crate) coordinator: Member,
+    /// Members whose lives have ended since the last view that came into force, and that did not
+    /// leave: they may have been inside of any lock. By id.
+    pub(crate) unclean: Vec<NodeId>,
+}
+
+impl Charter {
+    pub(crate) fn digest(&self) -> Digest {
+        let bytes = postcard::to_allocvec(self).expect("a charter can be written");
+        let mut hasher = blake3::Hasher::new_derive_key(DIGEST_CONTEXT);
+        hasher.update(&bytes);
+        Digest(*hasher.finalize().as_bytes())
+    }
+
+    /// The life in which `node` is a member.
+    pub(crate) fn life_of(&self, node: NodeId) -> Option<Incarnation> {
+        let at = self.members.binary_search_by_key(&node, |its| its.node);
+        Some(self.members[at.ok()?].incarnation)
+    }
+
+    pub(crate) fn has_member(&self, member: Member) -> bool {
+        self.life_of(member.node) == Some(member.incarnation)
+    }
+
+    pub(crate) fn has_voter(&self, voter: Voter) -> bool {
+        self.voters.contains(&voter)
+    }
+
+    /// Whether more than half of the voters are such.
+    pub(crate) fn has_majority(&self, mut such: impl FnMut(Voter) -> bool) -> bool {
+        let count = self.voters.iter().filter(|voter| such(**voter)).count();
+        2 * count > self.voters.len()
+    }
+
+    /// The view that members get to see.
+    pub(crate) fn view(&self) -> View {
+        View {
+            epoch: self.epoch,
+            members: self.members.clone(),
+            unclean: self.unclean.clone(),
+        }
+    }
+}
+
+/// A charter with the one before it: what is proposed, decided, endorsed and kept.
+///
+/// Whoever proposes a step knows that its parent is certified. So certified charters form one
+/// chain: two of them in one epoch would have the same parent, and a majority of that one's voters
+/// for each; some voter would have endorsed twice in the epoch.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Step {
+    /// `None` before the first charter.
+    pub(crate) parent: Option<Charter>,
+    pub(crate) charter: Charter,
+}
+
+impl Step {
+    /// Whether the charter follows its parent as charters may. Of the voters at most one comes or
+    /// goes: majorities of neighbours meet only then (three voters of which one is replaced have
+    /// two majorities, before and after, without a voter in common).
+    pub(crate) fn is_sound(&self) -> bool {
+        let Self { parent, charter } = self;
+        let rises = charter.members.is_sorted_by(|a, b| a.node < b.node)
+            && charter.voters.is_sorted_by(|a, b| a.node < b.node)
+            && !charter.voters.is_empty();
+        let follows = match parent {
+            None => charter.parent == charter.cluster,
+            Some(parent) => {
+                charter.cluster == parent.cluster
+                    && charter.parent == parent.digest()
+                    && parent.epoch.next() == Some(charter.epoch)
+                    && differing_voters(parent, charter) <= 1
+            }
+        };
+        rises && follows
+    }
+
+    /// Whether these voters' endorsements make a certificate: of a majority before and a majority
+    /// after; of all who found the cluster, as nobody is before them who could say that it is new.
+    pub(crate) fn is_certified_by(&self, mut such: impl FnMut(Voter) -> bool) -> bool {
+        match &self.parent {
+            None => self.charter.voters.iter().all(|voter| such(*voter)),
+            Some(parent) => parent.has_majority(&mut such) && self.charter.has_majority(such),
+        }
+    }
+
+    /// All who may endorse it.
+    pub(crate) fn voters(&self) -> impl Iterator<Item = Voter> + '_ {
+        let before = self.parent.iter().flat_map(|parent| &parent.voters);
+        let only_before = before.filter(|voter| !self.charter.has_voter(**voter));
+        only_before.chain(&self.charter.voters).copied()
+    }
+}
+
+/// How many voters one of the charters has and the other has not.
+fn differing_voters(one: &Charter, other: &Charter) -> usize {
+    let only = |a: &Charter, b: &Charter| a.voters.iter().filter(|v| !b.has_voter(**v)).count();
+    only(one, other) + only(other, one)
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::ToString;
+    use alloc::vec;
+
+    use super::*;
+
+    fn node(id: u16) -> NodeId {
+        NodeId::new(id).unwrap()
+    }
+
+    fn charter(voters: &[(u16, u64)]) -> Charter {
+        let member = |id, life| Member {
+            node: node(id),
+            incarnation: Incarnation(life),
+        };
+        let cluster = Digest::of_cluster("shop", [node(1), node(2), node(3)]);
+        Charter {
+            cluster,
+            epoch: Epoch::new(60_000_000).unwrap(),
+            parent: cluster,
+            members: vec![member(1, 7), member(300, 1 << 40)],
+            voters: voters
+                .iter()
+                .map(|&(id, birth)| Voter {
+                    node: node(id),
+                    birth: Incarnation(birth),
+                })
+                .collect(),
+            coordinator: member(1, 7),
+            unclean: vec![node(2)],
+        }
+    }
+
+    fn after(parent: &Charter, voters: &[(u16, u64)]) -> Step {
+        let charter = Charter {
+            epoch: parent.epoch.next().unwrap(),
+            parent: parent.digest(),
+            ..charter(voters)
+        };
+        Step {
+            parent: Some(parent.clone()),
+            charter,
+        }
+    }
+
+    /// Members of two versions of the program must agree on digests; these never change.
+    #[test]
+    fn digests_are_golden() {
+        let charter = charter(&[(1, 7), (2, 8), (3, 9)]);
+        assert_eq!(charter.cluster.to_string(), "abed61ad59b67a2d");
+        assert_eq!(charter.digest().to_string(), "31431c812ba9ad82");
+    }
+
+    #[test]
+    fn clusters_differ_by_name_and_by_first_voters() {
+        let of = |name, ids: &[u16]| Digest::of_cluster(name, ids.iter().map(|&id| node(id)));
+        assert_ne!(of("shop", &[1, 2]), of("shop", &[1]));
+        assert_ne!(of("shop", &[1, 2]), of("shop2", &[1, 2]));
+    }
+
+    #[test]
+    fn at_most_one_voter_comes_or_goes() {
+        let three = charter(&[(1, 1), (2, 1), (3, 1)]);
+        for (voters, sound) in [
+            (&[(1, 1), (2, 1), (3, 1)][..], true),
+            (&[(1, 1), (2, 1)], true),
+            (&[(1, 1), (2, 1), (3, 1), (4, 1)], true),
+            (&[(1, 1)], false),
+            // A voter that lost its state is replaced in two steps.
+            (&[(1, 1), (2, 1), (3, 2)], false),
+            (&[], false),
+        ] {
+            assert_eq!(after(&three, voters).is_sound(), sound, "{voters:?}");
+        }
+    }
+
+    #[test]
+    fn a_step_names_its_parent() {
+        let first = charter(&[(1, 1)]);
+        let step = after(&first, &[(1, 1)]);
+        let mut other = step.clone();
+        other.parent.as_mut().unwrap().unclean.clear();
+        assert!(step.is_sound() && !other.is_sound());
+        let mut late = step.clone();
+        late.charter.epoch = late.charter.epoch.next().unwrap();
+        assert!(!late.is_sound());
+    }
+
+    #[test]
+    fn certificates_need_both_majorities_and_the_first_all() {
+        let three = charter(&[(1, 1), (2, 1), (3, 1)]);
+        let grown = after(&three, &[(1, 1), (2, 1), (3, 1), (4, 1)]);
+        let by = |step: &Step, ids: &[u16]| {
+            step.is_certified_by(|voter| ids.contains(&voter.node.as_u16()))
+        };
+        assert!(by(&grown, &[1, 2, 3]) && by(&grown, &[1, 2, 4]));
+        // A majority of the old voters alone, and two of four.
+        assert!(!by(&grown, &[1, 2]) && !by(&grown, &[1, 4]));
+        let first = Step {
+            parent: None,
+            charter: three,
+        };
+        assert!(by(&first, &[1, 2, 3]) && !by(&first, &[1, 2]));
+    }
+}

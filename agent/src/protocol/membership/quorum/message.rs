@@ -1,0 +1,147 @@
+//! What voters and members say to each other about quorum views, and what a voter keeps on disk.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::charter::{Charter, Digest, Step, Voter};
+use super::log::{LogMessage, LogRecord};
+use crate::protocol::ids::{Epoch, Incarnation, NodeId};
+use crate::protocol::lock::Summary;
+use crate::protocol::membership::Member;
+
+/// The order is that of the wire format: append only.
+///
+/// All of them may be lost, doubled, delayed and overtaken: each says how things stand, none what
+/// has changed, and whatever matters is said again until the answer shows that it was heard.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum QuorumMessage {
+    /// A member to all voters: let my lease run on; or, from a life that is in no view: let me in.
+    Renew(Renew),
+    /// A voter to a member: it does, as far as I am concerned, under this view.
+    Renewed {
+        session: Incarnation,
+        seq: u64,
+        epoch: Epoch,
+        digest: Digest,
+    },
+    /// A voter to a life that is not in the view that it endorsed.
+    Refused {
+        session: Incarnation,
+        seq: u64,
+        /// That view, if it is certified and newer than the one that the member knows: then that
+        /// life's membership is over, or has not begun.
+        certified: Option<Box<Charter>>,
+    },
+    /// A voter to all voters: how I stand.
+    Status(Box<Status>),
+    /// A voter to one that has endorsed less: this was decided.
+    Decided(Box<Step>),
+    /// The coordinator to all members: this is certified. Stop, and tell me what you have.
+    Flush(Box<Charter>),
+    /// A member to the coordinator: I have stopped, and this is what I have.
+    Summary {
+        epoch: Epoch,
+        digest: Digest,
+        summary: Summary,
+    },
+    /// The coordinator to all members: it is in force.
+    Install {
+        epoch: Epoch,
+        digest: Digest,
+        table: Summary,
+    },
+    /// What the voters' log sends.
+    Log {
+        from: Voter,
+        to: Voter,
+        message: LogMessage,
+    },
+}
+
+/// A member's wish for its lease to run on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Renew {
+    /// The life that wishes it.
+    pub(crate) session: Incarnation,
+    /// Rises with each wish.
+    pub(crate) seq: u64,
+    /// The highest wish that a majority of voters has answered, one way or another: who gets no
+    /// answers cannot be a member.
+    pub(crate) answered: u64,
+    /// The newest certified view that it knows with itself in it; zero if there was none.
+    pub(crate) epoch: Epoch,
+    /// How far it has come in that one.
+    pub(crate) stage: Stage,
+    /// A bound is reached that only a new view lifts.
+    pub(crate) wants_view: bool,
+}
+
+/// How far a member has come in a view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub(crate) enum Stage {
+    /// It has stopped for it.
+    Frozen,
+    /// It is in force there.
+    Installed,
+    /// And its lease has been renewed under it.
+    Leased,
+    /// It holds nothing any more, and will never again.
+    Leaving,
+}
+
+/// How a voter stands. It is its endorsement, too.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Status {
+    pub(crate) voter: Voter,
+    /// The life that says so.
+    pub(crate) life: Incarnation,
+    /// The highest epoch it has heard of.
+    pub(crate) known: Epoch,
+    pub(crate) endorsed: Option<Endorsement>,
+    /// Members of the view it endorsed of whom it has heard nothing, or nothing new, for too long.
+    pub(crate) suspects: Vec<Member>,
+    /// Those who said that they leave.
+    pub(crate) leavers: Vec<Member>,
+    /// Lives it has heard lately that are not in that view.
+    pub(crate) newcomers: Vec<Member>,
+}
+
+/// The newest endorsement of a voter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Endorsement {
+    pub(crate) epoch: Epoch,
+    pub(crate) digest: Digest,
+    /// For how long at least no lease was renewed here but those of the view's members.
+    pub(crate) age: Duration,
+}
+
+/// What a voter must remember. Without it, it is another voter.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct VoterRecord {
+    pub(crate) birth: Incarnation,
+    /// The newest endorsement.
+    pub(crate) endorsed: Option<Step>,
+    /// Whether that is known to be certified. It might not be found out again: those who endorsed
+    /// it may have lost their states.
+    pub(crate) certified: bool,
+    /// Where the log stands.
+    pub(crate) log: Option<LogRecord>,
+}
+
+impl VoterRecord {
+    /// Who remembers this, at member `node`.
+    pub(crate) fn voter(&self, node: NodeId) -> Voter {
+        Voter {
+            node,
+            birth: self.birth,
+        }
+    }
+
+    /// The charter that it endorsed last.
+    pub(crate) fn charter(&self) -> Option<&Charter> {
+        self.endorsed.as_ref().map(|step| &step.charter)
+    }
+}

@@ -1,0 +1,217 @@
+//! One process's part in quorum views.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+use core::time::Duration;
+
+use super::charter::Digest;
+use super::log::{LogAction, LogRecord, ViewLog, VoterId};
+use super::message::{QuorumMessage, VoterRecord};
+use super::outbox::{Action, Outbox};
+use super::session::Session;
+use super::vote::Vote;
+use crate::protocol::ids::{Epoch, NodeId};
+use crate::protocol::lock::Summary;
+use crate::protocol::membership::{Member, View};
+use crate::protocol::time::Time;
+
+/// What a process must know of its group to take part in quorum views.
+#[derive(Clone, Debug)]
+pub(crate) struct Terms {
+    /// The group's name.
+    pub(crate) group: String,
+    pub(crate) lease: Duration,
+    /// Those who vote, by the configuration.
+    pub(crate) voters: BTreeSet<NodeId>,
+    /// The epoch of a cluster that is founded now: the seconds of the wall clock, so that fences
+    /// rise though all states were lost.
+    pub(crate) first_epoch: Epoch,
+}
+
+impl Terms {
+    pub(super) fn cluster(&self) -> Digest {
+        Digest::of_cluster(&self.group, self.voters.iter().copied())
+    }
+}
+
+/// How a voter's log is made.
+pub(crate) trait MakeLog: fmt::Debug {
+    type Log: ViewLog + fmt::Debug;
+
+    /// `how`: how it begins.
+    fn make(
+        &mut self,
+        now: Time,
+        me: VoterId,
+        how: Beginning,
+        out: &mut Vec<LogAction>,
+    ) -> Option<Self::Log>;
+}
+
+/// How a voter's log begins.
+#[derive(Clone, Debug)]
+pub(crate) enum Beginning {
+    /// As one of the first voters, which are these.
+    Founded(BTreeSet<VoterId>),
+    /// As one that is added to others.
+    Joined,
+    /// With what was on disk.
+    Restored(Box<LogRecord>),
+}
+
+/// One process's part in quorum views.
+#[derive(Debug)]
+pub(crate) struct Quorum<M: MakeLog> {
+    terms: Terms,
+    session: Session,
+    /// The voter's part; `None` where none is wanted and none was.
+    vote: Option<Box<Vote<M>>>,
+    out: Outbox,
+}
+
+impl<M: MakeLog> Quorum<M> {
+    /// `record`: what was on disk of a voter here.
+    pub(crate) fn new(
+        me: Member,
+        terms: Terms,
+        record: Option<VoterRecord>,
+        make: M,
+        now: Time,
+    ) -> Self {
+        let voters: Vec<_> = terms.voters.iter().copied().collect();
+        let votes = terms.voters.contains(&me.node) || record.is_some();
+        let vote = votes.then(|| Box::new(Vote::new(me, &terms, record, make, now)));
+        Self {
+            session: Session::new(me, terms.lease, voters, now),
+            vote,
+            out: Outbox::new(me.node),
+            terms,
+        }
+    }
+
+    /// A message from the present life of another member.
+    pub(crate) fn receive(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        message: QuorumMessage,
+    ) -> Vec<Action> {
+        self.take_in(now, from, message);
+        self.settle(now)
+    }
+
+    /// The time that [`Quorum::next_timeout`] names has come; earlier does no harm.
+    pub(crate) fn timeout(&mut self, now: Time) -> Vec<Action> {
+        if let Some(vote) = &mut self.vote {
+            vote.begin(&mut self.out);
+            vote.tick(now, &self.terms, &mut self.out);
+        }
+        self.settle(now)
+    }
+
+    pub(crate) fn next_timeout(&self, now: Time) -> Option<Time> {
+        let vote = self.vote.as_ref().and_then(|vote| vote.next_timeout(now));
+        [self.session.next_timeout(), vote]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// The last [`Action::Persist`] is on disk.
+    pub(crate) fn persisted(&mut self, now: Time) -> Vec<Action> {
+        self.session.persisted(&mut self.out);
+        self.settle(now)
+    }
+
+    /// The last [`Action::PersistVoter`] is on disk.
+    pub(crate) fn voter_persisted(&mut self, now: Time) -> Vec<Action> {
+        if let Some(vote) = &mut self.vote {
+            vote.persisted(now, &mut self.out);
+            vote.tick(now, &self.terms, &mut self.out);
+        }
+        self.settle(now)
+    }
+
+    /// The answer to [`Action::Summarise`].
+    pub(crate) fn summarised(&mut self, now: Time, summary: Summary) -> Vec<Action> {
+        self.session.summarised(summary, &mut self.out);
+        self.settle(now)
+    }
+
+    /// This member needs a new view: a bound is reached that only a new epoch lifts.
+    pub(crate) fn want_view(&mut self, now: Time) -> Vec<Action> {
+        self.session.want_view();
+        self.settle(now)
+    }
+
+    /// This member holds nothing, and never will again.
+    pub(crate) fn leave(&mut self, now: Time) -> Vec<Action> {
+        self.session.leave();
+        self.settle(now)
+    }
+
+    /// The view in force; `None` before the first, and while the next one is being formed.
+    pub(crate) fn view(&self) -> Option<&Arc<View>> {
+        self.session.view()
+    }
+
+    /// When the lease ends.
+    pub(crate) fn lease_ends(&self) -> Time {
+        self.session.until()
+    }
+
+    fn take_in(&mut self, now: Time, from: NodeId, message: QuorumMessage) {
+        let out = &mut self.out;
+        match message {
+            QuorumMessage::Renewed {
+                session,
+                seq,
+                epoch,
+                digest,
+            } => {
+                self.session
+                    .renewed(from, (session, seq), (epoch, digest), out);
+            }
+            QuorumMessage::Refused {
+                session,
+                seq,
+                certified,
+            } => {
+                self.session
+                    .refused(from, (session, seq), certified.as_deref(), out);
+            }
+            QuorumMessage::Flush(charter) => {
+                if let Some(vote) = &mut self.vote {
+                    vote.part.learn_certified(charter.digest());
+                }
+                self.session.flush(from, *charter, out);
+            }
+            QuorumMessage::Install {
+                epoch,
+                digest,
+                table,
+            } => self.session.install((epoch, digest), table, out),
+            to_voter => {
+                if let Some(vote) = &mut self.vote {
+                    vote.take_in(now, from, to_voter, &self.terms, out);
+                }
+            }
+        }
+    }
+
+    /// Does what is due at once, and what this process says to itself.
+    fn settle(&mut self, now: Time) -> Vec<Action> {
+        loop {
+            self.session.timeout(now, &mut self.out);
+            let Some(message) = self.out.next_to_self() else {
+                return self.out.take();
+            };
+            let me = self.out.me();
+            self.take_in(now, me, message);
+        }
+    }
+}

@@ -1,0 +1,386 @@
+//! What the voters' leader proposes, and when.
+//!
+//! Suspicion alone removes nobody: a member goes when a majority of voters misses it, so that one
+//! bad link never evicts. Changes are collected for a moment, so that five hosts that start
+//! together are one view; somebody's leaving is not, as others may wait for it.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::charter::{Charter, Digest, Step, Voter};
+use super::message::{Stage, Status};
+use super::voter::{Endorsed, VoterPart};
+use crate::protocol::ids::{Epoch, NodeId};
+use crate::protocol::membership::Member;
+use crate::protocol::time::Time;
+
+/// How long changes are collected.
+const BATCH: Duration = Duration::from_millis(200);
+/// Views are at least so far apart in the mean, so that epochs stay behind the seconds of the wall
+/// clock, with which they begin.
+const PACE: Duration = Duration::from_secs(1);
+/// How many views may come ahead of that.
+const AHEAD: u32 = 3;
+/// The most voters.
+const MAX_VOTERS: usize = 7;
+
+#[derive(Debug)]
+pub(super) struct Proposer {
+    me: Member,
+    /// Those who shall vote, by the configuration.
+    wanted: BTreeSet<NodeId>,
+    lease: Duration,
+    /// Since when this voter leads.
+    leads_since: Option<Time>,
+    /// When the changes that are needed are to be proposed.
+    due: Option<Time>,
+    /// When the next view would come if all kept their pace.
+    next_paced: Time,
+    /// What was proposed last, and when.
+    proposed: Option<(Epoch, Time)>,
+    /// The epoch that the log was told is in force.
+    told_installed: Option<Epoch>,
+    /// When another voter was last asked to lead.
+    handed_over: Option<Time>,
+}
+
+/// What the next charter should be.
+#[derive(Debug)]
+pub(super) struct Wanted {
+    pub(super) step: Step,
+    /// Whether others may be waiting for it.
+    is_urgent: bool,
+}
+
+impl Proposer {
+    pub(super) fn new(me: Member, wanted: BTreeSet<NodeId>, lease: Duration) -> Self {
+        Self {
+            me,
+            wanted,
+            lease,
+            leads_since: None,
+            due: None,
+            next_paced: Time::ZERO,
+            proposed: None,
+            told_installed: None,
+            handed_over: None,
+        }
+    }
+
+    pub(super) fn note_leadership(&mut self, now: Time, leads: bool) {
+        if leads != self.leads_since.is_some() {
+            self.leads_since = leads.then_some(now);
+            self.due = None;
+            self.proposed = None;
+            self.told_installed = None;
+        }
+    }
+
+    /// The step to propose now, if any.
+    pub(super) fn consider(&mut self, now: Time, voter: &VoterPart) -> Option<Step> {
+        let wanted = match self.leads_since {
+            Some(since) => self.next_step(now, since, voter),
+            None => self.first_step(now, voter),
+        };
+        let Some(Wanted { step, is_urgent }) = wanted else {
+            self.due = None;
+            return None;
+        };
+        let soon = if is_urgent { now } else { now + BATCH };
+        let due = self.due.map_or(soon, |due| due.min(soon));
+        self.due = Some(due);
+        let waits =
+            |(epoch, at): (Epoch, Time)| epoch == step.charter.epoch && now < at + self.lease / 2;
+        if now < due || now < self.earliest() || self.proposed.is_some_and(waits) {
+            return None;
+        }
+        Some(step)
+    }
+
+    /// It was accepted by the log.
+    pub(super) fn note_proposed(&mut self, now: Time, epoch: Epoch) {
+        self.proposed = Some((epoch, now));
+        self.next_paced = self.next_paced.max(now) + PACE;
+        self.due = None;
+    }
+
+    /// The log does not take it now.
+    pub(super) fn note_refused(&mut self, now: Time) {
+        self.due = Some(now + self.lease / 20);
+    }
+
+    /// The epoch of the newest view, if it has come into force everywhere, as far as the leader
+    /// can tell, and the log does not know yet.
+    pub(super) fn newly_installed(&mut self, voter: &VoterPart, now: Time) -> Option<Epoch> {
+        self.leads_since?;
+        let newest = voter.certified()?;
+        let epoch = newest.step.charter.epoch;
+        let is_news = self.told_installed != Some(epoch);
+        if !is_news || !Census::new(now, voter, newest).is_installed() {
+            return None;
+        }
+        self.told_installed = Some(epoch);
+        Some(epoch)
+    }
+
+    /// Who shall lead instead of this voter, which is not to vote any more: a log does not let a
+    /// leader remove itself.
+    pub(super) fn successor(&mut self, now: Time, voter: &VoterPart) -> Option<Voter> {
+        self.leads_since?;
+        let lately = |at: Time| now.since(at) < self.lease / 2;
+        if self.wanted.contains(&self.me.node) || self.handed_over.is_some_and(lately) {
+            return None;
+        }
+        let charter = &voter.certified()?.step.charter;
+        let others = charter.voters.iter().copied();
+        let mut others = others.filter(|it| *it != voter.me && voter.is_fresh(now, *it));
+        let successor = others.find(|it| self.wanted.contains(&it.node))?;
+        self.handed_over = Some(now);
+        Some(successor)
+    }
+
+    /// When the pace lets the next view come.
+    fn earliest(&self) -> Time {
+        self.next_paced - PACE * AHEAD
+    }
+
+    /// When to consider again, though nothing has happened.
+    pub(super) fn next_timeout(&self) -> Option<Time> {
+        let due = self.due?.max(self.earliest());
+        let again = self
+            .proposed
+            .map_or(due, |(_, at)| due.max(at + self.lease / 2));
+        Some(again)
+    }
+
+    /// The first of all: by the lowest of the configured voters, when all of them are there and
+    /// none has ever endorsed anything. Otherwise voters whose states were lost could found the
+    /// cluster a second time, beside those whose were not.
+    fn first_step(&self, now: Time, voter: &VoterPart) -> Option<Wanted> {
+        let is_first = self.wanted.first() == Some(&self.me.node);
+        if !is_first || voter.newest().is_some() {
+            return None;
+        }
+        let own = voter.own_status(now);
+        let statuses: Vec<&Status> = self
+            .wanted
+            .iter()
+            .map(|node| {
+                if *node == self.me.node {
+                    return Some(&own);
+                }
+                let other = voter.others.get(node)?;
+                let fresh = voter.is_fresh(now, other.status.voter);
+                Some(&other.status).filter(|status| fresh && status.endorsed.is_none())
+            })
+            .collect::<Option<_>>()?;
+        let known = statuses.iter().map(|status| status.known).max();
+        let epoch = known.unwrap_or_default().next()?.max(voter.first_epoch);
+        let charter = Charter {
+            cluster: voter.cluster,
+            epoch,
+            parent: voter.cluster,
+            members: own.newcomers.clone(),
+            voters: statuses.iter().map(|status| status.voter).collect(),
+            coordinator: self.me,
+            unclean: Vec::new(),
+        };
+        let step = Step {
+            parent: None,
+            charter,
+        };
+        Some(Wanted {
+            // With everybody there nobody is waited for.
+            is_urgent: false,
+            step,
+        })
+    }
+
+    /// What should follow the newest view, which must be certified: members that are missed go,
+    /// those who came are let in, voters are replaced, and what another coordinator has left
+    /// undone is done.
+    fn next_step(&self, now: Time, leads_since: Time, voter: &VoterPart) -> Option<Wanted> {
+        let newest = voter.certified()?;
+        let charter = &newest.step.charter;
+        if !charter.has_voter(voter.me) {
+            return None;
+        }
+        let census = Census::new(now, voter, newest);
+        let changes = census.changes();
+        let installed = census.is_installed();
+        let voters = if installed {
+            self.next_voters(now, voter, charter)
+        } else {
+            None
+        };
+        let abandoned = charter.coordinator != self.me
+            && !installed
+            && leads_since.max(newest.since()) + self.lease / 2 <= now;
+        let is_needed =
+            changes.any() || voters.is_some() || abandoned || census.somebody_wants_a_view();
+        if !is_needed {
+            return None;
+        }
+        let unclean = changes.unclean(charter, installed);
+        let next = Charter {
+            cluster: charter.cluster,
+            epoch: charter.epoch.next()?,
+            parent: newest.digest,
+            members: changes.members,
+            voters: voters.unwrap_or_else(|| charter.voters.clone()),
+            coordinator: self.me,
+            unclean,
+        };
+        Some(Wanted {
+            step: Step {
+                parent: Some(charter.clone()),
+                charter: next,
+            },
+            is_urgent: changes.left,
+        })
+    }
+
+    /// The voters after the next change of one, if one is wanted: those who lost their state go
+    /// first, then those who are not wanted, then the wanted ones that are there come.
+    fn next_voters(&self, now: Time, voter: &VoterPart, charter: &Charter) -> Option<Vec<Voter>> {
+        let mut voters = charter.voters.clone();
+        let reborn = |it: &Voter| {
+            let other = voter.others.get(&it.node);
+            *it != voter.me && other.is_some_and(|other| other.status.voter.birth > it.birth)
+        };
+        let unwanted = |it: &Voter| *it != voter.me && !self.wanted.contains(&it.node);
+        let goes = voters.iter().position(reborn);
+        let goes = goes.or_else(|| voters.iter().position(unwanted));
+        if let Some(goes) = goes {
+            voters.remove(goes);
+            let there = voters.iter().filter(|it| voter.is_fresh(now, **it)).count();
+            return (2 * there > voters.len()).then_some(voters);
+        }
+        let comes = self.wanted.iter().find_map(|node| {
+            let is_in = charter.voters.iter().any(|it| it.node == *node);
+            let other = voter.others.get(node).filter(|_| !is_in)?;
+            Some(other.status.voter).filter(|it| voter.is_fresh(now, *it))
+        })?;
+        if voters.len() >= MAX_VOTERS {
+            return None;
+        }
+        voters.push(comes);
+        voters.sort_unstable();
+        Some(voters)
+    }
+}
+
+/// What the voters of the newest view say of its members.
+struct Census<'a> {
+    now: Time,
+    voter: &'a VoterPart,
+    charter: &'a Charter,
+    digest: Digest,
+    own: Status,
+}
+
+struct Changes {
+    members: Vec<Member>,
+    /// Those who are gone and did not leave.
+    lost: Vec<NodeId>,
+    left: bool,
+    came: bool,
+}
+
+impl Changes {
+    fn any(&self) -> bool {
+        !self.lost.is_empty() || self.left || self.came
+    }
+
+    /// Those who are gone and did not leave, since the last view that came into force everywhere.
+    fn unclean(&self, charter: &Charter, installed: bool) -> Vec<NodeId> {
+        let before = charter.unclean.iter().filter(|_| !installed);
+        let unclean: BTreeSet<NodeId> = before.chain(&self.lost).copied().collect();
+        unclean.into_iter().collect()
+    }
+}
+
+impl<'a> Census<'a> {
+    fn new(now: Time, voter: &'a VoterPart, newest: &'a Endorsed) -> Self {
+        Self {
+            now,
+            voter,
+            charter: &newest.step.charter,
+            digest: newest.digest,
+            own: voter.own_status(now),
+        }
+    }
+
+    /// The word of a voter who was heard lately, and speaks of the same view.
+    fn status(&self, voter: Voter) -> Option<&Status> {
+        if voter == self.voter.me {
+            return Some(&self.own);
+        }
+        let other = self.voter.others.get(&voter.node)?;
+        let same = other
+            .status
+            .endorsed
+            .is_some_and(|its| its.digest == self.digest);
+        let counts = same && self.voter.is_fresh(self.now, voter);
+        Some(&other.status).filter(|_| counts)
+    }
+
+    fn majority_says(&self, what: impl Fn(&Status) -> bool) -> bool {
+        self.charter
+            .has_majority(|voter| self.status(voter).is_some_and(&what))
+    }
+
+    fn anybody_says(&self, what: impl Fn(&Status) -> bool) -> bool {
+        let mut statuses = self.charter.voters.iter().filter_map(|it| self.status(*it));
+        statuses.any(what)
+    }
+
+    fn changes(&self) -> Changes {
+        let mut changes = Changes {
+            members: Vec::new(),
+            lost: Vec::new(),
+            left: false,
+            came: false,
+        };
+        let newcomers = self.own.newcomers.iter().copied();
+        let newcomers: Vec<Member> = newcomers
+            .filter(|it| self.majority_says(|status| status.newcomers.contains(it)))
+            .collect();
+        for member in &self.charter.members {
+            let is_replaced = newcomers.iter().any(|it| it.node == member.node);
+            if self.anybody_says(|status| status.leavers.contains(member)) {
+                changes.left = true;
+            } else if is_replaced || self.majority_says(|status| status.suspects.contains(member)) {
+                changes.lost.push(member.node);
+            } else {
+                changes.members.push(*member);
+            }
+        }
+        changes.came = !newcomers.is_empty();
+        changes.members.extend(newcomers);
+        changes.members.sort_unstable_by_key(|member| member.node);
+        changes
+    }
+
+    /// Whether the view is in force in all its members, each with a lease under it.
+    fn is_installed(&self) -> bool {
+        self.charter.members.iter().all(|member| {
+            self.voter.heard(member.node).is_some_and(|heard| {
+                heard.life == member.incarnation
+                    && heard.epoch == self.charter.epoch
+                    && heard.stage >= Stage::Leased
+            })
+        })
+    }
+
+    fn somebody_wants_a_view(&self) -> bool {
+        self.charter.members.iter().any(|member| {
+            self.voter.heard(member.node).is_some_and(|heard| {
+                heard.life == member.incarnation
+                    && heard.epoch == self.charter.epoch
+                    && heard.wants_view
+            })
+        })
+    }
+}

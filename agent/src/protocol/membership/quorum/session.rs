@@ -1,0 +1,349 @@
+//! A member's side: its lease, and its way from one view to the next.
+//!
+//! A lease runs for the time L from when the wish for it was *sent*, on the member's own clock, once
+//! a majority of a view's voters has renewed it, all under that very view, which this member knows
+//! to be certified. It is counted so that it ends here before it ends for anybody who counts it
+//! from what a voter has seen.
+
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::charter::{Charter, Digest};
+use super::message::{QuorumMessage, Renew, Stage};
+use super::outbox::{Action, Outbox};
+use crate::protocol::ids::{Epoch, Incarnation, NodeId};
+use crate::protocol::lock::Summary;
+use crate::protocol::membership::{Member, View};
+use crate::protocol::time::Time;
+
+/// How often a lease is renewed in its time.
+const RENEWALS: u32 = 5;
+/// How often one that leaves says so in a lease's time.
+const GOODBYES: u32 = 50;
+/// How many wishes are remembered.
+const MAX_WISHES: usize = 16;
+
+#[derive(Debug)]
+pub(super) struct Session {
+    me: Member,
+    lease: Duration,
+    /// Those who vote, by the configuration.
+    configured: Vec<NodeId>,
+    /// Those who vote, by the newest view that others have told of.
+    told: Vec<NodeId>,
+    /// The newest certified view that this life is in.
+    known: Option<Known>,
+    /// When the lease ends; zero if there is none.
+    until: Time,
+    /// The wishes that may still renew it, oldest first.
+    wishes: VecDeque<Wish>,
+    seq: u64,
+    answered: u64,
+    renew_at: Time,
+    /// In this epoch a bound was reached that only a new view lifts.
+    wants_view: Option<Epoch>,
+    leaves: bool,
+    /// Whether a certified view has gone on without this life.
+    is_over: bool,
+}
+
+#[derive(Debug)]
+struct Known {
+    charter: Charter,
+    digest: Digest,
+    phase: Phase,
+    /// Whether the lease has been renewed under it.
+    leased: bool,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// That this member takes part is on its way to the disk.
+    Persisting,
+    /// The summary is told, or about to be; the install is to come.
+    Frozen,
+    Installed(Arc<View>),
+}
+
+#[derive(Debug)]
+struct Wish {
+    seq: u64,
+    sent: Time,
+    /// Who has answered, and who of them has renewed under the view that is known here.
+    answered: Vec<NodeId>,
+    renewed: Vec<NodeId>,
+}
+
+impl Session {
+    pub(super) fn new(me: Member, lease: Duration, voters: Vec<NodeId>, now: Time) -> Self {
+        Self {
+            me,
+            lease,
+            configured: voters,
+            told: Vec::new(),
+            known: None,
+            until: Time::ZERO,
+            wishes: VecDeque::new(),
+            seq: 0,
+            answered: 0,
+            renew_at: now,
+            wants_view: None,
+            leaves: false,
+            is_over: false,
+        }
+    }
+
+    /// The view in force; `None` before the first, and while the next one is being formed.
+    pub(super) fn view(&self) -> Option<&Arc<View>> {
+        match &self.known.as_ref()?.phase {
+            Phase::Installed(view) => Some(view),
+            _ => None,
+        }
+    }
+
+    /// The epoch of the newest view that this life is in; zero if there is none.
+    pub(super) fn epoch(&self) -> Epoch {
+        self.known
+            .as_ref()
+            .map_or(Epoch::ZERO, |known| known.charter.epoch)
+    }
+
+    /// When the lease ends.
+    pub(super) fn until(&self) -> Time {
+        self.until
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<Time> {
+        (!self.is_over).then_some(self.renew_at)
+    }
+
+    /// Sends a wish if one is due.
+    pub(super) fn timeout(&mut self, now: Time, out: &mut Outbox) {
+        if self.is_over || now < self.renew_at {
+            return;
+        }
+        let pause = if self.leaves { GOODBYES } else { RENEWALS };
+        self.renew_at = now + self.lease / pause;
+        self.seq += 1;
+        // Older ones renew nothing any more.
+        let lease = self.lease;
+        self.wishes.retain(|wish| now < wish.sent + lease);
+        while self.wishes.len() >= MAX_WISHES {
+            self.wishes.pop_front();
+        }
+        self.wishes.push_back(Wish {
+            seq: self.seq,
+            sent: now,
+            answered: Vec::new(),
+            renewed: Vec::new(),
+        });
+        let renew = Renew {
+            session: self.me.incarnation,
+            seq: self.seq,
+            answered: self.answered,
+            epoch: self.epoch(),
+            stage: self.stage(),
+            wants_view: self.wants_view == Some(self.epoch()),
+        };
+        for voter in self.voters() {
+            out.send(voter, QuorumMessage::Renew(renew));
+        }
+    }
+
+    fn stage(&self) -> Stage {
+        match &self.known {
+            _ if self.leaves => Stage::Leaving,
+            Some(Known {
+                phase: Phase::Installed(_),
+                leased,
+                ..
+            }) => {
+                if *leased {
+                    Stage::Leased
+                } else {
+                    Stage::Installed
+                }
+            }
+            _ => Stage::Frozen,
+        }
+    }
+
+    /// Whom to ask: the voters of the view that this life is in. Before, those in the file, which
+    /// may be an old one, and those who are named by anybody it knows.
+    fn voters(&self) -> Vec<NodeId> {
+        if let Some(known) = &self.known {
+            return known.charter.voters.iter().map(|its| its.node).collect();
+        }
+        let told = self
+            .told
+            .iter()
+            .filter(|node| !self.configured.contains(node));
+        self.configured.iter().chain(told).copied().collect()
+    }
+
+    /// A voter has renewed the lease, as far as it is concerned, under a view.
+    pub(super) fn renewed(
+        &mut self,
+        from: NodeId,
+        (session, seq): (Incarnation, u64),
+        under: (Epoch, Digest),
+        out: &mut Outbox,
+    ) {
+        self.answered(from, session, seq);
+        if session != self.me.incarnation || self.is_over || self.leaves {
+            return;
+        }
+        let Some(known) = &mut self.known else { return };
+        let Some(wish) = self.wishes.iter_mut().find(|wish| wish.seq == seq) else {
+            return;
+        };
+        if under != (known.charter.epoch, known.digest) || wish.renewed.contains(&from) {
+            return;
+        }
+        wish.renewed.push(from);
+        let renewed = |node| wish.renewed.contains(&node);
+        if !known.charter.has_majority(|voter| renewed(voter.node)) {
+            return;
+        }
+        let newly_leased = !core::mem::replace(&mut known.leased, true);
+        let until = wish.sent + self.lease;
+        if newly_leased && matches!(known.phase, Phase::Installed(_)) {
+            self.renew_at = Time::ZERO;
+        }
+        if until > self.until {
+            self.until = until;
+            out.act(Action::Lease(until));
+        }
+    }
+
+    /// A voter does not renew the lease. If a certified view has gone on without this life, that
+    /// is its end.
+    pub(super) fn refused(
+        &mut self,
+        from: NodeId,
+        (session, seq): (Incarnation, u64),
+        certified: Option<&Charter>,
+        out: &mut Outbox,
+    ) {
+        self.answered(from, session, seq);
+        if session == self.me.incarnation
+            && let Some(charter) = certified
+        {
+            self.told = charter.voters.iter().map(|its| its.node).collect();
+            self.end_if_excluded(charter, out);
+        }
+    }
+
+    fn answered(&mut self, from: NodeId, session: Incarnation, seq: u64) {
+        let count = self.voters().len();
+        if session != self.me.incarnation {
+            return;
+        }
+        let Some(wish) = self.wishes.iter_mut().find(|wish| wish.seq == seq) else {
+            return;
+        };
+        if !wish.answered.contains(&from) {
+            wish.answered.push(from);
+        }
+        if 2 * wish.answered.len() > count {
+            self.answered = self.answered.max(seq);
+        }
+    }
+
+    fn end_if_excluded(&mut self, charter: &Charter, out: &mut Outbox) {
+        let Some(known) = &self.known else { return };
+        if charter.cluster == known.charter.cluster
+            && charter.epoch > known.charter.epoch
+            && !charter.has_member(self.me)
+            && !self.is_over
+        {
+            self.is_over = true;
+            self.until = Time::ZERO;
+            self.wishes.clear();
+            out.act(Action::Excluded(charter.epoch));
+        }
+    }
+
+    /// The coordinator says that this is certified: stop, and tell.
+    pub(super) fn flush(&mut self, from: NodeId, charter: Charter, out: &mut Outbox) {
+        if charter.coordinator.node != from || self.is_over {
+            return;
+        }
+        if !charter.has_member(self.me) {
+            return self.end_if_excluded(&charter, out);
+        }
+        let digest = charter.digest();
+        if let Some(known) = &self.known {
+            if known.digest == digest && matches!(known.phase, Phase::Frozen) {
+                // The summary was lost, or is late.
+                out.act(Action::Summarise(charter.unclean.clone()));
+            }
+            if charter.epoch <= known.charter.epoch || charter.cluster != known.charter.cluster {
+                return;
+            }
+        }
+        out.act(Action::Freeze);
+        out.act(Action::Persist(charter.epoch));
+        self.known = Some(Known {
+            charter,
+            digest,
+            phase: Phase::Persisting,
+            leased: false,
+        });
+        // What was renewed under the view before counts no more.
+        for wish in &mut self.wishes {
+            wish.renewed.clear();
+        }
+        self.renew_at = Time::ZERO;
+    }
+
+    /// That this member takes part is on disk.
+    pub(super) fn persisted(&mut self, out: &mut Outbox) {
+        if let Some(known) = &mut self.known
+            && matches!(known.phase, Phase::Persisting)
+        {
+            known.phase = Phase::Frozen;
+            out.act(Action::Summarise(known.charter.unclean.clone()));
+        }
+    }
+
+    pub(super) fn summarised(&self, summary: Summary, out: &mut Outbox) {
+        let Some(known) = &self.known else { return };
+        if matches!(known.phase, Phase::Frozen) {
+            let message = QuorumMessage::Summary {
+                epoch: known.charter.epoch,
+                digest: known.digest,
+                summary,
+            };
+            out.send(known.charter.coordinator.node, message);
+        }
+    }
+
+    pub(super) fn install(&mut self, view: (Epoch, Digest), table: Summary, out: &mut Outbox) {
+        let Some(known) = &mut self.known else { return };
+        let awaited = (known.charter.epoch, known.digest) == view;
+        if awaited && matches!(known.phase, Phase::Frozen) && !self.is_over {
+            let view = Arc::new(known.charter.view());
+            known.phase = Phase::Installed(Arc::clone(&view));
+            self.renew_at = Time::ZERO;
+            out.act(Action::Install(view, table));
+        }
+    }
+
+    /// This member needs a new view.
+    pub(super) fn want_view(&mut self) {
+        if self.view().is_some() && self.wants_view != Some(self.epoch()) {
+            self.wants_view = Some(self.epoch());
+            self.renew_at = Time::ZERO;
+        }
+    }
+
+    /// This member holds nothing, and never will again.
+    pub(super) fn leave(&mut self) {
+        self.leaves = true;
+        self.until = Time::ZERO;
+        self.renew_at = Time::ZERO;
+    }
+}

@@ -1,0 +1,282 @@
+//! The parts by themselves: what each counts, and when. How they go together is simulated.
+
+use alloc::collections::BTreeSet;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::charter::{Charter, Digest, Step, Voter};
+use super::coordinator::{Coordination, longest_lease};
+use super::message::{QuorumMessage, Renew, Stage, VoterRecord};
+use super::outbox::{Action, Outbox};
+use super::process::Terms;
+use super::session::Session;
+use super::voter::VoterPart;
+use crate::protocol::ids::{Epoch, Incarnation, NodeId};
+use crate::protocol::lock::Summary;
+use crate::protocol::membership::Member;
+use crate::protocol::time::Time;
+
+const LEASE: Duration = Duration::from_secs(1);
+
+fn node(id: u16) -> NodeId {
+    NodeId::new(id).unwrap()
+}
+
+fn member(id: u16, life: u64) -> Member {
+    Member {
+        node: node(id),
+        incarnation: Incarnation(life),
+    }
+}
+
+fn voter(id: u16) -> Voter {
+    Voter {
+        node: node(id),
+        birth: Incarnation(1),
+    }
+}
+
+fn at(ms: u64) -> Time {
+    Time::ZERO + Duration::from_millis(ms)
+}
+
+fn terms() -> Terms {
+    Terms {
+        group: "test".into(),
+        lease: LEASE,
+        voters: BTreeSet::from([node(1), node(2), node(3)]),
+        first_epoch: Epoch::new(100).unwrap(),
+    }
+}
+
+/// Three voters, of whom all are members, and two members more.
+fn first() -> Charter {
+    let cluster = Digest::of_cluster("test", [node(1), node(2), node(3)]);
+    Charter {
+        cluster,
+        epoch: Epoch::new(100).unwrap(),
+        parent: cluster,
+        members: (1..=5).map(|id| member(id, 1)).collect(),
+        voters: (1..=3).map(voter).collect(),
+        coordinator: member(1, 1),
+        unclean: Vec::new(),
+    }
+}
+
+fn found() -> Step {
+    Step {
+        parent: None,
+        charter: first(),
+    }
+}
+
+/// The next view, without member `gone`.
+fn without(gone: u16) -> Step {
+    let parent = first();
+    let mut charter = Charter {
+        epoch: parent.epoch.next().unwrap(),
+        parent: parent.digest(),
+        ..parent.clone()
+    };
+    charter.members.retain(|its| its.node != node(gone));
+    Step {
+        parent: Some(parent),
+        charter,
+    }
+}
+
+fn leases(out: &mut Outbox) -> Vec<Time> {
+    let lease = |action| match action {
+        Action::Lease(until) => Some(until),
+        _ => None,
+    };
+    out.take().into_iter().filter_map(lease).collect()
+}
+
+/// Member 5, in the first view, which is in force there.
+fn installed(out: &mut Outbox) -> Session {
+    let voters = (1..=3).map(node).collect();
+    let mut session = Session::new(member(5, 1), LEASE, voters, at(0));
+    session.flush(node(1), first(), out);
+    session.persisted(out);
+    session.install((first().epoch, first().digest()), Summary::default(), out);
+    assert!(session.view().is_some());
+    out.take();
+    session
+}
+
+#[test]
+fn a_lease_counts_from_when_its_wish_was_sent_and_needs_a_majority_under_one_view() {
+    let mut out = Outbox::new(node(5));
+    let mut session = installed(&mut out);
+    session.timeout(at(100), &mut out);
+    assert_eq!(out.take().len(), 3, "a wish to each voter");
+    let (wish, view) = ((Incarnation(1), 1), (first().epoch, first().digest()));
+    session.renewed(node(1), wish, view, &mut out);
+    // The same voter again, another life's wish, and another view do not count.
+    session.renewed(node(1), wish, view, &mut out);
+    session.renewed(node(2), (Incarnation(2), 1), view, &mut out);
+    let other = without(4).charter;
+    session.renewed(node(2), wish, (other.epoch, other.digest()), &mut out);
+    assert_eq!((leases(&mut out), session.until()), (vec![], Time::ZERO));
+    session.renewed(node(3), wish, view, &mut out);
+    assert_eq!(leases(&mut out), [at(100) + LEASE]);
+}
+
+#[test]
+fn what_was_renewed_under_the_view_before_does_not_count_in_the_next() {
+    let mut out = Outbox::new(node(5));
+    let mut session = installed(&mut out);
+    session.timeout(at(100), &mut out);
+    let (wish, view) = ((Incarnation(1), 1), (first().epoch, first().digest()));
+    session.renewed(node(1), wish, view, &mut out);
+    let next = without(4).charter;
+    session.flush(node(1), next.clone(), &mut out);
+    assert!(out.take().contains(&Action::Freeze));
+    session.renewed(node(2), wish, view, &mut out);
+    session.renewed(node(2), wish, (next.epoch, next.digest()), &mut out);
+    assert_eq!(leases(&mut out), []);
+    session.renewed(node(3), wish, (next.epoch, next.digest()), &mut out);
+    assert_eq!(leases(&mut out), [at(100) + LEASE]);
+}
+
+#[test]
+fn who_is_not_in_a_certified_view_has_no_lease_any_more_and_never_again() {
+    let mut out = Outbox::new(node(5));
+    let mut session = installed(&mut out);
+    session.timeout(at(100), &mut out);
+    let (wish, view) = ((Incarnation(1), 1), (first().epoch, first().digest()));
+    for id in [1, 2] {
+        session.renewed(node(id), wish, view, &mut out);
+    }
+    out.take();
+    let next = without(5).charter;
+    session.refused(node(3), wish, Some(&next), &mut out);
+    assert_eq!(out.take(), [Action::Excluded(next.epoch)]);
+    assert_eq!(session.until(), Time::ZERO);
+    session.renewed(node(3), wish, view, &mut out);
+    session.flush(node(1), next, &mut out);
+    assert_eq!((out.take(), session.next_timeout()), (vec![], None));
+}
+
+/// Voter 1, which has endorsed the first view at its start.
+fn endorser(birth: u64, now: Time) -> VoterPart {
+    let record = VoterRecord {
+        birth: Incarnation(birth),
+        endorsed: Some(found()),
+        certified: true,
+        log: None,
+    };
+    VoterPart::new((voter(1), Incarnation(1)), &terms(), &record, now)
+}
+
+fn wish(seq: u64, stage: Stage) -> Renew {
+    Renew {
+        session: Incarnation(1),
+        seq,
+        answered: seq - 1,
+        epoch: first().epoch,
+        stage,
+        wants_view: false,
+    }
+}
+
+#[test]
+fn a_voter_endorses_one_view_an_epoch_and_none_of_an_epoch_before() {
+    let mut part = endorser(1, at(0));
+    assert!(!part.endorse(found(), at(1)), "once more");
+    assert!(part.endorse(without(5), at(1)));
+    assert!(!part.endorse(without(4), at(1)), "the next is on its way");
+    part.persisted(at(2));
+    assert!(!part.endorse(without(4), at(3)) && !part.endorse(found(), at(3)));
+    let mut unsound = without(4);
+    unsound.charter.epoch = Epoch::new(110).unwrap();
+    assert!(!part.endorse(unsound, at(3)));
+}
+
+#[test]
+fn the_age_counts_from_the_last_renewal_of_somebody_who_is_gone() {
+    let mut out = Outbox::new(node(1));
+    let mut part = endorser(1, at(0));
+    assert_eq!(
+        part.age(at(1)),
+        Duration::MAX,
+        "a newborn has renewed nothing"
+    );
+    part.renew(at(100), node(5), &wish(1, Stage::Leased), &mut out);
+    part.renew(at(150), node(4), &wish(1, Stage::Leased), &mut out);
+    assert!(part.endorse(without(5), at(160)));
+    part.renew(at(200), node(5), &wish(2, Stage::Leased), &mut out);
+    part.persisted(at(250));
+    // What came between decision and disk was still renewed; afterwards it is not.
+    assert_eq!(part.age(at(260)), Duration::from_millis(60));
+    out.take();
+    part.renew(at(300), node(5), &wish(3, Stage::Leased), &mut out);
+    let refused =
+        |action: &Action| matches!(action, Action::Send(_, QuorumMessage::Refused { .. }));
+    assert!(out.take().iter().all(refused));
+    assert_eq!(part.age(at(300)), Duration::from_millis(100));
+}
+
+#[test]
+fn a_restarted_voter_may_have_renewed_until_it_started() {
+    let record = VoterRecord {
+        birth: Incarnation(1),
+        endorsed: Some(found()),
+        certified: true,
+        log: None,
+    };
+    let part = VoterPart::new((voter(1), Incarnation(2)), &terms(), &record, at(500));
+    assert_eq!(part.age(at(600)), Duration::from_millis(100));
+}
+
+#[test]
+fn nobody_waits_for_the_lease_of_one_that_left() {
+    let mut out = Outbox::new(node(1));
+    let mut part = endorser(1, at(0));
+    part.renew(at(100), node(5), &wish(1, Stage::Leased), &mut out);
+    part.renew(at(110), node(5), &wish(2, Stage::Leaving), &mut out);
+    // A wish from before overtook nothing: it is not renewed again.
+    part.renew(at(120), node(5), &wish(1, Stage::Leased), &mut out);
+    assert!(part.endorse(without(5), at(130)));
+    part.persisted(at(140));
+    assert_eq!(part.age(at(150)), Duration::MAX);
+}
+
+#[test]
+fn a_view_begins_when_all_have_told_and_a_majority_is_free_of_old_leases() {
+    let mut out = Outbox::new(node(9));
+    let step = without(5);
+    let (epoch, digest) = (step.charter.epoch, step.charter.digest());
+    let mut coordination = Coordination::new(step, digest);
+    let ms = Duration::from_millis;
+    coordination.endorsed(at(1000), voter(1), ms(100), LEASE);
+    coordination.advance(at(1000), &mut out);
+    assert_eq!(out.take(), [], "one of three is no majority");
+    coordination.endorsed(at(1010), voter(2), ms(600), LEASE);
+    coordination.advance(at(1010), &mut out);
+    assert_eq!(out.take().len(), 4, "all members are told to stop");
+    for id in 1..=4 {
+        coordination.summary(node(id), (epoch, digest), Summary::default());
+    }
+    coordination.advance(at(1020), &mut out);
+    assert_eq!(out.take(), [], "leases may be alive");
+    // A third voter that has renewed nothing for long makes a better certificate: with voter 2.
+    coordination.endorsed(at(1030), voter(3), LEASE * 2, LEASE);
+    let free = at(1010) + (longest_lease(LEASE) - ms(600));
+    assert_eq!(coordination.next_timeout(at(1030)), Some(free));
+    coordination.advance(free - Duration::from_nanos(1), &mut out);
+    assert_eq!(out.take(), []);
+    coordination.advance(free, &mut out);
+    assert_eq!(out.take().len(), 4, "it is in force");
+}
+
+/// W = L (1 + ρ) / (1 − ρ), with ρ = 0.1.
+#[test]
+fn the_wait_covers_clocks_that_are_a_tenth_off() {
+    assert_eq!(
+        longest_lease(Duration::from_millis(900)),
+        Duration::from_millis(1100)
+    );
+}

@@ -1,0 +1,517 @@
+//! A voter's side: what it endorses, whose leases it renews, and whom it misses.
+//!
+//! Invariant: at most one endorsement an epoch, on disk before it is said, and epochs only rise.
+//! What is endorsed follows a certified parent (see [`Step`]); so it does no harm that a voter
+//! which missed some views endorses the newest at once. From an endorsement on, this voter renews
+//! no leases but those of that view's members, and tells for how long it has not.
+//!
+//! A restarted voter does not know whose leases it renewed before, but it knows since when it has
+//! renewed nothing at all: since it started.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::charter::{Charter, Digest, Step, Voter};
+use super::message::{Endorsement, QuorumMessage, Renew, Stage, Status, VoterRecord};
+use super::outbox::Outbox;
+use super::process::Terms;
+use crate::protocol::ids::{Epoch, Incarnation, NodeId};
+use crate::protocol::membership::Member;
+use crate::protocol::time::Time;
+
+/// How often a voter says in a lease's time how it stands.
+const STATUSES: u32 = 10;
+/// How many of each kind a status tells of; the others come in the next, when these are settled.
+const MAX_TOLD: usize = 100;
+/// How many lives that are in no view are remembered.
+const MAX_NEWCOMERS: usize = 1024;
+
+#[derive(Debug)]
+pub(super) struct VoterPart {
+    pub(super) me: Voter,
+    pub(super) life: Incarnation,
+    /// The cluster that this voter would found, and the epoch that it would begin with.
+    pub(super) cluster: Digest,
+    pub(super) first_epoch: Epoch,
+    lease: Duration,
+    /// Since when leases may have been renewed that are forgotten; `None` if this voter is so new
+    /// that there are none.
+    forgets_before: Option<Time>,
+    started: Time,
+    /// The newest endorsement, which is on disk.
+    endorsed: Option<Endorsed>,
+    /// The next one, on its way there. Nothing is said of it.
+    pending: Option<Endorsed>,
+    /// When each session's lease was renewed here last.
+    renewed: BTreeMap<Member, Time>,
+    /// Sessions that said that they leave: they are inside of nothing.
+    leavers: BTreeSet<Member>,
+    heard: BTreeMap<NodeId, Heard>,
+    /// What other voters said last.
+    pub(super) others: BTreeMap<NodeId, Other>,
+    /// Since when a majority of voters is heard.
+    connected: Option<Time>,
+    /// Whether the newest endorsement is known to be certified.
+    certified: bool,
+    status_at: Time,
+    /// What the last status said of members.
+    told: (Vec<Member>, Vec<Member>, Vec<Member>),
+}
+
+#[derive(Debug)]
+pub(super) struct Endorsed {
+    pub(super) step: Step,
+    pub(super) digest: Digest,
+    /// Since when it has been said.
+    since: Time,
+}
+
+impl Endorsed {
+    pub(super) fn since(&self) -> Time {
+        self.since
+    }
+}
+
+/// A member, as its wishes show it.
+#[derive(Debug)]
+pub(super) struct Heard {
+    pub(super) life: Incarnation,
+    seq: u64,
+    pub(super) at: Time,
+    answered: u64,
+    answered_at: Time,
+    pub(super) epoch: Epoch,
+    pub(super) stage: Stage,
+    pub(super) wants_view: bool,
+}
+
+impl Heard {
+    /// What matters of it besides that it was heard.
+    fn standing(&self) -> (Incarnation, Epoch, Stage, bool) {
+        (self.life, self.epoch, self.stage, self.wants_view)
+    }
+}
+
+/// Another voter.
+#[derive(Debug)]
+pub(super) struct Other {
+    pub(super) at: Time,
+    pub(super) status: Status,
+}
+
+impl VoterPart {
+    /// A voter whose birth is this life has never been before.
+    pub(super) fn new(
+        (me, life): (Voter, Incarnation),
+        terms: &Terms,
+        record: &VoterRecord,
+        now: Time,
+    ) -> Self {
+        let endorsed = record.endorsed.clone().map(|step| Endorsed {
+            digest: step.charter.digest(),
+            step,
+            since: now,
+        });
+        let mut part = Self {
+            me,
+            life,
+            cluster: terms.cluster(),
+            first_epoch: terms.first_epoch,
+            lease: terms.lease,
+            forgets_before: (me.birth != life).then_some(now),
+            started: now,
+            endorsed,
+            pending: None,
+            renewed: BTreeMap::new(),
+            leavers: BTreeSet::new(),
+            heard: BTreeMap::new(),
+            others: BTreeMap::new(),
+            connected: None,
+            certified: record.certified,
+            status_at: now,
+            told: Default::default(),
+        };
+        part.note_certificate();
+        part
+    }
+
+    pub(super) fn endorsed(&self) -> Option<&Endorsed> {
+        self.endorsed.as_ref()
+    }
+
+    /// The newest charter that this voter has endorsed, or is about to.
+    pub(super) fn newest(&self) -> Option<&Endorsed> {
+        self.pending.as_ref().or(self.endorsed.as_ref())
+    }
+
+    /// The newest endorsement that is said, if it is known to be certified, and nothing newer is
+    /// under way.
+    pub(super) fn certified(&self) -> Option<&Endorsed> {
+        let settled = self.certified && self.pending.is_none();
+        self.endorsed.as_ref().filter(|_| settled)
+    }
+
+    /// Whether no endorsement is on its way to the disk.
+    pub(super) fn is_settled(&self) -> bool {
+        self.pending.is_none()
+    }
+
+    /// What other voters have said of an endorsement of this charter.
+    pub(super) fn endorsements(
+        &self,
+        digest: Digest,
+    ) -> impl Iterator<Item = (Voter, Endorsement)> + '_ {
+        self.others.values().filter_map(move |other| {
+            let endorsement = other.status.endorsed.filter(|its| its.digest == digest)?;
+            Some((other.status.voter, endorsement))
+        })
+    }
+
+    /// Whether this voter may vote in what it knows of.
+    pub(super) fn is_in_charge(&self) -> bool {
+        let newest = self.newest();
+        newest.is_some_and(|newest| newest.step.voters().any(|voter| voter == self.me))
+    }
+
+    pub(super) fn heard(&self, node: NodeId) -> Option<&Heard> {
+        self.heard.get(&node)
+    }
+
+    /// The endorsement of a decided step begins, if it may be: it is to be put on disk.
+    pub(super) fn endorse(&mut self, step: Step, now: Time) -> bool {
+        let newest = self.newest();
+        let known = newest.map_or(Epoch::ZERO, |newest| newest.step.charter.epoch);
+        let same_cluster = match newest {
+            Some(newest) => newest.step.charter.cluster == step.charter.cluster,
+            // One that is added later may have other first voters in its file by then.
+            None => step.parent.is_some() || step.charter.cluster == self.cluster,
+        };
+        let may = step.charter.epoch > known
+            && same_cluster
+            && step.is_sound()
+            && step.voters().any(|voter| voter == self.me);
+        if may {
+            self.pending = Some(Endorsed {
+                digest: step.charter.digest(),
+                step,
+                since: now,
+            });
+        }
+        may
+    }
+
+    /// What was pending is on disk: from now on it is said, and lived by.
+    pub(super) fn persisted(&mut self, now: Time) {
+        let Some(mut endorsed) = self.pending.take() else {
+            return;
+        };
+        endorsed.since = now;
+        let charter = &endorsed.step.charter;
+        self.leavers.retain(|leaver| charter.has_member(*leaver));
+        self.endorsed = Some(endorsed);
+        self.certified = false;
+        self.status_at = now;
+        self.note_certificate();
+        self.note_connected(now);
+    }
+
+    /// For how long at least no lease was renewed here but those of the endorsed view's members.
+    pub(super) fn age(&self, now: Time) -> Duration {
+        let others = self
+            .renewed
+            .iter()
+            .filter(|(session, _)| !self.endorses_member(**session));
+        let last = others.map(|(_, at)| *at).max().max(self.forgets_before);
+        last.map_or(Duration::MAX, |last| now.since(last))
+    }
+
+    /// A member's wish. Returns whether it changes more than the lease.
+    pub(super) fn renew(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        renew: &Renew,
+        out: &mut Outbox,
+    ) -> bool {
+        let session = Member {
+            node: from,
+            incarnation: renew.session,
+        };
+        let before = self.heard.get(&from).map(Heard::standing);
+        if !self.note_heard(now, session, renew) {
+            return false;
+        }
+        let is_news = before != self.heard.get(&from).map(Heard::standing);
+        if renew.stage == Stage::Leaving {
+            // It is inside of nothing, so that nobody need wait for its lease.
+            self.renewed.remove(&session);
+            if self.endorses_member(session) {
+                self.leavers.insert(session);
+            }
+        }
+        let endorsed = self.endorsed.as_ref();
+        let renewing = endorsed.filter(|endorsed| {
+            let charter = &endorsed.step.charter;
+            charter.has_member(session)
+                && charter.has_voter(self.me)
+                && !self.leavers.contains(&session)
+        });
+        let answer = match renewing {
+            Some(endorsed) => {
+                self.renewed.insert(session, now);
+                QuorumMessage::Renewed {
+                    session: renew.session,
+                    seq: renew.seq,
+                    epoch: endorsed.step.charter.epoch,
+                    digest: endorsed.digest,
+                }
+            }
+            None => {
+                let news = endorsed
+                    .filter(|endorsed| self.certified && endorsed.step.charter.epoch > renew.epoch);
+                QuorumMessage::Refused {
+                    session: renew.session,
+                    seq: renew.seq,
+                    certified: news.map(|endorsed| endorsed.step.charter.clone().into()),
+                }
+            }
+        };
+        out.send(from, answer);
+        is_news
+    }
+
+    fn endorses_member(&self, session: Member) -> bool {
+        let charter = self
+            .endorsed
+            .as_ref()
+            .map(|endorsed| &endorsed.step.charter);
+        charter.is_some_and(|charter| charter.has_member(session))
+    }
+
+    /// Takes a wish in, unless it is older than what is known already.
+    fn note_heard(&mut self, now: Time, session: Member, renew: &Renew) -> bool {
+        let charter = self
+            .endorsed
+            .as_ref()
+            .map(|endorsed| &endorsed.step.charter);
+        let is_member = charter.is_some_and(|charter| charter.life_of(session.node).is_some());
+        let is_known = self.heard.contains_key(&session.node);
+        if !is_known && !is_member && self.heard.len() >= MAX_NEWCOMERS + members(charter) {
+            return false;
+        }
+        let heard = self.heard.entry(session.node).or_insert(Heard {
+            life: session.incarnation,
+            seq: 0,
+            at: now,
+            answered: 0,
+            answered_at: now,
+            epoch: Epoch::ZERO,
+            stage: Stage::Frozen,
+            wants_view: false,
+        });
+        if session.incarnation < heard.life {
+            return false;
+        }
+        if session.incarnation > heard.life {
+            heard.life = session.incarnation;
+            (heard.seq, heard.answered, heard.answered_at) = (0, 0, now);
+        }
+        if renew.seq <= heard.seq {
+            return false;
+        }
+        heard.seq = renew.seq;
+        heard.at = now;
+        if renew.answered > heard.answered {
+            heard.answered = renew.answered;
+            heard.answered_at = now;
+        }
+        heard.epoch = renew.epoch;
+        heard.stage = renew.stage;
+        heard.wants_view = renew.wants_view;
+        true
+    }
+
+    /// Another voter says how it stands.
+    pub(super) fn status(&mut self, now: Time, from: NodeId, status: Status) {
+        let is_old = self.others.get(&from).is_some_and(|known| {
+            let known = &known.status;
+            (status.life, status.endorsed.map(|e| e.epoch))
+                < (known.life, known.endorsed.map(|e| e.epoch))
+        });
+        if status.voter.node != from || is_old {
+            return;
+        }
+        self.others.insert(from, Other { at: now, status });
+        self.note_certificate();
+        self.note_connected(now);
+    }
+
+    /// Somebody who knows says that this charter is certified.
+    pub(super) fn learn_certified(&mut self, digest: Digest) {
+        if let Some(endorsed) = &self.endorsed
+            && endorsed.digest == digest
+        {
+            self.certified = true;
+        }
+    }
+
+    fn note_certificate(&mut self) {
+        let Some(endorsed) = &self.endorsed else {
+            return;
+        };
+        let same = |endorsement: &Endorsement| endorsement.digest == endorsed.digest;
+        let endorses = |voter: Voter| {
+            let other = self.others.get(&voter.node);
+            let other = other.filter(|other| other.status.voter == voter);
+            voter == self.me
+                || other.is_some_and(|other| other.status.endorsed.as_ref().is_some_and(same))
+        };
+        self.certified |= endorsed.step.is_certified_by(endorses);
+    }
+
+    /// Whether a voter was heard lately.
+    pub(super) fn is_fresh(&self, now: Time, voter: Voter) -> bool {
+        let fresh = self.lease * 3 / STATUSES;
+        voter == self.me
+            || self
+                .others
+                .get(&voter.node)
+                .is_some_and(|other| other.status.voter == voter && now.since(other.at) < fresh)
+    }
+
+    /// Begins or ends the time in which a majority of voters is heard. Only in it a voter judges
+    /// whom it misses: one that was cut off itself misses everybody, and says nothing by that.
+    fn note_connected(&mut self, now: Time) {
+        let connected = self.endorsed.as_ref().is_some_and(|endorsed| {
+            let charter = &endorsed.step.charter;
+            charter.has_majority(|voter| self.is_fresh(now, voter))
+        });
+        self.connected = match (connected, self.connected) {
+            (false, _) => None,
+            (true, since) => Some(since.unwrap_or(now)),
+        };
+    }
+
+    /// How long a member may be silent.
+    fn patience(&self) -> Duration {
+        self.lease / 2
+    }
+
+    /// Since when each member of the endorsed view has been silent, or has heard nobody.
+    fn silences(&self) -> impl Iterator<Item = (Member, Time)> + '_ {
+        let judged = self.endorsed.as_ref().zip(self.connected);
+        judged.into_iter().flat_map(move |(endorsed, connected)| {
+            let since = connected.max(endorsed.since).max(self.started);
+            endorsed.step.charter.members.iter().map(move |member| {
+                let heard = self.heard.get(&member.node);
+                let heard = heard.filter(|heard| heard.life == member.incarnation);
+                let last = heard.map(|heard| heard.at.min(heard.answered_at));
+                (*member, last.map_or(since, |last| last.max(since)))
+            })
+        })
+    }
+
+    /// The members that this voter misses.
+    pub(super) fn suspects(&self, now: Time) -> Vec<Member> {
+        let patience = self.patience();
+        let silent = self
+            .silences()
+            .filter(|(_, since)| *since + patience <= now);
+        silent.map(|(member, _)| member).collect()
+    }
+
+    /// Lives heard lately that are not in the endorsed view, and later than any that is.
+    pub(super) fn newcomers(&self, now: Time) -> Vec<Member> {
+        let charter = self
+            .endorsed
+            .as_ref()
+            .map(|endorsed| &endorsed.step.charter);
+        let lives = self.heard.iter().filter_map(|(&node, heard)| {
+            let member = Member {
+                node,
+                incarnation: heard.life,
+            };
+            let before = charter.and_then(|charter| charter.life_of(node));
+            let lately = now.since(heard.at) < self.patience();
+            let comes = lately && heard.stage != Stage::Leaving && before < Some(heard.life);
+            comes.then_some(member)
+        });
+        lives.collect()
+    }
+
+    pub(super) fn leavers(&self) -> impl Iterator<Item = Member> + '_ {
+        let charter = self
+            .endorsed
+            .as_ref()
+            .map(|endorsed| &endorsed.step.charter);
+        let leavers = self.leavers.iter().copied();
+        leavers.filter(move |leaver| charter.is_some_and(|charter| charter.has_member(*leaver)))
+    }
+
+    /// What this voter says of itself.
+    pub(super) fn own_status(&self, now: Time) -> Status {
+        let endorsed = self.endorsed.as_ref();
+        let known = self.heard.values().map(|heard| heard.epoch).max();
+        let known = known.max(endorsed.map(|endorsed| endorsed.step.charter.epoch));
+        let (mut suspects, mut newcomers) = (self.suspects(now), self.newcomers(now));
+        suspects.truncate(MAX_TOLD);
+        newcomers.truncate(MAX_TOLD);
+        Status {
+            voter: self.me,
+            life: self.life,
+            known: known.unwrap_or_default(),
+            endorsed: endorsed.map(|endorsed| Endorsement {
+                epoch: endorsed.step.charter.epoch,
+                digest: endorsed.digest,
+                age: self.age(now),
+            }),
+            suspects,
+            leavers: self.leavers().take(MAX_TOLD).collect(),
+            newcomers,
+        }
+    }
+
+    /// Says how it stands, if that is due or has changed.
+    pub(super) fn timeout(&mut self, now: Time, to: &BTreeSet<NodeId>, out: &mut Outbox) {
+        self.note_connected(now);
+        self.forget(now);
+        let status = self.own_status(now);
+        let told = (
+            status.suspects.clone(),
+            status.leavers.clone(),
+            status.newcomers.clone(),
+        );
+        if now < self.status_at && told == self.told {
+            return;
+        }
+        self.told = told;
+        self.status_at = now + self.lease / STATUSES;
+        for node in to.iter().filter(|node| **node != self.me.node) {
+            out.send(*node, QuorumMessage::Status(status.clone().into()));
+        }
+    }
+
+    /// What is too old to count is forgotten.
+    fn forget(&mut self, now: Time) {
+        let long_ago = |at: Time| now.since(at) > self.lease * 4;
+        self.renewed.retain(|_, at| !long_ago(*at));
+        let endorsed = self.endorsed.as_ref();
+        self.heard.retain(|node, heard| {
+            let charter = endorsed.map(|endorsed| &endorsed.step.charter);
+            !long_ago(heard.at) || charter.is_some_and(|charter| charter.life_of(*node).is_some())
+        });
+    }
+
+    /// When [`VoterPart::timeout`] has something to do.
+    pub(super) fn next_timeout(&self, now: Time) -> Time {
+        let patience = self.patience();
+        let misses = self.silences().map(|(_, since)| since + patience);
+        let next = misses.filter(|at| *at > now).min();
+        next.map_or(self.status_at, |next| next.min(self.status_at))
+    }
+}
+
+fn members(charter: Option<&Charter>) -> usize {
+    charter.map_or(0, |charter| charter.members.len())
+}
