@@ -14,6 +14,7 @@ use distlock::{Agent, DistMutex, Guard, HandleError, LockError, Semaphore, Timed
 use crate::clock::now_ns;
 use crate::history::Mode;
 use crate::locks::{Lock, Served};
+use crate::resource::STAY;
 use crate::rng::Rng;
 
 /// The library in a process of its own.
@@ -27,9 +28,9 @@ const DIRECTORY: &str = "DISTLOCK_LAB_DIRECTORY";
 const SOCKET: &str = "DISTLOCK_LAB_SOCKET";
 const LOCKS: &str = "DISTLOCK_LAB_LOCKS";
 
-/// How often a stay writes.
+/// How often a stay writes, unless it is asked to write on.
 const WRITES: usize = 3;
-const BETWEEN_WRITES: Duration = Duration::from_millis(1);
+const BETWEEN_WRITES: Duration = Duration::from_millis(2);
 /// How long a program waits to be let in, until it says that it is still there.
 const TURN: Duration = Duration::from_secs(2);
 /// Until it looks for its agent again.
@@ -225,11 +226,17 @@ impl Insider {
         self.stay += 1;
         let entry = format!("{} {} {lock} {} {fence}", self.who, self.stay, mode.name());
         self.say(&format!("enter {entry} {asked} {entered}"));
-        for _ in 0..WRITES {
-            if !self.write(&entry) || !self.confirm("inside", &is_held) {
+        for written in 1.. {
+            let Some(is_asked) = self.write(&entry) else {
+                return;
+            };
+            if !self.confirm("inside", &is_held) {
                 return;
             }
             thread::sleep(BETWEEN_WRITES);
+            if written >= WRITES && !is_asked {
+                break;
+            }
         }
         self.confirm("leave", &is_held);
     }
@@ -244,13 +251,14 @@ impl Insider {
         is_held
     }
 
-    /// `false` if there is no resource any more: the laboratory is closing.
-    fn write(&mut self, entry: &str) -> bool {
+    /// Whether it is asked to stay; `None` if there is no resource any more: the laboratory closes.
+    fn write(&mut self, entry: &str) -> Option<bool> {
         let mut answer = String::new();
         let line = format!("{entry} {}\n", std::process::id());
-        self.resource.write_all(line.as_bytes()).is_ok()
-            && self.answers.read_line(&mut answer).is_ok()
-            && !answer.is_empty()
+        self.resource.write_all(line.as_bytes()).ok()?;
+        self.answers.read_line(&mut answer).ok()?;
+        let (_verdict, wish) = answer.trim_end().split_once(' ')?;
+        Some(wish == STAY)
     }
 
     /// One system call, so that a line is whole or missing.

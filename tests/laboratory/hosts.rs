@@ -180,7 +180,7 @@ impl Host {
     /// The command of `distlock run`, which tells it.
     pub(crate) fn kill_command(&self, command: Option<&Writer>) {
         if let Some(command) = command {
-            signal_command(command, Signal::SIGKILL);
+            signal_command(command.pid, Signal::SIGKILL);
         }
     }
 
@@ -198,24 +198,34 @@ impl Host {
         self.kill_program();
     }
 
-    /// Stops `target`; `command` is what was inside last.
-    pub(crate) fn stop(&self, target: Target, command: Option<&Writer>) -> Stopped {
+    /// Stops `target`; `command` is what was inside last. If a command `is_alone` when its runner
+    /// is stopped, that excuses it: nobody ends it with its lock.
+    pub(crate) fn stop(&self, target: Target, command: Option<&Writer>, is_alone: bool) -> Stopped {
         let is_meant = |one| target == one || target == Target::Host;
         let mut stopped = Stopped {
             pids: Vec::new(),
             who: Vec::new(),
-            command: None,
             from: now_ns(),
         };
-        if is_meant(Target::Runner) {
-            // Before its command, which it would otherwise see stop.
-            stopped.pids.extend(self.commands.signal(Signal::SIGSTOP));
-        }
-        if let Some(command) = command.filter(|_| is_meant(Target::Command))
-            && signal_command(command, Signal::SIGSTOP)
+        if is_meant(Target::Runner)
+            && let Some(runner) = &*lock(&self.commands.shared.current)
         {
+            // Before its commands, which it would otherwise see stop.
+            stopped.pids.extend(send(&runner.child, Signal::SIGSTOP));
+            if target == Target::Host {
+                let commands = children(&runner.child).into_iter();
+                let is_stopped = |&command: &Pid| kill(command, Signal::SIGSTOP).is_ok();
+                stopped.pids.extend(commands.filter(is_stopped));
+            }
+            if target == Target::Host || is_alone {
+                stopped.who.push(runner.who.clone());
+            }
+        }
+        if let Some(command) = command.filter(|_| target == Target::Command) {
+            stopped
+                .pids
+                .extend(signal_command(command.pid, Signal::SIGSTOP));
             stopped.who.push(command.who.clone());
-            stopped.command = Some(command.clone());
         }
         if let Some(program) = self.program.as_ref().filter(|_| is_meant(Target::Program)) {
             stopped.who.push(program.who.clone());
@@ -228,13 +238,10 @@ impl Host {
     }
 
     pub(crate) fn go_on(&self, stopped: &Stopped) {
-        for pid in &stopped.pids {
-            // Whoever was killed meanwhile needs it no more; its number is not another's, since
-            // nobody has waited for it.
+        // Commands before their runner, which waits for them. Whoever was killed meanwhile needs
+        // it no more.
+        for pid in stopped.pids.iter().rev() {
             let _ = kill(*pid, Signal::SIGCONT);
-        }
-        if let Some(command) = &stopped.command {
-            signal_command(command, Signal::SIGCONT);
         }
         for who in &stopped.who {
             let line = format!("stopped {who} {} {}", stopped.from, now_ns());
@@ -295,9 +302,7 @@ impl Drop for Host {
 /// What was stopped, and since when.
 #[derive(Debug)]
 pub(crate) struct Stopped {
-    /// Children of this process.
     pids: Vec<Pid>,
-    command: Option<Writer>,
     /// Whose stays the judge may excuse.
     who: Vec<String>,
     from: u64,
@@ -415,10 +420,21 @@ fn send(child: &Child, signal: Signal) -> Option<Pid> {
 
 /// A command is `distlock run`'s child, and may have gone: its number must still be that of this
 /// test program.
-fn signal_command(command: &Writer, signal: Signal) -> bool {
-    let exe = fs::read_link(format!("/proc/{}/exe", command.pid));
+fn signal_command(command: i32, signal: Signal) -> Option<Pid> {
+    let exe = fs::read_link(format!("/proc/{command}/exe"));
     let is_ours = exe.ok() == std::env::current_exe().ok();
-    is_ours && kill(Pid::from_raw(command.pid), signal).is_ok()
+    let command = Pid::from_raw(command);
+    (is_ours && kill(command, signal).is_ok()).then_some(command)
+}
+
+/// The children of a child that nobody has waited for.
+fn children(child: &Child) -> Vec<Pid> {
+    let pid = child.id();
+    let path = format!("/proc/{pid}/task/{pid}/children");
+    let text = fs::read_to_string(path).expect("the kernel has CONFIG_PROC_CHILDREN");
+    let words = text.split_whitespace();
+    let pids = words.map(|word| word.parse().expect("a pid"));
+    pids.map(Pid::from_raw).collect()
 }
 
 fn end(child: &mut Child) {

@@ -192,15 +192,17 @@ impl Laboratory {
     }
 
     fn play(&mut self, episode: &Episode) {
-        println!("{:?} for {:?}", episode.faults, episode.lasts);
+        println!("{episode:?}");
+        self.resource.invite(episode.is_long_inside);
         let mut stopped = Vec::new();
         for fault in &episode.faults {
-            stopped.extend(self.begin(fault));
+            stopped.extend(self.begin(fault, episode));
         }
         self.switch.set(|from, to| episode.link(from, to, true));
         self.wait(episode);
         self.demand_progress(episode);
 
+        self.resource.invite(false);
         let mut healed = now_ns();
         for (host, stopped) in &stopped {
             self.hosts[*host].go_on(stopped);
@@ -220,7 +222,7 @@ impl Laboratory {
     }
 
     /// Does to processes what `fault` says.
-    fn begin(&mut self, fault: &Fault) -> Option<(usize, Stopped)> {
+    fn begin(&mut self, fault: &Fault, episode: &Episode) -> Option<(usize, Stopped)> {
         let at = |host: u16| usize::from(host) - 1;
         match *fault {
             Fault::Kill(host, target) => {
@@ -236,8 +238,11 @@ impl Laboratory {
             }
             Fault::Stop(host, target) => {
                 let command = self.await_inside(host, target);
-                let stopped = self.hosts[at(host)].stop(target, command.as_ref());
-                return Some((at(host), stopped));
+                // Without both, nobody is there to end a command that goes on.
+                let is_alone = target == Target::Runner && episode.is_absent(host);
+                let host = at(host);
+                let stopped = self.hosts[host].stop(target, command.as_ref(), is_alone);
+                return Some((host, stopped));
             }
             Fault::DamageState(host) => {
                 let bit = self.rng.next();

@@ -46,6 +46,8 @@ pub(crate) enum Target {
 pub(crate) struct Episode {
     pub(crate) faults: Vec<Fault>,
     pub(crate) lasts: Duration,
+    /// Whoever is inside stays there, as long as it may: for longer than a lease, perhaps.
+    pub(crate) is_long_inside: bool,
 }
 
 /// The kinds of faults; a campaign goes through all of them again and again, in another order
@@ -181,12 +183,16 @@ impl Iterator for Plan {
         let mut faults = [first, second].map(|kind| self.fault(kind)).to_vec();
         // Processes first, while they are inside.
         faults.sort_by_key(Fault::is_of_network);
-        Some(Episode { faults, lasts })
+        Some(Episode {
+            faults,
+            lasts,
+            is_long_inside: self.rng.happens(500),
+        })
     }
 }
 
 impl Fault {
-    pub(crate) fn is_of_network(&self) -> bool {
+    fn is_of_network(&self) -> bool {
         matches!(
             self,
             Self::Storm(_) | Self::OneWay(..) | Self::Split(_) | Self::Ring(_) | Self::Flap(_)
@@ -251,6 +257,12 @@ impl Episode {
         link
     }
 
+    /// Whether the agent of `host` cannot take part.
+    pub(crate) fn is_absent(&self, host: u16) -> bool {
+        let mut absent = self.faults.iter().filter_map(Fault::absent);
+        absent.any(|absent| absent == host)
+    }
+
     /// What all links suffer, apart from cuts.
     pub(crate) fn storm(&self) -> Option<Link> {
         let storms = self.faults.iter().filter_map(|fault| match fault {
@@ -287,7 +299,7 @@ impl Views {
     /// The hosts that have to go on entering during `episode`, once a lease and what the faults
     /// were detected by have passed.
     pub(crate) fn who_goes_on(self, episode: &Episode, hosts: u16) -> BTreeSet<u16> {
-        if episode.faults.iter().any(Fault::holds_up) {
+        if episode.is_long_inside || episode.faults.iter().any(Fault::holds_up) {
             return BTreeSet::new();
         }
         let absent: BTreeSet<_> = episode.faults.iter().filter_map(Fault::absent).collect();
@@ -342,6 +354,7 @@ mod tests {
         Episode {
             faults: faults.to_vec(),
             lasts: SECOND,
+            is_long_inside: false,
         }
     }
 

@@ -14,6 +14,10 @@ use std::time::Duration;
 use crate::clock::now_ns;
 use crate::history::Mode;
 
+/// With its verdict the resource tells the writer what the laboratory would like.
+pub(crate) const STAY: &str = "stay";
+const LEAVE: &str = "leave";
+
 /// Who asks: a way in on a host, and the lock.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Entrance {
@@ -38,6 +42,8 @@ pub(crate) struct Resource {
 struct Shared {
     state: Mutex<State>,
     written: Condvar,
+    /// Whether those inside are asked to stay.
+    is_inviting: AtomicBool,
     is_closed: AtomicBool,
 }
 
@@ -65,6 +71,7 @@ impl Resource {
                 last: BTreeMap::new(),
             }),
             written: Condvar::new(),
+            is_inviting: AtomicBool::new(false),
             is_closed: AtomicBool::new(false),
         });
         let own = Arc::clone(&shared);
@@ -82,6 +89,13 @@ impl Resource {
             shared,
             path: socket.to_owned(),
         }
+    }
+
+    /// From now on asks those inside to stay, or not any more.
+    pub(crate) fn invite(&self, is_inviting: bool) {
+        self.shared
+            .is_inviting
+            .store(is_inviting, Ordering::Relaxed);
     }
 
     /// How often was written through each entrance.
@@ -161,9 +175,14 @@ impl Shared {
                 .write(line.trim_end())
                 .expect("a line of a client");
             line.clear();
+            let is_inviting = self.is_inviting.load(Ordering::Relaxed);
+            let wish = if is_inviting { STAY } else { LEAVE };
             self.written.notify_all();
             // A client that was killed wants no answer.
-            if writeln!(answers, "{verdict}").is_err() {
+            if answers
+                .write_all(format!("{verdict} {wish}\n").as_bytes())
+                .is_err()
+            {
                 return;
             }
         }
