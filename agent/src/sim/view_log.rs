@@ -4,8 +4,8 @@
 //! lost, doubled, overtake each other and come seconds late; links are cut one way or both; voters
 //! stand still, or crash, with a record half-way to the disk or not, and come back with nothing but
 //! what is durable; voters are added, removed and replaced, the leader among them, and the removed
-//! ones go on asking for votes for a while. Then the network heals, and those voters that are
-//! needed must decide something new.
+//! ones go on asking for votes for a while. Then the network heals, but for one voter at times that
+//! is not needed, and stays dead, deaf or mute; the others must decide something new.
 //!
 //! The library is a parameter, so that the same schedules show what they find in a release that is
 //! known to be wrong.
@@ -181,19 +181,17 @@ impl<L: Library> Group<L> {
         self.plan.flaps = 0;
         self.plan.hand_overs = 0;
         let spare = self.spare();
-        self.say(format_args!("healed, without {spare:?}"));
-        let down = self
-            .nodes
-            .iter()
-            .filter(|(voter, node)| node.log.is_none() && !node.stopped && Some(**voter) != spare);
-        let down: Vec<_> = down.map(|(voter, _)| *voter).collect();
-        if let Some(spare) = spare {
-            self.report.spared += 1;
-            self.crash(spare);
+        let dead = spare.filter(|spare| !self.keep_half(*spare));
+        self.say(format_args!("healed, without {spare:?}, dead: {dead:?}"));
+        if let Some(dead) = dead {
+            self.crash(dead);
             self.nodes
-                .entry(spare)
+                .entry(dead)
                 .and_modify(|node| node.stopped = true);
         }
+        self.report.spared += u64::from(spare.is_some());
+        let down = self.nodes.iter().filter(|(_, node)| node.log.is_none());
+        let down: Vec<_> = down.map(|(voter, _)| *voter).collect();
         for voter in down {
             self.queue.plan(self.now, Event::Restart { voter });
         }
@@ -212,6 +210,20 @@ impl<L: Library> Group<L> {
             };
             self.step(at, event)?;
         }
+    }
+
+    /// Leaves of a voter that is not needed, sometimes, what it hears or what it says. Whether it
+    /// did; else nothing is left of it.
+    fn keep_half(&mut self, spare: VoterId) -> bool {
+        let half = self.rng.below(3);
+        for &voter in self.nodes.keys() {
+            match half {
+                0 => self.cut.insert((voter, spare)),
+                1 => self.cut.insert((spare, voter)),
+                _ => return false,
+            };
+        }
+        true
     }
 
     /// Whether all voters of the last view but `spare` know of it, and vote alone.
@@ -280,7 +292,7 @@ impl<L: Library> Group<L> {
                 self.plan_next(Event::Cut, self.plan.cuts);
                 Ok(())
             }
-            Event::Mend => {
+            Event::Mend if !self.healed => {
                 self.cut.clear();
                 Ok(())
             }
@@ -288,7 +300,7 @@ impl<L: Library> Group<L> {
                 self.plan_next(Event::Work, Some(self.plan.work));
                 self.work()
             }
-            Event::Crash | Event::Cut | Event::Pause => Ok(()),
+            Event::Crash | Event::Cut | Event::Pause | Event::Mend => Ok(()),
         }
     }
 
