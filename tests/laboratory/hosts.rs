@@ -207,6 +207,9 @@ impl Host {
             who: Vec::new(),
             from: now_ns(),
         };
+        if target == Target::Host {
+            self.commands.set_running(false);
+        }
         if is_meant(Target::Runner)
             && let Some(runner) = &*lock(&self.commands.shared.current)
         {
@@ -354,8 +357,8 @@ impl Commands {
 
     fn close(&mut self) {
         self.shared.is_closed.store(true, Ordering::Relaxed);
-        // One that waits would do so for a while.
-        self.signal(Signal::SIGTERM);
+        // Also one that is stopped, or waits.
+        self.signal(Signal::SIGKILL);
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
@@ -363,24 +366,31 @@ impl Commands {
 }
 
 impl Runs {
+    fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Relaxed)
+    }
+
     fn run(&self, host: u16, namespace: &Namespace, place: &Place) {
         let socket = place.directory.join(format!("{host}.sock"));
         for life in 1.. {
-            while !self.is_running.load(Ordering::Relaxed)
-                && !self.is_closed.load(Ordering::Relaxed)
-            {
+            while !self.is_running.load(Ordering::Relaxed) && !self.is_closed() {
                 thread::sleep(AGAIN);
-            }
-            if self.is_closed.load(Ordering::Relaxed) {
-                return;
             }
             let who = format!("{host}.{COMMAND}.{life}");
             let mut command = critical::command(&place.directory, &who, &socket, &place.locks[0]);
             command.stdin(Stdio::null()).stdout(Stdio::null());
             command.stderr(place.errors(&format!("{host}.{COMMAND}")));
-            let child = namespace.spawn(command).expect("it starts");
-            let pid = pid_of(&child);
-            *lock(&self.current) = Some(Life { who, child });
+            let pid = {
+                let mut current = lock(&self.current);
+                // Whoever closes kills what is there afterwards.
+                if self.is_closed() {
+                    return;
+                }
+                let child = namespace.spawn(command).expect("it starts");
+                let pid = pid_of(&child);
+                *current = Some(Life { who, child });
+                pid
+            };
             // It keeps its number until it is waited for, with the mutex held.
             let ended = waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
             ended.expect("it is this process's child");
@@ -393,7 +403,6 @@ impl Runs {
                 Some(0) => {}
                 // Not in time, no agent or quorum, lost; or it or its command was killed, by us.
                 Some(1 | 69 | 79 | 137) | None => thread::sleep(AGAIN),
-                Some(143) if self.is_closed.load(Ordering::Relaxed) => {}
                 Some(code) => {
                     *lock(&self.complaint) = Some(format!("{who} has ended with {code}"));
                 }

@@ -1,7 +1,7 @@
 //! A campaign: builds the hosts, plays the plan, heals after every episode, demands that everybody
 //! enters again, and has the logs judged.
 
-use std::fs;
+use std::fs::{self, File};
 use std::io;
 use std::str::FromStr;
 use std::sync::Arc;
@@ -31,6 +31,8 @@ const LONG_STOP: Duration = Duration::from_millis(750);
 /// have much else to do. What it took is printed.
 const PATIENCE: Duration = Duration::from_secs(45);
 const ALL: usize = usize::MAX;
+/// What a campaign demands after healing.
+const RECOVERY: Duration = Duration::from_secs(5);
 /// How long to wait until the victim is inside; then it gets it outside.
 const UNTIL_INSIDE: Duration = Duration::from_millis(300);
 /// What flaps does so well within the time after which a member is suspected.
@@ -101,8 +103,9 @@ fn variable<T: FromStr>(name: &str) -> Option<T> {
 
 /// Plays `settings`; panics with what was wrong.
 pub(crate) fn run(settings: &Settings) {
-    let mut laboratory = match Laboratory::new(settings) {
-        Ok(laboratory) => laboratory,
+    let hosts: io::Result<Vec<_>> = (1..=settings.hosts).map(Namespace::new).collect();
+    let mut laboratory = match hosts {
+        Ok(hosts) => Laboratory::new(settings, hosts),
         Err(error) => return skipped(&error),
     };
     println!("{}", settings.command());
@@ -119,7 +122,7 @@ pub(crate) fn run(settings: &Settings) {
         laboratory.play(&episode);
         episodes += 1;
     }
-    laboratory.close(episodes);
+    laboratory.close(episodes, settings);
 }
 
 /// Says aloud that nothing is tested; unless `DISTLOCK_TESTS=all` says that it can be.
@@ -158,24 +161,19 @@ impl Drop for Kept {
 }
 
 impl Laboratory {
-    /// # Errors
-    /// Hosts cannot be made here.
-    fn new(settings: &Settings) -> io::Result<Self> {
-        let (mut namespaces, mut devices) = (Vec::new(), Vec::new());
-        for number in 1..=settings.hosts {
-            let (namespace, device) = Namespace::new(number)?;
-            namespaces.push(namespace);
-            devices.push(device);
-        }
-        // Sockets' paths are short, and state is on a disk.
-        let directory = tempfile::Builder::new().prefix("dlab").tempdir()?;
+    /// With everything running on `hosts`.
+    fn new(settings: &Settings, hosts: Vec<(Namespace, File)>) -> Self {
+        let (namespaces, devices): (Vec<_>, Vec<_>) = hosts.into_iter().unzip();
+        let directory = tempfile::Builder::new().prefix("dlab").tempdir();
+        let directory = directory.expect("a directory");
         let (path, locks) = (directory.path(), settings.locks());
-        fs::create_dir(critical::logs(path))?;
+        fs::create_dir(critical::logs(path)).expect("a directory");
         let permits = Lock::permits(&locks);
         let log = critical::logs(path).join("resource");
         let resource = Resource::new(&critical::resource(path), &log, permits);
         let place = Arc::new(Place::new(path, locks));
-        fs::write(place.config(), configuration(settings.hosts, &place.locks))?;
+        let configuration = configuration(settings.hosts, &place.locks);
+        fs::write(place.config(), configuration).expect("a file");
         let hosts = (1..).zip(namespaces);
         let hosts = hosts.map(|(number, namespace)| Host::new(number, namespace, &place));
         let mut laboratory = Self {
@@ -188,7 +186,7 @@ impl Laboratory {
             recoveries: Vec::new(),
         };
         laboratory.hosts.iter_mut().for_each(Host::start);
-        Ok(laboratory)
+        laboratory
     }
 
     fn play(&mut self, episode: &Episode) {
@@ -327,7 +325,7 @@ impl Laboratory {
     }
 
     /// Ends all, and judges.
-    fn close(mut self, episodes: usize) {
+    fn close(mut self, episodes: usize, settings: &Settings) {
         self.hosts.iter_mut().for_each(Host::close);
         let logs = critical::logs(&self.place.directory);
         let history = History::read(&logs).unwrap_or_else(|error| panic!("{error}"));
@@ -337,7 +335,7 @@ impl Laboratory {
         };
         let violations = history.judge(&rules);
         let counts = self.switch.counts();
-        let longest = self.recoveries.iter().max();
+        let longest = self.recoveries.iter().max().copied().unwrap_or_default();
         println!(
             "{episodes} episodes; entries: {:?}; {} ended inside; {} writes refused; {counts:?}; \
              longest until all were inside again: {longest:?}",
@@ -363,6 +361,11 @@ impl Laboratory {
         assert!(
             !is_whole || !suffered.contains(&0),
             "a fault never happened"
+        );
+        let is_campaign = settings.lasts.is_some();
+        assert!(
+            !is_campaign || longest <= RECOVERY,
+            "{longest:?} until all were inside again, and {RECOVERY:?} is the bound"
         );
         drop(self.directory);
     }
