@@ -152,8 +152,8 @@ void distlock_mutex_close(struct distlock_mutex *mutex);
  * run, and do not end the wait.
  *
  * Returns 0, or
- * -EOWNERDEAD: the lock is HELD, and the former holder died inside, so that what it protects may
- * be half done;
+ * -EOWNERDEAD: the lock is HELD, and the former holder died inside, or a member of the group died
+ * and nobody can tell that it was not inside, so that what it protects may be half done;
  * -EDEADLK: this thread holds it already;
  * -ENOTCONN: members that are needed have been missing for one lease, or the agent of this host is
  * gone;
@@ -223,7 +223,7 @@ int distlock_sem_open(struct distlock_agent *agent, const char *name, uint32_t p
  *
  * Cancellation, signals and returned codes are as for distlock_lock. -EDEADLK means that this
  * thread has taken all the permits; -EOWNERDEAD, that a permit is HELD, and that its former holder
- * died with it.
+ * died with it (in a configured group: that some former holder of a permit did).
  */
 int distlock_sem_wait(struct distlock_sem *sem);
 

@@ -179,8 +179,8 @@ pub unsafe extern "C-unwind" fn distlock_mutex_close(mutex: *mut distlock_mutex)
 /// run, and do not end the wait.
 ///
 /// Returns 0, or
-/// -EOWNERDEAD: the lock is HELD, and the former holder died inside, so that what it protects may
-/// be half done;
+/// -EOWNERDEAD: the lock is HELD, and the former holder died inside, or a member of the group died
+/// and nobody can tell that it was not inside, so that what it protects may be half done;
 /// -EDEADLK: this thread holds it already;
 /// -ENOTCONN: members that are needed have been missing for one lease, or the agent of this host is
 /// gone;
@@ -293,7 +293,7 @@ pub unsafe extern "C-unwind" fn distlock_sem_open(
 ///
 /// Cancellation, signals and returned codes are as for distlock_lock. -EDEADLK means that this
 /// thread has taken all the permits; -EOWNERDEAD, that a permit is HELD, and that its former holder
-/// died with it.
+/// died with it (in a configured group: that some former holder of a permit did).
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn distlock_sem_wait(sem: *mut distlock_sem) -> c_int {
     wait(sem_entrance(sem), Patience::Lease, |_| ())

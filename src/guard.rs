@@ -60,9 +60,9 @@ impl Guard {
         self.shared.fence
     }
 
-    /// How the former holder left: the last one that could change anything. That a holder died who
-    /// only shared the lock is told to all who share it after that, and to the next who has it
-    /// alone.
+    /// How the former holder left. In a configured group, that one died who only shared the lock is
+    /// told to all who share it after that, and to the next who has it alone; in the local group it
+    /// is not told.
     ///
     /// For a semaphore: in the local group the former holder of this permit; in a configured group
     /// some holder before, of whom at least one entry is told.

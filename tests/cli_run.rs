@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 use cli_support::{Local, assert_refused, is_running, output, stderr, stdout};
+use distlock::{Agent, PreviousOwner};
 use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 
 #[test]
@@ -32,6 +33,24 @@ fn a_command_killed_by_a_signal_is_128_and_the_signal() {
             group.run(["x", "-c", &format!("kill -{signal} $$")]),
             Some(128 + signal)
         );
+    }
+}
+
+/// It may have been in the middle of something: the next holder is to know.
+#[test]
+fn a_command_killed_by_a_signal_abandons_the_lock() {
+    let group = Local::new();
+    let previous = || {
+        let agent = Agent::local_in(group.group()).unwrap();
+        agent.mutex("x").unwrap().lock().unwrap().previous_owner()
+    };
+    for (command, expected) in [
+        ("exit 1", PreviousOwner::Clean),
+        ("kill -9 $$", PreviousOwner::Abandoned),
+        ("exit 0", PreviousOwner::Clean),
+    ] {
+        group.run(["x", "sh", "-c", command]);
+        assert_eq!(previous(), expected, "{command}");
     }
 }
 

@@ -1,14 +1,15 @@
 //! The local group within one process: what mutexes, semaphores and guards promise.
 
 use std::num::NonZeroU32;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use distlock::{
-    Agent, Algorithm, HandleError, LockError, Loss, NameError, PreviousOwner, TimedLockError,
-    TryLockError, UnlockError,
+    Agent, Algorithm, DistMutex, HandleError, LockError, Loss, NameError, PreviousOwner,
+    TimedLockError, TryLockError, UnlockError,
 };
 
 /// A local group of its own.
@@ -450,4 +451,39 @@ fn readers_share_and_writers_do_not() {
     ));
     drop(alone);
     drop(theirs.shared().lock().unwrap());
+}
+
+#[test]
+fn who_panics_or_says_so_abandons_the_lock() {
+    let (_directory, agent) = group();
+    let mutex = agent.mutex("x").unwrap();
+    let panics = || {
+        let _guard = mutex.lock().unwrap();
+        panic!("in the middle of something, as this test wants it");
+    };
+    assert!(catch_unwind(AssertUnwindSafe(panics)).is_err());
+    let guard = mutex.lock().unwrap();
+    assert_eq!(guard.previous_owner(), PreviousOwner::Abandoned);
+    guard.abandon().unwrap();
+    let guard = mutex.lock().unwrap();
+    assert_eq!(guard.previous_owner(), PreviousOwner::Abandoned);
+    guard.unlock().unwrap();
+    // One that is taken and left while a panic unwinds is not in the middle of anything.
+    struct Tidy<'a>(&'a dyn DistMutex);
+    impl Drop for Tidy<'_> {
+        fn drop(&mut self) {
+            let guard = self.0.lock().unwrap();
+            assert_eq!(guard.previous_owner(), PreviousOwner::Clean);
+        }
+    }
+    let tidies = || {
+        let _tidy = Tidy(&*mutex);
+        panic!("outside, as this test wants it");
+    };
+    assert!(catch_unwind(AssertUnwindSafe(tidies)).is_err());
+    let guard = mutex.lock().unwrap();
+    assert_eq!(guard.previous_owner(), PreviousOwner::Clean);
+    // Closing is an orderly end.
+    agent.close();
+    assert!(!guard.is_held());
 }

@@ -130,6 +130,32 @@ static void *wait_for_it(void *argument)
     return NULL;
 }
 
+/* A client that is killed inside: whoever enters next is told, once, at whatever member. */
+static void dead_client(distlock_agent *member)
+{
+    distlock_mutex *here = open_mutex(member, "left behind");
+    flag inside = new_flag();
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        distlock_mutex *there = open_mutex(open_client(), "left behind");
+        EXPECT(0, distlock_lock(there, NULL));
+        raise_flag(inside);
+        pause();
+    }
+    await_flag(inside);
+    close_flag(inside);
+    EXPECT(-EBUSY, distlock_trylock(here, NULL));
+    CHECK(kill(child, SIGKILL) == 0);
+    CHECK(waitpid(child, NULL, 0) == child);
+    EXPECT(-EOWNERDEAD, distlock_timedlock(here, 60000, NULL));
+    EXPECT(1, distlock_is_held(here));
+    EXPECT(0, distlock_unlock(here));
+    EXPECT(0, distlock_lock(here, NULL));
+    EXPECT(0, distlock_unlock(here));
+    distlock_mutex_close(here);
+}
+
 /* A member beside a client of the other member's agent, which is killed at last. */
 static void client(const char *program)
 {
@@ -182,6 +208,7 @@ static void client(const char *program)
     EXPECT(0, distlock_sem_getvalue(licences, &value));
     CHECK(value == 1);
     EXPECT(0, distlock_sem_post(licences));
+    dead_client(member);
 
     lost = distlock_lost_fd(there);
     CHECK(lost >= 0 && !is_readable(lost, 0));

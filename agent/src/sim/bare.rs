@@ -18,8 +18,8 @@ use super::network::{Network, Weather};
 use super::queue::Queue;
 use super::trace::Trace;
 use crate::protocol::lock::{
-    Effects, Engine, HopTimer, LockSpec, LockSummary, Message, Rebuild, Request, Stamp, Summary,
-    Trail, build,
+    Effects, Engine, HopTimer, Last, LockSpec, LockSummary, Message, Rebuild, Request, Stamp,
+    Summary, Trail, build,
 };
 use crate::protocol::{
     Epoch, Fence, Incarnation, LockName, Mode, NodeId, Previous, Refusal, Release, RequestId,
@@ -90,6 +90,8 @@ struct Seat {
     process: Process,
     clock: u64,
     trail: Trail,
+    /// The counter of the last grant that was entered here in this epoch.
+    entered: u32,
     /// Whether the next view must be told of a mark that the trail does not show.
     owes_mark: bool,
     seq: u64,
@@ -352,7 +354,7 @@ impl<A> Bare<A> {
                 counter,
                 abandoned: abandoned && holders.is_empty(),
             };
-            seat.owes_mark = false;
+            (seat.entered, seat.owes_mark) = (0, false);
         }
         for (me, out) in said {
             self.carry_out(me, out)?;
@@ -369,14 +371,20 @@ impl<A> Bare<A> {
                 continue;
             }
             let seat = self.seats.get_mut(me).expect("every member has a seat");
-            let owes = seat.trail.end_view(engine.mark(), self.spec.permits);
+            let (ending, owes) =
+                seat.trail
+                    .end_view(seat.entered, engine.mark(), self.spec.permits);
             let others = restarted.iter().copied();
             let summary = LockSummary {
                 spec: self.spec,
                 holders: seat.inside.keys().copied().collect(),
                 held: seat.inside.values().next().copied().unwrap_or_default(),
                 waiters: Vec::new(),
-                last: (self.epoch, seat.trail),
+                last: Last {
+                    epoch: self.epoch,
+                    counter: seat.trail.counter,
+                    ending,
+                },
                 abandoned: seat.owes_mark || owes,
                 suspects: others.filter(|&node| engine.may_be_inside(node)).collect(),
             };
@@ -531,6 +539,7 @@ impl<A> Bare<A> {
         let previous = Previous::after(booked.is_abandoned() || marked);
         seat.trail = seat.trail.next().expect("runs are short");
         let counter = seat.trail.counter;
+        seat.entered = counter;
         if let Some(request) = seat.waiting.take_if(|request| request.id == id) {
             seat.inside.insert(id, request.mode);
         }
@@ -591,6 +600,7 @@ impl Seat {
                 counter: 0,
                 abandoned: false,
             },
+            entered: 0,
             owes_mark: false,
             seq: 0,
             waiting: None,

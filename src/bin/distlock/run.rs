@@ -234,7 +234,12 @@ fn hold(
     let end = job
         .wait(&tenure)
         .map_err(|error| refusal::system("wait", error))?;
-    let is_lost = end.evicted || matches!(guard.unlock(), Err(UnlockError::Lost));
+    let unlocked = match end.status {
+        Status::Exited(_) => guard.unlock(),
+        // It may have been in the middle of something: the next holder is to know.
+        Status::Signaled(_) => guard.abandon(),
+    };
+    let is_lost = end.evicted || matches!(unlocked, Err(UnlockError::Lost));
     // A member says good-bye. Afterwards nothing is left to do but to end.
     agent.close();
     if is_lost {

@@ -17,9 +17,9 @@ mod trail;
 pub use engine::{Effects, Engine, HopTimer, Mark, Message, Mode, Rebuild, Request, Stamp};
 pub use spec::{Algorithm, LockSpec, UnknownAlgorithm};
 
-pub use summary::{LockSummary, Summary};
+pub use summary::{Last, LockSummary, Summary};
 pub use table::LockView;
-pub use trail::Trail;
+pub use trail::{Ending, Trail};
 
 pub(crate) use queue::Waiting;
 pub(crate) use settle::{LockMessage, LockOutput};

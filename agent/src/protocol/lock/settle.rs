@@ -8,7 +8,7 @@ use core::num::NonZeroU32;
 use serde::{Deserialize, Serialize};
 
 use super::queue::LocalQueue;
-use super::{Effects, Engine, HopTimer, LockSpec, Message, Mode, Trail};
+use super::{Effects, Ending, Engine, HopTimer, LockSpec, Message, Mode, Trail};
 use crate::protocol::face::{Event, Marks, Previous, Refusal, Release, Wait};
 use crate::protocol::ids::{Fence, LockName, NodeId, RequestId, Ticket};
 use crate::protocol::membership::View;
@@ -50,11 +50,15 @@ pub(super) struct Lock {
     pub(super) queue: LocalQueue,
     /// The last grant seen in this epoch.
     pub(super) trail: Trail,
+    /// The counter of the last grant in this epoch that was entered here; 0 if there was none.
+    pub(super) entered: u32,
     /// Whether the trail has shown a mark in this epoch. Then the next view is told what became of
     /// it: others may have seen the mark, and not that somebody was told.
     pub(super) was_marked: bool,
     /// Whether a grant was abandoned here of which no chain of messages tells the next one.
     pub(super) owes_mark: bool,
+    /// While frozen: what is known of the last grant.
+    pub(super) ending: Ending,
     /// While frozen: who else may have been inside when the view ended.
     pub(super) suspects: BTreeSet<NodeId>,
 }
@@ -68,8 +72,10 @@ impl Lock {
         let others = others.iter().copied();
         self.suspects = others.filter(|&node| engine.may_be_inside(node)).collect();
         let permits = self.spec.map_or(NonZeroU32::MIN, |spec| spec.permits);
-        self.owes_mark |= self.trail.end_view(engine.mark(), permits);
-        self.was_marked |= self.trail.abandoned;
+        let (ending, owes_mark) = self.trail.end_view(self.entered, engine.mark(), permits);
+        self.ending = ending;
+        self.owes_mark |= owes_mark;
+        self.was_marked |= ending == Ending::Conferred;
     }
 
     /// What is known here of a grant that was abandoned, and that somebody is to be told of.
@@ -143,6 +149,7 @@ impl Settling<'_> {
             return self.refuse_for_want_of_fences(lock, id);
         };
         lock.trail = next;
+        lock.entered = next.counter;
         match lock.queue.grant(id, fence, previous) {
             Some(Some(caller)) => {
                 let ticket = caller.ticket;

@@ -7,7 +7,7 @@ use core::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
-use super::{LockSpec, Mode, Request, Trail};
+use super::{Ending, LockSpec, Mode, Request};
 use crate::protocol::ids::{Epoch, LockName, NodeId, RequestId};
 
 /// How many locks that nobody uses are told of at most. What does not fit is [in doubt].
@@ -47,12 +47,25 @@ pub struct LockSummary {
     pub held: Mode,
     /// Who waits, by stamp.
     pub waiters: Vec<Request>,
-    /// The last grant that is known of, and its epoch.
-    pub last: (Epoch, Trail),
+    /// The last grant that is known of.
+    pub last: Last,
     /// Whether a grant was abandoned and somebody is to be told, whatever `last` says.
     pub abandoned: bool,
     /// Who of those whose lives ended without leaving may have been inside.
     pub suspects: Vec<NodeId>,
+}
+
+/// The last grant of a lock that a member knows of. The greater of two is the later.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub struct Last {
+    /// The epoch; 0 if there was no view yet in this life.
+    pub epoch: Epoch,
+    /// The counter of its fence.
+    pub counter: u32,
+    /// What is known of it.
+    pub ending: Ending,
 }
 
 impl LockSummary {
@@ -108,8 +121,9 @@ impl Summary {
         let doubt = &mut self.doubt;
         let knew = *doubt;
         self.locks.retain(|_, lock| {
-            let (_, trail) = core::mem::take(&mut lock.last);
-            lock.abandoned |= trail.abandoned || !lock.suspects.is_empty();
+            let Last { ending, .. } = core::mem::take(&mut lock.last);
+            let is_marked = matches!(ending, Ending::Conferred | Ending::Abandoned);
+            lock.abandoned |= is_marked || !lock.suspects.is_empty();
             lock.abandoned &= !lock.is_taken_alone();
             lock.suspects.clear();
             if !lock.is_idle() {
@@ -121,5 +135,150 @@ impl Summary {
             is_worth_it && idle <= MAX_IDLE
         });
         (self.is_complete, self.is_continued, self.inherits_marks) = (false, false, false);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::format;
+    use alloc::vec;
+
+    use super::*;
+    use crate::protocol::ids::Incarnation;
+    use crate::protocol::lock::Algorithm;
+
+    fn node(id: u16) -> NodeId {
+        NodeId::new(id).unwrap()
+    }
+
+    fn name(number: usize) -> LockName {
+        LockName::new(format!("{number}")).unwrap()
+    }
+
+    fn idle(epoch: u32, counter: u32, abandoned: bool, suspects: &[u16]) -> LockSummary {
+        let ending = if abandoned {
+            Ending::Abandoned
+        } else {
+            Ending::Heard
+        };
+        LockSummary {
+            spec: LockSpec::exclusive(Algorithm::Bakery),
+            holders: Vec::new(),
+            held: Mode::Exclusive,
+            waiters: Vec::new(),
+            last: Last {
+                epoch: Epoch::new(epoch).unwrap(),
+                counter,
+                ending,
+            },
+            abandoned: false,
+            suspects: suspects.iter().map(|&id| node(id)).collect(),
+        }
+    }
+
+    fn of(locks: impl IntoIterator<Item = LockSummary>) -> Summary {
+        Summary {
+            locks: locks
+                .into_iter()
+                .enumerate()
+                .map(|(n, lock)| (name(n), lock))
+                .collect(),
+            is_complete: true,
+            is_continued: true,
+            ..Summary::default()
+        }
+    }
+
+    /// What becomes of one lock that these members tell of, after the death of member 1.
+    fn marked(told: &[LockSummary]) -> bool {
+        let mut table = Summary::default();
+        for lock in told {
+            table.merge(of([lock.clone()]));
+        }
+        table.conclude(&[node(1)]);
+        assert!(!table.doubt);
+        table.locks.get(&name(0)).is_some_and(|lock| lock.abandoned)
+    }
+
+    #[test]
+    fn one_who_vouches_is_enough_and_the_last_word_counts() {
+        assert!(marked(&[idle(1, 3, false, &[1]), idle(1, 3, false, &[1])]));
+        assert!(!marked(&[idle(1, 3, false, &[1]), idle(1, 3, false, &[])]));
+        assert!(marked(&[idle(1, 3, true, &[]), idle(1, 2, false, &[])]));
+        assert!(!marked(&[idle(1, 3, true, &[]), idle(1, 4, false, &[])]));
+        assert!(!marked(&[idle(1, 9, true, &[]), idle(2, 1, false, &[])]));
+    }
+
+    /// The server has let somebody in and told it of the mark, and all have heard of that grant.
+    /// Whether it came in time only that one can tell.
+    #[test]
+    fn a_grant_that_nobody_entered_took_no_mark_away() {
+        let told = |ending| {
+            let mut lock = idle(1, 5, false, &[]);
+            lock.last.ending = ending;
+            lock
+        };
+        assert!(marked(&[told(Ending::Conferred), told(Ending::Heard)]));
+        assert!(!marked(&[told(Ending::Conferred), told(Ending::Entered)]));
+        assert!(marked(&[told(Ending::Entered), told(Ending::Abandoned)]));
+    }
+
+    #[test]
+    fn who_is_alone_inside_was_told_of_all_before() {
+        let mut inside = idle(1, 4, false, &[]);
+        let id = RequestId {
+            node: node(2),
+            incarnation: Incarnation(1),
+            seq: 1,
+        };
+        inside.holders = vec![id];
+        inside.abandoned = true;
+        assert!(!marked(&[inside.clone()]));
+        inside.held = Mode::Shared;
+        assert!(marked(&[inside]));
+    }
+
+    #[test]
+    fn without_a_complete_catalogue_the_rest_is_in_doubt() {
+        let mut table = of([]);
+        table.is_complete = false;
+        let mut whole = table.clone();
+        table.conclude(&[node(1)]);
+        assert!(table.doubt);
+        whole.conclude(&[]);
+        assert!(!whole.doubt, "nobody died");
+        // All lives are new, and one of the former ones knew of a mark.
+        let mut reborn = Summary {
+            inherits_marks: true,
+            ..Summary::default()
+        };
+        reborn.conclude(&[]);
+        assert!(reborn.doubt);
+    }
+
+    /// Locks that nobody uses do not make a view ever larger; what does not fit is in doubt, and
+    /// never taken for clean.
+    #[test]
+    fn what_does_not_fit_is_in_doubt() {
+        let told = |count| of((0..count).map(|_| idle(1, 3, true, &[])));
+        for (count, doubt) in [(MAX_IDLE, false), (MAX_IDLE + 1, true)] {
+            let mut table = told(count);
+            table.conclude(&[]);
+            assert_eq!((table.locks.len(), table.doubt), (MAX_IDLE, doubt));
+        }
+    }
+
+    #[test]
+    fn a_lock_that_nobody_uses_and_nothing_is_to_be_told_of_is_forgotten() {
+        let mut table = of([idle(1, 3, false, &[])]);
+        let mut doubtful = Summary {
+            doubt: true,
+            ..table.clone()
+        };
+        table.conclude(&[]);
+        assert!(table.locks.is_empty());
+        // Forgotten, it would be in doubt.
+        doubtful.conclude(&[]);
+        assert_eq!(doubtful.locks.len(), 1);
     }
 }

@@ -38,6 +38,23 @@ pub struct Trail {
     pub abandoned: bool,
 }
 
+/// What a member knows of the last grant of a lock when a view ends. Of several words on one grant
+/// the greatest is the last.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub enum Ending {
+    /// It was given. Who entered by it took the mark away, if there was one.
+    #[default]
+    Heard,
+    /// It was given together with the mark by the server, who has not heard whether it was entered.
+    Conferred,
+    /// It was entered here.
+    Entered,
+    /// It was abandoned.
+    Abandoned,
+}
+
 impl Trail {
     /// The trail of a lock that was abandoned before this epoch, or may have been.
     pub(crate) const fn doubtful() -> Self {
@@ -47,19 +64,26 @@ impl Trail {
         }
     }
 
-    /// The view ends, and `mark` is where the engine's books had the mark. Whether the view that
-    /// follows must be told of a mark that the trail does not show.
-    pub(crate) fn end_view(&mut self, mark: Option<Mark>, permits: NonZeroU32) -> bool {
+    /// The view ends. `entered`: the last grant that was entered here. `mark`: where the engine's
+    /// books had the mark. Returns what the next view is to be told of the last grant, and whether
+    /// it must be told of a mark all the same.
+    pub(crate) fn end_view(
+        self,
+        entered: u32,
+        mark: Option<Mark>,
+        permits: NonZeroU32,
+    ) -> (Ending, bool) {
+        let ending = if self.abandoned {
+            Ending::Abandoned
+        } else if self.counter == entered {
+            Ending::Entered
+        } else {
+            Ending::Heard
+        };
         match mark {
-            None => false,
-            // Who was let in alone says so itself, with this counter. If nobody does, it never was
-            // inside.
-            Some(Mark::Conferred) if permits == NonZeroU32::MIN => {
-                self.counter = self.counter.saturating_sub(1);
-                self.abandoned = true;
-                false
-            }
-            Some(Mark::Kept | Mark::Conferred) => true,
+            None => (ending, false),
+            Some(Mark::Conferred) if permits == NonZeroU32::MIN => (Ending::Conferred, false),
+            Some(Mark::Kept | Mark::Conferred) => (ending, true),
         }
     }
 

@@ -9,7 +9,9 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::protocol::ids::RequestId;
-use crate::protocol::lock::{Algorithm, Summary, Trail};
+use crate::protocol::lock::{
+    Algorithm, Ending, Last, LockSummary, Mode, Request, Stamp, Summary, Trail,
+};
 use crate::protocol::membership::greeting::Greeting;
 use crate::protocol::membership::{Member, View};
 
@@ -88,6 +90,39 @@ fn bodies_are_golden() {
     }
 }
 
+fn summary(id: RequestId) -> Summary {
+    let request = Request {
+        id,
+        stamp: Stamp {
+            clock: 8,
+            node: node(1),
+        },
+        mode: Mode::Shared,
+        tries: true,
+    };
+    let lock = LockSummary {
+        spec: LockSpec::exclusive(Algorithm::Semaphore),
+        holders: vec![id],
+        held: Mode::Shared,
+        waiters: vec![request],
+        last: Last {
+            epoch: Epoch::new(8).unwrap(),
+            counter: 300,
+            ending: Ending::Abandoned,
+        },
+        abandoned: true,
+        suspects: vec![node(2)],
+    };
+    Summary {
+        clock: 200,
+        locks: [(LockName::new("printer").unwrap(), lock)].into(),
+        doubt: true,
+        is_complete: false,
+        is_continued: true,
+        inherits_marks: false,
+    }
+}
+
 /// One body of each kind, and each engine's messages.
 fn bodies() -> Vec<(Body, &'static str)> {
     let id = RequestId {
@@ -141,6 +176,13 @@ fn bodies() -> Vec<(Body, &'static str)> {
                 summary: Summary::default(),
             }),
             "000309000000000000",
+        ),
+        (
+            Body::View(ViewMessage::Summary {
+                epoch,
+                summary: summary(id),
+            }),
+            "000309c80101077072696e746572000101ac0207050101ac0207050801010108ac020301010201000100",
         ),
         (
             Body::View(ViewMessage::Install {

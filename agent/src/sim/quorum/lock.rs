@@ -8,7 +8,7 @@ use alloc::sync::Arc;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use crate::protocol::lock::{LockSummary, Summary, Trail};
+use crate::protocol::lock::{Last, LockSummary, Summary};
 use crate::protocol::membership::{Member, View};
 use crate::protocol::{Algorithm, Epoch, Fence, LockName, LockSpec, Mode, NodeId, RequestId};
 
@@ -108,7 +108,7 @@ impl Lock {
                 holders: vec![holder],
                 held: Mode::Exclusive,
                 waiters: Vec::new(),
-                last: (Epoch::ZERO, Trail::default()),
+                last: Last::default(),
                 abandoned: false,
                 suspects: Vec::new(),
             };

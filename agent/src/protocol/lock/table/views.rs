@@ -9,7 +9,7 @@ use crate::protocol::face::{Event, Marks, Refusal, Release};
 use crate::protocol::ids::{Epoch, LockName, NodeId};
 use crate::protocol::lock::settle::{Lock, LockOutput};
 use crate::protocol::lock::summary::MAX_IDLE;
-use crate::protocol::lock::{HopTimer, LockSummary, Rebuild, Summary, Trail, build};
+use crate::protocol::lock::{Ending, HopTimer, Last, LockSummary, Rebuild, Summary, Trail, build};
 use crate::protocol::membership::View;
 
 /// What a member can say of those that were in its last view and are not there any more.
@@ -69,6 +69,7 @@ impl Locks {
                 abandoned: false,
             }
         };
+        (lock.entered, lock.ending) = (0, Ending::default());
         lock.was_marked = rebuild.abandoned;
         lock.owes_mark = false;
         lock.engine = Some(build(spec, &rebuild, &mut self.effects));
@@ -105,7 +106,11 @@ impl Locks {
             }
             let is_suspect = |node: &&NodeId| !vouches || lock.suspects.contains(node);
             let summary = LockSummary {
-                last: (self.witness.epoch, lock.trail),
+                last: Last {
+                    epoch: self.witness.epoch,
+                    counter: lock.trail.counter,
+                    ending: lock.ending,
+                },
                 abandoned: lock.owes_mark,
                 suspects: unclean.iter().filter(is_suspect).copied().collect(),
                 spec: lock.spec?,

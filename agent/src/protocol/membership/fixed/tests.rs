@@ -5,7 +5,7 @@ use alloc::vec;
 
 use super::*;
 use crate::protocol::ids::{LockName, RequestId};
-use crate::protocol::lock::{Algorithm, LockSpec, LockSummary, Mode, Trail};
+use crate::protocol::lock::{Algorithm, Last, LockSpec, LockSummary, Mode};
 
 fn node(id: u16) -> NodeId {
     NodeId::new(id).unwrap()
@@ -279,7 +279,7 @@ fn the_union_of_what_members_tell_is_installed() {
             holders: vec![request(id)],
             held: Mode::Exclusive,
             waiters: Vec::new(),
-            last: (epoch(10), Trail::default()),
+            last: Last::default(),
             abandoned: false,
             suspects: Vec::new(),
         };
