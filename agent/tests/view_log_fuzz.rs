@@ -70,8 +70,8 @@ fn caught<L: Library>(schedules: u64, rule: &str) -> bool {
     violations.any(|violation| violation.to_string().starts_with(rule))
 }
 
-/// Its voters look at the length of a candidate's log alone. A leader that lacks what is committed
-/// is not believed by those who know it, so the group stands still.
+/// It has more than one thing wrong; what is noticed first is that a leader which removes the last
+/// other voter never commits alone.
 #[test]
 fn the_old_release_is_caught() {
     assert!(caught::<OldRelease>(100, "stall"));
@@ -92,12 +92,21 @@ fn a_library_that_forgets_its_log_is_caught() {
     assert!(caught::<Wrong<FORGETS_LOG>>(200, "agreement"));
 }
 
+/// What the old release had wrong in votes, in the present one. Those who know what is committed do
+/// not believe a leader that lacks it, so the group stands still.
+#[test]
+fn a_library_that_ignores_terms_in_votes_is_caught() {
+    assert!(caught::<Wrong<IGNORES_TERMS>>(2000, "stall"));
+}
+
 /// The vote is not durable.
 const FORGETS_VOTE: u8 = 0;
 /// Whoever asks gets a vote, also in the same term.
 const VOTES_FOR_ALL: u8 = 1;
 /// What is not committed is not durable.
 const FORGETS_LOG: u8 = 2;
+/// Voters look at the length of a candidate's log, and not at its last term.
+const IGNORES_TERMS: u8 = 3;
 
 /// The present release with something wrong.
 struct Wrong<const WHAT: u8> {
@@ -122,7 +131,13 @@ impl<const WHAT: u8> Library for Wrong<WHAT> {
         }
     }
 
-    fn receive(&mut self, from: VoterId, term: u64, call: Call) -> Result<(), Contradiction> {
+    fn receive(&mut self, from: VoterId, term: u64, mut call: Call) -> Result<(), Contradiction> {
+        if WHAT == IGNORES_TERMS
+            && let Call::Vote { last } = &mut call
+            && last.index >= self.last().index
+        {
+            last.term = last.term.max(self.last().term);
+        }
         if WHAT == VOTES_FOR_ALL && matches!(call, Call::Vote { .. }) && term == self.term() {
             self.votes.push((from, term));
         }

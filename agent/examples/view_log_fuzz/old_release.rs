@@ -1,5 +1,6 @@
-//! noraft 0.4.0: voters look at the length of a candidate's log, and not at its last term, so a
-//! decision can get lost. What fuzzes the present release must find that out of this one.
+//! noraft 0.4.0: voters look at the length of a candidate's log, and not at its last term; and a
+//! leader that removes the last other voter never commits alone. What fuzzes the present release
+//! must find out that this one is wrong.
 
 use std::collections::BTreeSet;
 
