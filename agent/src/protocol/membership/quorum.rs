@@ -43,8 +43,8 @@ mod voter;
 
 #[cfg(feature = "sim")]
 pub(crate) use self::{
-    charter::Voter,
-    message::{QuorumMessage, VoterRecord},
+    charter::{Digest, Voter},
+    message::{Endorsement, QuorumMessage, VoterRecord},
     outbox::Action,
     process::{Beginning, MakeLog, Quorum, Terms},
 };

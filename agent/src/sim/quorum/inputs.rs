@@ -7,7 +7,7 @@ use core::time::Duration;
 use super::lock::Caller;
 use super::logs::Logs;
 use super::world::{Happening, Message, World};
-use crate::protocol::membership::quorum::{Action, Quorum, VoterRecord};
+use crate::protocol::membership::quorum::{Action, Quorum, QuorumMessage, VoterRecord};
 use crate::protocol::{Epoch, NodeId, Time};
 use crate::sim::checkers::{Process, Violation, violation};
 
@@ -102,7 +102,14 @@ impl World {
             return Ok(None);
         };
         match action {
-            Action::Send(to, message) => self.send(process.node, to, Message::Views(message)),
+            Action::Send(to, message) => {
+                if let QuorumMessage::Status(status) = &message
+                    && let Some(endorsement) = status.endorsed
+                {
+                    self.judge.endorses(now, status.voter, endorsement)?;
+                }
+                self.send(process.node, to, Message::Views(message));
+            }
             Action::Freeze => running.lock.freeze(),
             Action::Persist(_) => self.plan_in(after, Happening::EpochWritten(process)),
             Action::PersistVoter(record) => {

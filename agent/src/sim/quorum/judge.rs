@@ -9,17 +9,20 @@ use super::super::checkers::{Process, Violation, violation};
 use super::super::cluster::Clock;
 use crate::protocol::lock::Summary;
 use crate::protocol::membership::View;
+use crate::protocol::membership::quorum::{Digest, Endorsement, Voter};
 use crate::protocol::{Epoch, Fence, Time};
 
 /// No two are inside at one instant of real time, each with a lease that is valid on its own clock;
 /// fences rise with every entry, in the order of real time; an epoch is installed alike wherever it
-/// is, and epochs rise at every process.
+/// is, and epochs rise at every process; no voter says in all its lives that it has endorsed two
+/// views of one epoch.
 #[derive(Debug, Default)]
 pub(super) struct Judge {
     inside: BTreeMap<Process, Inside>,
     last: Option<(Fence, Process)>,
     installs: BTreeMap<Epoch, (View, Summary)>,
     epochs: BTreeMap<Process, Epoch>,
+    endorsed: BTreeMap<(Voter, Epoch), Digest>,
 }
 
 /// Somebody who believes to be inside: as long as its own clock shows less than the end of its
@@ -83,6 +86,25 @@ impl Judge {
         if names.len() > 1 {
             let names = names.join(" and ");
             return Err(violation!(now, Exclusion, "inside are: {names}"));
+        }
+        Ok(())
+    }
+
+    /// A voter says that it has endorsed a view.
+    pub(super) fn endorses(
+        &mut self,
+        now: Time,
+        voter: Voter,
+        endorsement: Endorsement,
+    ) -> Result<(), Violation> {
+        let Endorsement { epoch, digest, .. } = endorsement;
+        let said = *self.endorsed.entry((voter, epoch)).or_insert(digest);
+        if said != digest {
+            return Err(violation!(
+                now,
+                Durability,
+                "{voter:?} says in epoch {epoch} that it has endorsed {digest}, and before {said}"
+            ));
         }
         Ok(())
     }

@@ -170,8 +170,13 @@ impl World {
         self.plan_in(parted, Happening::Join);
         self.explored.partitions += 1;
         let nodes = self.nodes();
-        let (one, other): (Vec<NodeId>, Vec<NodeId>) =
-            nodes.iter().partition(|_| self.rng.chance(500));
+        // Two sides, or two hosts that do not reach each other, though all others do.
+        let (one, other): (Vec<NodeId>, Vec<NodeId>) = if self.rng.chance(300) {
+            let pair = [self.rng.index(nodes.len()), self.rng.index(nodes.len())];
+            (vec![nodes[pair[0]]], vec![nodes[pair[1]]])
+        } else {
+            nodes.iter().partition(|_| self.rng.chance(500))
+        };
         let directions = self.rng.below(3);
         for (&a, &b) in one.iter().flat_map(|a| other.iter().map(move |b| (a, b))) {
             if directions != 1 {

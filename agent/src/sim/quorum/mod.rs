@@ -15,6 +15,9 @@ mod misfortunes;
 mod plan;
 mod world;
 
+use core::time::Duration;
+
+use self::plan::Plan;
 use self::world::World;
 use super::checkers::Violation;
 use super::network::Weather;
@@ -91,7 +94,17 @@ impl Explored {
 /// # Panics
 /// The code under test panicked.
 pub fn explore(log: LogKind, seed: u64, sink: Option<Sink>) -> Result<(Explored, u64), Violation> {
-    let mut world = World::new(log, seed, Trace::new(sink));
+    let mut world = World::new(log, Plan::new(seed), seed, Trace::new(sink));
     world.run()?;
     Ok(world.outcome())
+}
+
+/// How long it takes in a group of `hosts`, in which nothing else goes wrong, from the crash of a
+/// host that is inside until another enters.
+///
+/// # Errors
+/// The rule that was broken.
+pub fn take_over(hosts: u16, lease: Duration, seed: u64) -> Result<Duration, Violation> {
+    let plan = Plan::calm(hosts, lease);
+    World::new(LogKind::Raft, plan, seed, Trace::new(None)).take_over()
 }

@@ -47,6 +47,35 @@ pub(super) struct Misfortunes {
 }
 
 impl Plan {
+    /// A group in which nothing goes wrong by itself.
+    pub(super) fn calm(hosts: u16, lease: Duration) -> Self {
+        let clocks = (1..=hosts).filter_map(NodeId::new);
+        Self {
+            hosts,
+            voters: hosts.min(5),
+            lease,
+            conditions: Conditions::perfect(lease / 2000),
+            clocks: clocks.map(|node| (node, Clock::default())).collect(),
+            disk: lease / 1000,
+            lateness: Duration::ZERO,
+            stay: lease / 5,
+            wishes: 0,
+            unrest: lease * 20,
+            misfortunes: Misfortunes {
+                crash: None,
+                crash_all: 0,
+                lost_state: 0,
+                away: lease,
+                pause: None,
+                paused: lease,
+                partition: None,
+                parted: lease,
+                leave: None,
+                revote: None,
+            },
+        }
+    }
+
     pub(super) fn new(seed: u64) -> Self {
         let mut rng = Rng::new(seed).fork();
         let full = seed.is_multiple_of(2);

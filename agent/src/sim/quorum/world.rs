@@ -7,7 +7,7 @@ use core::cell::RefCell;
 use core::time::Duration;
 
 use super::judge::Judge;
-use super::lock::{Lock, Word};
+use super::lock::{Caller, Lock, Word};
 use super::logs::{Lies, Logs};
 use super::plan::Plan;
 use super::{Explored, LogKind};
@@ -114,8 +114,7 @@ impl Happening {
 }
 
 impl World {
-    pub(super) fn new(log: LogKind, seed: u64, trace: Trace) -> Self {
-        let plan = Plan::new(seed);
+    pub(super) fn new(log: LogKind, plan: Plan, seed: u64, trace: Trace) -> Self {
         let mut rng = Rng::new(!seed);
         let lease = plan.lease;
         let (logs, lies) = match log {
@@ -208,6 +207,43 @@ impl World {
 
     pub(super) fn nodes(&self) -> Vec<NodeId> {
         self.hosts.keys().copied().collect()
+    }
+
+    /// Crashes a host that has entered and not left, and returns how long it takes until another
+    /// enters.
+    pub(super) fn take_over(&mut self) -> Result<Duration, Violation> {
+        for node in self.nodes() {
+            self.plan_in(Duration::ZERO, Happening::Start(node));
+        }
+        let end = self.now + self.plan.unrest;
+        // Somewhere between two renewals, at some time of some caller's stay.
+        let after = self.rng.duration(self.plan.lease * 5..=self.plan.lease * 6);
+        let steady = self.now + after;
+        while self.step(steady)? {}
+        let holder = loop {
+            let inside = |node: &NodeId| {
+                let running = self.hosts[node].running.as_ref();
+                running.is_some_and(|running| running.lock.caller() == Caller::Inside)
+            };
+            if let Some(holder) = self.nodes().into_iter().find(inside) {
+                break holder;
+            }
+            if !self.step(end)? {
+                return Err(violation!(self.now, Progress, "nobody enters"));
+            }
+        };
+        let (crashed, entries) = (self.now, self.explored.entries);
+        self.crash(holder, "crashes");
+        while self.explored.entries == entries {
+            if !self.step(end)? {
+                return Err(violation!(
+                    self.now,
+                    Progress,
+                    "nobody enters after a crash"
+                ));
+            }
+        }
+        Ok(self.now.since(crashed))
     }
 
     /// Whether everybody has entered, and is in one view with everybody.

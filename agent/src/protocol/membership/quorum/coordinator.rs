@@ -41,6 +41,10 @@ pub(super) struct Coordination {
     missing: BTreeSet<NodeId>,
     table: Summary,
     stage: Progress,
+    /// Since when it is in that stage.
+    since: Time,
+    /// The members in which it is in force.
+    installed: BTreeSet<NodeId>,
     /// When something was said last to each member.
     said: BTreeMap<NodeId, Time>,
 }
@@ -61,6 +65,8 @@ impl Coordination {
             free_at: BTreeMap::new(),
             table: Summary::default(),
             stage: Progress::Endorsing,
+            since: Time::ZERO,
+            installed: BTreeSet::new(),
             said: BTreeMap::new(),
         }
     }
@@ -92,13 +98,13 @@ impl Coordination {
     pub(super) fn advance(&mut self, now: Time, out: &mut Outbox) {
         let has_endorsed = |voter: Voter| self.free_at.contains_key(&voter);
         if self.stage == Progress::Endorsing && self.step.is_certified_by(has_endorsed) {
-            self.stage = Progress::Flushing;
+            (self.stage, self.since) = (Progress::Flushing, now);
             self.say_to_all(now, out);
         }
         let is_free = |voter: Voter| self.free_at.get(&voter).is_some_and(|at| *at <= now);
         let may_install = self.missing.is_empty() && self.step.is_certified_by(is_free);
         if self.stage == Progress::Flushing && may_install {
-            self.stage = Progress::Installed;
+            (self.stage, self.since) = (Progress::Installed, now);
             self.table.conclude(&self.step.charter.unclean);
             self.say_to_all(now, out);
         }
@@ -124,6 +130,18 @@ impl Coordination {
         out.send(to, message);
     }
 
+    /// The members that have not come along for a whole lease, though voters hear them: they do not
+    /// hear the coordinator, or it does not hear them. The others cannot wait for ever.
+    pub(super) fn unresponsive(&self, now: Time, lease: Duration) -> BTreeSet<NodeId> {
+        let members = self.step.charter.members.iter().map(|its| its.node);
+        match self.stage {
+            _ if now < self.since + lease => BTreeSet::new(),
+            Progress::Endorsing => BTreeSet::new(),
+            Progress::Flushing => self.missing.clone(),
+            Progress::Installed => members.filter(|it| !self.installed.contains(it)).collect(),
+        }
+    }
+
     /// A member's wish shows how far it has come. What it seems to have missed is said again.
     pub(super) fn renew(
         &mut self,
@@ -133,6 +151,12 @@ impl Coordination {
         pause: Duration,
         out: &mut Outbox,
     ) {
+        if self.step.charter.has_member(from)
+            && renew.epoch == self.epoch()
+            && renew.stage >= Stage::Installed
+        {
+            self.installed.insert(from.node);
+        }
         let behind = match self.stage {
             Progress::Endorsing => false,
             Progress::Flushing => self.missing.contains(&from.node),

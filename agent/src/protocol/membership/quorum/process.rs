@@ -194,7 +194,7 @@ impl<M: MakeLog> Quorum<M> {
                 epoch,
                 digest,
                 table,
-            } => self.session.install((epoch, digest), table, out),
+            } => self.session.install(from, (epoch, digest), table, out),
             to_voter => {
                 if let Some(vote) = &mut self.vote {
                     vote.take_in(now, from, to_voter, &self.terms, out);

@@ -35,7 +35,7 @@ pub(super) struct Proposer {
     leads_since: Option<Time>,
     /// When the changes that are needed are to be proposed.
     due: Option<Time>,
-    /// When the next view would come if all kept their pace.
+    /// When the next view would come if all had kept the pace, whoever proposed them.
     next_paced: Time,
     /// What was proposed last, and when.
     proposed: Option<(Epoch, Time)>,
@@ -77,10 +77,16 @@ impl Proposer {
         }
     }
 
-    /// The step to propose now, if any.
-    pub(super) fn consider(&mut self, now: Time, voter: &VoterPart) -> Option<Step> {
+    /// The step to propose now, if any. `unresponsive`: members that do not come along with the
+    /// newest view.
+    pub(super) fn consider(
+        &mut self,
+        now: Time,
+        voter: &VoterPart,
+        unresponsive: &BTreeSet<NodeId>,
+    ) -> Option<Step> {
         let wanted = match self.leads_since {
-            Some(since) => self.next_step(now, since, voter),
+            Some(since) => self.next_step(now, since, voter, unresponsive),
             None => self.first_step(now, voter),
         };
         let Some(Wanted { step, is_urgent }) = wanted else {
@@ -101,8 +107,12 @@ impl Proposer {
     /// It was accepted by the log.
     pub(super) fn note_proposed(&mut self, now: Time, epoch: Epoch) {
         self.proposed = Some((epoch, now));
-        self.next_paced = self.next_paced.max(now) + PACE;
         self.due = None;
+    }
+
+    /// A view was endorsed.
+    pub(super) fn note_view(&mut self, now: Time) {
+        self.next_paced = self.next_paced.max(now) + PACE;
     }
 
     /// The log does not take it now.
@@ -200,14 +210,20 @@ impl Proposer {
     /// What should follow the newest view, which must be certified: members that are missed go,
     /// those who came are let in, voters are replaced, and what another coordinator has left
     /// undone is done.
-    fn next_step(&self, now: Time, leads_since: Time, voter: &VoterPart) -> Option<Wanted> {
+    fn next_step(
+        &self,
+        now: Time,
+        leads_since: Time,
+        voter: &VoterPart,
+        unresponsive: &BTreeSet<NodeId>,
+    ) -> Option<Wanted> {
         let newest = voter.certified()?;
         let charter = &newest.step.charter;
         if !charter.has_voter(voter.me) {
             return None;
         }
         let census = Census::new(now, voter, newest);
-        let changes = census.changes();
+        let changes = census.changes(unresponsive);
         let installed = census.is_installed();
         let voters = if installed {
             self.next_voters(now, voter, charter)
@@ -336,7 +352,7 @@ impl<'a> Census<'a> {
         statuses.any(what)
     }
 
-    fn changes(&self) -> Changes {
+    fn changes(&self, unresponsive: &BTreeSet<NodeId>) -> Changes {
         let mut changes = Changes {
             members: Vec::new(),
             lost: Vec::new(),
@@ -351,7 +367,10 @@ impl<'a> Census<'a> {
             let is_replaced = newcomers.iter().any(|it| it.node == member.node);
             if self.anybody_says(|status| status.leavers.contains(member)) {
                 changes.left = true;
-            } else if is_replaced || self.majority_says(|status| status.suspects.contains(member)) {
+            } else if is_replaced
+                || unresponsive.contains(&member.node)
+                || self.majority_says(|status| status.suspects.contains(member))
+            {
                 changes.lost.push(member.node);
             } else {
                 changes.members.push(*member);

@@ -321,9 +321,17 @@ impl Session {
         }
     }
 
-    pub(super) fn install(&mut self, view: (Epoch, Digest), table: Summary, out: &mut Outbox) {
+    /// The coordinator says that it is in force.
+    pub(super) fn install(
+        &mut self,
+        from: NodeId,
+        view: (Epoch, Digest),
+        table: Summary,
+        out: &mut Outbox,
+    ) {
         let Some(known) = &mut self.known else { return };
-        let awaited = (known.charter.epoch, known.digest) == view;
+        let awaited =
+            (known.charter.epoch, known.digest) == view && known.charter.coordinator.node == from;
         if awaited && matches!(known.phase, Phase::Frozen) && !self.is_over {
             let view = Arc::new(known.charter.view());
             known.phase = Phase::Installed(Arc::clone(&view));

@@ -100,7 +100,12 @@ fn installed(out: &mut Outbox) -> Session {
     let mut session = Session::new(member(5, 1), LEASE, voters, at(0));
     session.flush(node(1), first(), out);
     session.persisted(out);
-    session.install((first().epoch, first().digest()), Summary::default(), out);
+    session.install(
+        node(1),
+        (first().epoch, first().digest()),
+        Summary::default(),
+        out,
+    );
     assert!(session.view().is_some());
     out.take();
     session

@@ -109,7 +109,9 @@ impl<M: MakeLog> Vote<M> {
         };
         self.disk.is_born = true;
         if self.part.newest().map(|newest| newest.digest) == writing.endorsed {
-            self.part.persisted(now);
+            if self.part.persisted(now) {
+                self.proposer.note_view(now);
+            }
             self.start_log(now, out);
         }
         if writing.log_waits
@@ -235,7 +237,7 @@ impl<M: MakeLog> Vote<M> {
             self.put(out);
         }
         self.coordinate(now, terms, out);
-        self.propose(now, out);
+        self.propose(now, terms, out);
         let audience = self.audience(terms);
         self.part.timeout(now, &audience, out);
     }
@@ -273,7 +275,7 @@ impl<M: MakeLog> Vote<M> {
         coordination.advance(now, out);
     }
 
-    fn propose(&mut self, now: Time, out: &mut Outbox) {
+    fn propose(&mut self, now: Time, terms: &Terms, out: &mut Outbox) {
         let leads = self.log.as_ref().is_some_and(ViewLog::is_leader);
         self.proposer.note_leadership(now, leads);
         if let Some(epoch) = self.proposer.newly_installed(&self.part, now)
@@ -289,9 +291,13 @@ impl<M: MakeLog> Vote<M> {
             let _ = log.hand_over(now, voter_id(successor), &mut actions);
             self.log_actions(now, actions, out);
         }
-        let Some(step) = self.proposer.consider(now, &self.part) else {
-            return;
-        };
+        let unresponsive = self
+            .coordination
+            .as_ref()
+            .map(|coordination| coordination.unresponsive(now, terms.lease))
+            .unwrap_or_default();
+        let step = self.proposer.consider(now, &self.part, &unresponsive);
+        let Some(step) = step else { return };
         let epoch = step.charter.epoch;
         let Some(log) = &mut self.log else {
             // The first voters found the cluster by unanimity: there is no log yet.

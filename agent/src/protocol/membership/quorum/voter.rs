@@ -201,10 +201,11 @@ impl VoterPart {
         may
     }
 
-    /// What was pending is on disk: from now on it is said, and lived by.
-    pub(super) fn persisted(&mut self, now: Time) {
+    /// What was pending is on disk: from now on it is said, and lived by. Returns whether there was
+    /// anything.
+    pub(super) fn persisted(&mut self, now: Time) -> bool {
         let Some(mut endorsed) = self.pending.take() else {
-            return;
+            return false;
         };
         endorsed.since = now;
         let charter = &endorsed.step.charter;
@@ -214,6 +215,7 @@ impl VoterPart {
         self.status_at = now;
         self.note_certificate();
         self.note_connected(now);
+        true
     }
 
     /// For how long at least no lease was renewed here but those of the endorsed view's members.
