@@ -31,11 +31,21 @@ fn is_root() -> bool {
     false
 }
 
+/// The program, where every user can execute it, wherever it was built. Not written by this
+/// process: a child that another thread forks meanwhile would have it open for writing, and what
+/// is cannot be executed.
+fn copy_of_program(dir: &Path) -> PathBuf {
+    let program = dir.join("distlock");
+    let mut copy = Command::new("cp");
+    copy.arg(env!("CARGO_BIN_EXE_distlock")).arg(&program);
+    assert!(output(&mut copy).status.success());
+    program
+}
+
 /// A group of one whose agent is another user's than root's programs, as systemd's DynamicUser
 /// makes it.
 struct OfDaemon {
     group: Group,
-    /// Where every user can execute it, wherever it was built.
     program: PathBuf,
     _place: TempDir,
 }
@@ -43,8 +53,7 @@ struct OfDaemon {
 impl OfDaemon {
     fn new() -> Self {
         let place = tempfile::tempdir().expect("a directory");
-        let program = place.path().join("distlock");
-        fs::copy(env!("CARGO_BIN_EXE_distlock"), &program).expect("a copy");
+        let program = copy_of_program(place.path());
         let group = Group::unix(1);
         for dir in [place.path(), &group.file(""), &group.state()] {
             fs::set_permissions(dir, Permissions::from_mode(0o755)).expect("its mode");
@@ -215,8 +224,7 @@ fn in_empty_run(script: &str, dir: &Path) -> Option<Output> {
     if !geteuid().is_root() {
         command.arg("--map-root-user");
     }
-    let program = dir.join("distlock");
-    fs::copy(env!("CARGO_BIN_EXE_distlock"), &program).expect("a copy");
+    let program = copy_of_program(dir);
     fs::set_permissions(dir, Permissions::from_mode(0o755)).expect("its mode");
     let script =
         format!("mount -t tmpfs tmpfs /run && mkdir -m 1777 /run/lock || exit 99\n{script}");
