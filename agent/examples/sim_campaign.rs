@@ -34,7 +34,7 @@ struct Options {
     /// Bare engines, without nodes and links, over a network that loses nothing.
     #[arg(long)]
     bare: bool,
-    /// Quorum views by themselves, on this log, with one simple lock in the place of an engine.
+    /// Quorum views, on this log, with engines over links that lose nothing.
     #[arg(long, conflicts_with_all = ["engine", "bare"])]
     quorum: Option<Log>,
     /// How many seeds run at the same time.

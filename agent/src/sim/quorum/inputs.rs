@@ -4,9 +4,10 @@ use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use super::channels::{Parcel, Way};
 use super::lock::Caller;
 use super::logs::Logs;
-use super::world::{Happening, Message, World};
+use super::world::{Happening, World};
 use crate::protocol::membership::quorum::{Action, Quorum, QuorumMessage, VoterRecord};
 use crate::protocol::{Epoch, NodeId, Time};
 use crate::sim::checkers::{Process, Violation, violation};
@@ -19,7 +20,7 @@ impl World {
         &mut self,
         from: NodeId,
         to: NodeId,
-        message: Message,
+        message: QuorumMessage,
     ) -> Result<(), Violation> {
         let Some(process) = self.process(to) else {
             return Ok(());
@@ -28,17 +29,59 @@ impl World {
             self.now,
             format_args!("{process} gets from {from}: {message:?}"),
         );
-        match message {
-            Message::Views(message) => {
-                self.input(process, |quorum, now| quorum.receive(now, from, message))
-            }
-            Message::Lock(epoch, word) => {
-                if let Some((running, _)) = self.running(process) {
-                    running.lock.receive(from, epoch, word);
-                }
-                self.follow(process)
-            }
+        self.input(process, |quorum, now| quorum.receive(now, from, message))
+    }
+
+    /// What an engine said arrives at its host.
+    pub(super) fn carry(&mut self, way: Way, parcel: Parcel) -> Result<(), Violation> {
+        let (number, epoch, message) = parcel;
+        if !self.channels.arrives(way, number) {
+            return Ok(());
         }
+        self.dispatch(way);
+        let (from, to) = way;
+        let Some(process) = self.process(to) else {
+            return Ok(());
+        };
+        self.trace.say(
+            self.now,
+            format_args!("{process} gets from {from}: {message:?}"),
+        );
+        if let Some((running, _)) = self.running(process) {
+            running.lock.receive(from.node, epoch, message);
+        }
+        self.follow(process)
+    }
+
+    /// Sends what is first on its way; what gets lost is sent again.
+    pub(super) fn dispatch(&mut self, way: Way) {
+        let Some(parcel) = self.channels.first(way).cloned() else {
+            return;
+        };
+        let (from, to) = way;
+        for arrival in self.network.send(self.now, from.node, to) {
+            let carried = Happening::Carried(way, parcel.clone());
+            self.queue.plan(arrival.at, carried);
+        }
+        self.plan_in(self.plan.lease / 20, Happening::Resend(way, parcel.0));
+    }
+
+    /// Number `number` was sent a while ago.
+    pub(super) fn resend(&mut self, way: Way, number: u64) {
+        if self
+            .channels
+            .first(way)
+            .is_some_and(|first| first.0 == number)
+        {
+            self.dispatch(way);
+        }
+    }
+
+    pub(super) fn hop(&mut self, process: Process, number: u64) -> Result<(), Violation> {
+        if let Some((running, _)) = self.running(process) {
+            running.lock.hop(number);
+        }
+        self.follow(process)
     }
 
     pub(super) fn ring(&mut self, process: Process, at: Time) -> Result<(), Violation> {
@@ -108,7 +151,7 @@ impl World {
                 {
                     self.judge.endorses(now, status.voter, endorsement)?;
                 }
-                self.send(process.node, to, Message::Views(message));
+                self.send(process.node, to, message);
             }
             Action::Freeze => running.lock.freeze(),
             Action::Persist(_) => self.plan_in(after, Happening::EpochWritten(process)),
@@ -122,8 +165,8 @@ impl World {
                 }
                 self.plan_in(after, Happening::VoterWritten(process));
             }
-            Action::Summarise(_) => {
-                let summary = running.lock.summary();
+            Action::Summarise(unclean) => {
+                let summary = running.lock.summary(&unclean);
                 let local = clock.shows(now);
                 return Ok(Some(running.quorum.summarised(local, summary)));
             }
@@ -182,7 +225,7 @@ impl World {
         self.epochs.insert(epoch, charter.voters.clone());
     }
 
-    pub(super) fn send(&mut self, from: NodeId, to: NodeId, message: Message) {
+    pub(super) fn send(&mut self, from: NodeId, to: NodeId, message: QuorumMessage) {
         self.trace.mix_u64(self.now.as_nanos());
         if !self.hosts.contains_key(&to) {
             return;
@@ -195,17 +238,17 @@ impl World {
     }
 
     pub(super) fn beat(&mut self, process: Process) -> Result<(), Violation> {
-        let calm = self.calm;
+        let (now, calm) = (self.now, self.calm);
         let wants = self.rng.chance(300);
         let wishes = self.rng.chance(self.plan.wishes) && !calm;
         let entered = self.entered.contains(&process.node);
-        let Some((running, _)) = self.running(process) else {
+        let Some((running, clock)) = self.running(process) else {
             return Ok(());
         };
         if (wants && !calm || calm && !entered) && !running.leaves {
-            running.lock.want();
+            running.lock.want(clock.shows(now));
         }
-        running.lock.say();
+        let wishes = wishes || core::mem::take(&mut running.lock.wants_view);
         self.plan_in(self.plan.lease / 20, Happening::Beat(process));
         if wishes {
             return self.input(process, |quorum, now| quorum.want_view(now));
@@ -215,9 +258,7 @@ impl World {
 
     pub(super) fn exit(&mut self, process: Process) -> Result<(), Violation> {
         self.judge.leaves(process);
-        if let Some((running, _)) = self.running(process)
-            && running.lock.caller() == Caller::Inside
-        {
+        if let Some((running, _)) = self.running(process) {
             running.lock.exit();
         }
         self.follow(process)
@@ -226,20 +267,17 @@ impl World {
     /// Sends what the lock has to send, and lets its caller in if it may.
     pub(super) fn follow(&mut self, process: Process) -> Result<(), Violation> {
         let now = self.now;
-        loop {
-            let Some((running, _)) = self.running(process) else {
-                return Ok(());
-            };
-            let words = core::mem::take(&mut running.lock.out);
-            if words.is_empty() {
-                break;
-            }
-            for (to, epoch, word) in words {
-                if to != process.node {
-                    self.send(process.node, to, Message::Lock(epoch, word));
-                } else if let Some((running, _)) = self.running(process) {
-                    running.lock.receive(to, epoch, word);
-                }
+        let Some((running, _)) = self.running(process) else {
+            return Ok(());
+        };
+        let said = core::mem::take(&mut running.lock.out);
+        if let Some((stay, number)) = running.lock.hop_in.take() {
+            self.plan_in(stay, Happening::Hop(process, number));
+        }
+        for (to, epoch, message) in said {
+            let way = (process, to);
+            if self.channels.push(way, epoch, message) {
+                self.dispatch(way);
             }
         }
         let Some((running, clock)) = self.running(process) else {
@@ -248,7 +286,7 @@ impl World {
         let until = running.quorum.lease_ends();
         let is_valid = clock.shows(now) < until;
         match running.lock.caller() {
-            Caller::Granted(fence) if is_valid && !running.leaves => {
+            Caller::Granted(_, fence) if is_valid && !running.leaves => {
                 running.lock.enter();
                 self.explored.entries += 1;
                 self.trace.mix_u64(fence.as_u64());
@@ -261,7 +299,7 @@ impl World {
                 self.plan_in(stay, Happening::Exit(process));
                 self.judge.enters(now, process, (clock, until), fence)
             }
-            Caller::Inside if !is_valid && !running.lapsed => {
+            Caller::Inside(_) if !is_valid && !running.lapsed => {
                 running.lapsed = true;
                 self.explored.lapses += 1;
                 Ok(())

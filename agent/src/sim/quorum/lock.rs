@@ -1,66 +1,69 @@
-//! One lock, as simple as can be: the lowest member of a view serves it, first come first served.
+//! One lock, served by the production table of locks and one of its engines: what quorum views
+//! freeze and build anew.
 //!
-//! It stands for any engine: built anew by each view from who is inside, its messages belong to one
-//! epoch, its fences chain within that. What is said gets lost, so it is said again.
+//! The links between the engines are not what is tried here: what one of them says arrives once
+//! and in order, sooner or later, as long as both processes live.
 
-use alloc::collections::VecDeque;
 use alloc::sync::Arc;
-use alloc::vec;
 use alloc::vec::Vec;
+use core::time::Duration;
 
-use crate::protocol::lock::{Last, LockSummary, Summary};
+use crate::protocol::face::{Event, Marks, Release, Settings, Wait};
+use crate::protocol::lock::{HopTimer, LockMessage, LockOutput, Locks, Summary, Waiting};
 use crate::protocol::membership::{Member, View};
-use crate::protocol::{Algorithm, Epoch, Fence, LockName, LockSpec, Mode, NodeId, RequestId};
+use crate::protocol::{Epoch, Fence, LockName, Mode, NodeId, Ticket, Time};
 
-/// What the lock's members say to each other, in one epoch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Word {
-    Ask { round: u64 },
-    Grant { round: u64, counter: u32 },
-    Done { round: u64 },
-}
-
-/// One member's part in the lock.
+/// One member's part in the lock, and its only caller.
 #[derive(Debug)]
 pub(super) struct Lock {
     me: Member,
     name: LockName,
+    locks: Locks,
     view: Option<Arc<View>>,
-    server: Option<Server>,
-    /// The last round that is over.
-    done: u64,
     caller: Caller,
+    tickets: u64,
+    /// Messages of an epoch to come.
+    early: Vec<(NodeId, Epoch, LockMessage)>,
     /// What is to be sent.
-    pub(super) out: Vec<(NodeId, Epoch, Word)>,
+    pub(super) out: Vec<(NodeId, Epoch, LockMessage)>,
+    /// Which of the alarms that were set is the present one.
+    hop: u64,
+    /// The alarm that is to be set.
+    pub(super) hop_in: Option<(Duration, u64)>,
+    /// Whether only a new view gives back what runs out.
+    pub(super) wants_view: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Caller {
     Idle,
-    Wants,
-    /// It may enter in this epoch, while it has a lease.
-    Granted(Fence),
-    Inside,
+    Wants(Ticket),
+    /// It may enter as long as it has a lease.
+    Granted(Ticket, Fence),
+    Inside(Ticket),
 }
 
-#[derive(Debug, Default)]
-struct Server {
-    holder: Option<(NodeId, u64)>,
-    queue: VecDeque<(NodeId, u64)>,
-    done: Vec<(NodeId, u64)>,
-    counter: u32,
+impl Caller {
+    pub(super) fn is_inside(self) -> bool {
+        matches!(self, Self::Inside(_))
+    }
 }
 
 impl Lock {
-    pub(super) fn new(me: Member) -> Self {
+    pub(super) fn new(me: Member, settings: &Settings) -> Self {
+        let name = settings.locks.keys().next().expect("one lock").clone();
         Self {
             me,
-            name: LockName::new("lock").expect("a good name"),
+            name,
+            locks: Locks::new(me.node, me.incarnation, settings, Marks::None),
             view: None,
-            server: None,
-            done: 0,
             caller: Caller::Idle,
+            tickets: 0,
+            early: Vec::new(),
             out: Vec::new(),
+            hop: 0,
+            hop_in: None,
+            wants_view: false,
         }
     }
 
@@ -68,154 +71,121 @@ impl Lock {
         self.caller
     }
 
-    pub(super) fn want(&mut self) {
-        if self.caller == Caller::Idle {
-            self.caller = Caller::Wants;
-            self.say();
+    pub(super) fn want(&mut self, now: Time) {
+        if self.caller != Caller::Idle {
+            return;
         }
+        self.tickets += 1;
+        let ticket = Ticket(self.tickets);
+        self.caller = Caller::Wants(ticket);
+        let waiting = Waiting {
+            ticket,
+            wish: None,
+            mode: Mode::Exclusive,
+            wait: Wait::Cancelled,
+            since: now,
+        };
+        let mut out = LockOutput::default();
+        self.locks.acquire(&self.name, waiting, &mut out);
+        self.absorb(out);
     }
 
     /// The caller goes in, with its fence.
     pub(super) fn enter(&mut self) {
-        self.caller = Caller::Inside;
+        if let Caller::Granted(ticket, _) = self.caller {
+            self.caller = Caller::Inside(ticket);
+        }
     }
 
     pub(super) fn exit(&mut self) {
+        if let Caller::Inside(ticket) = self.caller {
+            self.caller = Caller::Idle;
+            let mut out = LockOutput::default();
+            self.locks.release(ticket, Release::Given, &mut out);
+            self.absorb(out);
+        }
+    }
+
+    /// Nobody of this process is inside, or will ever be.
+    pub(super) fn leave(&mut self) {
+        let mut out = LockOutput::default();
+        self.locks.leave(&mut out);
+        self.absorb(out);
         self.caller = Caller::Idle;
-        self.done += 1;
-        self.say();
     }
 
     pub(super) fn freeze(&mut self) {
         self.view = None;
-        self.server = None;
-        // It has not entered, and its grant is void with its epoch.
-        if matches!(self.caller, Caller::Granted(_)) {
-            self.caller = Caller::Wants;
-        }
+        let mut out = LockOutput::default();
+        self.locks.freeze(&mut out);
+        self.absorb(out);
     }
 
-    pub(super) fn summary(&self) -> Summary {
-        let mut summary = Summary::default();
-        if self.caller == Caller::Inside {
-            let holder = RequestId {
-                node: self.me.node,
-                incarnation: self.me.incarnation,
-                seq: self.done + 1,
-            };
-            let lock = LockSummary {
-                spec: LockSpec::exclusive(Algorithm::Semaphore),
-                holders: vec![holder],
-                held: Mode::Exclusive,
-                waiters: Vec::new(),
-                last: Last::default(),
-                abandoned: false,
-                suspects: Vec::new(),
-            };
-            summary.locks.insert(self.name.clone(), lock);
-        }
-        summary
+    pub(super) fn summary(&self, unclean: &[NodeId]) -> Summary {
+        self.locks.summary(unclean)
     }
 
     pub(super) fn install(&mut self, view: Arc<View>, table: &Summary) {
-        let serves = view.nodes().next() == Some(self.me.node);
-        let holder = table
-            .locks
-            .get(&self.name)
-            .and_then(|lock| lock.holders.first());
-        self.server = serves.then(|| Server {
-            holder: holder.map(|id| (id.node, id.seq)),
-            ..Server::default()
-        });
-        self.view = Some(view);
-        self.say();
-    }
-
-    /// Says how it stands to who serves.
-    pub(super) fn say(&mut self) {
-        let round = self.done + 1;
-        let word = match self.caller {
-            Caller::Idle => Word::Done { round: self.done },
-            Caller::Wants => Word::Ask { round },
-            Caller::Granted(_) | Caller::Inside => return,
-        };
-        if let Some(view) = &self.view
-            && let Some(server) = view.nodes().next()
-        {
-            self.out.push((server, view.epoch, word));
-        }
-    }
-
-    pub(super) fn receive(&mut self, from: NodeId, epoch: Epoch, word: Word) {
-        let Some(view) = self.view.clone().filter(|view| view.epoch == epoch) else {
-            return;
-        };
-        match (word, &mut self.server) {
-            (Word::Grant { round, counter }, _) => {
-                if self.caller == Caller::Wants && round == self.done + 1 {
-                    let fence = Fence::from_parts(epoch, counter).expect("a fence");
-                    self.caller = Caller::Granted(fence);
-                }
-            }
-            (Word::Ask { round }, Some(server)) => {
-                // That the round before is over was perhaps lost.
-                server.over(from, round - 1);
-                server.ask(from, round);
-                self.serve(&view);
-            }
-            (Word::Done { round }, Some(server)) => {
-                server.over(from, round);
-                self.serve(&view);
-            }
-            (_, None) => {}
-        }
-    }
-
-    fn serve(&mut self, view: &View) {
-        let Some(server) = &mut self.server else {
-            return;
-        };
-        if server.holder.is_none()
-            && let Some(next) = server.queue.pop_front()
-        {
-            server.holder = Some(next);
-            server.counter += 1;
-        }
-        // A holder that asks again has not heard.
-        if let Some((node, round)) = server.holder {
-            let counter = server.counter;
-            if counter > 0 {
-                self.out
-                    .push((node, view.epoch, Word::Grant { round, counter }));
+        let epoch = view.epoch;
+        self.view = Some(Arc::clone(&view));
+        let coordinates = view.nodes().next() == Some(self.me.node);
+        let mut out = LockOutput::default();
+        self.locks.install(view, table, coordinates, &mut out);
+        self.absorb(out);
+        for (from, of, message) in core::mem::take(&mut self.early) {
+            if of >= epoch {
+                self.receive(from, of, message);
             }
         }
     }
-}
 
-impl Server {
-    fn ask(&mut self, from: NodeId, round: u64) {
-        let is_over = self
-            .done
-            .iter()
-            .any(|(node, done)| *node == from && *done >= round);
-        let is_known = self.holder == Some((from, round)) || self.queue.contains(&(from, round));
-        if !is_over && !is_known {
-            self.queue.push_back((from, round));
+    /// What belongs to a view is nothing to the next, and waits for it if it comes too early.
+    pub(super) fn receive(&mut self, from: NodeId, epoch: Epoch, message: LockMessage) {
+        let present = self.view.as_ref().map(|view| view.epoch);
+        if present.is_none_or(|present| epoch > present) {
+            self.early.push((from, epoch, message));
+        } else if present == Some(epoch) {
+            let mut out = LockOutput::default();
+            self.locks.receive(from, message, &mut out);
+            self.absorb(out);
         }
     }
 
-    fn over(&mut self, from: NodeId, round: u64) {
-        let known = self.done.iter().find(|(node, _)| *node == from);
-        let round = known.map_or(round, |(_, done)| round.max(*done));
-        self.done.retain(|(node, _)| *node != from);
-        self.done.push((from, round));
-        if self
-            .holder
-            .is_some_and(|(node, its)| node == from && its <= round)
-        {
-            self.holder = None;
+    /// The alarm with this number rings.
+    pub(super) fn hop(&mut self, number: u64) {
+        if self.hop == number {
+            let mut out = LockOutput::default();
+            self.locks.hop_timeout(&self.name, &mut out);
+            self.absorb(out);
         }
-        self.queue
-            .retain(|(node, its)| *node != from || *its > round);
+    }
+
+    fn absorb(&mut self, out: LockOutput) {
+        let LockOutput {
+            sends,
+            events,
+            hops,
+            declares,
+            wants_view,
+        } = out;
+        debug_assert!(declares.is_empty(), "the lock is listed");
+        self.wants_view |= wants_view;
+        for (to, message) in sends {
+            let epoch = self.view.as_ref().expect("engines speak in views").epoch;
+            self.out.push((to, epoch, message));
+        }
+        for event in events {
+            if let Event::Granted { ticket, fence, .. } = event {
+                debug_assert_eq!(self.caller, Caller::Wants(ticket), "it asked once");
+                self.caller = Caller::Granted(ticket, fence);
+            }
+        }
+        for (_, timer) in hops {
+            self.hop += 1;
+            self.hop_in = match timer {
+                HopTimer::Set(stay) => Some((stay, self.hop)),
+                HopTimer::Clear => None,
+            };
+        }
     }
 }

@@ -4,7 +4,7 @@ use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use super::lock::{Caller, Lock};
+use super::lock::Lock;
 use super::logs::Logs;
 use super::world::{Happening, Running, World};
 use crate::protocol::ids::Incarnation;
@@ -40,6 +40,7 @@ impl World {
             voters: self.voters.clone(),
             first_epoch: Epoch::new(WALL + elapsed).expect("before 2093"),
         };
+        let settings = self.plan.settings();
         let local = host.clock.shows(self.now);
         self.trace.say(
             self.now,
@@ -47,7 +48,7 @@ impl World {
         );
         host.running = Some(Running {
             quorum: Quorum::new(me, terms, host.disk.clone(), self.logs.clone(), local),
-            lock: Lock::new(me),
+            lock: Lock::new(me, &settings),
             alarm: None,
             writing: None,
             leaves: false,
@@ -84,13 +85,14 @@ impl World {
         let kept = self.rng.chance(500);
         let host = self.hosts.get_mut(&node).expect("a host");
         host.paused = None;
+        self.channels.forget(process);
         if let Some(running) = host.running.take() {
             if let Some(record) = running.writing
                 && kept
             {
                 host.disk = Some(record);
             }
-            let inside = running.lock.caller() == Caller::Inside;
+            let inside = running.lock.caller().is_inside();
             self.explored.crashes_inside += u64::from(inside);
         }
     }
@@ -206,9 +208,7 @@ impl World {
         self.judge.leaves(process);
         if let Some((running, _)) = self.running(process) {
             running.leaves = true;
-            if running.lock.caller() == Caller::Inside {
-                running.lock.exit();
-            }
+            running.lock.leave();
         }
         self.explored.leaves += 1;
         self.plan_in(self.plan.lease / 10, Happening::Gone(process));

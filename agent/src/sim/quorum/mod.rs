@@ -1,5 +1,6 @@
-//! Quorum views by themselves: voters, members and their leases over a network, with one simple
-//! lock in the place of the engines, so that a run is short and many can be had.
+//! Quorum views by themselves: voters, members and their leases over a network, and one lock, which
+//! the production table and engines serve over links that lose nothing. A run is short, so that
+//! many can be had.
 //!
 //! Hosts have clocks that gain and lose up to the bound, disks that lose what was not yet written,
 //! and pauses, in which nothing runs but the time; processes crash and come back with what is on
@@ -7,6 +8,7 @@
 //! that ends, and everybody must enter once more. The log that decides on views is Raft, or one
 //! that lies; with that one nothing need go on, but nothing may go wrong either.
 
+mod channels;
 mod inputs;
 mod judge;
 mod lock;

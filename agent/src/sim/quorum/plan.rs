@@ -6,7 +6,7 @@ use core::time::Duration;
 use super::super::cluster::Clock;
 use super::super::network::{Conditions, Delay};
 use super::super::rng::{Permille, Rng};
-use crate::protocol::NodeId;
+use crate::protocol::{Algorithm, LockName, LockSpec, NodeId, Settings};
 
 /// One run, before it begins. Half of the seeds have every fault at its full rate, the other half
 /// a random choice of them.
@@ -14,6 +14,8 @@ use crate::protocol::NodeId;
 pub(super) struct Plan {
     pub(super) hosts: u16,
     pub(super) voters: u16,
+    /// How the lock is served.
+    pub(super) algorithm: Algorithm,
     pub(super) lease: Duration,
     pub(super) conditions: Conditions,
     pub(super) clocks: BTreeMap<NodeId, Clock>,
@@ -47,12 +49,24 @@ pub(super) struct Misfortunes {
 }
 
 impl Plan {
+    /// What the files say of locks.
+    pub(super) fn settings(&self) -> Settings {
+        let name = LockName::new("lock").expect("a good name");
+        Settings {
+            group: "sim".into(),
+            lease: self.lease,
+            algorithm: self.algorithm,
+            locks: BTreeMap::from([(name, LockSpec::exclusive(self.algorithm))]),
+        }
+    }
+
     /// A group in which nothing goes wrong by itself.
     pub(super) fn calm(hosts: u16, lease: Duration) -> Self {
         let clocks = (1..=hosts).filter_map(NodeId::new);
         Self {
             hosts,
             voters: hosts.min(5),
+            algorithm: Algorithm::RicartAgrawala,
             lease,
             conditions: Conditions::perfect(lease / 2000),
             clocks: clocks.map(|node| (node, Clock::default())).collect(),
@@ -113,6 +127,7 @@ impl Plan {
         Self {
             hosts,
             voters,
+            algorithm: Algorithm::ALL[rng.index(Algorithm::ALL.len())],
             lease,
             conditions,
             clocks,

@@ -6,8 +6,9 @@ use alloc::vec::Vec;
 use core::cell::RefCell;
 use core::time::Duration;
 
+use super::channels::{Channels, Parcel, Way};
 use super::judge::Judge;
-use super::lock::{Caller, Lock, Word};
+use super::lock::Lock;
 use super::logs::{Lies, Logs};
 use super::plan::Plan;
 use super::{Explored, LogKind};
@@ -45,6 +46,7 @@ pub(super) struct World {
     pub(super) trace: Trace,
     pub(super) explored: Explored,
     pub(super) epochs: BTreeMap<Epoch, Vec<Voter>>,
+    pub(super) channels: Channels,
 }
 
 pub(super) struct Host {
@@ -67,23 +69,22 @@ pub(super) struct Running {
 }
 
 #[derive(Clone, Debug)]
-pub(super) enum Message {
-    Views(QuorumMessage),
-    Lock(Epoch, Word),
-}
-
-#[derive(Clone, Debug)]
 pub(super) enum Happening {
     Arrival {
         from: NodeId,
         to: NodeId,
-        message: Message,
+        message: QuorumMessage,
     },
+    /// What an engine said arrives, or is to be sent again if it has not.
+    Carried(Way, Parcel),
+    Resend(Way, u64),
+    /// A ring's token has stayed for long enough.
+    Hop(Process, u64),
     Alarm(Process, Time),
     /// That it takes part in an epoch is on disk.
     EpochWritten(Process),
     VoterWritten(Process),
-    /// A member says again what it has to say of the lock, and its caller does something.
+    /// A caller may want something.
     Beat(Process),
     Exit(Process),
     Resume(NodeId),
@@ -103,7 +104,9 @@ impl Happening {
     fn whose(&self) -> Option<NodeId> {
         match self {
             Self::Arrival { to, .. } => Some(*to),
+            Self::Carried((_, to), _) => Some(*to),
             Self::Alarm(process, _)
+            | Self::Hop(process, _)
             | Self::EpochWritten(process)
             | Self::VoterWritten(process)
             | Self::Beat(process)
@@ -157,6 +160,7 @@ impl World {
             trace,
             explored: Explored::default(),
             epochs: BTreeMap::new(),
+            channels: Channels::default(),
         }
     }
 
@@ -223,7 +227,7 @@ impl World {
         let holder = loop {
             let inside = |node: &NodeId| {
                 let running = self.hosts[node].running.as_ref();
-                running.is_some_and(|running| running.lock.caller() == Caller::Inside)
+                running.is_some_and(|running| running.lock.caller().is_inside())
             };
             if let Some(holder) = self.nodes().into_iter().find(inside) {
                 break holder;
@@ -298,6 +302,12 @@ impl World {
     pub(super) fn happen(&mut self, happening: Happening) -> Result<(), Violation> {
         match happening {
             Happening::Arrival { from, to, message } => self.arrive(from, to, message),
+            Happening::Carried(way, parcel) => self.carry(way, parcel),
+            Happening::Resend(way, number) => {
+                self.resend(way, number);
+                Ok(())
+            }
+            Happening::Hop(process, number) => self.hop(process, number),
             Happening::Alarm(process, at) => self.ring(process, at),
             Happening::EpochWritten(process) => {
                 self.input(process, |quorum, now| quorum.persisted(now))

@@ -55,8 +55,11 @@ pub(crate) struct Charter {
     pub(crate) epoch: Epoch,
     /// Of the charter that this one follows; of the first, the cluster.
     pub(crate) parent: Digest,
-    /// By id, each in one life: a session is a life's membership, and is never revived.
+    /// By id, each in one life.
     pub(crate) members: Vec<Member>,
+    /// Since which epoch each of `members` has been one, without a break: a session is never
+    /// revived, and who was out in between must see it.
+    pub(crate) since: Vec<Epoch>,
     /// By id.
     pub(crate) voters: Vec<Voter>,
     /// The only process that may put it in force.
@@ -82,6 +85,12 @@ impl Charter {
 
     pub(crate) fn has_member(&self, member: Member) -> bool {
         self.life_of(member.node) == Some(member.incarnation)
+    }
+
+    /// Since which epoch `member` has been in, without a break.
+    pub(crate) fn member_since(&self, member: Member) -> Option<Epoch> {
+        let at = self.members.iter().position(|its| *its == member)?;
+        self.since.get(at).copied()
     }
 
     pub(crate) fn has_voter(&self, voter: Voter) -> bool {
@@ -124,6 +133,7 @@ impl Step {
         let Self { parent, charter } = self;
         let rises = charter.members.is_sorted_by(|a, b| a.node < b.node)
             && charter.voters.is_sorted_by(|a, b| a.node < b.node)
+            && charter.since.len() == charter.members.len()
             && !charter.voters.is_empty();
         let follows = match parent {
             None => charter.parent == charter.cluster,
@@ -182,6 +192,7 @@ mod tests {
             epoch: Epoch::new(60_000_000).unwrap(),
             parent: cluster,
             members: vec![member(1, 7), member(300, 1 << 40)],
+            since: vec![Epoch::new(60_000_000).unwrap(); 2],
             voters: voters
                 .iter()
                 .map(|&(id, birth)| Voter {
@@ -211,7 +222,7 @@ mod tests {
     fn digests_are_golden() {
         let charter = charter(&[(1, 7), (2, 8), (3, 9)]);
         assert_eq!(charter.cluster.to_string(), "abed61ad59b67a2d");
-        assert_eq!(charter.digest().to_string(), "31431c812ba9ad82");
+        assert_eq!(charter.digest().to_string(), "d323b994ac5982c5");
     }
 
     #[test]

@@ -192,6 +192,7 @@ impl Proposer {
             epoch,
             parent: voter.cluster,
             members: own.newcomers.clone(),
+            since: own.newcomers.iter().map(|_| epoch).collect(),
             voters: statuses.iter().map(|status| status.voter).collect(),
             coordinator: self.me,
             unclean: Vec::new(),
@@ -239,10 +240,14 @@ impl Proposer {
             return None;
         }
         let unclean = changes.unclean(charter, installed);
+        let epoch = charter.epoch.next()?;
+        let members = changes.members.iter();
+        let since = members.map(|its| charter.member_since(*its).unwrap_or(epoch));
         let next = Charter {
             cluster: charter.cluster,
-            epoch: charter.epoch.next()?,
+            epoch,
             parent: newest.digest,
+            since: since.collect(),
             members: changes.members,
             voters: voters.unwrap_or_else(|| charter.voters.clone()),
             coordinator: self.me,

@@ -252,11 +252,21 @@ impl Session {
         }
     }
 
+    /// Whether this session is in `charter`. A life that was left out of a view is not the same
+    /// session when it is let in again: what it was inside of may be others' by now.
+    fn goes_on_in(&self, charter: &Charter) -> bool {
+        let Some(since) = charter.member_since(self.me) else {
+            return false;
+        };
+        let known = self.known.as_ref();
+        known.is_none_or(|known| since <= known.charter.epoch)
+    }
+
     fn end_if_excluded(&mut self, charter: &Charter, out: &mut Outbox) {
         let Some(known) = &self.known else { return };
         if charter.cluster == known.charter.cluster
             && charter.epoch > known.charter.epoch
-            && !charter.has_member(self.me)
+            && !self.goes_on_in(charter)
             && !self.is_over
         {
             self.is_over = true;
@@ -271,7 +281,7 @@ impl Session {
         if charter.coordinator.node != from || self.is_over {
             return;
         }
-        if !charter.has_member(self.me) {
+        if !self.goes_on_in(&charter) {
             return self.end_if_excluded(&charter, out);
         }
         let digest = charter.digest();

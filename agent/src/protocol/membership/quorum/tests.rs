@@ -58,6 +58,7 @@ fn first() -> Charter {
         epoch: Epoch::new(100).unwrap(),
         parent: cluster,
         members: (1..=5).map(|id| member(id, 1)).collect(),
+        since: vec![Epoch::new(100).unwrap(); 5],
         voters: (1..=3).map(voter).collect(),
         coordinator: member(1, 1),
         unclean: Vec::new(),
@@ -80,6 +81,7 @@ fn without(gone: u16) -> Step {
         ..parent.clone()
     };
     charter.members.retain(|its| its.node != node(gone));
+    charter.since.pop();
     Step {
         parent: Some(parent),
         charter,
@@ -163,6 +165,24 @@ fn who_is_not_in_a_certified_view_has_no_lease_any_more_and_never_again() {
     session.renewed(node(3), wish, view, &mut out);
     session.flush(node(1), next, &mut out);
     assert_eq!((out.take(), session.next_timeout()), (vec![], None));
+}
+
+#[test]
+fn a_session_is_not_revived() {
+    let mut out = Outbox::new(node(5));
+    let mut session = installed(&mut out);
+    // It was out of the view in between, and has not heard of that one.
+    let gone = without(5).charter;
+    let mut again = first();
+    again.parent = gone.digest();
+    again.epoch = gone.epoch.next().unwrap();
+    again.since[4] = again.epoch;
+    session.flush(node(1), again.clone(), &mut out);
+    assert_eq!(out.take(), [Action::Excluded(again.epoch)]);
+    assert_eq!(
+        (session.until(), session.next_timeout()),
+        (Time::ZERO, None)
+    );
 }
 
 /// Voter 1, which has endorsed the first view at its start.

@@ -423,7 +423,8 @@ impl VoterPart {
         silent.map(|(member, _)| member).collect()
     }
 
-    /// Lives heard lately that are not in the endorsed view, and later than any that is.
+    /// Lives heard lately that have never been in a view, and are later than those in the endorsed
+    /// one. Who has been in one and is not any more comes back in another life.
     pub(super) fn newcomers(&self, now: Time) -> Vec<Member> {
         let charter = self
             .endorsed
@@ -436,7 +437,8 @@ impl VoterPart {
             };
             let before = charter.and_then(|charter| charter.life_of(node));
             let lately = now.since(heard.at) < self.patience();
-            let comes = lately && heard.stage != Stage::Leaving && before < Some(heard.life);
+            let is_new = heard.epoch == Epoch::ZERO && before < Some(heard.life);
+            let comes = lately && is_new && heard.stage != Stage::Leaving;
             comes.then_some(member)
         });
         lives.collect()
