@@ -84,7 +84,9 @@ impl Lock {
             .engine
             .as_ref()
             .is_some_and(|engine| engine.mark().is_some());
-        let is_marked = kept || self.trail.abandoned || self.owes_mark;
+        // The books are gone with the view, and with them the grant that had the mark.
+        let conferred = self.engine.is_none() && self.ending == Ending::Conferred;
+        let is_marked = kept || conferred || self.trail.abandoned || self.owes_mark;
         if self.queue.owes_mark() || is_marked && self.trail != Trail::doubtful() {
             Marks::Own
         } else if is_marked {
@@ -213,5 +215,62 @@ impl Settling<'_> {
                 refusal: Refusal::Busy,
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::ids::Incarnation;
+    use crate::protocol::lock::{Algorithm, Mode, Rebuild, build, semaphore};
+
+    /// A server that leaves between two views is alone in knowing of a mark that went out with a
+    /// grant: whoever got that may have waited no longer.
+    #[test]
+    fn a_mark_on_its_way_is_known_while_frozen() {
+        let [me, other] = [1, 2].map(|id| NodeId::new(id).expect("not zero"));
+        let spec = LockSpec::exclusive(Algorithm::Semaphore);
+        let names = (0..).filter_map(|n: u32| LockName::new(alloc::format!("{n}")).ok());
+        let mut effects = Effects::default();
+        // The first name that is served here.
+        let engines = names.map(|name| {
+            let rebuild = Rebuild {
+                me,
+                members: &[me, other],
+                lock: &name,
+                holders: &[],
+                held: Mode::default(),
+                waiters: &[],
+                abandoned: true,
+            };
+            build(spec, &rebuild, &mut effects)
+        });
+        let mut engines = engines.take(100);
+        let engine = engines.find(|engine| engine.mark().is_some());
+        drop(engines);
+        let mut lock = Lock {
+            spec: Some(spec),
+            engine,
+            trail: Trail::doubtful(),
+            ..Lock::default()
+        };
+        assert_eq!(lock.marks(), Marks::Shared);
+
+        let id = RequestId {
+            node: other,
+            incarnation: Incarnation(1),
+            seq: 1,
+        };
+        let request = Message::Semaphore(semaphore::Message::Request {
+            id,
+            mode: Mode::Exclusive,
+            tries: false,
+        });
+        let engine = lock.engine.as_mut().expect("some name is served here");
+        engine.receive(other, &request, &mut effects);
+        lock.trail = lock.trail.next().expect("the second");
+        assert_eq!(lock.marks(), Marks::Own);
+        lock.freeze(&[other]);
+        assert_eq!(lock.marks(), Marks::Own);
     }
 }
