@@ -25,8 +25,9 @@ mod sem;
 mod table;
 mod wait;
 
-use std::ffi::{CStr, c_char, c_int};
+use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::num::NonZeroU32;
+use std::os::unix::ffi::OsStrExt;
 use std::ptr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,8 +39,8 @@ use self::mutex::Mutex;
 use self::sem::Sem;
 use self::table::Handle;
 use self::wait::{Entrance, call, call_void, wait};
-use crate::Fence;
 use crate::backend::Patience;
+use crate::{Fence, FenceChecker};
 
 /// This process's part in a group. All agents, mutexes and semaphores may be used by all threads
 /// at once.
@@ -285,6 +286,29 @@ pub unsafe extern "C-unwind" fn distlock_sem_open(
             let lock = agent.lock(name, NonZeroU32::new(permits))?;
             *sem = table::insert(Handle::Sem(Sem::new(lock, agent)))?;
         }
+        Ok(0)
+    })
+}
+
+/// Refuses a fence that is lower than one that was seen, at the resource that a lock protects: the
+/// holder hands its fence to the resource, and the resource does what it is asked only after 0.
+/// `file` keeps the highest fence, durably; it is made by the first check, and `file`.lock beside
+/// it. Any number of processes and threads may check at once.
+///
+/// Returns 0, or
+/// -ESTALE: the fence is lower than one that was seen, so that another was inside since;
+/// -EINVAL: `fence` is 0 or above INT64_MAX, or there is no `file`;
+/// -EBADMSG: the file is damaged, or none of fences;
+/// or what the system says, such as -ENOENT for a directory that is not there. After anything but
+/// 0 the fence is not let through.
+#[unsafe(no_mangle)]
+pub unsafe extern "C-unwind" fn distlock_fence_check(file: *const c_char, fence: u64) -> c_int {
+    call(|| {
+        // SAFETY: the caller's promise.
+        let file = unsafe { text(file) }.ok_or(Errno::EINVAL)?;
+        let fence = Fence::new(fence).ok_or(Errno::EINVAL)?;
+        let checker = FenceChecker::new(OsStr::from_bytes(file.to_bytes()));
+        checker.check(fence).map_err(|error| code::fence(&error))?;
         Ok(0)
     })
 }

@@ -7,6 +7,7 @@ mod client;
 pub mod config;
 mod error;
 mod event;
+mod fence;
 #[cfg(feature = "capi")]
 mod ffi;
 mod group;
@@ -28,6 +29,7 @@ pub use error::{
     UnlockError,
 };
 pub use event::Event;
+pub use fence::{FenceChecker, FenceError};
 pub use guard::{Guard, PreviousOwner};
 pub use loss::Loss;
 pub use mutex::DistMutex;

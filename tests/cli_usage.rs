@@ -61,6 +61,7 @@ fn help_names_what_is_there_and_nothing_else() {
             "status",
             "members",
             "who",
+            "fence",
             "completions",
             "help"
         ]

@@ -46,7 +46,8 @@ pub(crate) fn run(options: &Options) -> Result<ExitCode> {
 
     let files = write_files(directory, size)?;
     let any_port = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let printer = paper::Printer::start(any_port, &output, options.line_time)?;
+    let fences = (!options.no_lock).then(|| directory.join("fences"));
+    let printer = paper::Printer::start(any_port, &output, options.line_time, fences)?;
     let group = Group::new(directory, options, algorithm)?;
     say(format_args!(
         "{} hosts, each with {} files of {} lines; one printer at socket://{}\n{}",

@@ -10,13 +10,15 @@
 //! ```
 //!
 //! The lock is held until the printer is through with a file, not until its last byte was sent: see
-//! `printer.rs`. Every file's fence goes into its job title and onto its banner line, so that a
-//! printer (or a person) that sees a lower fence after a higher one knows an old holder by it.
+//! `printer.rs`. Every file's fence goes into its job title and onto its banner line. The printer of
+//! `--serve` refuses one that is lower than one it has seen (`gate.rs`): without such a check a lock
+//! is advisory.
 
 mod check;
 mod clock;
 mod demonstration;
 mod document;
+mod gate;
 mod host;
 mod hosts;
 mod paper;
@@ -75,6 +77,10 @@ struct Options {
     /// The file that --serve and the demonstration print to.
     #[arg(long, value_name = "FILE", conflicts_with = "printer")]
     output: Option<PathBuf>,
+    /// With --serve: refuse files whose fence is lower than one that was printed. The highest is kept
+    /// in FILE.
+    #[arg(long, value_name = "FILE", requires = "serve")]
+    fences: Option<PathBuf>,
     /// The time the printer of --serve and of the demonstration takes over a line, in seconds.
     #[arg(long, value_name = "SECONDS", value_parser = seconds, default_value = "0.0001",
         conflicts_with = "printer")]
@@ -130,7 +136,8 @@ fn complain(line: impl Display) {
 
 fn run(options: &Options) -> Result<ExitCode> {
     if let (Some(address), Some(output)) = (options.serve, &options.output) {
-        let printer = paper::Printer::start(address, output, options.line_time)?;
+        let printer =
+            paper::Printer::start(address, output, options.line_time, options.fences.clone())?;
         say(format_args!("socket://{}", printer.address()))?;
         return printer.wait();
     }

@@ -15,6 +15,7 @@ use ipp::request::IppRequestResponse;
 use crate::Result;
 use crate::clock;
 use crate::document::Document;
+use crate::gate::REFUSED;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -122,13 +123,23 @@ fn print_raw(
         stream.write_all(&line).map_err(timed_out)?;
     }
     stream.shutdown(Shutdown::Write)?;
-    // Some printers answer with their state; nobody asked.
-    let mut ignored = [0; 512];
+    // Some printers answer with their state; nobody asked. Ours says so if it has refused the file.
+    let (mut answer, mut chunk) = (Vec::new(), [0; 512]);
     loop {
         stream.set_read_timeout(Some(deadline.remaining()?))?;
-        if stream.read(&mut ignored).map_err(timed_out)? == 0 {
-            return Ok(());
+        let len = stream.read(&mut chunk).map_err(timed_out)?;
+        if len == 0 {
+            break;
         }
+        let room = chunk.len().saturating_sub(answer.len());
+        answer.extend_from_slice(&chunk[..len.min(room)]);
+    }
+    match answer.strip_prefix(REFUSED) {
+        Some(why) => {
+            let why = String::from_utf8_lossy(why);
+            Err(format!("the printer refuses {}: {}", document.title, why.trim_end()).into())
+        }
+        None => Ok(()),
     }
 }
 

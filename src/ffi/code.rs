@@ -6,6 +6,7 @@ use std::io;
 use distlock_agent::protocol::NameError;
 use nix::errno::Errno;
 
+use crate::FenceError;
 use crate::backend::AcquireError;
 use crate::config::ConfigError;
 use crate::error::{HandleError, LockError, OpenError, StatusError, UnlockError};
@@ -26,7 +27,7 @@ const MEANINGS: [(c_int, &CStr); 12] = [
     ),
     (
         libc::ESTALE,
-        c"the lock was lost before it was unlocked: another may have been inside since",
+        c"the lock was lost, or the fence is too low: another may have been inside since",
     ),
     (
         libc::EINVAL,
@@ -127,6 +128,14 @@ pub(super) fn status(error: &StatusError) -> Errno {
         StatusError::Forked => Errno::EINVAL,
         StatusError::Disconnected { .. } | StatusError::Unavailable { .. } => Errno::ENOTCONN,
         StatusError::Io { source, .. } => io(source),
+    }
+}
+
+pub(super) fn fence(error: &FenceError) -> Errno {
+    match error {
+        FenceError::Refused { .. } => Errno::ESTALE,
+        FenceError::Damaged { .. } => Errno::EBADMSG,
+        FenceError::Io { source, .. } => io(source),
     }
 }
 

@@ -258,10 +258,33 @@ static void closed_agent(void)
     distlock_agent_close(agent);
 }
 
+/* The resource's side, which needs no agent. */
+static void fences(void)
+{
+    char directory[] = "/tmp/distlock-c-XXXXXX", file[64], lock[64];
+    FILE *damaged;
+    CHECK(mkdtemp(directory) != NULL);
+    snprintf(file, sizeof file, "%s/fence", directory);
+    snprintf(lock, sizeof lock, "%s/fence.lock", directory);
+    EXPECT(-EINVAL, distlock_fence_check(NULL, 7));
+    EXPECT(-EINVAL, distlock_fence_check(file, 0));
+    EXPECT(-EINVAL, distlock_fence_check(file, UINT64_MAX));
+    EXPECT(0, distlock_fence_check(file, 7));
+    EXPECT(0, distlock_fence_check(file, INT64_MAX));
+    EXPECT(0, distlock_fence_check(file, INT64_MAX));
+    EXPECT(-ESTALE, distlock_fence_check(file, 7));
+    EXPECT(-ENOENT, distlock_fence_check("/no/such/directory/fence", 7));
+    damaged = fopen(file, "w");
+    CHECK(damaged != NULL && fclose(damaged) == 0);
+    EXPECT(-EBADMSG, distlock_fence_check(file, 8));
+    CHECK(unlink(file) == 0 && unlink(lock) == 0 && rmdir(directory) == 0);
+}
+
 int main(void)
 {
     distlock_agent *agent;
     nonsense();
+    fences();
     words();
     options();
     agent = open_local();

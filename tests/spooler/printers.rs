@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::io::{BufRead, BufReader, ErrorKind, Read};
-use std::net::TcpListener;
+use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use distlock::{Agent, Config, DistMutex, TimedLockError};
 use nix::sys::stat::Mode;
@@ -381,4 +381,95 @@ fn a_job_that_the_printer_aborts_is_an_error() {
         !output.status.success() && error.contains("Aborted"),
         "{error}"
     );
+}
+
+/// A host that stood still, and goes on when its lock has long gone to another: only the printer
+/// can stop it, in the middle of the file as well, and after its own restart.
+#[test]
+fn the_printer_refuses_who_was_overtaken() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let serve = |paper: &str| {
+        let mut serve = print_spooler();
+        serve.args(["--serve", "127.0.0.1:0", "--output"]);
+        serve.arg(path(paper)).arg("--fences").arg(path("fences"));
+        let mut printer = Process(
+            serve
+                .stdout(Stdio::piped())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap(),
+        );
+        let uri = first_line(printer.0.stdout.take().unwrap());
+        (printer, uri.strip_prefix("socket://").unwrap().to_owned())
+    };
+    let end = |mut host: TcpStream| {
+        host.shutdown(Shutdown::Write).unwrap();
+        let mut answer = String::new();
+        host.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let begin = |uri: &str, text: &str| {
+        let mut host = TcpStream::connect(uri).unwrap();
+        host.write_all(text.as_bytes()).unwrap();
+        host
+    };
+    let printed = |paper: &str, what: &str| {
+        let deadline = SystemTime::now() + Duration::from_secs(30);
+        while !fs::read_to_string(path(paper)).unwrap().contains(what) {
+            assert!(SystemTime::now() < deadline, "{what:?} is not printed");
+            thread::sleep(Duration::from_millis(2));
+        }
+    };
+
+    let (printer, uri) = serve("paper");
+    let mut slow = begin(&uri, "==== slow, fence 7\nslow 1\n");
+    printed("paper", "slow 1\n");
+    let quick = begin(&uri, "==== quick, fence 8\nquick 1\n");
+    printed("paper", "quick 1\n");
+    slow.write_all(b"slow 2\n").unwrap();
+    let answer = end(slow);
+    assert!(
+        answer.starts_with("refused: fence 7 was overtaken"),
+        "{answer}"
+    );
+    assert_eq!(end(quick), "");
+    let answer = end(begin(&uri, "no banner\n"));
+    assert!(answer.starts_with("refused: it does not begin"), "{answer}");
+    drop(printer);
+
+    let (_printer, uri) = serve("second paper");
+    let answer = end(begin(&uri, "==== late, fence 7\nlate 1\n"));
+    assert!(
+        answer.starts_with("refused: fence 7 is refused"),
+        "{answer}"
+    );
+    assert_eq!(end(begin(&uri, "==== next, fence 9\nnext 1\n")), "");
+    let all = ["paper", "second paper"].map(|paper| fs::read_to_string(path(paper)).unwrap());
+    assert_eq!(
+        all.concat(),
+        "==== slow, fence 7\nslow 1\n==== quick, fence 8\nquick 1\n==== next, fence 9\nnext 1\n"
+    );
+
+    // What the host's side makes of it. Its fences are far below.
+    let mut checker = Command::new(env!("CARGO_BIN_EXE_distlock"));
+    checker.args(["fence", "check"]).arg(path("fences"));
+    assert!(
+        checker
+            .arg(i64::MAX.to_string())
+            .status()
+            .unwrap()
+            .success()
+    );
+    fs::write(path("file"), "one\n").unwrap();
+    let mut host = print_spooler();
+    host.args(["--printer", &format!("socket://{uri}")]);
+    let host = host
+        .arg(path("file"))
+        .env("DISTLOCK_DIR", path("local"))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&host.stderr);
+    assert_eq!(host.status.code(), Some(1), "{said}");
+    assert!(said.contains("the printer refuses file, fence"), "{said}");
 }

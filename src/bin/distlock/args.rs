@@ -29,6 +29,7 @@ pub(crate) enum Command {
     Status(Status),
     Members(Members),
     Who(Who),
+    Fence(Fence),
     Completions(Completions),
 }
 
@@ -143,6 +144,37 @@ pub(crate) struct Completions {
     /// The shell
     #[arg(value_name = "SHELL", value_enum)]
     pub(crate) shell: Shell,
+}
+
+/// Check fences, at the resource that a lock protects.
+#[derive(Debug, Args)]
+pub(crate) struct Fence {
+    #[command(subcommand)]
+    pub(crate) command: FenceCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum FenceCommand {
+    Check(FenceCheck),
+}
+
+/// Refuse FENCE if it is lower than one that FILE has seen.
+///
+/// Exits with 0: FENCE is not lower than any seen, and is kept in FILE durably. 1: it is lower, and
+/// refused: its holder has lost the lock. Otherwise that cannot be known, and nothing should be
+/// done: 64 FENCE is no fence; 66 no such directory; 69 the system fails; 77 permission; 78 FILE is
+/// damaged.
+///
+/// FILE is made by the first check, and FILE.lock beside it. Any number may check at once.
+#[derive(Debug, Args)]
+pub(crate) struct FenceCheck {
+    /// Where the highest fence is kept: one file for each resource
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
+
+    /// The fence, as DISTLOCK_FENCE has it
+    #[arg(value_name = "FENCE", value_hint = ValueHint::Other, allow_hyphen_values = true)]
+    pub(crate) fence: String,
 }
 
 /// A shell that can be told what to complete.

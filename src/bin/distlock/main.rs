@@ -5,6 +5,7 @@ mod args;
 mod command;
 mod completions;
 mod exit;
+mod fence;
 mod group;
 mod manager;
 mod refusal;
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
         Ok(Command::Status(args)) => status::status(&args),
         Ok(Command::Members(args)) => status::members(&args),
         Ok(Command::Who(args)) => status::who(&args),
+        Ok(Command::Fence(args)) => fence::fence(&args.command),
         Ok(Command::Completions(args)) => completions::completions(&args),
         Err(done) => done,
     };

@@ -111,7 +111,7 @@ pub(crate) fn system(what: &str, error: impl Into<io::Error>) -> Failure {
 }
 
 /// The exit code for what the system says about a file.
-fn code_of(error: &io::Error) -> u8 {
+pub(crate) fn code_of(error: &io::Error) -> u8 {
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => NO_INPUT,
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => NO_PERMISSION,
