@@ -120,9 +120,9 @@ impl World {
         Ok(())
     }
 
-    /// One voter at a time may lose its state, where three or more vote: with a majority that has
-    /// forgotten what it endorsed, nothing is promised. Nor may it while the cluster is founded,
-    /// which is done by all.
+    /// One voter at a time may lose its state, where three or more vote, and shall vote: with a
+    /// majority that has forgotten what it endorsed, nothing is promised. Nor may it while the
+    /// cluster is founded, which is done by all.
     pub(super) fn lose_state(&mut self, node: NodeId) {
         let host = &self.hosts[&node];
         let step = host
@@ -131,7 +131,7 @@ impl World {
             .and_then(|record| record.endorsed.as_ref());
         let is_settled =
             step.is_some_and(|step| step.parent.is_some() && step.charter.voters.len() > 2);
-        if self.reborn.is_none() && is_settled {
+        if self.reborn.is_none() && is_settled && self.voters.len() > 2 {
             self.reborn = Some(node);
             self.explored.lost_states += 1;
             self.hosts.get_mut(&node).expect("a host").disk = None;

@@ -82,11 +82,11 @@ impl<M: MakeLog> Quorum<M> {
         make: M,
         now: Time,
     ) -> Self {
-        let voters: Vec<_> = terms.voters.iter().copied().collect();
         let votes = terms.voters.contains(&me.node) || record.is_some();
+        let session = Session::new(me, &terms, record.as_ref(), now);
         let vote = votes.then(|| Box::new(Vote::new(me, &terms, record, make, now)));
         Self {
-            session: Session::new(me, terms.lease, voters, now),
+            session,
             vote,
             out: Outbox::new(me.node),
             terms,

@@ -169,7 +169,10 @@ impl Proposer {
     /// cluster a second time, beside those whose were not.
     fn first_step(&self, now: Time, voter: &VoterPart) -> Option<Wanted> {
         let is_first = self.wanted.first() == Some(&self.me.node);
-        if !is_first || voter.newest().is_some() {
+        // Whoever has endorsed something knows of a cluster, be it in this file or in another.
+        let mut others = voter.others.values();
+        let exists = others.any(|other| other.status.endorsed.is_some());
+        if !is_first || exists || voter.newest().is_some() {
             return None;
         }
         let own = voter.own_status(now);

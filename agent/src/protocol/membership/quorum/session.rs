@@ -11,8 +11,9 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::charter::{Charter, Digest};
-use super::message::{QuorumMessage, Renew, Stage};
+use super::message::{QuorumMessage, Renew, Stage, VoterRecord};
 use super::outbox::{Action, Outbox};
+use super::process::Terms;
 use crate::protocol::ids::{Epoch, Incarnation, NodeId};
 use crate::protocol::lock::Summary;
 use crate::protocol::membership::{Member, View};
@@ -33,6 +34,8 @@ pub(super) struct Session {
     configured: Vec<NodeId>,
     /// Those who vote, by the newest view that others have told of.
     told: Vec<NodeId>,
+    /// The cluster that was endorsed here before; there is no way into another.
+    cluster: Option<Digest>,
     /// The newest certified view that this life is in.
     known: Option<Known>,
     /// When the lease ends; zero if there is none.
@@ -77,11 +80,12 @@ struct Wish {
 }
 
 impl Session {
-    pub(super) fn new(me: Member, lease: Duration, voters: Vec<NodeId>, now: Time) -> Self {
+    pub(super) fn new(me: Member, terms: &Terms, record: Option<&VoterRecord>, now: Time) -> Self {
         Self {
             me,
-            lease,
-            configured: voters,
+            lease: terms.lease,
+            configured: terms.voters.iter().copied().collect(),
+            cluster: record.and_then(|record| Some(record.charter()?.cluster)),
             told: Vec::new(),
             known: None,
             until: Time::ZERO,
@@ -278,7 +282,10 @@ impl Session {
 
     /// The coordinator says that this is certified: stop, and tell.
     pub(super) fn flush(&mut self, from: NodeId, charter: Charter, out: &mut Outbox) {
-        if charter.coordinator.node != from || self.is_over {
+        let is_foreign = self
+            .cluster
+            .is_some_and(|cluster| cluster != charter.cluster);
+        if charter.coordinator.node != from || self.is_over || is_foreign {
             return;
         }
         if !self.goes_on_in(&charter) {

@@ -98,8 +98,7 @@ fn leases(out: &mut Outbox) -> Vec<Time> {
 
 /// Member 5, in the first view, which is in force there.
 fn installed(out: &mut Outbox) -> Session {
-    let voters = (1..=3).map(node).collect();
-    let mut session = Session::new(member(5, 1), LEASE, voters, at(0));
+    let mut session = Session::new(member(5, 1), &terms(), None, at(0));
     session.flush(node(1), first(), out);
     session.persisted(out);
     session.install(
@@ -165,6 +164,24 @@ fn who_is_not_in_a_certified_view_has_no_lease_any_more_and_never_again() {
     session.renewed(node(3), wish, view, &mut out);
     session.flush(node(1), next, &mut out);
     assert_eq!((out.take(), session.next_timeout()), (vec![], None));
+}
+
+#[test]
+fn who_has_endorsed_in_a_cluster_is_in_no_other() {
+    let mut out = Outbox::new(node(5));
+    let record = VoterRecord {
+        birth: Incarnation(1),
+        endorsed: Some(found()),
+        certified: true,
+        log: None,
+    };
+    let mut session = Session::new(member(5, 1), &terms(), Some(&record), at(0));
+    let mut foreign = first();
+    foreign.cluster = Digest::of_cluster("test", [node(1)]);
+    session.flush(node(1), foreign, &mut out);
+    assert_eq!(out.take(), []);
+    session.flush(node(1), first(), &mut out);
+    assert!(out.take().contains(&Action::Freeze));
 }
 
 #[test]
