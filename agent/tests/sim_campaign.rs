@@ -39,7 +39,8 @@ fn play(algorithm: Algorithm) {
     often(total.notes, SEEDS, "notes");
     often(total.crashes, SEEDS, "crashes");
     often(total.crashes_inside, SEEDS / 10, "crashes inside");
-    often(total.abandoned, SEEDS / 10, "grants after a crash inside");
+    often(total.deaths, SEEDS, "callers that ended inside");
+    often(total.abandoned, SEEDS, "grants that tell of one");
     often(total.leaves, SEEDS, "leaves");
     often(total.lost_records, SEEDS / 20, "lost records");
     often(total.partitions, SEEDS / 2, "partitions");

@@ -32,7 +32,8 @@ pub(crate) struct Printer {
 enum Message {
     Line(u64, Vec<u8>),
     /// All lines of a connection are printed once this is reached; dropping the stream says so.
-    End(u64, TcpStream),
+    /// `None` if it broke.
+    End(u64, Option<TcpStream>),
 }
 
 impl Printer {
@@ -81,6 +82,8 @@ fn accept(listener: &TcpListener, next: &AtomicU64, sender: &Sender<Message>) {
                 let connection = next.fetch_add(1, Ordering::Relaxed);
                 if let Err(error) = receive(stream, connection, sender) {
                     complain(format_args!("printer: {error}"));
+                    // If the print head has stopped, that was said.
+                    let _ = sender.send(Message::End(connection, None));
                 }
             }
             Err(error) => {
@@ -103,7 +106,7 @@ fn receive(stream: TcpStream, connection: u64, sender: &Sender<Message>) -> io::
             .read_until(b'\n', &mut line)?
             == 0
         {
-            let end = Message::End(connection, reader.into_inner());
+            let end = Message::End(connection, Some(reader.into_inner()));
             return sender.send(end).map_err(gone);
         }
         sender.send(Message::Line(connection, line)).map_err(gone)?;
@@ -125,11 +128,13 @@ fn print(
                     thread::sleep(line_time);
                 }
             }
-            Message::End(connection, mut stream) => {
+            Message::End(connection, stream) => {
                 if let Some(why) = gate.as_mut().and_then(|gate| gate.end(connection)) {
                     complain(format_args!("printer: refused: {why}"));
-                    // A host that is gone does not want to know.
-                    let _ = stream.write_all(&[REFUSED, why.as_bytes(), b"\n"].concat());
+                    if let Some(mut stream) = stream {
+                        // A host that is gone does not want to know.
+                        let _ = stream.write_all(&[REFUSED, why.as_bytes(), b"\n"].concat());
+                    }
                 }
             }
         }
