@@ -91,8 +91,11 @@ fn the_socket_is_where_programs_look_and_the_service_wants_it() {
     assert!(MAN_1.contains(&listens[0]));
     assert_eq!(setting(SOCKET, "SocketMode"), ["0600"]);
     assert_eq!(setting(UNIT, "Requires"), ["distlock.socket"]);
-    // The directory goes away with the service otherwise, and the socket with it.
-    assert_eq!(setting(UNIT, "RuntimeDirectoryPreserve"), ["yes"]);
+    // The directory would go away with the service, and the socket with it. Preserved, it is one
+    // that only root can look into where the user is a dynamic one.
+    assert!(!UNIT.contains("\nRuntimeDirectory"));
+    // A service that cannot be started takes the socket with it, and programs went elsewhere.
+    assert_eq!(setting(SOCKET, "RemoveOnStop"), ["no"]);
     assert_eq!(setting(UNIT, "WatchdogSec").len(), 1);
 }
 
