@@ -8,7 +8,7 @@ use std::time::Duration;
 use distlock_agent::sim::quorum::{Explored, LogKind, explore, take_over};
 
 /// How many seeds on each log.
-const SEEDS: u64 = 100;
+const SEEDS: u64 = 40;
 
 /// Runs the slice, and asserts that what it is for did take place.
 fn play(log: LogKind, name: &str) -> Explored {
