@@ -233,9 +233,9 @@ impl Agent {
         self.shared.status()
     }
 
-    /// Which members' settings differ, and what happens to the group from now on. Each call makes a channel of its own; a listener
-    /// that does not read misses the newest events and is told how many
-    /// ([`AgentEvent::Missed`]). After [`AgentEvent::Ended`] the channel is disconnected.
+    /// Which members' settings differ, and what happens to the group from now on. Each call makes a
+    /// channel of its own; a listener that does not read misses the newest events and is told how
+    /// many ([`AgentEvent::Missed`]). After [`AgentEvent::Ended`] the channel is disconnected.
     pub fn events(&self) -> Receiver<AgentEvent> {
         self.events_as(|event| Some(event.clone()))
     }
