@@ -531,6 +531,9 @@ impl Campaign {
         self.cluster.crash(node);
         if self.lost.is_none()
             && self.rng.chance(self.plan.misfortunes.lost_record)
+            // The others take who said good-bye for one that ended in order. That it was alone in
+            // knowing of an abandoned grant is on its disk only.
+            && !self.leaving.contains(&process)
             && let Some(witness) = self.witness_of(process)
         {
             self.report.lost_records += 1;

@@ -13,6 +13,9 @@
 //!   ([`Engine::may_be_inside`](super::Engine::may_be_inside)). Nobody can be asked who is not
 //!   there any more, so what nobody can deny counts as abandoned.
 //!
+//! A member that leaves and is alone in knowing of a mark puts that on its disk; whoever loses that
+//! record loses the mark.
+//!
 //! A mark outlives views ([`LockSummary`](super::LockSummary)) until somebody enters. Of locks that
 //! are shared, or have several permits, it stays until somebody has been told who is not a mere
 //! reader, and a view may make it be told a second time: at least once, where one at a time is
