@@ -279,7 +279,7 @@ fn the_hosts_socket_is_used_if_it_is_there_served_or_not() {
     let script = r#"
         cd "$1"
         "$0" agent --config group.toml --id 1 --state-dir state > ready 2>log & agent=$!
-        until grep -qs ready ready; do sleep 0.01; done
+        until grep -qs ready ready || ! kill -0 $agent; do sleep 0.01; done
         "$0" status --json | grep -o '"group":"shop"'
         "$0" run x -- sh -c 'exit 7'; echo $?
         ( cd / && exec "$0" who x )
@@ -307,7 +307,7 @@ fn the_hosts_socket_that_is_forbidden_is_77() {
     let script = r#"
         cd "$1"
         "$0" agent --config group.toml --id 1 --state-dir state > ready 2>log & agent=$!
-        until grep -qs ready ready; do sleep 0.01; done
+        until grep -qs ready ready || ! kill -0 $agent; do sleep 0.01; done
         as="setpriv --reuid 61235 --regid 61235 --clear-groups"
         cd /
         for command in "run x true" status; do

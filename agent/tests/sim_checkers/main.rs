@@ -1,6 +1,8 @@
 //! The checkers are checked: each rule lets a clean history pass and catches its planted breach.
 #![cfg(feature = "sim")]
 
+mod legacies;
+
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
@@ -663,93 +665,4 @@ fn notes_arrive_whole_once_and_in_order() {
         Rule::Notes,
         "is number 1, after 3",
     );
-}
-
-#[test]
-fn who_ended_inside_must_be_told_of_and_nobody_else() {
-    // A caller of a member that lives.
-    let ends = |how: Release| {
-        let mut history = History::new();
-        history.ask(1, 1, 1, "printer", Wait::Lease);
-        history.ask(2, 1, 1, "printer", Wait::Lease);
-        history.grant(1, 1, 1, fence(1, 1)).unwrap();
-        history.release_as(how, 1, 1);
-        history
-    };
-    let second = (2, 1, 1);
-    assert_broken(
-        ends(Release::Abandoned).grant(2, 1, 1, fence(1, 2)),
-        Rule::Legacies,
-        "is not told",
-    );
-    assert_broken(
-        ends(Release::Given).grant_after(Previous::Abandoned, second, fence(1, 2)),
-        Rule::Legacies,
-        "but none did",
-    );
-    // Once it was told, it is over; unless that one never knew.
-    for (how, next) in [
-        (Release::Given, Previous::Clean),
-        (Release::Unused, Previous::Abandoned),
-    ] {
-        for told in [Previous::Clean, Previous::Abandoned] {
-            let mut history = ends(Release::Abandoned);
-            history
-                .grant_after(Previous::Abandoned, second, fence(1, 2))
-                .unwrap();
-            history.release_as(how, 2, 1);
-            history.ask(1, 1, 2, "printer", Wait::Lease);
-            let third = history.grant_after(told, (1, 1, 2), fence(1, 3));
-            if told == next {
-                third.unwrap();
-            } else {
-                assert_broken(third, Rule::Legacies, "told");
-            }
-        }
-    }
-}
-
-#[test]
-fn a_view_without_somebody_may_tell_of_any_lock_once() {
-    let mut history = History::new();
-    for ticket in 1..=2 {
-        history.ask(2, 1, ticket, "printer", Wait::Lease);
-    }
-    // Nobody was inside, but who can tell?
-    history.checkers.crashes(process(1, 1));
-    history.begins(1, 2, 0);
-    for (node, life) in [(1, 2), (2, 1), (3, 1)] {
-        history.view(node, life, 2).unwrap();
-    }
-    history
-        .grant_after(Previous::Abandoned, (2, 1, 1), fence(2, 1))
-        .unwrap();
-    history.release(2, 1);
-    assert_broken(
-        history.grant_after(Previous::Abandoned, (2, 1, 2), fence(2, 2)),
-        Rule::Legacies,
-        "but none did",
-    );
-}
-
-#[test]
-fn in_the_end_one_of_several_was_told_of() {
-    let mut history = History::new();
-    for ticket in 1..=2 {
-        history.ask(1, 1, ticket, "licences", Wait::Lease);
-    }
-    history.grant(1, 1, 1, fence(1, 1)).unwrap();
-    history.release_as(Release::Abandoned, 1, 1);
-    assert_broken(
-        history.checkers.all_told(Time::ZERO),
-        Rule::Legacies,
-        "nobody was ever told",
-    );
-    // Who was let in before it was known need not be told.
-    history.grant(1, 1, 2, fence(1, 2)).unwrap();
-    history.ask(2, 1, 1, "licences", Wait::Lease);
-    history
-        .grant_after(Previous::Abandoned, (2, 1, 1), fence(1, 3))
-        .unwrap();
-    history.checkers.all_told(Time::ZERO).unwrap();
 }

@@ -1,0 +1,110 @@
+//! Who vouches that another member is outside. That nobody does so wrongly is what the explorer
+//! looks at after every step; here is that some can.
+
+use super::*;
+
+fn vouches(bench: &Bench, me: u16, other: u16) -> bool {
+    !bench.engines[&me].may_be_inside(node(other))
+}
+
+#[test]
+fn ricart_agrawala_knows_whom_it_has_let_in() {
+    let mut bench = Bench::new(3, LockSpec::exclusive(Algorithm::RicartAgrawala));
+    assert!(vouches(&bench, 1, 2), "it has never asked");
+    let first = bench.acquire(2, 1);
+    bench.deliver(2, 1);
+    assert!(!vouches(&bench, 1, 2), "it has the reply");
+    assert!(vouches(&bench, 3, 2), "it has not asked here yet");
+    bench.deliver_all();
+    bench.release(first);
+    assert!(!vouches(&bench, 1, 2), "it has told nobody that it left");
+    assert!(vouches(&bench, 2, 1), "it has asked nobody");
+    let second = bench.acquire(1, 5);
+    bench.deliver(1, 2);
+    bench.deliver(2, 1);
+    assert!(vouches(&bench, 1, 2), "it has replied since");
+    bench.deliver_all();
+    assert!(vouches(&bench, 1, 2) && vouches(&bench, 1, 3), "inside");
+    bench.acquire(2, 9);
+    bench.deliver(2, 1);
+    assert!(vouches(&bench, 1, 2), "it is deferred");
+    bench.release(second);
+    assert!(!vouches(&bench, 1, 2), "it has the deferred reply");
+}
+
+#[test]
+fn bakery_knows_whose_last_read_it_has_answered() {
+    let mut bench = Bench::new(2, LockSpec::exclusive(Algorithm::Bakery));
+    assert!(vouches(&bench, 1, 2));
+    let first = bench.acquire(2, 1);
+    for _ in 0..2 {
+        bench.deliver(2, 1);
+        bench.deliver(1, 2);
+        assert!(vouches(&bench, 1, 2), "it is still taking its ticket");
+    }
+    bench.deliver(2, 1);
+    assert!(!vouches(&bench, 1, 2), "its last read is answered");
+    bench.deliver(1, 2);
+    assert!(vouches(&bench, 2, 1), "inside");
+    bench.release(first);
+    assert!(!vouches(&bench, 1, 2));
+    bench.acquire(1, 5);
+    bench.deliver(1, 2);
+    bench.deliver(2, 1);
+    assert!(vouches(&bench, 1, 2), "it had no ticket");
+}
+
+#[test]
+fn who_has_the_token_knows() {
+    for algorithm in [Algorithm::TokenRing, Algorithm::TokenRingRequests] {
+        let mut bench = Bench::new(3, LockSpec::exclusive(algorithm));
+        assert!(vouches(&bench, 1, 2) && vouches(&bench, 1, 3));
+        assert!(!vouches(&bench, 2, 3) && !vouches(&bench, 3, 1));
+        bench.acquire(2, 1);
+        if algorithm == Algorithm::TokenRing {
+            bench.step(1, |engine, out| engine.timeout(out));
+        } else {
+            bench.deliver(2, 1);
+        }
+        assert!(!vouches(&bench, 1, 2), "the token is on its way");
+        assert!(!vouches(&bench, 2, 1), "as far as it knows");
+        bench.deliver(1, 2);
+        assert!(vouches(&bench, 2, 1) && vouches(&bench, 2, 3));
+    }
+}
+
+#[test]
+fn the_server_knows_and_who_is_alone_inside() {
+    let server = semaphore::server(3);
+    let [other, third] = [1, 2].map(|n| (server - 1 + n) % 3 + 1);
+    let mut bench = Bench::new(3, LockSpec::exclusive(Algorithm::Semaphore));
+    assert!(vouches(&bench, server, other));
+    let id = bench.acquire(other, 1);
+    bench.deliver(other, server);
+    assert!(!vouches(&bench, server, other), "the grant is on its way");
+    assert!(vouches(&bench, server, third));
+    assert!(!vouches(&bench, other, third), "it does not know yet");
+    bench.deliver(server, other);
+    assert!(vouches(&bench, other, third) && vouches(&bench, other, server));
+    bench.release(id);
+    assert!(!vouches(&bench, other, third));
+    bench.deliver(other, server);
+    assert!(vouches(&bench, server, other));
+    // With several permits who is inside knows nothing of the others.
+    let two = LockSpec::counting(NonZeroU32::new(2).unwrap());
+    let mut bench = Bench::new(3, two);
+    bench.acquire(other, 1);
+    bench.deliver_all();
+    assert!(!vouches(&bench, other, third));
+}
+
+/// A view begins with who is inside, and everybody has that from its table.
+#[test]
+fn a_view_tells_who_may_be_inside() {
+    for algorithm in [Algorithm::RicartAgrawala, Algorithm::Bakery] {
+        let holder = request(2, 1, 5).id;
+        let bench = Bench::rebuilt(3, LockSpec::exclusive(algorithm), &[holder], &[]);
+        assert!(!vouches(&bench, 1, 2) && !vouches(&bench, 3, 2));
+        assert!(vouches(&bench, 1, 3) && vouches(&bench, 2, 1));
+    }
+}
