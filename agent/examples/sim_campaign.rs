@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! cargo run --release -p distlock-agent --no-default-features --features sim \
-//!     --example sim_campaign -- --engine all --seeds 0..20000 --jobs 2 --resume campaign.txt
+//!     --example sim_campaign -- --engine all --seeds 0..40000 --jobs 2 --resume campaign.txt
 //! ```
 
 use std::fmt;
