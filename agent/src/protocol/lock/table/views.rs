@@ -247,3 +247,60 @@ impl Locks {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::collections::BTreeMap;
+    use alloc::string::String;
+    use alloc::vec;
+    use core::time::Duration;
+
+    use super::*;
+    use crate::protocol::face::{Settings, Wait};
+    use crate::protocol::ids::{Incarnation, Ticket};
+    use crate::protocol::lock::queue::Waiting;
+    use crate::protocol::lock::{Algorithm, LockSpec, Mode};
+    use crate::protocol::membership::Member;
+    use crate::protocol::time::Time;
+
+    /// A view may have been in force elsewhere, and let somebody in: who froze for it and never
+    /// saw it cannot tell any more who was inside.
+    #[test]
+    fn who_missed_a_view_vouches_for_nobody() {
+        let [me, dead] = [1, 2].map(|id| NodeId::new(id).expect("not zero"));
+        let name = LockName::new("x").expect("a good name");
+        let spec = LockSpec::exclusive(Algorithm::RicartAgrawala);
+        let settings = Settings {
+            group: String::from("test"),
+            lease: Duration::from_secs(1),
+            algorithm: Algorithm::RicartAgrawala,
+            locks: BTreeMap::from([(name.clone(), spec)]),
+        };
+        let mut out = LockOutput::default();
+        let mut locks = Locks::new(me, Incarnation(1), &settings, Marks::None);
+        let view = View {
+            epoch: Epoch::new(1).expect("in range"),
+            members: vec![Member {
+                node: me,
+                incarnation: Incarnation(1),
+            }],
+            unclean: Vec::new(),
+        };
+        locks.install(Arc::new(view), &Summary::default(), true, &mut out);
+        let caller = Waiting {
+            ticket: Ticket(1),
+            wish: None,
+            mode: Mode::Exclusive,
+            wait: Wait::Cancelled,
+            since: Time::ZERO,
+        };
+        locks.acquire(&name, caller, &mut out);
+        for vouches in [true, false] {
+            locks.freeze(&mut out);
+            let told = locks.summary(&[dead]);
+            assert_eq!((told.is_complete, told.is_continued), (vouches, vouches));
+            assert_eq!(told.locks[&name].holders.len(), 1);
+            assert_eq!(told.locks[&name].suspects.is_empty(), vouches);
+        }
+    }
+}
