@@ -6,7 +6,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use distlock_agent::protocol::{
-    Algorithm, Command, Event, LockName, LockSpec, Mode, NodeId, Release, Settings, Ticket, Wait,
+    Algorithm, Command, Event, Failure, LockName, LockSpec, Mode, NodeId, Release, Settings,
+    Ticket, Wait,
 };
 use distlock_agent::sim::cluster::{Cluster, Surroundings, Turn};
 use distlock_agent::sim::rng::Rng;
@@ -25,6 +26,8 @@ impl Group {
         let settings = Settings {
             group: "regressions".into(),
             lease: LEASE,
+            failure: Failure::Unanimity,
+            lock_delay: Duration::ZERO,
             algorithm,
             locks: BTreeMap::new(),
         };

@@ -8,7 +8,7 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 use std::time::Duration;
 
-use distlock_agent::protocol::{self, LockName, LockSpec, NodeId, Settings};
+use distlock_agent::protocol::{self, Failure, LockName, LockSpec, NodeId, Settings};
 use distlock_agent::runtime::Address;
 use serde::Deserialize;
 use toml::Spanned;
@@ -105,6 +105,9 @@ fn read(text: &str, source: &str) -> Result<Config, Fault> {
     let settings = Settings {
         group: read_group(&file.group)?,
         lease: file.lease.as_ref().map_or(Ok(DEFAULT_LEASE), read_lease)?,
+        // In this version all members are needed.
+        failure: Failure::Unanimity,
+        lock_delay: Duration::ZERO,
         algorithm,
         locks: read_locks(&file.lock)?,
     };

@@ -1,6 +1,7 @@
 //! What goes into a [`Node`](super::Node) and what comes out of it: the words that all parts of
 //! the core share with whoever drives it.
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -10,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::protocol::ids::{Epoch, Fence, Incarnation, LockName, NodeId, Ticket};
 use crate::protocol::lock::{Algorithm, LockSpec, Mode};
+use crate::protocol::time::Time;
 
 /// What a node must know before it starts.
 #[derive(Clone, Debug)]
@@ -18,6 +20,8 @@ pub struct NodeConfig {
     pub me: NodeId,
     /// All members of the group, this one among them.
     pub members: BTreeSet<NodeId>,
+    /// Who votes on views ([`Failure::Quorum`]): 1 to 7 of them.
+    pub voters: BTreeSet<NodeId>,
     /// What all members must have alike.
     pub settings: Settings,
 }
@@ -27,18 +31,38 @@ pub struct NodeConfig {
 pub struct Settings {
     /// The group's name. Its hash is in every datagram, so that groups never mix.
     pub group: String,
-    /// How long a member may act without hearing from the group. Here it bounds how long a
-    /// predecessor's clients can still be inside after a restart, and when a silent member counts
-    /// as missing.
+    /// How long a member may act without hearing from a majority of the voters. It bounds, too, how
+    /// long a predecessor's clients can still be inside after a restart, and when a silent member
+    /// counts as missing.
     pub lease: Duration,
+    /// What a silent member means.
+    pub failure: Failure,
+    /// After a holder was lost its locks stay closed for so much longer, for resources that cannot
+    /// check fences (Burrows 2006, section 2.4).
+    pub lock_delay: Duration,
     /// The algorithm of locks that are not listed.
     pub algorithm: Algorithm,
     /// The listed locks.
     pub locks: BTreeMap<LockName, LockSpec>,
 }
 
+/// What a silent member means, and so who decides on views.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Failure {
+    /// A majority of voters decides, and whoever is left out has a lease that is over before anybody
+    /// takes its place.
+    #[default]
+    Quorum,
+    /// Who does not answer is gone: the rule of the lectures. Two can be inside at once, if one of
+    /// them only paused or was cut off, and there are no fences.
+    PresumeFailed,
+    /// Nobody is ever gone: who is silent is waited for. A measure for the others, in tests and
+    /// benchmarks; no configuration file can ask for it.
+    Unanimity,
+}
+
 /// What a node is started with, besides its configuration.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Boot {
     /// What the last life left on disk; `None` if there is no state yet.
     pub record: Option<Record>,
@@ -48,7 +72,7 @@ pub struct Boot {
 }
 
 /// What must outlive the process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
     /// The latest life.
     pub incarnation: Incarnation,
@@ -177,7 +201,7 @@ pub enum Output {
     /// Tell whom it concerns.
     Event(Event),
     /// Put this on disk, then say [`Input::Persisted`].
-    Persist(Record),
+    Persist(Box<Record>),
 }
 
 /// What happened.
@@ -204,6 +228,19 @@ pub enum Event {
     Lost {
         /// Which.
         ticket: Ticket,
+    },
+    /// What is granted is valid until this member's clock shows that time, unless another such event
+    /// comes. [`Event::Granted`] is told only while it is valid.
+    Lease {
+        /// When it ends; [`Time::MAX`] where nobody is ever removed.
+        until: Time,
+    },
+    /// A certified view has gone on without this life. [`Event::Lost`] has come for everything that
+    /// was held. The node begins a new life by itself, and callers that wait go on waiting; later
+    /// [`Event::Lease`]s are those of the new life.
+    Excluded {
+        /// That view's epoch.
+        epoch: Epoch,
     },
     /// Nothing was heard from this member for a while. It may be dead, slow or cut off.
     Suspect {

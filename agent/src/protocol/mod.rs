@@ -18,8 +18,8 @@ mod timers;
 pub mod wire;
 
 pub use face::{
-    Boot, Command, Event, Input, Marks, NodeConfig, Output, Previous, Record, Refusal, Release,
-    Settings, Wait,
+    Boot, Command, Event, Failure, Input, Marks, NodeConfig, Output, Previous, Record, Refusal,
+    Release, Settings, Wait,
 };
 pub use ids::{
     Epoch, Fence, Incarnation, LockName, NameError, NodeId, ParseFenceError, RequestId, Ticket,

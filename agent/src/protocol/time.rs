@@ -15,6 +15,8 @@ pub struct Time(u64);
 impl Time {
     /// The start of the clock.
     pub const ZERO: Self = Self(0);
+    /// The end of the clock, some 584 years after its start: never.
+    pub const MAX: Self = Self(u64::MAX);
 
     /// The time `nanos` nanoseconds after the clock's start.
     pub const fn from_nanos(nanos: u64) -> Self {

@@ -152,6 +152,7 @@ impl Agent {
         let config = NodeConfig {
             me,
             members: members.keys().copied().collect(),
+            voters: members.keys().take(7).copied().collect(),
             settings: settings.clone(),
         };
         let boot = Boot {

@@ -84,7 +84,7 @@ impl StateDir {
 
     /// Puts `record` on disk; when it returns, the record survives a crash of the host.
     pub(crate) fn write(&self, record: Record) -> Result<(), StateError> {
-        self.replace(&encode(record, &self.owner))
+        self.replace(&encode(&record, &self.owner))
             .map_err(|source| StateError::Io {
                 doing: "write",
                 path: self.state_path(),
@@ -289,7 +289,7 @@ fn is_forgetful(path: &Path) -> bool {
     statfs(path).is_ok_and(|fs| fs.filesystem_type() == TMPFS_MAGIC)
 }
 
-fn encode(record: Record, owner: &Owner) -> Vec<u8> {
+fn encode(record: &Record, owner: &Owner) -> Vec<u8> {
     let group = owner.group.as_bytes();
     let group_len = u16::try_from(group.len()).expect("a group's name is short");
     let mut bytes = Vec::with_capacity(FIXED_LEN + group.len() + CRC_LEN);
@@ -394,7 +394,7 @@ mod tests {
     /// Version 1, byte for byte: what is on disks must stay readable.
     #[test]
     fn golden_bytes() {
-        let bytes = encode(record(), &owner());
+        let bytes = encode(&record(), &owner());
         let mut expected = b"distlock\x01\x01\x00\x03".to_vec();
         expected.extend_from_slice(b"\x01\x02\x03\x04\x05\x06\x07\x08\x11\x12\x13\x14\x00\x04shop");
         expected.extend_from_slice(&GOLDEN_CRC);
@@ -402,7 +402,7 @@ mod tests {
         assert_eq!(decode(&bytes), Ok((record(), owner())));
         for (marks, flags) in [(Marks::Shared, 3), (Marks::Own, 5)] {
             let record = Record { marks, ..record() };
-            let bytes = encode(record, &owner());
+            let bytes = encode(&record, &owner());
             assert_eq!(bytes[9], flags);
             assert_eq!(decode(&bytes), Ok((record, owner())));
         }
@@ -411,7 +411,7 @@ mod tests {
 
     #[test]
     fn every_flipped_bit_and_every_cut_is_noticed() {
-        let good = encode(record(), &owner());
+        let good = encode(&record(), &owner());
         for bit in 0..good.len() * 8 {
             let mut bad = good.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
@@ -476,7 +476,7 @@ mod tests {
         let error = StateDir::open(root.path(), owner()).unwrap_err();
         assert!(matches!(error, StateError::Damaged { .. }), "{error}");
 
-        let mut later = encode(record(), &owner());
+        let mut later = encode(&record(), &owner());
         later.truncate(later.len() - CRC_LEN);
         later[8] = 2;
         let crc = CRC.checksum(&later);

@@ -241,7 +241,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::protocol::{Algorithm, NodeId, Settings};
+    use crate::protocol::{Algorithm, Failure, NodeId, Settings};
     use crate::runtime::{Address, Agent, AgentEvent, Options, Pulse};
 
     fn alone(directory: &std::path::Path, pulse: Option<Pulse>) -> Agent {
@@ -253,6 +253,8 @@ mod tests {
             settings: Settings {
                 group: "test".to_owned(),
                 lease: Duration::from_secs(5),
+                failure: Failure::Unanimity,
+                lock_delay: Duration::ZERO,
                 algorithm: Algorithm::RicartAgrawala,
                 locks: BTreeMap::new(),
             },

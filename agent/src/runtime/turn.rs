@@ -284,7 +284,7 @@ impl Turn<'_> {
                     transport.send(to, &bytes);
                 }
             }
-            Output::Persist(record) => self.core.persist = Some(record),
+            Output::Persist(record) => self.core.persist = Some(*record),
             Output::Event(event) => self.tell(event),
         }
     }
@@ -308,6 +308,7 @@ impl Turn<'_> {
                 self.refused(ticket, why);
             }
             Event::Lost { ticket } => self.lost(ticket),
+            Event::Lease { .. } | Event::Excluded { .. } => {}
             Event::Suspect { peer } => self.publish(AgentEvent::Suspect { peer }),
             Event::Alive { peer } => self.publish(AgentEvent::Alive { peer }),
             Event::View { epoch, members } => {

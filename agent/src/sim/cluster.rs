@@ -281,15 +281,18 @@ impl<A> Cluster<A> {
         let config = NodeConfig {
             me: node,
             members: self.seats.keys().copied().collect(),
+            voters: self.seats.keys().copied().collect(),
             settings: self.settings.clone(),
         };
         let seat = self.seats.get_mut(&node).expect("as above");
         let back = self.rng.chance(self.surroundings.wall_back) && seat.disk.is_some();
         let wall = WALL + now.since(Time::ZERO);
         let boot = Boot {
-            record: seat.disk,
+            record: seat.disk.clone(),
             wall: if back { wall - HOUR } else { wall },
         };
+        self.trace
+            .say(now, format_args!("{process} starts with {:?}", boot.record));
         let running = Running {
             node: Node::new(config, boot, seat.clock.shows(now)),
             alarm: None,
@@ -301,8 +304,6 @@ impl<A> Cluster<A> {
             .clock
             .when(seat.clock.shows(now) + quarantine(self.settings.lease));
         self.checkers.begins(process, waited);
-        self.trace
-            .say(now, format_args!("{process} starts with {:?}", boot.record));
         self.drain(process)
     }
 
@@ -421,10 +422,10 @@ impl<A> Cluster<A> {
         };
         let record = running.writing.take();
         running.durable = true;
-        let seat = self.seats.get_mut(&process.node).expect("it runs");
-        seat.disk = record;
         self.trace
             .say(self.now, format_args!("{process} has on disk {record:?}"));
+        let seat = self.seats.get_mut(&process.node).expect("it runs");
+        seat.disk = record;
         self.input(process, Input::Persisted)
     }
 
@@ -461,7 +462,7 @@ impl<A> Cluster<A> {
             match output {
                 Output::Transmit { to, bytes } => self.transmit(process, to, bytes)?,
                 Output::Event(event) => self.tell(process, event)?,
-                Output::Persist(record) => self.persist(process, record)?,
+                Output::Persist(record) => self.persist(process, *record)?,
             }
         }
         self.checkers.settles(self.now)?;
@@ -518,8 +519,8 @@ impl<A> Cluster<A> {
         }
         if let Event::View { epoch, .. } = &event {
             let seat = &self.seats[&process.node];
-            if seat.disk.is_none_or(|record| record.epoch < *epoch) {
-                let disk = seat.disk;
+            let disk = &seat.disk;
+            if disk.as_ref().is_none_or(|record| record.epoch < *epoch) {
                 return Err(violation!(
                     self.now,
                     Durability,
@@ -535,17 +536,10 @@ impl<A> Cluster<A> {
     fn persist(&mut self, process: Process, record: Record) -> Result<(), Violation> {
         let (now, disk) = (self.now, self.surroundings.disk);
         let after = self.rng.duration(Duration::ZERO..=disk);
-        let before = self.seats[&process.node].disk;
+        let before = self.seats[&process.node].disk.clone();
         let Some((running, _)) = self.running(process) else {
             return Ok(());
         };
-        if running.writing.replace(record).is_some() {
-            return Err(violation!(
-                now,
-                Durability,
-                "{process} persists twice at a time"
-            ));
-        }
         if let Some(before) = before
             && (record.incarnation < before.incarnation || record.epoch < before.epoch)
         {
@@ -553,6 +547,13 @@ impl<A> Cluster<A> {
                 now,
                 Durability,
                 "{process} turns {before:?} into {record:?}"
+            ));
+        }
+        if running.writing.replace(record).is_some() {
+            return Err(violation!(
+                now,
+                Durability,
+                "{process} persists twice at a time"
             ));
         }
         self.queue.plan(now + after, Happening::Written { process });

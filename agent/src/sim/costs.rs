@@ -21,8 +21,8 @@ use super::rng::Rng;
 use super::trace::Trace;
 use crate::protocol::lock::{Algorithm, LockSpec};
 use crate::protocol::{
-    Command, Event, Incarnation, LockName, Mode, NodeId, Release, RequestId, Settings, Ticket,
-    Time, Wait,
+    Command, Event, Failure, Incarnation, LockName, Mode, NodeId, Release, RequestId, Settings,
+    Ticket, Time, Wait,
 };
 
 /// Who asks when.
@@ -270,6 +270,8 @@ impl Nodes {
         let settings = Settings {
             group: String::from("costs"),
             lease: Duration::from_secs(5),
+            failure: Failure::Unanimity,
+            lock_delay: Duration::ZERO,
             algorithm,
             locks: BTreeMap::new(),
         };

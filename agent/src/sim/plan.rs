@@ -13,7 +13,7 @@ use core::time::Duration;
 use super::cluster::{Clock, Surroundings};
 use super::network::{Conditions, Delay};
 use super::rng::{Permille, Rng};
-use crate::protocol::{Algorithm, LockName, LockSpec, NodeId, Settings};
+use crate::protocol::{Algorithm, Failure, LockName, LockSpec, NodeId, Settings};
 
 /// One run, before it begins.
 #[derive(Clone, Debug)]
@@ -115,6 +115,8 @@ impl Plan {
             settings: Settings {
                 group: String::from("sim"),
                 lease,
+                failure: Failure::Unanimity,
+                lock_delay: Duration::ZERO,
                 algorithm,
                 locks: listed,
             },

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use distlock_agent::protocol::{
-    Algorithm, Boot, Command, Event, Fence, Input, LockName, Mode, Node, NodeConfig, NodeId,
-    Output, Record, Refusal, Release, Settings, Ticket, Time, Wait,
+    Algorithm, Boot, Command, Event, Failure, Fence, Input, LockName, Mode, Node, NodeConfig,
+    NodeId, Output, Record, Refusal, Release, Settings, Ticket, Time, Wait,
 };
 
 /// Members that hear each other one millisecond later.
@@ -26,6 +26,8 @@ impl Group {
         let settings = Settings {
             group: "smoke".into(),
             lease: Duration::from_secs(1),
+            failure: Failure::Unanimity,
+            lock_delay: Duration::ZERO,
             algorithm,
             locks: BTreeMap::new(),
         };
@@ -50,11 +52,12 @@ impl Group {
         let (me, members) = (node(me), self.members.clone());
         let config = NodeConfig {
             me,
+            voters: members.clone(),
             members,
             settings: self.settings.clone(),
         };
         let boot = Boot {
-            record: self.records.get(&me).copied(),
+            record: self.records.get(&me).cloned(),
             wall: Duration::from_secs(50_000_000) + self.now.since(Time::ZERO),
         };
         self.nodes.insert(me, Node::new(config, boot, self.now));
@@ -71,7 +74,7 @@ impl Group {
                 }
                 Output::Event(event) => self.events.push((me, event)),
                 Output::Persist(record) => {
-                    self.records.insert(me, record);
+                    self.records.insert(me, *record);
                     self.input(me, Input::Persisted);
                 }
             }

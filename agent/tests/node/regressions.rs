@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use distlock_agent::protocol::{
-    Algorithm, Boot, Command, Input, LockName, LockSpec, Mode, Node, NodeConfig, Output, Refusal,
-    Settings, Ticket, Time, Wait,
+    Algorithm, Boot, Command, Failure, Input, LockName, LockSpec, Mode, Node, NodeConfig, Output,
+    Refusal, Settings, Ticket, Time, Wait,
 };
 
 use crate::group::{Group, node};
@@ -146,9 +146,12 @@ fn greetings_of_a_large_group_arrive() {
     let config = |me| NodeConfig {
         me: node(me),
         members: (1..=1024).map(node).collect(),
+        voters: (1..=7).map(node).collect(),
         settings: Settings {
             group: "big".into(),
             lease: Duration::from_secs(1),
+            failure: Failure::Unanimity,
+            lock_delay: Duration::ZERO,
             algorithm: Algorithm::RicartAgrawala,
             locks: BTreeMap::new(),
         },
@@ -159,7 +162,7 @@ fn greetings_of_a_large_group_arrive() {
     };
     let now = Time::from_nanos(1);
     let (mut a, mut b) = (
-        Node::new(config(1), boot, now),
+        Node::new(config(1), boot.clone(), now),
         Node::new(config(2), boot, now),
     );
     b.handle(now, Input::Persisted);

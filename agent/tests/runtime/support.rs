@@ -11,7 +11,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use distlock_agent::protocol::{Algorithm, LockName, NodeId, Settings};
+use distlock_agent::protocol::{Algorithm, Failure, LockName, NodeId, Settings};
 use distlock_agent::runtime::{
     Address, Agent, Caller, Faults, Grant, Options, Patience, StartError, clock,
 };
@@ -229,6 +229,8 @@ fn settings(algorithm: Algorithm) -> Settings {
     Settings {
         group: "test".to_owned(),
         lease: LEASE,
+        failure: Failure::Unanimity,
+        lock_delay: Duration::ZERO,
         algorithm,
         locks: BTreeMap::new(),
     }

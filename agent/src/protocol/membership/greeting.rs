@@ -191,6 +191,7 @@ mod tests {
     use core::time::Duration;
 
     use super::*;
+    use crate::protocol::face::Failure;
     use crate::protocol::ids::LockName;
 
     fn settings(locks: impl IntoIterator<Item = (String, LockSpec)>) -> Settings {
@@ -200,6 +201,8 @@ mod tests {
         Settings {
             group: "shop".into(),
             lease: Duration::from_secs(5),
+            failure: Failure::Unanimity,
+            lock_delay: Duration::ZERO,
             algorithm: Algorithm::RicartAgrawala,
             locks: locks.collect(),
         }

@@ -57,6 +57,8 @@ impl Node {
         self.peers.in_view = true;
         let (epoch, members) = (view.epoch, view.nodes().collect());
         self.tell(Event::View { epoch, members });
+        // Nobody is ever removed.
+        self.tell(Event::Lease { until: Time::MAX });
         let mut met = Vec::new();
         self.peers.meet(now, &view.members, &mut met);
         self.peer_events(now, met);

@@ -88,7 +88,7 @@ impl Node {
             config.members.contains(&config.me),
             "a member is a member of its own group"
         );
-        let before = boot.record;
+        let before = boot.record.as_ref();
         // Without a record the wall clock stands in: it is past what a lost record can have had.
         let incarnation = before.map_or(0, |record| record.incarnation.0 + 1);
         let wall_micros = u64::try_from(boot.wall.as_micros()).unwrap_or(u64::MAX / 2);

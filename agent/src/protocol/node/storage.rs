@@ -1,5 +1,6 @@
 //! What is on disk, and what is on its way there.
 
+use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
 use crate::protocol::face::{Output, Record};
@@ -30,7 +31,7 @@ impl Storage {
             self.dirty = true;
         } else {
             self.writing = true;
-            outputs.push_back(Output::Persist(self.record));
+            outputs.push_back(Output::Persist(Box::new(self.record.clone())));
         }
     }
 

@@ -233,6 +233,12 @@ impl Checkers {
                 self.legacies.installs(process, *epoch);
                 self.views.installs(now, process, *epoch, members)
             }
+            Event::Lease { .. } => Ok(()),
+            Event::Excluded { epoch } => Err(violation!(
+                now,
+                Views,
+                "{process} says that epoch {epoch} went on without it, but all are needed"
+            )),
             Event::Suspect { peer } => self.views.suspects(now, process, *peer),
             Event::Alive { peer } => self.views.hears_of(now, process, *peer),
             Event::Left => {

@@ -6,7 +6,7 @@ use core::time::Duration;
 use super::super::cluster::Clock;
 use super::super::network::{Conditions, Delay};
 use super::super::rng::{Permille, Rng};
-use crate::protocol::{Algorithm, LockName, LockSpec, NodeId, Settings};
+use crate::protocol::{Algorithm, Failure, LockName, LockSpec, NodeId, Settings};
 
 /// One run, before it begins. Half of the seeds have every fault at its full rate, the other half
 /// a random choice of them.
@@ -55,6 +55,8 @@ impl Plan {
         Settings {
             group: "sim".into(),
             lease: self.lease,
+            failure: Failure::Unanimity,
+            lock_delay: Duration::ZERO,
             algorithm: self.algorithm,
             locks: BTreeMap::from([(name, LockSpec::exclusive(self.algorithm))]),
         }

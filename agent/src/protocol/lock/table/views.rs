@@ -256,7 +256,7 @@ mod tests {
     use core::time::Duration;
 
     use super::*;
-    use crate::protocol::face::{Settings, Wait};
+    use crate::protocol::face::{Failure, Settings, Wait};
     use crate::protocol::ids::{Incarnation, Ticket};
     use crate::protocol::lock::queue::Waiting;
     use crate::protocol::lock::{Algorithm, LockSpec, Mode};
@@ -273,6 +273,8 @@ mod tests {
         let settings = Settings {
             group: String::from("test"),
             lease: Duration::from_secs(1),
+            failure: Failure::Unanimity,
+            lock_delay: Duration::ZERO,
             algorithm: Algorithm::RicartAgrawala,
             locks: BTreeMap::from([(name.clone(), spec)]),
         };
