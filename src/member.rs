@@ -43,6 +43,7 @@ impl Agent {
         let options = Options {
             me: config.me(),
             members: config.members().clone(),
+            voters: config.voters().clone(),
             settings: config.settings().clone(),
             state_dir: config.state_dir(),
             socket: config.endpoint().cloned(),

@@ -110,6 +110,24 @@ fn leases_have_units_and_bounds() {
     }
 }
 
+#[test]
+fn lock_delays_have_units_and_a_bound() {
+    let delay = |text: &str| Config::parse(&format!("lock_delay = {text}\n{SMALL}"));
+    let none = Config::parse(SMALL).unwrap();
+    assert_eq!(none.settings().lock_delay, Duration::ZERO);
+    for (text, ms) in [("\"0s\"", 0), ("\"15s\"", 15_000), ("\"1m\"", 60_000)] {
+        let config = delay(text).unwrap();
+        assert_eq!(
+            config.settings().lock_delay,
+            Duration::from_millis(ms),
+            "{text}"
+        );
+    }
+    for text in ["\"\"", "\"15\"", "\"61s\"", "\"-1s\"", "15"] {
+        assert!(delay(text).is_err(), "{text}");
+    }
+}
+
 /// Each refusal: the text, the line it must name, and words the reason must have.
 #[test]
 fn refusals_name_line_and_reason() {
@@ -143,6 +161,16 @@ fn refusals_name_line_and_reason() {
         (format!("#\nlease = 5\n{small}"), 2, &["string"]),
         (format!("lease = \"2h\"\n{small}"), 1, &["unit"]),
         (format!("lease = \"1ms\"\n{small}"), 1, &["100ms"]),
+        (
+            format!("lock_delay = \"2m\"\n{small}"),
+            1,
+            &["lock_delay", "60s"],
+        ),
+        (
+            format!("\nlock_delay = \"long\"\n{small}"),
+            2,
+            &["lock_delay", "\"long\""],
+        ),
         (
             format!("algorithm = \"dekker\"\n{small}"),
             1,

@@ -19,6 +19,8 @@ use crate::{Algorithm, ParseAlgorithmError};
 const DEFAULT_LEASE: Duration = Duration::from_secs(5);
 const MIN_LEASE: Duration = Duration::from_millis(100);
 const MAX_LEASE: Duration = Duration::from_secs(3600);
+/// As in Chubby (Burrows 2006): whoever needs longer has to clean up by hand.
+const MAX_LOCK_DELAY: Duration = Duration::from_secs(60);
 const MAX_GROUP_LEN: usize = 255;
 const MAX_MEMBERS: usize = 1024;
 const MAX_LOCKS: usize = 10_000;
@@ -30,6 +32,7 @@ struct File {
     lease: Option<Spanned<String>>,
     algorithm: Option<Spanned<String>>,
     failure: Option<Spanned<String>>,
+    lock_delay: Option<Spanned<String>>,
     key_file: Option<Spanned<String>>,
     #[serde(default)]
     insecure: bool,
@@ -95,7 +98,6 @@ pub(super) fn check(bytes: &[u8], source: &str) -> Result<Config, ConfigError> {
 
 fn read(text: &str, source: &str) -> Result<Config, Fault> {
     let file: File = toml::from_str(text).map_err(|error| syntax_fault(text, &error))?;
-    check_failure(file.failure.as_ref())?;
     check_key_file(file.key_file.as_ref())?;
     let algorithm = match &file.algorithm {
         Some(name) => read_algorithm(name)?,
@@ -105,9 +107,11 @@ fn read(text: &str, source: &str) -> Result<Config, Fault> {
     let settings = Settings {
         group: read_group(&file.group)?,
         lease: file.lease.as_ref().map_or(Ok(DEFAULT_LEASE), read_lease)?,
-        // In this version all members are needed.
-        failure: Failure::Unanimity,
-        lock_delay: Duration::ZERO,
+        failure: read_failure(file.failure.as_ref())?,
+        lock_delay: file
+            .lock_delay
+            .as_ref()
+            .map_or(Ok(Duration::ZERO), read_lock_delay)?,
         algorithm,
         locks: read_locks(&file.lock)?,
     };
@@ -137,12 +141,14 @@ fn syntax_fault(text: &str, error: &toml::de::Error) -> Fault {
     Fault::new(at, reason)
 }
 
-fn check_failure(failure: Option<&Spanned<String>>) -> Result<(), Fault> {
+fn read_failure(failure: Option<&Spanned<String>>) -> Result<Failure, Fault> {
+    // Nodes have no quorum views yet: until then the default waits for all members.
+    let quorum = Failure::Unanimity;
     let Some(failure) = failure else {
-        return Ok(());
+        return Ok(quorum);
     };
     match failure.get_ref().as_str() {
-        "quorum" => Ok(()),
+        "quorum" => Ok(quorum),
         "presume-failed" => Err(Fault::new(
             failure.span(),
             "failure = \"presume-failed\" is not available in this version; leave the key out",
@@ -176,9 +182,33 @@ fn read_group(group: &Group) -> Result<String, Fault> {
     Ok(name.clone())
 }
 
-/// A number and its unit: `500ms`, `5s`, `1m`.
-fn read_lease(lease: &Spanned<String>) -> Result<Duration, Fault> {
-    let text = lease.get_ref();
+fn read_lease(text: &Spanned<String>) -> Result<Duration, Fault> {
+    let lease = read_duration(text, "lease")?;
+    if !(MIN_LEASE..=MAX_LEASE).contains(&lease) {
+        let reason = format!(
+            "a lease of {} is out of bounds: choose \"100ms\" to \"60m\"",
+            text.get_ref()
+        );
+        return Err(Fault::new(text.span(), reason));
+    }
+    Ok(lease)
+}
+
+fn read_lock_delay(text: &Spanned<String>) -> Result<Duration, Fault> {
+    let delay = read_duration(text, "lock_delay")?;
+    if delay > MAX_LOCK_DELAY {
+        let reason = format!(
+            "a lock_delay of {} is out of bounds: choose \"0s\" to \"60s\"",
+            text.get_ref()
+        );
+        return Err(Fault::new(text.span(), reason));
+    }
+    Ok(delay)
+}
+
+/// A number and its unit: `500ms`, `5s`, `1m`. `key`: what it is for.
+fn read_duration(spanned: &Spanned<String>, key: &str) -> Result<Duration, Fault> {
+    let text = spanned.get_ref();
     let unit_at = text
         .find(|c: char| !c.is_ascii_digit())
         .unwrap_or(text.len());
@@ -190,19 +220,14 @@ fn read_lease(lease: &Spanned<String>) -> Result<Duration, Fault> {
         _ => None,
     };
     let length = number.parse::<u64>().ok().zip(unit_ms);
-    let Some(lease_ms) = length.and_then(|(number, unit_ms)| number.checked_mul(unit_ms)) else {
+    let millis = length.and_then(|(number, unit_ms)| number.checked_mul(unit_ms));
+    millis.map(Duration::from_millis).ok_or_else(|| {
         let reason = format!(
-            "{text:?} is no lease: write a whole number and its unit, as in \"500ms\", \"5s\" or \
+            "{text:?} is no {key}: write a whole number and its unit, as in \"500ms\", \"5s\" or \
              \"1m\""
         );
-        return Err(Fault::new(lease.span(), reason));
-    };
-    let length = Duration::from_millis(lease_ms);
-    if !(MIN_LEASE..=MAX_LEASE).contains(&length) {
-        let reason = format!("a lease of {text} is out of bounds: choose \"100ms\" to \"60m\"");
-        return Err(Fault::new(lease.span(), reason));
-    }
-    Ok(length)
+        Fault::new(spanned.span(), reason)
+    })
 }
 
 fn read_algorithm(name: &Spanned<String>) -> Result<protocol::Algorithm, Fault> {

@@ -2,6 +2,7 @@
 //!
 //! ```toml
 //! lease = "5s"                        # the default
+//! lock_delay = "0s"                   # the default
 //! algorithm = "ricart-agrawala"       # the default, for locks that are not listed
 //!
 //! [group]
@@ -26,7 +27,7 @@
 
 mod file;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -88,6 +89,7 @@ impl Config {
         Ok(NodeConfig {
             me,
             members: self.members.clone(),
+            voters: self.voters.iter().copied().collect(),
             settings: self.settings.clone(),
             state_base: default_state_base(
                 |name| std::env::var_os(name),
@@ -119,6 +121,7 @@ impl Config {
 pub struct NodeConfig {
     me: NodeId,
     members: BTreeMap<NodeId, Address>,
+    voters: BTreeSet<NodeId>,
     settings: Settings,
     state_base: PathBuf,
     endpoint: Option<Endpoint>,
@@ -180,6 +183,11 @@ impl NodeConfig {
     /// All members, this one among them, with their addresses.
     pub fn members(&self) -> &BTreeMap<NodeId, Address> {
         &self.members
+    }
+
+    /// The members that vote on views.
+    pub fn voters(&self) -> &BTreeSet<NodeId> {
+        &self.voters
     }
 
     /// What all members must have alike.

@@ -5,6 +5,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::fmt;
 use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -59,6 +60,16 @@ pub enum Failure {
     /// Nobody is ever gone: who is silent is waited for. A measure for the others, in tests and
     /// benchmarks; no configuration file can ask for it.
     Unanimity,
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Quorum => "quorum",
+            Self::PresumeFailed => "presume-failed",
+            Self::Unanimity => "unanimity",
+        })
+    }
 }
 
 /// What a node is started with, besides its configuration.

@@ -1,6 +1,6 @@
 //! An agent: one member of a group, in a thread of this process.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::mem;
 use std::os::fd::AsRawFd;
@@ -43,6 +43,8 @@ pub struct Options {
     pub me: NodeId,
     /// All members and their addresses, this one's among them.
     pub members: BTreeMap<NodeId, Address>,
+    /// Who of them votes on views.
+    pub voters: BTreeSet<NodeId>,
     /// What all members must have alike.
     pub settings: Settings,
     /// Where this member keeps what must outlive it. Created if it does not exist.
@@ -110,6 +112,7 @@ impl Agent {
         let Options {
             me,
             members,
+            voters,
             settings,
             state_dir,
             socket,
@@ -152,7 +155,7 @@ impl Agent {
         let config = NodeConfig {
             me,
             members: members.keys().copied().collect(),
-            voters: members.keys().take(7).copied().collect(),
+            voters,
             settings: settings.clone(),
         };
         let boot = Boot {

@@ -237,7 +237,7 @@ impl Owner for Shared {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
+    use std::collections::{BTreeMap, BTreeSet};
     use std::time::Duration;
 
     use super::*;
@@ -250,6 +250,7 @@ mod tests {
         Agent::start(Options {
             me,
             members: BTreeMap::from([(me, address)]),
+            voters: BTreeSet::from([me]),
             settings: Settings {
                 group: "test".to_owned(),
                 lease: Duration::from_secs(5),

@@ -67,6 +67,7 @@ impl Group {
     pub(crate) fn options(&self, id: u16) -> Options {
         Options {
             me: node(id),
+            voters: self.members.keys().copied().collect(),
             members: self.members.clone(),
             settings: self.settings.clone(),
             state_dir: self.directory.join(format!("state-{id}")),

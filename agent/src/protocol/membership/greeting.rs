@@ -12,7 +12,7 @@ use core::ops::Bound;
 
 use serde::{Deserialize, Serialize};
 
-use crate::protocol::face::Settings;
+use crate::protocol::face::{Failure, Settings};
 use crate::protocol::ids::NodeId;
 use crate::protocol::lock::{Algorithm, LockSpec};
 
@@ -62,9 +62,17 @@ impl Agreement {
         let mut lines = BTreeMap::from([
             ("group.name".to_string(), settings.group.clone()),
             ("lease".to_string(), format!("{:?}", settings.lease)),
+            ("failure".to_string(), settings.failure.to_string()),
+            (
+                "lock_delay".to_string(),
+                format!("{:?}", settings.lock_delay),
+            ),
             ("algorithm".to_string(), settings.algorithm.to_string()),
         ]);
-        lines.extend(in_blocks(members));
+        if settings.failure == Failure::Unanimity {
+            // Elsewhere the list is an address book: who belongs to the group is for its views.
+            lines.extend(in_blocks(members));
+        }
         for (name, spec) in &settings.locks {
             lines.insert(format!("lock {name:?}"), in_words(*spec));
         }
@@ -191,7 +199,6 @@ mod tests {
     use core::time::Duration;
 
     use super::*;
-    use crate::protocol::face::Failure;
     use crate::protocol::ids::LockName;
 
     fn settings(locks: impl IntoIterator<Item = (String, LockSpec)>) -> Settings {
@@ -259,12 +266,42 @@ mod tests {
     }
 
     #[test]
-    fn members_must_be_the_same() {
-        let settings = settings([]);
+    fn what_silence_means_must_be_the_same() {
+        let ours = settings([]);
+        let theirs = Settings {
+            failure: Failure::PresumeFailed,
+            ..ours.clone()
+        };
+        let named = difference(&ours, &theirs).unwrap();
+        assert_eq!(
+            named,
+            (
+                "failure".into(),
+                "unanimity".into(),
+                "presume-failed".into()
+            )
+        );
+        let theirs = Settings {
+            lock_delay: Duration::from_secs(15),
+            ..ours.clone()
+        };
+        let named = difference(&ours, &theirs).unwrap();
+        assert_eq!(named, ("lock_delay".into(), "0ns".into(), "15s".into()));
+    }
+
+    #[test]
+    fn members_must_be_the_same_where_all_are_needed() {
+        let mut settings = settings([]);
         let ours = Agreement::new(&settings, &members(&[1, 2]));
         let mut theirs = Agreement::new(&settings, &members(&[1, 2, 3]));
         let named = find(&ours, &mut theirs).unwrap();
         assert_eq!((&*named.ours, &*named.theirs), ("1 2", "1 2 3"));
+        for failure in [Failure::Quorum, Failure::PresumeFailed] {
+            settings.failure = failure;
+            let ours = Agreement::new(&settings, &members(&[1, 2]));
+            let mut theirs = Agreement::new(&settings, &members(&[1, 2, 3]));
+            assert!(ours.agrees(&theirs.greet(false, false, false)));
+        }
     }
 
     #[test]
