@@ -4,6 +4,7 @@
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
@@ -12,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::protocol::ids::{Epoch, Fence, Incarnation, LockName, NodeId, Ticket};
 use crate::protocol::lock::{Algorithm, LockSpec, Mode};
+use crate::protocol::membership::quorum::VoterRecord;
 use crate::protocol::time::Time;
 
 /// What a node must know before it starts.
@@ -93,6 +95,8 @@ pub struct Record {
     pub clean: bool,
     /// What it knew of locks that were abandoned and that nobody had entered since.
     pub marks: Marks,
+    /// What a voter must remember, if this member is one.
+    pub voter: Option<Arc<VoterRecord>>,
 }
 
 /// What a life knew, when it left, of locks that were abandoned and that nobody had entered since.
@@ -288,6 +292,12 @@ pub enum Event {
     Superseded {
         /// Who says so.
         by: NodeId,
+    },
+    /// What orders the voters' proposals contradicts itself here: this member votes on nothing any
+    /// more before it is started anew.
+    VoterBroken {
+        /// How.
+        why: &'static str,
     },
     /// Another agent sent a note.
     Note {

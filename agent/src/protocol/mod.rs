@@ -25,5 +25,6 @@ pub use ids::{
     Epoch, Fence, Incarnation, LockName, NameError, NodeId, ParseFenceError, RequestId, Ticket,
 };
 pub use lock::{Algorithm, LockSpec, Mode, UnknownAlgorithm};
+pub use membership::quorum::VoterRecord;
 pub use node::Node;
 pub use time::Time;

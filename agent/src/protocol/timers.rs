@@ -14,6 +14,8 @@ pub(crate) enum Timer {
     Hop(LockName),
     /// A caller that only tries has waited long enough for an answer.
     Try(Ticket),
+    /// Something is due that has to do with views.
+    Views,
     /// Members are missing: look for callers that have waited for a lease.
     Quorum,
     /// The predecessor's lease is over.

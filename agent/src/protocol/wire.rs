@@ -10,7 +10,8 @@
 //! 36 acknowledged: all frames up to this one have arrived
 //! 44 selective: bit i is set if frame acknowledged + 2 + i has arrived
 //! 52 sequence number of the first frame
-//! 60 kind 0: a greeting; kind 1: frames, each flags (1 byte), length (2 bytes), bytes
+//! 60 kind 0: a greeting; kind 1: frames, each flags (1 byte), length (2 bytes), bytes; kind 2: one
+//!    body, which is not repeated if it is lost
 //! -4 CRC-32C (RFC 3720, Castagnoli) of all before it
 //! ```
 //! All numbers are big-endian. What stands in greetings and frames is postcard's wire format,
@@ -55,6 +56,8 @@ impl GroupId {
 pub(crate) enum Kind {
     Greeting,
     Frames,
+    /// One body that nobody repeats if it is lost: whatever matters of it is said again.
+    Notice,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,11 +165,18 @@ pub(crate) fn encode_greeting(
     seal(bytes)
 }
 
+pub(crate) fn encode_notice(group: GroupId, header: &Header, body: &[u8]) -> Vec<u8> {
+    let mut bytes = encode_header(group, header);
+    bytes.extend_from_slice(body);
+    seal(bytes)
+}
+
 fn encode_header(group: GroupId, header: &Header) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(256);
     let kind = match header.kind {
         Kind::Greeting => 0,
         Kind::Frames => 1,
+        Kind::Notice => 2,
     };
     bytes.extend_from_slice(&[VERSION, kind, u8::from(header.ping), 0]);
     bytes.extend_from_slice(&header.from.as_u16().to_be_bytes());
@@ -218,6 +228,7 @@ pub(crate) fn decode(group: GroupId, bytes: &[u8]) -> Result<(Header, &[u8]), Dr
     let kind = match kind {
         0 => Kind::Greeting,
         1 => Kind::Frames,
+        2 => Kind::Notice,
         _ => return Err(Drop::Malformed),
     };
     if flags > 1 || zero != 0 {

@@ -11,22 +11,26 @@ use std::io::{self, Read, Seek, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use crc::{CRC_32_ISCSI, Crc};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 
-use crate::protocol::{Epoch, Incarnation, Marks, NodeId, Record};
+use crate::protocol::{Epoch, Incarnation, Marks, NodeId, Record, VoterRecord};
 
 const MAGIC: [u8; 8] = *b"distlock";
-const VERSION: u8 = 1;
-/// Magic, version, flags, node, incarnation, epoch, length of the group's name; then the name and
-/// the checksum.
+/// The present version. Version 1 has no place for a voter's record, and is read as one without.
+const VERSION: u8 = 2;
+/// Magic, version, flags, node, incarnation, epoch, length of the group's name; then the name, from
+/// version 2 on what a voter must remember (nothing, if it is none), and the checksum.
 const FIXED_LEN: usize = 8 + 1 + 1 + 2 + 8 + 4 + 2;
 const CRC_LEN: usize = 4;
+/// A voter remembers two views, and those in its log that are not decided yet.
+const MAX_VOTER_LEN: usize = 16 << 20;
 /// No state file is longer; a longer one is not read into memory.
-const MAX_LEN: usize = FIXED_LEN + u16::MAX as usize + CRC_LEN;
+const MAX_LEN: usize = FIXED_LEN + u16::MAX as usize + MAX_VOTER_LEN + CRC_LEN;
 /// CRC-32C, as in the datagrams.
 const CRC: Crc<u32> = Crc::<u32>::new(&CRC_32_ISCSI);
 
@@ -164,8 +168,9 @@ pub enum StateError {
     },
     /// The state file cannot be trusted.
     #[error(
-        "the state file {} is damaged ({why}): restore it from a backup; without one, remove it \
-         once every lock taken through this member has been free for a lease", path.display()
+        "the state file {} is damaged ({why}): remove it once every lock taken through this member \
+         has been free for a lease, and the member begins as a new one; never put back an old copy, \
+         and of several voters' files remove one at a time", path.display()
     )]
     Damaged {
         /// The file.
@@ -306,6 +311,9 @@ fn encode(record: &Record, owner: &Owner) -> Vec<u8> {
     bytes.extend_from_slice(&record.epoch.as_u32().to_be_bytes());
     bytes.extend_from_slice(&group_len.to_be_bytes());
     bytes.extend_from_slice(group);
+    if let Some(voter) = &record.voter {
+        bytes.extend_from_slice(&voter.to_bytes());
+    }
     let crc = CRC.checksum(&bytes);
     bytes.extend_from_slice(&crc.to_be_bytes());
     bytes
@@ -337,7 +345,7 @@ fn decode(bytes: &[u8]) -> Result<(Record, Owner), Flaw> {
         Ok(*field)
     }
     let [version] = take(&mut fields)?;
-    if version != VERSION {
+    if !matches!(version, 1 | VERSION) {
         return Err(Flaw::Version(version));
     }
     let [flags] = take(&mut fields)?;
@@ -353,10 +361,19 @@ fn decode(bytes: &[u8]) -> Result<(Record, Owner), Flaw> {
     let epoch = Epoch::new(u32::from_be_bytes(take(&mut fields)?))
         .ok_or(Flaw::Damaged("its epoch is out of range"))?;
     let group_len = u16::from_be_bytes(take(&mut fields)?);
-    if fields.len() != usize::from(group_len) {
+    let Some((group, voter)) = fields.split_at_checked(usize::from(group_len)) else {
         return Err(Flaw::Damaged("its length is wrong"));
-    }
-    let group = String::from_utf8(fields.to_vec())
+    };
+    let voter = match voter {
+        [] => None,
+        _ if version == 1 => return Err(Flaw::Damaged("its length is wrong")),
+        voter => {
+            let voter = VoterRecord::from_bytes(voter);
+            let voter = voter.ok_or(Flaw::Damaged("what it says of a voter makes no sense"))?;
+            Some(Arc::new(voter))
+        }
+    };
+    let group = String::from_utf8(group.to_vec())
         .map_err(|_| Flaw::Damaged("its group's name is not UTF-8"))?;
     Ok((
         Record {
@@ -364,6 +381,7 @@ fn decode(bytes: &[u8]) -> Result<(Record, Owner), Flaw> {
             epoch,
             clean: flags & 1 != 0,
             marks,
+            voter,
         },
         Owner { group, node },
     ))
@@ -388,14 +406,20 @@ mod tests {
             epoch: Epoch::new(0x1112_1314).unwrap(),
             clean: true,
             marks: Marks::None,
+            voter: None,
         }
     }
 
-    /// Version 1, byte for byte: what is on disks must stay readable.
+    fn voter() -> Arc<VoterRecord> {
+        // A birth, and nothing endorsed yet.
+        Arc::new(VoterRecord::from_bytes(b"\x07\x00\x00\x00\x00").unwrap())
+    }
+
+    /// Version 2, byte for byte: what is on disks must stay readable.
     #[test]
     fn golden_bytes() {
         let bytes = encode(&record(), &owner());
-        let mut expected = b"distlock\x01\x01\x00\x03".to_vec();
+        let mut expected = b"distlock\x02\x01\x00\x03".to_vec();
         expected.extend_from_slice(b"\x01\x02\x03\x04\x05\x06\x07\x08\x11\x12\x13\x14\x00\x04shop");
         expected.extend_from_slice(&GOLDEN_CRC);
         assert_eq!(bytes, expected);
@@ -406,12 +430,51 @@ mod tests {
             assert_eq!(bytes[9], flags);
             assert_eq!(decode(&bytes), Ok((record, owner())));
         }
+        let record = Record {
+            voter: Some(voter()),
+            ..record()
+        };
+        let bytes = encode(&record, &owner());
+        assert_eq!(bytes[..30], expected[..30]);
+        assert_eq!(bytes[30..bytes.len() - CRC_LEN], *b"\x07\x00\x00\x00\x00");
+        assert_eq!(decode(&bytes), Ok((record, owner())));
     }
-    const GOLDEN_CRC: [u8; 4] = [0xdc, 0x88, 0xbd, 0x7d];
+
+    fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
+        let crc = CRC.checksum(&bytes);
+        bytes.extend_from_slice(&crc.to_be_bytes());
+        bytes
+    }
+
+    /// What version 1 left on disks.
+    #[test]
+    fn reads_what_has_no_voter() {
+        let mut old = encode(&record(), &owner());
+        old.truncate(old.len() - CRC_LEN);
+        old[8] = 1;
+        assert_eq!(decode(&sealed(old.clone())), Ok((record(), owner())));
+        old.push(7);
+        assert!(matches!(decode(&sealed(old)), Err(Flaw::Damaged(_))));
+    }
+
+    #[test]
+    fn refuses_a_voter_that_makes_no_sense() {
+        let mut bytes = encode(&record(), &owner());
+        bytes.truncate(bytes.len() - CRC_LEN);
+        bytes.extend_from_slice(b"\x07\x02");
+        assert!(matches!(decode(&sealed(bytes)), Err(Flaw::Damaged(_))));
+    }
+    const GOLDEN_CRC: [u8; 4] = [0x38, 0xb6, 0x8e, 0xa1];
 
     #[test]
     fn every_flipped_bit_and_every_cut_is_noticed() {
-        let good = encode(&record(), &owner());
+        let good = encode(
+            &Record {
+                voter: Some(voter()),
+                ..record()
+            },
+            &owner(),
+        );
         for bit in 0..good.len() * 8 {
             let mut bad = good.clone();
             bad[bit / 8] ^= 1 << (bit % 8);
@@ -478,13 +541,11 @@ mod tests {
 
         let mut later = encode(&record(), &owner());
         later.truncate(later.len() - CRC_LEN);
-        later[8] = 2;
-        let crc = CRC.checksum(&later);
-        later.extend_from_slice(&crc.to_be_bytes());
-        fs::write(&file, later).unwrap();
+        later[8] = 3;
+        fs::write(&file, sealed(later)).unwrap();
         let error = StateDir::open(root.path(), owner()).unwrap_err();
         assert!(
-            matches!(error, StateError::Version { version: 2, .. }),
+            matches!(error, StateError::Version { version: 3, .. }),
             "{error}"
         );
     }

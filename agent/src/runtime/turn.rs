@@ -309,6 +309,9 @@ impl Turn<'_> {
             }
             Event::Lost { ticket } => self.lost(ticket),
             Event::Lease { .. } | Event::Excluded { .. } => {}
+            Event::VoterBroken { why } => {
+                tracing::error!("this member votes on nothing any more: {why}; restart it");
+            }
             Event::Suspect { peer } => self.publish(AgentEvent::Suspect { peer }),
             Event::Alive { peer } => self.publish(AgentEvent::Alive { peer }),
             Event::View { epoch, members } => {

@@ -4,7 +4,7 @@
 //! in exactly one of a grant and an end, also while a view changes: what callers give up or leave
 //! then is remembered here, and played when the next engine stands.
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
 use super::{LockSpec, Mode, Request};
@@ -37,6 +37,8 @@ pub(crate) struct Held {
     pub(crate) id: RequestId,
     /// Whose it is; `None` once its caller left, and the engine has not been told yet.
     pub(crate) ticket: Option<Ticket>,
+    /// What its caller asked for, should it have to ask again.
+    asked: Option<Waiting>,
     pub(crate) fence: Fence,
     pub(crate) mode: Mode,
     /// What its caller was told of the grant before.
@@ -156,12 +158,39 @@ impl LocalQueue {
         self.held.push(Held {
             id,
             ticket,
+            asked: asking.caller,
             fence,
             mode,
             previous,
             how: Release::Unused,
         });
         Some(asking.caller)
+    }
+
+    /// What a caller that is inside had asked for.
+    pub(crate) fn asked(&self, ticket: Ticket) -> Option<&Waiting> {
+        let mut held = self.held.iter();
+        held.find(|held| held.ticket == Some(ticket))?
+            .asked
+            .as_ref()
+    }
+
+    /// This life is over, and another begins: what was asked was not asked in it, and nothing is
+    /// held. `unaware`: who was let in and does not know; they wait again, before the others. Returns
+    /// those who knew.
+    pub(crate) fn begin_anew(&mut self, unaware: &BTreeSet<Ticket>) -> Vec<Ticket> {
+        if let Some(caller) = self.asking.take().and_then(|asking| asking.caller) {
+            self.waiting.push_front(caller);
+        }
+        let mut lost = Vec::new();
+        for held in self.held.drain(..) {
+            let Some(ticket) = held.ticket else { continue };
+            match held.asked.filter(|_| unaware.contains(&ticket)) {
+                Some(caller) => self.waiting.push_front(caller),
+                None => lost.push(ticket),
+            }
+        }
+        lost
     }
 
     /// A caller that is inside leaves. The grant stays until [`LocalQueue::leave`]. Returns

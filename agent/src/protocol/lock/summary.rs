@@ -111,6 +111,13 @@ impl Summary {
         }
     }
 
+    /// Whether those who have told know that nobody else can be inside of any lock. Only before
+    /// [`Summary::conclude`].
+    pub(crate) fn vouches_for_the_lost(&self) -> bool {
+        let vouched = |lock: &LockSummary| lock.suspects.is_empty();
+        self.is_complete && self.locks.values().all(vouched)
+    }
+
     /// All have told: what follows from it for the view that begins, to which the lives of
     /// `unclean` do not belong any more.
     pub fn conclude(&mut self, unclean: &[NodeId]) {

@@ -251,6 +251,13 @@ impl Locks {
             .collect()
     }
 
+    /// The same of a caller that was let in and does not know of it.
+    pub(crate) fn impatience(&self, ticket: Ticket) -> Option<(Ticket, Time)> {
+        let lock = self.table.get(self.tickets.get(&ticket)?)?;
+        let caller = lock.queue.asked(ticket)?;
+        (caller.wait == Wait::Lease).then_some((ticket, caller.since))
+    }
+
     /// A message of this epoch. Returns whether it made sense.
     pub(crate) fn receive(
         &mut self,

@@ -26,6 +26,7 @@ use alloc::vec::Vec;
 use super::view::{Action, Member, View, ViewMessage, ViewSource};
 use crate::protocol::ids::{Epoch, Incarnation, NodeId};
 use crate::protocol::lock::Summary;
+use crate::protocol::time::Time;
 
 #[derive(Debug)]
 pub(crate) struct Fixed {
@@ -91,16 +92,6 @@ impl Fixed {
             readiness: BTreeMap::new(),
             round: None,
         }
-    }
-
-    /// Whether the last life left something behind, and no view has been told so yet.
-    pub(crate) fn is_unclean(&self) -> bool {
-        self.unclean
-    }
-
-    /// A life before did not leave, though this one has no record of it.
-    pub(crate) fn remember_unclean(&mut self) {
-        self.unclean = true;
     }
 
     /// Tells the coordinator how this member stands.
@@ -273,24 +264,30 @@ impl Fixed {
 }
 
 impl ViewSource for Fixed {
-    fn peer_up(&mut self, peer: NodeId, incarnation: Incarnation, out: &mut Vec<Action>) {
+    fn peer_up(
+        &mut self,
+        _now: Time,
+        peer: NodeId,
+        incarnation: Incarnation,
+        out: &mut Vec<Action>,
+    ) {
         self.lives.insert(peer, incarnation);
         if peer == self.coordinator {
             self.say_ready(false, out);
         }
     }
 
-    fn peer_down(&mut self, peer: NodeId) {
+    fn peer_down(&mut self, _now: Time, peer: NodeId, _out: &mut Vec<Action>) {
         self.lives.remove(&peer);
         self.readiness.remove(&peer);
     }
 
-    fn ready(&mut self, out: &mut Vec<Action>) {
+    fn ready(&mut self, _now: Time, out: &mut Vec<Action>) {
         self.ready = true;
         self.say_ready(false, out);
     }
 
-    fn receive(&mut self, from: NodeId, message: ViewMessage, out: &mut Vec<Action>) {
+    fn receive(&mut self, _now: Time, from: NodeId, message: ViewMessage, out: &mut Vec<Action>) {
         let to_coordinator = matches!(
             message,
             ViewMessage::Ready { .. } | ViewMessage::Reject { .. } | ViewMessage::Summary { .. }
@@ -310,10 +307,11 @@ impl ViewSource for Fixed {
             ViewMessage::Summary { epoch, summary } => self.on_summary(from, epoch, summary, out),
             ViewMessage::Freeze { view } => self.on_freeze(from, view, out),
             ViewMessage::Install { view, table } => self.on_install(view, table, out),
+            ViewMessage::Quorum(_) => {}
         }
     }
 
-    fn persisted(&mut self, out: &mut Vec<Action>) {
+    fn persisted(&mut self, _now: Time, out: &mut Vec<Action>) {
         if let Phase::Persisting(view) = &self.phase {
             let unclean = view.unclean.clone();
             self.phase = Phase::Frozen(view.clone());
@@ -321,7 +319,7 @@ impl ViewSource for Fixed {
         }
     }
 
-    fn summarised(&mut self, summary: Summary, out: &mut Vec<Action>) {
+    fn summarised(&mut self, _now: Time, summary: Summary, out: &mut Vec<Action>) {
         let Phase::Frozen(view) = &self.phase else {
             return;
         };
@@ -334,7 +332,7 @@ impl ViewSource for Fixed {
         }
     }
 
-    fn want_view(&mut self, out: &mut Vec<Action>) {
+    fn want_view(&mut self, _now: Time, out: &mut Vec<Action>) {
         if matches!(self.phase, Phase::Installed(_)) && self.round.is_none() {
             self.say_ready(true, out);
         }
@@ -351,8 +349,16 @@ impl ViewSource for Fixed {
         self.epoch
     }
 
-    fn coordinator(&self) -> NodeId {
-        self.coordinator
+    fn lacks(&self, _now: Time, absent: &[NodeId]) -> Vec<NodeId> {
+        absent.to_vec()
+    }
+
+    fn is_unclean(&self) -> bool {
+        self.unclean
+    }
+
+    fn remember_unclean(&mut self) {
+        self.unclean = true;
     }
 }
 

@@ -1,8 +1,9 @@
 //! Who makes up the group, in which epoch.
 //!
 //! A [`View`] is a member list with a number, the epoch. Engines see views only: one freezes
-//! them, the next builds them anew. Where views come from is behind one trait, `ViewSource`.
-//! The one source so far is `Fixed`: all configured members, unanimously.
+//! them, the next builds them anew. Where views come from is behind one trait, `ViewSource`:
+//! from a majority of voters ([`quorum`]), or, as a measure for that, from all members unanimously
+//! (`Fixed`).
 
 mod fixed;
 pub(crate) mod greeting;

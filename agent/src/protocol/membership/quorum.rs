@@ -21,33 +21,30 @@
 
 pub mod log;
 
-// Nobody but the simulator has views by quorum yet.
-#[cfg(feature = "sim")]
 mod charter;
-#[cfg(feature = "sim")]
 mod coordinator;
-#[cfg(feature = "sim")]
 mod message;
-#[cfg(feature = "sim")]
 mod outbox;
-#[cfg(feature = "sim")]
 mod process;
-#[cfg(feature = "sim")]
 mod proposer;
-#[cfg(feature = "sim")]
+mod rafts;
 mod session;
-#[cfg(feature = "sim")]
+mod source;
 mod vote;
-#[cfg(feature = "sim")]
 mod voter;
 
+pub use self::message::VoterRecord;
 #[cfg(feature = "sim")]
 pub(crate) use self::{
     charter::{Digest, Voter},
-    message::{Endorsement, QuorumMessage, VoterRecord},
-    outbox::Action,
-    process::{Beginning, MakeLog, Quorum, Terms},
+    message::Endorsement,
+    process::{Beginning, MakeLog},
+};
+pub(crate) use self::{
+    message::QuorumMessage,
+    process::{Before, Quorum, Terms},
+    rafts::Rafts,
 };
 
-#[cfg(all(test, feature = "sim"))]
+#[cfg(test)]
 mod tests;

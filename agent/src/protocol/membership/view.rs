@@ -1,12 +1,16 @@
 //! A view, and the face of what decides on views.
 
+use alloc::boxed::Box;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
+use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::ids::{Epoch, Incarnation, NodeId};
 use crate::protocol::lock::Summary;
+use crate::protocol::membership::quorum::{QuorumMessage, VoterRecord};
+use crate::protocol::time::Time;
 
 /// The members of one epoch, each in one life.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,6 +62,15 @@ pub(crate) enum ViewMessage {
     Summary { epoch: Epoch, summary: Summary },
     /// From the coordinator: the view is in force, and begins with this table.
     Install { view: View, table: Summary },
+    /// Of views by quorum.
+    Quorum(Box<QuorumMessage>),
+}
+
+impl ViewMessage {
+    /// Whether it may get lost: what matters of it is said again by itself.
+    pub(crate) const fn may_be_lost(&self) -> bool {
+        matches!(self, Self::Quorum(_))
+    }
 }
 
 /// What a source of views wants done, in this order.
@@ -68,42 +81,93 @@ pub(crate) enum Action {
     Freeze,
     /// Put the epoch on disk, then call [`ViewSource::persisted`].
     Persist(Epoch),
+    /// Put on disk what a voter must remember, then call [`ViewSource::voter_persisted`]. One at a
+    /// time.
+    PersistVoter(Box<VoterRecord>),
     /// Call [`ViewSource::summarised`] with what this member knows, also of the former lives of
     /// these.
     Summarise(Vec<NodeId>),
     /// The view is in force.
     Install(Arc<View>, Summary),
+    /// The lease runs until then.
+    Lease(Time),
+    /// The certified view of that epoch has gone on without this life, whose lease is void.
+    Excluded(Epoch),
+    /// The voters' log contradicts itself, and takes part in nothing any more.
+    Broken(&'static str),
 }
 
 /// What decides on views. Everything that follows from an input is appended to `out`.
-pub(crate) trait ViewSource {
+pub(crate) trait ViewSource: fmt::Debug + Send {
     /// A peer can be talked to, in this life; all that was agreed with another life is void.
-    fn peer_up(&mut self, peer: NodeId, incarnation: Incarnation, out: &mut Vec<Action>);
+    fn peer_up(&mut self, now: Time, peer: NodeId, incarnation: Incarnation, out: &mut Vec<Action>);
 
     /// A peer cannot be talked to: its life ended, and the next is not known yet.
-    fn peer_down(&mut self, peer: NodeId);
+    fn peer_down(&mut self, now: Time, peer: NodeId, out: &mut Vec<Action>);
 
-    /// This member may be in a view: its predecessor's lease is over.
-    fn ready(&mut self, out: &mut Vec<Action>);
+    /// Nothing is heard of a peer that was up, though it was asked.
+    fn peer_suspected(&mut self, _now: Time, _peer: NodeId, _out: &mut Vec<Action>) {}
+
+    /// A suspected peer is heard again.
+    fn peer_alive(&mut self, _now: Time, _peer: NodeId, _out: &mut Vec<Action>) {}
+
+    /// This member may be in a view: its predecessor's lease is over. Not called where a source
+    /// sees to that itself.
+    fn ready(&mut self, _now: Time, _out: &mut Vec<Action>) {}
 
     /// A message from a peer that is up.
-    fn receive(&mut self, from: NodeId, message: ViewMessage, out: &mut Vec<Action>);
+    fn receive(&mut self, now: Time, from: NodeId, message: ViewMessage, out: &mut Vec<Action>);
+
+    /// The time that [`ViewSource::next_timeout`] named has come; earlier does no harm.
+    fn timeout(&mut self, _now: Time, _out: &mut Vec<Action>) {}
+
+    /// When something is due though nothing comes in.
+    fn next_timeout(&self, _now: Time) -> Option<Time> {
+        None
+    }
 
     /// The last [`Action::Persist`] is on disk.
-    fn persisted(&mut self, out: &mut Vec<Action>);
+    fn persisted(&mut self, now: Time, out: &mut Vec<Action>);
+
+    /// The last [`Action::PersistVoter`] is on disk.
+    fn voter_persisted(&mut self, _now: Time, _out: &mut Vec<Action>) {}
 
     /// The answer to [`Action::Summarise`].
-    fn summarised(&mut self, summary: Summary, out: &mut Vec<Action>);
+    fn summarised(&mut self, now: Time, summary: Summary, out: &mut Vec<Action>);
 
     /// This member needs a new view: a bound is reached that only a new epoch lifts.
-    fn want_view(&mut self, out: &mut Vec<Action>);
+    fn want_view(&mut self, now: Time, out: &mut Vec<Action>);
+
+    /// This member holds nothing, and never again will in this life.
+    fn leave(&mut self, _now: Time, _out: &mut Vec<Action>) {}
+
+    /// What the record on disk is to say of a voter whose life ends now, in order.
+    fn last_words(&self, _now: Time) -> Option<Box<VoterRecord>> {
+        None
+    }
+
+    /// After [`Action::Excluded`]: this member lives anew.
+    fn begin_anew(&mut self, _now: Time, _me: Member) {}
 
     /// The view in force; `None` before the first, and while the next one is being formed.
     fn view(&self) -> Option<&Arc<View>>;
 
-    /// The highest epoch that this member has taken part in.
+    /// The highest epoch that this life has taken part in, or the one before it.
     fn epoch(&self) -> Epoch;
 
-    /// Who coordinates: new locks are declared there.
-    fn coordinator(&self) -> NodeId;
+    /// Until when this member may act.
+    fn lease_ends(&self) -> Time {
+        Time::MAX
+    }
+
+    /// Who would have to be there for this member to go on; empty if it can. `absent`: who cannot be
+    /// talked to.
+    fn lacks(&self, now: Time, absent: &[NodeId]) -> Vec<NodeId>;
+
+    /// Whether the last life did not leave, or knew of locks that were abandoned, and no view has
+    /// been told so yet.
+    fn is_unclean(&self) -> bool;
+
+    /// A life before did not leave, though this one has no record of it.
+    fn remember_unclean(&mut self) {}
 }

@@ -5,11 +5,11 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::{Node, WISH_PAUSE};
+use super::{HeldBack, Node, Stage, WISH_PAUSE};
 use crate::protocol::face::Event;
-use crate::protocol::ids::{Epoch, LockName};
+use crate::protocol::ids::{Epoch, Incarnation, LockName, NodeId};
 use crate::protocol::lock::{HopTimer, LockOutput, LockSpec, Summary};
-use crate::protocol::membership::{Action, View, ViewSource};
+use crate::protocol::membership::{Action, View};
 use crate::protocol::time::Time;
 use crate::protocol::timers::Timer;
 use crate::protocol::wire::Body;
@@ -31,6 +31,9 @@ impl Node {
         while let Some(action) = actions.pop_front() {
             let mut more = Vec::new();
             match action {
+                Action::Send(to, message) if message.may_be_lost() => {
+                    self.peers.say(to, &Body::View(message));
+                }
                 Action::Send(to, message) => {
                     self.peers.send(to, Epoch::ZERO, &Body::View(message));
                 }
@@ -40,30 +43,76 @@ impl Node {
                     self.absorb(now, out);
                 }
                 Action::Persist(epoch) => {
-                    self.storage.record.epoch = epoch;
+                    let known = self.storage.record.epoch;
+                    self.storage.record.epoch = epoch.max(known);
                     self.storage.put(&mut self.outputs);
                 }
                 Action::Summarise(unclean) => {
                     let summary = self.locks.summary(&unclean);
-                    self.views.summarised(summary, &mut more);
+                    self.views.summarised(now, summary, &mut more);
+                }
+                Action::PersistVoter(record) => {
+                    self.storage.put_voter(*record, &mut self.outputs);
                 }
                 Action::Install(view, table) => self.install(now, view, &table),
+                Action::Lease(until) => self.extend(now, until),
+                Action::Excluded(epoch) => self.exclude(now, epoch),
+                Action::Broken(why) => self.tell(Event::VoterBroken { why }),
             }
             actions.extend(more);
         }
+        self.set_view_timer(now);
+    }
+
+    /// The lease runs until then: who was let in while it was over may know of it now.
+    fn extend(&mut self, now: Time, until: Time) {
+        self.tell(Event::Lease { until });
+        if now < until {
+            for (_, grant) in core::mem::take(&mut self.held_back) {
+                self.timers.clear(&Timer::Try(grant.ticket()));
+                self.tell(grant.event());
+            }
+        }
+    }
+
+    /// A view has gone on without this life. One that leaves has waited for that; any other begins
+    /// anew.
+    fn exclude(&mut self, now: Time, epoch: Epoch) {
+        if self.stage != Stage::Running {
+            self.is_let_go = true;
+            return;
+        }
+        self.me.incarnation = Incarnation(self.me.incarnation.0 + 1);
+        let unaware = core::mem::take(&mut self.held_back).into_keys().collect();
+        let mut out = LockOutput::default();
+        self.locks
+            .begin_anew(self.me.incarnation, &unaware, &mut out);
+        self.absorb(now, out);
+        self.tell(Event::Excluded { epoch });
+        self.early.clear();
+        self.quarantine.note_unclean();
+        self.peers.begin_anew(now, self.me);
+        self.views.begin_anew(now, self.me);
+        // Nothing is said before the new life is on disk.
+        self.stage = Stage::Booting;
+        self.storage.record.incarnation = self.me.incarnation;
+        self.storage.born = false;
+        self.storage.put(&mut self.outputs);
     }
 
     pub(super) fn install(&mut self, now: Time, view: Arc<View>, table: &Summary) {
         self.peers.in_view = true;
         let (epoch, members) = (view.epoch, view.nodes().collect());
         self.tell(Event::View { epoch, members });
-        // Nobody is ever removed.
-        self.tell(Event::Lease { until: Time::MAX });
+        if self.views.lease_ends() == Time::MAX {
+            // Nobody is ever removed without a word.
+            self.tell(Event::Lease { until: Time::MAX });
+        }
         let mut met = Vec::new();
         self.peers.meet(now, &view.members, &mut met);
         self.peer_events(now, met);
         let mut out = LockOutput::default();
-        let coordinates = self.views.coordinator() == self.me.node;
+        let coordinates = self.declarer() == Some(self.me.node);
         self.locks.install(view, table, coordinates, &mut out);
         self.absorb(now, out);
         let mut early = core::mem::take(&mut self.early);
@@ -89,6 +138,21 @@ impl Node {
             self.peers.send(to, epoch, &Body::Lock(message));
         }
         for event in events {
+            if let Event::Granted {
+                ticket,
+                fence,
+                previous,
+            } = event
+                && self.views.lease_ends() <= now
+            {
+                let grant = HeldBack {
+                    ticket,
+                    fence,
+                    previous,
+                };
+                self.held_back.insert(ticket, grant);
+                continue;
+            }
             if let Event::Granted { ticket, .. } | Event::Ended { ticket, .. } = event {
                 self.timers.clear(&Timer::Try(ticket));
             }
@@ -108,7 +172,7 @@ impl Node {
         if wants_view && !self.wished_at.is_some_and(pauses) {
             self.wished_at = Some(now);
             let mut actions = Vec::new();
-            self.views.want_view(&mut actions);
+            self.views.want_view(now, &mut actions);
             self.act(now, actions);
         }
     }
@@ -123,9 +187,16 @@ impl Node {
         }
     }
 
+    /// Where new locks are declared: at the lowest member of the view in force.
+    pub(super) fn declarer(&self) -> Option<NodeId> {
+        self.views.view()?.nodes().next()
+    }
+
     /// Asks the coordinator how a lock is served.
     pub(super) fn declare(&mut self, now: Time, lock: LockName, wish: Option<LockSpec>) {
-        let coordinator = self.views.coordinator();
+        let Some(coordinator) = self.declarer() else {
+            return;
+        };
         if coordinator != self.me.node {
             let epoch = self.present_epoch();
             return self

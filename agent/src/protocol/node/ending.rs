@@ -1,6 +1,8 @@
 //! How a node's life ends.
 
 use super::{LEAVE_PATIENCE, Node, Stage};
+use alloc::vec::Vec;
+
 use crate::protocol::face::{Event, Marks, Output};
 use crate::protocol::ids::NodeId;
 use crate::protocol::lock::LockOutput;
@@ -28,27 +30,33 @@ impl Node {
         self.absorb(now, out);
         if self.stage == Stage::Booting {
             // Nobody has heard of this life.
-            return self.close();
+            return self.close(now);
         }
         self.stage = Stage::Leaving;
         self.peers.send_to_all(&Body::Bye);
+        let mut actions = Vec::new();
+        self.views.leave(now, &mut actions);
+        self.act(now, actions);
         self.timers.set(Timer::Leave, now + LEAVE_PATIENCE);
     }
 
     /// When the others know that this member leaves, or have had time to, it puts on disk that it
     /// ended well.
-    pub(super) fn finish_leaving(&mut self, time_is_up: bool) {
+    pub(super) fn finish_leaving(&mut self, now: Time, time_is_up: bool) {
         if self.stage != Stage::Leaving {
             return;
         }
         // While a view is being formed the engines cannot be told: it is waited for.
         let is_done = self.peers.is_drained() && self.locks.is_settled();
-        if is_done || time_is_up {
-            self.close();
+        // Others are to go on without this member, if there are any.
+        let nobody_waits = self.views.lease_ends() == Time::MAX || self.peers.is_alone();
+        let is_let_go = self.is_let_go || nobody_waits;
+        if is_done && is_let_go || time_is_up {
+            self.close(now);
         }
     }
 
-    pub(super) fn close(&mut self) {
+    pub(super) fn close(&mut self, now: Time) {
         self.stage = Stage::Closing;
         // Until a view has taken it in, the end of the life before is still to be reckoned with.
         let is_told = !self.views.is_unclean();
@@ -59,6 +67,9 @@ impl Node {
         } else {
             Marks::Own
         };
+        if let Some(record) = self.views.last_words(now) {
+            self.storage.put_voter(*record, &mut self.outputs);
+        }
         self.storage.put(&mut self.outputs);
     }
 }

@@ -4,10 +4,9 @@ use alloc::vec::Vec;
 
 use super::peers::PeerEvent;
 use super::{MAX_EARLY, Node, Stage};
-use crate::protocol::face::{Command, Event, Refusal, Wait};
-use crate::protocol::ids::{Epoch, NodeId};
+use crate::protocol::face::{Command, Event, Refusal, Release, Wait};
+use crate::protocol::ids::{Epoch, NodeId, Ticket};
 use crate::protocol::lock::{LockOutput, Waiting};
-use crate::protocol::membership::ViewSource;
 use crate::protocol::time::Time;
 use crate::protocol::timers::Timer;
 use crate::protocol::wire::Body;
@@ -38,7 +37,7 @@ impl Node {
             }
             Command::Release { ticket, how } => self.locks.release(*ticket, *how, &mut out),
             Command::Cancel { ticket } => {
-                self.locks.end(*ticket, Refusal::Cancelled, &mut out);
+                self.end_request(*ticket, Refusal::Cancelled, &mut out);
             }
             Command::Note { to, bytes } if bytes.len() <= Command::MAX_NOTE => {
                 let note = Body::Note {
@@ -67,11 +66,18 @@ impl Node {
             }
             let mut actions = Vec::new();
             match event {
-                PeerEvent::Up(peer, life) => self.views.peer_up(peer, life, &mut actions),
-                PeerEvent::Down(peer) => self.views.peer_down(peer),
-                PeerEvent::Suspect(peer) => self.tell(Event::Suspect { peer }),
-                PeerEvent::Alive(peer) => self.tell(Event::Alive { peer }),
-                PeerEvent::Left(peer) => self.views.peer_down(peer),
+                PeerEvent::Up(peer, life) => self.views.peer_up(now, peer, life, &mut actions),
+                PeerEvent::Down(peer) | PeerEvent::Left(peer) => {
+                    self.views.peer_down(now, peer, &mut actions);
+                }
+                PeerEvent::Suspect(peer) => {
+                    self.tell(Event::Suspect { peer });
+                    self.views.peer_suspected(now, peer, &mut actions);
+                }
+                PeerEvent::Alive(peer) => {
+                    self.tell(Event::Alive { peer });
+                    self.views.peer_alive(now, peer, &mut actions);
+                }
                 PeerEvent::Disagrees {
                     peer,
                     difference,
@@ -101,7 +107,7 @@ impl Node {
     pub(super) fn body(&mut self, now: Time, from: NodeId, epoch: Epoch, body: Body) {
         let mut actions = Vec::new();
         match body {
-            Body::View(message) => self.views.receive(from, message, &mut actions),
+            Body::View(message) => self.views.receive(now, from, message, &mut actions),
             Body::Note { bytes } => self.tell(Event::Note { from, bytes }),
             Body::Bye => {}
             Body::Lock(_) | Body::Declare { .. } | Body::Declared { .. } => {
@@ -128,12 +134,12 @@ impl Node {
                     self.peers.counters.misplaced += 1;
                 }
             }
-            Body::Declare { lock, wish } if self.views.coordinator() == self.me.node => {
+            Body::Declare { lock, wish } if self.declarer() == Some(self.me.node) => {
                 let spec = self.locks.declare(&lock, wish, &mut out);
                 self.peers
                     .send(from, present, &Body::Declared { lock, spec });
             }
-            Body::Declared { lock, spec } if self.views.coordinator() == from => {
+            Body::Declared { lock, spec } if self.declarer() == Some(from) => {
                 self.locks.declared(&lock, spec, &mut out);
             }
             _ => self.peers.counters.misplaced += 1,
@@ -154,17 +160,23 @@ impl Node {
                 }
                 Timer::Hop(lock) => self.locks.hop_timeout(&lock, &mut out),
                 Timer::Try(ticket) => {
-                    let missing = self.peers.missing();
+                    let missing = self.lacking(now);
                     let refusal = if missing.is_empty() {
                         Refusal::Busy
                     } else {
                         Refusal::NoQuorum { missing }
                     };
-                    self.locks.end(ticket, refusal, &mut out);
+                    self.end_request(ticket, refusal, &mut out);
+                }
+                Timer::Views => {
+                    let mut actions = Vec::new();
+                    self.views.timeout(now, &mut actions);
+                    self.act(now, actions);
+                    self.note_missing(now);
                 }
                 Timer::Quorum => self.end_impatient(now, &mut out),
                 Timer::Quarantine => self.end_quarantine(now),
-                Timer::Leave => self.finish_leaving(true),
+                Timer::Leave => self.finish_leaving(now, true),
             }
             self.absorb(now, out);
         }
@@ -172,7 +184,7 @@ impl Node {
 
     /// Begins or ends the time for which members have been missing.
     pub(super) fn note_missing(&mut self, now: Time) {
-        if self.peers.missing().is_empty() {
+        if self.lacking(now).is_empty() {
             self.incomplete_since = None;
             self.timers.clear(&Timer::Quorum);
         } else if self.incomplete_since.is_none() {
@@ -186,32 +198,69 @@ impl Node {
         let Some(incomplete_since) = self.incomplete_since else {
             return;
         };
-        let missing = self.peers.missing();
-        for (ticket, since) in self.locks.impatient() {
+        let missing = self.lacking(now);
+        if missing.is_empty() {
+            return self.note_missing(now);
+        }
+        let held_back = self.held_back.values();
+        let held_back = held_back.filter_map(|grant| self.locks.impatience(grant.ticket()));
+        let impatient: Vec<_> = self
+            .locks
+            .impatient()
+            .into_iter()
+            .chain(held_back)
+            .collect();
+        for (ticket, since) in impatient {
             if since.max(incomplete_since) + self.lease <= now {
                 let missing = missing.clone();
-                self.locks.end(ticket, Refusal::NoQuorum { missing }, out);
+                self.end_request(ticket, Refusal::NoQuorum { missing }, out);
             }
         }
         self.timers.set(Timer::Quorum, now + self.lease / 16);
     }
 
+    /// Who would have to be there for this member to go on.
+    pub(super) fn lacking(&self, now: Time) -> Vec<NodeId> {
+        self.views.lacks(now, &self.peers.missing())
+    }
+
+    /// Ends a request whose caller has not been told that it was let in, if it was.
+    fn end_request(&mut self, ticket: Ticket, refusal: Refusal, out: &mut LockOutput) {
+        if self.held_back.remove(&ticket).is_some() {
+            self.locks.release(ticket, Release::Unused, out);
+            out.events.push(Event::Ended { ticket, refusal });
+        } else {
+            self.locks.end(ticket, refusal, out);
+        }
+    }
+
     pub(super) fn persisted(&mut self, now: Time) {
-        if !self.storage.written(&mut self.outputs) {
-            return;
-        }
+        let written = self.storage.written(&mut self.outputs);
         match self.stage {
-            Stage::Booting => self.stage = Stage::Running,
-            Stage::Running | Stage::Leaving => {
-                let mut actions = Vec::new();
-                self.views.persisted(&mut actions);
-                self.act(now, actions);
+            Stage::Booting if written.member => {
+                self.stage = Stage::Running;
+                self.set_view_timer(now);
             }
-            Stage::Closing => {
+            Stage::Closing if self.storage.is_idle() => {
                 self.stage = Stage::Silent;
-                self.tell(Event::Left);
+                return self.tell(Event::Left);
             }
-            Stage::Silent => {}
+            Stage::Silent => return,
+            _ => {}
         }
+        let mut actions = Vec::new();
+        if written.member {
+            self.views.persisted(now, &mut actions);
+        }
+        if written.voter {
+            self.views.voter_persisted(now, &mut actions);
+        }
+        self.act(now, actions);
+    }
+
+    /// The source of views is asked when it wants to be woken.
+    pub(super) fn set_view_timer(&mut self, now: Time) {
+        let at = self.views.next_timeout(now);
+        self.timers.set_or_clear(Timer::Views, at);
     }
 }

@@ -17,16 +17,20 @@ mod storage;
 pub use counters::Counters;
 pub use peers::PeerState;
 
-use alloc::collections::VecDeque;
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::time::Duration;
 
 use self::peers::Peers;
 use self::quarantine::Quarantine;
 use self::storage::Storage;
-use super::face::{Boot, Command, Event, Input, Marks, NodeConfig, Output, Record, Refusal};
-use super::ids::{Epoch, Incarnation, NodeId, Ticket};
+use super::face::{
+    Boot, Command, Event, Failure, Input, Marks, NodeConfig, Output, Previous, Record, Refusal,
+};
+use super::ids::{Epoch, Fence, Incarnation, NodeId, Ticket};
 use super::lock::{LockView, Locks};
+use super::membership::quorum::{Before, Quorum, Rafts, Terms};
 use super::membership::{Fixed, Member, View, ViewSource};
 use super::time::Time;
 use super::timers::{Timer, Timers};
@@ -51,11 +55,15 @@ pub struct Node {
     try_patience: Duration,
     stage: Stage,
     peers: Peers,
-    views: Fixed,
+    views: Box<dyn ViewSource>,
     quarantine: Quarantine,
     locks: Locks,
     timers: Timers,
     storage: Storage,
+    /// Who was let in and is not told yet, as the lease is over.
+    held_back: BTreeMap<Ticket, HeldBack>,
+    /// Whether a view has gone on without this member, which leaves.
+    is_let_go: bool,
     /// Messages of an epoch to come (guard G6).
     early: Vec<(NodeId, Epoch, Body)>,
     /// Since when members are missing.
@@ -63,6 +71,33 @@ pub struct Node {
     /// When a new view was last asked for.
     wished_at: Option<Time>,
     outputs: VecDeque<Output>,
+}
+
+/// A grant that may not be told yet.
+#[derive(Clone, Copy, Debug)]
+struct HeldBack {
+    ticket: Ticket,
+    fence: Fence,
+    previous: Previous,
+}
+
+impl HeldBack {
+    const fn ticket(&self) -> Ticket {
+        self.ticket
+    }
+
+    const fn event(&self) -> Event {
+        let Self {
+            ticket,
+            fence,
+            previous,
+        } = *self;
+        Event::Granted {
+            ticket,
+            fence,
+            previous,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,17 +128,53 @@ impl Node {
         let incarnation = before.map_or(0, |record| record.incarnation.0 + 1);
         let wall_micros = u64::try_from(boot.wall.as_micros()).unwrap_or(u64::MAX / 2);
         let incarnation = Incarnation(incarnation.max(wall_micros).max(1));
-        let epoch = before.map(|record| record.epoch);
-        let epoch = epoch
-            .or_else(|| Epoch::new(u32::try_from(boot.wall.as_secs()).ok()?))
-            .unwrap_or_default();
+        let wall_epoch = u32::try_from(boot.wall.as_secs()).ok();
+        let wall_epoch = wall_epoch.and_then(Epoch::new).unwrap_or_default();
+        let by_quorum = config.settings.failure == Failure::Quorum;
+        let epoch = match before {
+            Some(record) => record.epoch,
+            // A group that there is already may have a lower one, and is joined.
+            None if by_quorum => Epoch::ZERO,
+            None => wall_epoch,
+        };
         let unclean = before.is_some_and(|record| !record.clean);
         let marks = before.map(|record| record.marks).unwrap_or_default();
         let me = Member {
             node: config.me,
             incarnation,
         };
+        let unclean_or_marked = unclean || marks == Marks::Own;
         let lease = config.settings.lease;
+        let views: Box<dyn ViewSource> = match config.settings.failure {
+            Failure::Quorum => {
+                let terms = Terms {
+                    group: config.settings.group.clone(),
+                    lease,
+                    voters: config.voters.clone(),
+                    first_epoch: wall_epoch.max(epoch.next().unwrap_or(Epoch::MAX)),
+                    lock_delay: config.settings.lock_delay,
+                };
+                let life_before = Before {
+                    epoch,
+                    left: before.is_some_and(|record| record.clean),
+                    unclean: unclean_or_marked,
+                    voter: before.and_then(|record| record.voter.as_deref().cloned()),
+                };
+                let rafts = Rafts::new(me, lease);
+                Box::new(Quorum::new(me, terms, life_before, rafts, now))
+            }
+            Failure::PresumeFailed | Failure::Unanimity => {
+                let members = config.members.clone();
+                Box::new(Fixed::new(me, members, epoch, unclean_or_marked))
+            }
+        };
+        let left = before.map(|record| record.clean);
+        let quarantine = if by_quorum {
+            // Whoever may be inside has a lease that the next view waits for.
+            Quarantine::none(now, left == Some(true))
+        } else {
+            Quarantine::new(now, lease, left.map(|left| !left))
+        };
         let others = config.members.len() as u32 - 1;
         let mut node = Self {
             me,
@@ -111,8 +182,8 @@ impl Node {
             try_patience: TRY_PATIENCE + TRY_PATIENCE_PER_MEMBER * others,
             stage: Stage::Booting,
             peers: Peers::new(now, me, &config),
-            views: Fixed::new(me, config.members, epoch, unclean || marks == Marks::Own),
-            quarantine: Quarantine::new(now, lease, before.map(|record| !record.clean)),
+            views,
+            quarantine,
             locks: Locks::new(config.me, incarnation, &config.settings, marks),
             timers: Timers::default(),
             storage: Storage::new(Record {
@@ -120,15 +191,20 @@ impl Node {
                 epoch,
                 clean: false,
                 marks: Marks::None,
+                voter: before.and_then(|record| record.voter.clone()),
             }),
+            held_back: BTreeMap::new(),
+            is_let_go: false,
             early: Vec::new(),
             incomplete_since: None,
             wished_at: None,
             outputs: VecDeque::new(),
         };
         node.note_missing(now);
-        let free_at = if unclean { node.quarantine.ends() } else { now };
-        node.timers.set(Timer::Quarantine, free_at);
+        if !by_quorum {
+            let free_at = if unclean { node.quarantine.ends() } else { now };
+            node.timers.set(Timer::Quarantine, free_at);
+        }
         node.storage.put(&mut node.outputs);
         node
     }
@@ -146,7 +222,7 @@ impl Node {
             (_, Input::Persisted) => self.persisted(now),
         }
         if self.storage.born && self.stage != Stage::Silent {
-            self.finish_leaving(false);
+            self.finish_leaving(now, false);
             self.note_congested(now);
             self.peers.flush(now, &mut self.timers, &mut self.outputs);
         }

@@ -17,8 +17,8 @@ use crate::protocol::membership::greeting::{Agreement, Difference, Greeting};
 use crate::protocol::time::Time;
 use crate::protocol::timers::{Timer, Timers};
 use crate::protocol::wire::{
-    Body, Drop, GroupId, Header, Kind, decode, decode_all, decode_frames, encode_body,
-    encode_frames, encode_greeting, sender,
+    Body, Drop, FRAMES_ROOM, GroupId, Header, Kind, decode, decode_all, decode_frames, encode_body,
+    encode_frames, encode_greeting, encode_notice, sender,
 };
 
 /// How soon the first greeting is repeated; then twice as long each time.
@@ -87,6 +87,8 @@ struct Peer {
     /// Whether an earlier life was here, and did not leave.
     had_unclean_life: bool,
     link: Link,
+    /// What is to be said once, and not repeated.
+    notices: Vec<Vec<u8>>,
     standing: Standing,
     greet_at: Time,
     greet_pause: Duration,
@@ -120,6 +122,7 @@ impl Peers {
             life: None,
             had_unclean_life: false,
             link: Link::new(now, timing),
+            notices: Vec::new(),
             standing: Standing::Stranger { agrees: false },
             greet_at: now,
             greet_pause: GREET_FIRST,
@@ -168,6 +171,12 @@ impl Peers {
         congested.map(|(&node, _)| node).collect()
     }
 
+    /// Whether no other member is there.
+    pub(super) fn is_alone(&self) -> bool {
+        let mut peers = self.peers.values();
+        !peers.any(|peer| peer.standing == Standing::Up)
+    }
+
     /// Whether everything sent to members that are there has arrived.
     pub(super) fn is_drained(&self) -> bool {
         let mut up = self
@@ -192,10 +201,44 @@ impl Peers {
         }
     }
 
+    /// Says something to one member that need not arrive. What does not fit one datagram goes with
+    /// what is repeated, unless too much of that waits already.
+    pub(super) fn say(&mut self, to: NodeId, body: &Body) {
+        let Some(peer) = self.peers.get_mut(&to) else {
+            return;
+        };
+        // Who leaves may be needed for the view that goes on without it.
+        if !matches!(peer.standing, Standing::Up | Standing::Left) {
+            return;
+        }
+        let bytes = encode_body(body);
+        if bytes.len() <= FRAMES_ROOM {
+            peer.notices.push(bytes);
+        } else if !peer.link.is_congested() {
+            peer.link.send(Epoch::ZERO, &bytes, true);
+        }
+        self.touched.insert(to);
+    }
+
     pub(super) fn send_to_all(&mut self, body: &Body) {
         let peers: Vec<_> = self.peers.keys().copied().collect();
         for peer in peers {
             self.send(peer, Epoch::ZERO, body);
+        }
+    }
+
+    /// This member lives anew: all that was agreed with its life before is void.
+    pub(super) fn begin_anew(&mut self, now: Time, me: Member) {
+        self.me = me;
+        self.in_view = false;
+        for (&node, peer) in &mut self.peers {
+            peer.link = Link::new(now, self.timing);
+            peer.notices.clear();
+            if matches!(peer.standing, Standing::Up) {
+                peer.standing = Standing::Stranger { agrees: true };
+            }
+            peer.restart_greeting(now);
+            self.touched.insert(node);
         }
     }
 
@@ -285,7 +328,7 @@ impl Peers {
         // Decoded before anything is changed by it.
         let greeting: Option<Greeting> = match header.kind {
             Kind::Greeting => Some(decode_all(payload)?),
-            Kind::Frames => None,
+            Kind::Frames | Kind::Notice => None,
         };
         if peer.life.is_some_and(|life| header.from_life < life) {
             // A process with an old state, or a datagram that took long. The first must know.
@@ -327,6 +370,14 @@ impl Peers {
                 }
                 if !accepts(header.epoch) {
                     return Err(Drop::Early);
+                }
+                if header.kind == Kind::Notice {
+                    let body = decode_all(payload)?;
+                    if !matches!(&body, Body::View(message) if message.may_be_lost()) {
+                        return Err(Drop::Malformed);
+                    }
+                    out.push(PeerEvent::Body(from, header.epoch, body));
+                    return Ok(());
                 }
                 let frames = decode_frames(payload)?;
                 for (epoch, bytes) in peer.link.receive(now, &header, frames) {
@@ -387,6 +438,12 @@ impl Peers {
             }
             let mut wake = peer.link.next_timeout();
             if matches!(peer.standing, Standing::Up | Standing::Left) {
+                header.kind = Kind::Notice;
+                for body in peer.notices.drain(..) {
+                    let bytes = encode_notice(self.group, &header, &body);
+                    self.counters.datagrams_sent += 1;
+                    out.push_back(Output::Transmit { to: node, bytes });
+                }
                 header.kind = Kind::Frames;
                 while let Some(segment) = peer.link.transmit(now) {
                     header.ping = segment.ping;
@@ -447,13 +504,14 @@ impl Peer {
             out.push(PeerEvent::Alive(node));
         }
         self.link = Link::new(now, timing);
+        self.notices.clear();
         self.standing = Standing::Stranger { agrees: false };
         self.restart_greeting(now);
     }
 
     /// The next greeting goes out soon, as an answer.
     fn answer_greeting(&mut self, now: Time, header: &Header) {
-        if header.kind == Kind::Frames && self.standing == Standing::Left {
+        if header.kind != Kind::Greeting && self.standing == Standing::Left {
             return;
         }
         self.owes_greeting = true;

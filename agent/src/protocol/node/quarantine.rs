@@ -11,7 +11,6 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::Node;
-use crate::protocol::membership::ViewSource;
 use crate::protocol::time::Time;
 use crate::protocol::timers::Timer;
 
@@ -52,6 +51,22 @@ impl Quarantine {
         }
     }
 
+    /// None: others see to it. `was_clean`: whether the life before left.
+    pub(super) fn none(now: Time, was_clean: bool) -> Self {
+        Self {
+            began: now,
+            lasts: Duration::ZERO,
+            is_new: false,
+            was_clean,
+            stage: Stage::Told,
+        }
+    }
+
+    /// A life has ended without leaving.
+    pub(super) fn note_unclean(&mut self) {
+        self.was_clean = false;
+    }
+
     /// Whether there may have been a life before, of which nobody has told yet.
     pub(super) fn is_in_doubt(&self) -> bool {
         self.is_new && self.stage != Stage::Told
@@ -83,7 +98,7 @@ impl Node {
         if self.quarantine.stage == Stage::Over && !may_be_known {
             self.quarantine.stage = Stage::Told;
             let mut actions = Vec::new();
-            self.views.ready(&mut actions);
+            self.views.ready(now, &mut actions);
             self.act(now, actions);
         }
     }
@@ -92,7 +107,7 @@ impl Node {
     pub(super) fn remember(&mut self) {
         if self.quarantine.is_in_doubt() {
             self.quarantine.stage = Stage::Waiting;
-            self.quarantine.was_clean = false;
+            self.quarantine.note_unclean();
             self.views.remember_unclean();
             self.timers.set(Timer::Quarantine, self.quarantine.ends());
         }

@@ -2,8 +2,10 @@
 
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
+use alloc::sync::Arc;
 
 use crate::protocol::face::{Output, Record};
+use crate::protocol::membership::quorum::VoterRecord;
 
 /// What is on disk, and what is on its way there. One record at a time.
 #[derive(Debug)]
@@ -11,9 +13,16 @@ pub(super) struct Storage {
     pub(super) record: Record,
     /// Whether this life is on disk: before, nothing is said.
     pub(super) born: bool,
-    writing: bool,
-    /// The record changed again while it was being written.
-    dirty: bool,
+    writing: Option<Parts>,
+    /// What changed again while the record was being written.
+    dirty: Parts,
+}
+
+/// Whose part of the record is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Parts {
+    pub(super) member: bool,
+    pub(super) voter: bool,
 }
 
 impl Storage {
@@ -21,27 +30,45 @@ impl Storage {
         Self {
             record,
             born: false,
-            writing: false,
-            dirty: false,
+            writing: None,
+            dirty: Parts::default(),
         }
     }
 
+    /// What the member must remember has changed.
     pub(super) fn put(&mut self, outputs: &mut VecDeque<Output>) {
-        if self.writing {
-            self.dirty = true;
-        } else {
-            self.writing = true;
+        self.dirty.member = true;
+        self.write(outputs);
+    }
+
+    /// What the voter must remember has changed.
+    pub(super) fn put_voter(&mut self, record: VoterRecord, outputs: &mut VecDeque<Output>) {
+        self.record.voter = Some(Arc::new(record));
+        self.dirty.voter = true;
+        self.write(outputs);
+    }
+
+    fn write(&mut self, outputs: &mut VecDeque<Output>) {
+        if self.writing.is_none() && self.dirty != Parts::default() {
+            self.writing = Some(core::mem::take(&mut self.dirty));
             outputs.push_back(Output::Persist(Box::new(self.record.clone())));
         }
     }
 
+    /// A record is on disk. Returns what of it is as it was last put.
+    pub(super) fn written(&mut self, outputs: &mut VecDeque<Output>) -> Parts {
+        let written = self.writing.take().unwrap_or_default();
+        self.born |= written.member;
+        let current = Parts {
+            member: written.member && !self.dirty.member,
+            voter: written.voter && !self.dirty.voter,
+        };
+        self.write(outputs);
+        current
+    }
+
     /// Whether all is on disk.
-    pub(super) fn written(&mut self, outputs: &mut VecDeque<Output>) -> bool {
-        self.writing = false;
-        self.born = true;
-        if core::mem::take(&mut self.dirty) {
-            self.put(outputs);
-        }
-        !self.writing
+    pub(super) fn is_idle(&self) -> bool {
+        self.writing.is_none()
     }
 }

@@ -239,6 +239,11 @@ impl Checkers {
                 Views,
                 "{process} says that epoch {epoch} went on without it, but all are needed"
             )),
+            Event::VoterBroken { why } => Err(violation!(
+                now,
+                Views,
+                "the log of {process} is broken: {why}"
+            )),
             Event::Suspect { peer } => self.views.suspects(now, process, *peer),
             Event::Alive { peer } => self.views.hears_of(now, process, *peer),
             Event::Left => {

@@ -8,7 +8,8 @@ use super::channels::{Parcel, Way};
 use super::lock::Caller;
 use super::logs::Logs;
 use super::world::{Happening, World};
-use crate::protocol::membership::quorum::{Action, Quorum, QuorumMessage, VoterRecord};
+use crate::protocol::membership::quorum::{Quorum, QuorumMessage, VoterRecord};
+use crate::protocol::membership::{Action, ViewMessage};
 use crate::protocol::{Epoch, NodeId, Time};
 use crate::sim::checkers::{Process, Violation, violation};
 
@@ -146,12 +147,15 @@ impl World {
         };
         match action {
             Action::Send(to, message) => {
-                if let QuorumMessage::Status(status) = &message
+                let ViewMessage::Quorum(message) = message else {
+                    unreachable!("quorum views say nothing else");
+                };
+                if let QuorumMessage::Status(status) = &*message
                     && let Some(endorsement) = status.endorsed
                 {
                     self.judge.endorses(now, status.voter, endorsement)?;
                 }
-                self.send(process.node, to, message);
+                self.send(process.node, to, *message);
             }
             Action::Freeze => running.lock.freeze(),
             Action::Persist(_) => self.plan_in(after, Happening::EpochWritten(process)),

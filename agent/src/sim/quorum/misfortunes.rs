@@ -3,13 +3,14 @@
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use super::lock::Lock;
 use super::logs::Logs;
 use super::world::{Happening, Running, World};
 use crate::protocol::ids::Incarnation;
 use crate::protocol::membership::Member;
-use crate::protocol::membership::quorum::{Quorum, Terms};
+use crate::protocol::membership::quorum::{Before, Quorum, Terms};
 use crate::protocol::{Epoch, NodeId, Time};
 use crate::sim::checkers::{Process, Violation};
 use crate::sim::cluster::Clock;
@@ -39,6 +40,11 @@ impl World {
             lease: self.plan.lease,
             voters: self.voters.clone(),
             first_epoch: Epoch::new(WALL + elapsed).expect("before 2093"),
+            lock_delay: Duration::ZERO,
+        };
+        let before = Before {
+            voter: host.disk.clone(),
+            ..Before::default()
         };
         let settings = self.plan.settings();
         let local = host.clock.shows(self.now);
@@ -47,7 +53,7 @@ impl World {
             format_args!("{process} starts as {me:?}, on disk: {:?}", host.disk),
         );
         host.running = Some(Running {
-            quorum: Quorum::new(me, terms, host.disk.clone(), self.logs.clone(), local),
+            quorum: Quorum::new(me, terms, before, self.logs.clone(), local),
             lock: Lock::new(me, &settings),
             alarm: None,
             writing: None,

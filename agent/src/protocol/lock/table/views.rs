@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use super::{Locks, MAX_CLOCK};
 use crate::protocol::face::{Event, Marks, Refusal, Release};
-use crate::protocol::ids::{Epoch, LockName, NodeId};
+use crate::protocol::ids::{Epoch, Incarnation, LockName, NodeId, Ticket};
 use crate::protocol::lock::settle::{Lock, LockOutput};
 use crate::protocol::lock::summary::MAX_IDLE;
 use crate::protocol::lock::{Ending, HopTimer, Last, LockSummary, Rebuild, Summary, Trail, build};
@@ -195,6 +195,31 @@ impl Locks {
         }
     }
 
+    /// A view has gone on without this life, and another begins. Who was let in is told that it is
+    /// not any more; those who do not know of it yet (`unaware`) wait again.
+    pub(crate) fn begin_anew(
+        &mut self,
+        incarnation: Incarnation,
+        unaware: &BTreeSet<Ticket>,
+        out: &mut LockOutput,
+    ) {
+        self.freeze(out);
+        self.incarnation = incarnation;
+        self.witness = Witness::default();
+        self.inherited = Marks::None;
+        self.others.clear();
+        for lock in self.table.values_mut() {
+            for ticket in lock.queue.begin_anew(unaware) {
+                self.tickets.remove(&ticket);
+                out.events.push(Event::Lost { ticket });
+            }
+            // What was known of its grants was known in a view that is over without this member.
+            (lock.trail, lock.ending) = (Trail::default(), Ending::default());
+            (lock.was_marked, lock.owes_mark) = (false, false);
+            lock.suspects.clear();
+        }
+    }
+
     /// Ends all callers' requests, and passes on what others need.
     pub(crate) fn leave(&mut self, out: &mut LockOutput) {
         self.open = false;
@@ -258,8 +283,7 @@ mod tests {
     use super::*;
     use crate::protocol::face::{Failure, Settings, Wait};
     use crate::protocol::ids::{Incarnation, Ticket};
-    use crate::protocol::lock::queue::Waiting;
-    use crate::protocol::lock::{Algorithm, LockSpec, Mode};
+    use crate::protocol::lock::{Algorithm, LockSpec, Mode, Waiting};
     use crate::protocol::membership::Member;
     use crate::protocol::time::Time;
 

@@ -59,12 +59,14 @@ impl Group {
             .collect();
         for (peer, life) in lives.into_iter().filter(|(peer, _)| *peer != me.node) {
             self.step(peer, |source, out| {
-                source.peer_down(me.node);
-                source.peer_up(me.node, me.incarnation, out);
+                source.peer_down(Time::ZERO, me.node, out);
+                source.peer_up(Time::ZERO, me.node, me.incarnation, out);
             });
-            self.step(me.node, |source, out| source.peer_up(peer, life, out));
+            self.step(me.node, |source, out| {
+                source.peer_up(Time::ZERO, peer, life, out)
+            });
         }
-        self.step(me.node, |source, out| source.ready(out));
+        self.step(me.node, |source, out| source.ready(Time::ZERO, out));
     }
 
     fn step(&mut self, at: NodeId, step: impl FnOnce(&mut Fixed, &mut Vec<Action>)) {
@@ -81,13 +83,14 @@ impl Group {
                 Action::Persist(epoch) => {
                     assert!(epoch > self.disk[&at], "an epoch is taken part in once");
                     self.disk.insert(at, epoch);
-                    source.persisted(&mut more);
+                    source.persisted(Time::ZERO, &mut more);
                 }
                 Action::Summarise(_) => {
                     let summary = self.holds.get(&at).cloned().unwrap_or_default();
-                    source.summarised(summary, &mut more);
+                    source.summarised(Time::ZERO, summary, &mut more);
                 }
                 Action::Install(view, table) => self.installed.push((at, view.epoch, table)),
+                other => panic!("unanimity does not want {other:?}"),
             }
             actions.extend(more);
         }
@@ -98,7 +101,9 @@ impl Group {
             return false;
         }
         let (from, to, message) = self.wire.remove(0);
-        self.step(to, |source, out| source.receive(from, message, out));
+        self.step(to, |source, out| {
+            source.receive(Time::ZERO, from, message, out)
+        });
         true
     }
 
@@ -198,7 +203,9 @@ fn an_epoch_that_is_not_new_is_rejected_and_the_coordinator_goes_above_it() {
         ViewMessage::Freeze { view }
     };
     let stale = freeze(&group, epoch(11));
-    group.step(node(2), |source, out| source.receive(node(1), stale, out));
+    group.step(node(2), |source, out| {
+        source.receive(Time::ZERO, node(1), stale, out)
+    });
     assert_eq!(
         group.wire,
         [(node(2), node(1), ViewMessage::Reject { epoch: epoch(11) })]
@@ -222,7 +229,7 @@ fn a_view_of_another_life_or_of_other_members_is_nothing() {
     fewer.members.remove(0);
     for view in [other_life, fewer] {
         group.step(node(2), |source, out| {
-            source.receive(node(1), ViewMessage::Freeze { view }, out);
+            source.receive(Time::ZERO, node(1), ViewMessage::Freeze { view }, out);
         });
     }
     assert!(group.wire.is_empty());
@@ -239,9 +246,19 @@ fn who_is_not_the_coordinator_is_not_obeyed() {
         ..view
     };
     group.step(node(2), |source, out| {
-        source.receive(node(3), ViewMessage::Freeze { view: view.clone() }, out);
+        source.receive(
+            Time::ZERO,
+            node(3),
+            ViewMessage::Freeze { view: view.clone() },
+            out,
+        );
         let table = Summary::default();
-        source.receive(node(3), ViewMessage::Install { view, table }, out);
+        source.receive(
+            Time::ZERO,
+            node(3),
+            ViewMessage::Install { view, table },
+            out,
+        );
     });
     assert_eq!(group.disk[&node(2)], epoch(11));
     assert_eq!(group.epochs(), [11, 11, 11]);
@@ -256,13 +273,13 @@ fn nobody_that_is_not_ready_is_in_a_view() {
     let members: BTreeSet<_> = [node(1), node(2)].into();
     let mut second = Fixed::new(me(2), members, epoch(1), true);
     let mut out = Vec::new();
-    second.peer_up(node(1), Incarnation(1), &mut out);
+    second.peer_up(Time::ZERO, node(1), Incarnation(1), &mut out);
     let view = View {
         epoch: epoch(5),
         members: vec![me(1), me(2)],
         unclean: Vec::new(),
     };
-    second.receive(node(1), ViewMessage::Freeze { view }, &mut out);
+    second.receive(Time::ZERO, node(1), ViewMessage::Freeze { view }, &mut out);
     assert!(out.is_empty());
 }
 
@@ -305,7 +322,7 @@ fn a_wish_for_a_view_is_granted_once() {
     let mut group = Group::new(3);
     group.deliver_all();
     for _ in 0..3 {
-        group.step(node(2), |source, out| source.want_view(out));
+        group.step(node(2), |source, out| source.want_view(Time::ZERO, out));
     }
     group.deliver_all();
     assert_eq!(group.epochs()[3..], [12, 12, 12]);

@@ -6,7 +6,8 @@
 //! - every one of its members has stopped, and told what it has;
 //! - the leases are over of all who were members and are not any more: for each voter of some
 //!   certificate, the time W = L · (1 + ρ) / (1 − ρ) less the voter's age has passed here since the
-//!   endorsement came.
+//!   endorsement came. Or the members' engines prove that none of them can be inside of anything:
+//!   who stopped gives no permission any more.
 //!
 //! Why that is long enough: the last voters who renewed a lost member's lease and those of the
 //! certificate have one in common. It renewed before it endorsed; the lease ends at most
@@ -18,6 +19,7 @@ use core::time::Duration;
 use super::charter::{Digest, Step, Voter};
 use super::message::{QuorumMessage, Renew, Stage};
 use super::outbox::Outbox;
+use super::process::Terms;
 use crate::protocol::ids::{Epoch, NodeId};
 use crate::protocol::lock::Summary;
 use crate::protocol::membership::Member;
@@ -80,8 +82,11 @@ impl Coordination {
     }
 
     /// A voter has endorsed it, and has renewed no other leases for the time `age`.
-    pub(super) fn endorsed(&mut self, now: Time, voter: Voter, age: Duration, lease: Duration) {
-        let free_at = now + longest_lease(lease).saturating_sub(age);
+    pub(super) fn endorsed(&mut self, now: Time, voter: Voter, age: Duration, terms: &Terms) {
+        let somebody_is_lost = !self.step.charter.unclean.is_empty();
+        let delay = somebody_is_lost.then_some(terms.lock_delay);
+        let free_at =
+            now + longest_lease(terms.lease).saturating_sub(age) + delay.unwrap_or_default();
         let known = self.free_at.entry(voter).or_insert(free_at);
         *known = free_at.min(*known);
     }
@@ -102,7 +107,9 @@ impl Coordination {
             self.say_to_all(now, out);
         }
         let is_free = |voter: Voter| self.free_at.get(&voter).is_some_and(|at| *at <= now);
-        let may_install = self.missing.is_empty() && self.step.is_certified_by(is_free);
+        // Those who are left may know that nobody who is gone can be inside: then nobody waits.
+        let is_free = self.step.is_certified_by(is_free) || self.table.vouches_for_the_lost();
+        let may_install = self.missing.is_empty() && is_free;
         if self.stage == Progress::Flushing && may_install {
             (self.stage, self.since) = (Progress::Installed, now);
             self.table.conclude(&self.step.charter.unclean);

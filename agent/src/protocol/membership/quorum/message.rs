@@ -77,6 +77,8 @@ pub(crate) struct Renew {
     pub(crate) stage: Stage,
     /// A bound is reached that only a new view lifts.
     pub(crate) wants_view: bool,
+    /// The life before this one left: it is inside of nothing.
+    pub(crate) left: bool,
 }
 
 /// How far a member has come in a view.
@@ -120,18 +122,34 @@ pub(crate) struct Endorsement {
 
 /// What a voter must remember. Without it, it is another voter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct VoterRecord {
+pub struct VoterRecord {
     pub(crate) birth: Incarnation,
     /// The newest endorsement.
     pub(crate) endorsed: Option<Step>,
     /// Whether that is known to be certified. It might not be found out again: those who endorsed
     /// it may have lost their states.
     pub(crate) certified: bool,
+    /// Whether no leases were in use, when this was written, but those of the charter's members that
+    /// have not left: then a life that begins with this knows whose leases there may be.
+    pub(crate) settled: bool,
     /// Where the log stands.
     pub(crate) log: Option<LogRecord>,
 }
 
 impl VoterRecord {
+    /// For the disk. What is read there must be what was written: a checksum is the caller's.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        postcard::to_allocvec(self).expect("a record can be written")
+    }
+
+    /// What [`VoterRecord::to_bytes`] wrote; `None` if that is something else.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        match postcard::take_from_bytes(bytes) {
+            Ok((record, [])) => Some(record),
+            _ => None,
+        }
+    }
+
     /// Who remembers this, at member `node`.
     pub(crate) fn voter(&self, node: NodeId) -> Voter {
         Voter {

@@ -11,12 +11,12 @@ use core::time::Duration;
 use super::charter::Digest;
 use super::log::{LogAction, LogRecord, ViewLog, VoterId};
 use super::message::{QuorumMessage, VoterRecord};
-use super::outbox::{Action, Outbox};
+use super::outbox::Outbox;
 use super::session::Session;
 use super::vote::Vote;
 use crate::protocol::ids::{Epoch, NodeId};
 use crate::protocol::lock::Summary;
-use crate::protocol::membership::{Member, View};
+use crate::protocol::membership::{Action, Member, View};
 use crate::protocol::time::Time;
 
 /// What a process must know of its group to take part in quorum views.
@@ -30,6 +30,22 @@ pub(crate) struct Terms {
     /// The epoch of a cluster that is founded now: the seconds of the wall clock, so that fences
     /// rise though all states were lost.
     pub(crate) first_epoch: Epoch,
+    /// After somebody was lost who may have been inside: for how much longer nobody is let in.
+    pub(crate) lock_delay: Duration,
+}
+
+/// What is known of the lives before this one.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Before {
+    /// The highest epoch that any took part in.
+    pub(crate) epoch: Epoch,
+    /// Whether the last one left, and there is nothing to tell of it.
+    pub(crate) left: bool,
+    /// Whether something is to be told of it: it did not leave, or knew of locks that were
+    /// abandoned.
+    pub(crate) unclean: bool,
+    /// What was on disk of a voter here.
+    pub(crate) voter: Option<VoterRecord>,
 }
 
 impl Terms {
@@ -71,26 +87,34 @@ pub(crate) struct Quorum<M: MakeLog> {
     /// The voter's part; `None` where none is wanted and none was.
     vote: Option<Box<Vote<M>>>,
     out: Outbox,
+    /// Whether no view has been told yet what is to be told of the life before.
+    unclean: bool,
 }
 
 impl<M: MakeLog> Quorum<M> {
-    /// `record`: what was on disk of a voter here.
-    pub(crate) fn new(
-        me: Member,
-        terms: Terms,
-        record: Option<VoterRecord>,
-        make: M,
-        now: Time,
-    ) -> Self {
-        let votes = terms.voters.contains(&me.node) || record.is_some();
-        let session = Session::new(me, &terms, record.as_ref(), now);
-        let vote = votes.then(|| Box::new(Vote::new(me, &terms, record, make, now)));
+    pub(crate) fn new(me: Member, terms: Terms, before: Before, make: M, now: Time) -> Self {
+        let votes = terms.voters.contains(&me.node) || before.voter.is_some();
+        let cluster = before.voter.as_ref().and_then(VoterRecord::charter);
+        let cluster = cluster.map(|charter| charter.cluster);
+        let session = Session::new(me, &terms, cluster, before.left, now);
+        let unclean = before.unclean;
+        let vote = votes.then(|| Box::new(Vote::new(me, &terms, before, make, now)));
         Self {
             session,
             vote,
             out: Outbox::new(me.node),
             terms,
+            unclean,
         }
+    }
+
+    /// The view has gone on without this life: here is the next, in another session. The voter
+    /// remembers what it knows.
+    pub(crate) fn begin_anew(&mut self, now: Time, me: Member) {
+        let cluster = self.session.cluster();
+        // Those who were inside in that session may take a moment yet to end.
+        self.unclean = true;
+        self.session = Session::new(me, &self.terms, cluster, false, now);
     }
 
     /// A message from the present life of another member.
@@ -164,6 +188,27 @@ impl<M: MakeLog> Quorum<M> {
         self.session.until()
     }
 
+    /// The epoch of the newest view that this life is in; zero if there is none.
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.session.epoch()
+    }
+
+    /// Which voters would have to answer for this member to go on; empty if it can.
+    pub(crate) fn lacks(&self, now: Time) -> Vec<NodeId> {
+        self.session.lacks(now)
+    }
+
+    pub(crate) fn is_unclean(&self) -> bool {
+        self.unclean && self.session.has_had_no_view()
+    }
+
+    /// What the record on disk is to say of a voter whose life ends now, in order.
+    pub(crate) fn last_words(&self, now: Time) -> Option<Box<VoterRecord>> {
+        self.vote
+            .as_ref()
+            .map(|vote| vote.last_words(now, &self.terms))
+    }
+
     fn take_in(&mut self, now: Time, from: NodeId, message: QuorumMessage) {
         let out = &mut self.out;
         match message {
@@ -174,7 +219,7 @@ impl<M: MakeLog> Quorum<M> {
                 digest,
             } => {
                 self.session
-                    .renewed(from, (session, seq), (epoch, digest), out);
+                    .renewed(now, from, (session, seq), (epoch, digest), out);
             }
             QuorumMessage::Refused {
                 session,
@@ -182,7 +227,7 @@ impl<M: MakeLog> Quorum<M> {
                 certified,
             } => {
                 self.session
-                    .refused(from, (session, seq), certified.as_deref(), out);
+                    .refused(now, from, (session, seq), certified.as_deref(), out);
             }
             QuorumMessage::Flush(charter) => {
                 if let Some(vote) = &mut self.vote {

@@ -5,18 +5,18 @@
 //! to be certified. It is counted so that it ends here before it ends for anybody who counts it
 //! from what a voter has seen.
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::charter::{Charter, Digest};
-use super::message::{QuorumMessage, Renew, Stage, VoterRecord};
-use super::outbox::{Action, Outbox};
+use super::message::{QuorumMessage, Renew, Stage};
+use super::outbox::Outbox;
 use super::process::Terms;
 use crate::protocol::ids::{Epoch, Incarnation, NodeId};
 use crate::protocol::lock::Summary;
-use crate::protocol::membership::{Member, View};
+use crate::protocol::membership::{Action, Member, View};
 use crate::protocol::time::Time;
 
 /// How often a lease is renewed in its time.
@@ -34,6 +34,12 @@ pub(super) struct Session {
     configured: Vec<NodeId>,
     /// Those who vote, by the newest view that others have told of.
     told: Vec<NodeId>,
+    /// Since when this life is.
+    began: Time,
+    /// Whether the life before left.
+    left: bool,
+    /// When each voter last answered.
+    heard: BTreeMap<NodeId, Time>,
     /// The cluster that was endorsed here before; there is no way into another.
     cluster: Option<Digest>,
     /// The newest certified view that this life is in.
@@ -50,6 +56,8 @@ pub(super) struct Session {
     leaves: bool,
     /// Whether a certified view has gone on without this life.
     is_over: bool,
+    /// Whether a view has been in force in this life.
+    was_installed: bool,
 }
 
 #[derive(Debug)]
@@ -80,13 +88,23 @@ struct Wish {
 }
 
 impl Session {
-    pub(super) fn new(me: Member, terms: &Terms, record: Option<&VoterRecord>, now: Time) -> Self {
+    /// `cluster`: the one that was endorsed here before. `left`: whether the life before did.
+    pub(super) fn new(
+        me: Member,
+        terms: &Terms,
+        cluster: Option<Digest>,
+        left: bool,
+        now: Time,
+    ) -> Self {
         Self {
             me,
             lease: terms.lease,
             configured: terms.voters.iter().copied().collect(),
-            cluster: record.and_then(|record| Some(record.charter()?.cluster)),
+            cluster,
+            left,
+            began: now,
             told: Vec::new(),
+            heard: BTreeMap::new(),
             known: None,
             until: Time::ZERO,
             wishes: VecDeque::new(),
@@ -96,6 +114,7 @@ impl Session {
             wants_view: None,
             leaves: false,
             is_over: false,
+            was_installed: false,
         }
     }
 
@@ -150,10 +169,41 @@ impl Session {
             epoch: self.epoch(),
             stage: self.stage(),
             wants_view: self.wants_view == Some(self.epoch()),
+            left: self.left,
         };
         for voter in self.voters() {
             out.send(voter, QuorumMessage::Renew(renew));
         }
+    }
+
+    /// The cluster that this member belongs to.
+    pub(super) fn cluster(&self) -> Option<Digest> {
+        let known = self.known.as_ref().map(|known| known.charter.cluster);
+        known.or(self.cluster)
+    }
+
+    /// Whether no view has been in force in this life.
+    pub(super) fn has_had_no_view(&self) -> bool {
+        !self.was_installed
+    }
+
+    /// Which voters would have to answer for this member to go on; empty if it can. Before there is
+    /// a cluster all of them must be there.
+    pub(super) fn lacks(&self, now: Time) -> Vec<NodeId> {
+        let voters = self.voters();
+        let patience = self.lease / 2;
+        let is_heard = |node: &NodeId| match self.heard.get(node) {
+            Some(at) => *at + patience > now,
+            None => self.began + patience > now,
+        };
+        let missing: Vec<NodeId> = voters.iter().copied().filter(|it| !is_heard(it)).collect();
+        let exists = self.known.is_some() || !self.told.is_empty();
+        let enough = if exists {
+            2 * missing.len() < voters.len()
+        } else {
+            missing.is_empty()
+        };
+        if enough { Vec::new() } else { missing }
     }
 
     fn stage(&self) -> Stage {
@@ -190,12 +240,13 @@ impl Session {
     /// A voter has renewed the lease, as far as it is concerned, under a view.
     pub(super) fn renewed(
         &mut self,
+        now: Time,
         from: NodeId,
         (session, seq): (Incarnation, u64),
         under: (Epoch, Digest),
         out: &mut Outbox,
     ) {
-        self.answered(from, session, seq);
+        self.answered(now, from, session, seq);
         if session != self.me.incarnation || self.is_over || self.leaves {
             return;
         }
@@ -226,12 +277,13 @@ impl Session {
     /// is its end.
     pub(super) fn refused(
         &mut self,
+        now: Time,
         from: NodeId,
         (session, seq): (Incarnation, u64),
         certified: Option<&Charter>,
         out: &mut Outbox,
     ) {
-        self.answered(from, session, seq);
+        self.answered(now, from, session, seq);
         if session == self.me.incarnation
             && let Some(charter) = certified
         {
@@ -240,11 +292,12 @@ impl Session {
         }
     }
 
-    fn answered(&mut self, from: NodeId, session: Incarnation, seq: u64) {
+    fn answered(&mut self, now: Time, from: NodeId, session: Incarnation, seq: u64) {
         let count = self.voters().len();
         if session != self.me.incarnation {
             return;
         }
+        self.heard.insert(from, now);
         let Some(wish) = self.wishes.iter_mut().find(|wish| wish.seq == seq) else {
             return;
         };
@@ -352,6 +405,7 @@ impl Session {
         if awaited && matches!(known.phase, Phase::Frozen) && !self.is_over {
             let view = Arc::new(known.charter.view());
             known.phase = Phase::Installed(Arc::clone(&view));
+            self.was_installed = true;
             self.renew_at = Time::ZERO;
             out.act(Action::Install(view, table));
         }

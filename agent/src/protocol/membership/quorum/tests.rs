@@ -8,13 +8,13 @@ use core::time::Duration;
 use super::charter::{Charter, Digest, Step, Voter};
 use super::coordinator::{Coordination, longest_lease};
 use super::message::{QuorumMessage, Renew, Stage, VoterRecord};
-use super::outbox::{Action, Outbox};
+use super::outbox::Outbox;
 use super::process::Terms;
 use super::session::Session;
 use super::voter::VoterPart;
 use crate::protocol::ids::{Epoch, Incarnation, NodeId};
 use crate::protocol::lock::Summary;
-use crate::protocol::membership::Member;
+use crate::protocol::membership::{Action, Member, ViewMessage};
 use crate::protocol::time::Time;
 
 const LEASE: Duration = Duration::from_secs(1);
@@ -47,6 +47,7 @@ fn terms() -> Terms {
         lease: LEASE,
         voters: BTreeSet::from([node(1), node(2), node(3)]),
         first_epoch: Epoch::new(100).unwrap(),
+        lock_delay: Duration::ZERO,
     }
 }
 
@@ -98,7 +99,7 @@ fn leases(out: &mut Outbox) -> Vec<Time> {
 
 /// Member 5, in the first view, which is in force there.
 fn installed(out: &mut Outbox) -> Session {
-    let mut session = Session::new(member(5, 1), &terms(), None, at(0));
+    let mut session = Session::new(member(5, 1), &terms(), None, false, at(0));
     session.flush(node(1), first(), out);
     session.persisted(out);
     session.install(
@@ -119,14 +120,20 @@ fn a_lease_counts_from_when_its_wish_was_sent_and_needs_a_majority_under_one_vie
     session.timeout(at(100), &mut out);
     assert_eq!(out.take().len(), 3, "a wish to each voter");
     let (wish, view) = ((Incarnation(1), 1), (first().epoch, first().digest()));
-    session.renewed(node(1), wish, view, &mut out);
+    session.renewed(at(0), node(1), wish, view, &mut out);
     // The same voter again, another life's wish, and another view do not count.
-    session.renewed(node(1), wish, view, &mut out);
-    session.renewed(node(2), (Incarnation(2), 1), view, &mut out);
+    session.renewed(at(0), node(1), wish, view, &mut out);
+    session.renewed(at(0), node(2), (Incarnation(2), 1), view, &mut out);
     let other = without(4).charter;
-    session.renewed(node(2), wish, (other.epoch, other.digest()), &mut out);
+    session.renewed(
+        at(0),
+        node(2),
+        wish,
+        (other.epoch, other.digest()),
+        &mut out,
+    );
     assert_eq!((leases(&mut out), session.until()), (vec![], Time::ZERO));
-    session.renewed(node(3), wish, view, &mut out);
+    session.renewed(at(0), node(3), wish, view, &mut out);
     assert_eq!(leases(&mut out), [at(100) + LEASE]);
 }
 
@@ -136,14 +143,14 @@ fn what_was_renewed_under_the_view_before_does_not_count_in_the_next() {
     let mut session = installed(&mut out);
     session.timeout(at(100), &mut out);
     let (wish, view) = ((Incarnation(1), 1), (first().epoch, first().digest()));
-    session.renewed(node(1), wish, view, &mut out);
+    session.renewed(at(0), node(1), wish, view, &mut out);
     let next = without(4).charter;
     session.flush(node(1), next.clone(), &mut out);
     assert!(out.take().contains(&Action::Freeze));
-    session.renewed(node(2), wish, view, &mut out);
-    session.renewed(node(2), wish, (next.epoch, next.digest()), &mut out);
+    session.renewed(at(0), node(2), wish, view, &mut out);
+    session.renewed(at(0), node(2), wish, (next.epoch, next.digest()), &mut out);
     assert_eq!(leases(&mut out), []);
-    session.renewed(node(3), wish, (next.epoch, next.digest()), &mut out);
+    session.renewed(at(0), node(3), wish, (next.epoch, next.digest()), &mut out);
     assert_eq!(leases(&mut out), [at(100) + LEASE]);
 }
 
@@ -154,14 +161,14 @@ fn who_is_not_in_a_certified_view_has_no_lease_any_more_and_never_again() {
     session.timeout(at(100), &mut out);
     let (wish, view) = ((Incarnation(1), 1), (first().epoch, first().digest()));
     for id in [1, 2] {
-        session.renewed(node(id), wish, view, &mut out);
+        session.renewed(at(0), node(id), wish, view, &mut out);
     }
     out.take();
     let next = without(5).charter;
-    session.refused(node(3), wish, Some(&next), &mut out);
+    session.refused(at(0), node(3), wish, Some(&next), &mut out);
     assert_eq!(out.take(), [Action::Excluded(next.epoch)]);
     assert_eq!(session.until(), Time::ZERO);
-    session.renewed(node(3), wish, view, &mut out);
+    session.renewed(at(0), node(3), wish, view, &mut out);
     session.flush(node(1), next, &mut out);
     assert_eq!((out.take(), session.next_timeout()), (vec![], None));
 }
@@ -169,13 +176,8 @@ fn who_is_not_in_a_certified_view_has_no_lease_any_more_and_never_again() {
 #[test]
 fn who_has_endorsed_in_a_cluster_is_in_no_other() {
     let mut out = Outbox::new(node(5));
-    let record = VoterRecord {
-        birth: Incarnation(1),
-        endorsed: Some(found()),
-        certified: true,
-        log: None,
-    };
-    let mut session = Session::new(member(5, 1), &terms(), Some(&record), at(0));
+    let cluster = Some(first().cluster);
+    let mut session = Session::new(member(5, 1), &terms(), cluster, false, at(0));
     let mut foreign = first();
     foreign.cluster = Digest::of_cluster("test", [node(1)]);
     session.flush(node(1), foreign, &mut out);
@@ -208,9 +210,15 @@ fn endorser(birth: u64, now: Time) -> VoterPart {
         birth: Incarnation(birth),
         endorsed: Some(found()),
         certified: true,
+        settled: false,
         log: None,
     };
-    VoterPart::new((voter(1), Incarnation(1)), &terms(), &record, now)
+    VoterPart::new(
+        (voter(1), Incarnation(1)),
+        &terms(),
+        (&record, Epoch::ZERO),
+        now,
+    )
 }
 
 fn wish(seq: u64, stage: Stage) -> Renew {
@@ -221,6 +229,7 @@ fn wish(seq: u64, stage: Stage) -> Renew {
         epoch: first().epoch,
         stage,
         wants_view: false,
+        left: false,
     }
 }
 
@@ -255,9 +264,14 @@ fn the_age_counts_from_the_last_renewal_of_somebody_who_is_gone() {
     assert_eq!(part.age(at(260)), Duration::from_millis(60));
     out.take();
     part.renew(at(300), node(5), &wish(3, Stage::Leased), &mut out);
-    let refused =
-        |action: &Action| matches!(action, Action::Send(_, QuorumMessage::Refused { .. }));
-    assert!(out.take().iter().all(refused));
+    let said = out.take();
+    let refused = |action: &Action| match action {
+        Action::Send(_, ViewMessage::Quorum(said)) => {
+            matches!(**said, QuorumMessage::Refused { .. })
+        }
+        _ => false,
+    };
+    assert!(!said.is_empty() && said.iter().all(refused));
     assert_eq!(part.age(at(300)), Duration::from_millis(100));
 }
 
@@ -267,9 +281,15 @@ fn a_restarted_voter_may_have_renewed_until_it_started() {
         birth: Incarnation(1),
         endorsed: Some(found()),
         certified: true,
+        settled: false,
         log: None,
     };
-    let part = VoterPart::new((voter(1), Incarnation(2)), &terms(), &record, at(500));
+    let part = VoterPart::new(
+        (voter(1), Incarnation(2)),
+        &terms(),
+        (&record, Epoch::ZERO),
+        at(500),
+    );
     assert_eq!(part.age(at(600)), Duration::from_millis(100));
 }
 
@@ -286,6 +306,100 @@ fn nobody_waits_for_the_lease_of_one_that_left() {
     assert_eq!(part.age(at(150)), Duration::MAX);
 }
 
+/// A group that was stopped in order begins again at once, and not one of which a member was not.
+#[test]
+fn a_voter_that_ended_in_order_knows_whose_leases_there_may_be() {
+    let mut out = Outbox::new(node(1));
+    let before = endorser(1, at(0));
+    assert!(before.is_quiet(at(0), LEASE));
+    let record = VoterRecord {
+        birth: Incarnation(1),
+        endorsed: Some(found()),
+        certified: true,
+        settled: true,
+        log: None,
+    };
+    let mut part = VoterPart::new(
+        (voter(1), Incarnation(2)),
+        &terms(),
+        (&record, Epoch::ZERO),
+        at(500),
+    );
+    let anew = |left| Renew {
+        session: Incarnation(2),
+        epoch: Epoch::ZERO,
+        left,
+        ..wish(1, Stage::Frozen)
+    };
+    for id in 1..=4 {
+        part.renew(at(510), node(id), &anew(true), &mut out);
+    }
+    assert_eq!(part.leavers().count(), 4);
+    part.renew(at(510), node(5), &anew(false), &mut out);
+    let mut next = without(5);
+    next.charter.members = (1..=5).map(|id| member(id, 2)).collect();
+    next.charter.since = vec![next.charter.epoch; 5];
+    assert!(part.endorse(next, at(520)));
+    part.persisted(at(530));
+    // Its lease may have been renewed until the voter ended.
+    assert_eq!(part.age(at(600)), Duration::from_millis(100));
+    assert!(!part.is_quiet(at(600), LEASE));
+}
+
+/// Who is left knows that nobody who is gone can be inside of the only lock.
+#[test]
+fn nobody_waits_for_leases_when_it_is_proved_that_they_were_of_no_use() {
+    for is_complete in [false, true] {
+        let mut out = Outbox::new(node(9));
+        let mut step = without(5);
+        step.charter.unclean = vec![node(5)];
+        let view = (step.charter.epoch, step.charter.digest());
+        let mut coordination = Coordination::new(step, view.1);
+        for id in 1..=3 {
+            coordination.endorsed(at(10), voter(id), Duration::ZERO, &terms());
+        }
+        coordination.advance(at(10), &mut out);
+        out.take();
+        for id in 1..=4 {
+            let told = Summary {
+                is_complete,
+                ..Summary::default()
+            };
+            coordination.summary(node(id), view, told);
+        }
+        coordination.advance(at(11), &mut out);
+        assert_eq!(!out.take().is_empty(), is_complete);
+    }
+}
+
+#[test]
+fn a_lock_delay_lengthens_the_wait_if_somebody_was_lost() {
+    let delay = Duration::from_secs(7);
+    let terms = Terms {
+        lock_delay: delay,
+        ..terms()
+    };
+    for lost in [vec![], vec![node(5)]] {
+        let mut out = Outbox::new(node(9));
+        let mut step = without(5);
+        step.charter.unclean = lost.clone();
+        let view = (step.charter.epoch, step.charter.digest());
+        let mut coordination = Coordination::new(step, view.1);
+        for id in 1..=3 {
+            coordination.endorsed(at(10), voter(id), LEASE * 2, &terms);
+        }
+        coordination.advance(at(10), &mut out);
+        for id in 1..=4 {
+            coordination.summary(node(id), view, Summary::default());
+        }
+        out.take();
+        coordination.advance(at(11), &mut out);
+        assert_eq!(out.take().is_empty(), !lost.is_empty());
+        coordination.advance(at(10) + delay, &mut out);
+        assert_eq!(out.take().is_empty(), lost.is_empty());
+    }
+}
+
 #[test]
 fn a_view_begins_when_all_have_told_and_a_majority_is_free_of_old_leases() {
     let mut out = Outbox::new(node(9));
@@ -293,10 +407,10 @@ fn a_view_begins_when_all_have_told_and_a_majority_is_free_of_old_leases() {
     let (epoch, digest) = (step.charter.epoch, step.charter.digest());
     let mut coordination = Coordination::new(step, digest);
     let ms = Duration::from_millis;
-    coordination.endorsed(at(1000), voter(1), ms(100), LEASE);
+    coordination.endorsed(at(1000), voter(1), ms(100), &terms());
     coordination.advance(at(1000), &mut out);
     assert_eq!(out.take(), [], "one of three is no majority");
-    coordination.endorsed(at(1010), voter(2), ms(600), LEASE);
+    coordination.endorsed(at(1010), voter(2), ms(600), &terms());
     coordination.advance(at(1010), &mut out);
     assert_eq!(out.take().len(), 4, "all members are told to stop");
     for id in 1..=4 {
@@ -305,7 +419,7 @@ fn a_view_begins_when_all_have_told_and_a_majority_is_free_of_old_leases() {
     coordination.advance(at(1020), &mut out);
     assert_eq!(out.take(), [], "leases may be alive");
     // A third voter that has renewed nothing for long makes a better certificate: with voter 2.
-    coordination.endorsed(at(1030), voter(3), LEASE * 2, LEASE);
+    coordination.endorsed(at(1030), voter(3), LEASE * 2, &terms());
     let free = at(1010) + (longest_lease(LEASE) - ms(600));
     assert_eq!(coordination.next_timeout(at(1030)), Some(free));
     coordination.advance(free - Duration::from_nanos(1), &mut out);

@@ -9,13 +9,13 @@ use super::charter::{Digest, Step, Voter};
 use super::coordinator::Coordination;
 use super::log::{LogAction, Proposal, ViewLog, VoterId};
 use super::message::{QuorumMessage, Status, VoterRecord};
-use super::outbox::{Action, Outbox};
-use super::process::{Beginning, MakeLog, Terms};
+use super::outbox::Outbox;
+use super::process::{Before, Beginning, MakeLog, Terms};
 use super::proposer::Proposer;
 use super::voter::VoterPart;
 use crate::protocol::ids::NodeId;
-use crate::protocol::membership::Member;
 use crate::protocol::membership::greeting::first_8;
+use crate::protocol::membership::{Action, Member};
 use crate::protocol::time::Time;
 
 /// All that a voter does and remembers.
@@ -52,23 +52,21 @@ struct Writing {
 }
 
 impl<M: MakeLog> Vote<M> {
-    pub(super) fn new(
-        me: Member,
-        terms: &Terms,
-        record: Option<VoterRecord>,
-        make: M,
-        now: Time,
-    ) -> Self {
-        let is_born = record.is_some();
-        let record = record.unwrap_or(VoterRecord {
+    pub(super) fn new(me: Member, terms: &Terms, before: Before, make: M, now: Time) -> Self {
+        let is_born = before.voter.is_some();
+        let mut record = before.voter.unwrap_or(VoterRecord {
             birth: me.incarnation,
             endorsed: None,
             certified: false,
+            settled: false,
             log: None,
         });
         let voter = record.voter(me.node);
+        let part = VoterPart::new((voter, me.incarnation), terms, (&record, before.epoch), now);
+        // From now on that may change at any moment.
+        record.settled = false;
         Self {
-            part: VoterPart::new((voter, me.incarnation), terms, &record, now),
+            part,
             proposer: Proposer::new(me, terms.voters.clone(), terms.lease),
             coordination: None,
             make,
@@ -196,7 +194,7 @@ impl<M: MakeLog> Vote<M> {
         if let (Some(coordination), Some(endorsement)) = (&mut self.coordination, endorsement)
             && endorsement.digest == coordination.digest()
         {
-            coordination.endorsed(now, voter, endorsement.age, terms.lease);
+            coordination.endorsed(now, voter, endorsement.age, terms);
         }
         let Some(mine) = self.part.endorsed() else {
             return;
@@ -217,6 +215,13 @@ impl<M: MakeLog> Vote<M> {
         self.record.endorsed = Some(step);
         self.record.certified = false;
         self.put(out);
+    }
+
+    /// What is to be on disk when this life ends in order, and says nothing more.
+    pub(super) fn last_words(&self, now: Time, terms: &Terms) -> Box<VoterRecord> {
+        let mut record = Box::new(self.record.clone());
+        record.settled = self.part.is_quiet(now, terms.lease);
+        record
     }
 
     /// Everything that may be due.
@@ -268,9 +273,9 @@ impl<M: MakeLog> Vote<M> {
             return;
         };
         let age = self.part.age(now);
-        coordination.endorsed(now, self.part.me, age, terms.lease);
+        coordination.endorsed(now, self.part.me, age, terms);
         for (voter, endorsement) in self.part.endorsements(coordination.digest()) {
-            coordination.endorsed(now, voter, endorsement.age, terms.lease);
+            coordination.endorsed(now, voter, endorsement.age, terms);
         }
         coordination.advance(now, out);
     }

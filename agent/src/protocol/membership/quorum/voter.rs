@@ -13,6 +13,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::charter::{Charter, Digest, Step, Voter};
+use super::coordinator::longest_lease;
 use super::message::{Endorsement, QuorumMessage, Renew, Stage, Status, VoterRecord};
 use super::outbox::Outbox;
 use super::process::Terms;
@@ -34,6 +35,8 @@ pub(super) struct VoterPart {
     /// The cluster that this voter would found, and the epoch that it would begin with.
     pub(super) cluster: Digest,
     pub(super) first_epoch: Epoch,
+    /// The highest epoch that a life of this member has taken part in before.
+    known: Epoch,
     lease: Duration,
     /// Since when leases may have been renewed that are forgotten; `None` if this voter is so new
     /// that there are none.
@@ -105,7 +108,7 @@ impl VoterPart {
     pub(super) fn new(
         (me, life): (Voter, Incarnation),
         terms: &Terms,
-        record: &VoterRecord,
+        (record, known): (&VoterRecord, Epoch),
         now: Time,
     ) -> Self {
         let endorsed = record.endorsed.clone().map(|step| Endorsed {
@@ -113,17 +116,23 @@ impl VoterPart {
             step,
             since: now,
         });
+        // Whose leases the life before may have renewed: nobody's, somebody's, or anybody's.
+        let is_new = me.birth == life;
+        let charter = record.charter().filter(|_| record.settled);
+        let members = charter.into_iter().flat_map(|charter| &charter.members);
+        let forgets = !is_new && !record.settled;
         let mut part = Self {
             me,
             life,
+            known,
             cluster: terms.cluster(),
             first_epoch: terms.first_epoch,
             lease: terms.lease,
-            forgets_before: (me.birth != life).then_some(now),
+            forgets_before: forgets.then_some(now),
             started: now,
             endorsed,
             pending: None,
-            renewed: BTreeMap::new(),
+            renewed: members.map(|member| (*member, now)).collect(),
             leavers: BTreeSet::new(),
             heard: BTreeMap::new(),
             others: BTreeMap::new(),
@@ -244,7 +253,10 @@ impl VoterPart {
         if !self.note_heard(now, session, renew) {
             return false;
         }
-        let is_news = before != self.heard.get(&from).map(Heard::standing);
+        let mut is_news = before != self.heard.get(&from).map(Heard::standing);
+        if renew.left {
+            is_news |= self.forget_lives_before(session);
+        }
         if renew.stage == Stage::Leaving {
             // It is inside of nothing, so that nobody need wait for its lease.
             self.renewed.remove(&session);
@@ -281,6 +293,25 @@ impl VoterPart {
         };
         out.send(from, answer);
         is_news
+    }
+
+    /// The life of `session` says that the one before it left: so those before are inside of nothing.
+    /// Returns whether one of them is a member yet.
+    fn forget_lives_before(&mut self, session: Member) -> bool {
+        let is_before = |its: &Member| its.node == session.node && *its < session;
+        self.renewed.retain(|its, _| !is_before(its));
+        let endorsed = self.endorsed.as_ref();
+        let life = endorsed.and_then(|endorsed| endorsed.step.charter.life_of(session.node));
+        let old = life.map(|incarnation| Member {
+            incarnation,
+            ..session
+        });
+        old.is_some_and(|old| is_before(&old) && self.leavers.insert(old))
+    }
+
+    /// Whether no leases are in use but those of the endorsed view's members.
+    pub(super) fn is_quiet(&self, now: Time, lease: Duration) -> bool {
+        self.pending.is_none() && self.age(now) >= longest_lease(lease)
     }
 
     fn endorses_member(&self, session: Member) -> bool {
@@ -464,7 +495,7 @@ impl VoterPart {
         Status {
             voter: self.me,
             life: self.life,
-            known: known.unwrap_or_default(),
+            known: known.unwrap_or_default().max(self.known),
             endorsed: endorsed.map(|endorsed| Endorsement {
                 epoch: endorsed.step.charter.epoch,
                 digest: endorsed.digest,

@@ -1,0 +1,86 @@
+//! Quorum views as a node's source of views.
+
+use alloc::boxed::Box;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::message::VoterRecord;
+use super::process::{MakeLog, Quorum};
+use crate::protocol::ids::{Epoch, Incarnation, NodeId};
+use crate::protocol::lock::Summary;
+use crate::protocol::membership::{Action, Member, View, ViewMessage, ViewSource};
+use crate::protocol::time::Time;
+
+/// Peers that come and go are nothing to it: it hears of members by their wishes, and of voters by
+/// what they say.
+impl<M> ViewSource for Quorum<M>
+where
+    M: MakeLog + Send,
+    M::Log: Send,
+{
+    fn peer_up(&mut self, _now: Time, _peer: NodeId, _life: Incarnation, _out: &mut Vec<Action>) {}
+
+    fn peer_down(&mut self, _now: Time, _peer: NodeId, _out: &mut Vec<Action>) {}
+
+    fn receive(&mut self, now: Time, from: NodeId, message: ViewMessage, out: &mut Vec<Action>) {
+        if let ViewMessage::Quorum(message) = message {
+            out.extend(self.receive(now, from, *message));
+        }
+    }
+
+    fn timeout(&mut self, now: Time, out: &mut Vec<Action>) {
+        out.extend(self.timeout(now));
+    }
+
+    fn next_timeout(&self, now: Time) -> Option<Time> {
+        self.next_timeout(now)
+    }
+
+    fn persisted(&mut self, now: Time, out: &mut Vec<Action>) {
+        out.extend(self.persisted(now));
+    }
+
+    fn voter_persisted(&mut self, now: Time, out: &mut Vec<Action>) {
+        out.extend(self.voter_persisted(now));
+    }
+
+    fn summarised(&mut self, now: Time, summary: Summary, out: &mut Vec<Action>) {
+        out.extend(self.summarised(now, summary));
+    }
+
+    fn want_view(&mut self, now: Time, out: &mut Vec<Action>) {
+        out.extend(self.want_view(now));
+    }
+
+    fn leave(&mut self, now: Time, out: &mut Vec<Action>) {
+        out.extend(self.leave(now));
+    }
+
+    fn last_words(&self, now: Time) -> Option<Box<VoterRecord>> {
+        self.last_words(now)
+    }
+
+    fn begin_anew(&mut self, now: Time, me: Member) {
+        self.begin_anew(now, me);
+    }
+
+    fn view(&self) -> Option<&Arc<View>> {
+        self.view()
+    }
+
+    fn epoch(&self) -> Epoch {
+        self.epoch()
+    }
+
+    fn lease_ends(&self) -> Time {
+        self.lease_ends()
+    }
+
+    fn lacks(&self, now: Time, _absent: &[NodeId]) -> Vec<NodeId> {
+        self.lacks(now)
+    }
+
+    fn is_unclean(&self) -> bool {
+        self.is_unclean()
+    }
+}
