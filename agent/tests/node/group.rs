@@ -18,15 +18,21 @@ pub(crate) struct Group {
     /// All that was ever sent: from whom, to whom, what.
     pub(crate) sent: Vec<(NodeId, NodeId, Vec<u8>)>,
     pub(crate) events: Vec<(NodeId, Event)>,
+    /// Between whom, in this direction, everything is lost.
+    pub(crate) cut: BTreeSet<(NodeId, NodeId)>,
     pub(crate) settings: Settings,
 }
 
 impl Group {
     pub(crate) fn new(size: u16, algorithm: Algorithm) -> Self {
+        Self::with(size, algorithm, Failure::Unanimity)
+    }
+
+    pub(crate) fn with(size: u16, algorithm: Algorithm, failure: Failure) -> Self {
         let settings = Settings {
             group: "smoke".into(),
             lease: Duration::from_secs(1),
-            failure: Failure::Unanimity,
+            failure,
             lock_delay: Duration::ZERO,
             algorithm,
             locks: BTreeMap::new(),
@@ -39,6 +45,7 @@ impl Group {
             wire: VecDeque::new(),
             sent: Vec::new(),
             events: Vec::new(),
+            cut: BTreeSet::new(),
             settings,
         };
         for me in 1..=size {
@@ -70,6 +77,9 @@ impl Group {
                 Output::Transmit { to, bytes } => {
                     let at = self.now + Duration::from_millis(1);
                     self.sent.push((me, to, bytes.clone()));
+                    if self.cut.contains(&(me, to)) {
+                        continue;
+                    }
                     self.wire.push_back((at, me, to, bytes));
                 }
                 Output::Event(event) => self.events.push((me, event)),
@@ -116,6 +126,32 @@ impl Group {
             }
         }
         self.now = end;
+    }
+
+    /// Between `one` and all others nothing passes any more.
+    pub(crate) fn isolate(&mut self, one: u16) {
+        let one = node(one);
+        for &other in self.members.iter().filter(|other| **other != one) {
+            self.cut.extend([(one, other), (other, one)]);
+        }
+    }
+
+    pub(crate) fn heal(&mut self) {
+        self.cut.clear();
+    }
+
+    /// The last view that a member told of.
+    pub(crate) fn view(&self, me: u16) -> Option<(u32, Vec<u16>)> {
+        self.events
+            .iter()
+            .rev()
+            .find_map(|(whose, event)| match event {
+                Event::View { epoch, members } if *whose == node(me) => Some((
+                    epoch.as_u32(),
+                    members.iter().map(|id| id.as_u16()).collect(),
+                )),
+                _ => None,
+            })
     }
 
     pub(crate) fn acquire(&mut self, me: u16, ticket: u64, wait: Wait) {

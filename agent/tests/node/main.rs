@@ -3,5 +3,6 @@
 mod group;
 mod hostile;
 mod legacies;
+mod quorum;
 mod regressions;
 mod turns;

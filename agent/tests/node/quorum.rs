@@ -1,0 +1,247 @@
+//! Whole members whose views a majority of voters decides.
+
+use std::time::Duration;
+
+use distlock_agent::protocol::{Algorithm, Command, Event, Failure, Input, Refusal, Wait};
+
+use crate::group::{Group, node};
+
+const ALL: [Algorithm; 5] = Algorithm::ALL;
+
+fn group(size: u16, algorithm: Algorithm) -> Group {
+    Group::with(size, algorithm, Failure::Quorum)
+}
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+#[test]
+fn all_enter_in_turn() {
+    for algorithm in ALL {
+        for size in [1, 2, 3, 5] {
+            let mut group = group(size, algorithm);
+            let all: Vec<u16> = (1..=size).collect();
+            assert_eq!(group.view(1).unwrap().1, all, "{algorithm}");
+            let mut last = None;
+            for me in 1..=size {
+                group.acquire(me, u64::from(me), Wait::Cancelled);
+            }
+            for _ in 1..=size {
+                group.run(ms(200));
+                let inside: Vec<u16> = (1..=size)
+                    .filter(|me| group.granted(u64::from(*me)) > last)
+                    .collect();
+                assert_eq!(inside.len(), 1, "{algorithm} {size}");
+                last = group.granted(u64::from(inside[0]));
+                group.release(inside[0], u64::from(inside[0]));
+            }
+        }
+    }
+}
+
+/// The holder's lease is waited for, and nobody else needs anybody's help.
+#[test]
+fn another_takes_over_from_a_holder_that_died() {
+    for algorithm in ALL {
+        let mut group = group(3, algorithm);
+        group.acquire(1, 1, Wait::Cancelled);
+        group.run(ms(100));
+        let first = group.granted(1).expect("it is free");
+        group.acquire(2, 2, Wait::Cancelled);
+        group.run(ms(50));
+        group.nodes.remove(&node(1));
+        let died = group.now;
+        while group.granted(2).is_none() {
+            assert!(group.now.since(died) < ms(2000), "{algorithm}");
+            group.run(ms(1));
+        }
+        // Renewed at most a fifth of a lease before.
+        let took = group.now.since(died);
+        assert!(took > ms(700), "{algorithm} {took:?}");
+        assert!(group.granted(2).unwrap() > first);
+        assert_eq!(group.view(2).unwrap().1, [2, 3]);
+        // It comes back, as another life.
+        group.start(1);
+        group.run(ms(1500));
+        assert_eq!(group.view(3).unwrap().1, [1, 2, 3], "{algorithm}");
+        group.release(2, 2);
+        group.acquire(1, 3, Wait::Cancelled);
+        group.run(ms(200));
+        assert!(group.granted(3) > group.granted(2));
+    }
+}
+
+/// Who was seen outside need not be waited for.
+#[test]
+fn an_idle_member_that_died_holds_nobody_up() {
+    for algorithm in [Algorithm::RicartAgrawala, Algorithm::Bakery] {
+        let mut group = group(3, algorithm);
+        for (me, ticket) in [(3, 1), (2, 2)] {
+            group.acquire(me, ticket, Wait::Cancelled);
+            group.run(ms(50));
+            group.release(me, ticket);
+        }
+        group.acquire(2, 3, Wait::Cancelled);
+        group.run(ms(50));
+        group.nodes.remove(&node(3));
+        let died = group.now;
+        group.release(2, 3);
+        group.acquire(1, 4, Wait::Cancelled);
+        while group.granted(4).is_none() {
+            assert!(group.now.since(died) < ms(2000), "{algorithm}");
+            group.run(ms(1));
+        }
+        let took = group.now.since(died);
+        assert!(took < ms(800), "{algorithm} {took:?}");
+    }
+}
+
+#[test]
+fn a_member_that_leaves_is_gone_at_once() {
+    for algorithm in ALL {
+        for leaver in [1, 3] {
+            let mut group = group(3, algorithm);
+            group.acquire(leaver, 1, Wait::Cancelled);
+            group.run(ms(100));
+            group.acquire(2, 2, Wait::Cancelled);
+            group.run(ms(50));
+            let left = group.now;
+            group.input(node(leaver), Input::Command(&Command::Leave));
+            while group.granted(2).is_none() {
+                assert!(group.now.since(left) < ms(50), "{algorithm} {leaver}");
+                group.run(ms(1));
+            }
+            group.run(ms(100));
+            let is_left = |(who, event): &(_, Event)| *who == node(leaver) && *event == Event::Left;
+            assert!(group.events.iter().any(is_left), "{algorithm} {leaver}");
+            assert_eq!(group.view(2).unwrap().1.len(), 2);
+        }
+    }
+}
+
+/// The minority's lease ends, its holder hears of it, the majority goes on; then all are together.
+#[test]
+fn a_minority_stops_and_comes_back_anew() {
+    for algorithm in ALL {
+        let mut group = group(3, algorithm);
+        group.acquire(1, 1, Wait::Cancelled);
+        group.run(ms(100));
+        group.isolate(1);
+        group.acquire(1, 4, Wait::Lease);
+        group.acquire(2, 2, Wait::Cancelled);
+        group.run(ms(1400));
+        assert!(group.granted(2).is_some(), "{algorithm}");
+        let lost = |(_, event): &(_, Event)| matches!(event, Event::Lost { .. });
+        assert!(
+            !group.events.iter().any(lost),
+            "its lease alone tells so far"
+        );
+        group.run(ms(2000));
+        let missing = vec![node(2), node(3)];
+        assert_eq!(group.ended(4), Some(&Refusal::NoQuorum { missing }));
+        group.heal();
+        group.run(ms(3000));
+        assert_eq!(group.events.iter().filter(|it| lost(it)).count(), 1);
+        let excluded = |(_, event): &(_, Event)| matches!(event, Event::Excluded { .. });
+        assert_eq!(group.events.iter().filter(|it| excluded(it)).count(), 1);
+        for me in 1..=3 {
+            assert_eq!(group.view(me).unwrap().1, [1, 2, 3], "{algorithm}");
+        }
+        group.release(2, 2);
+        group.acquire(1, 5, Wait::Cancelled);
+        group.run(ms(300));
+        assert!(group.granted(5) > group.granted(2), "{algorithm}");
+    }
+}
+
+/// A caller that waits in a member which is excluded goes on waiting in its next life.
+#[test]
+fn who_waits_waits_on() {
+    let mut group = group(3, Algorithm::RicartAgrawala);
+    group.acquire(2, 2, Wait::Cancelled);
+    group.run(ms(100));
+    group.acquire(1, 1, Wait::Cancelled);
+    group.run(ms(50));
+    group.isolate(1);
+    group.run(ms(3000));
+    group.heal();
+    group.run(ms(2000));
+    group.release(2, 2);
+    group.run(ms(300));
+    assert!(group.granted(1) > group.granted(2));
+}
+
+/// With nobody's majority there is nothing, and with it all is as it was.
+#[test]
+fn without_any_majority_all_stop_and_nothing_is_lost() {
+    let mut group = group(3, Algorithm::Semaphore);
+    group.acquire(1, 1, Wait::Cancelled);
+    group.run(ms(100));
+    for one in 1..=3 {
+        group.isolate(one);
+    }
+    group.acquire(2, 2, Wait::Cancelled);
+    group.run(ms(5000));
+    assert_eq!(group.granted(2), None);
+    let epoch = group.view(1).unwrap().0;
+    group.heal();
+    group.run(ms(1500));
+    assert_eq!(group.view(1).unwrap().0, epoch, "nobody was excluded");
+    let lost = |(_, event): &(_, Event)| matches!(event, Event::Lost { .. });
+    assert!(!group.events.iter().any(lost));
+    group.release(1, 1);
+    group.run(ms(200));
+    assert!(group.granted(2) > group.granted(1));
+}
+
+/// Groups that were stopped in order begin again without waiting for leases, also alone.
+#[test]
+fn what_was_stopped_in_order_begins_at_once() {
+    for size in [1, 3] {
+        let mut group = group(size, Algorithm::RicartAgrawala);
+        let mut last = None;
+        for round in 1..=20 {
+            group.acquire(1, round, Wait::Cancelled);
+            // An election takes half a lease.
+            group.run(ms(1000));
+            assert!(group.granted(round) > last, "{size} {round}");
+            last = group.granted(round);
+            for me in 1..=size {
+                group.input(node(me), Input::Command(&Command::Leave));
+                group.run(ms(600));
+            }
+            for me in 1..=size {
+                group.nodes.remove(&node(me));
+                group.start(me);
+            }
+        }
+    }
+}
+
+/// All crash, again and again: leases are waited for, and fences rise.
+#[test]
+fn fences_rise_over_total_restarts() {
+    for size in [1, 3] {
+        let mut group = group(size, Algorithm::TokenRing);
+        let mut last = None;
+        for round in 1..=20 {
+            let began = group.now;
+            group.acquire(1, round, Wait::Cancelled);
+            while group.granted(round).is_none() {
+                group.run(ms(10));
+                assert!(group.now.since(began) < ms(3000), "{size} {round}");
+            }
+            if round > 1 {
+                let waited = group.now.since(began);
+                assert!(waited > ms(1200), "{size} {round} {waited:?}");
+            }
+            assert!(group.granted(round) > last);
+            last = group.granted(round);
+            for me in 1..=size {
+                group.nodes.remove(&node(me));
+                group.start(me);
+            }
+        }
+    }
+}
