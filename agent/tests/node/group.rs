@@ -29,15 +29,30 @@ impl Group {
     }
 
     pub(crate) fn with(size: u16, algorithm: Algorithm, failure: Failure) -> Self {
+        let mut group = Self::empty(size, algorithm, failure, Duration::from_secs(1));
+        for me in 1..=size {
+            group.start(me);
+        }
+        group.run(Duration::from_secs(1));
+        group
+    }
+
+    /// Members that are not started yet.
+    pub(crate) fn empty(
+        size: u16,
+        algorithm: Algorithm,
+        failure: Failure,
+        lease: Duration,
+    ) -> Self {
         let settings = Settings {
             group: "smoke".into(),
-            lease: Duration::from_secs(1),
+            lease,
             failure,
             lock_delay: Duration::ZERO,
             algorithm,
             locks: BTreeMap::new(),
         };
-        let mut group = Self {
+        Self {
             now: Time::from_nanos(1),
             members: (1..=size).map(node).collect(),
             nodes: BTreeMap::new(),
@@ -47,12 +62,7 @@ impl Group {
             events: Vec::new(),
             cut: BTreeSet::new(),
             settings,
-        };
-        for me in 1..=size {
-            group.start(me);
         }
-        group.run(Duration::from_secs(1));
-        group
     }
 
     pub(crate) fn start(&mut self, me: u16) {

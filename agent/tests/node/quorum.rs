@@ -245,3 +245,24 @@ fn fences_rise_over_total_restarts() {
         }
     }
 }
+/// However close to each other they start: with the default lease nobody waits for long.
+#[test]
+fn a_group_that_is_new_begins_soon() {
+    for stagger in [0, 5, 30, 100, 250, 700] {
+        let lease = Duration::from_secs(5);
+        let mut group = Group::empty(4, Algorithm::RicartAgrawala, Failure::Quorum, lease);
+        for me in 1..=4 {
+            group.start(me);
+            group.run(ms(stagger));
+        }
+        let all = group.now;
+        let is_whole = |group: &Group| {
+            let view = |me| group.view(me).map(|(_, members)| members);
+            (1..=4).all(|me| view(me) == Some(vec![1, 2, 3, 4]))
+        };
+        while !is_whole(&group) {
+            group.run(ms(10));
+            assert!(group.now.since(all) < ms(700), "{stagger}");
+        }
+    }
+}

@@ -258,6 +258,13 @@ impl Locks {
         (caller.wait == Wait::Lease).then_some((ticket, caller.since))
     }
 
+    /// Since when a caller waits.
+    pub(crate) fn waiting_since(&self, ticket: Ticket) -> Option<Time> {
+        let lock = self.table.get(self.tickets.get(&ticket)?)?;
+        let mut callers = lock.queue.callers();
+        Some(callers.find(|caller| caller.ticket == ticket)?.since)
+    }
+
     /// A message of this epoch. Returns whether it made sense.
     pub(crate) fn receive(
         &mut self,

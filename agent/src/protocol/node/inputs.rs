@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::peers::PeerEvent;
-use super::{MAX_EARLY, Node, Stage};
+use super::{MAX_EARLY, Node, Stage, TRY_PATIENCE_PER_MEMBER};
 use crate::protocol::face::{Command, Event, Refusal, Release, Wait};
 use crate::protocol::ids::{Epoch, NodeId, Ticket};
 use crate::protocol::lock::{LockOutput, Waiting};
@@ -161,6 +161,11 @@ impl Node {
                 Timer::Hop(lock) => self.locks.hop_timeout(&lock, &mut out),
                 Timer::Try(ticket) => {
                     let missing = self.lacking(now);
+                    if missing.is_empty() && self.may_be_let_in_soon(now, ticket) {
+                        self.timers
+                            .set(Timer::Try(ticket), now + TRY_PATIENCE_PER_MEMBER);
+                        continue;
+                    }
                     let refusal = if missing.is_empty() {
                         Refusal::Busy
                     } else {
@@ -180,6 +185,13 @@ impl Node {
             }
             self.absorb(now, out);
         }
+    }
+
+    /// Whether the group is just being formed, of which nobody knows yet whether the lock is free. It
+    /// is waited for, for no longer than a lease.
+    fn may_be_let_in_soon(&self, now: Time, ticket: Ticket) -> bool {
+        let since = self.locks.waiting_since(ticket);
+        !self.peers.in_view && since.is_some_and(|since| now < since + self.lease)
     }
 
     /// Begins or ends the time for which members have been missing.

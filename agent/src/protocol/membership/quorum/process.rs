@@ -128,6 +128,17 @@ impl<M: MakeLog> Quorum<M> {
         self.settle(now)
     }
 
+    /// That member can be talked to from now on, and knows nothing of this one yet.
+    pub(crate) fn meet(&mut self, now: Time, peer: NodeId) -> Vec<Action> {
+        self.session.meet(peer);
+        if let Some(vote) = &mut self.vote {
+            vote.begin(&mut self.out);
+            vote.part.speak_up(now);
+            vote.tick(now, &self.terms, &mut self.out);
+        }
+        self.settle(now)
+    }
+
     /// The time that [`Quorum::next_timeout`] names has come; earlier does no harm.
     pub(crate) fn timeout(&mut self, now: Time) -> Vec<Action> {
         if let Some(vote) = &mut self.vote {
@@ -154,7 +165,10 @@ impl<M: MakeLog> Quorum<M> {
     /// The last [`Action::PersistVoter`] is on disk.
     pub(crate) fn voter_persisted(&mut self, now: Time) -> Vec<Action> {
         if let Some(vote) = &mut self.vote {
-            vote.persisted(now, &mut self.out);
+            if vote.persisted(now, &mut self.out) {
+                // A voter hears from now on, its own member too.
+                self.session.meet(self.out.me());
+            }
             vote.tick(now, &self.terms, &mut self.out);
         }
         self.settle(now)
@@ -194,8 +208,8 @@ impl<M: MakeLog> Quorum<M> {
     }
 
     /// Which voters would have to answer for this member to go on; empty if it can.
-    pub(crate) fn lacks(&self, now: Time) -> Vec<NodeId> {
-        self.session.lacks(now)
+    pub(crate) fn lacks(&self, now: Time, absent: &[NodeId]) -> Vec<NodeId> {
+        self.session.lacks(now, absent)
     }
 
     pub(crate) fn is_unclean(&self) -> bool {

@@ -176,6 +176,13 @@ impl Session {
         }
     }
 
+    /// That member hears this one from now on.
+    pub(super) fn meet(&mut self, peer: NodeId) {
+        if self.voters().contains(&peer) {
+            self.renew_at = Time::ZERO;
+        }
+    }
+
     /// The cluster that this member belongs to.
     pub(super) fn cluster(&self) -> Option<Digest> {
         let known = self.known.as_ref().map(|known| known.charter.cluster);
@@ -189,12 +196,13 @@ impl Session {
 
     /// Which voters would have to answer for this member to go on; empty if it can. Before there is
     /// a cluster all of them must be there.
-    pub(super) fn lacks(&self, now: Time) -> Vec<NodeId> {
+    /// `absent`: who cannot be talked to.
+    pub(super) fn lacks(&self, now: Time, absent: &[NodeId]) -> Vec<NodeId> {
         let voters = self.voters();
         let patience = self.lease / 2;
         let is_heard = |node: &NodeId| match self.heard.get(node) {
             Some(at) => *at + patience > now,
-            None => self.began + patience > now,
+            None => !absent.contains(node) && self.began + patience > now,
         };
         let missing: Vec<NodeId> = voters.iter().copied().filter(|it| !is_heard(it)).collect();
         let exists = self.known.is_some() || !self.told.is_empty();

@@ -11,14 +11,16 @@ use crate::protocol::lock::Summary;
 use crate::protocol::membership::{Action, Member, View, ViewMessage, ViewSource};
 use crate::protocol::time::Time;
 
-/// Peers that come and go are nothing to it: it hears of members by their wishes, and of voters by
-/// what they say.
+/// It hears of members by their wishes, and of voters by what they say. That one can be talked to is
+/// a reason to say something at once, and nothing else.
 impl<M> ViewSource for Quorum<M>
 where
     M: MakeLog + Send,
     M::Log: Send,
 {
-    fn peer_up(&mut self, _now: Time, _peer: NodeId, _life: Incarnation, _out: &mut Vec<Action>) {}
+    fn peer_up(&mut self, now: Time, peer: NodeId, _life: Incarnation, out: &mut Vec<Action>) {
+        out.extend(self.meet(now, peer));
+    }
 
     fn peer_down(&mut self, _now: Time, _peer: NodeId, _out: &mut Vec<Action>) {}
 
@@ -76,8 +78,8 @@ where
         self.lease_ends()
     }
 
-    fn lacks(&self, now: Time, _absent: &[NodeId]) -> Vec<NodeId> {
-        self.lacks(now)
+    fn lacks(&self, now: Time, absent: &[NodeId]) -> Vec<NodeId> {
+        self.lacks(now, absent)
     }
 
     fn is_unclean(&self) -> bool {

@@ -101,11 +101,12 @@ impl<M: MakeLog> Vote<M> {
         out.act(Action::PersistVoter(Box::new(self.record.clone())));
     }
 
-    pub(super) fn persisted(&mut self, now: Time, out: &mut Outbox) {
+    /// Returns whether that was the first record.
+    pub(super) fn persisted(&mut self, now: Time, out: &mut Outbox) -> bool {
         let Some(writing) = self.disk.writing.take() else {
-            return;
+            return false;
         };
-        self.disk.is_born = true;
+        let is_first = !core::mem::replace(&mut self.disk.is_born, true);
         if self.part.newest().map(|newest| newest.digest) == writing.endorsed {
             if self.part.persisted(now) {
                 self.proposer.note_view(now);
@@ -122,6 +123,7 @@ impl<M: MakeLog> Vote<M> {
         if self.disk.dirty {
             self.put(out);
         }
+        is_first
     }
 
     pub(super) fn take_in(
@@ -401,7 +403,7 @@ impl<M: MakeLog> Vote<M> {
 
     pub(super) fn next_timeout(&self, now: Time) -> Option<Time> {
         if !self.disk.is_born {
-            return None;
+            return self.disk.dirty.then_some(Time::ZERO);
         }
         let log = self.log.as_ref().and_then(ViewLog::next_timeout);
         let coordination = self.coordination.as_ref();

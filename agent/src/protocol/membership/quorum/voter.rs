@@ -507,6 +507,11 @@ impl VoterPart {
         }
     }
 
+    /// Somebody may not know how it stands.
+    pub(super) fn speak_up(&mut self, now: Time) {
+        self.status_at = now;
+    }
+
     /// Says how it stands, if that is due or has changed.
     pub(super) fn timeout(&mut self, now: Time, to: &BTreeSet<NodeId>, out: &mut Outbox) {
         self.note_connected(now);
