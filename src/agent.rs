@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::io;
 use std::num::NonZeroU32;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,7 +11,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
-use distlock_agent::protocol::{LockName, Mode};
+use distlock_agent::protocol::{LockName, Mode, Time};
 use distlock_agent::runtime::ForkStamp;
 use distlock_agent::runtime::status::Status;
 use parking_lot::Mutex;
@@ -21,6 +22,7 @@ use crate::guard::{Guard, GuardShared};
 use crate::loss::LossSignal;
 use crate::mutex::AgentMutex;
 use crate::thread::ThreadId;
+use crate::watch::{Watch, Watched};
 use crate::{Algorithm, DistMutex, Event, Semaphore, local};
 
 /// This process's part in a group: the group's locks come from here.
@@ -59,12 +61,14 @@ impl Agent {
     pub(crate) fn new(backend: Arc<dyn Backend>) -> Result<Self, OpenError> {
         let stamp = ForkStamp::new()
             .map_err(|errno| OpenError::io("no page for the fork stamp", errno.into(), ""))?;
-        let (command, is_inheritable, registry) = Default::default();
+        let (command, is_inheritable, aborts_on_loss, watch, registry) = Default::default();
         Ok(Self {
             inner: Arc::new(Inner {
                 stamp,
                 command,
                 is_inheritable,
+                aborts_on_loss,
+                watch,
                 registry,
                 backend,
             }),
@@ -180,6 +184,30 @@ impl Agent {
             .store(inheritable, Ordering::Relaxed);
     }
 
+    /// Ends this process with SIGABRT as soon as a lock that this agent takes from now on is no
+    /// longer valid and was not given back: when its lease runs out without renewal
+    /// ([`GuardState::Suspended`](crate::GuardState::Suspended)), or when it is lost
+    /// ([`Loss::Revoked`](crate::Loss::Revoked)), whichever comes first; not when the agent is
+    /// closed. For programs that have no better way to stop in time. It is off by default, and
+    /// changes nothing in the local group, where no lock is lost.
+    ///
+    /// The lease is watched by a thread of its own. One that is not scheduled in time, as when the
+    /// whole process stands still, comes too late: against that only the
+    /// [`Guard::fence`](crate::Guard::fence) helps.
+    ///
+    /// # Errors
+    /// If the system has no thread left for it.
+    pub fn set_abort_on_loss(&self, abort: bool) -> io::Result<()> {
+        if self.inner.stamp.is_child() {
+            return Ok(());
+        }
+        if abort && self.inner.backend.lease().is_some() {
+            self.inner.watch.start(&self.inner)?;
+        }
+        self.inner.aborts_on_loss.store(abort, Ordering::Relaxed);
+        Ok(())
+    }
+
     /// Ends this process's part: guards lose their locks ([`Loss::Closed`](crate::Loss::Closed)),
     /// which are released; whoever waits gets [`LockError::Closed`]; threads and sockets end.
     /// Everything afterwards is an error. In a forked child it does nothing.
@@ -219,6 +247,8 @@ pub(crate) struct Inner {
     stamp: ForkStamp,
     command: Mutex<Option<Arc<str>>>,
     is_inheritable: AtomicBool,
+    aborts_on_loss: AtomicBool,
+    watch: Arc<Watch>,
     registry: Mutex<Registry>,
     backend: Arc<dyn Backend>,
 }
@@ -273,10 +303,23 @@ impl Inner {
         }
         let guards = std::mem::take(&mut registry.guards);
         drop(registry);
+        self.watch.end();
         for guard in guards.into_values().filter_map(|guard| guard.upgrade()) {
             guard.close();
         }
         self.backend.close();
+    }
+}
+
+impl Watched for Inner {
+    fn look(&self) -> Time {
+        let guards: Vec<_> = self.registry.lock().guards.values().cloned().collect();
+        // Not under the mutex: a guard whose last reference this is takes it when it is dropped.
+        let guards = guards.iter().filter_map(Weak::upgrade);
+        guards
+            .map(|guard| guard.abort_if_suspended())
+            .min()
+            .unwrap_or(Time::MAX)
     }
 }
 
@@ -381,6 +424,10 @@ impl LockShared {
         }
         registry.next_guard += 1;
         registry.guards.insert(id, Arc::downgrade(&guard));
+        drop(registry);
+        if self.agent.aborts_on_loss.load(Ordering::Relaxed) {
+            self.agent.watch.look_at(guard.abort_on_loss());
+        }
         Some(Guard::new(guard))
     }
 

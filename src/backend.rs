@@ -20,7 +20,7 @@ use distlock_agent::runtime::status::Status;
 
 use crate::error::{HandleError, LockError, StatusError, UnlockError};
 use crate::loss::LossSignal;
-use crate::{Algorithm, Event, PreviousOwner};
+use crate::{Algorithm, Event, GuardState, PreviousOwner};
 
 /// One group, as this process takes part in it. Dropped after [`Backend::close`], never in a
 /// forked child.
@@ -115,14 +115,21 @@ pub(crate) trait Hold: Send {
     /// How the former holder left.
     fn previous_owner(&self) -> PreviousOwner;
 
-    /// Whether the grant is still valid now. Cheap: no system call but for the clock.
-    fn is_held(&self) -> bool;
+    /// What the grant is worth now. Cheap: no system call but for the clock.
+    fn state(&self) -> GuardState;
 
-    /// How long it stays valid without news; `None` if nothing bounds it.
-    fn remaining(&self) -> Option<Duration>;
+    /// For how long nobody else is let in, also if it is lost; `None` if no lease bounds it.
+    fn grace(&self) -> Option<Duration>;
 
-    /// Ends it, in bounded time and without panic. `how` is what the next holder is to learn.
+    /// Ends it, without waiting for anybody and without panic. `how` is what the next holder is to
+    /// learn.
     fn release(self: Box<Self>, how: Release) -> Result<(), UnlockError>;
+
+    /// The same, and if its lease is over waits until it is known whether it was lost, at most a
+    /// lease.
+    fn settle(self: Box<Self>, how: Release) -> Result<(), UnlockError> {
+        self.release(how)
+    }
 
     /// In place of [`Hold::release`] in a forked child: drops the child's copy without touching
     /// what the parent uses. Where nothing better is possible it leaks.

@@ -38,4 +38,10 @@ pub enum Event {
     },
     /// Another process runs under this member's id; this one is silent from now on.
     Superseded,
+    /// The group has gone on without this member, which was silent for longer than it may be: what
+    /// it held is lost. It comes back by itself.
+    Excluded {
+        /// The epoch of the view that it is not in.
+        epoch: u32,
+    },
 }

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use crate::backend::{AcquireError, Ask, Backend, Hold, Lock, Patience, Request, Waiting};
 use crate::error::{HandleError, LockError, StatusError, UnlockError};
 use crate::loss::Loss;
-use crate::{Algorithm, Event, PreviousOwner};
+use crate::{Algorithm, Event, GuardState, PreviousOwner};
 
 /// How often a lock that is served otherwise than configured is asked for as it is served. It may
 /// be forgotten and made anew in between, but hardly several times.
@@ -195,6 +195,12 @@ impl<W: Way> GroupWaiting<W> {
         )
     }
 
+    /// Whether the caller takes the lock only if it is free.
+    fn only_tries(&self) -> bool {
+        let patience = self.request.patience;
+        matches!(patience, Patience::Try | Patience::For(Duration::ZERO))
+    }
+
     fn enter(&self, grant: Grant) -> Box<dyn Hold> {
         let loss = self.request.loss.clone();
         grant.on_loss(Box::new(move || loss.fire(Loss::Revoked)));
@@ -203,7 +209,9 @@ impl<W: Way> GroupWaiting<W> {
 
     fn refusal(&self, error: runtime::AcquireError, spec: LockSpec) -> AcquireError {
         AcquireError::Failed(match error {
-            runtime::AcquireError::Busy => return AcquireError::WouldBlock,
+            runtime::AcquireError::Busy | runtime::AcquireError::Voided => {
+                return AcquireError::WouldBlock;
+            }
             runtime::AcquireError::TimedOut { missing } => {
                 return AcquireError::TimedOut { missing };
             }
@@ -264,6 +272,10 @@ impl<W: Way> Waiting for GroupWaiting<W> {
                 {
                     *self.lock.spec.lock() = actual;
                 }
+                // Others were let in before this thread could be. Who wants to wait still does.
+                Poll::Ready(Err(runtime::AcquireError::Voided)) if !self.only_tries() => {
+                    self.tries = 0;
+                }
                 Poll::Ready(Err(error)) => {
                     return Poll::Ready(Err(self.refusal(error, spec)));
                 }
@@ -313,6 +325,9 @@ fn event(event: &AgentEvent) -> Option<Event> {
             refused: *refused,
         },
         AgentEvent::Ended(SessionEnd::Superseded { .. }) => Event::Superseded,
+        AgentEvent::Excluded { epoch } => Event::Excluded {
+            epoch: epoch.as_u32(),
+        },
         _ => return None,
     })
 }
@@ -329,19 +344,20 @@ impl Hold for Grant {
         }
     }
 
-    fn is_held(&self) -> bool {
-        Self::is_held(self)
+    fn state(&self) -> GuardState {
+        Self::state(self)
     }
 
-    fn remaining(&self) -> Option<Duration> {
-        None
+    fn grace(&self) -> Option<Duration> {
+        Self::grace(self)
     }
 
     fn release(self: Box<Self>, how: Release) -> Result<(), UnlockError> {
-        Self::release_as(*self, how).map_err(|error| match error {
-            runtime::ReleaseError::Forked => UnlockError::Forked,
-            _ => UnlockError::Lost,
-        })
+        Self::release_as(*self, how).map_err(not_released)
+    }
+
+    fn settle(self: Box<Self>, how: Release) -> Result<(), UnlockError> {
+        Self::settle_as(*self, how).map_err(not_released)
     }
 
     fn forget(self: Box<Self>) {
@@ -361,5 +377,12 @@ impl Hold for Grant {
         self.lifeline()
             .map(|fd| fd.try_clone_to_owned())
             .transpose()
+    }
+}
+
+fn not_released(error: runtime::ReleaseError) -> UnlockError {
+    match error {
+        runtime::ReleaseError::Forked => UnlockError::Forked,
+        _ => UnlockError::Lost,
     }
 }

@@ -2,16 +2,20 @@
 
 use std::fmt;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::abort;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
-use distlock_agent::protocol::{Fence, Release};
-use distlock_agent::runtime::Announcer;
+use distlock_agent::protocol::{Fence, Release, Time};
+use distlock_agent::runtime::{Announcer, clock};
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use parking_lot::Mutex;
 
+use crate::GuardState;
 use crate::agent::LockShared;
 use crate::backend::Hold;
 use crate::error::UnlockError;
@@ -70,34 +74,55 @@ impl Guard {
         self.shared.previous
     }
 
-    /// Whether the lock is still held. Local and cheap; on `true` it was held a moment ago, so
-    /// what must not happen without the lock needs the [`Guard::fence`] too.
-    pub fn is_held(&self) -> bool {
-        !self.shared.lock.is_forked()
-            && !self.shared.loss.is_lost()
-            && self
-                .shared
-                .hold
-                .lock()
-                .as_ref()
-                .is_some_and(|hold| hold.is_held())
+    /// Whether the lock is held, and if not whether that may change. Local and cheap: a look at the
+    /// clock, where there is a lease. On [`GuardState::Valid`] the lock was held a moment ago, so
+    /// what must not happen without it needs the [`Guard::fence`] too.
+    ///
+    /// Where a group has a lease, a member that is not heard by a majority for as long holds nothing
+    /// until it is heard again: its guards are [`GuardState::Suspended`]. If the others went on
+    /// without it meanwhile they are [`GuardState::Lost`], and stay so whatever becomes of the
+    /// member. In the local group a lock is valid until it is unlocked.
+    pub fn state(&self) -> GuardState {
+        if self.shared.lock.is_forked() {
+            return GuardState::Lost;
+        }
+        self.shared.state()
     }
 
-    /// For how long the lock stays held even if nothing is heard from the group: zero once it is
-    /// lost, `None` where no lease bounds it, as in the local group.
+    /// Whether the lock is held now: [`Guard::state`] is [`GuardState::Valid`].
+    pub fn is_held(&self) -> bool {
+        self.state() == GuardState::Valid
+    }
+
+    /// For how long the lock stays held even if nothing is heard from the group: zero while it is
+    /// suspended and once it is lost, `None` where no lease bounds it, as in the local group.
     pub fn remaining(&self) -> Option<Duration> {
-        if !self.is_held() {
+        // Before the state is looked at: what runs out in between shows there.
+        let grace = self.grace();
+        if self.is_held() {
+            grace
+        } else {
+            Some(Duration::ZERO)
+        }
+    }
+
+    /// For how long nobody else is let in, also if the lock is lost: so long there is to stop what
+    /// goes on under it. `None` where no lease bounds it, as in the local group: then the next
+    /// holder may be inside as soon as the lock is lost. Zero once it is unlocked.
+    pub fn grace(&self) -> Option<Duration> {
+        if self.shared.lock.is_forked() {
             return Some(Duration::ZERO);
         }
         self.shared
             .hold
             .lock()
             .as_ref()
-            .map_or(Some(Duration::ZERO), |hold| hold.remaining())
+            .map_or(Some(Duration::ZERO), |hold| hold.grace())
     }
 
     /// Runs `callback` once when the lock is lost; at once if it has been. Never after an orderly
-    /// unlock. It runs on a thread of the agent, so it should be quick and must not lock.
+    /// unlock, and not while it is only suspended: time passes without a word, so who must stop then
+    /// looks at [`Guard::state`], or sleeps no longer than [`Guard::remaining`]. It runs on a thread of the agent, so it should be quick and must not lock.
     pub fn on_loss(&self, callback: impl FnOnce(Loss) + Send + 'static) {
         if !self.shared.lock.is_forked() {
             self.shared.loss.on_loss(Box::new(callback));
@@ -112,12 +137,31 @@ impl Guard {
         self.shared.loss.channel()
     }
 
-    /// Unlocks, and tells what dropping would not.
+    /// A descriptor that becomes readable when the lock is lost, at once if it has been: for
+    /// poll(2) and its like. It is the caller's, close-on-exec, and does not become readable after
+    /// an orderly unlock.
     ///
     /// # Errors
-    /// If the lock was lost before: then another may have been inside since.
+    /// If no descriptor is left.
+    pub fn loss_fd(&self) -> io::Result<OwnedFd> {
+        let flags = EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK;
+        let event = EventFd::from_value_and_flags(0, flags)?;
+        let copy = event.as_fd().try_clone_to_owned()?;
+        self.on_loss(move |_| {
+            // It fails only at 2^64 - 2, and this is the only one.
+            let _ = event.write(1);
+        });
+        Ok(copy)
+    }
+
+    /// Unlocks, and tells what dropping would not. A lock that is suspended is given back too; then
+    /// this waits until it is known whether another had been let in, at most a lease.
+    ///
+    /// # Errors
+    /// If the lock was lost before, or it is not known in that time: then another may have been
+    /// inside since. Whatever it says, the lock is not held any more.
     pub fn unlock(self) -> Result<(), UnlockError> {
-        self.shared.end(Release::Given)
+        self.shared.end(Release::Given, Ending::Settle)
     }
 
     /// Unlocks, and lets the next holder know that what the lock protects may be half done: its
@@ -126,7 +170,7 @@ impl Guard {
     /// # Errors
     /// As for [`Guard::unlock`].
     pub fn abandon(self) -> Result<(), UnlockError> {
-        self.shared.end(Release::Abandoned)
+        self.shared.end(Release::Abandoned, Ending::Settle)
     }
 
     /// Tells `status` the process that works under this lock, where it is not this one. For
@@ -183,11 +227,12 @@ impl Drop for Guard {
     fn drop(&mut self) {
         let died = thread::panicking() && !self.shared.in_panic;
         // Whoever wants to know calls `unlock`.
-        let _ = self.shared.end(if died {
+        let how = if died {
             Release::Abandoned
         } else {
             Release::Given
-        });
+        };
+        let _ = self.shared.end(how, Ending::AtOnce);
     }
 }
 
@@ -200,6 +245,13 @@ impl fmt::Debug for Guard {
     }
 }
 
+/// Whether a guard's end waits to learn how it ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Ending {
+    AtOnce,
+    Settle,
+}
+
 /// What a guard shares with its agent, which may close before the guard is dropped.
 pub(crate) struct GuardShared {
     id: u64,
@@ -209,6 +261,8 @@ pub(crate) struct GuardShared {
     previous: PreviousOwner,
     /// Whether it was granted to a thread that was panicking already.
     in_panic: bool,
+    /// Whether the process ends with the lock.
+    aborts: AtomicBool,
     loss: LossSignal,
     /// `None` once it is released.
     hold: Mutex<Option<Box<dyn Hold>>>,
@@ -230,9 +284,49 @@ impl GuardShared {
             fence,
             previous,
             in_panic: thread::panicking(),
+            aborts: AtomicBool::new(false),
             loss,
             hold: Mutex::new(Some(hold)),
         }
+    }
+
+    /// What the lock is worth to this process.
+    fn state(&self) -> GuardState {
+        let hold = self.hold.lock();
+        match hold.as_ref() {
+            Some(hold) if !self.loss.is_lost() => hold.state(),
+            _ => GuardState::Lost,
+        }
+    }
+
+    /// Ends the process with SIGABRT when the lock is lost, but not when its agent closes; when to
+    /// see for the first time whether the lease has run out.
+    pub(crate) fn abort_on_loss(&self) -> Time {
+        self.aborts.store(true, Ordering::Relaxed);
+        self.loss.on_loss(Box::new(|loss| {
+            if loss == Loss::Revoked {
+                abort();
+            }
+        }));
+        self.abort_if_suspended()
+    }
+
+    /// Ends the process with SIGABRT if it shall and the lease has run out; else when that will be.
+    pub(crate) fn abort_if_suspended(&self) -> Time {
+        if !self.aborts.load(Ordering::Relaxed) {
+            return Time::MAX;
+        }
+        // The clock is read first, so that this is not too late.
+        let now = clock::now();
+        let hold = self.hold.lock();
+        let Some(hold) = hold.as_ref().filter(|_| !self.loss.is_lost()) else {
+            return Time::MAX;
+        };
+        let grace = hold.grace();
+        if hold.state() == GuardState::Suspended {
+            abort();
+        }
+        grace.map_or(Time::MAX, |grace| now + grace)
     }
 
     /// The agent closes: the holder learns it, then the lock is released.
@@ -247,7 +341,7 @@ impl GuardShared {
     }
 
     /// The guard's end. The second call (unlocking, then dropping) does nothing.
-    fn end(self: &Arc<Self>, how: Release) -> Result<(), UnlockError> {
+    fn end(self: &Arc<Self>, how: Release, ending: Ending) -> Result<(), UnlockError> {
         if self.lock.is_forked() {
             match self.hold.try_lock() {
                 Some(mut hold) => {
@@ -268,12 +362,15 @@ impl GuardShared {
             };
         };
         let lost = match self.loss.reason() {
-            None if !hold.is_held() => Some(Loss::Revoked),
+            None if hold.state() == GuardState::Lost => Some(Loss::Revoked),
             reason => reason,
         };
         // Before the release: this thread may lock again as soon as others may.
         self.lock.unregister(self.id, self.thread);
-        let released = hold.release(how);
+        let released = match ending {
+            Ending::AtOnce => hold.release(how),
+            Ending::Settle => hold.settle(how),
+        };
         self.loss.settle();
         match lost {
             None => released,

@@ -18,12 +18,13 @@ mod member;
 mod mutex;
 mod semaphore;
 mod thread;
+mod watch;
 
 pub use agent::Agent;
 pub use algorithm::{Algorithm, ParseAlgorithmError};
 pub use config::{Config, ConfigError, NodeConfig};
 pub use distlock_agent::protocol::{Fence, LockName, NameError, NodeId, ParseFenceError};
-pub use distlock_agent::runtime::{Announcer, status};
+pub use distlock_agent::runtime::{Announcer, GuardState, status};
 pub use error::{
     DirectoryFault, HandleError, LockError, OpenError, StatusError, TimedLockError, TryLockError,
     UnlockError,

@@ -27,7 +27,7 @@ use super::page::Bell;
 use super::queue::{Closed, Place, Queue};
 use crate::backend::{AcquireError, Hold, Lock, Patience, Request, Waiting};
 use crate::error::{LockError, UnlockError};
-use crate::{Algorithm, PreviousOwner};
+use crate::{Algorithm, GuardState, PreviousOwner};
 
 /// How often somebody should look. A single waiter looks a little more often.
 const LOOK: Duration = Duration::from_millis(30);
@@ -464,11 +464,11 @@ impl Hold for KernelHold {
         self.previous
     }
 
-    fn is_held(&self) -> bool {
-        true
+    fn state(&self) -> GuardState {
+        GuardState::Valid
     }
 
-    fn remaining(&self) -> Option<Duration> {
+    fn grace(&self) -> Option<Duration> {
         None
     }
 

@@ -23,6 +23,7 @@ use parking_lot::Mutex;
 use self::link::{Answer, Link, Reader, Table};
 use super::agent::{Description, join, spawn};
 use super::ask::{Caller, Patience};
+use super::clock::{self, Reading, Shift};
 use super::error::{AcquireError, SessionEnd, StatusError};
 use super::events::{AgentEvent, Hub};
 use super::fork::ForkStamp;
@@ -116,6 +117,7 @@ impl Client {
     /// # Errors
     /// If nobody serves it, or not us; [`ConnectError`] tells them apart.
     pub fn connect(path: &Path) -> Result<Self, ConnectError> {
+        let before = clock::now();
         let stream = open(path)?;
         let io = |source| ConnectError::Io {
             path: path.to_owned(),
@@ -131,12 +133,13 @@ impl Client {
             stream: stream.try_clone().map_err(io)?,
             input: Vec::new(),
         };
-        let (group, member, lease) = match reader.next().map_err(no_answer)? {
+        let (group, member, lease, theirs) = match reader.next().map_err(no_answer)? {
             Some(FromAgent::Welcome {
                 group,
                 member,
                 lease,
-            }) => (group, member, lease),
+                clock,
+            }) => (group, member, lease, clock),
             Some(FromAgent::TooMany) => {
                 return Err(ConnectError::TooMany {
                     path: path.to_owned(),
@@ -157,9 +160,10 @@ impl Client {
             group,
             member,
             lease,
+            shift: Shift::new(theirs, Reading::take(), before),
             stream,
             writing: Mutex::new(()),
-            table: Mutex::new(Table::default()),
+            table: Mutex::new(Table::new(lease)),
             hub: Hub::default(),
             spin: Spin::default(),
         });

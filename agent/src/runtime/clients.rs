@@ -26,11 +26,12 @@ use nix::unistd::geteuid;
 use socket2::{Domain, Socket, Type};
 
 use self::connection::{Connection, Peer, READ_LIMIT};
-use super::clock;
+use super::clock::{self, Reading};
 use super::endpoint::Endpoint;
 use super::frames::FromAgent;
 use super::handoff::Shared;
-use super::lifeline::{LIFELINES, Lifeline, Lifelines};
+use super::lease::Lease;
+use super::lifeline::{self, LIFELINES, Lifeline, Lifelines};
 use super::process::Process;
 use super::transport::BindError;
 use super::transport::place::{self, SocketFile};
@@ -61,6 +62,9 @@ pub(crate) struct Service {
     /// Accepted when no descriptor was left for its process.
     halfway: Option<UnixStream>,
     lifelines: Lifelines,
+    lease: Lease,
+    /// When to end the commands if the lease is not renewed before, while there may be some.
+    evict_at: Option<Time>,
     /// Of a socket that this agent has made.
     _file: Option<SocketFile>,
 }
@@ -102,6 +106,11 @@ impl Service {
             accept_at: Some(Time::ZERO),
             halfway: None,
             lifelines: Lifelines::default(),
+            lease: Lease {
+                session: 0,
+                until: Time::ZERO,
+            },
+            evict_at: None,
             _file: file,
         })
     }
@@ -138,44 +147,103 @@ impl Service {
                 self.ready.insert(id);
             }
         }
+        if self.lifelines.take_commands_noted() {
+            self.evict_at = self.eviction(shared);
+        }
+        self.evict_in_time(shared, registry);
         let look_at = self.lifelines.work(shared);
         if self.ready.is_empty() {
-            [self.accept_at, look_at].into_iter().flatten().min()
+            let times = [self.accept_at, look_at, self.evict_at];
+            times.into_iter().flatten().min()
         } else {
             Some(Time::ZERO)
         }
     }
 
-    /// Tells a client, if it is still there. What runs under a lock that is lost is ended from
-    /// here too, since its runner may stand still.
-    pub(crate) fn tell(
+    /// Tells a client, if it is still there; a grant not without its lease.
+    pub(crate) fn tell(&mut self, client: ClientId, message: &FromAgent) {
+        let Some(connection) = self.clients.get_mut(&client) else {
+            return;
+        };
+        if matches!(message, FromAgent::Granted { .. }) {
+            connection.tell_lease(self.lease);
+        }
+        connection.tell(message);
+        self.ready.insert(client);
+    }
+
+    /// Tells a client that a grant is lost. What runs under it is ended from here too, since its
+    /// runner may stand still: before `limit`, at which others may be let in.
+    pub(crate) fn lose(
         &mut self,
         client: ClientId,
-        message: &FromAgent,
+        id: u64,
+        limit: Time,
         shared: &Shared,
         registry: &Registry,
     ) {
-        let mut lifeline = None;
-        if let Some(connection) = self.clients.get_mut(&client) {
-            connection.tell(message);
-            self.ready.insert(client);
-            if let FromAgent::Lost { id } = message {
-                lifeline = connection.take_command(*id);
-            }
-        }
-        let &FromAgent::Lost { id } = message else {
+        self.take_over(client, id, registry);
+        let lease = shared.identity.settings.lease;
+        // First its runner ends it, and knows why.
+        let [ask, kill] = lifeline::eviction(clock::now(), limit, lease);
+        self.lifelines.evict((client, id), ask, kill);
+    }
+
+    /// Tells a client that a grant is lost. What runs under it is not the client's any more.
+    fn take_over(&mut self, client: ClientId, id: u64, registry: &Registry) {
+        let Some(connection) = self.clients.get_mut(&client) else {
             return;
         };
-        let owner = (client, id);
-        if let Some((ticket, lifeline)) = lifeline {
+        connection.tell(&FromAgent::Lost { id });
+        self.ready.insert(client);
+        if let Some((ticket, lifeline)) = connection.take_command(id) {
             let abandoned = (ticket, Release::Abandoned);
             self.lifelines
-                .wait_for(lifeline, abandoned, owner, registry);
+                .wait_for(lifeline, abandoned, (client, id), registry);
         }
-        // First its runner ends it, and knows why.
-        let (now, lease) = (clock::now(), shared.identity.settings.lease);
-        self.lifelines
-            .evict(owner, now + lease / 4, now + lease / 2);
+    }
+
+    /// The lease has another end, and those whom it concerns are told.
+    pub(crate) fn renew(&mut self, lease: Lease, shared: &Shared) {
+        self.lease = lease;
+        self.evict_at = self.eviction(shared);
+        let concerned = |client: &Connection| client.is_concerned();
+        for (&id, client) in self.clients.iter_mut().filter(|(_, c)| concerned(c)) {
+            client.tell_lease(lease);
+            self.ready.insert(id);
+        }
+    }
+
+    /// When commands are told to end if the lease is not renewed.
+    fn eviction(&self, shared: &Shared) -> Option<Time> {
+        let bounded = ![Time::ZERO, Time::MAX].contains(&self.lease.until);
+        let lease = shared.identity.settings.lease;
+        bounded.then(|| lifeline::ask_at(self.lease.until, lease))
+    }
+
+    /// Ends all commands when the lease is nearly over and was not renewed. There is no way back:
+    /// their locks count as lost, also if it is renewed after all.
+    fn evict_in_time(&mut self, shared: &Shared, registry: &Registry) {
+        let now = clock::now();
+        if self.evict_at.is_none_or(|at| now < at) {
+            return;
+        }
+        self.evict_at = None;
+        let clients = self.clients.iter();
+        let commands: Vec<_> = clients
+            .flat_map(|(&client, connection)| connection.commands().map(move |id| (client, id)))
+            .collect();
+        for (client, id) in commands {
+            self.take_over(client, id, registry);
+        }
+        let lease = shared.identity.settings.lease;
+        let kill = lifeline::kill_at(self.lease.until, lease);
+        if self.lifelines.evict_all(now, kill) {
+            tracing::warn!(
+                "the lease was not renewed and is nearly over: commands that run under locks are \
+                 ended; see whether a majority of the members can be reached"
+            );
+        }
     }
 
     /// Tells all clients that listen. Who leaves too much unread misses events, and nothing else.
@@ -268,6 +336,7 @@ impl Service {
             group,
             member: identity.me,
             lease: identity.settings.lease,
+            clock: Reading::take(),
         });
         self.clients.insert(id, client);
         self.ready.insert(id);

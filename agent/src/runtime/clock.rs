@@ -2,9 +2,13 @@
 //! suspend and nobody can set it; the wall clock for what people read, and for the first epoch of
 //! a member without any state.
 
+use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use nix::errno::Errno;
+use nix::sys::stat::stat;
 use nix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
 
 use crate::protocol::Time;
 
@@ -20,6 +24,68 @@ pub fn now() -> Time {
     let secs = u64::try_from(now.tv_sec()).unwrap_or(0);
     let nanos = u64::try_from(now.tv_nsec()).unwrap_or(0);
     Time::from_nanos(secs.saturating_mul(1_000_000_000).saturating_add(nanos))
+}
+
+/// What a process says of its clock to another one on the same host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Reading {
+    /// Its time namespace: 0 where the kernel has but one, `None` if it cannot be known.
+    namespace: Option<u64>,
+    /// The time there.
+    now: u64,
+}
+
+impl Reading {
+    pub(crate) fn take() -> Self {
+        Self {
+            namespace: time_namespace(),
+            now: now().as_nanos(),
+        }
+    }
+}
+
+/// Turns times of another process's clock into ours.
+///
+/// Both are the same clock of one kernel, unless the processes are in different time namespaces:
+/// then they differ by an offset that never changes while both run. Nobody tells it; but a reading
+/// that is made after `before` on our clock, and shows `now` on theirs, says that theirs is at most
+/// `now - before` ahead. Taken to be that much ahead, no time of theirs becomes too late a time of
+/// ours, and so no lease is believed in for too long. It is too early by as long as the reading took
+/// to be made, which is why processes that are known to be in one namespace do without.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Shift {
+    ahead_nanos: i128,
+}
+
+impl Shift {
+    /// `theirs` was made after `before`, and `ours` at any time.
+    pub(crate) fn new(theirs: Reading, ours: Reading, before: Time) -> Self {
+        let is_same = theirs.namespace.is_some() && theirs.namespace == ours.namespace;
+        let ahead = i128::from(theirs.now) - i128::from(before.as_nanos());
+        Self {
+            ahead_nanos: if is_same { 0 } else { ahead },
+        }
+    }
+
+    /// What is at `theirs` is at this time or later. The start and the end of the clock have
+    /// meanings of their own, and stay.
+    pub(crate) fn ours(self, theirs: u64) -> Time {
+        let ends = [0, u64::MAX];
+        if ends.contains(&theirs) {
+            return Time::from_nanos(theirs);
+        }
+        let ours = (i128::from(theirs) - self.ahead_nanos).clamp(1, i128::from(u64::MAX) - 1);
+        Time::from_nanos(u64::try_from(ours).expect("it was brought into this range"))
+    }
+}
+
+fn time_namespace() -> Option<u64> {
+    match stat("/proc/self/ns/time") {
+        Ok(stat) => Some(stat.st_ino),
+        // Before Linux 5.6, or built without.
+        Err(Errno::ENOENT) if Path::new("/proc/self/ns").is_dir() => Some(0),
+        Err(_) => None,
+    }
 }
 
 /// Wall-clock time since 2025-01-01 00:00 UTC; zero if the clock is set before that.
@@ -72,6 +138,46 @@ mod tests {
             assert!(next >= last);
             last = next;
         }
+    }
+
+    #[test]
+    fn one_namespace_has_one_clock() {
+        let before = now();
+        let (theirs, ours) = (Reading::take(), Reading::take());
+        assert!(theirs.namespace.is_some(), "/proc is mounted");
+        let until = theirs.now + 5_000_000_000;
+        let same = Shift::new(theirs, ours, before);
+        assert_eq!(same.ours(until), Time::from_nanos(until));
+    }
+
+    /// Whatever the offset, and whenever within the greeting their clock was read.
+    #[test]
+    fn another_namespace_never_makes_a_lease_longer() {
+        let reading = |namespace, now| Reading { namespace, now };
+        let (before, until) = (1_000_000_u64, 9_000_000_u64);
+        for namespaces in [
+            (Some(1), Some(2)),
+            (None, Some(2)),
+            (Some(1), None),
+            (None, None),
+        ] {
+            for offset in [-900_000_i64, -1, 0, 1, 70_000_000] {
+                for delay in [0, 1, 50_000] {
+                    let there = |ours: u64| ours.checked_add_signed(offset).unwrap();
+                    let theirs = reading(namespaces.0, there(before + delay));
+                    let ours = reading(namespaces.1, before + delay);
+                    let shift = Shift::new(theirs, ours, Time::from_nanos(before));
+                    let told = shift.ours(there(until));
+                    assert_eq!(told, Time::from_nanos(until - delay), "{offset} {delay}");
+                    assert_eq!(shift.ours(0), Time::ZERO);
+                    assert_eq!(shift.ours(u64::MAX), Time::MAX);
+                }
+            }
+        }
+        let far = Shift::new(reading(None, 5), reading(None, 0), Time::from_nanos(1_000));
+        assert_eq!(far.ours(u64::MAX - 1), Time::from_nanos(u64::MAX - 1));
+        let near = Shift::new(reading(None, 1_000), reading(None, 0), Time::from_nanos(5));
+        assert_eq!(near.ours(1), Time::from_nanos(1));
     }
 
     #[test]

@@ -81,6 +81,9 @@ pub enum AcquireError {
     /// The process was forked from the one that has the agent.
     #[error("a forked process cannot use its parent's agent: open one of its own")]
     Forked,
+    /// It was granted, and lost before its caller was inside: ask again.
+    #[error("the lock was granted, and lost before its caller was inside: ask again")]
+    Voided,
 }
 
 fn members(missing: &[NodeId]) -> String {

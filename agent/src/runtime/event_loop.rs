@@ -67,10 +67,13 @@ impl EventLoop {
             return;
         };
         let commands = service.close();
-        let is_closed = self.shared.turn().end_of_session() == Some(&SessionEnd::Closed);
+        let turn = self.shared.turn();
+        let is_closed = turn.end_of_session() == Some(&SessionEnd::Closed);
+        let limit = turn.limit();
+        drop(turn);
         if !is_closed {
             let lease = self.shared.identity.settings.lease;
-            lifeline::end_all(commands, lease, || {
+            lifeline::end_all(commands, limit, lease, || {
                 self.heart.iter_mut().for_each(Heart::work)
             });
         }
@@ -165,7 +168,18 @@ impl EventLoop {
                 }
                 Task::Tell { client, message } => {
                     if let Some(service) = &mut self.service {
-                        service.tell(client, &message, &self.shared, self.poll.registry());
+                        service.tell(client, &message);
+                    }
+                }
+                Task::Lease(lease) => {
+                    if let Some(service) = &mut self.service {
+                        service.renew(lease, &self.shared);
+                    }
+                }
+                Task::Lost { client, id, limit } => {
+                    if let Some(service) = &mut self.service {
+                        let registry = self.poll.registry();
+                        service.lose(client, id, limit, &self.shared, registry);
                     }
                 }
                 Task::TellAll(event) => {

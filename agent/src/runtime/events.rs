@@ -56,6 +56,12 @@ pub enum AgentEvent {
     Missed(u64),
     /// The session is over: the last event.
     Ended(SessionEnd),
+    /// The group has gone on without this member, which was silent for too long: what it held is
+    /// lost. It comes back by itself.
+    Excluded {
+        /// The epoch of the view that it is not in.
+        epoch: Epoch,
+    },
 }
 
 /// Everybody who listens. A listener that does not read misses the newest events, and is told how

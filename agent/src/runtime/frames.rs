@@ -11,12 +11,13 @@ use serde::{Deserialize, Serialize};
 
 use super::agent::Description;
 use super::ask::Patience;
+use super::clock::Reading;
 use super::error::AcquireError;
 use super::events::AgentEvent;
 use super::status::Status;
 use crate::protocol::{LockName, LockSpec, Mode, NodeId, Release};
 
-const VERSION: u8 = 2;
+const VERSION: u8 = 3;
 const HEADER_LEN: usize = 4;
 /// The longest message of a client: a name, and a command line of at most [`MAX_COMMAND`].
 pub(crate) const MAX_TO_AGENT: usize = 8 * 1024;
@@ -64,6 +65,8 @@ pub(crate) enum FromAgent {
         group: String,
         member: NodeId,
         lease: Duration,
+        /// How the agent reads its clock.
+        clock: Reading,
     },
     /// In place of it: there are too many clients, and the stream ends here.
     TooMany,
@@ -89,6 +92,17 @@ pub(crate) enum FromAgent {
     Forbidden,
     /// The status is longer than any message.
     StatusTooLong { id: u64 },
+    /// What was granted in this session, and is from now on, is valid until then. It comes before
+    /// the first grant of a session, and whenever the end moves while the client has or waits for
+    /// something.
+    Lease {
+        /// Its number, larger than that of every session before; what was granted in one before
+        /// is lost.
+        session: u64,
+        /// In nanoseconds of the agent's clock: 0 before the first renewal, `u64::MAX` where no
+        /// lease bounds it.
+        until: u64,
+    },
 }
 
 /// Adds `message` to `bytes` as a frame.
@@ -185,14 +199,14 @@ mod tests {
         }
     }
 
-    /// Version 2, byte for byte: programs of both ends are not replaced at the same moment.
+    /// Version 3, byte for byte: programs of both ends are not replaced at the same moment.
     #[test]
     fn golden_bytes() {
         let mut bytes = Vec::new();
         put(&mut bytes, &acquire(), MAX_TO_AGENT).unwrap();
         assert_eq!(
             bytes,
-            b"\0\0\0\x13\x02\x00\xac\x02\x07printer\x00\x01\x02\x02lp\x01"
+            b"\0\0\0\x13\x03\x00\xac\x02\x07printer\x00\x01\x02\x02lp\x01"
         );
         bytes.clear();
         let granted = FromAgent::Granted {
@@ -201,14 +215,21 @@ mod tests {
             abandoned: true,
         };
         put(&mut bytes, &granted, MAX_FROM_AGENT).unwrap();
-        assert_eq!(bytes, b"\0\0\0\x09\x02\x02\x01\x80\x80\x80\x80\x10\x01");
+        assert_eq!(bytes, b"\0\0\0\x09\x03\x02\x01\x80\x80\x80\x80\x10\x01");
         bytes.clear();
         let release = ToAgent::Release {
             id: 300,
             how: Release::Abandoned,
         };
         put(&mut bytes, &release, MAX_TO_AGENT).unwrap();
-        assert_eq!(bytes, b"\0\0\0\x05\x02\x02\xac\x02\x01");
+        assert_eq!(bytes, b"\0\0\0\x05\x03\x02\xac\x02\x01");
+        bytes.clear();
+        let lease = FromAgent::Lease {
+            session: 1,
+            until: 1 << 32,
+        };
+        put(&mut bytes, &lease, MAX_FROM_AGENT).unwrap();
+        assert_eq!(bytes, b"\0\0\0\x08\x03\x0b\x01\x80\x80\x80\x80\x10");
     }
 
     #[test]
@@ -236,11 +257,11 @@ mod tests {
         let refused = |bytes: &[u8]| take::<ToAgent>(bytes, MAX_TO_AGENT).is_err();
         assert!(refused(b"\0\0\0\0"), "empty");
         assert!(refused(b"\xff\0\0\0"), "huge");
-        assert!(refused(b"\0\0\0\x02\x01\x05"), "another version");
-        assert!(refused(b"\0\0\0\x02\x02\x7f"), "an unknown message");
-        assert!(refused(b"\0\0\0\x03\x02\x05\x00"), "bytes left over");
+        assert!(refused(b"\0\0\0\x02\x02\x05"), "another version");
+        assert!(refused(b"\0\0\0\x02\x03\x7f"), "an unknown message");
+        assert!(refused(b"\0\0\0\x03\x03\x05\x00"), "bytes left over");
         assert!(
-            refused(b"\0\0\0\x05\x02\x00\x01\x00\x00"),
+            refused(b"\0\0\0\x05\x03\x00\x01\x00\x00"),
             "a lock without a name"
         );
     }

@@ -22,11 +22,11 @@ use super::event_loop::TRANSPORT;
 use super::events::Hub;
 use super::fork::ForkStamp;
 use super::report::Identity;
-use super::request::{Owner, Request, Waiting};
+use super::request::{Limit, Owner, Request, Waiting};
 use super::spin::{Spin, Spinner};
 use super::transport::Transport;
 use super::turn::{Core, Sink, Turn};
-use crate::protocol::{LockName, LockSpec, Mode, Node, Release, Ticket};
+use crate::protocol::{LockName, LockSpec, Mode, Node, NodeId, Release, Ticket};
 
 /// How many datagrams a waiting thread takes at once, before it looks for its grant.
 const ROLE_RECEIVE_LIMIT: usize = 8;
@@ -56,14 +56,14 @@ impl Shared {
         identity: Identity,
     ) -> Arc<Self> {
         Arc::new(Self {
-            identity,
             stamp,
             hub: Hub::default(),
-            core: Mutex::new(Core::new(node, transport)),
+            core: Mutex::new(Core::new(node, transport, identity.settings.lease)),
             waker,
             registry,
             spin: Spin::default(),
             grants_at_once: AtomicBool::new(false),
+            identity,
         })
     }
 
@@ -89,7 +89,7 @@ impl Shared {
         if self.stamp.is_child() {
             return Err(AcquireError::Forked);
         }
-        let deadline = patience.deadline();
+        let limit = Limit::new(patience);
         let lifeline = caller
             .has_lifeline
             .then(|| self.identity.place.try_clone())
@@ -109,13 +109,7 @@ impl Shared {
         {
             role.wait_for(&request);
         }
-        Ok(Waiting::new(
-            self.clone(),
-            ticket,
-            request,
-            deadline,
-            lifeline,
-        ))
+        Ok(Waiting::new(self.clone(), ticket, request, limit, lifeline))
     }
 
     /// The network role for the request that is made next, if it is likely to pay. Before the
@@ -228,6 +222,10 @@ impl Owner for Shared {
 
     fn announcer(&self, _: Ticket) -> io::Result<Option<Announcer>> {
         Ok(None)
+    }
+
+    fn missing(&self) -> Vec<NodeId> {
+        self.turn().missing()
     }
 
     fn is_child(&self) -> bool {

@@ -6,6 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::mem;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
 use std::thread;
 use std::time::Duration;
@@ -75,6 +76,11 @@ impl Lifeline {
         }
     }
 
+    /// Whether a command is known that it belongs to.
+    pub(crate) fn has_command(&self) -> bool {
+        self.group.is_some()
+    }
+
     /// Whether nobody has the writing end any more. A command that has closed it is still waited
     /// for itself.
     pub(crate) fn has_ended(&self) -> bool {
@@ -114,18 +120,42 @@ impl Lifeline {
     }
 }
 
-/// Ends what still runs under locks that are lost with their agent's session: its runners have
-/// the first quarter of a lease for it, as they know why; one that stands still does not do it.
+/// When a command is told to end whose lease ends at `limit` and is not renewed. Its runner does
+/// the same a little earlier, at a quarter of the lease, and knows why; so that a command is told
+/// twice only if it or its runner stands still.
+pub(crate) fn ask_at(limit: Time, lease: Duration) -> Time {
+    limit - lease / 5
+}
+
+/// When it is killed: the rest of the lease is for what the kernel may take for it, and for clocks
+/// that do not run alike.
+pub(crate) fn kill_at(limit: Time, lease: Duration) -> Time {
+    limit - lease / 10
+}
+
+/// When a command whose lock is lost at `now` is told to end, and when it is killed: its runner has
+/// the first quarter of a lease for it, if nobody else can be let in for as long.
+pub(crate) fn eviction(now: Time, limit: Time, lease: Duration) -> [Time; 2] {
+    [
+        ask_at(limit, lease).min(now + lease / 4),
+        kill_at(limit, lease).min(now + lease / 2),
+    ]
+}
+
+/// Ends what still runs under locks that are lost with their agent's session, before `limit`.
 /// Waits no longer than a lease, and calls `meanwhile` now and then.
 ///
 /// Without the agent's poll: that may be what has failed.
-pub(crate) fn end_all(mut lifelines: Vec<Lifeline>, lease: Duration, mut meanwhile: impl FnMut()) {
+pub(crate) fn end_all(
+    mut lifelines: Vec<Lifeline>,
+    limit: Time,
+    lease: Duration,
+    mut meanwhile: impl FnMut(),
+) {
     type Act = fn(&mut Lifeline);
     let start = clock::now();
-    let steps: [(Time, Act); 2] = [
-        (start + lease / 4, Lifeline::ask),
-        (start + lease / 2, Lifeline::kill),
-    ];
+    let [ask, kill] = eviction(start, limit, lease);
+    let steps: [(Time, Act); 2] = [(ask, Lifeline::ask), (kill, Lifeline::kill)];
     let mut steps = steps.into_iter().peekable();
     loop {
         lifelines.retain(|lifeline| !lifeline.has_ended());
@@ -151,6 +181,8 @@ pub(crate) struct Lifelines {
     next: usize,
     /// Those to look at.
     noted: BTreeSet<usize>,
+    /// Whether a command was started since this was asked last.
+    commands_noted: bool,
 }
 
 #[derive(Debug)]
@@ -162,6 +194,8 @@ struct Waited {
     /// When to tell it to end, and when to kill it.
     ask: Option<Time>,
     kill: Option<Time>,
+    was_asked: bool,
+    was_killed: bool,
     /// When to look, if the poll does not tell.
     look: Option<Time>,
 }
@@ -185,6 +219,8 @@ impl Lifelines {
             owner,
             ask: None,
             kill: None,
+            was_asked: false,
+            was_killed: false,
             look: None,
         };
         let registered = waited.lifeline.descriptors().try_for_each(|fd| {
@@ -196,6 +232,31 @@ impl Lifelines {
         }
         self.noted.insert(token);
         self.waited.insert(token, waited);
+    }
+
+    /// Notes that a command was started, which may have to end with the lease.
+    pub(crate) fn note_command(&mut self) {
+        self.commands_noted = true;
+    }
+
+    /// Notes the command of a lifeline that is waited for already, and does what it came too late
+    /// for.
+    pub(crate) fn set_command(&mut self, owner: Owner, pid: u32, runner: u32) {
+        for waited in self.of(owner) {
+            waited.lifeline.set_command(pid, runner);
+            // The poll does not know its process.
+            waited.look = Some(clock::now());
+            if waited.was_killed {
+                waited.kill();
+            } else if waited.was_asked {
+                waited.ask();
+            }
+        }
+    }
+
+    /// Whether any was started since this was asked last.
+    pub(crate) fn take_commands_noted(&mut self) -> bool {
+        mem::take(&mut self.commands_noted)
     }
 
     /// All of them, to be waited for in another way.
@@ -211,8 +272,16 @@ impl Lifelines {
     /// Tells the command to end at the time `ask`, and kills it at the time `kill`.
     pub(crate) fn evict(&mut self, owner: Owner, ask: Time, kill: Time) {
         for waited in self.of(owner) {
-            (waited.ask, waited.kill) = (Some(ask), Some(kill));
+            waited.evict(ask, kill);
         }
+    }
+
+    /// The same with all commands; whether there are any.
+    pub(crate) fn evict_all(&mut self, ask: Time, kill: Time) -> bool {
+        for waited in self.waited.values_mut() {
+            waited.evict(ask, kill);
+        }
+        !self.waited.is_empty()
     }
 
     /// Kills the command.
@@ -235,7 +304,7 @@ impl Lifelines {
         };
         let due: Vec<_> = self.waited.iter().filter_map(due).collect();
         self.noted.extend(due);
-        for token in std::mem::take(&mut self.noted) {
+        for token in mem::take(&mut self.noted) {
             let Some(waited) = self.waited.get_mut(&token) else {
                 continue;
             };
@@ -263,14 +332,24 @@ impl Lifelines {
 }
 
 impl Waited {
+    /// Nobody is told twice, and what was to be done earlier stays so.
+    fn evict(&mut self, ask: Time, kill: Time) {
+        if !self.was_asked && !self.was_killed {
+            self.ask = Some(self.ask.map_or(ask, |at| at.min(ask)));
+        }
+        if !self.was_killed {
+            self.kill = Some(self.kill.map_or(kill, |at| at.min(kill)));
+        }
+    }
+
     fn ask(&mut self) {
         self.lifeline.ask();
-        self.ask = None;
+        (self.ask, self.was_asked) = (None, true);
     }
 
     fn kill(&mut self) {
         self.lifeline.kill();
-        (self.ask, self.kill) = (None, None);
+        (self.ask, self.kill, self.was_killed) = (None, None, true);
     }
 
     fn due(&self) -> Option<Time> {

@@ -4,7 +4,7 @@
 //! | state | meaning | next |
 //! |-|-|-|
 //! | waiting | asked, undecided | held, refused |
-//! | held | inside | lost, released |
+//! | held | inside, as long as the lease of its [`Session`] is alive | lost, released |
 //! | refused | over, without a grant | |
 //! | lost | no longer inside, and not by its own doing | |
 //! | released | over | |
@@ -26,9 +26,11 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use super::announcer::Announcer;
+use super::ask::Patience;
 use super::clock;
 use super::error::{AcquireError, ReleaseError};
-use crate::protocol::{Fence, Previous, Release, Ticket, Time};
+use super::session::{GuardState, Session};
+use crate::protocol::{Fence, NodeId, Previous, Release, Ticket, Time};
 
 const WAITING: u8 = 0;
 const HELD: u8 = 1;
@@ -45,10 +47,19 @@ pub(crate) struct Request {
 
 #[derive(Default)]
 struct Outcome {
-    grant: Option<(Fence, Previous)>,
+    grant: Option<Granted>,
     refusal: Option<AcquireError>,
     /// Called once if the grant is lost.
     on_loss: Vec<OnLoss>,
+}
+
+/// What a request was granted.
+#[derive(Clone)]
+pub(crate) struct Granted {
+    pub(crate) fence: Fence,
+    pub(crate) previous: Previous,
+    /// The session that it was granted in, and dies with.
+    pub(crate) session: Arc<Session>,
 }
 
 /// What is to be done when a grant is lost.
@@ -64,10 +75,10 @@ impl Request {
     }
 
     /// The request is inside. The caller notifies afterwards, outside its own mutex.
-    pub(crate) fn grant(&self, fence: Fence, previous: Previous) {
+    pub(crate) fn grant(&self, granted: Granted) {
         let mut outcome = self.outcome.lock();
         debug_assert_eq!(self.state(), WAITING);
-        outcome.grant = Some((fence, previous));
+        outcome.grant = Some(granted);
         self.state.store(HELD, Ordering::Release);
     }
 
@@ -119,7 +130,12 @@ impl Request {
     pub(crate) fn notify(&self) {
         self.changed.notify_all();
         if self.state() == LOST {
-            let on_loss = mem::take(&mut self.outcome.lock().on_loss);
+            let mut outcome = self.outcome.lock();
+            let on_loss = mem::take(&mut outcome.on_loss);
+            let session = outcome.grant.as_ref().map(|it| Arc::clone(&it.session));
+            drop(outcome);
+            // It may have been granted, and waited for its lease.
+            session.iter().for_each(|session| session.ring());
             for act in on_loss {
                 // What it does is not ours: its panic must not end the agent thread.
                 let _ = catch_unwind(AssertUnwindSafe(act));
@@ -145,11 +161,11 @@ impl Request {
     }
 
     /// What became of it, once it is decided.
-    pub(crate) fn outcome(&self) -> Result<(Fence, Previous), AcquireError> {
+    pub(crate) fn outcome(&self) -> Result<Granted, AcquireError> {
         let outcome = self.outcome.lock();
-        match (&outcome.refusal, outcome.grant) {
+        match (&outcome.refusal, &outcome.grant) {
             (Some(refusal), _) => Err(refusal.clone()),
-            (None, Some(grant)) => Ok(grant),
+            (None, Some(granted)) => Ok(granted.clone()),
             (None, None) => unreachable!("the outcome of a request that still waits"),
         }
     }
@@ -196,6 +212,9 @@ pub(crate) trait Owner: Send + Sync + fmt::Debug {
     /// know.
     fn announcer(&self, ticket: Ticket) -> io::Result<Option<Announcer>>;
 
+    /// The members that are missing, as far as is known: perhaps why there is no lease.
+    fn missing(&self) -> Vec<NodeId>;
+
     /// Whether this process was forked from the owner's.
     fn is_child(&self) -> bool;
 }
@@ -207,30 +226,65 @@ pub struct Waiting {
     owner: Option<Arc<dyn Owner>>,
     ticket: Ticket,
     request: Arc<Request>,
-    deadline: Option<Time>,
+    limit: Limit,
     lifeline: Option<OwnedFd>,
 }
 
+/// How long a caller waits.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limit {
+    /// When it gives up by itself.
+    deadline: Option<Time>,
+    /// Whether it gives up when a lease long there was no quorum.
+    wants_quorum: bool,
+    /// Since when it has been seen to be granted without a lease.
+    suspended: Option<Time>,
+}
+
+impl Limit {
+    /// From now on.
+    pub(crate) fn new(patience: Patience) -> Self {
+        Self {
+            deadline: patience.deadline(),
+            wants_quorum: matches!(patience, Patience::Lease | Patience::Try),
+            suspended: None,
+        }
+    }
+
+    /// When it gives up, now that it is granted and its lease is over.
+    fn of_suspended(&mut self, lease: Duration) -> Option<Time> {
+        let since = *self.suspended.get_or_insert_with(clock::now);
+        self.wants_quorum
+            .then(|| since + lease)
+            .into_iter()
+            .chain(self.deadline)
+            .min()
+    }
+}
+
 impl Waiting {
-    /// `request` was made as `ticket` to `owner`; its caller gives up at `deadline`.
+    /// `request` was made as `ticket` to `owner`; its caller waits until `limit`.
     pub(crate) fn new(
         owner: Arc<dyn Owner>,
         ticket: Ticket,
         request: Arc<Request>,
-        deadline: Option<Time>,
+        limit: Limit,
         lifeline: Option<OwnedFd>,
     ) -> Self {
         Self {
             owner: Some(owner),
             ticket,
             request,
-            deadline,
+            limit,
             lifeline,
         }
     }
 
     /// Waits for the outcome; if `slice` is given, no longer than that for now. The request keeps
     /// its place among all requests from call to call.
+    ///
+    /// A grant is handed out only while its lease is alive. One whose lease ran out before this
+    /// thread saw it waits for the next renewal, as far as the caller's patience goes.
     ///
     /// # Panics
     /// After the outcome has been handed out.
@@ -240,9 +294,9 @@ impl Waiting {
             return Poll::Ready(Err(AcquireError::Forked));
         }
         let pause = slice.map(|slice| clock::now() + slice);
-        let until = [pause, self.deadline].into_iter().flatten().min();
+        let until = [pause, self.limit.deadline].into_iter().flatten().min();
         if !self.request.wait(until) {
-            if self.deadline.is_none_or(|deadline| clock::now() < deadline) {
+            if self.has_time(self.limit.deadline) {
                 return Poll::Pending;
             }
             if let Err(error) = owner.cancel(self.ticket, &self.request) {
@@ -250,10 +304,68 @@ impl Waiting {
                 return Poll::Ready(Err(error));
             }
         }
-        let owner = self.owner.take().expect("it was there a moment ago");
-        let request = Arc::clone(&self.request);
-        let lifeline = self.lifeline.take();
-        Poll::Ready(Grant::new(owner, self.ticket, request, lifeline))
+        let granted = match self.request.outcome() {
+            Ok(granted) => granted,
+            Err(refusal) => {
+                self.owner = None;
+                return Poll::Ready(Err(refusal));
+            }
+        };
+        // It was granted with a lease. Since then this thread had to wake up.
+        match granted.session.state() {
+            GuardState::Valid if self.request.is_held() => Poll::Ready(Ok(self.enter(granted))),
+            _ => self.wait_for_lease(granted, pause),
+        }
+    }
+
+    fn wait_for_lease(
+        &mut self,
+        granted: Granted,
+        pause: Option<Time>,
+    ) -> Poll<Result<Grant, AcquireError>> {
+        let limit = self.limit.of_suspended(granted.session.lease());
+        let until = [pause, limit].into_iter().flatten().min();
+        let is_void = || !self.request.is_held();
+        let why = match granted.session.wait(until, is_void) {
+            GuardState::Valid => return Poll::Ready(Ok(self.enter(granted))),
+            GuardState::Suspended if self.has_time(limit) => return Poll::Pending,
+            GuardState::Suspended => {
+                let missing = self.owner().missing();
+                if self.has_time(self.limit.deadline) {
+                    AcquireError::NoQuorum { missing }
+                } else {
+                    AcquireError::TimedOut { missing }
+                }
+            }
+            GuardState::Lost => AcquireError::Voided,
+        };
+        self.take_owner().withdraw(self.ticket, &self.request);
+        Poll::Ready(Err(why))
+    }
+
+    fn has_time(&self, limit: Option<Time>) -> bool {
+        limit.is_none_or(|limit| clock::now() < limit)
+    }
+
+    fn enter(&mut self, granted: Granted) -> Grant {
+        Grant {
+            owner: self.take_owner(),
+            ticket: self.ticket,
+            request: Arc::clone(&self.request),
+            granted,
+            lifeline: self.lifeline.take(),
+            in_panic: thread::panicking(),
+        }
+    }
+
+    fn owner(&self) -> &dyn Owner {
+        let owner = self.owner.as_deref();
+        owner.expect("it was there a moment ago")
+    }
+
+    fn take_owner(&mut self) -> Arc<dyn Owner> {
+        let owner = self.owner.take();
+        owner.expect("it was there a moment ago")
     }
 
     /// Waits for the outcome to the end.
@@ -289,46 +401,44 @@ pub struct Grant {
     owner: Arc<dyn Owner>,
     ticket: Ticket,
     request: Arc<Request>,
-    fence: Fence,
-    previous: Previous,
+    granted: Granted,
     lifeline: Option<OwnedFd>,
     /// Whether it was granted to a thread that was panicking already.
     in_panic: bool,
 }
 
 impl Grant {
-    /// The grant that `request` got.
-    fn new(
-        owner: Arc<dyn Owner>,
-        ticket: Ticket,
-        request: Arc<Request>,
-        lifeline: Option<OwnedFd>,
-    ) -> Result<Self, AcquireError> {
-        let (fence, previous) = request.outcome()?;
-        Ok(Self {
-            owner,
-            ticket,
-            request,
-            fence,
-            previous,
-            lifeline,
-            in_panic: thread::panicking(),
-        })
-    }
-
     /// Its fencing token: larger than that of every grant before it.
     pub fn fence(&self) -> Fence {
-        self.fence
+        self.granted.fence
     }
 
     /// How the grant before it ended.
     pub fn previous(&self) -> Previous {
-        self.previous
+        self.granted.previous
     }
 
-    /// Whether it is still valid. One load; in a forked child always `false`.
+    /// What it is worth now. A few loads, and where there is a lease a look at the clock; in a
+    /// forked child always lost.
+    pub fn state(&self) -> GuardState {
+        if self.owner.is_child() || !self.request.is_held() {
+            return GuardState::Lost;
+        }
+        self.granted.session.state()
+    }
+
+    /// Whether it is valid now.
     pub fn is_held(&self) -> bool {
-        self.request.is_held() && !self.owner.is_child()
+        self.state() == GuardState::Valid
+    }
+
+    /// For how long nobody else is let in, also when it is suspended or lost: by then its holder
+    /// must have stopped. `None` where no lease bounds it. It is never told too long.
+    pub fn grace(&self) -> Option<Duration> {
+        match self.granted.session.limit() {
+            Time::MAX => None,
+            limit => Some(limit.since(clock::now())),
+        }
     }
 
     /// Has `act` done when the lock is lost; at once, if it was. It runs on a thread of the agent,
@@ -385,6 +495,25 @@ impl Grant {
         self.give_back(how)
     }
 
+    /// Frees the lock as [`Grant::release_as`] does, and if its lease is over waits until it is
+    /// known whether another was let in before: at most a lease.
+    ///
+    /// # Errors
+    /// As for [`Grant::release`]; and if it is not known in that time.
+    pub fn settle_as(mut self, how: Release) -> Result<(), ReleaseError> {
+        // Before it is given back: what its holder did was done by now.
+        let was_valid = self.state() == GuardState::Valid;
+        self.lifeline = None;
+        self.give_back(how)?;
+        let session = &self.granted.session;
+        let deadline = clock::now() + session.lease();
+        if was_valid || session.wait(Some(deadline), || false) == GuardState::Valid {
+            Ok(())
+        } else {
+            Err(ReleaseError::Lost)
+        }
+    }
+
     fn give_back(&self, how: Release) -> Result<(), ReleaseError> {
         if self.owner.is_child() {
             return Err(ReleaseError::Forked);
@@ -399,7 +528,7 @@ impl Drop for Grant {
     fn drop(&mut self) {
         // A child must not even look at the request's mutex; what is left to say after a loss
         // was said by the loss.
-        if self.is_held() {
+        if !self.owner.is_child() && self.request.is_held() {
             self.lifeline = None;
             let died = thread::panicking() && !self.in_panic;
             let _ = self.give_back(if died {
@@ -415,8 +544,8 @@ impl fmt::Debug for Grant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Grant")
             .field("ticket", &self.ticket)
-            .field("fence", &self.fence)
-            .field("held", &self.is_held())
+            .field("fence", &self.granted.fence)
+            .field("state", &self.state())
             .finish_non_exhaustive()
     }
 }

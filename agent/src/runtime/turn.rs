@@ -20,8 +20,10 @@ use super::error::{AcquireError, SessionEnd};
 use super::events::AgentEvent;
 use super::frames::FromAgent;
 use super::handoff::Shared;
+use super::lease::Lease;
 use super::report::Reports;
-use super::request::Request;
+use super::request::{Granted, Request};
+use super::session::Session;
 use super::transport::{Received, Transport, TransportCounters};
 use crate::protocol::{
     Command, Event, Fence, Input, LockName, LockSpec, Mode, Node, NodeId, Output, Previous, Record,
@@ -56,6 +58,10 @@ pub(crate) struct Core {
     buffer: Box<[u8]>,
     pub(super) requests: BTreeMap<Ticket, Entry>,
     next_ticket: u64,
+    /// What is granted now is valid in it.
+    pub(super) session: Arc<Session>,
+    /// How many there were before it.
+    pub(super) session_number: u64,
     pub(super) reports: Reports,
     phase: Phase,
     /// What the core wants on disk. The agent thread writes it.
@@ -118,11 +124,20 @@ pub(crate) enum Task {
         client: ClientId,
         message: FromAgent,
     },
+    /// The lease of what clients are granted from now on, and were in the same session.
+    Lease(Lease),
+    /// Tell a client that a grant is void. Nobody else is let in before `limit`.
+    Lost {
+        client: ClientId,
+        id: u64,
+        limit: Time,
+    },
     /// Tell all clients that listen.
     TellAll(AgentEvent),
     /// Another agent sent a note.
     Note { from: NodeId, bytes: Vec<u8> },
 }
+
 /// One stay in the mutex.
 #[derive(Debug)]
 pub(crate) struct Turn<'a> {
@@ -130,6 +145,8 @@ pub(crate) struct Turn<'a> {
     pub(super) core: MutexGuard<'a, Core>,
     /// Whom to wake or to call afterwards.
     notify: Vec<Arc<Request>>,
+    /// Whose waiters to wake.
+    pub(super) ring: Vec<Arc<Session>>,
 }
 
 impl<'a> Turn<'a> {
@@ -138,6 +155,7 @@ impl<'a> Turn<'a> {
             shared,
             core,
             notify: Vec::new(),
+            ring: Vec::new(),
         }
     }
 }
@@ -267,6 +285,12 @@ impl Turn<'_> {
         });
     }
 
+    /// Has the protocol say `event`.
+    #[cfg(test)]
+    pub(crate) fn pretend(&mut self, event: Event) {
+        self.tell(event);
+    }
+
     /// A panic inside ends the session: nobody knows what state the protocol is in.
     pub(super) fn guarded(&mut self, act: impl FnOnce(&mut Self)) {
         if catch_unwind(AssertUnwindSafe(|| act(self))).is_err() {
@@ -308,7 +332,8 @@ impl Turn<'_> {
                 self.refused(ticket, why);
             }
             Event::Lost { ticket } => self.lost(ticket),
-            Event::Lease { .. } | Event::Excluded { .. } => {}
+            Event::Lease { until } => self.renewed(until),
+            Event::Excluded { epoch } => self.excluded(epoch),
             Event::VoterBroken { why } => {
                 tracing::error!("this member votes on nothing any more: {why}; restart it");
             }
@@ -350,6 +375,7 @@ impl Turn<'_> {
     }
 
     fn granted(&mut self, ticket: Ticket, fence: Fence, previous: Previous) {
+        let session = Arc::clone(&self.core.session);
         let Some(entry) = self.core.requests.get_mut(&ticket) else {
             debug_assert!(false, "a grant for {ticket:?}, which nobody asked for");
             return;
@@ -360,7 +386,11 @@ impl Turn<'_> {
         });
         match &entry.sink {
             Sink::Thread(request) => {
-                request.grant(fence, previous);
+                request.grant(Granted {
+                    fence,
+                    previous,
+                    session,
+                });
                 self.notify.push(request.clone());
             }
             &Sink::Client { client, id } => {
@@ -396,16 +426,14 @@ impl Turn<'_> {
                 self.notify.push(request);
             }
             Some(Sink::Client { client, id }) => {
-                self.core.tasks.push_back(Task::Tell {
-                    client,
-                    message: FromAgent::Lost { id },
-                });
+                let limit = self.limit();
+                self.core.tasks.push_back(Task::Lost { client, id, limit });
             }
             None => {}
         }
     }
 
-    fn publish(&mut self, event: AgentEvent) {
+    pub(super) fn publish(&mut self, event: AgentEvent) {
         self.shared.hub.publish(&event);
         self.core.tasks.push_back(Task::TellAll(event));
     }
@@ -441,8 +469,8 @@ impl Turn<'_> {
                 self.step(Input::Command(&Command::Release { ticket, how }));
             }
             (Some(_), &Sink::Client { client, id }) => {
-                let message = FromAgent::Lost { id };
-                self.core.tasks.push_back(Task::Tell { client, message });
+                let limit = self.limit();
+                self.core.tasks.push_back(Task::Lost { client, id, limit });
             }
         }
     }
@@ -465,6 +493,8 @@ impl Turn<'_> {
         }
         self.core.phase = Phase::Over(end.clone());
         self.core.persist = None;
+        self.core.session.end();
+        self.ring.push(Arc::clone(&self.core.session));
         // Without its sockets, nothing that is still in the core can be said any more.
         if let Some(transport) = self.core.transport.take() {
             self.core.last_counters = transport.counters();
@@ -499,8 +529,13 @@ impl Turn<'_> {
 
     /// Lets go of the mutex, then wakes whom the steps decided for.
     pub(crate) fn finish(self) {
-        let Self { core, notify, .. } = self;
+        let Self {
+            core, notify, ring, ..
+        } = self;
         drop(core);
+        for session in ring {
+            session.ring();
+        }
         for request in notify {
             request.notify();
         }
@@ -592,7 +627,7 @@ impl Turn<'_> {
 }
 
 impl Core {
-    pub(super) fn new(node: Node, transport: Transport) -> Self {
+    pub(super) fn new(node: Node, transport: Transport, lease: Duration) -> Self {
         Self {
             node,
             transport: Some(transport),
@@ -600,6 +635,8 @@ impl Core {
             buffer: vec![0; Transport::BUFFER].into_boxed_slice(),
             requests: BTreeMap::new(),
             next_ticket: 1,
+            session: Session::new(lease),
+            session_number: 0,
             reports: Reports::default(),
             phase: Phase::Running,
             persist: None,

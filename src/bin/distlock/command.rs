@@ -43,9 +43,8 @@ pub(crate) trait Tenure {
     /// Becomes readable when the lock is lost.
     fn bell(&self) -> BorrowedFd<'_>;
 
-    /// Whether the lock is lost, and then until when the command must be gone for certain: soon
-    /// enough that nobody else is inside yet.
-    fn lost(&self) -> Option<Time>;
+    /// Whether the command may go on.
+    fn leave(&self) -> Leave;
 
     /// Ends with the last process that the command has started, where that is to be waited for.
     fn lifeline(&self) -> Option<BorrowedFd<'_>> {
@@ -53,12 +52,27 @@ pub(crate) trait Tenure {
     }
 }
 
+/// Whether a command may go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Leave {
+    /// It may; to be asked again when the bell rings, and at that time if there is one.
+    Granted {
+        /// When to ask again.
+        until: Option<Time>,
+    },
+    /// It must end: the lock is lost, or as good as lost.
+    Ended {
+        /// By then, so that nobody else is inside yet.
+        kill: Time,
+    },
+}
+
 /// How a command ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct End {
     /// Its status.
     pub(crate) status: Status,
-    /// Whether its lock was lost, and it was told to end.
+    /// Whether its lock was lost or about to be, and it was told to end.
     pub(crate) evicted: bool,
     /// Whether it had the terminal's foreground until then.
     pub(crate) in_foreground: bool,
@@ -88,7 +102,8 @@ pub(crate) struct Job<'a> {
     eviction: Eviction,
 }
 
-/// How far the ending of a command has come whose lock is lost. There is no way back.
+/// How far the ending of a command has come whose lock is lost or about to be. There is no way
+/// back, also if the lease is renewed after all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Eviction {
     No,
@@ -178,8 +193,12 @@ impl<'a> Job<'a> {
     pub(crate) fn wait(mut self, tenure: &dyn Tenure) -> io::Result<End> {
         let mut ended = None;
         loop {
-            if let (Eviction::No, Some(kill)) = (self.eviction, tenure.lost()) {
-                self.ask_to_end(kill);
+            let mut ask_again = None;
+            if self.eviction == Eviction::No {
+                match tenure.leave() {
+                    Leave::Granted { until } => ask_again = until,
+                    Leave::Ended { kill } => self.ask_to_end(kill),
+                }
             }
             if let Some(status) = ended
                 && (self.eviction != Eviction::No || !tenure.lifeline().is_some_and(is_alive))
@@ -189,7 +208,8 @@ impl<'a> Job<'a> {
             let bell = (self.eviction == Eviction::No).then(|| tenure.bell());
             // Of use only once it may end: until then the command itself has it.
             let lifeline = ended.and_then(|_| tenure.lifeline());
-            self.sleep(bell, lifeline, None)?;
+            let limit = ask_again.map(|at| at.since(clock::now()));
+            self.sleep(bell, lifeline, limit)?;
             while let Some(number) = self.signals.next()? {
                 match number {
                     libc::SIGCHLD if ended.is_none() => {
@@ -264,7 +284,7 @@ impl<'a> Job<'a> {
         matches!(self.eviction, Eviction::Asked { kill } if clock::now() >= kill)
     }
 
-    /// The lock is lost. A stopped process takes note of TERM only when it is continued.
+    /// The lock is lost, or about to be. A stopped process takes note of TERM only when it is continued.
     fn ask_to_end(&mut self, kill: Time) {
         self.signal(libc::SIGTERM);
         self.signal(libc::SIGCONT);

@@ -1,5 +1,6 @@
 //! `distlock run`: holds a lock while a command runs.
 
+use std::cell::OnceCell;
 use std::env;
 use std::ffi::OsString;
 use std::fmt::Display;
@@ -16,15 +17,19 @@ use distlock::{
 use distlock_agent::protocol::Time;
 use distlock_agent::runtime::clock;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::args;
-use crate::command::{End, Job, Recipe, Status, Tenure};
+use crate::command::{End, Job, Leave, Recipe, Status, Tenure};
 use crate::exit::{CONFIG, Failure, UNAVAILABLE, quoted, say};
 use crate::group::Group;
 use crate::refusal;
 use crate::signals::{self, Signals};
 use crate::waiting::{Broken, attend};
 use crate::way;
+
+/// How often a lease is looked at that is to be renewed before the command may start.
+const RENEWAL_POLL_MS: u8 = 5;
 
 /// Runs the command under the lock.
 ///
@@ -224,9 +229,8 @@ fn hold(
 ) -> Result<ExitCode, Failure> {
     let Inheritance { fds, lifeline } = Inheritance::new(&guard, outlives)?;
     let tenure = Tenancy::new(agent, &guard, lifeline)?;
-    if !guard.is_held() {
-        let what = "the lock was lost before the command was started; see what became of the agent";
-        return Err(Failure::new(UNAVAILABLE, what));
+    if !tenure.may_begin() {
+        return Err(not_started(tenure.why()));
     }
     let job = start(args, &guard, signals)?;
     // The guard has one of its own, where one is needed.
@@ -234,6 +238,8 @@ fn hold(
     let end = job
         .wait(&tenure)
         .map_err(|error| refusal::system("wait", error))?;
+    let why = tenure.why();
+    drop(tenure);
     let unlocked = match end.status {
         Status::Exited(_) => guard.unlock(),
         // It may have been in the middle of something: the next holder is to know.
@@ -243,21 +249,45 @@ fn hold(
     // A member says good-bye. Afterwards nothing is left to do but to end.
     agent.close();
     if is_lost {
-        return Err(Failure::new(
-            args.lost_exit_code,
-            format_args!(
-                "the lock {} was lost while the command ran, and {}; see what the command left \
-                 half done, and what became of the agent",
-                quoted(&args.name),
-                if end.evicted {
-                    "the command was ended"
-                } else {
-                    "the command has ended"
-                },
-            ),
-        ));
+        return Err(ended(args, why.filter(|_| end.evicted)));
     }
-    Ok(leave(end))
+    Ok(exit_as(end))
+}
+
+/// The lock was not held for long enough to start the command.
+fn not_started(why: Option<Why>) -> Failure {
+    let message = match why {
+        Some(Why::Lost) | None => {
+            "the lock was lost before the command was started; see what became of the agent"
+        }
+        Some(Why::NotRenewed) => {
+            "the command was not started, because the lease is over or nearly so and is not \
+             renewed; see whether this host reaches a majority of the members"
+        }
+    };
+    Failure::new(UNAVAILABLE, message)
+}
+
+/// The lock was not held until the command's end. `why`: the command was ended for that.
+fn ended(args: &args::Run, why: Option<Why>) -> Failure {
+    let what = match why {
+        None => "was lost while the command ran, and the command has ended",
+        Some(Why::Lost) => "was lost while the command ran, and the command was ended",
+        Some(Why::NotRenewed) => {
+            "was about to be lost, since its lease was not renewed, and the command was ended"
+        }
+    };
+    let look = match why {
+        None | Some(Why::Lost) => "what became of the agent",
+        Some(Why::NotRenewed) => "whether this host reaches a majority of the members",
+    };
+    Failure::new(
+        args.lost_exit_code,
+        format_args!(
+            "the lock {} {what}; see what the command left half done, and {look}",
+            quoted(&args.name)
+        ),
+    )
 }
 
 /// Starts the command.
@@ -308,19 +338,30 @@ fn command_line(args: &args::Run) -> String {
         .into_owned()
 }
 
-/// How long the lock is good: until its group says otherwise. In the local group it never does.
-struct Tenancy {
+/// How long the lock is good: until its group says otherwise, or its lease is nearly over. In the
+/// local group neither happens.
+struct Tenancy<'a> {
+    guard: &'a Guard,
     /// Ends when the lock is lost.
     bell: PipeReader,
     lost: Arc<OnceLock<Time>>,
-    /// From the loss until the command must be gone. Nobody else is let in before a lease is
-    /// over, and half of it is left for what took long to be noticed.
-    grace: Duration,
+    /// Why the command may not go on, as it was seen first.
+    why: OnceCell<Why>,
+    lease: Duration,
     lifeline: Option<PipeReader>,
 }
 
-impl Tenancy {
-    fn new(agent: &Agent, guard: &Guard, lifeline: Option<PipeReader>) -> Result<Self, Failure> {
+/// Why a command may not go on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Why {
+    /// The lock is lost.
+    Lost,
+    /// The lease is nearly over.
+    NotRenewed,
+}
+
+impl<'a> Tenancy<'a> {
+    fn new(agent: &Agent, guard: &'a Guard, lifeline: Option<PipeReader>) -> Result<Self, Failure> {
         let (bell, rope) = io::pipe().map_err(|error| refusal::system("open a pipe", error))?;
         let lost = Arc::new(OnceLock::new());
         let rope = Rope {
@@ -329,11 +370,49 @@ impl Tenancy {
         };
         guard.on_loss(move |_| drop(rope));
         Ok(Self {
+            guard,
             bell,
             lost,
-            grace: agent.lease().unwrap_or_default() / 2,
+            why: OnceCell::new(),
+            lease: agent.lease().unwrap_or_default(),
             lifeline,
         })
+    }
+
+    fn look(&self) -> Leave {
+        // The clock is read first, so that the end is not taken to be later than it is.
+        let now = clock::now();
+        let end = self.guard.grace().map(|grace| now + grace);
+        leave(now, self.lost.get().copied(), end, self.lease)
+    }
+
+    fn note_why(&self) {
+        let is_lost = self.lost.get().is_some();
+        let why = if is_lost { Why::Lost } else { Why::NotRenewed };
+        self.why.get_or_init(|| why);
+    }
+
+    /// Why the command was not started, or ended.
+    fn why(&self) -> Option<Why> {
+        self.why.get().copied()
+    }
+
+    /// Whether the command may be started. A lease that is nearly over is about to be renewed, or
+    /// else to run out: which of them, is known soon.
+    fn may_begin(&self) -> bool {
+        let limit = clock::now() + self.lease;
+        loop {
+            let Leave::Ended { .. } = self.look() else {
+                return true;
+            };
+            if self.lost.get().is_some() || clock::now() >= limit {
+                self.note_why();
+                return false;
+            }
+            let mut bell = [PollFd::new(self.bell.as_fd(), PollFlags::POLLIN)];
+            // Interrupted or not, it is looked again.
+            let _ = poll(&mut bell, PollTimeout::from(RENEWAL_POLL_MS));
+        }
     }
 }
 
@@ -350,13 +429,17 @@ impl Drop for Rope {
     }
 }
 
-impl Tenure for Tenancy {
+impl Tenure for Tenancy<'_> {
     fn bell(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
 
-    fn lost(&self) -> Option<Time> {
-        self.lost.get().map(|&at| at + self.grace)
+    fn leave(&self) -> Leave {
+        let leave = self.look();
+        if matches!(leave, Leave::Ended { .. }) {
+            self.note_why();
+        }
+        leave
     }
 
     fn lifeline(&self) -> Option<BorrowedFd<'_>> {
@@ -364,8 +447,27 @@ impl Tenure for Tenancy {
     }
 }
 
+/// Whether a command may go on at `now` under a lock that was lost at `lost`, if it was, and that
+/// nobody else is given before `end`, if there is a lease. It is told to end when the lock is lost,
+/// or a quarter of the lease before its end; and killed a tenth before, or half a lease after the
+/// loss: what is left is for what takes long to be noticed, and for clocks that do not run alike.
+fn leave(now: Time, lost: Option<Time>, end: Option<Time>, lease: Duration) -> Leave {
+    let kill = end.map(|end| end - lease / 10);
+    if let Some(lost) = lost {
+        let kill = kill.into_iter().chain([lost + lease / 2]).min();
+        return Leave::Ended {
+            kill: kill.unwrap_or(lost),
+        };
+    }
+    let ask = end.map(|end| end - lease / 4);
+    match (ask, kill) {
+        (Some(ask), Some(kill)) if ask <= now => Leave::Ended { kill },
+        _ => Leave::Granted { until: ask },
+    }
+}
+
 /// How this program ends, now that the command has.
-fn leave(end: End) -> ExitCode {
+fn exit_as(end: End) -> ExitCode {
     match end.status {
         Status::Exited(code) => ExitCode::from(code),
         Status::Signaled(number) => {
@@ -380,4 +482,35 @@ fn leave(end: End) -> ExitCode {
 
 fn signaled(number: i32) -> ExitCode {
     ExitCode::from(u8::try_from(128 + number).unwrap_or(u8::MAX))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LEASE: Duration = Duration::from_secs(20);
+
+    fn at(secs: u64) -> Time {
+        Time::ZERO + Duration::from_secs(secs)
+    }
+
+    #[test]
+    fn a_command_ends_before_its_lease_does() {
+        let look = |now, lost: Option<u64>, end: Option<u64>| {
+            leave(at(now), lost.map(at), end.map(at), LEASE)
+        };
+        let granted = |until: Option<u64>| Leave::Granted {
+            until: until.map(at),
+        };
+        let ended = |kill| Leave::Ended { kill: at(kill) };
+        assert_eq!(look(100, None, None), granted(None), "no lease");
+        assert_eq!(look(100, None, Some(120)), granted(Some(115)));
+        assert_eq!(look(114, None, Some(120)), granted(Some(115)));
+        assert_eq!(look(115, None, Some(120)), ended(118));
+        assert_eq!(look(500, None, Some(120)), ended(118), "it stood still");
+        assert_eq!(look(101, Some(101), Some(120)), ended(111), "half a lease");
+        assert_eq!(look(110, Some(110), Some(120)), ended(118), "no later");
+        assert_eq!(look(101, Some(101), None), ended(111));
+        assert_eq!(look(101, Some(101), Some(0)), ended(0), "nothing is left");
+    }
 }

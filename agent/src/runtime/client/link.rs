@@ -13,17 +13,18 @@ use crossbeam_channel::{Sender, bounded};
 use parking_lot::Mutex;
 
 use super::PATIENCE;
-use crate::protocol::{Fence, LockName, LockSpec, Mode, NodeId, Previous, Release, Ticket};
+use crate::protocol::{Fence, LockName, LockSpec, Mode, NodeId, Previous, Release, Ticket, Time};
 use crate::runtime::agent::Description;
 use crate::runtime::ancillary;
 use crate::runtime::announcer::Announcer;
 use crate::runtime::ask::{Caller, Patience};
-use crate::runtime::clock;
+use crate::runtime::clock::{self, Shift};
 use crate::runtime::error::{AcquireError, ReleaseError, SessionEnd, StatusError};
 use crate::runtime::events::Hub;
 use crate::runtime::fork::ForkStamp;
 use crate::runtime::frames::{self, FromAgent, MAX_FROM_AGENT, MAX_TO_AGENT, ToAgent};
-use crate::runtime::request::{Owner, Request, Waiting};
+use crate::runtime::request::{Granted, Limit, Owner, Request, Waiting};
+use crate::runtime::session::Session;
 use crate::runtime::spin::Spin;
 use crate::runtime::status::Status;
 
@@ -34,6 +35,7 @@ pub(super) struct Link {
     pub(super) group: String,
     pub(super) member: NodeId,
     pub(super) lease: Duration,
+    pub(super) shift: Shift,
     pub(super) stream: UnixStream,
     /// One frame at a time.
     pub(super) writing: Mutex<()>,
@@ -42,9 +44,11 @@ pub(super) struct Link {
     pub(super) spin: Spin,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Table {
     last: u64,
+    /// What is granted now is valid in it, and its number.
+    session: (u64, Arc<Session>),
     requests: BTreeMap<u64, Arc<Request>>,
     /// Cancelled, and not answered in time: if a grant comes, it goes back.
     abandoned: BTreeSet<u64>,
@@ -72,7 +76,7 @@ impl Link {
         if self.stamp.is_child() {
             return Err(AcquireError::Forked);
         }
-        let deadline = patience.deadline();
+        let limit = Limit::new(patience);
         let pipe = caller.has_lifeline.then(io::pipe).transpose();
         let (theirs, lifeline) = pipe.map_err(|_| AcquireError::Limit)?.unzip();
         let request = Request::new();
@@ -108,7 +112,7 @@ impl Link {
             self.clone(),
             Ticket(id),
             request,
-            deadline,
+            limit,
             lifeline,
         ))
     }
@@ -209,7 +213,11 @@ impl Link {
                 };
                 let previous = Previous::after(abandoned);
                 if let Some(request) = table.requests.get(&id).cloned() {
-                    request.grant(fence, previous);
+                    request.grant(Granted {
+                        fence,
+                        previous,
+                        session: Arc::clone(&table.session.1),
+                    });
                     drop(table);
                     request.notify();
                 } else if table.abandoned.remove(&id) {
@@ -240,6 +248,12 @@ impl Link {
                     request.notify();
                 }
             }
+            FromAgent::Lease { session, until } => {
+                let until = self.shift.ours(until);
+                let changed = table.lease(session, until, self.lease);
+                drop(table);
+                changed.iter().for_each(|session| session.ring());
+            }
             FromAgent::Status { id, status } => table.answer(id, Ok(Answer::Status(status))),
             FromAgent::StatusRefused { id } => table.answer(id, Err(StatusError::Limit)),
             FromAgent::StatusTooLong { id } => table.answer(id, Err(StatusError::TooLong)),
@@ -253,7 +267,7 @@ impl Link {
 
     /// Ends the connection: whoever waits is refused, whoever is inside has lost.
     pub(super) fn end(&self, end: SessionEnd) {
-        let requests = {
+        let (requests, session) = {
             let mut table = self.table.lock();
             if table.ended.is_some() {
                 return;
@@ -262,6 +276,7 @@ impl Link {
             table.questions.clear();
             table.abandoned.clear();
             let requests = mem::take(&mut table.requests);
+            table.session.1.end();
             for request in requests.values() {
                 if request.is_decided() {
                     request.lose();
@@ -269,10 +284,11 @@ impl Link {
                     request.refuse(AcquireError::Closed(end.clone()));
                 }
             }
-            requests
+            (requests, Arc::clone(&table.session.1))
         };
         // The reader is woken by this, and the agent sees the end. The stream may have ended.
         let _ = self.stream.shutdown(Shutdown::Both);
+        session.ring();
         requests.values().for_each(|request| request.notify());
         self.hub.end(&end);
     }
@@ -329,12 +345,46 @@ impl Owner for Link {
         Ok(Some(Announcer::new(stream.into(), ticket.0)))
     }
 
+    fn missing(&self) -> Vec<NodeId> {
+        // The agent knows. It is not asked: it may be what stands still.
+        Vec::new()
+    }
+
     fn is_child(&self) -> bool {
         self.stamp.is_child()
     }
 }
 
 impl Table {
+    pub(super) fn new(lease: Duration) -> Self {
+        Self {
+            last: 0,
+            session: (0, Session::new(lease)),
+            requests: BTreeMap::new(),
+            abandoned: BTreeSet::new(),
+            questions: BTreeMap::new(),
+            listens: false,
+            ended: None,
+        }
+    }
+
+    /// The lease of the session `number` ends at `until`; the sessions that this changes.
+    fn lease(&mut self, number: u64, until: Time, lease: Duration) -> Vec<Arc<Session>> {
+        let mut changed = Vec::new();
+        if self.ended.is_some() {
+            return changed;
+        }
+        if number != self.session.0 {
+            let next = (number, Session::new(lease));
+            let (_, last) = mem::replace(&mut self.session, next);
+            last.end();
+            changed.push(last);
+        }
+        self.session.1.renew(until);
+        changed.push(Arc::clone(&self.session.1));
+        changed
+    }
+
     fn next_id(&mut self) -> u64 {
         self.last += 1;
         self.last

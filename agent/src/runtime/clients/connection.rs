@@ -17,6 +17,7 @@ use crate::runtime::ask::Caller;
 use crate::runtime::error::AcquireError;
 use crate::runtime::frames::{self, FromAgent, MAX_FROM_AGENT, MAX_TO_AGENT, ToAgent};
 use crate::runtime::handoff::Shared;
+use crate::runtime::lease::Lease;
 use crate::runtime::lifeline::{Lifeline, Lifelines};
 use crate::runtime::process::Process;
 use crate::runtime::report::Asker;
@@ -51,6 +52,11 @@ pub(super) struct Connection {
     /// How many bytes of `output` are sent.
     sent: usize,
     requests: BTreeMap<u64, Asked>,
+    /// What it was told of the lease.
+    lease: Option<Lease>,
+    /// Whether it gave something back since. It may wait for the next word of the lease, to know
+    /// whether that was lost.
+    has_released: bool,
     listens: bool,
 }
 
@@ -105,6 +111,8 @@ impl Connection {
             output: Vec::new(),
             sent: 0,
             requests: BTreeMap::new(),
+            lease: None,
+            has_released: false,
             listens: false,
         }
     }
@@ -272,6 +280,7 @@ impl Connection {
                 }
             }
             ToAgent::Release { id, how } => {
+                self.has_released = true;
                 if let Some(Asked {
                     ticket, lifeline, ..
                 }) = self.requests.remove(&id)
@@ -290,7 +299,11 @@ impl Connection {
                     turn.set_command_pid(asked.ticket, pid);
                     if let Some(lifeline) = &mut asked.lifeline {
                         lifeline.set_command(pid, self.peer.pid);
+                        lifelines.note_command();
                     }
+                } else {
+                    // Its lock was lost while it was started.
+                    lifelines.set_command((client, id), pid, self.peer.pid);
                 }
             }
             ToAgent::Status { id } => {
@@ -326,6 +339,23 @@ impl Connection {
         }
     }
 
+    /// Tells it the lease, unless it knows.
+    pub(super) fn tell_lease(&mut self, lease: Lease) {
+        if self.lease != Some(lease) {
+            self.lease = Some(lease);
+            self.has_released = false;
+            self.tell(&FromAgent::Lease {
+                session: lease.session,
+                until: lease.until.as_nanos(),
+            });
+        }
+    }
+
+    /// Whether it has, or may wait for, what the lease is about.
+    pub(super) fn is_concerned(&self) -> bool {
+        !self.requests.is_empty() || self.has_released
+    }
+
     pub(super) fn unread(&self) -> usize {
         self.output.len() - self.sent
     }
@@ -345,6 +375,18 @@ impl Connection {
         self.output.clear();
         self.sent = 0;
         Ok(())
+    }
+
+    /// The client's numbers of the grants under which a command runs.
+    pub(super) fn commands(&self) -> impl Iterator<Item = u64> {
+        let is_command = |asked: &Asked| {
+            let lifeline = asked.lifeline.as_ref();
+            asked.is_granted && lifeline.is_some_and(Lifeline::has_command)
+        };
+        let asked = self.requests.iter();
+        asked
+            .filter(move |(_, asked)| is_command(asked))
+            .map(|(&id, _)| id)
     }
 
     /// What runs under a lock, if it is known by a lifeline: from now on it is not the client's.
