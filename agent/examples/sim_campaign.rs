@@ -37,6 +37,9 @@ struct Options {
     /// Quorum views, on this log, with engines over links that lose nothing.
     #[arg(long, conflicts_with_all = ["engine", "bare"])]
     quorum: Option<Log>,
+    /// Where the silent are presumed gone.
+    #[arg(long, conflicts_with_all = ["bare", "quorum"])]
+    presume_failed: bool,
     /// How many seeds run at the same time.
     #[arg(long, default_value_t = 1)]
     jobs: usize,
@@ -70,6 +73,8 @@ fn all_engines(options: &Options) -> Result<(), Error> {
     for algorithm in &options.engine.0 {
         let subject = if options.bare {
             Subject::Bare(*algorithm)
+        } else if options.presume_failed {
+            Subject::Presuming(*algorithm)
         } else {
             Subject::Node(*algorithm)
         };
@@ -83,6 +88,7 @@ fn all_engines(options: &Options) -> Result<(), Error> {
 enum Subject {
     Node(Algorithm),
     Bare(Algorithm),
+    Presuming(Algorithm),
     Quorum(Log),
 }
 
@@ -92,6 +98,7 @@ impl Subject {
         match self {
             Self::Node(algorithm) => format!("--engine {algorithm}"),
             Self::Bare(algorithm) => format!("--engine {algorithm} --bare"),
+            Self::Presuming(algorithm) => format!("--engine {algorithm} --presume-failed"),
             Self::Quorum(log) => format!("--quorum {log}"),
         }
     }
@@ -102,6 +109,7 @@ impl fmt::Display for Subject {
         match self {
             Self::Node(algorithm) => write!(f, "node {algorithm}"),
             Self::Bare(algorithm) => write!(f, "bare {algorithm}"),
+            Self::Presuming(algorithm) => write!(f, "presuming {algorithm}"),
             Self::Quorum(log) => write!(f, "quorum {log}"),
         }
     }
@@ -155,6 +163,8 @@ fn run_seed(options: &Options, subject: Subject, seed: u64) -> Result<Tally, Str
         let sink = options.trace.then(|| -> Sink { Box::new(tell) });
         let outcome = match subject {
             Subject::Node(algorithm) => campaign::run(algorithm, seed, sink)
+                .map(|(report, print)| (Tally::Node(report), print)),
+            Subject::Presuming(algorithm) => campaign::run_presuming(algorithm, seed, sink)
                 .map(|(report, print)| (Tally::Node(report), print)),
             Subject::Bare(algorithm) => {
                 explorer::explore(algorithm, seed, sink).map(|explored| (Tally::Bare(explored), 0))

@@ -37,6 +37,22 @@ pub fn run(
     Campaign::new(plan, Rng::new(!seed), Trace::new(sink)).run()
 }
 
+/// The same where the silent are presumed gone.
+///
+/// # Errors
+/// The rule that was broken.
+///
+/// # Panics
+/// The protocol core panicked.
+pub fn run_presuming(
+    algorithm: Algorithm,
+    seed: u64,
+    sink: Option<Sink>,
+) -> Result<(Report, u64), Violation> {
+    let plan = Plan::presuming(algorithm, seed);
+    Campaign::new(plan, Rng::new(!seed), Trace::new(sink)).run()
+}
+
 /// Grants after which the unrest ends.
 const GRANTS: u64 = 60;
 /// How many leases the unrest lasts at most.
@@ -138,6 +154,12 @@ impl Campaign {
         self.everybody_leaves()?;
         self.report.steps = self.cluster.steps();
         self.report.weather = self.cluster.weather();
+        if let Some(presumption) = self.cluster.checkers().presumption() {
+            self.report.splits = presumption.splits;
+            self.report.merges = presumption.merges;
+            self.report.judged = presumption.judged;
+            self.report.lost = presumption.lost;
+        }
         self.report.simulated_ms = self.cluster.now().as_nanos() / 1_000_000;
         Ok((self.report, self.cluster.fingerprint()))
     }
@@ -300,6 +322,11 @@ impl Campaign {
                     Refusal::WrongSpec { .. } => self.report.wrong_spec += 1,
                     _ => {}
                 }
+                if let Some(caller) = self.asked.remove(&(process, *ticket)) {
+                    self.want_later(caller);
+                }
+            }
+            Event::Lost { ticket } if self.inside.remove(&(process, *ticket)) => {
                 if let Some(caller) = self.asked.remove(&(process, *ticket)) {
                     self.want_later(caller);
                 }

@@ -19,8 +19,8 @@ use super::queue::Queue;
 use super::rng::{Permille, Rng};
 use super::trace::Trace;
 use crate::protocol::{
-    Boot, Command, Event, Input, LockName, Node, NodeConfig, NodeId, Output, Record, Settings,
-    Ticket, Time,
+    Boot, Command, Event, Failure, Input, LockName, Node, NodeConfig, NodeId, Output, Record,
+    Settings, Ticket, Time,
 };
 
 /// The bound on clock rates that the protocol counts on: two clocks differ by less than this share
@@ -183,7 +183,11 @@ impl<A> Cluster<A> {
         Self {
             seats: members.iter().map(|node| (*node, seat(node))).collect(),
             network: Network::new(surroundings.conditions, rng.fork()),
-            checkers: Checkers::new(locks, members),
+            checkers: if settings.failure == Failure::PresumeFailed {
+                Checkers::presuming(locks, members)
+            } else {
+                Checkers::new(locks, members)
+            },
             rng,
             settings,
             surroundings,
@@ -332,6 +336,7 @@ impl<A> Cluster<A> {
     pub fn lose_record(&mut self, node: NodeId) {
         let seat = self.seats.get_mut(&node).expect("it was a member");
         seat.disk = None;
+        self.checkers.forgets(node);
         self.trace.say(
             self.now,
             format_args!("the record of member {node} is lost"),

@@ -129,6 +129,32 @@ impl Plan {
     }
 }
 
+impl Plan {
+    /// What `seed` means for `algorithm` where the silent are presumed gone. Half of the seeds
+    /// have a network in which nobody is that runs; in the others cuts last long enough for both
+    /// sides to go on by themselves.
+    pub fn presuming(algorithm: Algorithm, seed: u64) -> Self {
+        let mut plan = Self::new(algorithm, seed);
+        let mut rng = Rng::new(seed).fork();
+        let lease = plan.settings.lease;
+        plan.settings.failure = Failure::PresumeFailed;
+        plan.settings.lock_delay = lease * [0, 0, 1][rng.index(3)] / 4;
+        if seed % 4 < 2 {
+            let conditions = &mut plan.surroundings.conditions;
+            (conditions.loss, conditions.corruption) = (0, 0);
+            let mean = lease / 200;
+            conditions.delay = match conditions.delay {
+                Delay::Constant(delay) => Delay::Constant(delay.min(mean)),
+                Delay::Exponential(delay) => Delay::Exponential(delay.min(mean)),
+            };
+            plan.misfortunes.partition = None;
+        } else {
+            plan.misfortunes.parted = lease * [1, 2, 4][rng.index(3)];
+        }
+        plan
+    }
+}
+
 /// Whether a fault is on: always, or by a coin.
 fn on(full: bool, rng: &mut Rng) -> bool {
     rng.chance(500) || full

@@ -40,6 +40,14 @@ pub struct Report {
     pub suspicions: u64,
     /// Partitions.
     pub partitions: u64,
+    /// Where the silent are presumed gone: how often one was that ran.
+    pub splits: u64,
+    /// How often all were in one view after that.
+    pub merges: u64,
+    /// Grants between the two.
+    pub judged: u64,
+    /// Grants that were lost to another side.
+    pub lost: u64,
     /// What the network did.
     pub weather: Weather,
     /// Simulated time, in milliseconds.
@@ -66,6 +74,10 @@ impl Report {
         self.views += other.views;
         self.suspicions += other.suspicions;
         self.partitions += other.partitions;
+        self.splits += other.splits;
+        self.merges += other.merges;
+        self.judged += other.judged;
+        self.lost += other.lost;
         self.weather.add(&other.weather);
         self.simulated_ms += other.simulated_ms;
     }

@@ -2,6 +2,7 @@
 #![cfg(feature = "sim")]
 
 mod legacies;
+mod presumed;
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -21,14 +22,16 @@ struct History {
 impl History {
     /// All three have begun, and are in epoch 1.
     fn new() -> Self {
-        let locks = BTreeMap::from([
-            (name("printer"), NonZeroU32::MIN),
-            (name("licences"), NonZeroU32::new(2).unwrap()),
-        ]);
-        let mut history = Self {
-            checkers: Checkers::new(locks, members()),
-            now: 0,
-        };
+        Self::judged_by(Checkers::new(locks(), members()))
+    }
+
+    /// The same where the silent are presumed gone.
+    fn presuming() -> Self {
+        Self::judged_by(Checkers::presuming(locks(), members()))
+    }
+
+    fn judged_by(checkers: Checkers) -> Self {
+        let mut history = Self { checkers, now: 0 };
         for node in 1..=3 {
             history.begins(node, 1, 0);
             history.view(node, 1, 1).unwrap();
@@ -163,6 +166,13 @@ impl History {
         let now = self.tick();
         self.checkers.at_rest(now)
     }
+}
+
+fn locks() -> BTreeMap<LockName, NonZeroU32> {
+    BTreeMap::from([
+        (name("printer"), NonZeroU32::MIN),
+        (name("licences"), NonZeroU32::new(2).unwrap()),
+    ])
 }
 
 fn process(node: u16, life: u32) -> Process {

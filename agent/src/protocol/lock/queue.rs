@@ -211,6 +211,22 @@ impl LocalQueue {
         Some((held, held.end()))
     }
 
+    /// Takes out what the members of the view do not know to be inside: its holders have lost it.
+    pub(crate) fn lose_all_but(&mut self, holders: &[RequestId]) -> Vec<Ticket> {
+        let lost = self.held.extract_if(.., |held| !holders.contains(&held.id));
+        lost.filter_map(|held| held.ticket).collect()
+    }
+
+    /// Takes out the engine's request if the members of the view do not know it: it cannot be
+    /// served as the lock is served now. Returns its caller.
+    pub(crate) fn withdraw_unless(&mut self, waiters: &[Request]) -> Option<Waiting> {
+        let is_unknown = |asking: &mut Asking| {
+            let mut known = waiters.iter().map(|request| request.id);
+            known.all(|id| id != asking.request.id)
+        };
+        self.asking.take_if(is_unknown)?.caller
+    }
+
     /// Whether a grant was abandoned of which the engine has not been told yet.
     pub(crate) fn owes_mark(&self) -> bool {
         let mut left = self.held.iter().filter(|held| held.ticket.is_none());

@@ -118,6 +118,48 @@ impl Summary {
         self.is_complete && self.locks.values().all(vouched)
     }
 
+    /// The union of what members tell that may have been in different views at the same time. Of a
+    /// lock that too many hold the lowest members keep it, as many as may be inside together, and
+    /// it is served as the lowest of those who use it says.
+    pub(crate) fn reconcile(mut told: BTreeMap<NodeId, Self>) -> Self {
+        let mut rivals: BTreeMap<LockName, (LockSpec, Mode, usize)> = BTreeMap::new();
+        let mut table = Self::default();
+        for (name, lock) in told.values_mut().flat_map(|summary| &mut summary.locks) {
+            let first = (lock.spec, lock.held, 0);
+            let (spec, held, count) = rivals.entry(name.clone()).or_insert(first);
+            lock.spec = *spec;
+            lock.waiters.retain(|waiter| spec.can_serve(waiter.mode));
+            lock.holders.sort_unstable();
+            lock.holders.retain(|_| {
+                if *count == 0 {
+                    *held = lock.held;
+                }
+                let permits = match lock.held {
+                    Mode::Exclusive => spec.permits.get() as usize,
+                    Mode::Shared => usize::MAX,
+                };
+                let fits = spec.can_serve(lock.held) && lock.held == *held && *count < permits;
+                *count += usize::from(fits);
+                fits
+            });
+            if lock.holders.is_empty() {
+                lock.held = Mode::default();
+            }
+        }
+        for summary in told.into_values() {
+            table.merge(summary);
+        }
+        table
+    }
+
+    /// Any lock may have been abandoned.
+    pub(crate) fn suspect_all(&mut self) {
+        self.doubt = true;
+        for lock in self.locks.values_mut() {
+            lock.abandoned = true;
+        }
+    }
+
     /// All have told: what follows from it for the view that begins, to which the lives of
     /// `unclean` do not belong any more.
     pub fn conclude(&mut self, unclean: &[NodeId]) {

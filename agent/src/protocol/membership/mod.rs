@@ -2,14 +2,16 @@
 //!
 //! A [`View`] is a member list with a number, the epoch. Engines see views only: one freezes
 //! them, the next builds them anew. Where views come from is behind one trait, `ViewSource`:
-//! from a majority of voters ([`quorum`]), or, as a measure for that, from all members unanimously
-//! (`Fixed`).
+//! from a majority of voters ([`quorum`]), from those that answer (`Presumed`), or, as a measure for
+//! those, from all members unanimously (`Fixed`).
 
 mod fixed;
 pub(crate) mod greeting;
+mod presumed;
 pub mod quorum;
 mod view;
 
 pub(crate) use fixed::Fixed;
+pub(crate) use presumed::{Legacy, Presumed};
 pub(crate) use view::{Action, ViewMessage, ViewSource};
 pub use view::{Member, View};

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::protocol::ids::{Epoch, Incarnation, NodeId};
 use crate::protocol::lock::Summary;
+use crate::protocol::membership::presumed::Stand;
 use crate::protocol::membership::quorum::{QuorumMessage, VoterRecord};
 use crate::protocol::time::Time;
 
@@ -64,6 +65,10 @@ pub(crate) enum ViewMessage {
     Install { view: View, table: Summary },
     /// Of views by quorum.
     Quorum(Box<QuorumMessage>),
+    /// Of views by presumption: where I stand.
+    Stand(Stand),
+    /// Of views by presumption, to the coordinator: I do not know these.
+    Unlisted { nodes: Vec<NodeId> },
 }
 
 impl ViewMessage {
@@ -105,6 +110,14 @@ pub(crate) trait ViewSource: fmt::Debug + Send {
     /// A peer cannot be talked to: its life ended, and the next is not known yet.
     fn peer_down(&mut self, now: Time, peer: NodeId, out: &mut Vec<Action>);
 
+    /// A peer said that its life ends, in order.
+    fn peer_left(&mut self, now: Time, peer: NodeId, out: &mut Vec<Action>) {
+        self.peer_down(now, peer, out);
+    }
+
+    /// A peer's settings differ: it cannot be in a view with this member.
+    fn peer_refused(&mut self, _now: Time, _peer: NodeId, _out: &mut Vec<Action>) {}
+
     /// Nothing is heard of a peer that was up, though it was asked.
     fn peer_suspected(&mut self, _now: Time, _peer: NodeId, _out: &mut Vec<Action>) {}
 
@@ -137,6 +150,9 @@ pub(crate) trait ViewSource: fmt::Debug + Send {
 
     /// This member needs a new view: a bound is reached that only a new epoch lifts.
     fn want_view(&mut self, now: Time, out: &mut Vec<Action>);
+
+    /// This member is about to leave, and is alone in knowing of locks that were abandoned.
+    fn leave_marks(&mut self, _now: Time, _out: &mut Vec<Action>) {}
 
     /// This member holds nothing, and never again will in this life.
     fn leave(&mut self, _now: Time, _out: &mut Vec<Action>) {}

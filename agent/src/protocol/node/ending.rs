@@ -33,8 +33,12 @@ impl Node {
             return self.close(now);
         }
         self.stage = Stage::Leaving;
-        self.peers.send_to_all(&Body::Bye);
         let mut actions = Vec::new();
+        if self.locks.marks() == Marks::Own {
+            self.views.leave_marks(now, &mut actions);
+            self.act(now, core::mem::take(&mut actions));
+        }
+        self.peers.send_to_all(&Body::Bye);
         self.views.leave(now, &mut actions);
         self.act(now, actions);
         self.timers.set(Timer::Leave, now + LEAVE_PATIENCE);

@@ -67,9 +67,8 @@ impl Node {
             let mut actions = Vec::new();
             match event {
                 PeerEvent::Up(peer, life) => self.views.peer_up(now, peer, life, &mut actions),
-                PeerEvent::Down(peer) | PeerEvent::Left(peer) => {
-                    self.views.peer_down(now, peer, &mut actions);
-                }
+                PeerEvent::Down(peer) => self.views.peer_down(now, peer, &mut actions),
+                PeerEvent::Left(peer) => self.views.peer_left(now, peer, &mut actions),
                 PeerEvent::Suspect(peer) => {
                     self.tell(Event::Suspect { peer });
                     self.views.peer_suspected(now, peer, &mut actions);
@@ -90,6 +89,7 @@ impl Node {
                         theirs: difference.theirs,
                         refused: in_view,
                     });
+                    self.views.peer_refused(now, peer, &mut actions);
                 }
                 PeerEvent::KnewUs => self.remember(),
                 PeerEvent::Superseded(by) => return self.superseded(by),
@@ -107,7 +107,11 @@ impl Node {
     pub(super) fn body(&mut self, now: Time, from: NodeId, epoch: Epoch, body: Body) {
         let mut actions = Vec::new();
         match body {
-            Body::View(message) => self.views.receive(now, from, message, &mut actions),
+            Body::View(message) => {
+                self.views.receive(now, from, message, &mut actions);
+                self.act(now, actions);
+                return self.note_missing(now);
+            }
             Body::Note { bytes } => self.tell(Event::Note { from, bytes }),
             Body::Bye => {}
             Body::Lock(_) | Body::Declare { .. } | Body::Declared { .. } => {

@@ -31,7 +31,7 @@ use super::face::{
 use super::ids::{Epoch, Fence, Incarnation, NodeId, Ticket};
 use super::lock::{LockView, Locks};
 use super::membership::quorum::{Before, Quorum, Rafts, Terms};
-use super::membership::{Fixed, Member, View, ViewSource};
+use super::membership::{Fixed, Legacy, Member, Presumed, View, ViewSource};
 use super::time::Time;
 use super::timers::{Timer, Timers};
 use super::wire::Body;
@@ -163,7 +163,13 @@ impl Node {
                 let rafts = Rafts::new(me, lease);
                 Box::new(Quorum::new(me, terms, life_before, rafts, now))
             }
-            Failure::PresumeFailed | Failure::Unanimity => {
+            Failure::PresumeFailed => {
+                let (members, delay) = (&config.members, config.settings.lock_delay);
+                let marked = marks == Marks::Own;
+                let legacy = Legacy { unclean, marked };
+                Box::new(Presumed::new(me, members, delay, epoch, legacy))
+            }
+            Failure::Unanimity => {
                 let members = config.members.clone();
                 Box::new(Fixed::new(me, members, epoch, unclean_or_marked))
             }
@@ -173,7 +179,8 @@ impl Node {
             // Whoever may be inside has a lease that the next view waits for.
             Quarantine::none(now, left == Some(true))
         } else {
-            Quarantine::new(now, lease, left.map(|left| !left))
+            let waits_for_all = config.settings.failure == Failure::Unanimity;
+            Quarantine::new(now, lease, left.map(|left| !left), waits_for_all)
         };
         let others = config.members.len() as u32 - 1;
         let mut node = Self {

@@ -162,6 +162,17 @@ impl Peers {
         self.peers.keys().filter(missing).copied().collect()
     }
 
+    /// Whether one that is not up yet may know of a life of this member that left no record.
+    /// `silent`: whether who is silent, or cannot be in a view with this member, counts.
+    pub(super) fn may_still_tell(&self, silent: bool) -> bool {
+        let may_tell = |&node: &NodeId| match self.state(node) {
+            PeerState::Up => false,
+            PeerState::Unknown => true,
+            PeerState::Suspect | PeerState::Left | PeerState::Disagrees => silent,
+        };
+        self.peers.keys().any(may_tell)
+    }
+
     /// The members to whom so much waits to be sent that nothing should be added.
     pub(super) fn congested(&self) -> BTreeSet<NodeId> {
         let congested = self

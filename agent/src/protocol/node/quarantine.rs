@@ -2,7 +2,8 @@
 //!
 //! The clients of a life that did not leave may be inside for one lease yet, by their clocks; there
 //! is no shortcut, in a group of one neither. A member without a record cannot know whether there
-//! was such a life, or its state was lost: it hears all other members first.
+//! was such a life, or its state was lost: it hears all other members first, those excepted that
+//! are presumed gone where the silent are.
 //!
 //! In a group of one nobody remembers: there the state is all that is known, and losing it loses
 //! the quarantine.
@@ -24,6 +25,8 @@ pub(super) struct Quarantine {
     lasts: Duration,
     /// Whether there was no record.
     is_new: bool,
+    /// Whether the silent are waited for, who may know of a life before.
+    waits_for_all: bool,
     /// Whether the life before left, as far as is known.
     was_clean: bool,
     stage: Stage,
@@ -41,11 +44,17 @@ enum Stage {
 
 impl Quarantine {
     /// `after_unclean`: whether there was a life that did not leave; `None` without a record.
-    pub(super) fn new(now: Time, lease: Duration, after_unclean: Option<bool>) -> Self {
+    pub(super) fn new(
+        now: Time,
+        lease: Duration,
+        after_unclean: Option<bool>,
+        waits_for_all: bool,
+    ) -> Self {
         Self {
             began: now,
             lasts: lease * (DRIFT + 1) / (DRIFT - 1),
             is_new: after_unclean.is_none(),
+            waits_for_all,
             was_clean: after_unclean != Some(true),
             stage: Stage::Waiting,
         }
@@ -57,6 +66,7 @@ impl Quarantine {
             began: now,
             lasts: Duration::ZERO,
             is_new: false,
+            waits_for_all: false,
             was_clean,
             stage: Stage::Told,
         }
@@ -94,7 +104,8 @@ impl Node {
 
     /// Tells the source of views that this member may be in one, once that is so.
     pub(super) fn get_ready(&mut self, now: Time) {
-        let may_be_known = self.quarantine.is_new && !self.peers.missing().is_empty();
+        let waits_for_all = self.quarantine.waits_for_all;
+        let may_be_known = self.quarantine.is_new && self.peers.may_still_tell(waits_for_all);
         if self.quarantine.stage == Stage::Over && !may_be_known {
             self.quarantine.stage = Stage::Told;
             let mut actions = Vec::new();

@@ -107,6 +107,47 @@ impl Exclusion {
         Ok(())
     }
 
+    /// `call` enters `name`, whoever else is inside.
+    pub fn intrudes(&mut self, call: Call, name: &LockName, mode: Mode) {
+        let lock = self
+            .locks
+            .get_mut(name)
+            .expect("only known locks are asked for");
+        lock.inside.insert(call, (mode, Presence::Live));
+    }
+
+    /// Nobody has intruded, or all who are too many have been told.
+    ///
+    /// # Errors
+    /// More are inside than may be.
+    pub fn is_kept(&self, now: Time) -> Result<(), Violation> {
+        let is_broken = |(_, lock): &(&LockName, &Lock)| {
+            let mut modes = lock.inside.values().map(|(mode, _)| *mode);
+            let is_shared = modes.next() == Some(Mode::Shared);
+            if is_shared {
+                return modes.any(|mode| mode == Mode::Exclusive);
+            }
+            modes.any(|mode| mode == Mode::Shared)
+                || lock.inside.len() > lock.permits.get() as usize
+        };
+        match self.locks.iter().find(is_broken) {
+            None => Ok(()),
+            Some((name, lock)) => Err(violation!(
+                now,
+                Exclusion,
+                "all are in one view again, and inside of {name} are still {:?}",
+                lock.inside.keys()
+            )),
+        }
+    }
+
+    /// `process` ends, and whoever it let in with it.
+    pub fn forgets(&mut self, process: Process) {
+        for lock in self.locks.values_mut() {
+            lock.inside.retain(|call, _| call.process != process);
+        }
+    }
+
     /// `call` leaves whatever it is inside of.
     pub fn leaves(&mut self, call: Call) {
         for lock in self.locks.values_mut() {

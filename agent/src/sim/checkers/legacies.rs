@@ -21,6 +21,10 @@ pub struct Legacies {
     /// The last lives that are gone, of which a view has to make what it can. It has when their
     /// members' next lives are in one.
     gone: BTreeMap<NodeId, u32>,
+    /// Whether the silent are presumed gone. Then the dead may be told of twice, once when they are
+    /// taken for dead, and once when their next lives tell it themselves; and when all are gone that
+    /// remember, others begin without them.
+    presumes: bool,
     /// Whether anybody ever ended without a word.
     ever: bool,
     /// Processes that are in a view, and remember.
@@ -69,9 +73,18 @@ impl Legacies {
                 .collect(),
             left: BTreeSet::new(),
             gone: BTreeMap::new(),
+            presumes: false,
             ever: false,
             remember: BTreeSet::new(),
             epoch: Epoch::ZERO,
+        }
+    }
+
+    /// The same where the silent are presumed gone.
+    pub fn presuming(locks: &BTreeMap<LockName, NonZeroU32>) -> Self {
+        Self {
+            presumes: true,
+            ..Self::new(locks)
         }
     }
 
@@ -91,7 +104,8 @@ impl Legacies {
             .get_mut(name)
             .expect("only known locks are asked for");
         let alone = lock.permits == NonZeroU32::MIN && mode == Mode::Exclusive;
-        if previous.is_abandoned() && !lock.debt && !lock.doubt && lock.untold == 0 {
+        let may_be_told = lock.debt || lock.doubt || lock.untold > 0 || self.ever && self.presumes;
+        if previous.is_abandoned() && !may_be_told {
             return Err(violation!(
                 now,
                 Legacies,
@@ -164,6 +178,9 @@ impl Legacies {
                 }
             }
         }
+        if self.presumes {
+            self.forget_if_nobody_remembers();
+        }
     }
 
     /// `process` has left. What it knew of those who ended inside it has told as well as it could.
@@ -174,9 +191,13 @@ impl Legacies {
         if self.ever {
             self.gone.insert(process.node, process.life);
         }
+        // The whole group has ended, the last of it in good order. Of locks that no file lists
+        // nobody knows any more.
+        self.forget_if_nobody_remembers();
+    }
+
+    fn forget_if_nobody_remembers(&mut self) {
         if self.remember.is_empty() {
-            // The whole group has ended, the last of it in good order. Of locks that no file lists
-            // nobody knows any more.
             for lock in self.locks.values_mut() {
                 lock.doubt |= lock.debt;
                 lock.debt = false;

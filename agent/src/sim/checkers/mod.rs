@@ -11,7 +11,7 @@ mod notes;
 mod requests;
 mod views;
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use core::fmt;
 use core::num::NonZeroU32;
@@ -126,6 +126,26 @@ pub struct Checkers {
     requests: Requests,
     views: Views,
     notes: Notes,
+    presumption: Option<Presumption>,
+}
+
+/// What is known where the silent are presumed gone. From the moment in which one is that runs, two
+/// sides may go on without each other, and both may let somebody in; until all that run are in one
+/// view, and who was too many has been told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Presumption {
+    /// Which lives run.
+    running: BTreeMap<NodeId, u32>,
+    /// Whether there may be two sides.
+    is_split: bool,
+    /// How often there may have been.
+    pub splits: u64,
+    /// How often all were in one view again.
+    pub merges: u64,
+    /// Grants while there was one side.
+    pub judged: u64,
+    /// Grants that were lost to the other side.
+    pub lost: u64,
 }
 
 impl Checkers {
@@ -141,7 +161,29 @@ impl Checkers {
             requests: Requests::default(),
             views: Views::new(members),
             notes: Notes::default(),
+            presumption: None,
         }
+    }
+
+    /// The rules where the silent are presumed gone: there are no fences; exclusion is judged, and
+    /// what the next is told of former holders, as long as nobody is presumed gone who runs; and
+    /// with a process ends whoever it let in.
+    pub fn presuming(
+        locks: BTreeMap<LockName, NonZeroU32>,
+        members: impl IntoIterator<Item = NodeId>,
+    ) -> Self {
+        let members: BTreeSet<NodeId> = members.into_iter().collect();
+        Self {
+            views: Views::presuming(members.iter().copied()),
+            legacies: Legacies::presuming(&locks),
+            presumption: Some(Presumption::default()),
+            ..Self::new(locks, members)
+        }
+    }
+
+    /// What happened where the silent are presumed gone.
+    pub const fn presumption(&self) -> Option<&Presumption> {
+        self.presumption.as_ref()
     }
 
     /// A process begins. What an earlier life of that member was granted may still be in use
@@ -149,6 +191,9 @@ impl Checkers {
     pub fn begins(&mut self, process: Process, quarantine_ends: Time) {
         self.exclusion.begins(process.node, quarantine_ends);
         self.views.begins(process);
+        if let Some(presumption) = &mut self.presumption {
+            presumption.running.insert(process.node, process.life);
+        }
     }
 
     /// A process ends without a word. Whoever it was granted a lock may still be inside.
@@ -156,6 +201,15 @@ impl Checkers {
         self.exclusion.crashes(process);
         self.legacies.crashes(process);
         self.requests.crashes(process);
+        if let Some(presumption) = &mut self.presumption {
+            presumption.running.remove(&process.node);
+            self.exclusion.forgets(process);
+        }
+    }
+
+    /// The record on the disk of `node` is lost.
+    pub fn forgets(&mut self, node: NodeId) {
+        self.views.forgets(node);
     }
 
     /// A caller gives its node a command.
@@ -228,7 +282,7 @@ impl Checkers {
                 previous,
             } => self.granted(now, call(ticket), *fence, *previous),
             Event::Ended { ticket, refusal } => self.requests.ends(now, call(ticket), refusal),
-            Event::Lost { ticket } => self.requests.loses(now, call(ticket)),
+            Event::Lost { ticket } => self.loses(now, call(ticket)),
             Event::View { epoch, members } => {
                 self.legacies.installs(process, *epoch);
                 self.views.installs(now, process, *epoch, members)
@@ -244,7 +298,15 @@ impl Checkers {
                 Views,
                 "the log of {process} is broken: {why}"
             )),
-            Event::Suspect { peer } => self.views.suspects(now, process, *peer),
+            Event::Suspect { peer } => {
+                if let Some(presumption) = &mut self.presumption
+                    && presumption.running.contains_key(peer)
+                {
+                    presumption.splits += u64::from(!presumption.is_split);
+                    presumption.is_split = true;
+                }
+                self.views.suspects(now, process, *peer)
+            }
             Event::Alive { peer } => self.views.hears_of(now, process, *peer),
             Event::Left => {
                 self.legacies.left(process);
@@ -269,6 +331,14 @@ impl Checkers {
     /// # Errors
     /// A cancelled request was not answered at once.
     pub fn settles(&mut self, now: Time) -> Result<(), Violation> {
+        if let Some(presumption) = &mut self.presumption
+            && presumption.is_split
+            && self.views.are_one(&presumption.running)
+        {
+            presumption.is_split = false;
+            presumption.merges += 1;
+            self.exclusion.is_kept(now)?;
+        }
         self.requests.settles(now)
     }
 
@@ -278,6 +348,12 @@ impl Checkers {
     /// Who is still waiting, or still suspected.
     pub fn at_rest(&self, now: Time) -> Result<(), Violation> {
         self.requests.all_over(now)?;
+        if let Some(presumption) = &self.presumption
+            && !self.views.are_one(&presumption.running)
+        {
+            let words = "the members that run are not in one view";
+            return Err(violation!(now, Progress, "{words}"));
+        }
         self.views.nobody_suspected(now)
     }
 
@@ -286,6 +362,9 @@ impl Checkers {
     /// # Errors
     /// Of whom nobody was told that it ended inside.
     pub fn all_told(&self, now: Time) -> Result<(), Violation> {
+        if self.presumption.as_ref().is_some_and(|it| it.splits > 0) {
+            return Ok(());
+        }
         self.legacies.all_told(now)
     }
 
@@ -299,6 +378,17 @@ impl Checkers {
         self.requests.waiting_in(process)
     }
 
+    fn loses(&mut self, now: Time, call: Call) -> Result<(), Violation> {
+        match &mut self.presumption {
+            Some(presumption) if presumption.splits > 0 => {
+                presumption.lost += 1;
+                self.exclusion.leaves(call);
+                self.requests.yields(now, call)
+            }
+            _ => self.requests.loses(now, call),
+        }
+    }
+
     fn granted(
         &mut self,
         now: Time,
@@ -308,6 +398,20 @@ impl Checkers {
     ) -> Result<(), Violation> {
         let (lock, mode) = self.requests.grants(now, call)?;
         let epoch = self.views.epoch_of(now, call.process)?;
+        if let Some(presumption) = &mut self.presumption {
+            if presumption.is_split {
+                self.exclusion.intrudes(call, &lock, mode);
+            } else {
+                presumption.judged += 1;
+                self.exclusion.enters(now, call, &lock, mode)?;
+            }
+            // What one side knows of former holders the other may not.
+            return if presumption.splits == 0 {
+                self.legacies.grants(now, call, (&lock, mode), previous)
+            } else {
+                Ok(())
+            };
+        }
         self.fences.grants(now, call, (&lock, mode), fence, epoch)?;
         self.exclusion.enters(now, call, &lock, mode)?;
         self.legacies.grants(now, call, (&lock, mode), previous)

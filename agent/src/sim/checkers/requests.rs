@@ -135,6 +135,24 @@ impl Requests {
         }
     }
 
+    /// `call` is told that its grant is no longer valid, where another side of a cut may have it.
+    ///
+    /// # Errors
+    /// It is not inside.
+    pub fn yields(&mut self, now: Time, call: Call) -> Result<(), Violation> {
+        match self.calls.get_mut(&call) {
+            Some(stage @ (Stage::Inside | Stage::Closed)) => {
+                *stage = Stage::Over;
+                Ok(())
+            }
+            _ => Err(violation!(
+                now,
+                Requests,
+                "{call} lost what it did not have"
+            )),
+        }
+    }
+
     /// `process` ends without a word: nothing of it will be answered.
     pub fn crashes(&mut self, process: Process) {
         self.calls.retain(|call, _| call.process != process);

@@ -9,11 +9,18 @@ use crate::protocol::{Epoch, NodeId, Time};
 /// The epochs of a member only rise, over all its lives; an epoch has one list of members, and
 /// since nobody is ever removed, that is all of them; nobody grants before its process has a view;
 /// suspicion comes and goes in turns, and is gone when everybody can be heard.
+///
+/// Where the silent are presumed gone, a view has some of the members, and the one that installs it;
+/// in the end all are in the same.
 #[derive(Debug)]
 pub struct Views {
     members: BTreeSet<NodeId>,
+    /// Whether views may lack members.
+    may_lack: bool,
     /// The last epoch of each member, and the life that installed it.
     installed: BTreeMap<NodeId, (Epoch, u32)>,
+    /// The members of that epoch's view.
+    lists: BTreeMap<NodeId, BTreeSet<NodeId>>,
     lives: BTreeMap<NodeId, u32>,
     /// Who suspects whom.
     suspected: BTreeSet<(NodeId, NodeId)>,
@@ -24,9 +31,19 @@ impl Views {
     pub fn new(members: impl IntoIterator<Item = NodeId>) -> Self {
         Self {
             members: members.into_iter().collect(),
+            may_lack: false,
+            lists: BTreeMap::new(),
             installed: BTreeMap::new(),
             lives: BTreeMap::new(),
             suspected: BTreeSet::new(),
+        }
+    }
+
+    /// The same, where the silent are presumed gone.
+    pub fn presuming(members: impl IntoIterator<Item = NodeId>) -> Self {
+        Self {
+            may_lack: true,
+            ..Self::new(members)
         }
     }
 
@@ -34,6 +51,13 @@ impl Views {
     pub fn begins(&mut self, process: Process) {
         self.lives.insert(process.node, process.life);
         self.suspected.retain(|(who, _)| *who != process.node);
+    }
+
+    /// The record of `node` is lost, and where it need not hear all others, the epochs in it.
+    pub fn forgets(&mut self, node: NodeId) {
+        if self.may_lack {
+            self.installed.remove(&node);
+        }
     }
 
     /// `process` says that a view is in force.
@@ -57,7 +81,12 @@ impl Views {
             ));
         }
         let distinct: BTreeSet<NodeId> = members.iter().copied().collect();
-        if distinct != self.members || distinct.len() != members.len() {
+        let is_right = if self.may_lack {
+            distinct.contains(&process.node) && distinct.is_subset(&self.members)
+        } else {
+            distinct == self.members
+        };
+        if !is_right || distinct.len() != members.len() {
             let ids: Vec<u16> = members.iter().map(|id| id.as_u16()).collect();
             return Err(violation!(
                 now,
@@ -65,7 +94,26 @@ impl Views {
                 "{process} installs epoch {epoch} with members {ids:?}, which is not the group"
             ));
         }
+        self.lists.insert(process.node, distinct);
         Ok(())
+    }
+
+    /// Whether all of `running` are in one view, which has nobody else, and none of them is
+    /// suspected by another.
+    pub fn are_one(&self, running: &BTreeMap<NodeId, u32>) -> bool {
+        let runs = |node: &NodeId| running.contains_key(node);
+        let mut suspected = self.suspected.iter();
+        if suspected.any(|(who, whom)| runs(who) && runs(whom)) {
+            return false;
+        }
+        let epoch = |(node, life): (&NodeId, &u32)| {
+            let (epoch, of) = self.installed.get(node)?;
+            let is_right = of == life && self.lists.get(node)?.iter().eq(running.keys());
+            is_right.then_some(*epoch)
+        };
+        let mut epochs = running.iter().map(epoch);
+        let first = epochs.next().flatten();
+        first.is_some() && epochs.all(|epoch| epoch == first)
     }
 
     /// The epoch that is in force in `process`.

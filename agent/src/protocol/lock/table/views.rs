@@ -190,6 +190,7 @@ impl Locks {
         }
         let names: Vec<_> = self.table.keys().cloned().collect();
         for name in names {
+            self.give_up_to_rivals(&name, table.locks.get(&name), out);
             self.rebuild(&name, table.locks.get(&name));
             self.settle(&name, out);
         }
@@ -217,6 +218,35 @@ impl Locks {
             (lock.trail, lock.ending) = (Trail::default(), Ending::default());
             (lock.was_marked, lock.owes_mark) = (false, false);
             lock.suspects.clear();
+        }
+    }
+
+    /// Where two sides went on without each other, of one lock a view may leave to this member less
+    /// than it told of.
+    fn give_up_to_rivals(
+        &mut self,
+        name: &LockName,
+        summary: Option<&LockSummary>,
+        out: &mut LockOutput,
+    ) {
+        let Some(lock) = self.table.get_mut(name) else {
+            return;
+        };
+        let (holders, waiters) = summary.map_or((&[][..], &[][..]), |summary| {
+            (&summary.holders, &summary.waiters)
+        });
+        for ticket in lock.queue.lose_all_but(holders) {
+            self.tickets.remove(&ticket);
+            out.events.push(Event::Lost { ticket });
+        }
+        if let Some(caller) = lock.queue.withdraw_unless(waiters)
+            && let Some(actual) = lock.spec
+        {
+            self.tickets.remove(&caller.ticket);
+            out.events.push(Event::Ended {
+                ticket: caller.ticket,
+                refusal: Refusal::NotShareable { actual },
+            });
         }
     }
 
