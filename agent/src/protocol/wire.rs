@@ -1,7 +1,7 @@
 //! Datagrams: a fixed header, frames, and a checksum.
 //!
 //! ```text
-//!  0 version (1)   1 kind   2 flags   3 zero
+//!  0 version (1)   1 kind   2 flags (1 ping, 2 to be passed on, 4 passed on, 8 deaf)   3 zero
 //!  4 from          6 to
 //!  8 group: the first 8 bytes of BLAKE3 of the group's name
 //! 16 epoch of the frames
@@ -36,6 +36,12 @@ pub const MAX_DATAGRAM: usize = 1400;
 
 const HEADER: usize = 60;
 const CHECKSUM: usize = 4;
+/// Where the flags are, and what they are.
+const FLAGS: usize = 2;
+const PING: u8 = 1;
+const PASS_ON: u8 = 2;
+const PASSED: u8 = 4;
+const DEAF: u8 = 8;
 const FRAME_HEADER: usize = 3;
 /// The longest payload of one frame, in bytes; longer bodies are cut into several frames.
 pub(crate) const MAX_FRAME: usize = MAX_DATAGRAM - HEADER - CHECKSUM - FRAME_HEADER;
@@ -60,11 +66,26 @@ pub(crate) enum Kind {
     Notice,
 }
 
+/// How a datagram reaches its receiver.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Route {
+    /// From the sender itself.
+    #[default]
+    Direct,
+    /// It is for another member, and whoever gets it is to pass it on there.
+    PassOn,
+    /// Another member has passed it on.
+    Passed,
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Header {
     pub(crate) kind: Kind,
     /// Whether an answer is wanted: "are you still there?"
     pub(crate) ping: bool,
+    pub(crate) route: Route,
+    /// Whether the sender hears the receiver only by way of others.
+    pub(crate) deaf: bool,
     pub(crate) from: NodeId,
     pub(crate) to: NodeId,
     pub(crate) epoch: Epoch,
@@ -178,7 +199,10 @@ fn encode_header(group: GroupId, header: &Header) -> Vec<u8> {
         Kind::Frames => 1,
         Kind::Notice => 2,
     };
-    bytes.extend_from_slice(&[VERSION, kind, u8::from(header.ping), 0]);
+    let ping = if header.ping { PING } else { 0 };
+    let deaf = if header.deaf { DEAF } else { 0 };
+    let flags = ping | deaf | route_flags(header.route);
+    bytes.extend_from_slice(&[VERSION, kind, flags, 0]);
     bytes.extend_from_slice(&header.from.as_u16().to_be_bytes());
     bytes.extend_from_slice(&header.to.as_u16().to_be_bytes());
     bytes.extend_from_slice(&group.0.to_be_bytes());
@@ -194,6 +218,21 @@ fn encode_header(group: GroupId, header: &Header) -> Vec<u8> {
     }
     debug_assert_eq!(bytes.len(), HEADER);
     bytes
+}
+
+const fn route_flags(route: Route) -> u8 {
+    match route {
+        Route::Direct => 0,
+        Route::PassOn => PASS_ON,
+        Route::Passed => PASSED,
+    }
+}
+
+/// The same datagram for another way to its receiver. `bytes` must be a whole one.
+pub(crate) fn reroute(bytes: &[u8], route: Route) -> Vec<u8> {
+    let mut bytes = bytes[..bytes.len() - CHECKSUM].to_vec();
+    bytes[FLAGS] = (bytes[FLAGS] & !(PASS_ON | PASSED)) | route_flags(route);
+    seal(bytes)
 }
 
 fn seal(mut bytes: Vec<u8>) -> Vec<u8> {
@@ -231,12 +270,20 @@ pub(crate) fn decode(group: GroupId, bytes: &[u8]) -> Result<(Header, &[u8]), Dr
         2 => Kind::Notice,
         _ => return Err(Drop::Malformed),
     };
-    if flags > 1 || zero != 0 {
+    let route = match flags & (PASS_ON | PASSED) {
+        0 => Route::Direct,
+        PASS_ON => Route::PassOn,
+        PASSED => Route::Passed,
+        _ => return Err(Drop::Malformed),
+    };
+    if flags & !(PING | DEAF | PASS_ON | PASSED) != 0 || zero != 0 {
         return Err(Drop::Malformed);
     }
     let header = Header {
         kind,
-        ping: flags == 1,
+        ping: flags & PING != 0,
+        route,
+        deaf: flags & DEAF != 0,
         from: NodeId::new(from).ok_or(Drop::Malformed)?,
         to: NodeId::new(to).ok_or(Drop::Malformed)?,
         epoch: Epoch::new(epoch).ok_or(Drop::Malformed)?,

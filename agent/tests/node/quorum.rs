@@ -266,3 +266,51 @@ fn a_group_that_is_new_begins_soon() {
         }
     }
 }
+
+/// One broken connection, in one direction or both, from the start or later: nobody is excluded, and
+/// both ends take turns, by way of the third.
+#[test]
+fn a_broken_connection_is_gone_round() {
+    for algorithm in ALL {
+        for cut in [
+            &[(1, 2), (2, 1)][..],
+            &[(1, 2)],
+            &[(2, 1)],
+            &[(3, 1), (1, 3)],
+        ] {
+            for from_start in [true, false] {
+                let lease = Duration::from_secs(1);
+                let mut group = Group::empty(3, algorithm, Failure::Quorum, lease);
+                let mut pairs = cut.iter().map(|&(from, to)| (node(from), node(to)));
+                if from_start {
+                    group.cut.extend(&mut pairs);
+                }
+                for me in 1..=3 {
+                    group.start(me);
+                }
+                group.run(ms(3000));
+                let epoch = group.view(1).expect("a view");
+                group.cut.extend(pairs);
+                assert_eq!(epoch.1, [1, 2, 3], "{algorithm} {cut:?} {from_start}");
+                group.run(ms(3000));
+                for round in 1..=6 {
+                    let me = (round % 3 + 1) as u16;
+                    group.acquire(me, round, Wait::Cancelled);
+                    group.run(ms(300));
+                    assert!(group.granted(round).is_some(), "{algorithm} {cut:?} {me}");
+                    group.release(me, round);
+                }
+                group.run(ms(3000));
+                assert_eq!(group.view(1), Some(epoch), "{algorithm} {cut:?}");
+                // When it is whole again, nobody passes anything on any more.
+                group.heal();
+                group.run(ms(2000));
+                let sent = group.sent.len();
+                group.run(ms(2000));
+                let is_passed = |bytes: &[u8]| bytes[2] & 6 != 0;
+                let passed = group.sent[sent..].iter().filter(|it| is_passed(&it.2));
+                assert_eq!(passed.count(), 0);
+            }
+        }
+    }
+}

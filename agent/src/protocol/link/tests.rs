@@ -8,6 +8,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::protocol::ids::{Incarnation, NodeId};
 use crate::protocol::wire::Kind;
+use crate::protocol::wire::Route;
 
 const TIMING: Timing = Timing {
     ping_after: Duration::from_secs(1),
@@ -51,6 +52,8 @@ impl Pair {
             let header = Header {
                 kind: Kind::Frames,
                 ping: segment.ping,
+                route: Route::Direct,
+                deaf: false,
                 from: NodeId::new(1).unwrap(),
                 to: NodeId::new(2).unwrap(),
                 epoch: segment.epoch,
@@ -269,6 +272,8 @@ fn numbers_that_would_wrap_are_ignored() {
     let header = Header {
         kind: Kind::Frames,
         ping: false,
+        route: Route::Direct,
+        deaf: false,
         from: NodeId::new(1).unwrap(),
         to: NodeId::new(2).unwrap(),
         epoch: Epoch::ZERO,

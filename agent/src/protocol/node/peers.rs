@@ -2,6 +2,9 @@
 //!
 //! A peer is *up* when each side knows the other's present life and both files agree. Until then
 //! only greetings go there. A new life of the peer ends all that was agreed with the old one.
+//!
+//! A peer that is not heard directly for a while is reached by way of another, which passes on what
+//! is for it, so that one broken connection keeps nobody from anything.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::{String, ToString};
@@ -17,8 +20,8 @@ use crate::protocol::membership::greeting::{Agreement, Difference, Greeting};
 use crate::protocol::time::Time;
 use crate::protocol::timers::{Timer, Timers};
 use crate::protocol::wire::{
-    Body, Drop, FRAMES_ROOM, GroupId, Header, Kind, decode, decode_all, decode_frames, encode_body,
-    encode_frames, encode_greeting, encode_notice, sender,
+    Body, Drop, FRAMES_ROOM, GroupId, Header, Kind, Route, decode, decode_all, decode_frames,
+    encode_body, encode_frames, encode_greeting, encode_notice, reroute, sender,
 };
 
 /// How soon the first greeting is repeated; then twice as long each time.
@@ -77,6 +80,10 @@ pub(super) struct Peers {
     /// Whether this member is in a view, to be told in greetings.
     pub(super) in_view: bool,
     pub(super) counters: Counters,
+    /// What is to be passed on for other members.
+    passing: Vec<(NodeId, Vec<u8>)>,
+    /// Whose turn it is to pass on what does not arrive by itself.
+    relays: usize,
     /// Peers whose links may have something to send, or whose timers may have moved.
     touched: BTreeSet<NodeId>,
 }
@@ -90,6 +97,10 @@ struct Peer {
     /// What is to be said once, and not repeated.
     notices: Vec<Vec<u8>>,
     standing: Standing,
+    /// When something last came from it directly.
+    direct_at: Time,
+    /// Until when it is to be reached by way of others, as it has said that it is deaf.
+    deaf_until: Time,
     greet_at: Time,
     greet_pause: Duration,
     last_greeted: Option<Time>,
@@ -124,6 +135,8 @@ impl Peers {
             link: Link::new(now, timing),
             notices: Vec::new(),
             standing: Standing::Stranger { agrees: false },
+            direct_at: now,
+            deaf_until: now,
             greet_at: now,
             greet_pause: GREET_FIRST,
             last_greeted: None,
@@ -140,6 +153,8 @@ impl Peers {
             peers,
             in_view: false,
             counters: Counters::default(),
+            passing: Vec::new(),
+            relays: 0,
         }
     }
 
@@ -330,12 +345,22 @@ impl Peers {
             }
             decoded => decoded?,
         };
-        if header.from != from || header.to != self.me.node {
-            return Err(Drop::Address);
+        let from = self.origin(from, &header).ok_or(Drop::Address)?;
+        if header.to != self.me.node {
+            let passed = reroute(bytes, Route::Passed);
+            self.passing.push((header.to, passed));
+            return Ok(());
         }
         let timing = self.timing;
+        let silence = self.silence();
         let peer = self.peers.get_mut(&from).ok_or(Drop::Address)?;
         self.touched.insert(from);
+        if header.route == Route::Direct {
+            peer.direct_at = now;
+        }
+        if header.deaf {
+            peer.deaf_until = now + silence;
+        }
         // Decoded before anything is changed by it.
         let greeting: Option<Greeting> = match header.kind {
             Kind::Greeting => Some(decode_all(payload)?),
@@ -407,6 +432,50 @@ impl Peers {
         }
     }
 
+    /// Whose word a datagram is that came from the address of `from`; `None` if it is not to be heard.
+    /// A member passes on for others, and gets what others pass on, as far as it is in touch with
+    /// them. It does so once: what was passed on goes no further.
+    fn origin(&self, from: NodeId, header: &Header) -> Option<NodeId> {
+        let is_up = |node| self.peers.get(&node).is_some_and(Peer::is_up);
+        let is_for_me = header.to == self.me.node;
+        let is_right = match header.route {
+            Route::Direct => is_for_me && header.from == from,
+            Route::PassOn => {
+                let knows_both = is_up(from) && self.peers.contains_key(&header.to);
+                knows_both && !is_for_me && header.from == from && header.to != from
+            }
+            Route::Passed => is_for_me && is_up(from) && header.from != from,
+        };
+        is_right.then_some(header.from)
+    }
+
+    /// How long nothing may come from a peer directly before others are asked to pass on.
+    fn silence(&self) -> Duration {
+        self.timing.ping_after * 2
+    }
+
+    /// Whether `peer` does not reach this member directly.
+    fn is_deaf_to(&self, now: Time, peer: &Peer) -> bool {
+        peer.direct_at + self.silence() < now
+    }
+
+    /// Who is to pass on what goes to `node`, if it, or its answers, do not arrive by themselves: one
+    /// of those that do, each in its turn.
+    fn relay_to(&mut self, now: Time, node: NodeId) -> Option<NodeId> {
+        let peer = self.peers.get(&node)?;
+        let is_heard = !self.is_deaf_to(now, peer);
+        let hears = peer.deaf_until <= now;
+        if peer.standing == Standing::Left || (is_heard && hears) {
+            return None;
+        }
+        let reached = |(&id, peer): (&NodeId, &Peer)| {
+            (id != node && peer.is_up() && !self.is_deaf_to(now, peer)).then_some(id)
+        };
+        let relays: Vec<NodeId> = self.peers.iter().filter_map(reached).collect();
+        self.relays = self.relays.wrapping_add(1);
+        relays.get(self.relays % relays.len().max(1)).copied()
+    }
+
     /// A peer's timer: silence, a repetition, an acknowledgement, a greeting.
     pub(super) fn timeout(&mut self, now: Time, node: NodeId, out: &mut Vec<PeerEvent>) {
         let Some(peer) = self.peers.get_mut(&node) else {
@@ -422,13 +491,31 @@ impl Peers {
     pub(super) fn flush(&mut self, now: Time, timers: &mut Timers, out: &mut VecDeque<Output>) {
         // Often enough that a member that only greets is not taken for silent.
         let slowest = self.timing.ping_after.clamp(GREET_FIRST, GREET_LAST);
+        for (to, bytes) in core::mem::take(&mut self.passing) {
+            self.counters.datagrams_sent += 1;
+            out.push_back(Output::Transmit { to, bytes });
+        }
         for node in core::mem::take(&mut self.touched) {
+            let relay = self.relay_to(now, node);
+            let silence = self.silence();
             let Some(peer) = self.peers.get_mut(&node) else {
                 continue;
+            };
+            let sent = &mut self.counters.datagrams_sent;
+            let mut transmit = |bytes: Vec<u8>| {
+                if let Some(to) = relay {
+                    *sent += 1;
+                    let bytes = reroute(&bytes, Route::PassOn);
+                    out.push_back(Output::Transmit { to, bytes });
+                }
+                *sent += 1;
+                out.push_back(Output::Transmit { to: node, bytes });
             };
             let mut header = Header {
                 kind: Kind::Greeting,
                 ping: false,
+                route: Route::Direct,
+                deaf: peer.direct_at + silence < now,
                 from: self.me.node,
                 to: node,
                 epoch: Epoch::ZERO,
@@ -443,17 +530,13 @@ impl Peers {
                 let greeting = self
                     .agreement
                     .greet(is_up, self.in_view, peer.had_unclean_life);
-                let bytes = encode_greeting(self.group, &header, &greeting);
-                self.counters.datagrams_sent += 1;
-                out.push_back(Output::Transmit { to: node, bytes });
+                transmit(encode_greeting(self.group, &header, &greeting));
             }
             let mut wake = peer.link.next_timeout();
             if matches!(peer.standing, Standing::Up | Standing::Left) {
                 header.kind = Kind::Notice;
                 for body in peer.notices.drain(..) {
-                    let bytes = encode_notice(self.group, &header, &body);
-                    self.counters.datagrams_sent += 1;
-                    out.push_back(Output::Transmit { to: node, bytes });
+                    transmit(encode_notice(self.group, &header, &body));
                 }
                 header.kind = Kind::Frames;
                 while let Some(segment) = peer.link.transmit(now) {
@@ -462,9 +545,7 @@ impl Peers {
                     header.acknowledged = segment.acknowledged;
                     header.selective = segment.selective;
                     header.first = segment.first;
-                    let bytes = encode_frames(self.group, &header, segment.frames());
-                    self.counters.datagrams_sent += 1;
-                    out.push_back(Output::Transmit { to: node, bytes });
+                    transmit(encode_frames(self.group, &header, segment.frames()));
                 }
                 wake = peer.link.next_timeout();
             }
@@ -477,6 +558,10 @@ impl Peers {
 }
 
 impl Peer {
+    fn is_up(&self) -> bool {
+        self.standing == Standing::Up
+    }
+
     /// Whether greetings go to this peer at all.
     fn greets(&self) -> bool {
         !matches!(self.standing, Standing::Up | Standing::Left) || self.owes_greeting

@@ -27,6 +27,8 @@ fn header(kind: Kind) -> Header {
     Header {
         kind,
         ping: true,
+        route: Route::Direct,
+        deaf: false,
         from: node(1),
         to: node(0x0203),
         epoch: Epoch::new(0x0405_0607).unwrap(),
