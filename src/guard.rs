@@ -380,3 +380,6 @@ impl GuardShared {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

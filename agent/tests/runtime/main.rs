@@ -2,6 +2,7 @@
 
 mod clients;
 mod counts;
+mod leases;
 mod legacies;
 mod life;
 mod processes;

@@ -6,6 +6,7 @@ use std::fs;
 use std::io::{self, Read};
 use std::os::unix::fs::PermissionsExt;
 
+use distlock_agent::protocol::Release;
 use distlock_agent::runtime::{Agent, Caller, Client, Options, Patience};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::unistd::{ForkResult, Uid, fork, geteuid, setuid};
@@ -24,6 +25,8 @@ fn run() {
     match words[0] {
         "increment" => take_turns(&group, &group.start(id).unwrap(), rounds),
         "hold" => hold(&group.start(id).unwrap()),
+        "stand-still" => stand_still(&group.start(id).unwrap()),
+        "serve" => serve(&group, id),
         "idle" => idle(&group.start(id).unwrap()),
         "enter" => once(&group.start(id).unwrap()),
         "client" => hold_as_client(&group, id),
@@ -54,6 +57,28 @@ fn hold(agent: &Agent) {
     println!("role: holds {}", grant.fence());
     await_end_of_input();
     grant.release().unwrap();
+}
+
+/// Holds a lock, stands still, and then gives it back before anything else.
+fn stand_still(agent: &Agent) {
+    let grant = enter(agent, &lock("held"));
+    println!("role: holds {}", grant.fence());
+    io::stdin().read_exact(&mut [0]).unwrap();
+    let was_held = grant.is_held();
+    let given_back = grant.settle_as(Release::Given);
+    println!("role: held {was_held}, given back {given_back:?}");
+    await_end_of_input();
+}
+
+/// Is there for clients.
+fn serve(group: &Group, id: u16) {
+    let options = Options {
+        socket: Some(group.socket(id).into()),
+        ..group.options(id)
+    };
+    let _agent = Agent::start(options).unwrap();
+    println!("role: serves");
+    await_end_of_input();
 }
 
 /// Is there, and has entered something else.

@@ -15,6 +15,8 @@ use distlock_agent::protocol::{Algorithm, Failure, LockName, NodeId, Settings};
 use distlock_agent::runtime::{
     Address, Agent, Caller, Faults, Grant, Options, Patience, StartError, clock,
 };
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use tempfile::TempDir;
 
 /// No test waits longer for anything; one that does has failed.
@@ -117,9 +119,10 @@ impl Group {
 
     fn to_text(&self) -> String {
         let mut text = format!(
-            "{}\n{}\n",
+            "{}\n{}\n{}\n",
             self.directory.display(),
-            self.settings.algorithm
+            self.settings.algorithm,
+            self.settings.failure == Failure::Quorum
         );
         let faults = self.faults.map(|f| {
             let Faults {
@@ -143,6 +146,7 @@ impl Group {
         let mut lines = text.lines();
         let directory = lines.next().unwrap().into();
         let algorithm = lines.next().unwrap().parse().unwrap();
+        let has_quorum = lines.next().unwrap() == "true";
         let numbers: Vec<u64> = lines
             .next()
             .unwrap()
@@ -160,14 +164,24 @@ impl Group {
             .map(|line| line.split_once(' ').unwrap())
             .map(|(id, address)| (node(id.parse().unwrap()), address.parse().unwrap()))
             .collect();
-        let settings = settings(algorithm);
-        Self {
+        let group = Self {
             directory,
             members,
-            settings,
+            settings: settings(algorithm),
             faults,
             _owned: None,
+        };
+        if has_quorum {
+            group.with_quorum()
+        } else {
+            group
         }
+    }
+
+    /// The same with views of a majority, and so with leases.
+    pub(crate) fn with_quorum(mut self) -> Self {
+        self.settings.failure = Failure::Quorum;
+        self
     }
 }
 
@@ -210,6 +224,11 @@ impl Process {
     pub(crate) fn kill(mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
+    }
+
+    /// Has it stand still, or go on.
+    pub(crate) fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.child.id().cast_signed()), signal).unwrap();
     }
 
     pub(crate) fn pid(&self) -> u32 {
