@@ -23,6 +23,8 @@ pub(crate) const MAX_IDLE: usize = 4_096;
 pub struct Summary {
     /// The highest Lamport clock.
     pub clock: u64,
+    /// The last view that was in force; 0 if there was none yet.
+    pub epoch: Epoch,
     /// The locks that somebody holds or waits for, or that were abandoned and not entered since,
     /// by name. While a view is formed also the others of which there is something to say.
     pub locks: BTreeMap<LockName, LockSummary>,
@@ -86,6 +88,7 @@ impl Summary {
     /// all that are here, as the clock is set past the highest.
     pub fn merge(&mut self, other: Self) {
         self.clock = self.clock.max(other.clock);
+        self.epoch = self.epoch.max(other.epoch);
         self.doubt |= other.doubt;
         self.is_complete |= other.is_complete;
         self.is_continued |= other.is_continued;
@@ -169,9 +172,13 @@ impl Summary {
         let mut idle = 0;
         let doubt = &mut self.doubt;
         let knew = *doubt;
+        // What a member tells of a view before the last one went into the last one's table. Who was
+        // in that one has nothing to say of a lock that was entered since, and is idle.
+        let present = core::mem::take(&mut self.epoch);
         self.locks.retain(|_, lock| {
-            let Last { ending, .. } = core::mem::take(&mut lock.last);
-            let is_marked = matches!(ending, Ending::Conferred | Ending::Abandoned);
+            let Last { epoch, ending, .. } = core::mem::take(&mut lock.last);
+            let ended_inside = matches!(ending, Ending::Conferred | Ending::Abandoned);
+            let is_marked = ended_inside && epoch >= present;
             lock.abandoned |= is_marked || !lock.suspects.is_empty();
             lock.abandoned &= !lock.is_taken_alone();
             lock.suspects.clear();
@@ -270,6 +277,20 @@ mod tests {
         assert!(marked(&[told(Ending::Conferred), told(Ending::Heard)]));
         assert!(!marked(&[told(Ending::Conferred), told(Ending::Entered)]));
         assert!(marked(&[told(Ending::Entered), told(Ending::Abandoned)]));
+    }
+
+    /// A view came into force in some members only, and was given up for the next. There somebody
+    /// was told of the mark, and the lock has been idle since.
+    #[test]
+    fn a_mark_that_a_view_has_settled_does_not_come_back() {
+        let mut table = of([idle(1, 1, true, &[])]);
+        assert!(marked(&[idle(1, 1, true, &[])]));
+        table.merge(Summary {
+            epoch: Epoch::new(2).unwrap(),
+            ..of([])
+        });
+        table.conclude(&[]);
+        assert!(table.locks.is_empty());
     }
 
     #[test]

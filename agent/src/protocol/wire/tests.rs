@@ -117,6 +117,7 @@ fn summary(id: RequestId) -> Summary {
     };
     Summary {
         clock: 200,
+        epoch: Epoch::new(8).unwrap(),
         locks: [(LockName::new("printer").unwrap(), lock)].into(),
         doubt: true,
         is_complete: false,
@@ -177,21 +178,21 @@ fn bodies() -> Vec<(Body, &'static str)> {
                 epoch,
                 summary: Summary::default(),
             }),
-            "000309000000000000",
+            "00030900000000000000",
         ),
         (
             Body::View(ViewMessage::Summary {
                 epoch,
                 summary: summary(id),
             }),
-            "000309c80101077072696e746572000101ac0207050101ac0207050801010108ac020301010201000100",
+            "000309c8010801077072696e746572000101ac0207050101ac0207050801010108ac020301010201000100",
         ),
         (
             Body::View(ViewMessage::Install {
                 view,
                 table: Summary::default(),
             }),
-            "0004090101020101000000000000",
+            "000409010102010100000000000000",
         ),
         (
             engine(&format!(

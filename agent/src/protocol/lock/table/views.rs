@@ -133,6 +133,7 @@ impl Locks {
         let locks = locks.collect();
         Summary {
             clock: self.clock,
+            epoch: self.witness.epoch,
             locks,
             doubt: self.doubt || !fits,
             is_complete: vouches && self.witness.coordinated && fits,
