@@ -8,7 +8,6 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::str::FromStr;
 use std::time::Instant;
 
 use clap::Parser;
@@ -18,8 +17,11 @@ use distlock_agent::sim::explorer::{self, Explored};
 use distlock_agent::sim::quorum::{self, LogKind};
 use distlock_agent::sim::trace::Sink;
 
+use engines::Engines;
 use support::{Progress, Seeds, Stopped, run_all, tell};
 
+#[path = "support/engines.rs"]
+mod engines;
 mod support;
 
 /// Runs seeds of the simulator until one fails.
@@ -255,19 +257,5 @@ impl fmt::Display for Error {
 impl From<support::Error> for Error {
     fn from(error: support::Error) -> Self {
         Self::Progress(error)
-    }
-}
-
-#[derive(Clone, Debug)]
-struct Engines(Vec<Algorithm>);
-
-impl FromStr for Engines {
-    type Err = distlock_agent::protocol::UnknownAlgorithm;
-
-    fn from_str(name: &str) -> Result<Self, Self::Err> {
-        match name {
-            "all" => Ok(Self(Algorithm::ALL.to_vec())),
-            name => Ok(Self(vec![name.parse()?])),
-        }
     }
 }

@@ -1,7 +1,6 @@
 //! What the programs share that run seeds by the thousand: many at a time, and on from where the
 //! last run was ended.
 
-use std::any::Any;
 use std::fmt;
 use std::fs;
 use std::io::{self, Write as _};
@@ -11,6 +10,10 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+mod words;
+
+pub(crate) use words::{tell, words};
 
 /// How many seeds are done between two looks at the clock and at the file.
 const BLOCK: u64 = 500;
@@ -89,20 +92,6 @@ impl From<Error> for Stopped {
     fn from(error: Error) -> Self {
         Self::Progress(error)
     }
-}
-
-/// Tells one line of a trace; a reader that has seen enough, such as a pager, ends it.
-pub(crate) fn tell(line: fmt::Arguments<'_>) {
-    if writeln!(io::stdout(), "{line}").is_err() {
-        std::process::exit(0);
-    }
-}
-
-/// What a panic says.
-fn words(panic: &(dyn Any + Send)) -> String {
-    let words = panic.downcast_ref::<String>().map(String::as_str);
-    let words = words.or_else(|| panic.downcast_ref::<&str>().copied());
-    format!("panicked: {}", words.unwrap_or("without words"))
 }
 
 /// What is done already, kept in a file of lines `KEY = NEXT SEED`.

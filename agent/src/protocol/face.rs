@@ -100,7 +100,7 @@ pub struct Record {
 }
 
 /// What a life knew, when it left, of locks that were abandoned and that nobody had entered since.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Marks {
     /// There were none.
     #[default]
@@ -180,7 +180,7 @@ impl Command {
 /// How a grant ends.
 ///
 /// The order is that of the wire format: append only.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Release {
     /// Its holder gave it back.
     Given,
@@ -192,7 +192,7 @@ pub enum Release {
 }
 
 /// How long a request waits by itself. Deadlines are the caller's: it cancels.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wait {
     /// Until it is granted or cancelled, or members have been missing for one lease
     /// ([`Refusal::NoQuorum`]).
@@ -311,7 +311,7 @@ pub enum Event {
 }
 
 /// How the previous grant of a lock ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Previous {
     /// It was released, or there was none.
     Clean,

@@ -8,7 +8,8 @@
 //!
 //! Below the nodes, [`explorer`] runs bare engines ([`bare`]) over a network that reorders and
 //! duplicates, and [`costs`] counts messages and delays. [`view_log`] is for what orders the views:
-//! the logs of the voters alone, and so the library behind them.
+//! the logs of the voters alone, and so the library behind them. [`model`] is for a model checker:
+//! small worlds in which everything that can happen does.
 
 pub mod bare;
 pub mod campaign;
@@ -17,6 +18,7 @@ pub mod cluster;
 pub mod costs;
 mod dissect;
 pub mod explorer;
+pub mod model;
 pub mod network;
 pub mod plan;
 mod queue;

@@ -26,7 +26,7 @@ use crate::protocol::face::Release;
 use crate::protocol::ids::{NodeId, RequestId};
 
 /// What the members say to each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Message {
     /// What is your ticket? Answer when `until` holds. `tries`: tell me if that is not now.
     Read {
@@ -41,7 +41,7 @@ pub enum Message {
 }
 
 /// When a read is answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Until {
     /// At once.
     Now,
@@ -68,7 +68,7 @@ impl Message {
 /// The largest ticket that is believed.
 const MAX_TICKET: u64 = u64::MAX >> 1;
 
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(crate) struct Bakery {
     me: NodeId,
     others: Vec<NodeId>,
@@ -85,7 +85,7 @@ pub(crate) struct Bakery {
     admitted: BTreeSet<NodeId>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 enum Phase {
     Idle,
     /// Reading: step 1 takes a ticket, step 2 waits for those who take theirs, step 3 for those
@@ -100,7 +100,7 @@ enum Phase {
     },
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Step {
     /// C = 1 in the paper: the hand is up.
     Choosing {
@@ -110,7 +110,7 @@ enum Step {
     OthersAhead,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Hash)]
 struct Parked {
     number: u64,
     until: Until,

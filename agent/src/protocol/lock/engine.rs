@@ -9,9 +9,11 @@
 //! rules. A fence's counter and the Lamport clock travel with every message; the engine sees
 //! neither.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::fmt::Debug;
+use core::hash::{Hash, Hasher};
 use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -26,7 +28,7 @@ use crate::protocol::ids::{LockName, NodeId, RequestId};
 /// [`release`](Engine::release); or [`cancel`](Engine::cancel) instead of a grant. One request
 /// of this member waits at a time, and one at most is inside, except that a counting semaphore
 /// lets one wait while others are inside.
-pub trait Engine: Debug + Send {
+pub trait Engine: Snapshot + Debug + Send + Sync {
     /// This member wants to enter.
     fn acquire(&mut self, request: Request, out: &mut Effects);
 
@@ -59,6 +61,38 @@ pub trait Engine: Debug + Send {
 
     /// This member is about to leave, with nothing waiting or inside: pass on what others need.
     fn leave(&mut self, _out: &mut Effects) {}
+}
+
+/// What a model checker needs of an engine: to go on from one state in more than one way, and to
+/// know a state again. Every engine that derives `Clone` and `Hash` has it.
+pub trait Snapshot {
+    /// The engine once more, as it is now.
+    fn copy(&self) -> Box<dyn Engine>;
+
+    /// Feeds all that the engine knows to `hasher`.
+    fn feed(&self, hasher: &mut dyn Hasher);
+}
+
+impl<E: Engine + Clone + Hash + 'static> Snapshot for E {
+    fn copy(&self) -> Box<dyn Engine> {
+        Box::new(self.clone())
+    }
+
+    fn feed(&self, mut hasher: &mut dyn Hasher) {
+        self.hash(&mut hasher);
+    }
+}
+
+impl Clone for Box<dyn Engine> {
+    fn clone(&self) -> Self {
+        (**self).copy()
+    }
+}
+
+impl Hash for dyn Engine {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        self.feed(hasher);
+    }
 }
 
 /// Where the mark is that a grant was abandoned.
@@ -95,7 +129,7 @@ pub enum Mode {
 }
 
 /// A wish to enter, as the engines see it. Its stamp is taken once, and then frozen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Request {
     /// Which.
     pub id: RequestId,
@@ -170,7 +204,7 @@ impl Rebuild<'_> {
 /// A message between the engines of one lock.
 ///
 /// The order is that of the wire format: append only.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[expect(
     missing_docs,
     reason = "each variant is documented in its algorithm's file"
@@ -225,7 +259,7 @@ impl Message {
 }
 
 /// What an engine wants done about its one timer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HopTimer {
     /// Call [`Engine::timeout`] after this time, and not before.
     Set(Duration),
@@ -234,7 +268,7 @@ pub enum HopTimer {
 }
 
 /// What an engine wants done. The driver takes everything out after each call.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 pub struct Effects {
     /// Messages to send, in this order.
     pub sends: Vec<(NodeId, Message)>,

@@ -13,7 +13,7 @@ use crate::protocol::ids::{Fence, RequestId, Ticket};
 use crate::protocol::time::Time;
 
 /// A caller that waits.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Hash)]
 pub(crate) struct Waiting {
     pub(crate) ticket: Ticket,
     /// How it says the lock is served.
@@ -24,7 +24,7 @@ pub(crate) struct Waiting {
 }
 
 /// The request that the engine knows of.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Hash)]
 pub(crate) struct Asking {
     pub(crate) request: Request,
     /// Whose it is; `None` once its caller gave it up, and the engine has not been told yet.
@@ -32,7 +32,7 @@ pub(crate) struct Asking {
 }
 
 /// A request that is inside.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Hash)]
 pub(crate) struct Held {
     pub(crate) id: RequestId,
     /// Whose it is; `None` once its caller left, and the engine has not been told yet.
@@ -59,7 +59,7 @@ impl Held {
 }
 
 /// The callers of one member that want one lock.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 pub(crate) struct LocalQueue {
     waiting: VecDeque<Waiting>,
     asking: Option<Asking>,

@@ -24,7 +24,7 @@ use crate::protocol::face::Release;
 use crate::protocol::ids::{NodeId, RequestId};
 
 /// What the members say to each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Message {
     /// May I enter?
     Request { id: RequestId, stamp: Stamp },
@@ -48,7 +48,7 @@ impl Message {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(crate) struct RicartAgrawala {
     others: Vec<NodeId>,
     phase: Phase,
@@ -60,7 +60,7 @@ pub(crate) struct RicartAgrawala {
     admitted: BTreeSet<NodeId>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 enum Phase {
     Idle,
     /// `missing`: who has not replied. A set, so that a reply that comes twice counts once.

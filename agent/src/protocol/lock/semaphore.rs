@@ -24,7 +24,7 @@ use crate::protocol::face::{Previous, Release};
 use crate::protocol::ids::{LockName, NodeId, RequestId};
 
 /// What the members say to each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Message {
     /// P: a permit, please. `tries`: tell me if there is none.
     Request {
@@ -56,7 +56,7 @@ impl Message {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(crate) struct Semaphore {
     me: NodeId,
     server: NodeId,
@@ -71,7 +71,7 @@ pub(crate) struct Semaphore {
     books: Option<Books>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 struct Books {
     permits: usize,
     /// Who is inside, or will be; and who of them took the mark away, as far as the server knows.

@@ -17,7 +17,7 @@ use crate::protocol::membership::View;
 const COUNTER_RUNS_OUT: u32 = 1 << 31;
 
 /// A message between the members' engines of one lock.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct LockMessage {
     pub(crate) lock: LockName,
     pub(crate) permits: NonZeroU32,
@@ -41,7 +41,7 @@ pub(crate) struct LockOutput {
 }
 
 /// One lock in one member.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Lock {
     /// `None` until the coordinator has told it.
     pub(super) spec: Option<LockSpec>,

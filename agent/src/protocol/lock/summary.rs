@@ -19,7 +19,7 @@ pub(crate) const MAX_IDLE: usize = 4_096;
 ///
 /// A member tells only of its own requests. Nobody else can know better, so summaries of members
 /// that stopped in different epochs merge without contradiction.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Summary {
     /// The highest Lamport clock.
     pub clock: u64,
@@ -39,7 +39,7 @@ pub struct Summary {
 }
 
 /// One lock in use.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LockSummary {
     /// How it is served.
     pub spec: LockSpec,

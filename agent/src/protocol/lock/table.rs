@@ -52,7 +52,7 @@ impl LockView<'_> {
 }
 
 /// The table of locks.
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(crate) struct Locks {
     me: NodeId,
     incarnation: Incarnation,

@@ -27,7 +27,7 @@ use crate::protocol::face::Release;
 use crate::protocol::ids::{NodeId, RequestId};
 
 /// What the members say to each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Message {
     /// Your turn. `idle`: for how many hops nobody has wanted it.
     Token { hop: u64, idle: u32 },
@@ -45,7 +45,7 @@ const SHORTEST_STAY: Duration = Duration::from_millis(1);
 /// The same, in a ring that nobody has used for a while.
 const LONGEST_STAY: Duration = Duration::from_millis(20);
 
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(crate) struct TokenRing {
     successor: NodeId,
     alone: bool,
@@ -58,7 +58,7 @@ pub(crate) struct TokenRing {
     hop: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Hash)]
 struct Token {
     idle: u32,
 }

@@ -21,7 +21,7 @@ use crate::protocol::face::Release;
 use crate::protocol::ids::{NodeId, RequestId};
 
 /// What the members say to each other.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Message {
     /// Somebody after you wants the token. `number` rises with each such message on an edge.
     Request { number: u64 },
@@ -38,7 +38,7 @@ impl Message {
     }
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(crate) struct TokenRingRequests {
     alone: bool,
     /// Where the token goes.

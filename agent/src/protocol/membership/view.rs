@@ -14,7 +14,7 @@ use crate::protocol::membership::quorum::{QuorumMessage, VoterRecord};
 use crate::protocol::time::Time;
 
 /// The members of one epoch, each in one life.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct View {
     /// Its number.
     pub epoch: Epoch,
@@ -26,7 +26,7 @@ pub struct View {
 }
 
 /// A member in one life.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Member {
     /// Which.
     pub node: NodeId,

@@ -16,19 +16,19 @@ use crate::protocol::{LockName, Mode, NodeId, Time};
 /// check after every event. What crashed inside stays inside: its clients are processes of their
 /// own, and they are gone only when the lease has run out that they had from their agent, which is
 /// known to be over when the next life of that member has waited it out.
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 pub struct Exclusion {
     locks: BTreeMap<LockName, Lock>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 struct Lock {
     permits: NonZeroU32,
     inside: BTreeMap<Call, (Mode, Presence)>,
 }
 
 /// Until when somebody is inside.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Presence {
     /// It has not left.
     Live,

@@ -9,12 +9,12 @@ use crate::protocol::{Epoch, Fence, LockName, Mode, Time};
 /// The fence of who is alone inside rises over all that were given before, whoever restarts. With
 /// several permits, and for those who share a lock, a fence only identifies: no two grants have
 /// one. The upper half of a fence is the epoch in which it was given.
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 pub struct Fences {
     locks: BTreeMap<LockName, Given>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 struct Given {
     permits: NonZeroU32,
     fences: BTreeSet<Fence>,

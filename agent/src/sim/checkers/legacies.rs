@@ -13,7 +13,7 @@ use crate::protocol::{Epoch, LockName, Mode, NodeId, Previous, Release, Time};
 ///
 /// This knows who really was inside. That nobody who is left can tell is possible only in a view
 /// that begins without somebody who was in the last one: there the nodes may say so of any lock.
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 pub struct Legacies {
     locks: BTreeMap<LockName, Legacy>,
     /// Who has left the group, and is about to be taken away.
@@ -32,7 +32,7 @@ pub struct Legacies {
     epoch: Epoch,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 struct Legacy {
     permits: NonZeroU32,
     inside: BTreeMap<Call, Entry>,
@@ -47,7 +47,7 @@ struct Legacy {
     untold: u64,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Hash)]
 struct Entry {
     mode: Mode,
     /// What was taken away by entering, and comes back if it was not entered.

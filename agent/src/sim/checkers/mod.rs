@@ -26,7 +26,7 @@ pub use views::Views;
 use crate::protocol::{Command, Event, Fence, LockName, NodeId, Previous, Release, Ticket, Time};
 
 /// One process: a member, and which of its lives (counted by the simulator, not by the node).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Process {
     /// The member.
     pub node: NodeId,
@@ -41,7 +41,7 @@ impl fmt::Display for Process {
 }
 
 /// One caller's request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Call {
     /// Where it was made.
     pub process: Process,
@@ -56,7 +56,7 @@ impl fmt::Display for Call {
 }
 
 /// Which rule was broken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Rule {
     /// Never more inside than there are permits.
@@ -81,7 +81,7 @@ pub enum Rule {
 }
 
 /// A rule was broken.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Violation {
     /// When, in the simulation's time.
     pub at: Time,

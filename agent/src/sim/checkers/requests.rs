@@ -7,7 +7,7 @@ use super::{Call, Process, Violation, violation};
 use crate::protocol::{LockName, LockSpec, Mode, Refusal, Ticket, Time, Wait};
 
 /// What a caller said of its request.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Hash)]
 pub struct Terms {
     /// How long it waits by itself.
     pub wait: Wait,
@@ -31,14 +31,14 @@ impl Terms {
 
 /// Every request ends exactly once: granted, or refused in a way that its caller provoked. A
 /// cancelled request is answered at once, and after the faults nobody waits for ever.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 pub struct Requests {
     calls: BTreeMap<Call, Stage>,
     /// Cancelled while the node handles the cancellation: they must be over when it is done.
     to_settle: Vec<Call>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 enum Stage {
     Waiting {
         lock: LockName,

@@ -13,7 +13,7 @@ use crate::protocol::lock::{Ending, HopTimer, Last, LockSummary, Rebuild, Summar
 use crate::protocol::membership::View;
 
 /// What a member can say of those that were in its last view and are not there any more.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Witness {
     /// The last view that was in force here.
     epoch: Epoch,
