@@ -4,7 +4,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use distlock::{Config, ConfigError};
-use distlock_agent::protocol::{Algorithm, LockName, LockSpec, NodeId};
+use distlock_agent::protocol::{Algorithm, ElectionAlgorithm, LockName, LockSpec, NodeId};
 
 const SMALL: &str = r#"
 [group]
@@ -128,6 +128,18 @@ fn lock_delays_have_units_and_a_bound() {
     }
 }
 
+#[test]
+fn elections_have_a_default() {
+    let election = |text: &str| {
+        let config = Config::parse(&format!("{text}\n{SMALL}")).unwrap();
+        config.settings().election
+    };
+    assert_eq!(election(""), ElectionAlgorithm::Bully);
+    for algorithm in ElectionAlgorithm::ALL {
+        assert_eq!(election(&format!("election = \"{algorithm}\"")), algorithm);
+    }
+}
+
 /// Each refusal: the text, the line it must name, and words the reason must have.
 #[test]
 fn refusals_name_line_and_reason() {
@@ -170,6 +182,11 @@ fn refusals_name_line_and_reason() {
             format!("\nlock_delay = \"long\"\n{small}"),
             2,
             &["lock_delay", "\"long\""],
+        ),
+        (
+            format!("\nelection = \"paxos\"\n{small}"),
+            2,
+            &["paxos", "bully", "ring", "chang-roberts"],
         ),
         (
             format!("algorithm = \"dekker\"\n{small}"),

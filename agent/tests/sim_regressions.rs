@@ -6,8 +6,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use distlock_agent::protocol::{
-    Algorithm, Command, Event, Failure, LockName, LockSpec, Mode, NodeId, Release, Settings,
-    Ticket, Wait,
+    Algorithm, Command, ElectionAlgorithm, Event, Failure, LockName, LockSpec, Mode, NodeId,
+    Release, Settings, Ticket, Wait,
 };
 use distlock_agent::sim::cluster::{Cluster, Surroundings, Turn};
 use distlock_agent::sim::rng::Rng;
@@ -28,6 +28,7 @@ impl Group {
             lease: LEASE,
             failure: Failure::Unanimity,
             lock_delay: Duration::ZERO,
+            election: ElectionAlgorithm::Bully,
             algorithm,
             locks: BTreeMap::new(),
         };

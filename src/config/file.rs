@@ -8,7 +8,9 @@ use std::num::NonZeroU32;
 use std::ops::Range;
 use std::time::Duration;
 
-use distlock_agent::protocol::{self, Failure, LockName, LockSpec, NodeId, Settings};
+use distlock_agent::protocol::{
+    self, ElectionAlgorithm, Failure, LockName, LockSpec, NodeId, Settings,
+};
 use distlock_agent::runtime::Address;
 use serde::Deserialize;
 use toml::Spanned;
@@ -31,6 +33,7 @@ const MAX_VOTERS: usize = 7;
 struct File {
     lease: Option<Spanned<String>>,
     algorithm: Option<Spanned<String>>,
+    election: Option<Spanned<String>>,
     failure: Option<Spanned<String>>,
     lock_delay: Option<Spanned<String>>,
     key_file: Option<Spanned<String>>,
@@ -113,6 +116,7 @@ fn read(text: &str, source: &str) -> Result<Config, Fault> {
             .as_ref()
             .map_or(Ok(Duration::ZERO), read_lock_delay)?,
         algorithm,
+        election: read_election(file.election.as_ref())?,
         locks: read_locks(&file.lock)?,
     };
     let voters = match &file.voters {
@@ -192,6 +196,15 @@ fn read_lease(text: &Spanned<String>) -> Result<Duration, Fault> {
         return Err(Fault::new(text.span(), reason));
     }
     Ok(lease)
+}
+
+fn read_election(name: Option<&Spanned<String>>) -> Result<ElectionAlgorithm, Fault> {
+    let Some(name) = name else {
+        return Ok(ElectionAlgorithm::default());
+    };
+    let text = name.get_ref();
+    text.parse()
+        .map_err(|error| Fault::new(name.span(), format!("election = {text:?}: {error}")))
 }
 
 fn read_lock_delay(text: &Spanned<String>) -> Result<Duration, Fault> {

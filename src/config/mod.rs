@@ -4,6 +4,7 @@
 //! lease = "5s"                        # the default
 //! lock_delay = "0s"                   # the default
 //! algorithm = "ricart-agrawala"       # the default, for locks that are not listed
+//! election = "bully"                  # the default; or "ring", "chang-roberts"
 //!
 //! [group]
 //! name = "shop"

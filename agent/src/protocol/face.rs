@@ -11,6 +11,7 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::protocol::election::{self, Leader};
 use crate::protocol::ids::{Epoch, Fence, Incarnation, LockName, NodeId, Ticket};
 use crate::protocol::lock::{Algorithm, LockSpec, Mode};
 use crate::protocol::membership::quorum::VoterRecord;
@@ -45,6 +46,8 @@ pub struct Settings {
     pub lock_delay: Duration,
     /// The algorithm of locks that are not listed.
     pub algorithm: Algorithm,
+    /// How leaders are elected.
+    pub election: election::Algorithm,
     /// The listed locks.
     pub locks: BTreeMap<LockName, LockSpec>,
 }
@@ -146,6 +149,21 @@ pub enum Command {
         /// How long the caller is willing to wait.
         wait: Wait,
     },
+    /// To lead in the election called `lock`: to be nominated, and then to enter the lock of that
+    /// name, which must be exclusive. Ends as [`Command::Acquire`] does, and what is granted is left
+    /// in the same way.
+    Campaign {
+        /// How the caller calls this request: never used before in this node's life.
+        ticket: Ticket,
+        /// The election, and the lock.
+        lock: LockName,
+        /// How the lock is served: with one permit.
+        spec: LockSpec,
+        /// By which algorithm the caller wants the election held: refused if by another.
+        algorithm: Option<election::Algorithm>,
+        /// How long the caller is willing to wait.
+        wait: Wait,
+    },
     /// To leave what `ticket` was granted. Unknown tickets do nothing.
     Release {
         /// The granted request.
@@ -238,6 +256,14 @@ pub enum Event {
         ticket: Ticket,
         /// Why.
         refusal: Refusal,
+    },
+    /// Another leads in an election, or nobody does, as far as this member knows. It hears of every
+    /// leader in its view.
+    Leader {
+        /// The election.
+        lock: LockName,
+        /// Who.
+        leader: Option<Leader>,
     },
     /// A grant is no longer valid, and its holder must stop.
     Lost {
@@ -357,6 +383,11 @@ pub enum Refusal {
     NotShareable {
         /// How it is served.
         actual: LockSpec,
+    },
+    /// The election is held otherwise than the caller said.
+    WrongElection {
+        /// By which algorithm.
+        actual: election::Algorithm,
     },
     /// A bound is reached: too many locks or too many waiting requests.
     Limit,

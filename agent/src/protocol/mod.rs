@@ -5,8 +5,10 @@
 //! face is [`Node::handle`], [`Node::poll_output`] and [`Node::poll_timeout`].
 //!
 //! Top to bottom: [`node`] puts together [`link`] (reliable delivery to one peer), [`membership`]
-//! (which members make up the group, in which epoch) and [`lock`] (the algorithms).
+//! (which members make up the group, in which epoch), [`lock`] (the algorithms) and [`election`]
+//! (who is to lead).
 
+pub mod election;
 pub mod face;
 pub mod ids;
 pub mod link;
@@ -17,6 +19,7 @@ pub mod time;
 mod timers;
 pub mod wire;
 
+pub use election::Algorithm as ElectionAlgorithm;
 pub use face::{
     Boot, Command, Event, Failure, Input, Marks, NodeConfig, Output, Previous, Record, Refusal,
     Release, Settings, Wait,

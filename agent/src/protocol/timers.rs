@@ -12,6 +12,8 @@ pub(crate) enum Timer {
     Link(NodeId),
     /// A ring's token has stayed unwanted for long enough.
     Hop(LockName),
+    /// What an election waits for has not come.
+    Election(LockName),
     /// A caller that only tries has waited long enough for an answer.
     Try(Ticket),
     /// Something is due that has to do with views.

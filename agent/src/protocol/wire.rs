@@ -24,6 +24,7 @@ use crc::{CRC_32_ISCSI, Crc};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::election::ElectionMessage;
 use super::ids::{Epoch, Incarnation, LockName, NodeId};
 use super::lock::{LockMessage, LockSpec};
 use super::membership::ViewMessage;
@@ -135,6 +136,7 @@ pub(crate) enum Body {
     },
     /// I leave.
     Bye,
+    Election(ElectionMessage),
 }
 
 /// Why a datagram was dropped.

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::durable::StateError;
 use super::transport::BindError;
-use crate::protocol::{LockSpec, NodeId, Refusal};
+use crate::protocol::{ElectionAlgorithm, LockSpec, NodeId, Refusal};
 
 /// Why an agent cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -84,6 +84,12 @@ pub enum AcquireError {
     /// It was granted, and lost before its caller was inside: ask again.
     #[error("the lock was granted, and lost before its caller was inside: ask again")]
     Voided,
+    /// The election is held otherwise than the caller said.
+    #[error("leaders are elected by {actual} in this group: ask for that, or for any")]
+    WrongElection {
+        /// By which algorithm.
+        actual: ElectionAlgorithm,
+    },
 }
 
 fn members(missing: &[NodeId]) -> String {
@@ -107,6 +113,7 @@ impl AcquireError {
             Refusal::NoQuorum { missing } => Self::NoQuorum { missing },
             Refusal::WrongSpec { actual } => Self::WrongSpec { actual },
             Refusal::NotShareable { actual } => Self::NotShareable { actual },
+            Refusal::WrongElection { actual } => Self::WrongElection { actual },
             Refusal::Limit => Self::Limit,
             Refusal::Closed => Self::Closed(SessionEnd::Closed),
         }

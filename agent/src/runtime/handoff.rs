@@ -239,7 +239,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::protocol::{Algorithm, Failure, NodeId, Settings};
+    use crate::protocol::{Algorithm, ElectionAlgorithm, Failure, NodeId, Settings};
     use crate::runtime::{Address, Agent, AgentEvent, Options, Pulse};
 
     fn alone(directory: &std::path::Path, pulse: Option<Pulse>) -> Agent {
@@ -254,6 +254,7 @@ mod tests {
                 lease: Duration::from_secs(5),
                 failure: Failure::Unanimity,
                 lock_delay: Duration::ZERO,
+                election: ElectionAlgorithm::Bully,
                 algorithm: Algorithm::RicartAgrawala,
                 locks: BTreeMap::new(),
             },

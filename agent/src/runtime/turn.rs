@@ -361,6 +361,7 @@ impl Turn<'_> {
                     refused,
                 });
             }
+            Event::Leader { .. } => {}
             Event::Superseded { by } => self.end(SessionEnd::Superseded { by }),
             Event::Note { from, bytes } => {
                 if self.core.notes_waiting < MAX_NOTES {

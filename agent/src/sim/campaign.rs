@@ -17,7 +17,8 @@ pub use super::report::Report;
 use super::rng::Rng;
 use super::trace::{Sink, Trace};
 use crate::protocol::{
-    Algorithm, Command, Epoch, Event, Mode, NodeId, Refusal, Release, Ticket, Time, Wait,
+    Algorithm, Command, ElectionAlgorithm, Epoch, Event, Mode, NodeId, Refusal, Release, Ticket,
+    Time, Wait,
 };
 
 /// Runs `algorithm` as `seed` says. The trace goes to `sink`, if there is one. Returns what
@@ -50,6 +51,22 @@ pub fn run_presuming(
     sink: Option<Sink>,
 ) -> Result<(Report, u64), Violation> {
     let plan = Plan::presuming(algorithm, seed);
+    Campaign::new(plan, Rng::new(!seed), Trace::new(sink)).run()
+}
+
+/// Runs elections by `algorithm` as `seed` says, in the same surroundings: most callers want to lead.
+///
+/// # Errors
+/// The rule that was broken.
+///
+/// # Panics
+/// The protocol core panicked.
+pub fn run_elections(
+    algorithm: ElectionAlgorithm,
+    seed: u64,
+    sink: Option<Sink>,
+) -> Result<(Report, u64), Violation> {
+    let plan = Plan::of_elections(algorithm, seed);
     Campaign::new(plan, Rng::new(!seed), Trace::new(sink)).run()
 }
 
@@ -100,6 +117,8 @@ struct Campaign {
     tickets: u64,
     /// Who asked, until it has left again or was refused.
     asked: BTreeMap<(Process, Ticket), Caller>,
+    /// Who of them wants to lead.
+    campaigns: BTreeSet<(Process, Ticket)>,
     inside: BTreeSet<(Process, Ticket)>,
     leaving: BTreeSet<Process>,
     /// The epoch that is in force in each process.
@@ -135,6 +154,7 @@ impl Campaign {
             closing: false,
             tickets: 0,
             asked: BTreeMap::new(),
+            campaigns: BTreeSet::new(),
             inside: BTreeSet::new(),
             leaving: BTreeSet::new(),
             epochs: BTreeMap::new(),
@@ -308,6 +328,8 @@ impl Campaign {
                 ticket, previous, ..
             } => {
                 self.report.grants += 1;
+                let leads = self.campaigns.remove(&(process, *ticket));
+                self.report.led += u64::from(leads);
                 self.report.abandoned += u64::from(previous.is_abandoned());
                 // A turn ago the driver may have crashed what this was granted to.
                 if self.cluster.process(process.node) == Some(process) {
@@ -336,6 +358,7 @@ impl Campaign {
                 self.epochs.insert(process, *epoch);
                 self.lost.take_if(|(node, _)| *node == process.node);
             }
+            Event::Leader { leader, .. } => self.report.leaders_told += u64::from(leader.is_some()),
             Event::Suspect { .. } => self.report.suspicions += 1,
             Event::Left => {
                 self.leaving.remove(&process);
@@ -395,6 +418,21 @@ impl Campaign {
         }
         if self.rng.chance(self.plan.callers.notes) {
             self.send_note(caller.node)?;
+        }
+        let can_lead = self.plan.callers.campaigns > 0 && spec.permits.get() == 1 && !shares;
+        let wish_to_lead = wish.unwrap_or(spec);
+        if can_lead && agreed && self.rng.chance(self.plan.callers.campaigns) {
+            self.report.campaigns += 1;
+            self.campaigns.insert((process, ticket));
+            let campaign = Command::Campaign {
+                ticket,
+                lock: name,
+                spec: wish_to_lead,
+                algorithm: self.rng.chance(500).then_some(self.plan.settings.election),
+                wait,
+            };
+            self.cluster.command(caller.node, &campaign)?;
+            return Ok(());
         }
         let acquire = Command::Acquire {
             ticket,
@@ -618,6 +656,7 @@ impl Campaign {
         self.epochs.remove(&process);
         self.asked.retain(|(whose, _), _| *whose != process);
         self.inside.retain(|(whose, _)| *whose != process);
+        self.campaigns.retain(|(whose, _)| *whose != process);
     }
 
     fn part(&mut self) {

@@ -21,8 +21,8 @@ use super::rng::Rng;
 use super::trace::Trace;
 use crate::protocol::lock::{Algorithm, LockSpec};
 use crate::protocol::{
-    Command, Event, Failure, Incarnation, LockName, Mode, NodeId, Release, RequestId, Settings,
-    Ticket, Time, Wait,
+    Command, ElectionAlgorithm, Event, Failure, Incarnation, LockName, Mode, NodeId, Release,
+    RequestId, Settings, Ticket, Time, Wait,
 };
 
 /// Who asks when.
@@ -272,6 +272,7 @@ impl Nodes {
             lease: Duration::from_secs(5),
             failure: Failure::Unanimity,
             lock_delay: Duration::ZERO,
+            election: ElectionAlgorithm::Bully,
             algorithm,
             locks: BTreeMap::new(),
         };

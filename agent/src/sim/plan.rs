@@ -13,7 +13,9 @@ use core::time::Duration;
 use super::cluster::{Clock, Surroundings};
 use super::network::{Conditions, Delay};
 use super::rng::{Permille, Rng};
-use crate::protocol::{Algorithm, Failure, LockName, LockSpec, NodeId, Settings};
+use crate::protocol::{
+    Algorithm, ElectionAlgorithm, Failure, LockName, LockSpec, NodeId, Settings,
+};
 
 /// One run, before it begins.
 #[derive(Clone, Debug)]
@@ -53,6 +55,8 @@ pub struct Callers {
     pub tries: Permille,
     /// How many of a thousand share the lock with others who do, where that can be.
     pub shared: Permille,
+    /// How many of a thousand requests for locks with one permit are to lead.
+    pub campaigns: Permille,
     /// How many of a thousand requests come with a note to another member.
     pub notes: Permille,
     /// How many of a thousand commands are given twice, or too late.
@@ -117,6 +121,7 @@ impl Plan {
                 lease,
                 failure: Failure::Unanimity,
                 lock_delay: Duration::ZERO,
+                election: ElectionAlgorithm::Bully,
                 algorithm,
                 locks: listed,
             },
@@ -126,6 +131,16 @@ impl Plan {
             callers: callers(delay, full, &mut rng),
             misfortunes: misfortunes(lease, full, &mut rng),
         }
+    }
+
+    /// What `seed` means for elections by `algorithm`: another lock engine for each seed, and most
+    /// callers want to lead.
+    pub fn of_elections(algorithm: ElectionAlgorithm, seed: u64) -> Self {
+        let engine = Algorithm::ALL[(seed / 2) as usize % Algorithm::ALL.len()];
+        let mut plan = Self::new(engine, seed);
+        plan.settings.election = algorithm;
+        plan.callers.campaigns = 800;
+        plan
     }
 }
 
@@ -257,6 +272,7 @@ fn callers(delay: Duration, full: bool, rng: &mut Rng) -> Callers {
         patience: delay * [1, 5, 50][rng.index(3)],
         tries: rate(200, full, rng),
         shared: [0, 300, 700][rng.index(3)],
+        campaigns: 0,
         notes: rate(100, full, rng),
         blunders: rate(100, full, rng),
         deaths: rate(100, full, rng),

@@ -24,6 +24,12 @@ pub struct Report {
     pub no_quorum: u64,
     /// Requests that were refused because the lock is served otherwise.
     pub wrong_spec: u64,
+    /// Requests to lead.
+    pub campaigns: u64,
+    /// Those that did.
+    pub led: u64,
+    /// How often an observer was told that another leads.
+    pub leaders_told: u64,
     /// Notes sent.
     pub notes: u64,
     /// Processes that crashed.
@@ -66,6 +72,9 @@ impl Report {
         self.busy += other.busy;
         self.no_quorum += other.no_quorum;
         self.wrong_spec += other.wrong_spec;
+        self.campaigns += other.campaigns;
+        self.led += other.led;
+        self.leaders_told += other.leaders_told;
         self.notes += other.notes;
         self.crashes += other.crashes;
         self.crashes_inside += other.crashes_inside;

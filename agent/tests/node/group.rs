@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use distlock_agent::protocol::{
-    Algorithm, Boot, Command, Event, Failure, Fence, Input, LockName, Mode, Node, NodeConfig,
-    NodeId, Output, Record, Refusal, Release, Settings, Ticket, Time, Wait,
+    Algorithm, Boot, Command, ElectionAlgorithm, Event, Failure, Fence, Input, LockName, Mode,
+    Node, NodeConfig, NodeId, Output, Record, Refusal, Release, Settings, Ticket, Time, Wait,
 };
 
 /// Members that hear each other one millisecond later.
@@ -49,6 +49,7 @@ impl Group {
             lease,
             failure,
             lock_delay: Duration::ZERO,
+            election: ElectionAlgorithm::Bully,
             algorithm,
             locks: BTreeMap::new(),
         };

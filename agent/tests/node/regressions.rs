@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use distlock_agent::protocol::{
-    Algorithm, Boot, Command, Failure, Input, LockName, LockSpec, Mode, Node, NodeConfig, Output,
-    Refusal, Settings, Ticket, Time, Wait,
+    Algorithm, Boot, Command, ElectionAlgorithm, Failure, Input, LockName, LockSpec, Mode, Node,
+    NodeConfig, Output, Refusal, Settings, Ticket, Time, Wait,
 };
 
 use crate::group::{Group, node};
@@ -152,6 +152,7 @@ fn greetings_of_a_large_group_arrive() {
             lease: Duration::from_secs(1),
             failure: Failure::Unanimity,
             lock_delay: Duration::ZERO,
+            election: ElectionAlgorithm::Bully,
             algorithm: Algorithm::RicartAgrawala,
             locks: BTreeMap::new(),
         },

@@ -11,7 +11,7 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use distlock_agent::protocol::{Algorithm, Failure, LockName, NodeId, Settings};
+use distlock_agent::protocol::{Algorithm, ElectionAlgorithm, Failure, LockName, NodeId, Settings};
 use distlock_agent::runtime::{
     Address, Agent, Caller, Faults, Grant, Options, Patience, StartError, clock,
 };
@@ -251,6 +251,7 @@ fn settings(algorithm: Algorithm) -> Settings {
         lease: LEASE,
         failure: Failure::Unanimity,
         lock_delay: Duration::ZERO,
+        election: ElectionAlgorithm::Bully,
         algorithm,
         locks: BTreeMap::new(),
     }

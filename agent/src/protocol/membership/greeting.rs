@@ -68,6 +68,7 @@ impl Agreement {
                 format!("{:?}", settings.lock_delay),
             ),
             ("algorithm".to_string(), settings.algorithm.to_string()),
+            ("election".to_string(), settings.election.to_string()),
         ]);
         if settings.failure == Failure::Unanimity {
             // Elsewhere the list is an address book: who belongs to the group is for its views.
@@ -199,6 +200,7 @@ mod tests {
     use core::time::Duration;
 
     use super::*;
+    use crate::protocol::ElectionAlgorithm;
     use crate::protocol::ids::LockName;
 
     fn settings(locks: impl IntoIterator<Item = (String, LockSpec)>) -> Settings {
@@ -210,6 +212,7 @@ mod tests {
             lease: Duration::from_secs(5),
             failure: Failure::Unanimity,
             lock_delay: Duration::ZERO,
+            election: ElectionAlgorithm::Bully,
             algorithm: Algorithm::RicartAgrawala,
             locks: locks.collect(),
         }
@@ -266,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn what_silence_means_must_be_the_same() {
+    fn what_silence_means_and_how_leaders_are_elected_must_be_the_same() {
         let ours = settings([]);
         let theirs = Settings {
             failure: Failure::PresumeFailed,
@@ -287,6 +290,15 @@ mod tests {
         };
         let named = difference(&ours, &theirs).unwrap();
         assert_eq!(named, ("lock_delay".into(), "0ns".into(), "15s".into()));
+        let theirs = Settings {
+            election: ElectionAlgorithm::ChangRoberts,
+            ..ours.clone()
+        };
+        let named = difference(&ours, &theirs).unwrap();
+        assert_eq!(
+            named,
+            ("election".into(), "bully".into(), "chang-roberts".into())
+        );
     }
 
     #[test]

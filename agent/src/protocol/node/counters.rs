@@ -11,6 +11,8 @@ pub struct Counters {
     /// Messages that engines sent to other members, by algorithm and kind: what the literature
     /// counts.
     pub engine_messages: BTreeMap<(Algorithm, &'static str), u64>,
+    /// Messages of elections to other members, by kind.
+    pub election_messages: BTreeMap<&'static str, u64>,
     /// Datagrams handed out for sending.
     pub datagrams_sent: u64,
     /// Datagrams taken in that were not dropped.

@@ -6,6 +6,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::{HeldBack, Node, Stage, WISH_PAUSE};
+use crate::protocol::election::ElectionOutput;
 use crate::protocol::face::Event;
 use crate::protocol::ids::{Epoch, Incarnation, LockName, NodeId};
 use crate::protocol::lock::{HopTimer, LockOutput, LockSpec, Summary};
@@ -38,6 +39,7 @@ impl Node {
                     self.peers.send(to, Epoch::ZERO, &Body::View(message));
                 }
                 Action::Freeze => {
+                    self.elections.freeze();
                     let mut out = LockOutput::default();
                     self.locks.freeze(&mut out);
                     self.absorb(now, out);
@@ -71,6 +73,7 @@ impl Node {
             for (_, grant) in core::mem::take(&mut self.held_back) {
                 self.timers.clear(&Timer::Try(grant.ticket()));
                 self.tell(grant.event());
+                self.follow(now, &grant.event());
             }
         }
     }
@@ -83,6 +86,7 @@ impl Node {
             return;
         }
         self.me.incarnation = Incarnation(self.me.incarnation.0 + 1);
+        self.elections.freeze();
         let unaware = core::mem::take(&mut self.held_back).into_keys().collect();
         let mut out = LockOutput::default();
         self.locks
@@ -113,8 +117,12 @@ impl Node {
         self.peer_events(now, met);
         let mut out = LockOutput::default();
         let coordinates = self.declarer() == Some(self.me.node);
+        let installed = Arc::clone(&view);
         self.locks.install(view, table, coordinates, &mut out);
         self.absorb(now, out);
+        let mut out = ElectionOutput::default();
+        self.elections.install(installed, &mut out);
+        self.elect(now, out);
         let mut early = core::mem::take(&mut self.early);
         early.retain(|(_, of, _)| *of >= epoch);
         for (from, of, body) in early {
@@ -156,7 +164,8 @@ impl Node {
             if let Event::Granted { ticket, .. } | Event::Ended { ticket, .. } = event {
                 self.timers.clear(&Timer::Try(ticket));
             }
-            self.tell(event);
+            self.tell(event.clone());
+            self.follow(now, &event);
         }
         for (lock, timer) in hops {
             let at = match timer {

@@ -3,6 +3,7 @@
 use super::{LEAVE_PATIENCE, Node, Stage};
 use alloc::vec::Vec;
 
+use crate::protocol::election::ElectionOutput;
 use crate::protocol::face::{Event, Marks, Output};
 use crate::protocol::ids::NodeId;
 use crate::protocol::lock::LockOutput;
@@ -17,8 +18,10 @@ impl Node {
         self.tell(Event::Superseded { by });
         let mut out = LockOutput::default();
         self.locks.leave(&mut out);
-        self.outputs
-            .extend(out.events.into_iter().map(Output::Event));
+        let mut elections = ElectionOutput::default();
+        self.elections.leave(&mut elections);
+        let events = out.events.into_iter().chain(elections.events);
+        self.outputs.extend(events.map(Output::Event));
     }
 
     pub(super) fn leave(&mut self, now: Time) {
@@ -28,6 +31,9 @@ impl Node {
         let mut out = LockOutput::default();
         self.locks.leave(&mut out);
         self.absorb(now, out);
+        let mut out = ElectionOutput::default();
+        self.elections.leave(&mut out);
+        self.elect(now, out);
         if self.stage == Stage::Booting {
             // Nobody has heard of this life.
             return self.close(now);

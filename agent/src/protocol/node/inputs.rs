@@ -4,9 +4,10 @@ use alloc::vec::Vec;
 
 use super::peers::PeerEvent;
 use super::{MAX_EARLY, Node, Stage, TRY_PATIENCE_PER_MEMBER};
+use crate::protocol::election::ElectionOutput;
 use crate::protocol::face::{Command, Event, Refusal, Release, Wait};
 use crate::protocol::ids::{Epoch, NodeId, Ticket};
-use crate::protocol::lock::{LockOutput, Waiting};
+use crate::protocol::lock::{LockOutput, Mode, Waiting};
 use crate::protocol::time::Time;
 use crate::protocol::timers::Timer;
 use crate::protocol::wire::Body;
@@ -35,9 +36,31 @@ impl Node {
                 }
                 self.locks.acquire(lock, caller, &mut out);
             }
-            Command::Release { ticket, how } => self.locks.release(*ticket, *how, &mut out),
+            Command::Campaign {
+                ticket,
+                lock,
+                spec,
+                algorithm,
+                wait,
+            } => {
+                let caller = Waiting {
+                    ticket: *ticket,
+                    wish: Some(*spec),
+                    mode: Mode::Exclusive,
+                    wait: *wait,
+                    since: now,
+                };
+                return self.campaign(now, lock, caller, *algorithm);
+            }
+            Command::Release { ticket, how } => {
+                self.locks.release(*ticket, *how, &mut out);
+                self.absorb(now, out);
+                return self.resign(now, *ticket);
+            }
             Command::Cancel { ticket } => {
                 self.end_request(*ticket, Refusal::Cancelled, &mut out);
+                self.absorb(now, out);
+                return self.end_campaign(now, *ticket, Refusal::Cancelled);
             }
             Command::Note { to, bytes } if bytes.len() <= Command::MAX_NOTE => {
                 let note = Body::Note {
@@ -114,7 +137,7 @@ impl Node {
             }
             Body::Note { bytes } => self.tell(Event::Note { from, bytes }),
             Body::Bye => {}
-            Body::Lock(_) | Body::Declare { .. } | Body::Declared { .. } => {
+            Body::Lock(_) | Body::Declare { .. } | Body::Declared { .. } | Body::Election(_) => {
                 self.lock_body(now, from, epoch, body);
             }
         }
@@ -146,6 +169,7 @@ impl Node {
             Body::Declared { lock, spec } if self.declarer() == Some(from) => {
                 self.locks.declared(&lock, spec, &mut out);
             }
+            Body::Election(message) if self.election_body(now, from, &message) => {}
             _ => self.peers.counters.misplaced += 1,
         }
         self.absorb(now, out);
@@ -175,7 +199,13 @@ impl Node {
                     } else {
                         Refusal::NoQuorum { missing }
                     };
-                    self.end_request(ticket, refusal, &mut out);
+                    self.end_request(ticket, refusal.clone(), &mut out);
+                    self.end_campaign(now, ticket, refusal);
+                }
+                Timer::Election(name) => {
+                    let mut out = ElectionOutput::default();
+                    self.elections.timeout(&name, &mut out);
+                    self.elect(now, out);
                 }
                 Timer::Views => {
                     let mut actions = Vec::new();
@@ -194,12 +224,14 @@ impl Node {
     /// Whether the group is just being formed, of which nobody knows yet whether the lock is free. It
     /// is waited for, for no longer than a lease.
     fn may_be_let_in_soon(&self, now: Time, ticket: Ticket) -> bool {
-        let since = self.locks.waiting_since(ticket);
+        let locks = || self.locks.waiting_since(ticket);
+        let since = self.elections.waiting_since(ticket).or_else(locks);
         !self.peers.in_view && since.is_some_and(|since| now < since + self.lease)
     }
 
     /// Begins or ends the time for which members have been missing.
     pub(super) fn note_missing(&mut self, now: Time) {
+        self.elections.note_silent(&self.peers.missing());
         if self.lacking(now).is_empty() {
             self.incomplete_since = None;
             self.timers.clear(&Timer::Quorum);
@@ -226,11 +258,16 @@ impl Node {
             .into_iter()
             .chain(held_back)
             .collect();
-        for (ticket, since) in impatient {
-            if since.max(incomplete_since) + self.lease <= now {
-                let missing = missing.clone();
-                self.end_request(ticket, Refusal::NoQuorum { missing }, out);
-            }
+        let lease = self.lease;
+        let is_over = |since: Time| since.max(incomplete_since) + lease <= now;
+        for (ticket, _) in impatient.into_iter().filter(|(_, since)| is_over(*since)) {
+            let missing = missing.clone();
+            self.end_request(ticket, Refusal::NoQuorum { missing }, out);
+        }
+        let campaigners = self.elections.impatient().into_iter();
+        for (ticket, _) in campaigners.filter(|(_, since)| is_over(*since)) {
+            let missing = missing.clone();
+            self.end_campaign(now, ticket, Refusal::NoQuorum { missing });
         }
         self.timers.set(Timer::Quorum, now + self.lease / 16);
     }
@@ -241,7 +278,7 @@ impl Node {
     }
 
     /// Ends a request whose caller has not been told that it was let in, if it was.
-    fn end_request(&mut self, ticket: Ticket, refusal: Refusal, out: &mut LockOutput) {
+    pub(super) fn end_request(&mut self, ticket: Ticket, refusal: Refusal, out: &mut LockOutput) {
         if self.held_back.remove(&ticket).is_some() {
             self.locks.release(ticket, Release::Unused, out);
             out.events.push(Event::Ended { ticket, refusal });

@@ -8,6 +8,7 @@
 
 mod counters;
 mod effects;
+mod elections;
 mod ending;
 mod inputs;
 mod peers;
@@ -25,6 +26,7 @@ use core::time::Duration;
 use self::peers::Peers;
 use self::quarantine::Quarantine;
 use self::storage::Storage;
+use super::election::Elections;
 use super::face::{
     Boot, Command, Event, Failure, Input, Marks, NodeConfig, Output, Previous, Record, Refusal,
 };
@@ -58,6 +60,7 @@ pub struct Node {
     views: Box<dyn ViewSource>,
     quarantine: Quarantine,
     locks: Locks,
+    elections: Elections,
     timers: Timers,
     storage: Storage,
     /// Who was let in and is not told yet, as the lease is over.
@@ -192,6 +195,7 @@ impl Node {
             views,
             quarantine,
             locks: Locks::new(config.me, incarnation, &config.settings, marks),
+            elections: Elections::new(config.me, config.settings.election, lease),
             timers: Timers::default(),
             storage: Storage::new(Record {
                 incarnation,
@@ -219,9 +223,10 @@ impl Node {
     /// Takes in what happened at `now`.
     pub fn handle(&mut self, now: Time, input: Input<'_>) {
         match (self.stage, input) {
-            (Stage::Silent, Input::Command(Command::Acquire { ticket, .. })) => {
-                self.end(*ticket, Refusal::Closed);
-            }
+            (
+                Stage::Silent,
+                Input::Command(Command::Acquire { ticket, .. } | Command::Campaign { ticket, .. }),
+            ) => self.end(*ticket, Refusal::Closed),
             (Stage::Silent, _) | (Stage::Booting, Input::Datagram { .. } | Input::Timeout) => {}
             (_, Input::Datagram { from, bytes }) => self.receive(now, from, bytes),
             (_, Input::Command(command)) => self.command(now, command),

@@ -8,6 +8,7 @@ use core::num::NonZeroU32;
 use proptest::prelude::*;
 
 use super::*;
+use crate::protocol::election::ElectionMessage;
 use crate::protocol::ids::RequestId;
 use crate::protocol::lock::{
     Algorithm, Ending, Last, LockSummary, Mode, Request, Stamp, Summary, Trail,
@@ -157,6 +158,15 @@ fn bodies() -> Vec<(Body, &'static str)> {
             body,
         })
     };
+    let election = |json: &str| {
+        let lock = lock.clone();
+        let body = serde_json::from_str(json).expect(json);
+        Body::Election(ElectionMessage {
+            lock,
+            round: 5,
+            body,
+        })
+    };
     let r = serde_json::to_string(&id).unwrap();
     let spec = Some(LockSpec::exclusive(Algorithm::TokenRing));
     vec![
@@ -271,9 +281,66 @@ fn bodies() -> Vec<(Body, &'static str)> {
             },
             "02077072696e74657200",
         ),
-        (Body::Declared { lock, spec }, "03077072696e746572010301"),
+        (
+            Body::Declared {
+                lock: lock.clone(),
+                spec,
+            },
+            "03077072696e746572010301",
+        ),
         (Body::Note { bytes: vec![1, 2] }, "04020102"),
         (Body::Bye, "05"),
+        (
+            election(r#"{"Engine":{"Bully":"Election"}}"#),
+            "06077072696e74657205000000",
+        ),
+        (
+            election(r#"{"Engine":{"Bully":"Ok"}}"#),
+            "06077072696e74657205000001",
+        ),
+        (
+            election(r#"{"Engine":{"Bully":"Abstain"}}"#),
+            "06077072696e74657205000002",
+        ),
+        (
+            election(r#"{"Engine":{"Bully":"Coordinator"}}"#),
+            "06077072696e74657205000003",
+        ),
+        (
+            election(r#"{"Engine":{"Ring":{"Election":{"initiator":1,"list":[1,2],"leader":2}}}}"#),
+            "06077072696e746572050001000102010202",
+        ),
+        (
+            election(
+                r#"{"Engine":{"Ring":{"Coordinator":{"initiator":1,"leader":2,"members":[1,2]}}}}"#,
+            ),
+            "06077072696e746572050001010102020102",
+        ),
+        (
+            election(r#"{"Engine":{"ChangRoberts":{"Election":{"id":3}}}}"#),
+            "06077072696e7465720500020003",
+        ),
+        (
+            election(r#"{"Engine":{"ChangRoberts":{"Elected":{"id":3}}}}"#),
+            "06077072696e7465720500020103",
+        ),
+        (
+            election(r#"{"Leads":{"fence":300}}"#),
+            "06077072696e7465720501ac02",
+        ),
+        (
+            election(r#"{"Resigned":{"fence":300}}"#),
+            "06077072696e7465720502ac02",
+        ),
+        (election(r#""Withdrawn""#), "06077072696e7465720503"),
+        (
+            election(r#"{"Round":{"nominee":null}}"#),
+            "06077072696e746572050400",
+        ),
+        (
+            election(r#"{"Round":{"nominee":3}}"#),
+            "06077072696e74657205040103",
+        ),
     ]
 }
 

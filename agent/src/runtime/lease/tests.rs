@@ -15,8 +15,8 @@ use std::time::Duration;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
 use crate::protocol::{
-    Algorithm, Epoch, Event, Failure, LockName, Mode, NodeId, Previous, Release, Settings, Ticket,
-    Time,
+    Algorithm, ElectionAlgorithm, Epoch, Event, Failure, LockName, Mode, NodeId, Previous, Release,
+    Settings, Ticket, Time,
 };
 use crate::runtime::error::{AcquireError, ReleaseError, SessionEnd};
 use crate::runtime::frames::{self, FromAgent, MAX_FROM_AGENT, MAX_TO_AGENT, ToAgent};
@@ -50,6 +50,7 @@ impl Host {
                 lease,
                 failure: Failure::Unanimity,
                 lock_delay: Duration::ZERO,
+                election: ElectionAlgorithm::Bully,
                 algorithm: Algorithm::RicartAgrawala,
                 locks: BTreeMap::new(),
             },

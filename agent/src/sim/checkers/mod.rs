@@ -6,6 +6,7 @@
 
 mod exclusion;
 mod fences;
+mod leaders;
 mod legacies;
 mod notes;
 mod requests;
@@ -18,12 +19,15 @@ use core::num::NonZeroU32;
 
 pub use exclusion::Exclusion;
 pub use fences::Fences;
+pub use leaders::Leaders;
 pub use legacies::Legacies;
 pub use notes::Notes;
 pub use requests::{Requests, Terms};
 pub use views::Views;
 
-use crate::protocol::{Command, Event, Fence, LockName, NodeId, Previous, Release, Ticket, Time};
+use crate::protocol::{
+    Command, Event, Fence, LockName, Mode, NodeId, Previous, Release, Ticket, Time,
+};
 
 /// One process: a member, and which of its lives (counted by the simulator, not by the node).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -63,6 +67,8 @@ pub enum Rule {
     Exclusion,
     /// Fences of an exclusive lock rise with every grant; no two grants share one.
     Fences,
+    /// Who is said to lead was let in.
+    Leaders,
     /// Who enters is told whether a holder before ended inside.
     Legacies,
     /// Every request ends exactly once, in a way that its caller asked for.
@@ -122,6 +128,7 @@ pub(super) use violation;
 pub struct Checkers {
     exclusion: Exclusion,
     fences: Fences,
+    leaders: Leaders,
     legacies: Legacies,
     requests: Requests,
     views: Views,
@@ -158,6 +165,7 @@ impl Checkers {
             fences: Fences::new(&locks),
             legacies: Legacies::new(&locks),
             exclusion: Exclusion::new(locks),
+            leaders: Leaders::default(),
             requests: Requests::default(),
             views: Views::new(members),
             notes: Notes::default(),
@@ -241,6 +249,21 @@ impl Checkers {
                 self.requests
                     .asks(now, call(ticket), lock.clone(), *mode, terms)
             }
+            Command::Campaign {
+                ticket,
+                lock,
+                spec,
+                wait,
+                ..
+            } => {
+                let terms = Terms {
+                    wait: *wait,
+                    wish: Some(*spec),
+                };
+                self.leaders.campaigns(call(ticket));
+                self.requests
+                    .asks(now, call(ticket), lock.clone(), Mode::Exclusive, terms)
+            }
             Command::Cancel { ticket } => {
                 self.requests.cancels(call(ticket));
                 Ok(())
@@ -322,6 +345,10 @@ impl Checkers {
                 Views,
                 "{process} says that member {by} knows a later life of it, but there is none"
             )),
+            Event::Leader { lock, leader } => match leader {
+                Some(leader) => self.leaders.told(now, lock, *leader),
+                None => Ok(()),
+            },
             Event::Note { from, bytes } => self.notes.arrives(now, process, *from, bytes),
         }
     }
@@ -414,6 +441,7 @@ impl Checkers {
         }
         self.fences.grants(now, call, (&lock, mode), fence, epoch)?;
         self.exclusion.enters(now, call, &lock, mode)?;
+        self.leaders.grants(call, &lock, fence);
         self.legacies.grants(now, call, (&lock, mode), previous)
     }
 }

@@ -24,7 +24,7 @@ impl Terms {
             Refusal::NoQuorum { missing } => self.wait != Wait::Cancelled && !missing.is_empty(),
             Refusal::Closed => closed,
             Refusal::WrongSpec { actual } => self.wish.is_some_and(|wish| wish != *actual),
-            Refusal::NotShareable { .. } | Refusal::Limit => false,
+            Refusal::NotShareable { .. } | Refusal::WrongElection { .. } | Refusal::Limit => false,
         }
     }
 }

@@ -6,7 +6,9 @@ use core::time::Duration;
 use super::super::cluster::Clock;
 use super::super::network::{Conditions, Delay};
 use super::super::rng::{Permille, Rng};
-use crate::protocol::{Algorithm, Failure, LockName, LockSpec, NodeId, Settings};
+use crate::protocol::{
+    Algorithm, ElectionAlgorithm, Failure, LockName, LockSpec, NodeId, Settings,
+};
 
 /// One run, before it begins. Half of the seeds have every fault at its full rate, the other half
 /// a random choice of them.
@@ -57,6 +59,7 @@ impl Plan {
             lease: self.lease,
             failure: Failure::Unanimity,
             lock_delay: Duration::ZERO,
+            election: ElectionAlgorithm::Bully,
             algorithm: self.algorithm,
             locks: BTreeMap::from([(name, LockSpec::exclusive(self.algorithm))]),
         }

@@ -312,6 +312,7 @@ mod tests {
     use core::time::Duration;
 
     use super::*;
+    use crate::protocol::ElectionAlgorithm;
     use crate::protocol::face::{Failure, Settings, Wait};
     use crate::protocol::ids::{Incarnation, Ticket};
     use crate::protocol::lock::{Algorithm, LockSpec, Mode, Waiting};
@@ -330,6 +331,7 @@ mod tests {
             lease: Duration::from_secs(1),
             failure: Failure::Unanimity,
             lock_delay: Duration::ZERO,
+            election: ElectionAlgorithm::Bully,
             algorithm: Algorithm::RicartAgrawala,
             locks: BTreeMap::from([(name.clone(), spec)]),
         };

@@ -1,0 +1,53 @@
+//! Elections among whole nodes, with everything that may go wrong: at most one leads, who is said to
+//! lead was let in, and everybody who wants to lead comes to it, or is told why not.
+#![cfg(feature = "sim")]
+
+use distlock_agent::protocol::ElectionAlgorithm;
+use distlock_agent::sim::campaign::{Report, run_elections};
+
+/// How many seeds of each algorithm.
+const SEEDS: u64 = 100;
+
+fn play(algorithm: ElectionAlgorithm) {
+    let mut total = Report::default();
+    for seed in 0..SEEDS {
+        match run_elections(algorithm, seed, None) {
+            Ok((report, _)) => total.add(&report),
+            Err(violation) => panic!("elections by {algorithm}, seed {seed}: {violation}"),
+        }
+    }
+    let often = |count: u64, at_least: u64, what: &str| {
+        assert!(
+            count >= at_least,
+            "{what} happened {count} times in {total:?}"
+        );
+    };
+    often(total.campaigns, 20 * SEEDS, "campaigns");
+    often(total.led, 10 * SEEDS, "leaders");
+    often(total.leaders_told, 20 * SEEDS, "news of leaders");
+    often(
+        total.grants - total.led,
+        SEEDS,
+        "entries without an election",
+    );
+    often(total.cancelled, 2 * SEEDS, "cancellations");
+    often(total.busy, SEEDS / 2, "refused tries");
+    often(total.crashes_inside, SEEDS / 10, "crashes of leaders");
+    often(total.leaves, SEEDS, "leaves");
+    often(total.partitions, SEEDS / 2, "partitions");
+}
+
+#[test]
+fn bully() {
+    play(ElectionAlgorithm::Bully);
+}
+
+#[test]
+fn ring() {
+    play(ElectionAlgorithm::Ring);
+}
+
+#[test]
+fn chang_roberts() {
+    play(ElectionAlgorithm::ChangRoberts);
+}
