@@ -9,7 +9,9 @@ use core::time::Duration;
 use crate::protocol::face::{Event, Failure, Marks, Refusal, Release, Settings, Wait};
 use crate::protocol::lock::{HopTimer, LockMessage, LockOutput, Locks, Summary, Waiting};
 use crate::protocol::membership::{Member, View};
-use crate::protocol::{Algorithm, Epoch, LockName, LockSpec, Mode, NodeId, Ticket, Time};
+use crate::protocol::{
+    Algorithm, ElectionAlgorithm, Epoch, LockName, LockSpec, Mode, NodeId, Ticket, Time,
+};
 
 /// One life of one member.
 #[derive(Clone, Debug, Hash)]
@@ -53,6 +55,7 @@ impl Seat {
             lease: Duration::from_secs(1),
             failure: Failure::Quorum,
             lock_delay: Duration::ZERO,
+            election: ElectionAlgorithm::Bully,
             algorithm,
             locks: BTreeMap::from([(name(), LockSpec::exclusive(algorithm))]),
         };
