@@ -180,11 +180,13 @@ int distlock_trylock(struct distlock_mutex *mutex, uint64_t *fence);
 int distlock_timedlock(struct distlock_mutex *mutex, int64_t timeout_ms, uint64_t *fence);
 
 /**
- * Unlocks what this thread has locked by this handle.
+ * Unlocks what this thread has locked by this handle. If its lease has run out meanwhile, the
+ * function waits until it is known whether another had been let in, at most a lease.
  *
  * Returns 0, or
  * -EPERM: this thread does not hold it by this handle;
- * -ESTALE: it had been lost before, so another may have been inside since;
+ * -ESTALE: it had been lost before, or that is not known in time, so another may have been inside
+ * since;
  * -ECANCELED: the agent was closed, which released it;
  * -EINVAL: the handle is none of this process;
  * or what the system says. This thread does not hold the lock afterwards in any case.
@@ -192,8 +194,10 @@ int distlock_timedlock(struct distlock_mutex *mutex, int64_t timeout_ms, uint64_
 int distlock_unlock(struct distlock_mutex *mutex);
 
 /**
- * Whether the lock is held by this handle, and not lost. It asks nobody, so on 1 it was held a
- * moment ago: what must not happen without the lock needs the fence too.
+ * Whether the lock is held by this handle, and not lost, and its lease has not run out. It looks at
+ * the clock and asks nobody, so on 1 it was held a moment ago: what must not happen without the
+ * lock needs the fence too. After 0 it may be held again, when a lease that has run out is renewed
+ * before others went on without this member; if they did it is lost, and stays so.
  *
  * Returns 1 or 0, or -EINVAL if the handle is none of this process.
  */
@@ -201,7 +205,8 @@ int distlock_is_held(const struct distlock_mutex *mutex);
 
 /**
  * A descriptor that becomes readable when the lock is lost while it is held by this handle: for
- * poll(2) and its like. It stays so until distlock_unlock, or the next time the lock is taken.
+ * poll(2) and its like. That its lease runs out is no loss yet, and only distlock_is_held tells of
+ * it. It stays readable until distlock_unlock, or the next time the lock is taken.
  * It is close-on-exec, and belongs to the mutex: do not read from it or close it. It is the same
  * each time, and ends with distlock_mutex_close.
  *

@@ -229,11 +229,13 @@ pub unsafe extern "C-unwind" fn distlock_timedlock(
     wait(mutex_entrance(mutex), patience, unsafe { tell(fence) })
 }
 
-/// Unlocks what this thread has locked by this handle.
+/// Unlocks what this thread has locked by this handle. If its lease has run out meanwhile, the
+/// function waits until it is known whether another had been let in, at most a lease.
 ///
 /// Returns 0, or
 /// -EPERM: this thread does not hold it by this handle;
-/// -ESTALE: it had been lost before, so another may have been inside since;
+/// -ESTALE: it had been lost before, or that is not known in time, so another may have been inside
+/// since;
 /// -ECANCELED: the agent was closed, which released it;
 /// -EINVAL: the handle is none of this process;
 /// or what the system says. This thread does not hold the lock afterwards in any case.
@@ -245,8 +247,10 @@ pub unsafe extern "C-unwind" fn distlock_unlock(mutex: *mut distlock_mutex) -> c
     })
 }
 
-/// Whether the lock is held by this handle, and not lost. It asks nobody, so on 1 it was held a
-/// moment ago: what must not happen without the lock needs the fence too.
+/// Whether the lock is held by this handle, and not lost, and its lease has not run out. It looks at
+/// the clock and asks nobody, so on 1 it was held a moment ago: what must not happen without the
+/// lock needs the fence too. After 0 it may be held again, when a lease that has run out is renewed
+/// before others went on without this member; if they did it is lost, and stays so.
 ///
 /// Returns 1 or 0, or -EINVAL if the handle is none of this process.
 #[unsafe(no_mangle)]
@@ -255,7 +259,8 @@ pub unsafe extern "C-unwind" fn distlock_is_held(mutex: *const distlock_mutex) -
 }
 
 /// A descriptor that becomes readable when the lock is lost while it is held by this handle: for
-/// poll(2) and its like. It stays so until distlock_unlock, or the next time the lock is taken.
+/// poll(2) and its like. That its lease runs out is no loss yet, and only distlock_is_held tells of
+/// it. It stays readable until distlock_unlock, or the next time the lock is taken.
 /// It is close-on-exec, and belongs to the mutex: do not read from it or close it. It is the same
 /// each time, and ends with distlock_mutex_close.
 ///

@@ -121,8 +121,8 @@ impl Lifeline {
 }
 
 /// When a command is told to end whose lease ends at `limit` and is not renewed. Its runner does
-/// the same a little earlier, at a quarter of the lease, and knows why; so that a command is told
-/// twice only if it or its runner stands still.
+/// the same a little earlier, at a quarter of the lease, and knows why; a command that takes long to
+/// end is told twice.
 pub(crate) fn ask_at(limit: Time, lease: Duration) -> Time {
     limit - lease / 5
 }
