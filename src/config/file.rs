@@ -146,13 +146,11 @@ fn syntax_fault(text: &str, error: &toml::de::Error) -> Fault {
 }
 
 fn read_failure(failure: Option<&Spanned<String>>) -> Result<Failure, Fault> {
-    // Nodes have no quorum views yet: until then the default waits for all members.
-    let quorum = Failure::Unanimity;
     let Some(failure) = failure else {
-        return Ok(quorum);
+        return Ok(Failure::Quorum);
     };
     match failure.get_ref().as_str() {
-        "quorum" => Ok(quorum),
+        "quorum" => Ok(Failure::Quorum),
         "presume-failed" => Err(Fault::new(
             failure.span(),
             "failure = \"presume-failed\" is not available in this version; leave the key out",

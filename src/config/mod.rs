@@ -40,9 +40,8 @@ pub use distlock_agent::runtime::{Address, Listener, ListenerError, Pulse};
 
 /// A configured group, read and checked.
 ///
-/// `failure = "quorum"` is the only rule of failure that is available, and in this version a view
-/// needs all members: nobody is ever removed, and who is silent is waited for. So `voters` are
-/// checked and play no part yet.
+/// By default (`failure = "quorum"`) a majority of `voters` decides who belongs to the group, and
+/// who is cut off from it stops by itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Where it came from, for errors.

@@ -94,6 +94,7 @@ impl Node {
         self.absorb(now, out);
         self.tell(Event::Excluded { epoch });
         self.early.clear();
+        self.joined = None;
         self.quarantine.note_unclean();
         self.peers.begin_anew(now, self.me);
         self.views.begin_anew(now, self.me);
@@ -106,6 +107,7 @@ impl Node {
 
     pub(super) fn install(&mut self, now: Time, view: Arc<View>, table: &Summary) {
         self.peers.in_view = true;
+        self.joined.get_or_insert(now);
         let (epoch, members) = (view.epoch, view.nodes().collect());
         self.tell(Event::View { epoch, members });
         if self.views.lease_ends() == Time::MAX {

@@ -226,7 +226,10 @@ impl Node {
     fn may_be_let_in_soon(&self, now: Time, ticket: Ticket) -> bool {
         let locks = || self.locks.waiting_since(ticket);
         let since = self.elections.waiting_since(ticket).or_else(locks);
-        !self.peers.in_view && since.is_some_and(|since| now < since + self.lease)
+        let is_new = self
+            .joined
+            .is_none_or(|joined| now < joined + self.try_patience);
+        is_new && since.is_some_and(|since| now < since + self.lease)
     }
 
     /// Begins or ends the time for which members have been missing.

@@ -71,6 +71,8 @@ pub struct Node {
     early: Vec<(NodeId, Epoch, Body)>,
     /// Since when members are missing.
     incomplete_since: Option<Time>,
+    /// Since when this life is in views.
+    joined: Option<Time>,
     /// When a new view was last asked for.
     wished_at: Option<Time>,
     outputs: VecDeque<Output>,
@@ -208,6 +210,7 @@ impl Node {
             is_let_go: false,
             early: Vec::new(),
             incomplete_since: None,
+            joined: None,
             wished_at: None,
             outputs: VecDeque::new(),
         };
