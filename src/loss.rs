@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Loss {
-    /// The group gave it up: the lease ran out, or the agent was excluded or died. Another may be
-    /// inside soon.
+    /// The group went on without this member, or the agent failed or its connection broke. Another
+    /// may be inside as soon as [`Guard::grace`](crate::Guard::grace) is over.
     Revoked,
     /// [`Agent::close`](crate::Agent::close) released it.
     Closed,
