@@ -334,7 +334,7 @@ fn event(event: &AgentEvent) -> Option<Event> {
 
 impl Hold for Grant {
     fn fence(&self) -> Option<Fence> {
-        Some(Self::fence(self))
+        Self::fence(self)
     }
 
     fn previous_owner(&self) -> PreviousOwner {

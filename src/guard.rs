@@ -58,8 +58,8 @@ impl Guard {
     }
 
     /// The fencing token: larger than that of every grant of this lock before. Hand it to the
-    /// resource, and let the resource refuse a lower one than it has seen. `None` where the group
-    /// gives none.
+    /// resource, and let the resource refuse a lower one than it has seen. `None` in a group with
+    /// `failure = "presume-failed"`, where two can be inside.
     pub fn fence(&self) -> Option<Fence> {
         self.shared.fence
     }

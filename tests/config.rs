@@ -4,7 +4,9 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use distlock::{Config, ConfigError};
-use distlock_agent::protocol::{Algorithm, ElectionAlgorithm, LockName, LockSpec, NodeId};
+use distlock_agent::protocol::{
+    Algorithm, ElectionAlgorithm, Failure, LockName, LockSpec, NodeId,
+};
 
 const SMALL: &str = r#"
 [group]
@@ -111,6 +113,17 @@ fn leases_have_units_and_bounds() {
 }
 
 #[test]
+fn what_silence_means_is_chosen() {
+    let failure = |text: &str| Config::parse(&format!("failure = {text}\n{SMALL}"));
+    let chosen = failure("\"presume-failed\"").unwrap();
+    assert_eq!(chosen.settings().failure, Failure::PresumeFailed);
+    let default = Config::parse(SMALL).unwrap().settings().failure;
+    assert_eq!(failure("\"quorum\"").unwrap().settings().failure, default);
+    assert_ne!(default, Failure::PresumeFailed);
+    assert!(failure("\"unanimity\"").is_err(), "for tests alone");
+}
+
+#[test]
 fn lock_delays_have_units_and_a_bound() {
     let delay = |text: &str| Config::parse(&format!("lock_delay = {text}\n{SMALL}"));
     let none = Config::parse(SMALL).unwrap();
@@ -209,14 +222,9 @@ fn refusals_name_line_and_reason() {
             &["kernel", "local group"],
         ),
         (
-            format!("failure = \"presume-failed\"\n{small}"),
-            1,
-            &["not available"],
-        ),
-        (
             format!("failure = \"none\"\n{small}"),
             1,
-            &["none", "quorum"],
+            &["none", "quorum", "presume-failed"],
         ),
         (
             format!("key_file = \"/k\"\n{small}"),

@@ -151,14 +151,14 @@ fn read_failure(failure: Option<&Spanned<String>>) -> Result<Failure, Fault> {
     };
     match failure.get_ref().as_str() {
         "quorum" => Ok(Failure::Quorum),
-        "presume-failed" => Err(Fault::new(
-            failure.span(),
-            "failure = \"presume-failed\" is not available in this version; leave the key out",
-        )),
-        other => Err(Fault::new(
-            failure.span(),
-            format!("there is no failure rule {other:?}; choose \"quorum\", or leave the key out"),
-        )),
+        "presume-failed" => Ok(Failure::PresumeFailed),
+        other => {
+            let reason = format!(
+                "there is no failure rule {other:?}; choose \"quorum\" or \"presume-failed\", or \
+                 leave the key out"
+            );
+            Err(Fault::new(failure.span(), reason))
+        }
     }
 }
 
@@ -251,8 +251,8 @@ fn read_algorithm(name: &Spanned<String>) -> Result<protocol::Algorithm, Fault> 
             )
         }),
         Err(ParseAlgorithmError::NotAvailable { name }) if name == "voting" => Err(fault(
-            "the algorithm \"voting\" cannot keep its promise under failure = \"quorum\", and the \
-             other rule is not available in this version; choose ricart-agrawala, for one",
+            "the algorithm \"voting\" cannot keep its promise under failure = \"quorum\", and this \
+             version does not have it for another rule; choose ricart-agrawala, for one",
         )),
         Err(error) => Err(fault(&error.to_string())),
     }

@@ -38,6 +38,7 @@ pub(crate) fn read(directory: &Directory) -> Result<Status, StatusError> {
     }
     locks.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(Status {
+        failure: String::new(),
         group: "local".to_owned(),
         epoch: 0,
         members: Vec::new(),

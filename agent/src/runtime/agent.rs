@@ -34,7 +34,9 @@ use super::report::Identity;
 use super::request::{Grant, Waiting};
 use super::status::Status;
 use super::transport::{Faults, Transport, TransportCounters};
-use crate::protocol::{Boot, LockName, LockSpec, Mode, Node, NodeConfig, NodeId, Settings, node};
+use crate::protocol::{
+    Boot, Failure, LockName, LockSpec, Mode, Node, NodeConfig, NodeId, Settings, node,
+};
 
 /// What an agent is started with.
 #[derive(Clone, Debug)]
@@ -158,6 +160,13 @@ impl Agent {
             voters,
             settings: settings.clone(),
         };
+        if settings.failure == Failure::PresumeFailed {
+            tracing::warn!(
+                "failure = \"presume-failed\": a member that is silent is presumed gone, so two can \
+                 hold a lock at once when one of them only stood still or was cut off, and there \
+                 are no fences; to be safe from that, leave the key out"
+            );
+        }
         let boot = Boot {
             record,
             wall: clock::wall(),

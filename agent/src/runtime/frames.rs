@@ -73,6 +73,7 @@ pub(crate) enum FromAgent {
     /// The request is inside.
     Granted {
         id: u64,
+        /// 0 where the group gives none.
         fence: u64,
         abandoned: bool,
     },

@@ -19,7 +19,7 @@ use super::handoff::Shared;
 use super::status::{HolderStatus, LockStatus, MemberState, MemberStatus, Status, WaiterStatus};
 use super::turn::{ClientId, Entry, Task, Turn};
 use crate::protocol::node::PeerState;
-use crate::protocol::{Algorithm, Command, Input, LockName, NodeId, Settings, Time};
+use crate::protocol::{Algorithm, Command, Fence, Input, LockName, NodeId, Settings, Time};
 
 /// How long the other members have.
 const PATIENCE: Duration = Duration::from_millis(300);
@@ -271,6 +271,7 @@ impl Turn<'_> {
         let group = identity.settings.group.clone();
         Status {
             group,
+            failure: identity.settings.failure.to_string(),
             epoch: self.core.node.view().map_or(0, |view| view.epoch.as_u32()),
             members,
             locks,
@@ -346,7 +347,7 @@ fn list(lock: &mut PartLock, entry: &Entry, identity: &Identity) {
             command: caller.command.to_string(),
             command_pid: caller.command_pid,
             since: clock::rfc3339(held.since),
-            fence: Some(held.fence.as_u64()),
+            fence: held.fence.map(Fence::as_u64),
         });
     } else {
         let since = clock::rfc3339(entry.asked);

@@ -56,7 +56,8 @@ struct Outcome {
 /// What a request was granted.
 #[derive(Clone)]
 pub(crate) struct Granted {
-    pub(crate) fence: Fence,
+    /// `None` where the group gives none.
+    pub(crate) fence: Option<Fence>,
     pub(crate) previous: Previous,
     /// The session that it was granted in, and dies with.
     pub(crate) session: Arc<Session>,
@@ -408,8 +409,9 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// Its fencing token: larger than that of every grant before it.
-    pub fn fence(&self) -> Fence {
+    /// Its fencing token: larger than that of every grant before it. `None` where the silent are
+    /// presumed gone, since then two can be inside.
+    pub fn fence(&self) -> Option<Fence> {
         self.granted.fence
     }
 

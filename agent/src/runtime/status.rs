@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 pub struct Status {
     /// The group's name; `local` for the processes of one user on one host.
     pub group: String,
+    /// What a silent member means, as in the configuration: `quorum` or `presume-failed`. Empty for
+    /// the local group.
+    pub failure: String,
     /// The epoch of the view in force; 0 if there is none.
     pub epoch: u32,
     /// All configured members. Empty for the local group, where the kernel is the arbiter.

@@ -26,8 +26,8 @@ use super::request::{Granted, Request};
 use super::session::Session;
 use super::transport::{Received, Transport, TransportCounters};
 use crate::protocol::{
-    Command, Event, Fence, Input, LockName, LockSpec, Mode, Node, NodeId, Output, Previous, Record,
-    Refusal, Release, Ticket, Time, Wait,
+    Command, Event, Failure, Fence, Input, LockName, LockSpec, Mode, Node, NodeId, Output,
+    Previous, Record, Refusal, Release, Ticket, Time, Wait,
 };
 
 /// How many requests an agent has at most, waiting and granted, of threads and clients.
@@ -89,7 +89,8 @@ pub(crate) struct Entry {
 /// Since when, and with which fence, a request is inside.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Held {
-    pub(super) fence: Fence,
+    /// `None` where the group gives none.
+    pub(super) fence: Option<Fence>,
     pub(super) since: SystemTime,
 }
 
@@ -377,6 +378,9 @@ impl Turn<'_> {
 
     fn granted(&mut self, ticket: Ticket, fence: Fence, previous: Previous) {
         let session = Arc::clone(&self.core.session);
+        // Two sides that go on without each other can both give the same number.
+        let is_alone = self.shared.identity.settings.failure != Failure::PresumeFailed;
+        let fence = is_alone.then_some(fence);
         let Some(entry) = self.core.requests.get_mut(&ticket) else {
             debug_assert!(false, "a grant for {ticket:?}, which nobody asked for");
             return;
@@ -398,7 +402,7 @@ impl Turn<'_> {
                 let abandoned = previous == Previous::Abandoned;
                 let message = FromAgent::Granted {
                     id,
-                    fence: fence.as_u64(),
+                    fence: fence.map_or(0, Fence::as_u64),
                     abandoned,
                 };
                 self.core.tasks.push_back(Task::Tell { client, message });

@@ -13,7 +13,7 @@ const QUARANTINE: Duration = Duration::from_nanos(LEASE.as_nanos() as u64 / 9 * 
 
 fn fence(agent: &Agent) -> u64 {
     let grant = enter(agent, &lock("held"));
-    let fence = grant.fence().as_u64();
+    let fence = grant.fence().expect("the group gives fences").as_u64();
     grant.release().unwrap();
     fence
 }
@@ -55,8 +55,8 @@ fn a_killed_holder_is_waited_out_and_the_next_one_knows() {
         "clients of the killed one may be inside: {waited:?}"
     );
     assert_eq!(grant.previous(), Previous::Abandoned);
-    assert!(grant.fence().as_u64() > first);
-    let second = grant.fence().as_u64();
+    assert!(grant.fence().expect("the group gives fences").as_u64() > first);
+    let second = grant.fence().expect("the group gives fences").as_u64();
     grant.release().unwrap();
     let third: u64 = again.expect("holds").parse().unwrap();
     assert!(third > second);

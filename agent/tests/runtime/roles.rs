@@ -54,7 +54,10 @@ fn take_turns(group: &Group, agent: &Agent, rounds: usize) {
 
 fn hold(agent: &Agent) {
     let grant = enter(agent, &lock("held"));
-    println!("role: holds {}", grant.fence());
+    println!(
+        "role: holds {}",
+        grant.fence().expect("the group gives fences")
+    );
     await_end_of_input();
     grant.release().unwrap();
 }
@@ -90,7 +93,10 @@ fn idle(agent: &Agent) {
 
 fn once(agent: &Agent) {
     let grant = enter(agent, &lock("held"));
-    println!("role: entered {}", grant.fence());
+    println!(
+        "role: entered {}",
+        grant.fence().expect("the group gives fences")
+    );
     grant.release().unwrap();
     await_end_of_input();
 }
@@ -101,7 +107,10 @@ fn hold_as_client(group: &Group, id: u16) {
     let grant = client
         .acquire(&lock("held"), None, patience, Caller::current())
         .unwrap();
-    println!("role: holds {}", grant.fence());
+    println!(
+        "role: holds {}",
+        grant.fence().expect("the group gives fences")
+    );
     await_end_of_input();
 }
 
@@ -138,7 +147,12 @@ fn take_turns_as_client(group: &Group, id: u16, rounds: usize) {
             .unwrap();
         increment(&counter);
         // Every other time the agent must notice by itself.
-        if grant.fence().as_u64().is_multiple_of(2) {
+        if grant
+            .fence()
+            .expect("the group gives fences")
+            .as_u64()
+            .is_multiple_of(2)
+        {
             grant.release().unwrap();
         }
     }

@@ -111,6 +111,11 @@ fn heading(status: &Status) -> String {
         let _ = write!(text, ", epoch {}", status.epoch);
     }
     text.push('\n');
+    if status.failure == "presume-failed" {
+        text.push_str(
+            "A silent member is presumed gone: two can hold a lock at once, and there are no fences.\n",
+        );
+    }
     text
 }
 

@@ -207,9 +207,15 @@ impl Link {
                 fence,
                 abandoned,
             } => {
-                let Some(fence) = Fence::new(fence) else {
-                    drop(table);
-                    return self.end(SessionEnd::Disconnected);
+                let fence = match fence {
+                    0 => None,
+                    number => match Fence::new(number) {
+                        Some(fence) => Some(fence),
+                        None => {
+                            drop(table);
+                            return self.end(SessionEnd::Disconnected);
+                        }
+                    },
                 };
                 let previous = Previous::after(abandoned);
                 if let Some(request) = table.requests.get(&id).cloned() {
