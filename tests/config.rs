@@ -4,9 +4,7 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use distlock::{Config, ConfigError};
-use distlock_agent::protocol::{
-    Algorithm, ElectionAlgorithm, Failure, LockName, LockSpec, NodeId,
-};
+use distlock_agent::protocol::{Algorithm, ElectionAlgorithm, Failure, LockName, LockSpec, NodeId};
 
 const SMALL: &str = r#"
 [group]

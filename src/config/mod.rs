@@ -34,14 +34,16 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use distlock_agent::protocol::NodeId;
-pub use distlock_agent::protocol::{LockSpec, Settings};
+pub use distlock_agent::protocol::{Failure, LockSpec, Settings};
 use distlock_agent::runtime::Endpoint;
 pub use distlock_agent::runtime::{Address, Listener, ListenerError, Pulse};
 
 /// A configured group, read and checked.
 ///
-/// By default (`failure = "quorum"`) a majority of `voters` decides who belongs to the group, and
-/// who is cut off from it stops by itself.
+/// `failure` says what a silent member means, and so where views come from. By default (`"quorum"`) a
+/// majority of `voters` decides who belongs to the group, and who is cut off from it stops by itself.
+/// Under `"presume-failed"` whoever does not answer is gone, and the rest go on: without voters,
+/// without fences, and with two holders at once where one only stood still or was cut off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Where it came from, for errors.

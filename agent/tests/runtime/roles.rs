@@ -65,7 +65,10 @@ fn hold(agent: &Agent) {
 /// Holds a lock, stands still, and then gives it back before anything else.
 fn stand_still(agent: &Agent) {
     let grant = enter(agent, &lock("held"));
-    println!("role: holds {}", grant.fence());
+    println!(
+        "role: holds {}",
+        grant.fence().expect("the group gives fences")
+    );
     io::stdin().read_exact(&mut [0]).unwrap();
     let was_held = grant.is_held();
     let given_back = grant.settle_as(Release::Given);
