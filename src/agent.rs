@@ -11,19 +11,25 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
-use distlock_agent::protocol::{LockName, Mode, Time};
+use distlock_agent::protocol::{LockName, Time};
 use distlock_agent::runtime::ForkStamp;
 use distlock_agent::runtime::status::Status;
 use parking_lot::Mutex;
 
-use crate::backend::{self, AcquireError, Ask, Backend, Hold, Lock, Patience, Request};
+use crate::backend::{self, AcquireError, Ask, Backend, Hold, Lock, Patience, Request, Wish};
 use crate::error::{HandleError, LockError, OpenError, StatusError};
 use crate::guard::{Guard, GuardShared};
 use crate::loss::LossSignal;
 use crate::mutex::AgentMutex;
 use crate::thread::ThreadId;
 use crate::watch::{Watch, Watched};
-use crate::{Algorithm, DistMutex, Event, Semaphore, local};
+use crate::{Algorithm, DistMutex, Election, ElectionAlgorithm, Event, Leader, Semaphore, local};
+
+/// What an election asks of its lock.
+const EXCLUSIVE: Ask = Ask {
+    algorithm: None,
+    permits: Some(NonZeroU32::MIN),
+};
 
 /// This process's part in a group: the group's locks come from here.
 ///
@@ -97,6 +103,34 @@ impl Agent {
         algorithm: Algorithm,
     ) -> Result<Arc<dyn DistMutex>, HandleError> {
         self.open_mutex(name.as_ref(), Some(algorithm))
+    }
+
+    /// The election `name`, which is 1 to 255 bytes without NUL: its leader holds the lock of that
+    /// name, which must be exclusive.
+    ///
+    /// # Errors
+    /// As for [`Agent::mutex`].
+    pub fn election(&self, name: impl AsRef<[u8]>) -> Result<Election, HandleError> {
+        let lock = self.handle(name.as_ref(), EXCLUSIVE)?;
+        Ok(Election::new(lock, None))
+    }
+
+    /// The election `name`, held by `algorithm`: that must be the group's.
+    ///
+    /// # Errors
+    /// As for [`Agent::election`], and [`HandleError::NoElections`] in the local group. In a
+    /// configured one a wrong algorithm is an error of the campaign
+    /// ([`LockError::WrongElection`]).
+    pub fn election_with(
+        &self,
+        name: impl AsRef<[u8]>,
+        algorithm: ElectionAlgorithm,
+    ) -> Result<Election, HandleError> {
+        if !self.inner.backend.elects() {
+            return Err(HandleError::NoElections { asked: algorithm });
+        }
+        let lock = self.handle(name.as_ref(), EXCLUSIVE)?;
+        Ok(Election::new(lock, Some(algorithm)))
     }
 
     fn open_mutex(
@@ -364,10 +398,10 @@ impl LockShared {
     /// Enters, as far as `patience` goes.
     pub(crate) fn acquire(
         self: &Arc<Self>,
-        mode: Mode,
+        wish: impl Into<Wish>,
         patience: Patience,
     ) -> Result<Guard, AcquireError> {
-        let mut waiting = self.begin(mode, patience)?;
+        let mut waiting = self.begin(wish, patience)?;
         loop {
             if let Poll::Ready(outcome) = waiting.wait(None) {
                 return outcome;
@@ -378,7 +412,7 @@ impl LockShared {
     /// Asks to enter, for this thread.
     pub(crate) fn begin(
         self: &Arc<Self>,
-        mode: Mode,
+        wish: impl Into<Wish>,
         patience: Patience,
     ) -> Result<Waiting, AcquireError> {
         if self.is_forked() {
@@ -393,7 +427,7 @@ impl LockShared {
         }
         let loss = LossSignal::new();
         let request = Request {
-            mode,
+            wish: wish.into(),
             patience,
             command: self.agent.command.lock().clone(),
             is_inheritable: self.agent.is_inheritable.load(Ordering::Relaxed),
@@ -405,6 +439,14 @@ impl LockShared {
             loss,
             thread,
         })
+    }
+
+    /// Who leads in the election of this name.
+    pub(crate) fn observe(&self) -> Receiver<Option<Leader>> {
+        if self.is_forked() || self.agent.registry.lock().is_closed {
+            return crossbeam_channel::bounded(0).1;
+        }
+        self.agent.backend.observe(&self.name)
     }
 
     /// Makes the guard, unless the agent was closed in the meantime.

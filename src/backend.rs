@@ -15,12 +15,12 @@ use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 use distlock_agent::protocol::{Fence, LockName, Mode, Release};
-use distlock_agent::runtime::Announcer;
 use distlock_agent::runtime::status::Status;
+use distlock_agent::runtime::{Announcer, Purpose};
 
 use crate::error::{HandleError, LockError, StatusError, UnlockError};
 use crate::loss::LossSignal;
-use crate::{Algorithm, Event, GuardState, PreviousOwner};
+use crate::{Algorithm, Event, GuardState, Leader, PreviousOwner};
 
 /// One group, as this process takes part in it. Dropped after [`Backend::close`], never in a
 /// forked child.
@@ -41,6 +41,17 @@ pub(crate) trait Backend: Send + Sync {
     /// The group's lease, if it has one.
     fn lease(&self) -> Option<Duration> {
         None
+    }
+
+    /// Who leads in the election `name`. A channel of its own for each call, at its end where there
+    /// is nothing to tell.
+    fn observe(&self, _name: &LockName) -> Receiver<Option<Leader>> {
+        crossbeam_channel::bounded(0).1
+    }
+
+    /// Whether leaders are elected by an algorithm, and not by who enters first.
+    fn elects(&self) -> bool {
+        false
     }
 
     /// Ends all [`Waiting`] with [`LockError::Closed`], event channels, sockets and threads. Called
@@ -83,8 +94,8 @@ pub(crate) trait Waiting: Send {
 /// One wish to enter.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
-    /// With whom to be inside. Shared only where one may be inside at a time.
-    pub(crate) mode: Mode,
+    /// What is wanted of the lock.
+    pub(crate) wish: Wish,
     /// How long to wait.
     pub(crate) patience: Patience,
     /// What `status` is to show as the holder's command; `None` is this process's command line.
@@ -93,6 +104,22 @@ pub(crate) struct Request {
     pub(crate) is_inheritable: bool,
     /// To be fired when the grant is lost before it is released.
     pub(crate) loss: LossSignal,
+}
+
+/// What is wanted of a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Wish {
+    /// With whom to be inside. Shared only where one may be inside at a time.
+    pub(crate) mode: Mode,
+    /// Whether to be elected first.
+    pub(crate) purpose: Purpose,
+}
+
+impl From<Mode> for Wish {
+    fn from(mode: Mode) -> Self {
+        let purpose = Purpose::Enter;
+        Self { mode, purpose }
+    }
 }
 
 /// How long a request waits.

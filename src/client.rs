@@ -12,7 +12,7 @@ use distlock_agent::runtime::{self, AgentEvent, Caller, ConnectError, Descriptio
 
 use crate::error::OpenError;
 use crate::group::{Group, Way};
-use crate::{Agent, Event};
+use crate::{Agent, Event, Leader};
 
 impl Agent {
     /// Connects to the agent of this host that serves the socket `path`, and takes part in its
@@ -51,6 +51,14 @@ impl Way for runtime::Client {
 
     fn events(&self, map: fn(&AgentEvent) -> Option<Event>) -> Receiver<Event> {
         self.events_as(map)
+    }
+
+    fn observe(
+        &self,
+        lock: &LockName,
+        map: fn(runtime::Leader) -> Leader,
+    ) -> Receiver<Option<Leader>> {
+        self.observe_as(lock, map)
     }
 
     fn lease(&self) -> Duration {

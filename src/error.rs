@@ -8,8 +8,8 @@ use std::path::PathBuf;
 
 use distlock_agent::protocol::{NameError, NodeId};
 
-use crate::Algorithm;
 use crate::config::ConfigError;
+use crate::{Algorithm, ElectionAlgorithm};
 
 /// Why no [`Agent`](crate::Agent) could be opened.
 #[derive(Debug, thiserror::Error)]
@@ -194,6 +194,15 @@ pub enum HandleError {
         /// What the lock has.
         actual: Algorithm,
     },
+    /// The local group elects nobody by an algorithm.
+    #[error(
+        "leaders are not elected by {asked} here: in the local group the kernel decides; leave the \
+         algorithm out"
+    )]
+    NoElections {
+        /// What the caller wants.
+        asked: ElectionAlgorithm,
+    },
     /// The group does not have this algorithm at all.
     #[error(
         "this group has no algorithm {asked}: the local group has kernel only, and a configured \
@@ -258,6 +267,14 @@ pub enum LockError {
         asked: Algorithm,
         /// What the lock has.
         actual: Algorithm,
+    },
+    /// The group elects its leaders otherwise.
+    #[error("this group elects its leaders by {actual}, not by {asked}; ask for {actual}")]
+    WrongElection {
+        /// What the caller wants.
+        asked: ElectionAlgorithm,
+        /// What the group has.
+        actual: ElectionAlgorithm,
     },
     /// The lock cannot be shared.
     #[error(

@@ -12,14 +12,14 @@ use crossbeam_channel::Receiver;
 use distlock_agent::protocol::{Fence, LockName, LockSpec, Mode, Previous, Release, Time};
 use distlock_agent::runtime::status::Status;
 use distlock_agent::runtime::{
-    self, AgentEvent, Announcer, Caller, Description, Grant, SessionEnd, clock,
+    self, AgentEvent, Announcer, Caller, Description, Grant, Purpose, SessionEnd, clock,
 };
 use parking_lot::Mutex;
 
 use crate::backend::{AcquireError, Ask, Backend, Hold, Lock, Patience, Request, Waiting};
 use crate::error::{HandleError, LockError, StatusError, UnlockError};
 use crate::loss::Loss;
-use crate::{Algorithm, Event, GuardState, PreviousOwner};
+use crate::{Algorithm, Event, GuardState, Leader, PreviousOwner};
 
 /// How often a lock that is served otherwise than configured is asked for as it is served. It may
 /// be forgotten and made anew in between, but hardly several times.
@@ -45,6 +45,13 @@ pub(crate) trait Way: Send + Sync + 'static {
 
     /// What happens in it.
     fn events(&self, map: fn(&AgentEvent) -> Option<Event>) -> Receiver<Event>;
+
+    /// Who leads in the election `lock`.
+    fn observe(
+        &self,
+        lock: &LockName,
+        map: fn(runtime::Leader) -> Leader,
+    ) -> Receiver<Option<Leader>>;
 
     /// The group's lease.
     fn lease(&self) -> Duration;
@@ -90,6 +97,14 @@ impl<W: Way> Backend for Group<W> {
 
     fn lease(&self) -> Option<Duration> {
         Some(self.0.lease())
+    }
+
+    fn observe(&self, name: &LockName) -> Receiver<Option<Leader>> {
+        self.0.observe(name, leader)
+    }
+
+    fn elects(&self) -> bool {
+        true
     }
 
     fn close(&self) {
@@ -189,7 +204,7 @@ impl<W: Way> GroupWaiting<W> {
         self.lock.way.begin(
             &self.lock.name,
             Some(spec),
-            self.request.mode,
+            self.request.wish.mode,
             patience,
             caller,
         )
@@ -232,6 +247,13 @@ impl<W: Way> GroupWaiting<W> {
             runtime::AcquireError::NotShareable { actual } => LockError::NotShareable {
                 actual: actual.algorithm.into(),
             },
+            runtime::AcquireError::WrongElection { actual } => {
+                let asked = match self.request.wish.purpose {
+                    Purpose::Lead { algorithm } => algorithm.unwrap_or(actual),
+                    Purpose::Enter => actual,
+                };
+                LockError::WrongElection { asked, actual }
+            }
             runtime::AcquireError::Limit => LockError::Limit {
                 what: "too many locks or requests at once; release some, or let fewer wait"
                     .to_owned(),
@@ -299,7 +321,16 @@ fn caller(request: &Request) -> Caller {
         caller.command = Arc::clone(command);
     }
     caller.has_lifeline = request.is_inheritable;
+    caller.purpose = request.wish.purpose;
     caller
+}
+
+/// As an application sees it.
+fn leader(leader: runtime::Leader) -> Leader {
+    Leader {
+        member: leader.member,
+        fence: leader.fence(),
+    }
 }
 
 /// As an application sees it; `None` for what the front tells otherwise.

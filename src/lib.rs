@@ -5,6 +5,7 @@ mod algorithm;
 mod backend;
 mod client;
 pub mod config;
+mod election;
 mod error;
 mod event;
 mod fence;
@@ -23,8 +24,11 @@ mod watch;
 pub use agent::Agent;
 pub use algorithm::{Algorithm, ParseAlgorithmError};
 pub use config::{Config, ConfigError, NodeConfig};
-pub use distlock_agent::protocol::{Fence, LockName, NameError, NodeId, ParseFenceError};
+pub use distlock_agent::protocol::{
+    ElectionAlgorithm, Fence, LockName, NameError, NodeId, ParseFenceError,
+};
 pub use distlock_agent::runtime::{Announcer, GuardState, status};
+pub use election::{Election, Leader, Leadership};
 pub use error::{
     DirectoryFault, HandleError, LockError, OpenError, StatusError, TimedLockError, TryLockError,
     UnlockError,

@@ -14,7 +14,7 @@ use distlock_agent::runtime::{
 use crate::config::NodeConfig;
 use crate::error::OpenError;
 use crate::group::{Group, Way};
-use crate::{Agent, Event};
+use crate::{Agent, Event, Leader};
 
 impl Agent {
     /// Joins a configured group as one of its members. An agent thread starts in this process;
@@ -77,6 +77,14 @@ impl Way for runtime::Agent {
 
     fn events(&self, map: fn(&AgentEvent) -> Option<Event>) -> Receiver<Event> {
         self.events_as(map)
+    }
+
+    fn observe(
+        &self,
+        lock: &LockName,
+        map: fn(runtime::Leader) -> Leader,
+    ) -> Receiver<Option<Leader>> {
+        self.observe_as(lock, map)
     }
 
     fn lease(&self) -> Duration {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use distlock_agent::protocol::Mode;
 
 use crate::agent::LockShared;
-use crate::backend::{AcquireError, Patience};
+use crate::backend::{AcquireError, Patience, Wish};
 use crate::error::{LockError, TimedLockError, TryLockError};
 use crate::{Algorithm, Guard};
 
@@ -120,8 +120,8 @@ impl fmt::Debug for AgentMutex {
     }
 }
 
-pub(crate) fn wait(lock: &Arc<LockShared>, mode: Mode) -> Result<Guard, LockError> {
-    lock.acquire(mode, Patience::Lease)
+pub(crate) fn wait(lock: &Arc<LockShared>, wish: impl Into<Wish>) -> Result<Guard, LockError> {
+    lock.acquire(wish, Patience::Lease)
         .map_err(|error| match error {
             AcquireError::Failed(error) => error,
             AcquireError::WouldBlock | AcquireError::TimedOut { .. } => {
@@ -130,8 +130,11 @@ pub(crate) fn wait(lock: &Arc<LockShared>, mode: Mode) -> Result<Guard, LockErro
         })
 }
 
-pub(crate) fn attempt(lock: &Arc<LockShared>, mode: Mode) -> Result<Guard, TryLockError> {
-    lock.acquire(mode, Patience::Try)
+pub(crate) fn attempt(
+    lock: &Arc<LockShared>,
+    wish: impl Into<Wish>,
+) -> Result<Guard, TryLockError> {
+    lock.acquire(wish, Patience::Try)
         .map_err(|error| match error {
             AcquireError::Failed(error) => TryLockError::Failed(error),
             AcquireError::WouldBlock | AcquireError::TimedOut { .. } => TryLockError::WouldBlock,
@@ -140,10 +143,10 @@ pub(crate) fn attempt(lock: &Arc<LockShared>, mode: Mode) -> Result<Guard, TryLo
 
 pub(crate) fn wait_for(
     lock: &Arc<LockShared>,
-    mode: Mode,
+    wish: impl Into<Wish>,
     timeout: Duration,
 ) -> Result<Guard, TimedLockError> {
-    lock.acquire(mode, Patience::For(timeout))
+    lock.acquire(wish, Patience::For(timeout))
         .map_err(|error| match error {
             AcquireError::Failed(error) => TimedLockError::Failed(error),
             AcquireError::TimedOut { missing } => TimedLockError::TimedOut { missing },

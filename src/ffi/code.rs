@@ -84,6 +84,7 @@ pub(super) fn handle(error: &HandleError) -> Errno {
         HandleError::Name(_)
         | HandleError::WrongAlgorithm { .. }
         | HandleError::NotInThisGroup { .. }
+        | HandleError::NoElections { .. }
         | HandleError::WrongPermits { .. }
         | HandleError::PermitsUnknown
         | HandleError::TooManyPermits { .. }
@@ -106,6 +107,7 @@ fn lock(error: &LockError) -> Errno {
         LockError::Closed => Errno::ECANCELED,
         LockError::Limit { .. } => Errno::ENOLCK,
         LockError::WrongAlgorithm { .. }
+        | LockError::WrongElection { .. }
         | LockError::WrongPermits { .. }
         | LockError::NotShareable { .. }
         | LockError::Forked => Errno::EINVAL,

@@ -128,7 +128,7 @@ impl KernelLock {
                 None => self.open()?,
             };
             let start = self.first_permit.fetch_add(1, Ordering::Relaxed);
-            let permit = match request.mode {
+            let permit = match request.wish.mode {
                 Mode::Exclusive => open.try_permit(start),
                 Mode::Shared => open.try_share(start),
             };
@@ -568,7 +568,7 @@ mod tests {
     /// Enters and leaves, and tells how long the entering took.
     fn enter_and_leave(lock: &Arc<dyn Lock>) -> Duration {
         let request = Request {
-            mode: Mode::Exclusive,
+            wish: Mode::Exclusive.into(),
             patience: Patience::Lease,
             command: None,
             is_inheritable: false,

@@ -26,7 +26,7 @@ use super::durable::{Owner, StateDir};
 use super::endpoint::Endpoint;
 use super::error::{AcquireError, StartError, StatusError};
 use super::event_loop::{EventLoop, SERVICE, TRANSPORT, WAKER};
-use super::events::AgentEvent;
+use super::events::{AgentEvent, Leader};
 use super::fork::ForkStamp;
 use super::handoff::Shared;
 use super::pulse::{Heart, Pulse};
@@ -259,6 +259,25 @@ impl Agent {
             return bounded(1).1;
         }
         self.shared.hub.subscribe(map)
+    }
+
+    /// Who leads in the election called `lock`, as far as this member knows: now, and from now on.
+    /// While it is cut off from the group it hears of nothing. In a forked child the channel is at
+    /// its end.
+    pub fn observe(&self, lock: &LockName) -> Receiver<Option<Leader>> {
+        self.observe_as(lock, |leader| leader)
+    }
+
+    /// As [`Self::observe`], each leader as `map` makes it.
+    pub fn observe_as<T: Send + 'static>(
+        &self,
+        lock: &LockName,
+        map: fn(Leader) -> T,
+    ) -> Receiver<Option<T>> {
+        if self.shared.stamp.is_child() {
+            return bounded(1).1;
+        }
+        self.shared.turn().observe(lock, map)
     }
 
     /// How the configuration says that `lock` is served.

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::clock;
 #[cfg(doc)]
 use super::error::AcquireError;
-use crate::protocol::{Time, Wait};
+use crate::protocol::{ElectionAlgorithm, Time, Wait};
 
 /// How long a caller is willing to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,7 +43,7 @@ impl Patience {
     }
 }
 
-/// Who asks: for `status`, and for what the lock must outlast.
+/// Who asks: for `status`, for what the lock must outlast, and what for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Caller {
     /// The program that calls; for `distlock run` the runner.
@@ -55,6 +55,21 @@ pub struct Caller {
     /// Whether the grant is to have a descriptor that other processes can inherit, to keep the
     /// lock ([`Grant::lifeline`](super::Grant::lifeline)).
     pub has_lifeline: bool,
+    /// What it wants of the lock.
+    pub purpose: Purpose,
+}
+
+/// What a caller wants of a lock.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Purpose {
+    /// To enter it.
+    #[default]
+    Enter,
+    /// To lead: to be elected, and then to enter it.
+    Lead {
+        /// By which algorithm; `None`: by that of the group.
+        algorithm: Option<ElectionAlgorithm>,
+    },
 }
 
 impl Caller {
@@ -70,6 +85,7 @@ impl Caller {
             command: Arc::clone(command),
             command_pid: None,
             has_lifeline: false,
+            purpose: Purpose::Enter,
         }
     }
 }

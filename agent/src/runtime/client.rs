@@ -25,7 +25,7 @@ use super::agent::{Description, join, spawn};
 use super::ask::{Caller, Patience};
 use super::clock::{self, Reading, Shift};
 use super::error::{AcquireError, SessionEnd, StatusError};
-use super::events::{AgentEvent, Hub};
+use super::events::{AgentEvent, Hub, Leader, observe};
 use super::fork::ForkStamp;
 use super::frames::{FromAgent, ToAgent};
 use super::request::{Grant, Waiting};
@@ -248,6 +248,27 @@ impl Client {
             self.link.say_or_end(&ToAgent::Listen);
         }
         events
+    }
+
+    /// Who leads in the election called `lock`, as far as the agent knows: now, and from now on. In a
+    /// forked child the channel is at its end.
+    pub fn observe(&self, lock: &LockName) -> Receiver<Option<Leader>> {
+        self.observe_as(lock, |leader| leader)
+    }
+
+    /// As [`Self::observe`], each leader as `map` makes it.
+    pub fn observe_as<T: Send + 'static>(
+        &self,
+        lock: &LockName,
+        map: fn(Leader) -> T,
+    ) -> Receiver<Option<T>> {
+        if self.link.stamp.is_child() {
+            return bounded(1).1;
+        }
+        let observed = observe(&self.link.hub, lock, None, map);
+        self.link
+            .say_or_end(&ToAgent::Observe { lock: lock.clone() });
+        observed
     }
 
     /// The group's name.

@@ -28,6 +28,7 @@ use socket2::{Domain, Socket, Type};
 use self::connection::{Connection, Peer, READ_LIMIT};
 use super::clock::{self, Reading};
 use super::endpoint::Endpoint;
+use super::events::AgentEvent;
 use super::frames::FromAgent;
 use super::handoff::Shared;
 use super::lease::Lease;
@@ -247,11 +248,11 @@ impl Service {
     }
 
     /// Tells all clients that listen. Who leaves too much unread misses events, and nothing else.
-    pub(crate) fn tell_listeners(&mut self, message: &FromAgent) {
-        let listening = |client: &Connection| client.listens();
-        for (&id, client) in self.clients.iter_mut().filter(|(_, c)| listening(c)) {
-            if client.unread() < READ_LIMIT {
-                client.tell(message);
+    pub(crate) fn tell_listeners(&mut self, event: &AgentEvent) {
+        for (&id, client) in &mut self.clients {
+            let message = client.heard_as(event);
+            if let Some(message) = message.filter(|_| client.unread() < READ_LIMIT) {
+                client.tell(&message);
                 self.ready.insert(id);
             }
         }

@@ -10,7 +10,6 @@ use mio::{Events, Poll, Token};
 use super::clients::Service;
 use super::durable::{StateDir, StateError};
 use super::error::SessionEnd;
-use super::frames::FromAgent;
 use super::handoff::Shared;
 use super::lifeline;
 use super::pulse::Heart;
@@ -184,7 +183,7 @@ impl EventLoop {
                 }
                 Task::TellAll(event) => {
                     if let Some(service) = &mut self.service {
-                        service.tell_listeners(&FromAgent::Event(event));
+                        service.tell_listeners(&event);
                     }
                 }
             }

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::error::SessionEnd;
-use crate::protocol::{Epoch, NodeId};
+use crate::protocol::{Epoch, Fence, LockName, NodeId};
 
 /// How many events wait for a listener that does not read.
 const CAPACITY: usize = 256;
@@ -62,6 +62,35 @@ pub enum AgentEvent {
         /// The epoch of the view that it is not in.
         epoch: Epoch,
     },
+    /// Another leads in an election, or nobody does, as far as this agent knows. Told only to those
+    /// that observe the election.
+    Leader {
+        /// Which election.
+        lock: LockName,
+        /// Who.
+        leader: Option<Leader>,
+    },
+}
+
+/// Who leads in an election.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leader {
+    /// Which member.
+    pub member: NodeId,
+    /// 0 where the group gives none.
+    fence: u64,
+}
+
+impl Leader {
+    pub(crate) fn new(member: NodeId, fence: Option<Fence>) -> Self {
+        let fence = fence.map_or(0, Fence::as_u64);
+        Self { member, fence }
+    }
+
+    /// The fence with which it is inside of the election's lock; `None` where the group gives none.
+    pub fn fence(self) -> Option<Fence> {
+        Fence::new(self.fence)
+    }
 }
 
 /// Everybody who listens. A listener that does not read misses the newest events, and is told how
@@ -87,10 +116,25 @@ trait Listen: Send {
 }
 
 /// Listens through a channel.
-struct Channel<T> {
+struct Channel<T, F> {
     sender: Sender<T>,
-    map: fn(&AgentEvent) -> Option<T>,
+    map: F,
     missed: u64,
+}
+
+/// Who leads in the election `lock`: `first` if it is known, and all changes from now on.
+pub(crate) fn observe<T: Send + 'static>(
+    hub: &Hub,
+    lock: &LockName,
+    first: Option<Option<Leader>>,
+    map: fn(Leader) -> T,
+) -> Receiver<Option<T>> {
+    let lock = lock.clone();
+    let first = first.map(|leader| leader.map(map));
+    hub.subscribe_from(first, move |event| match event {
+        AgentEvent::Leader { lock: of, leader } if *of == lock => Some(leader.map(map)),
+        _ => None,
+    })
 }
 
 impl Hub {
@@ -98,10 +142,23 @@ impl Hub {
     /// [`MAX_LISTENERS`] more listen.
     pub(crate) fn subscribe<T: Send + 'static>(
         &self,
-        map: fn(&AgentEvent) -> Option<T>,
+        map: impl Fn(&AgentEvent) -> Option<T> + Send + 'static,
+    ) -> Receiver<T> {
+        self.subscribe_from(None, map)
+    }
+
+    /// The same, after `first`.
+    fn subscribe_from<T: Send + 'static>(
+        &self,
+        first: Option<T>,
+        map: impl Fn(&AgentEvent) -> Option<T> + Send + 'static,
     ) -> Receiver<T> {
         // Bounded by who sends: a channel that is bounded by itself takes all its room at once.
         let (sender, receiver) = unbounded();
+        if let Some(first) = first {
+            // It has room, and its other end is here.
+            let _ = sender.send(first);
+        }
         let mut channel = Channel {
             sender,
             map,
@@ -151,7 +208,7 @@ impl Hub {
     }
 }
 
-impl<T: Send> Listen for Channel<T> {
+impl<T: Send, F: Fn(&AgentEvent) -> Option<T> + Send> Listen for Channel<T, F> {
     fn tell(&mut self, event: &AgentEvent) -> bool {
         if self.missed > 0 && self.send(&AgentEvent::Missed(self.missed)) != Sent::NoRoom {
             self.missed = 0;
@@ -174,7 +231,7 @@ enum Sent {
     Gone,
 }
 
-impl<T> Channel<T> {
+impl<T, F: Fn(&AgentEvent) -> Option<T>> Channel<T, F> {
     fn send(&self, event: &AgentEvent) -> Sent {
         let Some(event) = (self.map)(event) else {
             return Sent::Taken;

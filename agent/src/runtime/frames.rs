@@ -13,9 +13,9 @@ use super::agent::Description;
 use super::ask::Patience;
 use super::clock::Reading;
 use super::error::AcquireError;
-use super::events::AgentEvent;
+use super::events::{AgentEvent, Leader};
 use super::status::Status;
-use crate::protocol::{LockName, LockSpec, Mode, NodeId, Release};
+use crate::protocol::{ElectionAlgorithm, LockName, LockSpec, Mode, NodeId, Release};
 
 const VERSION: u8 = 3;
 const HEADER_LEN: usize = 4;
@@ -55,6 +55,19 @@ pub(crate) enum ToAgent {
     Listen,
     /// How a lock is configured; answered by `Described`.
     Describe { id: u64, lock: LockName },
+    /// To be elected, and then to enter the lock of that name, as `Acquire` does.
+    Campaign {
+        id: u64,
+        lock: LockName,
+        spec: Option<LockSpec>,
+        algorithm: Option<ElectionAlgorithm>,
+        patience: Patience,
+        command: String,
+        /// As in `Acquire`.
+        lifeline: bool,
+    },
+    /// To be told who leads, now and from now on.
+    Observe { lock: LockName },
 }
 
 /// What an agent says.
@@ -103,6 +116,11 @@ pub(crate) enum FromAgent {
         /// In nanoseconds of the agent's clock: 0 before the first renewal, `u64::MAX` where no
         /// lease bounds it.
         until: u64,
+    },
+    /// To who observes an election: who leads.
+    Leader {
+        lock: LockName,
+        leader: Option<Leader>,
     },
 }
 

@@ -11,13 +11,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use crossbeam_channel::Receiver;
 use parking_lot::MutexGuard;
 
-use super::agent::Counters;
-use super::ask::Caller;
+use super::agent::{Counters, Description};
+use super::ask::{Caller, Purpose};
 use super::clock;
 use super::error::{AcquireError, SessionEnd};
-use super::events::AgentEvent;
+use super::events::{AgentEvent, Leader, observe};
 use super::frames::FromAgent;
 use super::handoff::Shared;
 use super::lease::Lease;
@@ -25,6 +26,7 @@ use super::report::Reports;
 use super::request::{Granted, Request};
 use super::session::Session;
 use super::transport::{Received, Transport, TransportCounters};
+use crate::protocol::election;
 use crate::protocol::{
     Command, Event, Failure, Fence, Input, LockName, LockSpec, Mode, Node, NodeId, Output,
     Previous, Record, Refusal, Release, Ticket, Time, Wait,
@@ -211,6 +213,7 @@ impl Turn<'_> {
         let ticket = Ticket(self.core.next_ticket);
         self.core.next_ticket += 1;
         let asked = SystemTime::now();
+        let purpose = caller.purpose;
         let entry = Entry {
             lock: lock.clone(),
             caller,
@@ -219,13 +222,24 @@ impl Turn<'_> {
             sink,
         };
         self.core.requests.insert(ticket, entry);
-        self.step(Input::Command(&Command::Acquire {
-            ticket,
-            lock,
-            spec,
-            mode,
-            wait,
-        }));
+        let command = match purpose {
+            Purpose::Enter => Command::Acquire {
+                ticket,
+                lock,
+                spec,
+                mode,
+                wait,
+            },
+            Purpose::Lead { algorithm } => Command::Campaign {
+                ticket,
+                spec: spec
+                    .unwrap_or_else(|| Description::of(&lock, &self.shared.identity.settings).spec),
+                lock,
+                algorithm,
+                wait,
+            },
+        };
+        self.step(Input::Command(&command));
         Ok(ticket)
     }
 
@@ -253,6 +267,33 @@ impl Turn<'_> {
     pub(crate) fn is_held(&self, ticket: Ticket) -> bool {
         let entry = self.core.requests.get(&ticket);
         entry.is_some_and(|entry| entry.held.is_some())
+    }
+
+    /// Who leads, as far as is known here.
+    pub(crate) fn leader(&self, lock: &LockName) -> Option<Leader> {
+        let leader = self.core.node.leader(lock);
+        leader.map(|leader| self.as_told(leader))
+    }
+
+    fn as_told(&self, leader: election::Leader) -> Leader {
+        Leader::new(leader.node, self.told_fence(leader.fence))
+    }
+
+    /// A fence as callers are told it. Where the silent are presumed gone, two sides that go on
+    /// without each other can both give the same number.
+    fn told_fence(&self, fence: Fence) -> Option<Fence> {
+        let is_alone = self.shared.identity.settings.failure != Failure::PresumeFailed;
+        is_alone.then_some(fence)
+    }
+
+    /// Who leads, now and from now on.
+    pub(crate) fn observe<T: Send + 'static>(
+        &self,
+        lock: &LockName,
+        map: fn(Leader) -> T,
+    ) -> Receiver<Option<T>> {
+        // Under the mutex, so that nothing comes in between.
+        observe(&self.shared.hub, lock, Some(self.leader(lock)), map)
     }
 
     pub(crate) fn set_command_pid(&mut self, ticket: Ticket, pid: u32) {
@@ -362,7 +403,12 @@ impl Turn<'_> {
                     refused,
                 });
             }
-            Event::Leader { .. } => {}
+            Event::Leader { lock, leader } => {
+                let leader = leader.map(|leader| self.as_told(leader));
+                let event = AgentEvent::Leader { lock, leader };
+                self.shared.hub.publish(&event);
+                self.core.tasks.push_back(Task::TellAll(event));
+            }
             Event::Superseded { by } => self.end(SessionEnd::Superseded { by }),
             Event::Note { from, bytes } => {
                 if self.core.notes_waiting < MAX_NOTES {
@@ -378,9 +424,7 @@ impl Turn<'_> {
 
     fn granted(&mut self, ticket: Ticket, fence: Fence, previous: Previous) {
         let session = Arc::clone(&self.core.session);
-        // Two sides that go on without each other can both give the same number.
-        let is_alone = self.shared.identity.settings.failure != Failure::PresumeFailed;
-        let fence = is_alone.then_some(fence);
+        let fence = self.told_fence(fence);
         let Some(entry) = self.core.requests.get_mut(&ticket) else {
             debug_assert!(false, "a grant for {ticket:?}, which nobody asked for");
             return;

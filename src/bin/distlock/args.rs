@@ -25,6 +25,7 @@ pub(crate) struct Cli {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(Run),
+    Elect(Elect),
     Agent(Agent),
     Status(Status),
     Members(Members),
@@ -47,6 +48,46 @@ pub(crate) enum Command {
     args_override_self = true
 )]
 pub(crate) struct Run {
+    /// Share the lock with others who share it
+    #[arg(short, long, overrides_with = "exclusive")]
+    pub(crate) shared: bool,
+
+    /// Hold the lock alone (the default)
+    #[arg(short = 'x', short_alias = 'e', long, overrides_with = "shared")]
+    pub(crate) exclusive: bool,
+
+    /// The algorithm that must serve the lock
+    #[arg(long, value_name = "ALGORITHM")]
+    pub(crate) algorithm: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) work: Work,
+}
+
+/// Run COMMAND on one host at a time: the leader.
+///
+/// Of all that run it for NAME one is elected, runs COMMAND and holds the lock NAME while it does;
+/// when it is gone, another takes over. It ends with COMMAND's own code when COMMAND has ended.
+///
+/// Options and exit codes are those of `distlock run`.
+#[derive(Debug, Args)]
+#[command(
+    override_usage = "distlock elect [OPTIONS] NAME [--] COMMAND [ARG]...\n       \
+                            distlock elect [OPTIONS] NAME -c STRING",
+    args_override_self = true
+)]
+pub(crate) struct Elect {
+    /// The algorithm by which the group must elect
+    #[arg(long, value_name = "ALGORITHM")]
+    pub(crate) algorithm: Option<String>,
+
+    #[command(flatten)]
+    pub(crate) work: Work,
+}
+
+/// What runs, in which group, and for how long it is waited: of `run` and of `elect`.
+#[derive(Debug, Args)]
+pub(crate) struct Work {
     /// Fail at once if the lock is not free
     #[arg(short, long, alias = "nb")]
     pub(crate) nonblock: bool,
@@ -73,26 +114,14 @@ pub(crate) struct Run {
     )]
     pub(crate) script: Option<OsString>,
 
-    /// Share the lock with others who share it
-    #[arg(short, long, overrides_with = "exclusive")]
-    pub(crate) shared: bool,
-
-    /// Hold the lock alone (the default)
-    #[arg(short = 'x', short_alias = 'e', long, overrides_with = "shared")]
-    pub(crate) exclusive: bool,
-
     /// Tell on standard error how long it took
     #[arg(long)]
     pub(crate) verbose: bool,
 
-    /// The algorithm that must serve the lock
-    #[arg(long, value_name = "ALGORITHM")]
-    pub(crate) algorithm: Option<String>,
-
     #[command(flatten)]
     pub(crate) group: Group,
 
-    /// The lock: 1 to 255 bytes
+    /// The name of the lock: 1 to 255 bytes
     #[arg(value_name = "NAME", value_parser = clap::value_parser!(OsString),
           value_hint = ValueHint::Other)]
     pub(crate) name: OsString,
@@ -242,25 +271,27 @@ pub(crate) struct Group {
 /// The way to end when it asks for nothing that can be done: help was printed, or it is wrong.
 pub(crate) fn parse() -> Result<Command, Result<ExitCode, Failure>> {
     let command = Cli::try_parse().map_err(|error| refuse(&error))?.command;
-    if let Command::Run(run) = &command {
-        run.check().map_err(Err)?;
+    match &command {
+        Command::Run(run) => run.work.check("run").map_err(Err)?,
+        Command::Elect(elect) => elect.work.check("elect").map_err(Err)?,
+        _ => {}
     }
     Ok(command)
 }
 
-impl Run {
+impl Work {
     /// What clap cannot say.
-    fn check(&self) -> Result<(), Failure> {
+    fn check(&self, command: &str) -> Result<(), Failure> {
         if self.script.is_none() && self.program().is_empty() {
             let what = "no command to run: give one after the lock's name, or with -c";
-            return Err(Failure::usage(what, "run"));
+            return Err(Failure::usage(what, command));
         }
-        self.lock_name().map(drop)
+        self.lock_name(command).map(drop)
     }
 
     /// The lock's name.
-    pub(crate) fn lock_name(&self) -> Result<LockName, Failure> {
-        lock_name(&self.name, "run")
+    pub(crate) fn lock_name(&self, command: &str) -> Result<LockName, Failure> {
+        lock_name(&self.name, command)
     }
 
     /// The program and its arguments, or `None` for a string that the shell runs. A second `--`
@@ -360,16 +391,16 @@ mod tests {
             &["-n", "--", "x", "ls", "-l", "--", "-n"],
         ] {
             let run = run(line);
-            assert_eq!(run.name, "x", "{line:?}");
-            assert!(run.nonblock, "{line:?}");
-            assert_eq!(run.program, ["ls", "-l", "--", "-n"], "{line:?}");
+            assert_eq!(run.work.name, "x", "{line:?}");
+            assert!(run.work.nonblock, "{line:?}");
+            assert_eq!(run.work.program, ["ls", "-l", "--", "-n"], "{line:?}");
         }
     }
 
     #[test]
     fn the_last_of_repeated_options_counts() {
         assert_eq!(
-            run(&["-w", "1", "-w", "2.5", "x", "ls"]).timeout,
+            run(&["-w", "1", "-w", "2.5", "x", "ls"]).work.timeout,
             Some(Duration::from_millis(2500))
         );
     }

@@ -23,6 +23,7 @@ use args::Command;
 fn main() -> ExitCode {
     let done = match args::parse() {
         Ok(Command::Run(args)) => run::run(&args),
+        Ok(Command::Elect(args)) => run::elect(&args),
         Ok(Command::Agent(args)) => agent::agent(&args),
         Ok(Command::Status(args)) => status::status(&args),
         Ok(Command::Members(args)) => status::members(&args),

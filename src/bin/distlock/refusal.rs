@@ -62,6 +62,7 @@ impl From<LockError> for Failure {
     fn from(error: LockError) -> Self {
         let code = match &error {
             LockError::WrongAlgorithm { .. }
+            | LockError::WrongElection { .. }
             | LockError::WrongPermits { .. }
             | LockError::NotShareable { .. } => CONFIG,
             LockError::Io { source, .. } => code_of(source),

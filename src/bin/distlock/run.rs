@@ -1,4 +1,4 @@
-//! `distlock run`: holds a lock while a command runs.
+//! `distlock run`: holds a lock while a command runs; and `distlock elect`: leads while it does.
 
 use std::cell::OnceCell;
 use std::env;
@@ -11,8 +11,8 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use distlock::{
-    Agent, Algorithm, DistMutex, Guard, HandleError, LockError, LockName, ParseAlgorithmError,
-    Semaphore, TimedLockError, TryLockError, UnlockError,
+    Agent, Algorithm, DistMutex, Election, Guard, HandleError, Leadership, LockError, LockName,
+    ParseAlgorithmError, Semaphore, TimedLockError, TryLockError, UnlockError,
 };
 use distlock_agent::protocol::Time;
 use distlock_agent::runtime::clock;
@@ -36,15 +36,33 @@ const RENEWAL_POLL_MS: u8 = 5;
 /// # Errors
 /// Whatever keeps the command from running.
 pub(crate) fn run(args: &args::Run) -> Result<ExitCode, Failure> {
-    let algorithm = Wanted::parse(args.algorithm.as_deref())?;
-    let group = Group::select(&args.group, "run")?;
+    let aim = Aim::Lock {
+        wanted: Wanted::parse(args.algorithm.as_deref())?,
+        is_shared: args.shared,
+    };
+    work(&args.work, &aim)
+}
+
+/// Runs the command while this process leads.
+///
+/// # Errors
+/// Whatever keeps the command from running.
+pub(crate) fn elect(args: &args::Elect) -> Result<ExitCode, Failure> {
+    let aim = Aim::Lead {
+        algorithm: args.algorithm.clone(),
+    };
+    work(&args.work, &aim)
+}
+
+fn work(args: &args::Work, aim: &Aim) -> Result<ExitCode, Failure> {
+    let group = Group::select(&args.group, aim.command())?;
     let block = || Signals::block().map_err(|error| refusal::system("read signals", error));
     if matches!(group, Group::Member(_)) || std::process::id() == 1 {
         // A member must leave before it dies, and the first process of a container is not ended
         // by a signal that it does not handle.
         let signals = block()?;
         let agent = way::open(&group)?;
-        let guard = match attend(&agent, &signals, || enter(args, &agent, &algorithm)) {
+        let guard = match attend(&agent, &signals, || enter(args, &agent, aim)) {
             Ok(guard) => guard,
             Err(Broken::Failure(failure)) => return Err(failure),
             Err(Broken::Signal(number)) => {
@@ -58,8 +76,26 @@ pub(crate) fn run(args: &args::Run) -> Result<ExitCode, Failure> {
         // A signal that ends this process ends the waiting too: the kernel or the agent of this
         // host sees its end. So nothing has to be arranged before the lock is held.
         let agent = way::open(&group)?;
-        let guard = enter(args, &agent, &algorithm)?;
+        let guard = enter(args, &agent, aim)?;
         hold(args, &agent, guard, &block()?, false)
+    }
+}
+
+/// What this process wants of the lock.
+enum Aim {
+    /// To hold it.
+    Lock { wanted: Wanted, is_shared: bool },
+    /// To lead; to be elected by this algorithm, if it is named.
+    Lead { algorithm: Option<String> },
+}
+
+impl Aim {
+    /// The command by which it is reached.
+    fn command(&self) -> &'static str {
+        match self {
+            Self::Lock { .. } => "run",
+            Self::Lead { .. } => "elect",
+        }
     }
 }
 
@@ -87,23 +123,58 @@ enum Entrance {
     Mutex(Arc<dyn DistMutex>),
     /// One of several permits, where the configuration says that there are several.
     Permit(Arc<Semaphore>),
+    /// Of who leads.
+    Election(Election),
 }
 
 impl Entrance {
-    fn open(
-        args: &args::Run,
+    fn open(agent: &Agent, name: &LockName, aim: &Aim) -> Result<Self, Failure> {
+        match aim {
+            Aim::Lock { wanted, is_shared } => Self::lock_for(agent, name, wanted, *is_shared),
+            Aim::Lead { algorithm } => Self::election(agent, name, algorithm.as_deref()),
+        }
+    }
+
+    /// The local group elects by its kernel's lock, and by that name.
+    fn election(agent: &Agent, name: &LockName, algorithm: Option<&str>) -> Result<Self, Failure> {
+        let is_local = agent.lease().is_none();
+        let election = match algorithm {
+            None => agent.election(name.as_bytes()),
+            Some("kernel") if is_local => agent.election(name.as_bytes()),
+            Some(word) => {
+                let algorithm = word.parse().map_err(|error| {
+                    let word = quoted(word);
+                    Failure::usage(format_args!("--algorithm {word}: {error}"), "elect")
+                })?;
+                agent.election_with(name.as_bytes(), algorithm)
+            }
+        };
+        election.map(Self::Election).map_err(|error| match error {
+            HandleError::WrongPermits { actual, .. } => Failure::new(
+                CONFIG,
+                format_args!(
+                    "'{name}' has {actual} permits, and only the holder of a lock with one leads; \
+                     choose another name"
+                ),
+            ),
+            error => error.into(),
+        })
+    }
+
+    fn lock_for(
         agent: &Agent,
         name: &LockName,
         wanted: &Wanted,
+        is_shared: bool,
     ) -> Result<Self, Failure> {
         let mutex = match wanted {
             Wanted::This(algorithm) => agent.mutex_with(name.as_bytes(), *algorithm),
             Wanted::Any | Wanted::Missing(_) => agent.mutex(name.as_bytes()),
         };
         let entrance = match mutex {
-            Ok(mutex) if args.shared => Self::Mutex(mutex.shared()),
+            Ok(mutex) if is_shared => Self::Mutex(mutex.shared()),
             Ok(mutex) => Self::Mutex(mutex),
-            Err(HandleError::WrongPermits { actual, .. }) if args.shared => {
+            Err(HandleError::WrongPermits { actual, .. }) if is_shared => {
                 return Err(Failure::new(
                     CONFIG,
                     format_args!(
@@ -133,6 +204,7 @@ impl Entrance {
         match self {
             Self::Mutex(mutex) => mutex.algorithm(),
             Self::Permit(_) => Algorithm::Semaphore,
+            Self::Election(_) => unreachable!("only locks are asked for by an algorithm"),
         }
     }
 
@@ -140,6 +212,7 @@ impl Entrance {
         match self {
             Self::Mutex(mutex) => mutex.lock(),
             Self::Permit(semaphore) => semaphore.acquire(),
+            Self::Election(election) => election.campaign().map(Leadership::into_guard),
         }
     }
 
@@ -147,6 +220,7 @@ impl Entrance {
         match self {
             Self::Mutex(mutex) => mutex.try_lock(),
             Self::Permit(semaphore) => semaphore.try_acquire(),
+            Self::Election(election) => election.try_campaign().map(Leadership::into_guard),
         }
     }
 
@@ -154,14 +228,17 @@ impl Entrance {
         match self {
             Self::Mutex(mutex) => mutex.try_lock_for(limit),
             Self::Permit(semaphore) => semaphore.try_acquire_for(limit),
+            Self::Election(election) => {
+                election.try_campaign_for(limit).map(Leadership::into_guard)
+            }
         }
     }
 }
 
 /// Acquires the lock, in the time that there is.
-fn enter(args: &args::Run, agent: &Agent, wanted: &Wanted) -> Result<Guard, Failure> {
-    let name = args.lock_name()?;
-    let entrance = Entrance::open(args, agent, &name, wanted)?;
+fn enter(args: &args::Work, agent: &Agent, aim: &Aim) -> Result<Guard, Failure> {
+    let name = args.lock_name(aim.command())?;
+    let entrance = Entrance::open(agent, &name, aim)?;
     agent.set_command(&command_line(args));
     agent.set_inheritable(true);
     let start = clock::now();
@@ -189,7 +266,7 @@ fn enter(args: &args::Run, agent: &Agent, wanted: &Wanted) -> Result<Guard, Fail
 }
 
 /// Not acquired in time.
-fn conflict(args: &args::Run, name: &LockName, why: &dyn Display, otherwise: &str) -> Failure {
+fn conflict(args: &args::Work, name: &LockName, why: &dyn Display, otherwise: &str) -> Failure {
     Failure::new(
         args.conflict_exit_code,
         format_args!("'{name}' not acquired: {why}; {otherwise}, or see 'distlock status'"),
@@ -221,7 +298,7 @@ impl Inheritance {
 
 /// Runs the command, and unlocks when it has ended.
 fn hold(
-    args: &args::Run,
+    args: &args::Work,
     agent: &Agent,
     guard: Guard,
     signals: &Signals,
@@ -269,7 +346,7 @@ fn not_started(why: Option<Why>) -> Failure {
 }
 
 /// The lock was not held until the command's end. `why`: the command was ended for that.
-fn ended(args: &args::Run, why: Option<Why>) -> Failure {
+fn ended(args: &args::Work, why: Option<Why>) -> Failure {
     let what = match why {
         None => "was lost while the command ran, and the command has ended",
         Some(Why::Lost) => "was lost while the command ran, and the command was ended",
@@ -291,7 +368,7 @@ fn ended(args: &args::Run, why: Option<Why>) -> Failure {
 }
 
 /// Starts the command.
-fn start<'a>(args: &args::Run, guard: &Guard, signals: &'a Signals) -> Result<Job<'a>, Failure> {
+fn start<'a>(args: &args::Work, guard: &Guard, signals: &'a Signals) -> Result<Job<'a>, Failure> {
     let env = [
         ("DISTLOCK_NAME", Some(args.name.clone())),
         (
@@ -316,7 +393,7 @@ fn start<'a>(args: &args::Run, guard: &Guard, signals: &'a Signals) -> Result<Jo
 }
 
 /// The command and its arguments. A string is run as flock(1) runs it: by the user's shell.
-fn words(args: &args::Run) -> Vec<OsString> {
+fn words(args: &args::Work) -> Vec<OsString> {
     match &args.script {
         None => args.program().to_vec(),
         Some(script) => {
@@ -331,7 +408,7 @@ fn words(args: &args::Run) -> Vec<OsString> {
 }
 
 /// The command as `status` shows it.
-fn command_line(args: &args::Run) -> String {
+fn command_line(args: &args::Work) -> String {
     words(args)
         .join(" ".as_ref())
         .to_string_lossy()

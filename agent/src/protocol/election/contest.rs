@@ -71,12 +71,11 @@ impl ElectionMessage {
 }
 
 /// Who leads: a member, and the fence with which it is inside of the lock.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Leader {
     /// Which member.
     pub node: NodeId,
     /// Its fence.
-    #[serde(with = "fence_as_number")]
     pub fence: Fence,
 }
 
@@ -402,20 +401,5 @@ impl Contest {
         if !self.stands {
             self.withdraw(scene, out);
         }
-    }
-}
-
-mod fence_as_number {
-    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
-
-    use crate::protocol::ids::Fence;
-
-    pub(super) fn serialize<S: Serializer>(fence: &Fence, to: S) -> Result<S::Ok, S::Error> {
-        fence.as_u64().serialize(to)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Fence, D::Error> {
-        let number = u64::deserialize(from)?;
-        Fence::new(number).ok_or_else(|| D::Error::custom("no fence"))
     }
 }

@@ -17,10 +17,10 @@ use crate::protocol::{Fence, LockName, LockSpec, Mode, NodeId, Previous, Release
 use crate::runtime::agent::Description;
 use crate::runtime::ancillary;
 use crate::runtime::announcer::Announcer;
-use crate::runtime::ask::{Caller, Patience};
+use crate::runtime::ask::{Caller, Patience, Purpose};
 use crate::runtime::clock::{self, Shift};
 use crate::runtime::error::{AcquireError, ReleaseError, SessionEnd, StatusError};
-use crate::runtime::events::Hub;
+use crate::runtime::events::{AgentEvent, Hub};
 use crate::runtime::fork::ForkStamp;
 use crate::runtime::frames::{self, FromAgent, MAX_FROM_AGENT, MAX_TO_AGENT, ToAgent};
 use crate::runtime::request::{Granted, Limit, Owner, Request, Waiting};
@@ -90,14 +90,26 @@ impl Link {
             id
         };
         let command = frames::cut_command(&caller.command).to_owned();
-        let message = ToAgent::Acquire {
-            id,
-            lock: lock.clone(),
-            spec,
-            mode,
-            patience,
-            command,
-            lifeline: theirs.is_some(),
+        let (lock, lifeline_comes) = (lock.clone(), theirs.is_some());
+        let message = match caller.purpose {
+            Purpose::Enter => ToAgent::Acquire {
+                id,
+                lock,
+                spec,
+                mode,
+                patience,
+                command,
+                lifeline: lifeline_comes,
+            },
+            Purpose::Lead { algorithm } => ToAgent::Campaign {
+                id,
+                lock,
+                spec,
+                algorithm,
+                patience,
+                command,
+                lifeline: lifeline_comes,
+            },
         };
         self.say_with(&message, theirs.as_ref().map(AsFd::as_fd));
         if let Some(pid) = caller.command_pid {
@@ -265,6 +277,9 @@ impl Link {
             FromAgent::StatusTooLong { id } => table.answer(id, Err(StatusError::TooLong)),
             FromAgent::Described { id, description } => {
                 table.answer(id, Ok(Answer::Description(description)));
+            }
+            FromAgent::Leader { lock, leader } => {
+                self.hub.publish(&AgentEvent::Leader { lock, leader });
             }
             FromAgent::Event(event) => self.hub.publish(&event),
             FromAgent::Welcome { .. } | FromAgent::TooMany | FromAgent::Forbidden => {}

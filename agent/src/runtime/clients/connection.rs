@@ -1,6 +1,6 @@
 //! One client: what it says, what it is told, and what it has.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::os::fd::OwnedFd;
 
@@ -10,18 +10,19 @@ use mio::net::UnixStream;
 use nix::sys::socket::{getsockopt, sockopt};
 use socket2::SockRef;
 
-use crate::protocol::{Release, Ticket};
+use crate::protocol::{LockName, LockSpec, Mode, Release, Ticket};
 use crate::runtime::agent::Description;
 use crate::runtime::ancillary;
-use crate::runtime::ask::Caller;
+use crate::runtime::ask::{Caller, Patience, Purpose};
 use crate::runtime::error::AcquireError;
+use crate::runtime::events::AgentEvent;
 use crate::runtime::frames::{self, FromAgent, MAX_FROM_AGENT, MAX_TO_AGENT, ToAgent};
 use crate::runtime::handoff::Shared;
 use crate::runtime::lease::Lease;
 use crate::runtime::lifeline::{Lifeline, Lifelines};
 use crate::runtime::process::Process;
 use crate::runtime::report::Asker;
-use crate::runtime::turn::{ClientId, Sink};
+use crate::runtime::turn::{ClientId, Sink, Turn};
 
 /// Requests of one client, waiting and granted.
 const MAX_REQUESTS: usize = 4_096;
@@ -58,6 +59,8 @@ pub(super) struct Connection {
     /// whether that was lost.
     has_released: bool,
     listens: bool,
+    /// The elections of which it wants to know who leads.
+    observed: BTreeSet<LockName>,
 }
 
 /// A request of a client.
@@ -114,16 +117,12 @@ impl Connection {
             lease: None,
             has_released: false,
             listens: false,
+            observed: BTreeSet::new(),
         }
     }
 
     pub(super) fn peer(&self) -> Peer {
         self.peer
-    }
-
-    /// Whether it wants to be told events.
-    pub(super) fn listens(&self) -> bool {
-        self.listens
     }
 
     /// Notes what the poll says of the stream.
@@ -239,40 +238,25 @@ impl Connection {
                 command,
                 lifeline,
             } => {
-                if self.requests.contains_key(&id) {
-                    return Err(io::Error::other("it used a request's number twice"));
-                }
-                let lifeline = lifeline.then(|| self.take_lifeline()).transpose()?;
-                let asked = if self.requests.len() < MAX_REQUESTS {
-                    let command = frames::cut_command(&command).into();
-                    let caller = Caller {
-                        pid: self.peer.pid,
-                        command,
-                        command_pid: None,
-                        has_lifeline: lifeline.is_some(),
-                    };
-                    turn.ask(
-                        lock,
-                        spec,
-                        mode,
-                        patience.wait(),
-                        caller,
-                        Sink::Client { client, id },
-                    )
-                } else {
-                    Err(AcquireError::Limit)
-                };
-                match asked {
-                    Ok(ticket) => {
-                        let asked = Asked {
-                            ticket,
-                            lifeline,
-                            is_granted: false,
-                        };
-                        self.requests.insert(id, asked);
-                    }
-                    Err(why) => self.tell(&FromAgent::Refused { id, why }),
-                }
+                let lifeline = self.take_lifeline_if(lifeline)?;
+                let caller = self.caller(&command, lifeline.is_some(), Purpose::Enter);
+                let wish = (lock, spec, mode, patience);
+                self.ask(&mut turn, (client, id), wish, caller, lifeline)?;
+            }
+            ToAgent::Campaign {
+                id,
+                lock,
+                spec,
+                algorithm,
+                patience,
+                command,
+                lifeline,
+            } => {
+                let lifeline = self.take_lifeline_if(lifeline)?;
+                let purpose = Purpose::Lead { algorithm };
+                let caller = self.caller(&command, lifeline.is_some(), purpose);
+                let wish = (lock, spec, Mode::Exclusive, patience);
+                self.ask(&mut turn, (client, id), wish, caller, lifeline)?;
             }
             ToAgent::Cancel { id } => {
                 if let Some(asked) = self.requests.get(&id) {
@@ -312,6 +296,7 @@ impl Connection {
                 }
             }
             ToAgent::Listen => self.listens = true,
+            ToAgent::Observe { lock } => self.observe(&turn, lock)?,
             ToAgent::Describe { id, lock } => {
                 let description = Description::of(&lock, &shared.identity.settings);
                 self.tell(&FromAgent::Described { id, description });
@@ -319,6 +304,75 @@ impl Connection {
         }
         turn.finish();
         Ok(())
+    }
+
+    fn caller(&self, command: &str, has_lifeline: bool, purpose: Purpose) -> Caller {
+        Caller {
+            pid: self.peer.pid,
+            command: frames::cut_command(command).into(),
+            command_pid: None,
+            has_lifeline,
+            purpose,
+        }
+    }
+
+    /// Makes a request of the client, whose number must be new.
+    fn ask(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (client, id): (ClientId, u64),
+        (lock, spec, mode, patience): (LockName, Option<LockSpec>, Mode, Patience),
+        caller: Caller,
+        lifeline: Option<Lifeline>,
+    ) -> io::Result<()> {
+        if self.requests.contains_key(&id) {
+            return Err(io::Error::other("it used a request's number twice"));
+        }
+        let sink = Sink::Client { client, id };
+        let asked = if self.requests.len() < MAX_REQUESTS {
+            turn.ask(lock, spec, mode, patience.wait(), caller, sink)
+        } else {
+            Err(AcquireError::Limit)
+        };
+        match asked {
+            Ok(ticket) => {
+                let asked = Asked {
+                    ticket,
+                    lifeline,
+                    is_granted: false,
+                };
+                self.requests.insert(id, asked);
+            }
+            Err(why) => self.tell(&FromAgent::Refused { id, why }),
+        }
+        Ok(())
+    }
+
+    /// Tells who leads, and from now on whenever that changes.
+    fn observe(&mut self, turn: &Turn<'_>, lock: LockName) -> io::Result<()> {
+        if self.observed.len() >= MAX_REQUESTS {
+            return Err(io::Error::other("it observes too many elections"));
+        }
+        let leader = turn.leader(&lock);
+        self.observed.insert(lock.clone());
+        self.tell(&FromAgent::Leader { lock, leader });
+        Ok(())
+    }
+
+    /// Whether it wants to be told `event`, and how it is.
+    pub(super) fn heard_as(&self, event: &AgentEvent) -> Option<FromAgent> {
+        match event {
+            AgentEvent::Leader { lock, leader } => {
+                let (lock, leader) = (lock.clone(), *leader);
+                let observes = self.observed.contains(&lock);
+                observes.then_some(FromAgent::Leader { lock, leader })
+            }
+            event => self.listens.then(|| FromAgent::Event(event.clone())),
+        }
+    }
+
+    fn take_lifeline_if(&mut self, comes: bool) -> io::Result<Option<Lifeline>> {
+        comes.then(|| self.take_lifeline()).transpose()
     }
 
     pub(super) fn tell(&mut self, message: &FromAgent) {

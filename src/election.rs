@@ -1,0 +1,133 @@
+//! Elections: of several that want to lead, one does, and another takes over when it is gone.
+
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crossbeam_channel::Receiver;
+use distlock_agent::protocol::{ElectionAlgorithm, Fence, Mode, NodeId};
+use distlock_agent::runtime::Purpose;
+
+use crate::agent::LockShared;
+use crate::backend::Wish;
+use crate::error::{LockError, TimedLockError, TryLockError, UnlockError};
+use crate::{Guard, mutex};
+
+/// An election: see [`Agent::election`](crate::Agent::election).
+///
+/// The members where somebody campaigns elect one of them, by the algorithm that the configuration
+/// names (`election`). What makes the elected one the leader is the exclusive lock of the election's
+/// name, which it alone asks for then, and holds as long as it leads: so there are never two
+/// leaders, leadership has a fence and a lease as every lock, `status` shows the leader as its
+/// holder, and whoever locks a mutex of that name leads nobody and keeps others from leading.
+///
+/// In the local group the kernel's lock is all there is to it, and who leads next is the kernel's
+/// choice.
+#[derive(Clone)]
+pub struct Election {
+    lock: Arc<LockShared>,
+    algorithm: Option<ElectionAlgorithm>,
+}
+
+impl Election {
+    pub(crate) fn new(lock: Arc<LockShared>, algorithm: Option<ElectionAlgorithm>) -> Self {
+        Self { lock, algorithm }
+    }
+
+    /// The name: 1 to 255 bytes without NUL.
+    pub fn name(&self) -> &[u8] {
+        self.lock.name().as_bytes()
+    }
+
+    /// Waits until this process leads.
+    ///
+    /// # Errors
+    /// As for [`DistMutex::lock`](crate::DistMutex::lock), and [`LockError::WrongElection`].
+    pub fn campaign(&self) -> Result<Leadership, LockError> {
+        mutex::wait(&self.lock, self.wish()).map(Leadership)
+    }
+
+    /// Leads, if nobody else does or is about to.
+    ///
+    /// # Errors
+    /// [`TryLockError::WouldBlock`] if another leads; else as for [`Election::campaign`].
+    pub fn try_campaign(&self) -> Result<Leadership, TryLockError> {
+        mutex::attempt(&self.lock, self.wish()).map(Leadership)
+    }
+
+    /// Waits for at most `timeout` until this process leads, also without a quorum.
+    ///
+    /// # Errors
+    /// [`TimedLockError::TimedOut`] when the time is over; else as for [`Election::campaign`].
+    pub fn try_campaign_for(&self, timeout: Duration) -> Result<Leadership, TimedLockError> {
+        mutex::wait_for(&self.lock, self.wish(), timeout).map(Leadership)
+    }
+
+    /// Who leads, as far as this process's agent knows: now, and whenever that changes. Each call
+    /// makes a channel of its own; it ends when the agent closes, and a receiver that lags far behind
+    /// misses changes. An agent that is cut off from its group hears of none, so whoever must know
+    /// whether a leader still leads checks the fence.
+    ///
+    /// The local group has none to tell, and its channel, like that of a forked child, is at its end
+    /// at once; `Agent::status` shows who holds the lock.
+    pub fn observe(&self) -> Receiver<Option<Leader>> {
+        self.lock.observe()
+    }
+
+    fn wish(&self) -> Wish {
+        Wish {
+            mode: Mode::Exclusive,
+            purpose: Purpose::Lead {
+                algorithm: self.algorithm,
+            },
+        }
+    }
+}
+
+impl fmt::Debug for Election {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Election")
+            .field("name", self.lock.name())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Who leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Leader {
+    /// Its member.
+    pub member: NodeId,
+    /// Its fence: larger than that of every leader before it. `None` where the group gives none.
+    pub fence: Option<Fence>,
+}
+
+/// The proof of leading: a [`Guard`] of the election's lock, whose fence, validity and loss are the
+/// leadership's. Dropping it resigns.
+#[derive(Debug)]
+#[must_use = "the leadership is resigned as soon as it is dropped"]
+pub struct Leadership(Guard);
+
+impl Leadership {
+    /// Leads no more, so that another is elected; and tells what dropping would not.
+    ///
+    /// # Errors
+    /// If the leadership was lost before: then another may have led since.
+    pub fn resign(self) -> Result<(), UnlockError> {
+        self.0.unlock()
+    }
+
+    /// The guard of the election's lock alone.
+    pub fn into_guard(self) -> Guard {
+        self.0
+    }
+}
+
+impl Deref for Leadership {
+    type Target = Guard;
+
+    fn deref(&self) -> &Guard {
+        &self.0
+    }
+}
