@@ -57,6 +57,7 @@ fn help_names_what_is_there_and_nothing_else() {
         names,
         [
             "run",
+            "elect",
             "agent",
             "status",
             "members",
