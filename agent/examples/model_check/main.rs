@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use distlock_agent::protocol::Algorithm;
 use distlock_agent::sim::model::locks::{Bounds, LockModel, Network, Weakness};
+use distlock_agent::sim::model::views::{self, ViewModel};
 
 use engines::Engines;
 use search::{Error, Search, check};
@@ -48,6 +49,8 @@ struct Options {
 enum World {
     /// One lock, served by an algorithm, under views.
     Locks(Locks),
+    /// Quorum views, leases, and one lock in them.
+    Views(Views),
 }
 
 #[derive(Clone, Debug, Args)]
@@ -90,6 +93,34 @@ struct Locks {
     without: Option<Without>,
 }
 
+#[derive(Clone, Debug, Args)]
+struct Views {
+    /// The algorithm that serves the lock, by its name in the configuration, or `all`.
+    #[arg(long, default_value = "semaphore")]
+    engine: Engines,
+    /// How many hosts; each is a member and a voter.
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=3))]
+    members: u16,
+    /// Requests of each host.
+    #[arg(long, default_value_t = 1)]
+    rounds: u8,
+    /// Leaps of time.
+    #[arg(long, default_value_t = 6)]
+    leaps: u8,
+    /// Proposals for views.
+    #[arg(long, default_value_t = 2)]
+    proposals: u8,
+    /// Hosts that crash.
+    #[arg(long, default_value_t = 1)]
+    crashes: u8,
+    /// Hosts that come back.
+    #[arg(long, default_value_t = 1)]
+    restarts: u8,
+    /// Datagrams that come twice.
+    #[arg(long, default_value_t = 1)]
+    twice: u8,
+}
+
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum Between {
     Links,
@@ -122,8 +153,43 @@ fn run(options: &Options) -> Result<(), Error> {
                 check(|| world.model(*algorithm), &key, &options.search, weakened)?;
             }
         }
+        World::Views(world) => {
+            for algorithm in &world.engine.0 {
+                let key = world.key(*algorithm);
+                check(|| world.model(*algorithm), &key, &options.search, false)?;
+            }
+        }
     }
     Ok(())
+}
+
+impl Views {
+    fn model(&self, algorithm: Algorithm) -> ViewModel {
+        let bounds = views::Bounds {
+            rounds: self.rounds,
+            leaps: self.leaps,
+            proposals: self.proposals,
+            crashes: self.crashes,
+            restarts: self.restarts,
+            twice: self.twice,
+        };
+        ViewModel::new(algorithm, self.members, bounds)
+    }
+
+    /// The options that name it.
+    fn key(&self, algorithm: Algorithm) -> String {
+        format!(
+            "views --engine {algorithm} --members {} --rounds {} --leaps {} --proposals {} \
+             --crashes {} --restarts {} --twice {}",
+            self.members,
+            self.rounds,
+            self.leaps,
+            self.proposals,
+            self.crashes,
+            self.restarts,
+            self.twice
+        )
+    }
 }
 
 impl Locks {

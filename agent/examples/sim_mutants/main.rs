@@ -6,12 +6,12 @@
 //!
 //! Each mutant of `mutants.toml` is a search and a replacement. It is applied to a copy of the
 //! source tree (in the target directory; the sources themselves know nothing of mutants), built,
-//! and given to `sim_campaign` for as many seeds as it says. The unbroken core must pass the very
-//! same seeds first, so that what is caught is the breach.
+//! and given to `sim_campaign` for as many seeds as it says, or to `model_check` for as many states.
+//! The unbroken core must pass the very same first, so that what is caught is the breach.
 
 mod patch;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -66,9 +66,11 @@ fn run(options: &Options) -> Result<Vec<String>> {
     if mutants.is_empty() {
         return Err("no mutant has such a name".into());
     }
-    let bench = Bench::new(options.jobs)?;
+    let runs = widest(&mutants);
+    let programs = runs.iter().map(|run| program(&run.subject)).collect();
+    let bench = Bench::new(options.jobs, programs)?;
     bench.build()?;
-    for run in widest(&mutants) {
+    for run in runs {
         if let Outcome::Caught(what) = bench.run(&run)? {
             return Err(format!("the unbroken core fails: {what}").into());
         }
@@ -85,7 +87,7 @@ fn run(options: &Options) -> Result<Vec<String>> {
         match bench.run(&mutant.run)? {
             Outcome::Caught(what) => println!("{:<40} {what}", mutant.name),
             Outcome::Passed => {
-                println!("{:<40} SURVIVED {} seeds", mutant.name, mutant.run.seeds);
+                println!("{:<40} SURVIVED {}", mutant.name, mutant.run.seeds);
                 survivors.push(mutant.name.clone());
             }
         }
@@ -105,7 +107,15 @@ fn widest(mutants: &[Mutant]) -> Vec<Run> {
     seeds.into_iter().map(run).collect()
 }
 
-/// How `sim_campaign` calls it.
+/// The program that runs it.
+fn program(subject: &Subject) -> &'static str {
+    match subject {
+        Subject::Engine { .. } | Subject::Quorum { .. } => "sim_campaign",
+        Subject::Model { .. } => "model_check",
+    }
+}
+
+/// How that calls it.
 fn arguments(subject: &Subject) -> Vec<&str> {
     match subject {
         Subject::Engine { engine, bare } => {
@@ -114,6 +124,7 @@ fn arguments(subject: &Subject) -> Vec<&str> {
             arguments
         }
         Subject::Quorum { quorum } => vec!["--quorum", quorum],
+        Subject::Model { model } => model.split_whitespace().collect(),
     }
 }
 
@@ -121,6 +132,7 @@ fn arguments(subject: &Subject) -> Vec<&str> {
 struct Bench {
     tree: PathBuf,
     target: PathBuf,
+    programs: BTreeSet<&'static str>,
     jobs: usize,
 }
 
@@ -131,7 +143,7 @@ enum Outcome {
 
 impl Bench {
     /// Copies the sources as they lie in the working tree.
-    fn new(jobs: usize) -> Result<Self> {
+    fn new(jobs: usize, programs: BTreeSet<&'static str>) -> Result<Self> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"))
             .parent()
             .ok_or("no workspace")?;
@@ -140,6 +152,7 @@ impl Bench {
         let bench = Self {
             tree: home.join("tree"),
             target: home.join("build"),
+            programs,
             jobs,
         };
         if bench.tree.exists() {
@@ -169,9 +182,11 @@ impl Bench {
 
     fn build(&self) -> Result<()> {
         let build = "build --quiet --release -p distlock-agent --no-default-features \
-                     --features sim --example sim_campaign";
+                     --features sim";
+        let examples = self.programs.iter().flat_map(|name| ["--example", *name]);
         let output = Command::new(env!("CARGO"))
             .args(build.split_whitespace())
+            .args(examples)
             .current_dir(&self.tree)
             .env("CARGO_TARGET_DIR", &self.target)
             // One changed file builds in seconds, and runs nearly as fast.
@@ -190,10 +205,17 @@ impl Bench {
     }
 
     fn run(&self, run: &Run) -> Result<Outcome> {
-        let mut command = Command::new(self.target.join("release/examples/sim_campaign"));
-        let (seeds, jobs) = (format!("0..{}", run.seeds), self.jobs.to_string());
-        command.args(arguments(&run.subject));
-        command.args(["--seeds", &seeds, "--jobs", &jobs]);
+        let program = program(&run.subject);
+        let examples = self.target.join("release/examples");
+        let mut command = Command::new(examples.join(program));
+        let jobs = self.jobs.to_string();
+        command
+            .args(arguments(&run.subject))
+            .args(["--jobs", &jobs]);
+        match run.subject {
+            Subject::Model { .. } => command.arg("--states").arg(run.seeds.to_string()),
+            _ => command.arg("--seeds").arg(format!("0..{}", run.seeds)),
+        };
         let mut child = command
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
@@ -218,8 +240,8 @@ impl Bench {
         }
         let verdict = text
             .lines()
-            .find_map(|line| line.strip_prefix("sim_campaign: "));
-        let verdict = verdict.ok_or_else(|| format!("sim_campaign did not run: {text}"))?;
+            .find_map(|line| line.strip_prefix(program)?.strip_prefix(": "));
+        let verdict = verdict.ok_or_else(|| format!("{program} did not run: {text}"))?;
         Ok(Outcome::Caught(verdict.to_owned()))
     }
 }

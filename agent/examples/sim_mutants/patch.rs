@@ -35,15 +35,18 @@ pub(crate) enum Subject {
     },
     /// Quorum views by themselves, on this log.
     Quorum { quorum: String },
+    /// A world of `model_check`, as its command line names it.
+    Model { model: String },
 }
 
-/// Seeds of the simulator.
+/// Seeds of the simulator, or states of a model.
 #[derive(Clone, Debug, Deserialize)]
 pub(crate) struct Run {
     /// What is put to the test.
     #[serde(flatten)]
     pub subject: Subject,
-    /// The seeds 0 to this, exclusive.
+    /// The seeds 0 to this, exclusive; or how many states.
+    #[serde(alias = "states")]
     pub seeds: u64,
 }
 

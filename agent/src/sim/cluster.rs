@@ -34,7 +34,7 @@ pub fn quarantine(lease: Duration) -> Duration {
 }
 
 /// A member's clock, against the simulation's time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Clock {
     /// What it shows when the simulation starts.
     pub offset: Duration,

@@ -36,7 +36,7 @@ mod voter;
 pub use self::message::VoterRecord;
 #[cfg(feature = "sim")]
 pub(crate) use self::{
-    charter::{Digest, Voter},
+    charter::{Charter, Digest, Step, Voter},
     message::Endorsement,
     process::{Beginning, MakeLog},
 };

@@ -5,6 +5,7 @@
 //! the simulator, which are part of the state. Whatever could happen for ever has a bound.
 //!
 //! - [`locks`]: the table of locks with one of the engines, under views, for two or three members.
+//! - [`views`]: voters, members and their leases, from endorsement to install.
 //!
 //! This knows nothing of the library that explores them; `agent/examples/model_check` does.
 
@@ -12,6 +13,7 @@ extern crate std;
 
 pub mod locks;
 mod pool;
+pub mod views;
 
 use alloc::vec::Vec;
 use core::fmt::Debug;

@@ -16,8 +16,8 @@ use crate::protocol::{Epoch, Fence, Time};
 /// fences rise with every entry, in the order of real time; an epoch is installed alike wherever it
 /// is, and epochs rise at every process; no voter says in all its lives that it has endorsed two
 /// views of one epoch.
-#[derive(Debug, Default)]
-pub(super) struct Judge {
+#[derive(Clone, Debug, Default, Hash)]
+pub(in crate::sim) struct Judge {
     inside: BTreeMap<Process, Inside>,
     last: Option<(Fence, Process)>,
     installs: BTreeMap<Epoch, (View, Summary)>,
@@ -27,14 +27,14 @@ pub(super) struct Judge {
 
 /// Somebody who believes to be inside: as long as its own clock shows less than the end of its
 /// lease. That is all that clients of a crashed process know, too.
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 struct Inside {
     clock: Clock,
     until: Time,
 }
 
 impl Judge {
-    pub(super) fn enters(
+    pub(in crate::sim) fn enters(
         &mut self,
         now: Time,
         process: Process,
@@ -55,12 +55,12 @@ impl Judge {
         self.check(now)
     }
 
-    pub(super) fn leaves(&mut self, process: Process) {
+    pub(in crate::sim) fn leaves(&mut self, process: Process) {
         self.inside.remove(&process);
     }
 
     /// The lease of `process` runs until its clock shows `until`.
-    pub(super) fn extends(
+    pub(in crate::sim) fn extends(
         &mut self,
         now: Time,
         process: Process,
@@ -91,7 +91,7 @@ impl Judge {
     }
 
     /// A voter says that it has endorsed a view.
-    pub(super) fn endorses(
+    pub(in crate::sim) fn endorses(
         &mut self,
         now: Time,
         voter: Voter,
@@ -109,7 +109,15 @@ impl Judge {
         Ok(())
     }
 
-    pub(super) fn installs(
+    /// Whether voters have endorsed different views of `epoch`.
+    pub(in crate::sim) fn has_rivals(&self, epoch: Epoch) -> bool {
+        let of_it = self.endorsed.iter().filter(|((_, of), _)| *of == epoch);
+        let mut digests = of_it.map(|(_, digest)| digest);
+        let first = digests.next();
+        digests.any(|digest| Some(digest) != first)
+    }
+
+    pub(in crate::sim) fn installs(
         &mut self,
         now: Time,
         process: Process,

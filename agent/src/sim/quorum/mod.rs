@@ -10,7 +10,7 @@
 
 mod channels;
 mod inputs;
-mod judge;
+pub(super) mod judge;
 mod lock;
 mod logs;
 mod misfortunes;

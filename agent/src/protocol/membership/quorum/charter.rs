@@ -9,7 +9,7 @@ use crate::protocol::ids::{Epoch, Incarnation, NodeId};
 use crate::protocol::membership::{Member, View};
 
 /// 256 bits that stand for a charter and, through its parent's digest, for all charters before it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct Digest(pub(crate) [u8; 32]);
 
 /// BLAKE3's key derivation separates these from all other hashes, and from later formats.
@@ -42,14 +42,14 @@ impl fmt::Display for Digest {
 /// A voter, which is a member's number together with the life in which it began to remember. One
 /// that has lost its state has another birth: it is not the voter that it was, and what that one
 /// endorsed does not bind it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct Voter {
     pub(crate) node: NodeId,
     pub(crate) birth: Incarnation,
 }
 
 /// A view as voters decide and endorse it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Charter {
     pub(crate) cluster: Digest,
     pub(crate) epoch: Epoch,
@@ -118,7 +118,7 @@ impl Charter {
 /// Whoever proposes a step knows that its parent is certified. So certified charters form one
 /// chain: two of them in one epoch would have the same parent, and a majority of that one's voters
 /// for each; some voter would have endorsed twice in the epoch.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Step {
     /// `None` before the first charter.
     pub(crate) parent: Option<Charter>,

@@ -33,7 +33,7 @@ pub(super) fn longest_lease(lease: Duration) -> Duration {
     lease * (DRIFT + 1) / (DRIFT - 1)
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(super) struct Coordination {
     step: Step,
     digest: Digest,
@@ -51,7 +51,7 @@ pub(super) struct Coordination {
     said: BTreeMap<NodeId, Time>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Progress {
     Endorsing,
     Flushing,

@@ -54,7 +54,7 @@ impl fmt::Display for VoterId {
 pub type Digest = [u8; 32];
 
 /// A view that somebody wants to be the next.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Proposal {
     /// The view's epoch: above that of the last decided view, and of zero.
     pub epoch: Epoch,
@@ -67,7 +67,7 @@ pub struct Proposal {
 }
 
 /// A view that was decided, by its name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Link {
     /// Its epoch.
     pub epoch: Epoch,
@@ -76,7 +76,7 @@ pub struct Link {
 }
 
 /// A view that was decided, and what was decided before it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Decided {
     /// The view.
     pub proposal: Proposal,

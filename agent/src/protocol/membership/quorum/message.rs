@@ -16,7 +16,7 @@ use crate::protocol::membership::Member;
 ///
 /// All of them may be lost, doubled, delayed and overtaken: each says how things stand, none what
 /// has changed, and whatever matters is said again until the answer shows that it was heard.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) enum QuorumMessage {
     /// A member to all voters: let my lease run on; or, from a life that is in no view: let me in.
     Renew(Renew),
@@ -62,7 +62,7 @@ pub(crate) enum QuorumMessage {
 }
 
 /// A member's wish for its lease to run on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Renew {
     /// The life that wishes it.
     pub(crate) session: Incarnation,
@@ -82,7 +82,7 @@ pub(crate) struct Renew {
 }
 
 /// How far a member has come in a view.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) enum Stage {
     /// It has stopped for it.
     Frozen,
@@ -95,7 +95,7 @@ pub(crate) enum Stage {
 }
 
 /// How a voter stands. It is its endorsement, too.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Status {
     pub(crate) voter: Voter,
     /// The life that says so.
@@ -112,7 +112,7 @@ pub(crate) struct Status {
 }
 
 /// The newest endorsement of a voter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub(crate) struct Endorsement {
     pub(crate) epoch: Epoch,
     pub(crate) digest: Digest,
@@ -121,7 +121,7 @@ pub(crate) struct Endorsement {
 }
 
 /// What a voter must remember. Without it, it is another voter.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct VoterRecord {
     pub(crate) birth: Incarnation,
     /// The newest endorsement.

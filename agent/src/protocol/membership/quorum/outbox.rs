@@ -3,17 +3,26 @@
 use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
+use core::hash::{Hash, Hasher};
 
 use super::message::QuorumMessage;
 use crate::protocol::ids::NodeId;
 use crate::protocol::membership::{Action, ViewMessage};
 
 /// Collects actions, and keeps what this member says to itself.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Outbox {
     me: NodeId,
     actions: Vec<Action>,
     to_self: VecDeque<QuorumMessage>,
+}
+
+/// All that is collected is taken out before an input is over.
+impl Hash for Outbox {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        debug_assert!(self.actions.is_empty() && self.to_self.is_empty());
+        self.me.hash(hasher);
+    }
 }
 
 impl Outbox {

@@ -6,9 +6,12 @@ use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
+use core::hash::{Hash, Hasher};
 use core::time::Duration;
 
 use super::charter::Digest;
+#[cfg(feature = "sim")]
+use super::charter::Step;
 use super::log::{LogAction, LogRecord, ViewLog, VoterId};
 use super::message::{QuorumMessage, VoterRecord};
 use super::outbox::Outbox;
@@ -20,7 +23,7 @@ use crate::protocol::membership::{Action, Member, View};
 use crate::protocol::time::Time;
 
 /// What a process must know of its group to take part in quorum views.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(crate) struct Terms {
     /// The group's name.
     pub(crate) group: String,
@@ -89,6 +92,38 @@ pub(crate) struct Quorum<M: MakeLog> {
     out: Outbox,
     /// Whether no view has been told yet what is to be told of the life before.
     unclean: bool,
+}
+
+/// As derived, were it seen that it is the log too that must be cloned.
+impl<M: MakeLog + Clone> Clone for Quorum<M>
+where
+    M::Log: Clone,
+{
+    fn clone(&self) -> Self {
+        Self {
+            terms: self.terms.clone(),
+            session: self.session.clone(),
+            vote: self.vote.clone(),
+            out: self.out.clone(),
+            unclean: self.unclean,
+        }
+    }
+}
+
+impl<M: MakeLog + Hash> Hash for Quorum<M>
+where
+    M::Log: Hash,
+{
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        let Self {
+            terms,
+            session,
+            vote,
+            out,
+            unclean,
+        } = self;
+        (terms, session, vote, out, unclean).hash(hasher);
+    }
 }
 
 impl<M: MakeLog> Quorum<M> {
@@ -195,6 +230,20 @@ impl<M: MakeLog> Quorum<M> {
     /// The view in force; `None` before the first, and while the next one is being formed.
     pub(crate) fn view(&self) -> Option<&Arc<View>> {
         self.session.view()
+    }
+
+    /// What this voter would propose the next view after: its newest endorsement, if that is known
+    /// to be certified.
+    #[cfg(feature = "sim")]
+    pub(crate) fn certified(&self) -> Option<&Step> {
+        let vote = self.vote.as_ref()?;
+        vote.part.certified().map(|endorsed| &endorsed.step)
+    }
+
+    /// When the next of the leases is over that keep the view from being put in force here.
+    #[cfg(feature = "sim")]
+    pub(crate) fn waits_until(&self, now: Time) -> Option<Time> {
+        self.vote.as_ref()?.waits_until(now)
     }
 
     /// When the lease ends.

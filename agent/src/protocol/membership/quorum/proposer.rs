@@ -25,7 +25,7 @@ const AHEAD: u32 = 3;
 /// The most voters.
 const MAX_VOTERS: usize = 7;
 
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(super) struct Proposer {
     me: Member,
     /// Those who shall vote, by the configuration.

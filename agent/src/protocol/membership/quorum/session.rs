@@ -26,7 +26,7 @@ const GOODBYES: u32 = 50;
 /// How many wishes are remembered.
 const MAX_WISHES: usize = 16;
 
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(super) struct Session {
     me: Member,
     lease: Duration,
@@ -60,7 +60,7 @@ pub(super) struct Session {
     was_installed: bool,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 struct Known {
     charter: Charter,
     digest: Digest,
@@ -69,7 +69,7 @@ struct Known {
     leased: bool,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 enum Phase {
     /// That this member takes part is on its way to the disk.
     Persisting,
@@ -78,7 +78,7 @@ enum Phase {
     Installed(Arc<View>),
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 struct Wish {
     seq: u64,
     sent: Time,

@@ -19,7 +19,7 @@ use crate::protocol::membership::{Action, Member};
 use crate::protocol::time::Time;
 
 /// All that a voter does and remembers.
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(super) struct Vote<M: MakeLog> {
     pub(super) part: VoterPart,
     proposer: Proposer,
@@ -34,7 +34,7 @@ pub(super) struct Vote<M: MakeLog> {
 }
 
 /// What is on its way to the disk. One record at a time.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, Hash)]
 struct Disk {
     /// Whether there is a record of this voter: nothing is said before.
     is_born: bool,
@@ -45,7 +45,7 @@ struct Disk {
     log_waits: bool,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Hash)]
 struct Writing {
     endorsed: Option<Digest>,
     log_waits: bool,
@@ -399,6 +399,11 @@ impl<M: MakeLog> Vote<M> {
 
     fn voter_called(&self, voter: Voter) -> Option<Voter> {
         self.voters().find(|it| *it == voter)
+    }
+
+    #[cfg(feature = "sim")]
+    pub(super) fn waits_until(&self, now: Time) -> Option<Time> {
+        self.coordination.as_ref()?.next_timeout(now)
     }
 
     pub(super) fn next_timeout(&self, now: Time) -> Option<Time> {

@@ -28,7 +28,7 @@ const MAX_TOLD: usize = 100;
 /// How many lives that are in no view are remembered.
 const MAX_NEWCOMERS: usize = 1024;
 
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(super) struct VoterPart {
     pub(super) me: Voter,
     pub(super) life: Incarnation,
@@ -62,7 +62,7 @@ pub(super) struct VoterPart {
     told: (Vec<Member>, Vec<Member>, Vec<Member>),
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(super) struct Endorsed {
     pub(super) step: Step,
     pub(super) digest: Digest,
@@ -77,7 +77,7 @@ impl Endorsed {
 }
 
 /// A member, as its wishes show it.
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(super) struct Heard {
     pub(super) life: Incarnation,
     seq: u64,
@@ -97,7 +97,7 @@ impl Heard {
 }
 
 /// Another voter.
-#[derive(Debug)]
+#[derive(Clone, Debug, Hash)]
 pub(super) struct Other {
     pub(super) at: Time,
     pub(super) status: Status,

@@ -2,7 +2,7 @@
 //!
 //! Views come from a master that does what quorum views promise and nothing more: every member of
 //! the next view stops and tells what it has, in any order; the leases of those who died are waited
-//! out; then the view comes into force, in one member after the other. It may give up a view for the
+//! out, unless somebody vouches that they cannot have been inside; then the view comes into force, in one member after the other. It may give up a view for the
 //! next at any time, as when a coordinator died.
 //!
 //! What is between the members is a [`Network`]. With links it is what engines are promised: each
@@ -22,8 +22,9 @@ use alloc::vec::Vec;
 use core::hash::{Hash, Hasher};
 
 use self::judges::Judges;
-use self::post::{Letter, Post};
-use self::seat::{Caller, Seat};
+pub(super) use self::post::{Letter, Post};
+use self::seat::Caller;
+pub(super) use self::seat::{Caller as SeatCaller, Said, Seat};
 use self::turn::Turn;
 use super::pool::{Pool, Shared};
 use super::{Goal, System};
@@ -398,9 +399,11 @@ impl LockModel {
                 Stage::Collecting(missing, _) if missing.contains(&node) => {
                     out.push(Action::Stop(node));
                 }
-                Stage::Collecting(missing, _) => {
+                Stage::Collecting(missing, table) => {
                     let waits = !missing.is_empty()
-                        || !master.leases.is_empty() && !self.lacks(Weakness::NoLeaseWait);
+                        || !(master.leases.is_empty()
+                            || table.vouches_for_the_lost()
+                            || self.lacks(Weakness::NoLeaseWait));
                     if !waits {
                         out.push(Action::Install(node));
                     }

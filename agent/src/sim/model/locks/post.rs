@@ -11,17 +11,17 @@ use crate::sim::model::pool::Shared;
 
 /// A message, and the epoch that it belongs to.
 #[derive(Clone, Debug, Hash)]
-pub(super) struct Letter {
-    pub(super) epoch: Epoch,
-    pub(super) message: LockMessage,
+pub(in crate::sim::model) struct Letter {
+    pub(in crate::sim::model) epoch: Epoch,
+    pub(in crate::sim::model) message: LockMessage,
 }
 
 /// The messages from each member to each other one.
 #[derive(Clone, Debug, Default, Hash)]
-pub(super) struct Post(BTreeMap<(NodeId, NodeId), Vec<Shared<Letter>>>);
+pub(in crate::sim::model) struct Post(BTreeMap<(NodeId, NodeId), Vec<Shared<Letter>>>);
 
 impl Post {
-    pub(super) fn push(
+    pub(in crate::sim::model) fn push(
         &mut self,
         from: NodeId,
         to: NodeId,
@@ -36,7 +36,7 @@ impl Post {
         }
     }
 
-    pub(super) fn remove(&mut self, from: NodeId, to: NodeId, at: usize) {
+    pub(in crate::sim::model) fn remove(&mut self, from: NodeId, to: NodeId, at: usize) {
         if let Some(way) = self.0.get_mut(&(from, to)) {
             way.remove(at);
             if way.is_empty() {
@@ -45,19 +45,22 @@ impl Post {
         }
     }
 
-    pub(super) fn retain(&mut self, mut keep: impl FnMut(NodeId, NodeId, &Letter) -> bool) {
+    pub(in crate::sim::model) fn retain(
+        &mut self,
+        mut keep: impl FnMut(NodeId, NodeId, &Letter) -> bool,
+    ) {
         self.0.retain(|(from, to), way| {
             way.retain(|letter| keep(*from, *to, letter));
             !way.is_empty()
         });
     }
 
-    pub(super) fn ways(&self) -> impl Iterator<Item = (NodeId, NodeId)> + '_ {
+    pub(in crate::sim::model) fn ways(&self) -> impl Iterator<Item = (NodeId, NodeId)> + '_ {
         self.0.keys().copied()
     }
 
     /// Those on a way that may arrive next.
-    pub(super) fn next(
+    pub(in crate::sim::model) fn next(
         &self,
         from: NodeId,
         to: NodeId,
@@ -72,12 +75,12 @@ impl Post {
         all.filter(|&at| at == 0 || way[at] != way[at - 1])
     }
 
-    pub(super) fn letter(&self, from: NodeId, to: NodeId, at: usize) -> &Letter {
+    pub(in crate::sim::model) fn letter(&self, from: NodeId, to: NodeId, at: usize) -> &Letter {
         &self.0[&(from, to)][at]
     }
 
     /// All on their way to `node`.
-    pub(super) fn to(&self, node: NodeId) -> impl Iterator<Item = &Letter> + '_ {
+    pub(in crate::sim::model) fn to(&self, node: NodeId) -> impl Iterator<Item = &Letter> + '_ {
         let ways = self.0.iter().filter(move |((_, to), _)| *to == node);
         ways.flat_map(|(_, way)| way.iter().map(|letter| &**letter))
     }

@@ -15,7 +15,7 @@ use crate::protocol::{
 
 /// One life of one member.
 #[derive(Clone, Debug, Hash)]
-pub(super) struct Seat {
+pub(in crate::sim::model) struct Seat {
     me: Member,
     locks: Locks,
     /// The last view that came into force here.
@@ -30,7 +30,7 @@ pub(super) struct Seat {
 
 /// Those who want something, one after the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Caller {
+pub(in crate::sim::model) enum Caller {
     Idle,
     Waits(Ticket),
     Inside(Ticket),
@@ -38,18 +38,18 @@ pub(super) enum Caller {
 
 /// What a member says when something has happened to it.
 #[derive(Debug, Default)]
-pub(super) struct Said {
-    pub(super) sends: Vec<(NodeId, LockMessage)>,
-    pub(super) events: Vec<Event>,
+pub(in crate::sim::model) struct Said {
+    pub(in crate::sim::model) sends: Vec<(NodeId, LockMessage)>,
+    pub(in crate::sim::model) events: Vec<Event>,
 }
 
 /// The lock.
-pub(super) fn name() -> LockName {
+pub(in crate::sim::model) fn name() -> LockName {
     LockName::new("lock").expect("a good name")
 }
 
 impl Seat {
-    pub(super) fn new(me: Member, algorithm: Algorithm) -> Self {
+    pub(in crate::sim::model) fn new(me: Member, algorithm: Algorithm) -> Self {
         let settings = Settings {
             group: String::from("model"),
             lease: Duration::from_secs(1),
@@ -70,45 +70,45 @@ impl Seat {
         }
     }
 
-    pub(super) fn me(&self) -> Member {
+    pub(in crate::sim::model) fn me(&self) -> Member {
         self.me
     }
 
-    pub(super) fn caller(&self) -> Caller {
+    pub(in crate::sim::model) fn caller(&self) -> Caller {
         self.caller
     }
 
     /// How many of its callers have wanted something.
-    pub(super) fn asked(&self) -> u8 {
+    pub(in crate::sim::model) fn asked(&self) -> u8 {
         self.asked
     }
 
-    pub(super) fn hops(&self) -> bool {
+    pub(in crate::sim::model) fn hops(&self) -> bool {
         self.hops
     }
 
     /// The view in force.
-    pub(super) fn epoch(&self) -> Option<Epoch> {
+    pub(in crate::sim::model) fn epoch(&self) -> Option<Epoch> {
         self.in_force.then_some(self.epoch)
     }
 
     /// Whether what belongs to the view of `epoch` can be taken in now. What comes too early would
     /// wait here for its view; it may as well wait on its way.
-    pub(super) fn takes(&self, epoch: Epoch, any: bool) -> bool {
+    pub(in crate::sim::model) fn takes(&self, epoch: Epoch, any: bool) -> bool {
         self.in_force && (epoch == self.epoch || any)
     }
 
     /// Whether what belongs to the view of `epoch` will never be taken in any more.
-    pub(super) fn is_past(&self, epoch: Epoch) -> bool {
+    pub(in crate::sim::model) fn is_past(&self, epoch: Epoch) -> bool {
         epoch < self.epoch || epoch == self.epoch && !self.in_force
     }
 
     /// The ticket of the next caller.
-    pub(super) fn next_ticket(&self) -> Ticket {
+    pub(in crate::sim::model) fn next_ticket(&self) -> Ticket {
         Ticket(u64::from(self.asked) + 1)
     }
 
-    pub(super) fn ask(&mut self) -> Said {
+    pub(in crate::sim::model) fn ask(&mut self) -> Said {
         let ticket = self.next_ticket();
         self.asked += 1;
         self.caller = Caller::Waits(ticket);
@@ -122,14 +122,14 @@ impl Seat {
         self.give(|locks, out| locks.acquire(&name(), waiting, out))
     }
 
-    pub(super) fn cancel(&mut self) -> Said {
+    pub(in crate::sim::model) fn cancel(&mut self) -> Said {
         let Caller::Waits(ticket) = self.caller else {
             return Said::default();
         };
         self.give(|locks, out| locks.end(ticket, Refusal::Cancelled, out))
     }
 
-    pub(super) fn leave(&mut self, how: Release) -> Said {
+    pub(in crate::sim::model) fn leave(&mut self, how: Release) -> Said {
         let Caller::Inside(ticket) = self.caller else {
             return Said::default();
         };
@@ -137,27 +137,27 @@ impl Seat {
         self.give(|locks, out| locks.release(ticket, how, out))
     }
 
-    pub(super) fn hop(&mut self) -> Said {
+    pub(in crate::sim::model) fn hop(&mut self) -> Said {
         self.hops = false;
         self.give(|locks, out| locks.hop_timeout(&name(), out))
     }
 
-    pub(super) fn receive(&mut self, from: NodeId, message: LockMessage) -> Said {
+    pub(in crate::sim::model) fn receive(&mut self, from: NodeId, message: LockMessage) -> Said {
         self.give(|locks, out| {
             locks.receive(from, message, out);
         })
     }
 
-    pub(super) fn freeze(&mut self) -> Said {
+    pub(in crate::sim::model) fn freeze(&mut self) -> Said {
         self.in_force = false;
         self.give(Locks::freeze)
     }
 
-    pub(super) fn summary(&self, unclean: &[NodeId]) -> Summary {
+    pub(in crate::sim::model) fn summary(&self, unclean: &[NodeId]) -> Summary {
         self.locks.summary(unclean)
     }
 
-    pub(super) fn install(&mut self, view: &Arc<View>, table: &Summary) -> Said {
+    pub(in crate::sim::model) fn install(&mut self, view: &Arc<View>, table: &Summary) -> Said {
         (self.epoch, self.in_force) = (view.epoch, true);
         let coordinates = view.nodes().next() == Some(self.me.node);
         let view = Arc::clone(view);

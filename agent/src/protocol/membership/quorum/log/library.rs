@@ -13,7 +13,9 @@ mod noraft;
 pub use noraft::Noraft;
 
 /// A place in the log. Of two logs the one with the greater last position is the newer one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub struct Position {
     /// The term of the entry there.
     pub term: u64,
@@ -22,7 +24,7 @@ pub struct Position {
 }
 
 /// Who votes.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Voters {
     /// Of these a majority.
     pub now: BTreeSet<VoterId>,

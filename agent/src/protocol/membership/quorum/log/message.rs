@@ -20,7 +20,7 @@ const MAX_NUMBER: u64 = u64::MAX / 2;
 pub(super) const MAX_LEAP: u64 = 1 << 32;
 
 /// A message from one voter's log to another's.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LogMessage {
     /// Whom it is for, so that nobody takes it who has another's place.
     pub to: VoterId,
@@ -31,7 +31,7 @@ pub struct LogMessage {
 }
 
 /// What a message says. The order is that of the wire format: append only.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Body {
     /// Vote for me; my log ends here (RequestVote).
     Vote {
@@ -68,7 +68,7 @@ pub enum Body {
 }
 
 /// An entry of the log.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum LogEntry {
     /// A leader's first.
     Term(u64),

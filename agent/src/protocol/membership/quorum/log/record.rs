@@ -12,7 +12,7 @@ use super::{Decided, VoterId};
 use crate::protocol::ids::Epoch;
 
 /// What is decided, and stands for the log up to there.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Snapshot {
     /// The place of the last entry that is gone from the log.
     pub position: Position,
@@ -26,7 +26,7 @@ pub struct Snapshot {
 ///
 /// Whoever keeps it takes care that it comes back as it was, or not at all: forgetting a vote can
 /// make two leaders of one term.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LogRecord {
     /// Whose it is.
     pub voter: VoterId,
