@@ -11,13 +11,14 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
-use distlock_agent::protocol::{LockName, Time};
+use distlock_agent::protocol::{Change, LockName, NodeId, Time};
 use distlock_agent::runtime::ForkStamp;
 use distlock_agent::runtime::status::Status;
 use parking_lot::Mutex;
 
 use crate::backend::{self, AcquireError, Ask, Backend, Hold, Lock, Patience, Request, Wish};
-use crate::error::{HandleError, LockError, OpenError, StatusError};
+use crate::config::Address;
+use crate::error::{HandleError, LockError, MembersError, OpenError, StatusError};
 use crate::guard::{Guard, GuardShared};
 use crate::loss::LossSignal;
 use crate::mutex::AgentMutex;
@@ -181,6 +182,35 @@ impl Agent {
             return Err(StatusError::Closed);
         }
         self.inner.backend.status()
+    }
+
+    /// Lets a member belong to the group that its files need not know: `id` at `address`. When it
+    /// returns, all members know where it is, and its own agent, whose file lists it and some of
+    /// them, will be taken in. Done already, it does nothing.
+    ///
+    /// # Errors
+    /// If it makes no sense, or no majority of the voters agrees in time.
+    pub fn add_member(&self, id: NodeId, address: &Address) -> Result<(), MembersError> {
+        self.change(Change::Add(id, address.to_string()))
+    }
+
+    /// Excludes a member for good, whatever the files say. It is waited out as one that died; to be
+    /// polite, end its agent first. Done already, it does nothing.
+    ///
+    /// # Errors
+    /// As for [`Agent::add_member`].
+    pub fn remove_member(&self, id: NodeId) -> Result<(), MembersError> {
+        self.change(Change::Remove(id))
+    }
+
+    fn change(&self, change: Change) -> Result<(), MembersError> {
+        if self.inner.stamp.is_child() {
+            return Err(MembersError::Forked);
+        }
+        if self.inner.registry.lock().is_closed {
+            return Err(MembersError::Closed);
+        }
+        self.inner.backend.change(change)
     }
 
     /// What happens in the group from now on. Each call makes a channel of its own; it ends when

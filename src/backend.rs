@@ -14,11 +14,11 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
-use distlock_agent::protocol::{Fence, LockName, Mode, Release};
+use distlock_agent::protocol::{Change, Fence, LockName, Mode, Release};
 use distlock_agent::runtime::status::Status;
 use distlock_agent::runtime::{Announcer, Purpose};
 
-use crate::error::{HandleError, LockError, StatusError, UnlockError};
+use crate::error::{HandleError, LockError, MembersError, StatusError, UnlockError};
 use crate::loss::LossSignal;
 use crate::{Algorithm, Event, GuardState, Leader, PreviousOwner};
 
@@ -34,6 +34,14 @@ pub(crate) trait Backend: Send + Sync {
 
     /// The group's status.
     fn status(&self) -> Result<Status, StatusError>;
+
+    /// Changes who belongs to the group.
+    ///
+    /// # Errors
+    /// Why that is not done.
+    fn change(&self, _change: Change) -> Result<(), MembersError> {
+        Err(MembersError::FilesOnly)
+    }
 
     /// A channel of its own for each call. Bounded: a receiver that lags misses events.
     fn events(&self) -> Receiver<Event>;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
-use distlock_agent::protocol::{LockName, LockSpec, Mode};
+use distlock_agent::protocol::{Change, LockName, LockSpec, Mode};
 use distlock_agent::runtime::status::Status;
 use distlock_agent::runtime::{self, AgentEvent, Caller, ConnectError, Description};
 
@@ -47,6 +47,10 @@ impl Way for runtime::Client {
 
     fn status(&self) -> Result<Status, runtime::StatusError> {
         Self::status(self)
+    }
+
+    fn change(&self, change: Change) -> Result<(), runtime::ChangeError> {
+        Self::change(self, &change)
     }
 
     fn events(&self, map: fn(&AgentEvent) -> Option<Event>) -> Receiver<Event> {

@@ -7,6 +7,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use distlock_agent::protocol::{NameError, NodeId};
+use distlock_agent::runtime::{ChangeError, SessionEnd};
 
 use crate::config::ConfigError;
 use crate::{Algorithm, ElectionAlgorithm};
@@ -237,6 +238,66 @@ pub enum HandleError {
     /// The agent was opened before a `fork`, by the parent.
     #[error("the agent belongs to the parent of this process; open another after fork")]
     Forked,
+}
+
+/// Why [`Agent::add_member`](crate::Agent::add_member) or
+/// [`Agent::remove_member`](crate::Agent::remove_member) changed nothing yet.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum MembersError {
+    /// It makes no sense.
+    #[error("{reason}")]
+    Refused {
+        /// What is wrong, and what to do.
+        reason: String,
+    },
+    /// In this group only the members' files say who belongs to it (`failure = "presume-failed"`),
+    /// or nothing does, as it is the local one.
+    #[error(
+        "in this group no view says who belongs to it; change the members' files, and restart the \
+         agents"
+    )]
+    FilesOnly,
+    /// No majority of the voters has agreed in time. It may still be done when they are back.
+    #[error(
+        "no quorum: nothing was heard from {}; it may still be done when they are back",
+        members(missing)
+    )]
+    NoQuorum {
+        /// The members that were missing then.
+        missing: Vec<NodeId>,
+    },
+    /// Another change was asked for meanwhile.
+    #[error("another change was asked for meanwhile; look at the members, and ask again")]
+    Replaced,
+    /// The agent was closed.
+    #[error("the agent was closed; open another")]
+    Closed,
+    /// The host's agent, whose client this is, is gone, or stands still.
+    #[error("the connection to the host's agent is broken: {reason}; open it again")]
+    Disconnected {
+        /// What happened.
+        reason: String,
+    },
+    /// The agent was opened before a `fork`, by the parent.
+    #[error("the agent belongs to the parent of this process; open another after fork")]
+    Forked,
+}
+
+impl From<ChangeError> for MembersError {
+    fn from(error: ChangeError) -> Self {
+        match error {
+            ChangeError::Refused(reason) => Self::Refused { reason },
+            ChangeError::FilesOnly => Self::FilesOnly,
+            ChangeError::NoQuorum { missing } => Self::NoQuorum { missing },
+            ChangeError::Replaced => Self::Replaced,
+            ChangeError::Closed(SessionEnd::Closed) => Self::Closed,
+            ChangeError::Forked => Self::Forked,
+            other => Self::Disconnected {
+                reason: other.to_string(),
+            },
+        }
+    }
 }
 
 /// Why [`DistMutex::lock`](crate::DistMutex::lock) or

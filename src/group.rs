@@ -9,7 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
-use distlock_agent::protocol::{Fence, LockName, LockSpec, Mode, Previous, Release, Time};
+use distlock_agent::protocol::{Change, Fence, LockName, LockSpec, Mode, Previous, Release, Time};
 use distlock_agent::runtime::status::Status;
 use distlock_agent::runtime::{
     self, AgentEvent, Announcer, Caller, Description, Grant, Purpose, SessionEnd, clock,
@@ -17,7 +17,7 @@ use distlock_agent::runtime::{
 use parking_lot::Mutex;
 
 use crate::backend::{AcquireError, Ask, Backend, Hold, Lock, Patience, Request, Waiting};
-use crate::error::{HandleError, LockError, StatusError, UnlockError};
+use crate::error::{HandleError, LockError, MembersError, StatusError, UnlockError};
 use crate::loss::Loss;
 use crate::{Algorithm, Event, GuardState, Leader, PreviousOwner};
 
@@ -42,6 +42,9 @@ pub(crate) trait Way: Send + Sync + 'static {
 
     /// How the group is.
     fn status(&self) -> Result<Status, runtime::StatusError>;
+
+    /// Changes who belongs to it.
+    fn change(&self, change: Change) -> Result<(), runtime::ChangeError>;
 
     /// What happens in it.
     fn events(&self, map: fn(&AgentEvent) -> Option<Event>) -> Receiver<Event>;
@@ -89,6 +92,10 @@ impl<W: Way> Backend for Group<W> {
                 reason: error.to_string(),
             },
         })
+    }
+
+    fn change(&self, change: Change) -> Result<(), MembersError> {
+        Ok(self.0.change(change)?)
     }
 
     fn events(&self) -> Receiver<Event> {

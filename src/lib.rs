@@ -23,15 +23,15 @@ mod watch;
 
 pub use agent::Agent;
 pub use algorithm::{Algorithm, ParseAlgorithmError};
-pub use config::{Config, ConfigError, NodeConfig};
+pub use config::{Address, Config, ConfigError, NodeConfig};
 pub use distlock_agent::protocol::{
     ElectionAlgorithm, Fence, LockName, NameError, NodeId, ParseFenceError,
 };
 pub use distlock_agent::runtime::{Announcer, GuardState, status};
 pub use election::{Election, Leader, Leadership};
 pub use error::{
-    DirectoryFault, HandleError, LockError, OpenError, StatusError, TimedLockError, TryLockError,
-    UnlockError,
+    DirectoryFault, HandleError, LockError, MembersError, OpenError, StatusError, TimedLockError,
+    TryLockError, UnlockError,
 };
 pub use event::Event;
 pub use fence::{FenceChecker, FenceError};

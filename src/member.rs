@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
-use distlock_agent::protocol::{LockName, LockSpec, Mode, NodeId};
+use distlock_agent::protocol::{Change, LockName, LockSpec, Mode, NodeId};
 use distlock_agent::runtime::status::Status;
 use distlock_agent::runtime::{
     self, AgentEvent, BindError, Caller, Description, Options, StartError, StateError,
@@ -73,6 +73,10 @@ impl Way for runtime::Agent {
 
     fn status(&self) -> Result<Status, runtime::StatusError> {
         Self::status(self)
+    }
+
+    fn change(&self, change: Change) -> Result<(), runtime::ChangeError> {
+        Self::change(self, change)
     }
 
     fn events(&self, map: fn(&AgentEvent) -> Option<Event>) -> Receiver<Event> {

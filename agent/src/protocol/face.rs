@@ -15,6 +15,7 @@ use crate::protocol::election::{self, Leader};
 use crate::protocol::ids::{Epoch, Fence, Incarnation, LockName, NodeId, Ticket};
 use crate::protocol::lock::{Algorithm, LockSpec, Mode};
 use crate::protocol::membership::quorum::VoterRecord;
+use crate::protocol::membership::{Book, Change};
 use crate::protocol::time::Time;
 
 /// What a node must know before it starts.
@@ -185,6 +186,9 @@ pub enum Command {
         /// The text.
         bytes: Vec<u8>,
     },
+    /// To change who may be a member ([`Failure::Quorum`]), in place of a change that was asked for
+    /// before and is not made yet. It is tried until a view has it ([`Event::Members`]).
+    Change(Change),
     /// To leave the group: waiting requests end, granted ones are released, and when the others
     /// know (or a bounded time has passed) [`Event::Left`] comes and the node is silent.
     Leave,
@@ -319,6 +323,14 @@ pub enum Event {
         /// Who says so.
         by: NodeId,
     },
+    /// Who may be a member, besides what files say. Of these, this one may be removed: then it is in no
+    /// view any more.
+    Members {
+        /// Who.
+        book: Book,
+    },
+    /// [`Command::Change`] is not for this group: files alone say who is a member.
+    Unchangeable,
     /// What orders the voters' proposals contradicts itself here: this member votes on nothing any
     /// more before it is started anew.
     VoterBroken {

@@ -29,5 +29,6 @@ pub use ids::{
 };
 pub use lock::{Algorithm, LockSpec, Mode, UnknownAlgorithm};
 pub use membership::quorum::VoterRecord;
+pub use membership::{Book, Change};
 pub use node::Node;
 pub use time::Time;

@@ -24,7 +24,7 @@ use super::clients::Service;
 use super::clock;
 use super::durable::{Owner, StateDir};
 use super::endpoint::Endpoint;
-use super::error::{AcquireError, StartError, StatusError};
+use super::error::{AcquireError, ChangeError, StartError, StatusError};
 use super::event_loop::{EventLoop, SERVICE, TRANSPORT, WAKER};
 use super::events::{AgentEvent, Leader};
 use super::fork::ForkStamp;
@@ -32,10 +32,11 @@ use super::handoff::Shared;
 use super::pulse::{Heart, Pulse};
 use super::report::Identity;
 use super::request::{Grant, Waiting};
+use super::roster::Roster;
 use super::status::Status;
 use super::transport::{Faults, Transport, TransportCounters};
 use crate::protocol::{
-    Boot, Failure, LockName, LockSpec, Mode, Node, NodeConfig, NodeId, Settings, node,
+    Boot, Change, Failure, LockName, LockSpec, Mode, Node, NodeConfig, NodeId, Settings, node,
 };
 
 /// What an agent is started with.
@@ -178,12 +179,19 @@ impl Agent {
         );
         let identity = Identity {
             me,
-            members,
             settings,
             host,
             place,
         };
-        let shared = Shared::new(node, transport, waker, registry, stamp, identity);
+        let shared = Shared::new(
+            node,
+            transport,
+            Roster::new(members),
+            waker,
+            registry,
+            stamp,
+            identity,
+        );
         let mut event_loop = EventLoop {
             shared: shared.clone(),
             poll,
@@ -244,6 +252,16 @@ impl Agent {
     /// [`StatusError`] says why it cannot be told.
     pub fn status(&self) -> Result<Status, StatusError> {
         self.shared.status()
+    }
+
+    /// Changes who may be a member of the group, beyond what files say: it is done when it returns,
+    /// and all members have it. It may take as long as it takes to exclude a member that does not
+    /// answer.
+    ///
+    /// # Errors
+    /// [`ChangeError`] says why it is not done.
+    pub fn change(&self, change: Change) -> Result<(), ChangeError> {
+        self.shared.change(change)
     }
 
     /// Which members' settings differ, and what happens to the group from now on. Each call makes a

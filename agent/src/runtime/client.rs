@@ -24,14 +24,14 @@ use self::link::{Answer, Link, Reader, Table};
 use super::agent::{Description, join, spawn};
 use super::ask::{Caller, Patience};
 use super::clock::{self, Reading, Shift};
-use super::error::{AcquireError, SessionEnd, StatusError};
+use super::error::{AcquireError, ChangeError, SessionEnd, StatusError};
 use super::events::{AgentEvent, Hub, Leader, observe};
 use super::fork::ForkStamp;
 use super::frames::{FromAgent, ToAgent};
 use super::request::{Grant, Waiting};
 use super::spin::Spin;
 use super::status::Status;
-use crate::protocol::{LockName, LockSpec, Mode, NodeId};
+use crate::protocol::{Change, LockName, LockSpec, Mode, NodeId};
 
 /// How long an agent may take for its first message, for a message it does not read, for the
 /// answer to a cancellation, and for a status. A longer one stands still.
@@ -213,7 +213,28 @@ impl Client {
         let asked = self.link.ask(|id| ToAgent::Status { id })?;
         match asked {
             Answer::Status(status) => Ok(status),
-            Answer::Description(_) => Err(StatusError::TimedOut),
+            _ => Err(StatusError::TimedOut),
+        }
+    }
+
+    /// Changes who may be a member of the agent's group; see
+    /// [`Agent::change`](super::Agent::change).
+    ///
+    /// # Errors
+    /// [`ChangeError`] says why it is not done.
+    pub fn change(&self, change: &Change) -> Result<(), ChangeError> {
+        let patience = self.lease() * 5;
+        let change = |id| ToAgent::Change {
+            id,
+            change: change.clone(),
+        };
+        match self.link.ask_for(patience, change) {
+            Ok(Answer::Changed(outcome)) => outcome,
+            Ok(_) | Err(StatusError::TimedOut | StatusError::Limit | StatusError::TooLong) => {
+                Err(ChangeError::TimedOut)
+            }
+            Err(StatusError::Forked) => Err(ChangeError::Forked),
+            Err(StatusError::Closed(end)) => Err(ChangeError::Closed(end)),
         }
     }
 
@@ -228,7 +249,7 @@ impl Client {
         })?;
         match asked {
             Answer::Description(description) => Ok(description),
-            Answer::Status(_) => Err(StatusError::TimedOut),
+            _ => Err(StatusError::TimedOut),
         }
     }
 

@@ -189,4 +189,45 @@ pub enum SessionEnd {
     /// A client's connection to its agent broke, or its agent ended.
     #[error("the connection to the agent ended")]
     Disconnected,
+    /// This member was removed from the group.
+    #[error("this member was removed from the group: distlock members add takes it in again")]
+    Removed,
+}
+
+/// Why the members are not changed.
+///
+/// The order is that of the clients' wire format: append only.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+#[non_exhaustive]
+pub enum ChangeError {
+    /// It makes no sense.
+    #[error("{0}")]
+    Refused(String),
+    /// In this group only files say who is a member.
+    #[error(
+        "in this group only the members' files say who belongs to it: change those, and restart \
+         the agents"
+    )]
+    FilesOnly,
+    /// No view has it yet. It may still come, as it was asked for.
+    #[error(
+        "no quorum: {} unreachable; it may still be done when they are back",
+        members(missing)
+    )]
+    NoQuorum {
+        /// The members that were missing then.
+        missing: Vec<NodeId>,
+    },
+    /// Somebody asked this agent for another change before this one was made.
+    #[error("another change was asked for meanwhile: see distlock members, and ask again")]
+    Replaced,
+    /// The session is over.
+    #[error("{0}")]
+    Closed(SessionEnd),
+    /// The agent does not answer.
+    #[error("the agent does not answer: see whether its process stands still")]
+    TimedOut,
+    /// The process was forked from the one that has the agent.
+    #[error("a forked process cannot use its parent's agent: open one of its own")]
+    Forked,
 }

@@ -126,6 +126,7 @@ impl EventLoop {
         let more = readable && turn.receive(RECEIVE_LIMIT);
         turn.expire();
         turn.expire_reports();
+        turn.expire_change();
         turn.finish();
         more
     }

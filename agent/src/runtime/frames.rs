@@ -12,10 +12,10 @@ use serde::{Deserialize, Serialize};
 use super::agent::Description;
 use super::ask::Patience;
 use super::clock::Reading;
-use super::error::AcquireError;
+use super::error::{AcquireError, ChangeError};
 use super::events::{AgentEvent, Leader};
 use super::status::Status;
-use crate::protocol::{ElectionAlgorithm, LockName, LockSpec, Mode, NodeId, Release};
+use crate::protocol::{Change, ElectionAlgorithm, LockName, LockSpec, Mode, NodeId, Release};
 
 const VERSION: u8 = 3;
 const HEADER_LEN: usize = 4;
@@ -68,6 +68,8 @@ pub(crate) enum ToAgent {
     },
     /// To be told who leads, now and from now on.
     Observe { lock: LockName },
+    /// To change who may be a member; answered by `Changed`.
+    Change { id: u64, change: Change },
 }
 
 /// What an agent says.
@@ -121,6 +123,11 @@ pub(crate) enum FromAgent {
     Leader {
         lock: LockName,
         leader: Option<Leader>,
+    },
+    /// What came of a change of members.
+    Changed {
+        id: u64,
+        outcome: Result<(), ChangeError>,
     },
 }
 

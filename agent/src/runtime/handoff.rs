@@ -23,6 +23,7 @@ use super::events::Hub;
 use super::fork::ForkStamp;
 use super::report::Identity;
 use super::request::{Limit, Owner, Request, Waiting};
+use super::roster::Roster;
 use super::spin::{Spin, Spinner};
 use super::transport::Transport;
 use super::turn::{Core, Sink, Turn};
@@ -50,6 +51,7 @@ impl Shared {
     pub(crate) fn new(
         node: Node,
         transport: Transport,
+        roster: Roster,
         waker: Waker,
         registry: Registry,
         stamp: ForkStamp,
@@ -58,7 +60,7 @@ impl Shared {
         Arc::new(Self {
             stamp,
             hub: Hub::default(),
-            core: Mutex::new(Core::new(node, transport, identity.settings.lease)),
+            core: Mutex::new(Core::new(node, transport, roster, identity.settings.lease)),
             waker,
             registry,
             spin: Spin::default(),

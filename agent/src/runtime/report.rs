@@ -36,7 +36,6 @@ const HEADER_LEN: usize = 1_024;
 #[derive(Debug)]
 pub(crate) struct Identity {
     pub(crate) me: NodeId,
-    pub(crate) members: BTreeMap<NodeId, Address>,
     pub(crate) settings: Settings,
     pub(crate) host: String,
     /// A copy of the descriptor by which this process has the member's place for itself.
@@ -61,8 +60,8 @@ struct Open {
 
 /// Who wants to know.
 #[derive(Debug)]
-pub(crate) enum Asker {
-    Thread(Sender<Status>),
+pub(crate) enum Asker<T = Status> {
+    Thread(Sender<T>),
     Client { client: ClientId, id: u64 },
 }
 
@@ -138,9 +137,9 @@ impl Turn<'_> {
             return Err(StatusError::Limit);
         }
         let heard: BTreeSet<_> = self
-            .shared
-            .identity
-            .members
+            .core
+            .roster
+            .members()
             .keys()
             .copied()
             .filter(|&id| id != self.shared.identity.me)
@@ -241,7 +240,11 @@ impl Turn<'_> {
 
     fn put_together(&self, parts: BTreeMap<NodeId, Part>) -> Status {
         let identity = &self.shared.identity;
-        let mut members: Vec<_> = identity.members.keys().map(|&id| self.member(id)).collect();
+        let members = self.core.roster.members();
+        let mut members: Vec<_> = members
+            .iter()
+            .map(|(&id, address)| self.member(id, address))
+            .collect();
         let mut locks: BTreeMap<LockName, LockStatus> = BTreeMap::new();
         for (id, part) in parts {
             if part.left_out > 0
@@ -278,10 +281,10 @@ impl Turn<'_> {
         }
     }
 
-    fn member(&self, id: NodeId) -> MemberStatus {
+    fn member(&self, id: NodeId, address: &Address) -> MemberStatus {
         MemberStatus {
             id: id.as_u16(),
-            address: self.shared.identity.members[&id].to_string(),
+            address: address.to_string(),
             state: self.member_state(id),
             detail: self
                 .core

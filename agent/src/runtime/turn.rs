@@ -24,6 +24,7 @@ use super::handoff::Shared;
 use super::lease::Lease;
 use super::report::Reports;
 use super::request::{Granted, Request};
+use super::roster::Roster;
 use super::session::Session;
 use super::transport::{Received, Transport, TransportCounters};
 use crate::protocol::election;
@@ -65,6 +66,7 @@ pub(crate) struct Core {
     /// How many there were before it.
     pub(super) session_number: u64,
     pub(super) reports: Reports,
+    pub(super) roster: Roster,
     phase: Phase,
     /// What the core wants on disk. The agent thread writes it.
     persist: Option<Record>,
@@ -376,6 +378,8 @@ impl Turn<'_> {
             Event::Lost { ticket } => self.lost(ticket),
             Event::Lease { until } => self.renewed(until),
             Event::Excluded { epoch } => self.excluded(epoch),
+            Event::Members { book } => self.read_book(book),
+            Event::Unchangeable => self.refuse_change(),
             Event::VoterBroken { why } => {
                 tracing::error!("this member votes on nothing any more: {why}; restart it");
             }
@@ -542,6 +546,7 @@ impl Turn<'_> {
         }
         self.core.phase = Phase::Over(end.clone());
         self.core.persist = None;
+        self.end_change(&end);
         self.core.session.end();
         self.ring.push(Arc::clone(&self.core.session));
         // Without its sockets, nothing that is still in the core can be said any more.
@@ -676,7 +681,7 @@ impl Turn<'_> {
 }
 
 impl Core {
-    pub(super) fn new(node: Node, transport: Transport, lease: Duration) -> Self {
+    pub(super) fn new(node: Node, transport: Transport, roster: Roster, lease: Duration) -> Self {
         Self {
             node,
             transport: Some(transport),
@@ -687,6 +692,7 @@ impl Core {
             session: Session::new(lease),
             session_number: 0,
             reports: Reports::default(),
+            roster,
             phase: Phase::Running,
             persist: None,
             tasks: VecDeque::new(),
@@ -702,6 +708,11 @@ impl Core {
         self.persist.is_some() || !self.tasks.is_empty() || matches!(self.phase, Phase::Over(_))
     }
 
+    /// The member's socket; `None` once the session is over.
+    pub(super) fn transport(&mut self) -> Option<&mut Transport> {
+        self.transport.as_mut()
+    }
+
     fn next_deadline(&self) -> Option<Time> {
         let leaving = match self.phase {
             Phase::Draining { deadline } | Phase::Leaving { deadline } => Some(deadline),
@@ -710,6 +721,7 @@ impl Core {
         let deadlines = [
             self.node.poll_timeout(),
             self.reports.next_deadline(),
+            self.roster.next_deadline(),
             leaving,
         ];
         // As numbers: what the compiler makes of a minimum of options looks to valgrind, which C

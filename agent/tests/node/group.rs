@@ -67,10 +67,15 @@ impl Group {
     }
 
     pub(crate) fn start(&mut self, me: u16) {
-        let (me, members) = (node(me), self.members.clone());
+        self.start_listing(me, self.members.clone());
+    }
+
+    /// Starts a member whose file lists `members`.
+    pub(crate) fn start_listing(&mut self, me: u16, members: BTreeSet<NodeId>) {
+        let me = node(me);
         let config = NodeConfig {
             me,
-            voters: members.clone(),
+            voters: self.members.clone(),
             members,
             settings: self.settings.clone(),
         };

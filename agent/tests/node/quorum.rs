@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock_agent::protocol::{Algorithm, Command, Event, Failure, Input, Refusal, Wait};
+use distlock_agent::protocol::{Algorithm, Change, Command, Event, Failure, Input, Refusal, Wait};
 
 use crate::group::{Group, node};
 
@@ -313,4 +313,82 @@ fn a_broken_connection_is_gone_round() {
             }
         }
     }
+}
+
+fn change(group: &mut Group, at: u16, change: Change) {
+    group.input(node(at), Input::Command(&Command::Change(change)));
+}
+
+/// Its file lists all, and nobody else's file lists it.
+#[test]
+fn a_member_that_no_file_lists_is_added_and_removed() {
+    let mut group = group(3, Algorithm::RicartAgrawala);
+    group.start_listing(4, (1..=4).map(node).collect());
+    group.run(ms(1500));
+    assert_eq!(group.view(1).unwrap().1, [1, 2, 3], "nobody knows it");
+    change(
+        &mut group,
+        2,
+        Change::Add(node(4), "udp:127.0.0.1:4".into()),
+    );
+    group.run(ms(1500));
+    for me in 1..=4 {
+        assert_eq!(group.view(me).unwrap().1, [1, 2, 3, 4], "{me}");
+    }
+    group.acquire(4, 1, Wait::Cancelled);
+    group.run(ms(200));
+    assert!(group.granted(1).is_some());
+    // It stays so when all begin anew.
+    for me in 1..=4 {
+        group.nodes.remove(&node(me));
+    }
+    for me in 1..=3 {
+        group.start(me);
+    }
+    group.start_listing(4, (1..=4).map(node).collect());
+    group.run(ms(3000));
+    assert_eq!(group.view(3).unwrap().1, [1, 2, 3, 4]);
+
+    change(&mut group, 1, Change::Remove(node(4)));
+    group.run(ms(3000));
+    assert_eq!(group.view(1).unwrap().1, [1, 2, 3]);
+    let removed = |(whose, event): &(_, Event)| match event {
+        Event::Members { book } => *whose == node(4) && book.removed.contains(&node(4)),
+        _ => false,
+    };
+    assert!(group.events.iter().any(removed), "it is told");
+}
+
+/// Whoever it is, also the one that leads: the voters that are left decide by themselves.
+#[test]
+fn a_voter_that_is_removed_is_needed_no_more() {
+    for removed in 1..=3 {
+        let mut group = group(3, Algorithm::Semaphore);
+        change(&mut group, 2, Change::Remove(node(removed)));
+        group.run(ms(6000));
+        let others: Vec<u16> = (1..=3).filter(|it| *it != removed).collect();
+        for &me in &others {
+            assert_eq!(group.view(me).unwrap().1, others, "{removed}");
+        }
+        group.nodes.remove(&node(removed));
+        group.run(ms(500));
+        // Both are needed now: without one of them nothing goes.
+        group.acquire(others[0], 1, Wait::Cancelled);
+        group.run(ms(300));
+        assert!(group.granted(1).is_some(), "{removed}");
+        group.nodes.remove(&node(others[1]));
+        group.release(others[0], 1);
+        group.run(ms(3000));
+        group.acquire(others[0], 2, Wait::Lease);
+        group.run(ms(3000));
+        let missing = vec![node(others[1])];
+        assert_eq!(group.ended(2), Some(&Refusal::NoQuorum { missing }));
+    }
+}
+
+#[test]
+fn where_nobody_votes_files_say_who_is_a_member() {
+    let mut group = Group::new(2, Algorithm::Semaphore);
+    change(&mut group, 1, Change::Remove(node(2)));
+    assert!(group.events.contains(&(node(1), Event::Unchangeable)));
 }

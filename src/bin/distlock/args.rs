@@ -214,16 +214,42 @@ pub(crate) enum Shell {
     Fish,
 }
 
-/// Show the group's members and what is known of them.
+/// Show the group's members and what is known of them, or change who they are.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub(crate) struct Members {
+    #[command(subcommand)]
+    pub(crate) change: Option<Change>,
+
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
 
     #[command(flatten)]
     pub(crate) group: Group,
+}
+
+/// A change of who belongs to the group.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Change {
+    /// Let member ID, at ADDRESS, belong to the group
+    Add {
+        /// Which member, 1 to 65535
+        #[arg(value_name = "ID", value_parser = clap::value_parser!(u16).range(1..))]
+        member: u16,
+        /// Where it is reached, as in the configuration: udp:10.0.0.4:7400
+        address: String,
+        #[command(flatten)]
+        group: Group,
+    },
+    /// Exclude member ID for good
+    Remove {
+        /// Which member, 1 to 65535
+        #[arg(value_name = "ID", value_parser = clap::value_parser!(u16).range(1..))]
+        member: u16,
+        #[command(flatten)]
+        group: Group,
+    },
 }
 
 /// Show who holds the lock NAME, and who waits for it.
@@ -277,6 +303,19 @@ pub(crate) fn parse() -> Result<Command, Result<ExitCode, Failure>> {
         _ => {}
     }
     Ok(command)
+}
+
+impl Group {
+    /// Whether nothing was said.
+    pub(crate) const fn is_empty(&self) -> bool {
+        let Self {
+            socket,
+            config,
+            id,
+            state_dir,
+        } = self;
+        socket.is_none() && config.is_none() && id.is_none() && state_dir.is_none()
+    }
 }
 
 impl Work {

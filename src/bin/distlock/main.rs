@@ -8,6 +8,7 @@ mod exit;
 mod fence;
 mod group;
 mod manager;
+mod members;
 mod refusal;
 mod run;
 mod signals;

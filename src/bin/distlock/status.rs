@@ -12,6 +12,7 @@ use serde_json::json;
 use crate::args;
 use crate::exit::{self, Failure};
 use crate::group::Group;
+use crate::members;
 use crate::way;
 
 /// Shows the status.
@@ -36,6 +37,9 @@ pub(crate) fn status(args: &args::Status) -> Result<ExitCode, Failure> {
 /// # Errors
 /// As for [`status`].
 pub(crate) fn members(args: &args::Members) -> Result<ExitCode, Failure> {
+    if let Some(change) = &args.change {
+        return members::change(change, &args.group);
+    }
     let status = ask(&args.group, "members")?;
     if args.json {
         return print_json(&json!({

@@ -5,12 +5,14 @@
 //! from a majority of voters ([`quorum`]), from those that answer (`Presumed`), or, as a measure for
 //! those, from all members unanimously (`Fixed`).
 
+mod book;
 mod fixed;
 pub(crate) mod greeting;
 mod presumed;
 pub mod quorum;
 mod view;
 
+pub use book::{Book, Change, MAX_ADDRESS};
 pub(crate) use fixed::Fixed;
 pub(crate) use presumed::{Legacy, Presumed};
 pub(crate) use view::{Action, ViewMessage, ViewSource};

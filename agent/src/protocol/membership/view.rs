@@ -11,6 +11,7 @@ use crate::protocol::ids::{Epoch, Incarnation, NodeId};
 use crate::protocol::lock::Summary;
 use crate::protocol::membership::presumed::Stand;
 use crate::protocol::membership::quorum::{QuorumMessage, VoterRecord};
+use crate::protocol::membership::{Book, Change};
 use crate::protocol::time::Time;
 
 /// The members of one epoch, each in one life.
@@ -98,6 +99,8 @@ pub(crate) enum Action {
     Lease(Time),
     /// The certified view of that epoch has gone on without this life, whose lease is void.
     Excluded(Epoch),
+    /// This is who may be a member, besides what files say.
+    Members(Book),
     /// The voters' log contradicts itself, and takes part in nothing any more.
     Broken(&'static str),
 }
@@ -153,6 +156,11 @@ pub(crate) trait ViewSource: fmt::Debug + Send {
 
     /// This member is about to leave, and is alone in knowing of locks that were abandoned.
     fn leave_marks(&mut self, _now: Time, _out: &mut Vec<Action>) {}
+
+    /// An operator wants this changed. Returns whether that can be.
+    fn change(&mut self, _now: Time, _change: Change, _out: &mut Vec<Action>) -> bool {
+        false
+    }
 
     /// This member holds nothing, and never again will in this life.
     fn leave(&mut self, _now: Time, _out: &mut Vec<Action>) {}

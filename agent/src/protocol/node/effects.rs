@@ -57,6 +57,10 @@ impl Node {
                     self.storage.put_voter(*record, &mut self.outputs);
                 }
                 Action::Install(view, table) => self.install(now, view, &table),
+                Action::Members(book) => {
+                    self.peers.read(now, &book);
+                    self.tell(Event::Members { book });
+                }
                 Action::Lease(until) => self.extend(now, until),
                 Action::Excluded(epoch) => self.exclude(now, epoch),
                 Action::Broken(why) => self.tell(Event::VoterBroken { why }),

@@ -69,6 +69,13 @@ impl Node {
                 self.peers.send(*to, Epoch::ZERO, &note);
             }
             Command::Note { .. } => {}
+            Command::Change(change) => {
+                let mut actions = Vec::new();
+                if !self.views.change(now, change.clone(), &mut actions) {
+                    self.tell(Event::Unchangeable);
+                }
+                return self.act(now, actions);
+            }
             Command::Leave => return self.leave(now),
         }
         self.absorb(now, out);

@@ -15,8 +15,8 @@ use super::counters::Counters;
 use crate::protocol::face::{NodeConfig, Output};
 use crate::protocol::ids::{Epoch, Incarnation, NodeId};
 use crate::protocol::link::{Link, Suspicion, Timing};
-use crate::protocol::membership::Member;
 use crate::protocol::membership::greeting::{Agreement, Difference, Greeting};
+use crate::protocol::membership::{Book, Member};
 use crate::protocol::time::Time;
 use crate::protocol::timers::{Timer, Timers};
 use crate::protocol::wire::{
@@ -91,6 +91,8 @@ pub(super) struct Peers {
 #[derive(Debug)]
 struct Peer {
     life: Option<Incarnation>,
+    /// Whether it does not belong to the group any more.
+    is_removed: bool,
     /// Whether an earlier life was here, and did not leave.
     had_unclean_life: bool,
     link: Link,
@@ -129,20 +131,7 @@ impl Peers {
             suspect_after: lease / 2,
         };
         let others = config.members.iter().filter(|&&node| node != me.node);
-        let peer = || Peer {
-            life: None,
-            had_unclean_life: false,
-            link: Link::new(now, timing),
-            notices: Vec::new(),
-            standing: Standing::Stranger { agrees: false },
-            direct_at: now,
-            deaf_until: now,
-            greet_at: now,
-            greet_pause: GREET_FIRST,
-            last_greeted: None,
-            owes_greeting: false,
-        };
-        let peers: BTreeMap<_, _> = others.map(|&node| (node, peer())).collect();
+        let peers: BTreeMap<_, _> = others.map(|&node| (node, Peer::new(now, timing))).collect();
         Self {
             me,
             group: GroupId::of(&config.settings.group),
@@ -155,6 +144,21 @@ impl Peers {
             counters: Counters::default(),
             passing: Vec::new(),
             relays: 0,
+        }
+    }
+
+    /// A view says this of who may be a member: files say the rest. Who is removed is answered, so
+    /// that it hears of it, and not sought any more.
+    pub(super) fn read(&mut self, now: Time, book: &Book) {
+        for &node in book.added.keys().filter(|node| **node != self.me.node) {
+            let timing = self.timing;
+            self.peers
+                .entry(node)
+                .or_insert_with(|| Peer::new(now, timing));
+            self.touched.insert(node);
+        }
+        for (node, peer) in &mut self.peers {
+            peer.is_removed = book.removed.contains(node);
         }
     }
 
@@ -173,8 +177,9 @@ impl Peers {
 
     /// The members that cannot be counted on at present.
     pub(super) fn missing(&self) -> Vec<NodeId> {
-        let missing = |node: &&NodeId| self.state(**node) != PeerState::Up;
-        self.peers.keys().filter(missing).copied().collect()
+        let wanted = self.peers.iter().filter(|(_, peer)| !peer.is_removed);
+        let missing = |node: &NodeId| self.state(*node) != PeerState::Up;
+        wanted.map(|(&node, _)| node).filter(missing).collect()
     }
 
     /// Whether one that is not up yet may know of a life of this member that left no record.
@@ -558,13 +563,31 @@ impl Peers {
 }
 
 impl Peer {
+    fn new(now: Time, timing: Timing) -> Self {
+        Self {
+            life: None,
+            is_removed: false,
+            had_unclean_life: false,
+            link: Link::new(now, timing),
+            notices: Vec::new(),
+            standing: Standing::Stranger { agrees: false },
+            direct_at: now,
+            deaf_until: now,
+            greet_at: now,
+            greet_pause: GREET_FIRST,
+            last_greeted: None,
+            owes_greeting: false,
+        }
+    }
+
     fn is_up(&self) -> bool {
         self.standing == Standing::Up
     }
 
     /// Whether greetings go to this peer at all.
     fn greets(&self) -> bool {
-        !matches!(self.standing, Standing::Up | Standing::Left) || self.owes_greeting
+        let seeks = !matches!(self.standing, Standing::Up | Standing::Left);
+        (seeks && !self.is_removed) || self.owes_greeting
     }
 
     /// Whether a greeting is due. It counts as sent.

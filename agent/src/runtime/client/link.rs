@@ -19,7 +19,7 @@ use crate::runtime::ancillary;
 use crate::runtime::announcer::Announcer;
 use crate::runtime::ask::{Caller, Patience, Purpose};
 use crate::runtime::clock::{self, Shift};
-use crate::runtime::error::{AcquireError, ReleaseError, SessionEnd, StatusError};
+use crate::runtime::error::{AcquireError, ChangeError, ReleaseError, SessionEnd, StatusError};
 use crate::runtime::events::{AgentEvent, Hub};
 use crate::runtime::fork::ForkStamp;
 use crate::runtime::frames::{self, FromAgent, MAX_FROM_AGENT, MAX_TO_AGENT, ToAgent};
@@ -62,6 +62,7 @@ pub(super) struct Table {
 pub(super) enum Answer {
     Status(Status),
     Description(Description),
+    Changed(Result<(), ChangeError>),
 }
 
 impl Link {
@@ -141,6 +142,15 @@ impl Link {
     }
 
     pub(super) fn ask(&self, question: impl FnOnce(u64) -> ToAgent) -> Result<Answer, StatusError> {
+        self.ask_for(PATIENCE, question)
+    }
+
+    /// The same, of what may take so long.
+    pub(super) fn ask_for(
+        &self,
+        patience: Duration,
+        question: impl FnOnce(u64) -> ToAgent,
+    ) -> Result<Answer, StatusError> {
         if self.stamp.is_child() {
             return Err(StatusError::Forked);
         }
@@ -155,7 +165,7 @@ impl Link {
             id
         };
         self.say_or_end(&question(id));
-        receiver.recv_timeout(PATIENCE).unwrap_or_else(|_| {
+        receiver.recv_timeout(patience).unwrap_or_else(|_| {
             let mut table = self.table.lock();
             table.questions.remove(&id);
             Err(table
@@ -281,6 +291,7 @@ impl Link {
             FromAgent::Leader { lock, leader } => {
                 self.hub.publish(&AgentEvent::Leader { lock, leader });
             }
+            FromAgent::Changed { id, outcome } => table.answer(id, Ok(Answer::Changed(outcome))),
             FromAgent::Event(event) => self.hub.publish(&event),
             FromAgent::Welcome { .. } | FromAgent::TooMany | FromAgent::Forbidden => {}
         }

@@ -295,6 +295,9 @@ impl Connection {
                     self.tell(&FromAgent::StatusRefused { id });
                 }
             }
+            ToAgent::Change { id, change } => {
+                turn.ask_change(change, Asker::Client { client, id });
+            }
             ToAgent::Listen => self.listens = true,
             ToAgent::Observe { lock } => self.observe(&turn, lock)?,
             ToAgent::Describe { id, lock } => {

@@ -35,6 +35,7 @@ const SOCKET_BUFFER: usize = 1 << 20;
 /// This member's socket and everybody's addresses.
 #[derive(Debug)]
 pub(crate) struct Transport {
+    me: NodeId,
     medium: Medium,
     peers: BTreeMap<NodeId, SockAddr>,
     faults: Option<Injector>,
@@ -106,40 +107,58 @@ impl Transport {
                 other: other.clone(),
             });
         }
-        let mut peers = BTreeMap::new();
+        let sources = BTreeMap::new();
         let (medium, file) = match own {
             Address::Udp(own) => {
-                let mut sources = BTreeMap::new();
-                for (&id, address) in others() {
-                    if let Address::Udp(address) = address {
-                        peers.insert(id, SockAddr::from(*address));
-                        sources.insert(*address, id);
-                    }
-                }
                 let socket = udp::bind(*own)?;
                 (Medium::Udp { socket, sources }, None)
             }
             Address::Unix(own) => {
-                let mut sources = BTreeMap::new();
-                for (&id, address) in others() {
-                    if let Address::Unix(path) = address {
-                        let to = SockAddr::unix(path).map_err(|e| BindError::io(address, e))?;
-                        peers.insert(id, to);
-                        sources.insert(path.clone(), id);
-                    }
-                }
+                let sources = BTreeMap::new();
                 let (socket, file) = unix::bind(own)?;
                 (Medium::Unix { socket, sources }, Some(file))
             }
         };
         let faults = faults.map(Injector::new);
-        Ok(Self {
+        let mut transport = Self {
+            me,
             medium,
-            peers,
+            peers: BTreeMap::new(),
             faults,
             counters: Default::default(),
             _file: file,
-        })
+        };
+        transport.read(members);
+        Ok(transport)
+    }
+
+    /// These are the members from now on, this one among them.
+    pub(crate) fn read(&mut self, members: &BTreeMap<NodeId, Address>) {
+        let others = members.iter().filter(|(id, _)| **id != self.me);
+        self.peers.clear();
+        match &mut self.medium {
+            Medium::Udp { sources, .. } => {
+                sources.clear();
+                for (&id, address) in others {
+                    if let Address::Udp(address) = address {
+                        self.peers.insert(id, SockAddr::from(*address));
+                        sources.insert(*address, id);
+                    }
+                }
+            }
+            Medium::Unix { sources, .. } => {
+                sources.clear();
+                for (&id, address) in others {
+                    // That it is no path of a socket was refused when it was read.
+                    if let Address::Unix(path) = address
+                        && let Ok(to) = SockAddr::unix(path)
+                    {
+                        self.peers.insert(id, to);
+                        sources.insert(path.clone(), id);
+                    }
+                }
+            }
+        }
     }
 
     pub(crate) fn counters(&self) -> TransportCounters {
@@ -232,7 +251,7 @@ impl AsRawFd for Transport {
 }
 
 /// Whether datagrams can go from one address to the other at all.
-fn can_reach(own: &Address, other: &Address) -> bool {
+pub(super) fn can_reach(own: &Address, other: &Address) -> bool {
     match (own, other) {
         (Address::Udp(own), Address::Udp(other)) => own.is_ipv4() == other.is_ipv4(),
         (Address::Unix(_), Address::Unix(_)) => true,

@@ -275,6 +275,7 @@ impl Checkers {
                 }
                 Ok(())
             }
+            Command::Change(_) => Ok(()),
             Command::Leave => {
                 for held in self.requests.closes(process) {
                     self.exclusion.leaves(held);
@@ -316,6 +317,7 @@ impl Checkers {
                 Views,
                 "{process} says that epoch {epoch} went on without it, but all are needed"
             )),
+            Event::Members { .. } | Event::Unchangeable => Ok(()),
             Event::VoterBroken { why } => Err(violation!(
                 now,
                 Views,

@@ -192,6 +192,7 @@ impl World {
                 self.crash(process.node, "begins anew");
                 self.plan_in(Duration::ZERO, Happening::Start(process.node));
             }
+            Action::Members(_) => {}
             Action::Broken(why) => {
                 return Err(violation!(
                     now,

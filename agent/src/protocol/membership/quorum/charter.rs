@@ -6,7 +6,7 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::ids::{Epoch, Incarnation, NodeId};
-use crate::protocol::membership::{Member, View};
+use crate::protocol::membership::{Book, Member, View};
 
 /// 256 bits that stand for a charter and, through its parent's digest, for all charters before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -67,6 +67,8 @@ pub(crate) struct Charter {
     /// Members whose lives have ended since the last view that came into force, and that did not
     /// leave: they may have been inside of any lock. By id.
     pub(crate) unclean: Vec<NodeId>,
+    /// Who may be a member, besides what files say.
+    pub(crate) book: Book,
 }
 
 impl Charter {
@@ -202,6 +204,7 @@ mod tests {
                 .collect(),
             coordinator: member(1, 7),
             unclean: vec![node(2)],
+            book: Book::default(),
         }
     }
 
@@ -222,7 +225,7 @@ mod tests {
     fn digests_are_golden() {
         let charter = charter(&[(1, 7), (2, 8), (3, 9)]);
         assert_eq!(charter.cluster.to_string(), "abed61ad59b67a2d");
-        assert_eq!(charter.digest().to_string(), "d323b994ac5982c5");
+        assert_eq!(charter.digest().to_string(), "c69a4acc1c1ec1a4");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use super::charter::{Charter, Digest, Step, Voter};
 use super::log::{LogMessage, LogRecord};
 use crate::protocol::ids::{Epoch, Incarnation, NodeId};
 use crate::protocol::lock::Summary;
-use crate::protocol::membership::Member;
+use crate::protocol::membership::{Change, Member};
 
 /// The order is that of the wire format: append only.
 ///
@@ -59,6 +59,8 @@ pub(crate) enum QuorumMessage {
         to: Voter,
         message: LogMessage,
     },
+    /// A member to all voters: an operator wants this changed.
+    Wish(Change),
 }
 
 /// A member's wish for its lease to run on.

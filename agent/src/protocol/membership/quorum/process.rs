@@ -19,7 +19,7 @@ use super::session::Session;
 use super::vote::Vote;
 use crate::protocol::ids::{Epoch, NodeId};
 use crate::protocol::lock::Summary;
-use crate::protocol::membership::{Action, Member, View};
+use crate::protocol::membership::{Action, Change, Member, View};
 use crate::protocol::time::Time;
 
 /// What a process must know of its group to take part in quorum views.
@@ -130,14 +130,19 @@ impl<M: MakeLog> Quorum<M> {
     pub(crate) fn new(me: Member, terms: Terms, before: Before, make: M, now: Time) -> Self {
         let votes = terms.voters.contains(&me.node) || before.voter.is_some();
         let cluster = before.voter.as_ref().and_then(VoterRecord::charter);
+        let book = cluster
+            .map(|charter| charter.book.clone())
+            .unwrap_or_default();
         let cluster = cluster.map(|charter| charter.cluster);
-        let session = Session::new(me, &terms, cluster, before.left, now);
+        let mut out = Outbox::new(me.node);
+        let mut session = Session::new(me, &terms, cluster, before.left, now);
+        session.read(&book, &mut out);
         let unclean = before.unclean;
         let vote = votes.then(|| Box::new(Vote::new(me, &terms, before, make, now)));
         Self {
             session,
             vote,
-            out: Outbox::new(me.node),
+            out,
             terms,
             unclean,
         }
@@ -149,7 +154,15 @@ impl<M: MakeLog> Quorum<M> {
         let cluster = self.session.cluster();
         // Those who were inside in that session may take a moment yet to end.
         self.unclean = true;
-        self.session = Session::new(me, &self.terms, cluster, false, now);
+        let mut next = Session::new(me, &self.terms, cluster, false, now);
+        next.take_over(&mut self.session);
+        self.session = next;
+    }
+
+    /// An operator wants this changed.
+    pub(crate) fn change(&mut self, now: Time, change: Change) -> Vec<Action> {
+        self.session.change(change);
+        self.settle(now)
     }
 
     /// A message from the present life of another member.

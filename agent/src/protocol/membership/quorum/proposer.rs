@@ -12,7 +12,7 @@ use super::charter::{Charter, Digest, Step, Voter};
 use super::message::{Stage, Status};
 use super::voter::{Endorsed, VoterPart};
 use crate::protocol::ids::{Epoch, NodeId};
-use crate::protocol::membership::Member;
+use crate::protocol::membership::{Book, Member};
 use crate::protocol::time::Time;
 
 /// How long changes are collected.
@@ -139,13 +139,15 @@ impl Proposer {
     pub(super) fn successor(&mut self, now: Time, voter: &VoterPart) -> Option<Voter> {
         self.leads_since?;
         let lately = |at: Time| now.since(at) < self.lease / 2;
-        if self.wanted.contains(&self.me.node) || self.handed_over.is_some_and(lately) {
+        let charter = &voter.certified()?.step.charter;
+        let is_wanted =
+            |node: &NodeId| self.wanted.contains(node) && !charter.book.removed.contains(node);
+        if is_wanted(&self.me.node) || self.handed_over.is_some_and(lately) {
             return None;
         }
-        let charter = &voter.certified()?.step.charter;
         let others = charter.voters.iter().copied();
         let mut others = others.filter(|it| *it != voter.me && voter.is_fresh(now, *it));
-        let successor = others.find(|it| self.wanted.contains(&it.node))?;
+        let successor = others.find(|it| is_wanted(&it.node))?;
         self.handed_over = Some(now);
         Some(successor)
     }
@@ -199,6 +201,7 @@ impl Proposer {
             voters: statuses.iter().map(|status| status.voter).collect(),
             coordinator: self.me,
             unclean: Vec::new(),
+            book: Book::default(),
         };
         let step = Step {
             parent: None,
@@ -227,18 +230,22 @@ impl Proposer {
             return None;
         }
         let census = Census::new(now, voter, newest);
-        let changes = census.changes(unresponsive);
+        let book = voter.wanted_book(now, charter);
+        let changes = census.changes(unresponsive, &book);
         let installed = census.is_installed();
         let voters = if installed {
-            self.next_voters(now, voter, charter)
+            self.next_voters(now, voter, charter, &book)
         } else {
             None
         };
         let abandoned = charter.coordinator != self.me
             && !installed
             && leads_since.max(newest.since()) + self.lease / 2 <= now;
-        let is_needed =
-            changes.any() || voters.is_some() || abandoned || census.somebody_wants_a_view();
+        let is_needed = changes.any()
+            || voters.is_some()
+            || abandoned
+            || census.somebody_wants_a_view()
+            || book != charter.book;
         if !is_needed {
             return None;
         }
@@ -255,6 +262,7 @@ impl Proposer {
             voters: voters.unwrap_or_else(|| charter.voters.clone()),
             coordinator: self.me,
             unclean,
+            book,
         };
         Some(Wanted {
             step: Step {
@@ -267,13 +275,20 @@ impl Proposer {
 
     /// The voters after the next change of one, if one is wanted: those who lost their state go
     /// first, then those who are not wanted, then the wanted ones that are there come.
-    fn next_voters(&self, now: Time, voter: &VoterPart, charter: &Charter) -> Option<Vec<Voter>> {
+    fn next_voters(
+        &self,
+        now: Time,
+        voter: &VoterPart,
+        charter: &Charter,
+        book: &Book,
+    ) -> Option<Vec<Voter>> {
         let mut voters = charter.voters.clone();
         let reborn = |it: &Voter| {
             let other = voter.others.get(&it.node);
             *it != voter.me && other.is_some_and(|other| other.status.voter.birth > it.birth)
         };
-        let unwanted = |it: &Voter| *it != voter.me && !self.wanted.contains(&it.node);
+        let is_wanted = |node: &NodeId| self.wanted.contains(node) && !book.removed.contains(node);
+        let unwanted = |it: &Voter| *it != voter.me && !is_wanted(&it.node);
         let goes = voters.iter().position(reborn);
         let goes = goes.or_else(|| voters.iter().position(unwanted));
         if let Some(goes) = goes {
@@ -281,7 +296,8 @@ impl Proposer {
             let there = voters.iter().filter(|it| voter.is_fresh(now, **it)).count();
             return (2 * there > voters.len()).then_some(voters);
         }
-        let comes = self.wanted.iter().find_map(|node| {
+        let mut wanted = self.wanted.iter().filter(|node| is_wanted(node));
+        let comes = wanted.find_map(|node| {
             let is_in = charter.voters.iter().any(|it| it.node == *node);
             let other = voter.others.get(node).filter(|_| !is_in)?;
             Some(other.status.voter).filter(|it| voter.is_fresh(now, *it))
@@ -360,7 +376,7 @@ impl<'a> Census<'a> {
         statuses.any(what)
     }
 
-    fn changes(&self, unresponsive: &BTreeSet<NodeId>) -> Changes {
+    fn changes(&self, unresponsive: &BTreeSet<NodeId>, book: &Book) -> Changes {
         let mut changes = Changes {
             members: Vec::new(),
             lost: Vec::new(),
@@ -369,6 +385,7 @@ impl<'a> Census<'a> {
         };
         let newcomers = self.own.newcomers.iter().copied();
         let newcomers: Vec<Member> = newcomers
+            .filter(|it| !book.removed.contains(&it.node))
             .filter(|it| self.majority_says(|status| status.newcomers.contains(it)))
             .collect();
         for member in &self.charter.members {
@@ -376,6 +393,7 @@ impl<'a> Census<'a> {
             if self.anybody_says(|status| status.leavers.contains(member)) {
                 changes.left = true;
             } else if is_replaced
+                || book.removed.contains(&member.node)
                 || unresponsive.contains(&member.node)
                 || self.majority_says(|status| status.suspects.contains(member))
             {

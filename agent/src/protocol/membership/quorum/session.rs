@@ -16,7 +16,7 @@ use super::outbox::Outbox;
 use super::process::Terms;
 use crate::protocol::ids::{Epoch, Incarnation, NodeId};
 use crate::protocol::lock::Summary;
-use crate::protocol::membership::{Action, Member, View};
+use crate::protocol::membership::{Action, Book, Change, Member, View};
 use crate::protocol::time::Time;
 
 /// How often a lease is renewed in its time.
@@ -51,6 +51,10 @@ pub(super) struct Session {
     seq: u64,
     answered: u64,
     renew_at: Time,
+    /// What an operator wants changed, until it is.
+    change: Option<Change>,
+    /// Who may be a member, as it was last told.
+    book: Book,
     /// In this epoch a bound was reached that only a new view lifts.
     wants_view: Option<Epoch>,
     leaves: bool,
@@ -111,6 +115,8 @@ impl Session {
             seq: 0,
             answered: 0,
             renew_at: now,
+            change: None,
+            book: Book::default(),
             wants_view: None,
             leaves: false,
             is_over: false,
@@ -173,6 +179,24 @@ impl Session {
         };
         for voter in self.voters() {
             out.send(voter, QuorumMessage::Renew(renew));
+            if let Some(change) = &self.change {
+                out.send(voter, QuorumMessage::Wish(change.clone()));
+            }
+        }
+    }
+
+    /// An operator wants this changed; in place of what was wanted before.
+    pub(super) fn change(&mut self, change: Change) {
+        self.change = Some(change);
+        self.renew_at = Time::ZERO;
+    }
+
+    /// A certified view says this of who may be a member.
+    pub(super) fn read(&mut self, book: &Book, out: &mut Outbox) {
+        self.change.take_if(|change| book.has(change));
+        if *book != self.book {
+            self.book = book.clone();
+            out.act(Action::Members(book.clone()));
         }
     }
 
@@ -181,6 +205,12 @@ impl Session {
         if self.voters().contains(&peer) {
             self.renew_at = Time::ZERO;
         }
+    }
+
+    /// What does not end with a session.
+    pub(super) fn take_over(&mut self, before: &mut Self) {
+        self.change = before.change.take();
+        self.book = core::mem::take(&mut before.book);
     }
 
     /// The cluster that this member belongs to.
@@ -296,6 +326,10 @@ impl Session {
             && let Some(charter) = certified
         {
             self.told = charter.voters.iter().map(|its| its.node).collect();
+            let knows_newer = self.epoch() > charter.epoch;
+            if !knows_newer {
+                self.read(&charter.book, out);
+            }
             self.end_if_excluded(charter, out);
         }
     }
@@ -413,8 +447,10 @@ impl Session {
         if awaited && matches!(known.phase, Phase::Frozen) && !self.is_over {
             let view = Arc::new(known.charter.view());
             known.phase = Phase::Installed(Arc::clone(&view));
+            let book = known.charter.book.clone();
             self.was_installed = true;
             self.renew_at = Time::ZERO;
+            self.read(&book, out);
             out.act(Action::Install(view, table));
         }
     }

@@ -8,7 +8,7 @@ use super::message::VoterRecord;
 use super::process::{MakeLog, Quorum};
 use crate::protocol::ids::{Epoch, Incarnation, NodeId};
 use crate::protocol::lock::Summary;
-use crate::protocol::membership::{Action, Member, View, ViewMessage, ViewSource};
+use crate::protocol::membership::{Action, Change, Member, View, ViewMessage, ViewSource};
 use crate::protocol::time::Time;
 
 /// It hears of members by their wishes, and of voters by what they say. That one can be talked to is
@@ -52,6 +52,11 @@ where
 
     fn want_view(&mut self, now: Time, out: &mut Vec<Action>) {
         out.extend(self.want_view(now));
+    }
+
+    fn change(&mut self, now: Time, change: Change, out: &mut Vec<Action>) -> bool {
+        out.extend(self.change(now, change));
+        true
     }
 
     fn leave(&mut self, now: Time, out: &mut Vec<Action>) {

@@ -14,7 +14,7 @@ use super::session::Session;
 use super::voter::VoterPart;
 use crate::protocol::ids::{Epoch, Incarnation, NodeId};
 use crate::protocol::lock::Summary;
-use crate::protocol::membership::{Action, Member, ViewMessage};
+use crate::protocol::membership::{Action, Book, Member, ViewMessage};
 use crate::protocol::time::Time;
 
 const LEASE: Duration = Duration::from_secs(1);
@@ -63,6 +63,7 @@ fn first() -> Charter {
         voters: (1..=3).map(voter).collect(),
         coordinator: member(1, 1),
         unclean: Vec::new(),
+        book: Book::default(),
     }
 }
 

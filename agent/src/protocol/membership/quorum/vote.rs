@@ -154,6 +154,7 @@ impl<M: MakeLog> Vote<M> {
             }
             QuorumMessage::Status(status) => self.on_status(now, from, *status, terms, out),
             QuorumMessage::Decided(step) => self.endorse(now, *step, out),
+            QuorumMessage::Wish(change) => self.part.wish(now, from, change),
             QuorumMessage::Summary {
                 epoch,
                 digest,

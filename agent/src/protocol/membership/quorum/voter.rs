@@ -18,7 +18,7 @@ use super::message::{Endorsement, QuorumMessage, Renew, Stage, Status, VoterReco
 use super::outbox::Outbox;
 use super::process::Terms;
 use crate::protocol::ids::{Epoch, Incarnation, NodeId};
-use crate::protocol::membership::Member;
+use crate::protocol::membership::{Book, Change, Member};
 use crate::protocol::time::Time;
 
 /// How often a voter says in a lease's time how it stands.
@@ -53,6 +53,8 @@ pub(super) struct VoterPart {
     heard: BTreeMap<NodeId, Heard>,
     /// What other voters said last.
     pub(super) others: BTreeMap<NodeId, Other>,
+    /// What operators want changed, as members have told lately.
+    wishes: BTreeMap<NodeId, (Change, Time)>,
     /// Since when a majority of voters is heard.
     connected: Option<Time>,
     /// Whether the newest endorsement is known to be certified.
@@ -136,6 +138,7 @@ impl VoterPart {
             leavers: BTreeSet::new(),
             heard: BTreeMap::new(),
             others: BTreeMap::new(),
+            wishes: BTreeMap::new(),
             connected: None,
             certified: record.certified,
             status_at: now,
@@ -365,6 +368,28 @@ impl VoterPart {
         true
     }
 
+    /// A member tells what an operator wants changed. Whoever is no member has nothing to say.
+    pub(super) fn wish(&mut self, now: Time, from: NodeId, change: Change) {
+        let charter = self.newest().map(|newest| &newest.step.charter);
+        if charter.is_some_and(|charter| charter.life_of(from).is_some()) {
+            self.wishes.insert(from, (change, now));
+        }
+    }
+
+    /// The book with what is wanted.
+    pub(super) fn wanted_book(&self, now: Time, charter: &Charter) -> Book {
+        let fresh = self
+            .wishes
+            .values()
+            .filter(|(_, at)| now.since(*at) < self.lease);
+        fresh.fold(charter.book.clone(), |book, (change, _)| {
+            if book.has(change) {
+                return book;
+            }
+            book.with(change).unwrap_or(book)
+        })
+    }
+
     /// Another voter says how it stands.
     pub(super) fn status(&mut self, now: Time, from: NodeId, status: Status) {
         let is_old = self.others.get(&from).is_some_and(|known| {
@@ -536,6 +561,7 @@ impl VoterPart {
     fn forget(&mut self, now: Time) {
         let long_ago = |at: Time| now.since(at) > self.lease * 4;
         self.renewed.retain(|_, at| !long_ago(*at));
+        self.wishes.retain(|_, (_, at)| !long_ago(*at));
         let endorsed = self.endorsed.as_ref();
         self.heard.retain(|node, heard| {
             let charter = endorsed.map(|endorsed| &endorsed.step.charter);

@@ -1,0 +1,231 @@
+//! Who may be a member, where they are, and an operator's changes of that.
+//!
+//! The file says it, and views say what has changed since (`distlock members add`): the last word is
+//! theirs. A change is asked for here, tried by the core until a view has it, and answered then, or
+//! when that has taken too long.
+
+use std::collections::BTreeMap;
+use std::mem;
+
+use crossbeam_channel::bounded;
+
+use super::address::Address;
+use super::clock;
+use super::error::{ChangeError, SessionEnd};
+use super::frames::FromAgent;
+use super::handoff::Shared;
+use super::report::Asker;
+use super::transport::can_reach;
+use super::turn::{Task, Turn};
+use crate::protocol::{Book, Change, Command, Input, NodeId, Time};
+
+/// How many leases a change may take: one for the removed member's own, one for the view, and some.
+const PATIENCE: u32 = 4;
+
+/// Who may be a member, and what is to change of that.
+#[derive(Debug)]
+pub(crate) struct Roster {
+    /// By the file.
+    listed: BTreeMap<NodeId, Address>,
+    /// What views have changed.
+    book: Book,
+    /// Both together.
+    present: BTreeMap<NodeId, Address>,
+    /// Those, and where removed ones were, so that they can be told.
+    known: BTreeMap<NodeId, Address>,
+    asked: Option<Asked>,
+}
+
+/// A change that is under way.
+#[derive(Debug)]
+struct Asked {
+    change: Change,
+    deadline: Time,
+    asker: Asker<Result<(), ChangeError>>,
+}
+
+impl Roster {
+    pub(super) fn new(listed: BTreeMap<NodeId, Address>) -> Self {
+        Self {
+            present: listed.clone(),
+            known: listed.clone(),
+            listed,
+            book: Book::default(),
+            asked: None,
+        }
+    }
+
+    /// All members, with their addresses.
+    pub(super) fn members(&self) -> &BTreeMap<NodeId, Address> {
+        &self.present
+    }
+
+    /// When a change has taken too long.
+    pub(super) fn next_deadline(&self) -> Option<Time> {
+        self.asked.as_ref().map(|asked| asked.deadline)
+    }
+
+    fn read(&mut self, book: Book) {
+        self.present = self.listed.clone();
+        for (&node, address) in &book.added {
+            match address.parse() {
+                Ok(address) => drop(self.present.insert(node, address)),
+                Err(error) => tracing::error!("member {node} cannot be reached: {error}"),
+            }
+        }
+        self.present.retain(|node, _| !book.removed.contains(node));
+        let present = &self.present;
+        self.known
+            .retain(|_, address| !present.values().any(|its| its == address));
+        self.known.extend(present.clone());
+        self.book = book;
+    }
+
+    /// Whether `change` is made already; otherwise what speaks against it, if anything does.
+    fn consider(&self, change: &Change) -> Result<bool, String> {
+        match change {
+            Change::Remove(node) if !self.present.contains_key(node) => {
+                if self.book.has(change) || !self.listed.contains_key(node) {
+                    return Err(format!("there is no member {node}: see distlock members"));
+                }
+                Ok(true)
+            }
+            Change::Remove(node) if self.present.len() == 1 => Err(format!(
+                "member {node} is the last one: stop its agent instead"
+            )),
+            Change::Remove(_) => Ok(false),
+            Change::Add(node, text) => {
+                let address: Address = text
+                    .parse()
+                    .map_err(|error| format!("the address {text:?} is none: {error}"))?;
+                if let Some(present) = self.present.get(node) {
+                    return if *present == address {
+                        Ok(true)
+                    } else {
+                        Err(format!(
+                            "member {node} is at {present}: remove it first, or choose another id"
+                        ))
+                    };
+                }
+                let mut others = self.present.iter();
+                if let Some((other, _)) = others.find(|(_, its)| **its == address) {
+                    return Err(format!("{address} is the address of member {other}"));
+                }
+                let mut present = self.present.values();
+                if present.any(|present| !can_reach(present, &address)) {
+                    return Err(format!(
+                        "{address} cannot be reached by all members: give it an address of their kind"
+                    ));
+                }
+                if !address.is_loopback() && self.present.values().all(Address::is_loopback) {
+                    return Err(format!(
+                        "{address} is on another host, and the members' files do not allow that: \
+                         set insecure = true in all of them"
+                    ));
+                }
+                Ok(false)
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Changes who may be a member.
+    pub(crate) fn change(&self, change: Change) -> Result<(), ChangeError> {
+        if self.stamp.is_child() {
+            return Err(ChangeError::Forked);
+        }
+        let (sender, receiver) = bounded(1);
+        let mut turn = self.turn();
+        turn.ask_change(change, Asker::Thread(sender));
+        turn.finish_as_application();
+        receiver
+            .recv()
+            .unwrap_or(Err(ChangeError::Closed(SessionEnd::Closed)))
+    }
+}
+
+impl Turn<'_> {
+    /// Starts to change who may be a member.
+    pub(crate) fn ask_change(&mut self, change: Change, asker: Asker<Result<(), ChangeError>>) {
+        if let Some(end) = self.end_of_session() {
+            let end = ChangeError::Closed(end.clone());
+            return self.answer_change(asker, Err(end));
+        }
+        match self.core.roster.consider(&change) {
+            Err(why) => return self.answer_change(asker, Err(ChangeError::Refused(why))),
+            Ok(true) => return self.answer_change(asker, Ok(())),
+            Ok(false) => {}
+        }
+        let deadline = clock::now() + self.shared.identity.settings.lease * PATIENCE;
+        let asked = Asked {
+            change: change.clone(),
+            deadline,
+            asker,
+        };
+        if let Some(before) = self.core.roster.asked.replace(asked) {
+            self.answer_change(before.asker, Err(ChangeError::Replaced));
+        }
+        self.step(Input::Command(&Command::Change(change)));
+    }
+
+    /// A view says who may be a member.
+    pub(super) fn read_book(&mut self, book: Book) {
+        let is_removed = book.removed.contains(&self.shared.identity.me);
+        self.core.roster.read(book);
+        let known = self.core.roster.known.clone();
+        if let Some(transport) = self.core.transport() {
+            transport.read(&known);
+        }
+        let roster = &mut self.core.roster;
+        let done = roster.asked.take_if(|asked| roster.book.has(&asked.change));
+        if let Some(done) = done {
+            self.answer_change(done.asker, Ok(()));
+        }
+        if is_removed {
+            self.end(SessionEnd::Removed);
+        }
+    }
+
+    /// Only the files say who is a member.
+    pub(super) fn refuse_change(&mut self) {
+        if let Some(asked) = self.core.roster.asked.take() {
+            self.answer_change(asked.asker, Err(ChangeError::FilesOnly));
+        }
+    }
+
+    /// Ends a change that has taken too long.
+    pub(crate) fn expire_change(&mut self) {
+        let now = clock::now();
+        let due = self
+            .core
+            .roster
+            .asked
+            .take_if(|asked| asked.deadline <= now);
+        if let Some(due) = due {
+            let missing = self.core.node.missing();
+            self.answer_change(due.asker, Err(ChangeError::NoQuorum { missing }));
+        }
+    }
+
+    /// The session is over.
+    pub(super) fn end_change(&mut self, end: &SessionEnd) {
+        if let Some(asked) = mem::take(&mut self.core.roster.asked) {
+            self.answer_change(asked.asker, Err(ChangeError::Closed(end.clone())));
+        }
+    }
+
+    fn answer_change(
+        &mut self,
+        asker: Asker<Result<(), ChangeError>>,
+        outcome: Result<(), ChangeError>,
+    ) {
+        match asker {
+            Asker::Thread(sender) => drop(sender.try_send(outcome)),
+            Asker::Client { client, id } => {
+                let message = FromAgent::Changed { id, outcome };
+                self.core.tasks.push_back(Task::Tell { client, message });
+            }
+        }
+    }
+}

@@ -1,0 +1,48 @@
+//! `distlock members add` and `remove`.
+
+use std::process::ExitCode;
+
+use distlock::{Address, MembersError, NodeId};
+
+use crate::args::{self, Change};
+use crate::exit::{self, Failure};
+use crate::group::Group;
+use crate::way;
+
+/// Changes who belongs to the group; `outer` are the options before the word that says how.
+///
+/// # Errors
+/// 64 if it makes no sense, 69 without a quorum, 78 where files alone say who is a member.
+pub(crate) fn change(change: &Change, outer: &args::Group) -> Result<ExitCode, Failure> {
+    let (Change::Add { group, .. } | Change::Remove { group, .. }) = change;
+    let flags = if group.is_empty() { outer } else { group };
+    let member = |id: u16| NodeId::new(id).expect("the command line was checked");
+    let address = match change {
+        Change::Add { address, .. } => Some(address.parse::<Address>().map_err(|error| {
+            Failure::usage(
+                format_args!("the address '{address}' is none: {error}"),
+                "members",
+            )
+        })?),
+        Change::Remove { .. } => None,
+    };
+    let agent = way::open(&Group::select(flags, "members")?)?;
+    match (change, address) {
+        (Change::Add { member: id, .. }, Some(address)) => agent.add_member(member(*id), &address),
+        (Change::Add { member: id, .. } | Change::Remove { member: id, .. }, _) => {
+            agent.remove_member(member(*id))
+        }
+    }?;
+    Ok(ExitCode::SUCCESS)
+}
+
+impl From<MembersError> for Failure {
+    fn from(error: MembersError) -> Self {
+        let code = match &error {
+            MembersError::Refused { .. } => exit::USAGE,
+            MembersError::FilesOnly => exit::CONFIG,
+            _ => exit::UNAVAILABLE,
+        };
+        Self::new(code, error)
+    }
+}
