@@ -18,7 +18,7 @@ const MAX_REMOVED: usize = 1024;
 pub const MAX_ADDRESS: usize = 128;
 
 /// Who was added to the files' members, and who was removed.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Book {
     /// Members that files need not have, and where they are.
     pub added: BTreeMap<NodeId, String>,
@@ -27,7 +27,7 @@ pub struct Book {
 }
 
 /// An operator's change of who may be a member.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Change {
     /// This one may, and is there.
     Add(NodeId, String),

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 
 use super::charter::{Digest, Step, Voter};
 use super::coordinator::Coordination;
-use super::log::{LogAction, Proposal, ViewLog, VoterId};
+use super::log::{LogAction, NotNow, Proposal, ViewLog, VoterId};
 use super::message::{QuorumMessage, Status, VoterRecord};
 use super::outbox::Outbox;
 use super::process::{Before, Beginning, MakeLog, Terms};
@@ -312,14 +312,18 @@ impl<M: MakeLog> Vote<M> {
             self.proposer.note_proposed(now, epoch);
             return self.endorse(now, step, out);
         };
-        let proposal = Proposal {
-            epoch,
-            digest: step.charter.digest().0,
-            voters: step.charter.voters.iter().map(|it| voter_id(*it)).collect(),
-            view: postcard::to_allocvec(&step).expect("a step can be written"),
-        };
         let mut actions = Vec::new();
-        match log.propose(now, proposal, &mut actions) {
+        let mut proposed = log.propose(now, proposal_of(&step), &mut actions);
+        if proposed == Err(NotNow::NotInstalled)
+            && let Some(parent) = &step.parent
+        {
+            // A log that was founded has decided nothing yet, and cannot tell what its voters would
+            // follow. One view with the same voters comes before.
+            let mut same = step.clone();
+            same.charter.voters.clone_from(&parent.voters);
+            proposed = log.propose(now, proposal_of(&same), &mut actions);
+        }
+        match proposed {
             Ok(()) => self.proposer.note_proposed(now, epoch),
             Err(_) => self.proposer.note_refused(now),
         }
@@ -420,6 +424,16 @@ impl<M: MakeLog> Vote<M> {
             Some(self.part.next_timeout(now)),
         ];
         times.into_iter().flatten().min()
+    }
+}
+
+fn proposal_of(step: &Step) -> Proposal {
+    let voters = step.charter.voters.iter();
+    Proposal {
+        epoch: step.charter.epoch,
+        digest: step.charter.digest().0,
+        voters: voters.map(|it| voter_id(*it)).collect(),
+        view: postcard::to_allocvec(step).expect("a step can be written"),
     }
 }
 

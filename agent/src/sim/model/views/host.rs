@@ -116,6 +116,7 @@ impl Air {
             QuorumMessage::Summary { .. } => 6,
             QuorumMessage::Install { .. } => 7,
             QuorumMessage::Log { .. } => 8,
+            QuorumMessage::Wish(_) => 9,
         };
         self.0.insert((from, to, kind), message);
     }

@@ -276,6 +276,7 @@ impl<'a> Turn<'a> {
             voters: parent.voters.clone(),
             coordinator: member(host.process),
             unclean: unclean.into_iter().collect(),
+            book: parent.book.clone(),
         };
         let step = Step {
             parent: Some(parent.clone()),
@@ -367,6 +368,7 @@ impl<'a> Turn<'a> {
                 self.judge.leaves(process);
                 host.running = None;
             }
+            Effect::Members(_) => {}
             Effect::Broken(why) => {
                 return Err(violation!(
                     now,
