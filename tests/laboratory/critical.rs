@@ -85,11 +85,8 @@ pub(crate) fn play() {
             let fence = fence.parse().expect("a fence");
             let mut insider = Insider::new(&variable(WHO), variable(DIRECTORY).as_ref());
             // That this runs is all the proof it has, and all it needs: it is ended with the lock.
-            insider.stay(
-                (&name, Mode::Exclusive, fence),
-                (now_ns(), now_ns()),
-                || true,
-            );
+            let entry = (&*name, Mode::Exclusive, fence);
+            insider.stay(entry, (now_ns(), now_ns()), None);
         }
         _ => {}
     }
@@ -209,19 +206,19 @@ impl Insider {
         if guard.is_held() {
             let fence = guard.fence().expect("the group gives fences").as_u64();
             let entry = (handle.name(), handle.mode(), fence);
-            self.stay(entry, (asked, entered), || guard.is_held());
+            self.stay(entry, (asked, entered), Some(&guard));
         }
         // It was lost on the way in, or left, or lost inside, which is logged.
         drop(guard);
         true
     }
 
-    /// Inside: writes, and says so as long as `is_held`.
+    /// Inside: writes, and says so as long as the guard is held, if there is one to ask.
     fn stay(
         &mut self,
         (lock, mode, fence): (&str, Mode, u64),
         (asked, entered): (u64, u64),
-        is_held: impl Fn() -> bool,
+        guard: Option<&Guard>,
     ) {
         self.stay += 1;
         let entry = format!("{} {} {lock} {} {fence}", self.who, self.stay, mode.name());
@@ -230,7 +227,8 @@ impl Insider {
             let Some(is_asked) = self.write(&entry) else {
                 return;
             };
-            if !self.confirm("inside", &is_held) {
+            let what = if guard.is_some() { "held" } else { "inside" };
+            if !self.confirm(what, guard) {
                 return;
             }
             thread::sleep(BETWEEN_WRITES);
@@ -238,13 +236,13 @@ impl Insider {
                 break;
             }
         }
-        self.confirm("leave", &is_held);
+        self.confirm("leave", guard);
     }
 
     /// Logs `what` with a time at which it was held, or its loss.
-    fn confirm(&mut self, what: &str, is_held: impl Fn() -> bool) -> bool {
+    fn confirm(&mut self, what: &str, guard: Option<&Guard>) -> bool {
         let time = now_ns();
-        let is_held = is_held();
+        let is_held = guard.is_none_or(Guard::is_held);
         let what = if is_held { what } else { "lost" };
         let line = format!("{what} {} {} {time}", self.who, self.stay);
         self.say(&line);

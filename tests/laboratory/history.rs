@@ -5,6 +5,7 @@
 //! ```text
 //! enter WHO STAY LOCK MODE FENCE ASKED ENTERED   inside since ENTERED at the latest
 //! inside WHO STAY TIME                           still inside
+//! held WHO STAY TIME                             the same, and the guard said so after TIME
 //! leave WHO STAY TIME                            written before the lock is given back
 //! lost WHO STAY TIME                             told that the lock is gone
 //! ```
@@ -14,6 +15,7 @@
 //! ```text
 //! stopped WHO FROM UNTIL                         from before SIGSTOP until after SIGCONT
 //! ended WHO TIME                                 killed, or gone
+//! apart HOST FROM UNTIL                          nobody of that host may be inside
 //! ```
 //!
 //! and the resource, in the order in which it served:
@@ -27,18 +29,22 @@
 //! proof it lasts for ever, and whoever enters later is inside with it. A process that was stopped
 //! for as long as a lease may be mistaken when it wakes up, and only then: its stay counts until
 //! the stop, and one that began across a stop has no certain beginning. The resource has to refuse
-//! what it writes then, which the order of what was accepted shows.
+//! what it writes then, which the order of what was accepted shows. It may not be mistaken about
+//! what its guard says then: a stay that was held also afterwards lasted all the time.
 //!
 //! Everything is sorted and swept once: O(n log n).
 
+mod sweep;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt;
 use std::fs;
 use std::path::Path;
 use std::rc::Rc;
+
+use self::sweep::Inside;
 
 /// A line of a log, and where it stands.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -93,6 +99,8 @@ pub(crate) enum Breach {
     OldWriteAccepted,
     /// The resource was shown a fence that the writer never had.
     ForeignWrite,
+    /// Somebody was inside on a host that had been without a majority for longer than a lease.
+    InsideApart,
 }
 
 /// A breach, with the two lines that prove it.
@@ -111,6 +119,7 @@ impl fmt::Display for Violation {
             Breach::FenceReused => "the same fence",
             Breach::OldWriteAccepted => "the second was accepted after the first",
             Breach::ForeignWrite => "the second was written with another fence than the first",
+            Breach::InsideApart => "the second was inside without a majority",
         };
         write!(f, "{what}:\n  {}\n  {}", self.first, self.second)
     }
@@ -140,6 +149,8 @@ struct Stay {
     entered: u64,
     /// When it was surely inside last.
     evidence: u64,
+    /// When its guard said so last.
+    held: u64,
     /// A `leave` or a `lost`.
     is_over: bool,
     /// The process entered again afterwards: its death explains nothing of this stay.
@@ -164,7 +175,18 @@ pub(crate) struct History {
     last_of: HashMap<String, usize>,
     stops: HashMap<String, Vec<(u64, u64)>>,
     ended: HashSet<String>,
+    apart: Vec<Apart>,
     writes: Vec<Write>,
+}
+
+/// A host without a majority.
+#[derive(Debug)]
+struct Apart {
+    line: Line,
+    /// What its processes' names begin with.
+    prefix: String,
+    from: u64,
+    until: u64,
 }
 
 impl History {
@@ -233,8 +255,9 @@ impl History {
             ["enter", who, stay, lock, mode, fence, asked, entered] => {
                 self.enter(&line, who, (stay, lock, mode), (fence, asked, entered))
             }
-            ["inside", who, stay, time] => self.goes_on(who, stay, time, false),
-            ["leave", who, stay, time] => self.goes_on(who, stay, time, true),
+            [how @ ("inside" | "held" | "leave"), who, stay, time] => {
+                self.goes_on(how, who, stay, time)
+            }
             ["lost", who, stay, _] => self.loses(who, stay),
             ["stopped", who, from, until] => number(from).and_then(|from| {
                 let stops = self.stops.entry((*who).to_owned()).or_default();
@@ -244,6 +267,7 @@ impl History {
             ["ended", who, time] => number(time).map(|_| {
                 self.ended.insert((*who).to_owned());
             }),
+            ["apart", host, from, until] => self.part(&line, host, from, until),
             ["write", who, stay, lock, mode, fence, verdict] => {
                 self.write(&line, (who, stay), (lock, mode, fence), verdict)
             }
@@ -271,6 +295,7 @@ impl History {
             asked: number(asked)?,
             entered,
             evidence: entered,
+            held: 0,
             is_over: false,
             is_followed: false,
         });
@@ -288,18 +313,31 @@ impl History {
         (!stay.is_over).then_some(stay)
     }
 
-    fn goes_on(&mut self, who: &str, stay: &str, time: &str, is_over: bool) -> Option<()> {
+    fn goes_on(&mut self, how: &str, who: &str, stay: &str, time: &str) -> Option<()> {
         let time = number(time)?;
         let stay = self.open(who, stay)?;
         if time < stay.evidence {
             return None;
         }
-        (stay.evidence, stay.is_over) = (time, is_over);
+        (stay.evidence, stay.is_over) = (time, how == "leave");
+        if how == "held" {
+            stay.held = time;
+        }
         Some(())
     }
 
     fn loses(&mut self, who: &str, stay: &str) -> Option<()> {
         self.open(who, stay)?.is_over = true;
+        Some(())
+    }
+
+    fn part(&mut self, line: &Line, host: &str, from: &str, until: &str) -> Option<()> {
+        self.apart.push(Apart {
+            line: line.clone(),
+            prefix: format!("{host}."),
+            from: number(from)?,
+            until: number(until)?,
+        });
         Some(())
     }
 
@@ -337,14 +375,15 @@ impl History {
         for (lock, mut stays) in locks {
             let permits = *rules.permits.get(lock).expect("a lock of the laboratory");
             stays.sort_by_key(|inside| inside.from);
-            fences_differ(&stays, &mut found);
+            sweep::fences_differ(&stays, &mut found);
             // Who may have been mistaken has shown its fence, and nothing else.
             stays.retain(|inside| !inside.is_excused);
+            self.nobody_apart(&stays, &mut found);
             if permits == 1 {
-                nobody_together(&stays, &mut found);
-                fences_rise(&stays, &mut found);
+                sweep::nobody_together(&stays, &mut found);
+                sweep::fences_rise(&stays, &mut found);
             } else {
-                never_too_many(&stays, permits, &mut found);
+                sweep::never_too_many(&stays, permits, &mut found);
             }
         }
         self.resource(rules, &mut found);
@@ -368,11 +407,28 @@ impl History {
             }
             if from < stay.entered {
                 inside.is_excused = true;
-            } else {
+            } else if stay.held < until {
                 inside.until = from;
             }
         }
         inside
+    }
+
+    /// Only what is evident counts: a stay without a proven end may have had one in time.
+    fn nobody_apart(&self, stays: &[Inside<'_>], found: &mut Vec<Violation>) {
+        for apart in &self.apart {
+            let is_there = |inside: &&Inside<'_>| {
+                let until = inside.until.min(inside.stay.evidence);
+                inside.stay.who.starts_with(&apart.prefix)
+                    && inside.from < apart.until
+                    && until > apart.from
+            };
+            found.extend(stays.iter().filter(is_there).map(|inside| Violation {
+                breach: Breach::InsideApart,
+                first: apart.line.clone(),
+                second: inside.stay.line.clone(),
+            }));
+        }
     }
 
     fn resource(&self, rules: &Rules, found: &mut Vec<Violation>) {
@@ -402,98 +458,6 @@ impl History {
                 highest.insert(&write.lock, write);
             }
         }
-    }
-}
-
-/// A stay as it counts.
-#[derive(Clone, Copy, Debug)]
-struct Inside<'a> {
-    stay: &'a Stay,
-    from: u64,
-    until: u64,
-    /// It began across a long stop.
-    is_excused: bool,
-}
-
-/// `stays` in the order of entry, of a lock with one permit.
-fn nobody_together(stays: &[Inside<'_>], found: &mut Vec<Violation>) {
-    let mut last: Option<&Inside<'_>> = None;
-    let mut last_alone: Option<&Inside<'_>> = None;
-    let later = |last: Option<&Inside<'_>>, this: &Inside<'_>| {
-        last.is_none_or(|last| last.until < this.until)
-    };
-    for this in stays {
-        let is_alone = this.stay.mode == Mode::Exclusive;
-        let against = if is_alone { last } else { last_alone };
-        if let Some(other) = against.filter(|other| other.until > this.from) {
-            found.push(violation(Breach::Together, other, this));
-        }
-        if later(last, this) {
-            last = Some(this);
-        }
-        if is_alone && later(last_alone, this) {
-            last_alone = Some(this);
-        }
-    }
-}
-
-/// `stays` in the order of entry, of a lock with several permits.
-fn never_too_many(stays: &[Inside<'_>], permits: usize, found: &mut Vec<Violation>) {
-    let mut inside = BinaryHeap::new();
-    for (index, this) in stays.iter().enumerate() {
-        let over = |inside: &BinaryHeap<_>| {
-            let first: Option<&std::cmp::Reverse<(u64, usize)>> = inside.peek();
-            first.is_some_and(|first| first.0.0 <= this.from)
-        };
-        while over(&inside) {
-            inside.pop();
-        }
-        if inside.len() >= permits {
-            let other = inside.peek().expect("a lock has permits").0.1;
-            found.push(violation(Breach::Together, &stays[other], this));
-        }
-        inside.push(std::cmp::Reverse((this.until, index)));
-    }
-}
-
-/// Who is alone has a higher fence than all before; who shares, than all who were alone before.
-fn fences_rise(stays: &[Inside<'_>], found: &mut Vec<Violation>) {
-    let mut highest: Option<&Inside<'_>> = None;
-    let mut highest_alone: Option<&Inside<'_>> = None;
-    let above = |highest: Option<&Inside<'_>>, this: &Inside<'_>| {
-        highest.is_none_or(|highest| highest.stay.fence < this.stay.fence)
-    };
-    for this in stays {
-        let is_alone = this.stay.mode == Mode::Exclusive;
-        let against = if is_alone { highest } else { highest_alone };
-        // The same fence twice has been found already.
-        if let Some(other) = against.filter(|other| other.stay.fence > this.stay.fence) {
-            found.push(violation(Breach::FenceFell, other, this));
-        }
-        if above(highest, this) {
-            highest = Some(this);
-        }
-        if is_alone && above(highest_alone, this) {
-            highest_alone = Some(this);
-        }
-    }
-}
-
-/// No fence is given twice, to whomever.
-fn fences_differ(stays: &[Inside<'_>], found: &mut Vec<Violation>) {
-    let mut given: HashMap<u64, &Inside<'_>> = HashMap::new();
-    for this in stays {
-        if let Some(other) = given.insert(this.stay.fence, this) {
-            found.push(violation(Breach::FenceReused, other, this));
-        }
-    }
-}
-
-fn violation(breach: Breach, first: &Inside<'_>, second: &Inside<'_>) -> Violation {
-    Violation {
-        breach,
-        first: first.stay.line.clone(),
-        second: second.stay.line.clone(),
     }
 }
 

@@ -5,7 +5,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::thread::{self, JoinHandle};
@@ -22,6 +22,7 @@ use crate::locks::Lock;
 use crate::network::Namespace;
 use crate::plan::Target;
 use crate::resource::Writer;
+use crate::wall::Walls;
 
 /// The group's name, after which members' state is found.
 pub(crate) const GROUP: &str = "laboratory";
@@ -36,16 +37,19 @@ const AGAIN: Duration = Duration::from_millis(20);
 pub(crate) struct Place {
     pub(crate) directory: PathBuf,
     pub(crate) locks: Vec<Lock>,
+    /// The hosts' own wall clocks, where they have any.
+    pub(crate) walls: Option<Walls>,
     /// What was done to processes, for the judge.
     log: Mutex<File>,
 }
 
 impl Place {
-    pub(crate) fn new(directory: &Path, locks: Vec<Lock>) -> Self {
+    pub(crate) fn new(directory: &Path, locks: Vec<Lock>, walls: Option<Walls>) -> Self {
         let log = critical::logs(directory).join("laboratory");
         Self {
             directory: directory.to_owned(),
             locks,
+            walls,
             log: Mutex::new(File::create(log).expect("a log")),
         }
     }
@@ -58,7 +62,15 @@ impl Place {
         self.directory.join("state")
     }
 
-    fn log(&self, line: &str) {
+    /// `command`, started on `host` with its clock.
+    fn spawn(&self, host: u16, namespace: &Namespace, mut command: Command) -> Child {
+        if let Some(walls) = &self.walls {
+            command.envs(walls.environment(host));
+        }
+        namespace.spawn(command).expect("it starts")
+    }
+
+    pub(crate) fn log(&self, line: &str) {
         let mut log = self.log.lock().expect("the log");
         writeln!(log, "{line}").expect("room for the log");
     }
@@ -121,7 +133,7 @@ impl Host {
             let errors = self.place.errors(&format!("{}.{PROGRAM}", self.number));
             let quiet = program.stdin(Stdio::null()).stdout(Stdio::null());
             quiet.stderr(errors);
-            let child = self.namespace.spawn(program).expect("it starts");
+            let child = self.spawn(program);
             self.program = Some(Life { who, child });
         }
         self.commands.set_running(true);
@@ -141,7 +153,7 @@ impl Host {
             .stderr(self.place.errors(&name))
             .stdin(Stdio::null());
         command.stdout(Stdio::piped());
-        let mut child = self.namespace.spawn(command).expect("it starts");
+        let mut child = self.spawn(command);
         if first_line(child.stdout.take().expect("a pipe")) == "ready\n" {
             return Ok(child);
         }
@@ -153,6 +165,28 @@ impl Host {
             "{status}, {}",
             said.lines().last().unwrap_or("without a word")
         ))
+    }
+
+    fn spawn(&self, command: Command) -> Child {
+        self.place.spawn(self.number, &self.namespace, command)
+    }
+
+    /// What `distlock` says here with `arguments`, and the group's socket.
+    pub(crate) fn ask(&self, subcommand: &str, arguments: &[&str]) -> Output {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_distlock"));
+        command.arg(subcommand).arg("--socket").arg(self.socket());
+        command.args(arguments).stdin(Stdio::null());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let child = self.spawn(command);
+        child.wait_with_output().expect("it ends")
+    }
+
+    /// The epoch of the view that the agent is in.
+    pub(crate) fn epoch(&self) -> u64 {
+        let output = self.ask("status", &["--json"]);
+        let status: Option<serde_json::Value> = serde_json::from_slice(&output.stdout).ok();
+        let epoch = status.and_then(|status| status["epoch"].as_u64());
+        epoch.unwrap_or_else(|| panic!("{output:?}"))
     }
 
     fn socket(&self) -> PathBuf {
@@ -167,6 +201,15 @@ impl Host {
     pub(crate) fn kill_agent(&mut self) {
         if let Some(mut agent) = self.agent.take() {
             end(&mut agent);
+        }
+    }
+
+    /// As when the service is stopped.
+    pub(crate) fn end_agent(&mut self) {
+        if let Some(mut agent) = self.agent.take() {
+            send(&agent, Signal::SIGTERM);
+            let status = agent.wait().expect("it ends");
+            assert!(status.success(), "agent {}: {status}", self.number);
         }
     }
 
@@ -189,11 +232,10 @@ impl Host {
         self.commands.signal(Signal::SIGKILL);
     }
 
-    /// Everything at once, as when the power fails; `command` is what was inside last.
-    pub(crate) fn kill_all(&mut self, command: Option<&Writer>) {
+    /// Everything at once, as when the power fails.
+    pub(crate) fn kill_all(&mut self) {
         self.commands.set_running(false);
-        self.kill_runner();
-        self.kill_command(command);
+        self.commands.kill_all();
         self.kill_agent();
         self.kill_program();
     }
@@ -351,6 +393,22 @@ impl Commands {
         send(&current.as_ref()?.child, signal)
     }
 
+    /// The runner of now, and what it runs.
+    fn kill_all(&self) {
+        let current = lock(&self.shared.current);
+        let Some(Life { child: runner, .. }) = &*current else {
+            return;
+        };
+        // Stopped, it starts nothing more.
+        send(runner, Signal::SIGSTOP);
+        let commands = children(runner);
+        send(runner, Signal::SIGKILL);
+        for command in commands {
+            // Its number was that of a child of the runner, which cannot have waited for it.
+            let _ = kill(command, Signal::SIGKILL);
+        }
+    }
+
     fn complaint(&self) -> Option<String> {
         lock(&self.shared.complaint).take()
     }
@@ -386,7 +444,7 @@ impl Runs {
                 if self.is_closed() {
                     return;
                 }
-                let child = namespace.spawn(command).expect("it starts");
+                let child = place.spawn(host, namespace, command);
                 let pid = pid_of(&child);
                 *current = Some(Life { who, child });
                 pid

@@ -36,6 +36,13 @@ impl Lock {
         engines.chain(others).collect()
     }
 
+    /// The lock of `engine` alone.
+    pub(crate) fn only(engine: &str) -> Vec<Self> {
+        let mut locks = Self::all(&[engine]);
+        locks.truncate(1);
+        locks
+    }
+
     /// As in the configuration.
     pub(crate) fn configuration(&self) -> String {
         let Self {

@@ -10,7 +10,13 @@
 //! - `DISTLOCK_LAB_ENGINE`: the algorithm, all that there are if not said.
 //!
 //! What is exact is the plan, not its timing: real processes are where the machine lets them be.
+//!
+//! The other tests each have one thing happen, and say what must come of it. `takeovers` measures how
+//! long a lock is free when its holder has gone: `DISTLOCK_LAB_KILLS` says how often, and that the
+//! bounds are demanded. `DISTLOCK_LAB_RESTARTS` says how often `fences_rise_over_total_restarts` is to
+//! restart everything.
 
+mod campaign;
 mod clock;
 mod critical;
 mod history;
@@ -21,7 +27,10 @@ mod network;
 mod plan;
 mod resource;
 mod rng;
+mod scenarios;
 mod switch;
+mod takeover;
+mod wall;
 
 /// The test program is also what it starts: see `critical`.
 #[test]
@@ -31,5 +40,5 @@ fn role() {
 
 #[test]
 fn mixed_faults() {
-    laboratory::run(&laboratory::Settings::from_environment());
+    campaign::run();
 }

@@ -1,4 +1,4 @@
-//! What is done to the hosts, from a seed; and who has to go on meanwhile.
+//! What is done to the hosts, from a seed; and who has to go on meanwhile, and who has to stop.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -219,10 +219,12 @@ impl Fault {
         }
     }
 
-    /// Whether all have to wait for a holder that is stopped.
-    fn holds_up(&self) -> bool {
-        let is_client = |target| target != Target::Agent;
-        matches!(*self, Self::Stop(_, target) if is_client(target))
+    /// The host of a holder that may be stopped inside, while its agent goes on for it.
+    fn stands_still(&self) -> Option<u16> {
+        match *self {
+            Self::Stop(host, Target::Program | Target::Runner | Target::Command) => Some(host),
+            _ => None,
+        }
     }
 
     /// What it does to packets between two hosts.
@@ -285,63 +287,91 @@ impl Episode {
     }
 }
 
-/// Where a group's views come from: it decides who goes on during a fault. Safety, and that all go
-/// on afterwards, are asked of every source alike.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Views {
-    /// All members are waited for.
-    Unanimity,
-    /// A majority goes on without the others.
-    Quorum,
+/// Which hosts an episode leaves together. All of them vote.
+struct Company<'a> {
+    episode: &'a Episode,
+    hosts: u16,
+    /// Whether what flaps counts as cut.
+    is_flapped: bool,
 }
 
-impl Views {
-    /// The hosts that have to go on entering during `episode`, once a lease and what the faults
-    /// were detected by have passed.
-    pub(crate) fn who_goes_on(self, episode: &Episode, hosts: u16) -> BTreeSet<u16> {
-        if episode.is_long_inside || episode.faults.iter().any(Fault::holds_up) {
-            return BTreeSet::new();
-        }
-        let absent: BTreeSet<_> = episode.faults.iter().filter_map(Fault::absent).collect();
-        let idle: BTreeSet<_> = episode.faults.iter().filter_map(Fault::idle).collect();
-        let all: Vec<u16> = (1..=hosts).collect();
-        let reach = |a, b| a == b || !episode.link(a, b, true).is_cut;
-        let is_whole = |side: &[u16]| {
-            let pairs = |&a: &u16| side.iter().all(|&b| reach(a, b));
-            side.iter()
-                .all(|host| !absent.contains(host) && pairs(host))
-        };
-        let goes_on: BTreeSet<u16> = match self {
-            Self::Unanimity if is_whole(&all) => all.iter().copied().collect(),
-            Self::Unanimity => BTreeSet::new(),
-            // Where several majorities are possible it is not said which of them will be one.
-            Self::Quorum => {
-                let sides = subsets(&all).filter(|side| side.len() > all.len() / 2);
-                let common = sides.filter(|side| is_whole(side));
-                // A part of a majority is none that somebody had to leave the others for.
-                let mut common: Vec<BTreeSet<u16>> =
-                    common.map(|side| side.into_iter().collect()).collect();
-                let whole = common.clone();
-                common.retain(|side| !whole.iter().any(|other| is_part(side, other)));
-                let both =
-                    |a: BTreeSet<u16>, b: BTreeSet<u16>| a.intersection(&b).copied().collect();
-                common.into_iter().reduce(both).unwrap_or_default()
+impl Company<'_> {
+    fn present(&self) -> impl Iterator<Item = u16> {
+        let is_present = |&host: &u16| !self.episode.is_absent(host);
+        (1..=self.hosts).filter(is_present)
+    }
+
+    fn is_majority(&self, hosts: usize) -> bool {
+        2 * hosts > usize::from(self.hosts)
+    }
+
+    /// Both ways.
+    fn is_linked(&self, a: u16, b: u16) -> bool {
+        let is_open = |from, to| !self.episode.link(from, to, self.is_flapped).is_cut;
+        a == b || is_open(a, b) && is_open(b, a)
+    }
+
+    /// Whether the two reach each other, or one of `relays` passes on what they say.
+    fn reach(&self, a: u16, b: u16, relays: &BTreeSet<u16>) -> bool {
+        let mut relays = relays.iter();
+        self.is_linked(a, b) || relays.any(|&it| self.is_linked(a, it) && self.is_linked(it, b))
+    }
+
+    /// Those whom a majority of voters hears, and does not miss therefore.
+    fn heard(&self) -> BTreeSet<u16> {
+        let all: BTreeSet<u16> = self.present().collect();
+        let voters = |&a: &u16| all.iter().filter(|&&b| self.reach(a, b, &all)).count();
+        let is_heard = |host: &&u16| self.is_majority(voters(host));
+        all.iter().filter(is_heard).copied().collect()
+    }
+
+    /// All that `host` has anything to do with, by whatever detour.
+    fn connected(&self, host: u16) -> BTreeSet<u16> {
+        let mut found: BTreeSet<u16> = self.present().filter(|&it| it == host).collect();
+        loop {
+            let is_next = |&it: &u16| found.iter().any(|&other| self.is_linked(it, other));
+            let next: BTreeSet<u16> = self.present().filter(is_next).collect();
+            if next == found {
+                return found;
             }
-        };
-        goes_on.difference(&idle).copied().collect()
+            found = next;
+        }
     }
 }
 
-fn is_part(side: &BTreeSet<u16>, other: &BTreeSet<u16>) -> bool {
-    side.len() < other.len() && side.is_subset(other)
-}
+impl Episode {
+    /// The hosts that have to go on entering, once what happened is detected and the leases of those
+    /// who are gone are over. A majority goes on without the others; where its members do not reach
+    /// each other, not even by one that both reach, nothing is said.
+    pub(crate) fn who_goes_on(&self, hosts: u16) -> BTreeSet<u16> {
+        let company = Company {
+            episode: self,
+            hosts,
+            is_flapped: true,
+        };
+        let heard = company.heard();
+        let reaches_all = |&a: &u16| heard.iter().all(|&b| company.reach(a, b, &heard));
+        // All have to wait for a holder that is stopped while its lease is renewed.
+        let mut still = self.faults.iter().filter_map(Fault::stands_still);
+        let is_held_up = self.is_long_inside || still.any(|host| heard.contains(&host));
+        if is_held_up || !heard.iter().all(reaches_all) {
+            return BTreeSet::new();
+        }
+        let idle: BTreeSet<_> = self.faults.iter().filter_map(Fault::idle).collect();
+        heard.difference(&idle).copied().collect()
+    }
 
-fn subsets(hosts: &[u16]) -> impl Iterator<Item = Vec<u16>> {
-    (0..1_u32 << hosts.len()).map(|chosen| {
-        let is_chosen = |&(index, _): &(usize, &u16)| chosen >> index & 1 == 1;
-        let chosen = hosts.iter().enumerate().filter(is_chosen);
-        chosen.map(|(_, &host)| host).collect()
-    })
+    /// The hosts where nobody may be inside, once a lease is over: their agents are gone, or have
+    /// nothing to do with a majority.
+    pub(crate) fn who_stops(&self, hosts: u16) -> BTreeSet<u16> {
+        let company = Company {
+            episode: self,
+            hosts,
+            is_flapped: false,
+        };
+        let stops = |&host: &u16| !company.is_majority(company.connected(host).len());
+        (1..=hosts).filter(stops).collect()
+    }
 }
 
 #[cfg(test)]
@@ -358,8 +388,12 @@ mod tests {
         }
     }
 
-    fn goes_on(views: Views, faults: &[Fault]) -> Vec<u16> {
-        views.who_goes_on(&episode(faults), 5).into_iter().collect()
+    fn goes_on(faults: &[Fault]) -> Vec<u16> {
+        episode(faults).who_goes_on(5).into_iter().collect()
+    }
+
+    fn stops(faults: &[Fault]) -> Vec<u16> {
+        episode(faults).who_stops(5).into_iter().collect()
     }
 
     fn split(sides: &[&[u16]]) -> Fault {
@@ -443,36 +477,58 @@ mod tests {
 
     #[test]
     fn all_go_on_where_nobody_is_away() {
-        let storm = [Fault::Storm(Link::default())];
-        for views in [Views::Unanimity, Views::Quorum] {
-            assert_eq!(goes_on(views, &storm), [1, 2, 3, 4, 5]);
-            assert_eq!(
-                goes_on(views, &[Fault::Kill(2, Target::Program)]),
-                [1, 3, 4, 5]
-            );
-            assert_eq!(
-                goes_on(views, &[Fault::Kill(2, Target::Runner)]),
-                [1, 2, 3, 4, 5]
-            );
-            assert_eq!(goes_on(views, &[Fault::Stop(2, Target::Program)]), []);
+        assert_eq!(goes_on(&[Fault::Storm(Link::default())]), [1, 2, 3, 4, 5]);
+        let at_two = |fault: fn(u16, Target) -> Fault, target| goes_on(&[fault(2, target)]);
+        assert_eq!(at_two(Fault::Kill, Target::Program), [1, 3, 4, 5]);
+        assert_eq!(at_two(Fault::Kill, Target::Runner), [1, 2, 3, 4, 5]);
+    }
+
+    #[test]
+    fn a_stopped_holder_is_waited_for_while_its_lease_is_renewed() {
+        let program = Fault::Stop(2, Target::Program);
+        assert_eq!(goes_on(std::slice::from_ref(&program)), [0; 0]);
+        assert_eq!(goes_on(&[Fault::Stop(2, Target::Host)]), [1, 3, 4, 5]);
+        let agent = Fault::Kill(2, Target::Agent);
+        assert_eq!(goes_on(&[program.clone(), agent]), [1, 3, 4, 5]);
+        assert_eq!(
+            goes_on(&[program, split(&[&[1, 2], &[3, 4, 5]])]),
+            [3, 4, 5]
+        );
+    }
+
+    #[test]
+    fn a_majority_goes_on_without_the_others() {
+        let cut = split(&[&[1, 2], &[3, 4, 5]]);
+        let cases: [(&[Fault], &[u16], &[u16]); 4] = [
+            (std::slice::from_ref(&cut), &[3, 4, 5], &[1, 2]),
+            (
+                &[cut.clone(), Fault::Kill(3, Target::Agent)],
+                &[],
+                &[1, 2, 3, 4, 5],
+            ),
+            (&[Fault::LoseState(1)], &[2, 3, 4, 5], &[1]),
+            (&[split(&[&[1], &[2, 3], &[4, 5]])], &[], &[1, 2, 3, 4, 5]),
+        ];
+        for (faults, expected, stopped) in cases {
+            assert_eq!(goes_on(faults), expected, "{faults:?}");
+            assert_eq!(stops(faults), stopped, "{faults:?}");
         }
     }
 
     #[test]
-    fn a_majority_goes_on_without_the_others_where_views_take_a_quorum() {
-        let cut = split(&[&[1, 2], &[3, 4, 5]]);
-        let cases: [(&[Fault], &[u16]); 6] = [
-            (std::slice::from_ref(&cut), &[3, 4, 5]),
-            (&[cut.clone(), Fault::Kill(3, Target::Agent)], &[]),
-            (&[Fault::LoseState(1)], &[2, 3, 4, 5]),
-            (&[split(&[&[1], &[2, 3], &[4, 5]])], &[]),
-            (&[Fault::Ring(vec![1, 2, 3, 4, 5])], &[]),
-            // Either of the two may be left behind.
-            (&[Fault::OneWay(1, 2)], &[3, 4, 5]),
-        ];
-        for (faults, expected) in cases {
-            assert_eq!(goes_on(Views::Quorum, faults), expected, "{faults:?}");
-            assert_eq!(goes_on(Views::Unanimity, faults), [], "{faults:?}");
+    fn one_that_both_reach_passes_on_what_they_say() {
+        let ring = Fault::Ring(vec![1, 2, 3, 4, 5]);
+        for fault in [Fault::OneWay(1, 2), ring.clone()] {
+            assert_eq!(goes_on(std::slice::from_ref(&fault)), [1, 2, 3, 4, 5]);
         }
+        // Two of its neighbours are too far apart, and neither is cut off.
+        let broken = [ring, Fault::Kill(3, Target::Agent)];
+        assert_eq!((goes_on(&broken), stops(&broken)), (vec![], vec![3]));
+    }
+
+    #[test]
+    fn what_flaps_is_neither_there_nor_gone() {
+        let flap = [Fault::Flap(4)];
+        assert_eq!((goes_on(&flap), stops(&flap)), (vec![1, 2, 3, 5], vec![]));
     }
 }

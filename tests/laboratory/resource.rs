@@ -13,6 +13,7 @@ use std::time::Duration;
 
 use crate::clock::now_ns;
 use crate::history::Mode;
+use crate::laboratory::PATIENCE;
 
 /// With its verdict the resource tells the writer what the laboratory would like.
 pub(crate) const STAY: &str = "stay";
@@ -29,8 +30,12 @@ pub(crate) struct Entrance {
 /// A process inside.
 #[derive(Clone, Debug)]
 pub(crate) struct Writer {
+    pub(crate) host: u16,
+    pub(crate) way: String,
     pub(crate) who: String,
     pub(crate) pid: i32,
+    /// Since when nobody else has written.
+    pub(crate) since: u64,
 }
 
 /// The resource's own socket and log, in `directory`.
@@ -57,6 +62,10 @@ struct State {
     writes: BTreeMap<Entrance, u64>,
     /// Who wrote last, of each host and way.
     last: BTreeMap<(u16, String), Writer>,
+    /// Who wrote last of all.
+    newest: Option<Writer>,
+    count: u64,
+    refused: u64,
 }
 
 impl Resource {
@@ -69,6 +78,9 @@ impl Resource {
                 highest: BTreeMap::new(),
                 writes: BTreeMap::new(),
                 last: BTreeMap::new(),
+                newest: None,
+                count: 0,
+                refused: 0,
             }),
             written: Condvar::new(),
             is_inviting: AtomicBool::new(false),
@@ -148,6 +160,38 @@ impl Resource {
     }
 }
 
+impl Resource {
+    /// Has whoever is inside stay there, and tells who it is.
+    pub(crate) fn hold(&self) -> Writer {
+        self.invite(true);
+        let before = self.shared.lock().count;
+        // Who writes from now on is asked to stay.
+        self.await_state(|state| state.count > before)
+    }
+
+    /// Waits until the newest writer is not `other`, and gives it.
+    pub(crate) fn await_other(&self, other: &Writer) -> Writer {
+        self.await_state(|state| state.newest.as_ref().is_some_and(|it| it.who != other.who))
+    }
+
+    /// Waits until something has been written that `is_enough`, and gives the newest writer.
+    fn await_state(&self, is_enough: impl Fn(&State) -> bool) -> Writer {
+        let state = self.shared.lock();
+        let waiting = self
+            .shared
+            .written
+            .wait_timeout_while(state, PATIENCE, |it| !is_enough(it));
+        let (state, waited) = waiting.expect("the resource goes on");
+        assert!(!waited.timed_out(), "nobody enters in {PATIENCE:?}");
+        state.newest.clone().expect("it was awaited")
+    }
+
+    /// How many writes were refused.
+    pub(crate) fn refused(&self) -> u64 {
+        self.shared.lock().refused
+    }
+}
+
 impl Drop for Resource {
     fn drop(&mut self) {
         self.shared.is_closed.store(true, Ordering::Relaxed);
@@ -205,16 +249,23 @@ impl State {
         }
         let verdict = if is_accepted { "accepted" } else { "refused" };
         writeln!(self.log, "write {write} {verdict}").expect("room for the log");
+        self.refused += u64::from(!is_accepted);
         let entrance = Entrance {
             host,
             way: way.to_owned(),
             lock: lock.to_owned(),
         };
         *self.writes.entry(entrance).or_default() += 1;
+        let newest = self.newest.take().filter(|newest| newest.who == who);
         let writer = Writer {
+            host,
+            way: way.to_owned(),
             who: who.to_owned(),
             pid: pid.parse().ok()?,
+            since: newest.map_or_else(now_ns, |newest| newest.since),
         };
+        self.newest = Some(writer.clone());
+        self.count += 1;
         self.last.insert((host, way.to_owned()), writer);
         Some(verdict)
     }

@@ -243,3 +243,38 @@ fn long_histories_are_judged() {
     let found = judge(&[("a", &text), late]);
     assert!(found.contains(&(Breach::Together, "a:100001".to_owned(), "b:1".to_owned())));
 }
+
+/// A lease after the cut its holder must have left; until the cut is healed nobody may come in.
+#[test]
+fn who_is_inside_without_a_majority_is_found() {
+    let stay = |entered: u64, left: u64| {
+        let last = left - 1;
+        format!(
+            "enter 1.run.1 1 x exclusive 7 90 {entered}\ninside 1.run.1 1 {last}\nleave 1.run.1 1 {left}\n"
+        )
+    };
+    let apart = ("laboratory", "apart 1 200 300\n");
+    for (entered, left) in [(100, 200), (300, 400)] {
+        assert_fine(&[("a", &stay(entered, left)), apart]);
+    }
+    for (entered, left) in [(100, 201), (250, 260), (299, 400)] {
+        let logs = [("a", &*stay(entered, left)), apart];
+        assert_breach(&logs, Breach::InsideApart, "laboratory:1", "a:1");
+    }
+    // Others are not meant, nor is one of whom nothing was seen any more.
+    assert_fine(&[("a", &stay(250, 260)), ("laboratory", "apart 11 200 300\n")]);
+    let unseen = "enter 1.run.1 1 x exclusive 7 90 100\n";
+    assert_fine(&[("a", unseen), apart]);
+}
+
+/// Its guard must say after the stop that others have been inside meanwhile.
+#[test]
+fn a_guard_is_believed_after_a_stop() {
+    let stay =
+        |how: &str| format!("enter a 1 x exclusive 7 90 100\n{how} a 1 1300\nlost a 1 1310\n");
+    let stopped = ("laboratory", "stopped a 110 1200\n");
+    let other = ("b", "enter b 1 x exclusive 8 90 900\nleave b 1 950\n");
+    assert_fine(&[("a", &stay("inside")), other, stopped]);
+    let logs = [("a", &*stay("held")), other, stopped];
+    assert_breach(&logs, Breach::Together, "a:1", "b:1");
+}
