@@ -59,7 +59,7 @@ struct Locks {
     #[arg(long, default_value = "all")]
     engine: Engines,
     /// How many members.
-    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=3))]
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(2..=3))]
     members: u16,
     /// What is between them.
     #[arg(long, default_value = "links")]
@@ -99,7 +99,7 @@ struct Views {
     #[arg(long, default_value = "semaphore")]
     engine: Engines,
     /// How many hosts; each is a member and a voter.
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(1..=3))]
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u16).range(2..=3))]
     members: u16,
     /// Requests of each host.
     #[arg(long, default_value_t = 1)]
