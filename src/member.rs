@@ -100,6 +100,25 @@ impl Way for runtime::Agent {
     }
 }
 
+impl NodeConfig {
+    /// After the states of a majority of the voters were lost, for good: has this member, which must
+    /// not run, begin as a new voter when it starts next. To be done at every voter whose state is
+    /// left; then all configured voters together found the group anew, with higher fences, and let
+    /// nobody in before all leases are over that there may have been. Members that were added to the
+    /// files' are to be added again. Returns whether there was any state.
+    ///
+    /// Nobody checks that a majority is lost: where one still runs, on the other side of a cut,
+    /// there would be two groups.
+    ///
+    /// # Errors
+    /// If this member runs, or its state cannot be read or written.
+    pub fn recover(&self) -> Result<bool, OpenError> {
+        let group = &self.settings().group;
+        let done = runtime::forget_votes(&self.state_dir(), group, self.me());
+        Ok(done.map_err(|error| state(error, self.me()))?.is_some())
+    }
+}
+
 fn open(error: StartError, id: NodeId) -> OpenError {
     match error {
         StartError::State(error) => state(error, id),
@@ -120,8 +139,9 @@ fn state(error: StateError, id: NodeId) -> OpenError {
         StateError::Damaged { path, why } => OpenError::Damaged {
             path,
             reason: format!(
-                "it is damaged ({why}); restore it from a backup; without one, remove it once \
-                 every lock taken through this member has been free for a lease"
+                "it is damaged ({why}); remove it once every lock taken through this member has been \
+                 free for a lease, and the member begins as a new one; never put back an old copy, \
+                 and of several voters' files remove one at a time"
             ),
         },
         StateError::Foreign { path, group, node } => OpenError::Damaged {

@@ -99,8 +99,29 @@ pub struct Record {
     pub clean: bool,
     /// What it knew of locks that were abandoned and that nobody had entered since.
     pub marks: Marks,
+    /// Whether an operator has it forget what it voted for, after a majority of the voters had lost
+    /// their states ([`Record::forget_votes`]), and no view has come since.
+    pub recovers: bool,
     /// What a voter must remember, if this member is one.
     pub voter: Option<Arc<VoterRecord>>,
+}
+
+impl Record {
+    /// What is left when this member begins as a new voter, on an operator's word: its lives, so that
+    /// nobody takes it for a former one, and the highest epoch it knows, so that fences rise. Whose
+    /// leases it renewed it does not know any more, and waits for all.
+    #[must_use]
+    pub fn forget_votes(&self) -> Self {
+        let voted = self.voter.as_ref().and_then(|voter| voter.epoch());
+        Self {
+            incarnation: self.incarnation,
+            epoch: self.epoch.max(voted.unwrap_or_default()),
+            clean: false,
+            marks: Marks::Own,
+            recovers: true,
+            voter: None,
+        }
+    }
 }
 
 /// What a life knew, when it left, of locks that were abandoned and that nobody had entered since.

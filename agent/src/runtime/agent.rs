@@ -5,7 +5,7 @@ use std::io;
 use std::mem;
 use std::os::fd::AsRawFd;
 use std::os::unix::thread::JoinHandleExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -22,7 +22,7 @@ use super::address::Address;
 use super::ask::{Caller, Patience};
 use super::clients::Service;
 use super::clock;
-use super::durable::{Owner, StateDir};
+use super::durable::{Owner, StateDir, StateError};
 use super::endpoint::Endpoint;
 use super::error::{AcquireError, ChangeError, StartError, StatusError};
 use super::event_loop::{EventLoop, SERVICE, TRANSPORT, WAKER};
@@ -36,7 +36,8 @@ use super::roster::Roster;
 use super::status::Status;
 use super::transport::{Faults, Transport, TransportCounters};
 use crate::protocol::{
-    Boot, Change, Failure, LockName, LockSpec, Mode, Node, NodeConfig, NodeId, Settings, node,
+    Boot, Change, Epoch, Failure, LockName, LockSpec, Mode, Node, NodeConfig, NodeId, Settings,
+    node,
 };
 
 /// What an agent is started with.
@@ -337,6 +338,28 @@ impl Agent {
         self.shared.leave();
         join(&self.thread);
     }
+}
+
+/// After the states of a majority of the voters were lost: has member `me` of `group`, which must
+/// not run, begin as a new voter when it starts next. When all voters are new, they found the group
+/// anew, above all epochs that any of them knows. Returns the one that this member knows; `None` if
+/// it has no state, and begins as a new one anyway.
+///
+/// Whoever could still have a majority of the old voters, on the other side of a cut, must not be
+/// left running: two groups would be the result.
+///
+/// # Errors
+/// If the member runs, or its state cannot be read or written.
+pub fn forget_votes(
+    state_dir: &Path,
+    group: &str,
+    me: NodeId,
+) -> Result<Option<Epoch>, StateError> {
+    let owner = Owner {
+        group: group.to_owned(),
+        node: me,
+    };
+    StateDir::forget_votes(state_dir, owner)
 }
 
 impl Drop for Agent {

@@ -80,6 +80,22 @@ impl StateDir {
         Ok((state, record))
     }
 
+    /// Has the member whose state this is begin as a new voter, on an operator's word. Returns the
+    /// epoch it goes on from; `None` if there is no state to be changed.
+    ///
+    /// # Errors
+    /// If the member runs, or its state cannot be read or written.
+    pub(crate) fn forget_votes(path: &Path, owner: Owner) -> Result<Option<Epoch>, StateError> {
+        let (state, record) = Self::open(path, owner)?;
+        let Some(record) = record else {
+            return Ok(None);
+        };
+        let record = record.forget_votes();
+        let epoch = record.epoch;
+        state.write(record)?;
+        Ok(Some(epoch))
+    }
+
     /// A copy of the descriptor that is the lock. If this process dies, the directory is free only
     /// when all copies are closed; dropping this frees it in any case.
     pub(crate) fn try_clone_lock(&self) -> io::Result<OwnedFd> {
@@ -304,7 +320,7 @@ fn encode(record: &Record, owner: &Owner) -> Vec<u8> {
         Marks::Shared => 1,
         Marks::Own => 2,
     };
-    let flags = u8::from(record.clean) | marks << 1;
+    let flags = u8::from(record.clean) | marks << 1 | u8::from(record.recovers) << 3;
     bytes.extend_from_slice(&[VERSION, flags]);
     bytes.extend_from_slice(&owner.node.as_u16().to_be_bytes());
     bytes.extend_from_slice(&record.incarnation.0.to_be_bytes());
@@ -349,12 +365,15 @@ fn decode(bytes: &[u8]) -> Result<(Record, Owner), Flaw> {
         return Err(Flaw::Version(version));
     }
     let [flags] = take(&mut fields)?;
-    let marks = match flags >> 1 {
+    let marks = match (flags >> 1) & 3 {
         0 => Marks::None,
         1 => Marks::Shared,
         2 => Marks::Own,
-        _ => return Err(Flaw::Damaged("it has a flag that does not exist")),
+        _ => return Err(Flaw::Damaged("it has a mark that does not exist")),
     };
+    if flags >> 4 != 0 {
+        return Err(Flaw::Damaged("it has a flag that does not exist"));
+    }
     let node = NodeId::new(u16::from_be_bytes(take(&mut fields)?))
         .ok_or(Flaw::Damaged("it names member 0"))?;
     let incarnation = Incarnation(u64::from_be_bytes(take(&mut fields)?));
@@ -381,6 +400,7 @@ fn decode(bytes: &[u8]) -> Result<(Record, Owner), Flaw> {
             epoch,
             clean: flags & 1 != 0,
             marks,
+            recovers: flags & 8 != 0,
             voter,
         },
         Owner { group, node },
@@ -406,6 +426,7 @@ mod tests {
             epoch: Epoch::new(0x1112_1314).unwrap(),
             clean: true,
             marks: Marks::None,
+            recovers: false,
             voter: None,
         }
     }
@@ -424,6 +445,13 @@ mod tests {
         expected.extend_from_slice(&GOLDEN_CRC);
         assert_eq!(bytes, expected);
         assert_eq!(decode(&bytes), Ok((record(), owner())));
+        let recovering = Record {
+            recovers: true,
+            ..record()
+        };
+        let bytes = encode(&recovering, &owner());
+        assert_eq!(bytes[9], 9);
+        assert_eq!(decode(&bytes), Ok((recovering, owner())));
         for (marks, flags) in [(Marks::Shared, 3), (Marks::Own, 5)] {
             let record = Record { marks, ..record() };
             let bytes = encode(&record, &owner());

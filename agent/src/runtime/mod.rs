@@ -33,7 +33,7 @@ mod transport;
 mod turn;
 
 pub use address::{Address, AddressError};
-pub use agent::{Agent, Counters, Description, Options};
+pub use agent::{Agent, Counters, Description, Options, forget_votes};
 pub use announcer::Announcer;
 pub use ask::{Caller, Patience, Purpose};
 pub use client::{Client, ConnectError};

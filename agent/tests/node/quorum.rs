@@ -392,3 +392,38 @@ fn where_nobody_votes_files_say_who_is_a_member() {
     change(&mut group, 1, Change::Remove(node(2)));
     assert!(group.events.contains(&(node(1), Event::Unchangeable)));
 }
+
+/// Two of three have lost all they knew, and the third begins anew on an operator's word: the epochs
+/// go on above what it knew, and nobody is let in before its former lease is over.
+#[test]
+fn a_majority_that_lost_its_states_is_recovered() {
+    let mut group = group(3, Algorithm::Bakery);
+    group.acquire(3, 1, Wait::Cancelled);
+    group.run(ms(200));
+    let before = group.granted(1).expect("it is free");
+    for me in 1..=3 {
+        group.nodes.remove(&node(me));
+    }
+    for lost in [1, 2] {
+        group.records.remove(&node(lost));
+    }
+    // Without the operator nobody founds a second group.
+    for me in 1..=3 {
+        group.start(me);
+    }
+    group.acquire(1, 2, Wait::Cancelled);
+    group.run(ms(5000));
+    assert_eq!(group.granted(2), None);
+    group.nodes.remove(&node(3));
+    let record = group.records[&node(3)].forget_votes();
+    group.records.insert(node(3), record);
+    group.start(3);
+    let began = group.now;
+    while group.granted(2).is_none() {
+        group.run(ms(10));
+        assert!(group.now.since(began) < ms(3000));
+    }
+    assert!(group.now.since(began) > ms(1200));
+    assert!(group.granted(2) > Some(before));
+    assert!(!group.records[&node(3)].recovers, "once is enough");
+}

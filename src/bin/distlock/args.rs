@@ -30,6 +30,7 @@ pub(crate) enum Command {
     Status(Status),
     Members(Members),
     Who(Who),
+    Recover(Recover),
     Fence(Fence),
     Completions(Completions),
 }
@@ -224,6 +225,23 @@ pub(crate) struct Members {
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) group: Group,
+}
+
+/// Begin anew as a voter, after a majority of the voters has lost its state.
+///
+/// For this host's member, while its agent is stopped, and at every voter whose state is left. Then
+/// start the agents of all configured voters: together they found the group anew, with higher
+/// fences, once all former leases are over. Where a majority still runs, on the other side of a cut,
+/// there would be two groups: nobody checks that, so it takes --force.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub(crate) struct Recover {
+    /// It is certain that no majority of the voters has its state any more
+    #[arg(long)]
+    pub(crate) force: bool,
 
     #[command(flatten)]
     pub(crate) group: Group,

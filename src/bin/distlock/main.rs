@@ -9,6 +9,7 @@ mod fence;
 mod group;
 mod manager;
 mod members;
+mod recover;
 mod refusal;
 mod run;
 mod signals;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         Ok(Command::Status(args)) => status::status(&args),
         Ok(Command::Members(args)) => status::members(&args),
         Ok(Command::Who(args)) => status::who(&args),
+        Ok(Command::Recover(args)) => recover::recover(&args),
         Ok(Command::Fence(args)) => fence::fence(&args.command),
         Ok(Command::Completions(args)) => completions::completions(&args),
         Err(done) => done,

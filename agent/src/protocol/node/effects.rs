@@ -112,6 +112,9 @@ impl Node {
     pub(super) fn install(&mut self, now: Time, view: Arc<View>, table: &Summary) {
         self.peers.in_view = true;
         self.joined.get_or_insert(now);
+        if core::mem::take(&mut self.storage.record.recovers) {
+            self.storage.put(&mut self.outputs);
+        }
         let (epoch, members) = (view.epoch, view.nodes().collect());
         self.tell(Event::View { epoch, members });
         if self.views.lease_ends() == Time::MAX {

@@ -163,6 +163,7 @@ impl Node {
                     epoch,
                     left: before.is_some_and(|record| record.clean),
                     unclean: unclean_or_marked,
+                    recovers: before.is_some_and(|record| record.recovers),
                     voter: before.and_then(|record| record.voter.as_deref().cloned()),
                 };
                 let rafts = Rafts::new(me, lease);
@@ -204,6 +205,7 @@ impl Node {
                 epoch,
                 clean: false,
                 marks: Marks::None,
+                recovers: before.is_some_and(|record| record.recovers),
                 voter: before.and_then(|record| record.voter.clone()),
             }),
             held_back: BTreeMap::new(),

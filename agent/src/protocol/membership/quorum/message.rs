@@ -139,6 +139,11 @@ pub struct VoterRecord {
 }
 
 impl VoterRecord {
+    /// The highest epoch that was endorsed.
+    pub fn epoch(&self) -> Option<Epoch> {
+        self.charter().map(|charter| charter.epoch)
+    }
+
     /// For the disk. What is read there must be what was written: a checksum is the caller's.
     pub fn to_bytes(&self) -> Vec<u8> {
         postcard::to_allocvec(self).expect("a record can be written")

@@ -47,6 +47,8 @@ pub(crate) struct Before {
     /// Whether something is to be told of it: it did not leave, or knew of locks that were
     /// abandoned.
     pub(crate) unclean: bool,
+    /// Whether an operator has had them forget whose leases were renewed.
+    pub(crate) recovers: bool,
     /// What was on disk of a voter here.
     pub(crate) voter: Option<VoterRecord>,
 }

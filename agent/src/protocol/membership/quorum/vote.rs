@@ -62,7 +62,10 @@ impl<M: MakeLog> Vote<M> {
             log: None,
         });
         let voter = record.voter(me.node);
-        let part = VoterPart::new((voter, me.incarnation), terms, (&record, before.epoch), now);
+        let mut part = VoterPart::new((voter, me.incarnation), terms, (&record, before.epoch), now);
+        if before.recovers {
+            part.forget_leases(now);
+        }
         // From now on that may change at any moment.
         record.settled = false;
         Self {

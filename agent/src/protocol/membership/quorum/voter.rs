@@ -532,6 +532,11 @@ impl VoterPart {
         }
     }
 
+    /// Leases may have been renewed here until now, of whomever.
+    pub(super) const fn forget_leases(&mut self, now: Time) {
+        self.forgets_before = Some(now);
+    }
+
     /// Somebody may not know how it stands.
     pub(super) fn speak_up(&mut self, now: Time) {
         self.status_at = now;

@@ -1,0 +1,38 @@
+//! `distlock recover`: a voter begins anew.
+
+use std::process::ExitCode;
+
+use distlock::{Config, NodeConfig};
+
+use crate::args;
+use crate::exit::{Failure, say};
+use crate::group::Group;
+
+/// Has this host's member forget what it voted for.
+///
+/// # Errors
+/// 64 without `--force`, or if it is not said which member; 69 if that runs; 66, 77 or 78 if its
+/// configuration or state cannot be used.
+pub(crate) fn recover(args: &args::Recover) -> Result<ExitCode, Failure> {
+    if !args.force {
+        let what = "this makes a new group where an old one may still run: when it is certain that \
+                    a majority of the voters has lost its state, say --force";
+        return Err(Failure::usage(what, "recover"));
+    }
+    let Group::Member(member) = Group::select(&args.group, "recover")? else {
+        let what = "a member's state is changed while its agent is stopped: say which, with \
+                    --config and --id";
+        return Err(Failure::usage(what, "recover"));
+    };
+    let mut config: NodeConfig = Config::load(&member.config)?.node(member.id)?;
+    if let Some(dir) = &member.state_dir {
+        config = config.with_state_dir(dir);
+    }
+    if !config.recover()? {
+        say(format_args!(
+            "member {} has no state, and begins as a new voter anyway",
+            member.id
+        ));
+    }
+    Ok(ExitCode::SUCCESS)
+}

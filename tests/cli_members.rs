@@ -1,0 +1,102 @@
+//! `distlock members add` and `remove`, and `distlock recover`.
+
+mod cli_support;
+
+use std::fs;
+
+use cli_support::group::{AgentProcess, Group};
+use cli_support::{assert_refused, eventually, output, stdout};
+
+/// The ids that `members` lists as members that are there.
+fn alive(group: &Group, asked: usize) -> Vec<u64> {
+    let told = output(&mut group.client(asked, ["members", "--json"]));
+    let told: serde_json::Value = serde_json::from_str(&stdout(&told)).expect("JSON");
+    let members = told["members"].as_array().cloned().unwrap_or_default();
+    let alive = members.iter().filter(|member| member["state"] == "alive");
+    alive.filter_map(|member| member["id"].as_u64()).collect()
+}
+
+fn runs(group: &Group, asked: usize) -> bool {
+    let run = output(&mut group.client(asked, ["run", "-w", "20", "x", "true"]));
+    run.status.code() == Some(0)
+}
+
+/// The files of members 1 to 3 do not know member 4, whose own file knows all.
+#[test]
+fn a_member_is_added_and_removed_while_all_run() {
+    let group = Group::udp(4);
+    let whole = fs::read_to_string(group.config()).expect("the configuration");
+    let fourth = whole.rfind("[[member]]").expect("the fourth");
+    fs::write(group.config(), &whole[..fourth]).expect("a file");
+    let _three = group.agents(3);
+    let own = group.file("own.toml");
+    let voters = "voters = [1, 2, 3]\n";
+    fs::write(&own, format!("{voters}{whole}")).expect("a file");
+    let mut command = group.agent_command(4);
+    command.arg("--config").arg(&own);
+    let mut joining = Some(AgentProcess::start(command));
+    eventually("three are there", || alive(&group, 1) == [1, 2, 3]);
+
+    let address = whole[fourth..].lines().find_map(|line| {
+        let quoted = line.strip_prefix("address = \"")?;
+        quoted.strip_suffix('"')
+    });
+    let address = address.expect("its address").to_owned();
+    for _ in 0..2 {
+        let add = output(&mut group.client(2, ["members", "add", "4", &address]));
+        assert_eq!(add.status.code(), Some(0), "once more does no harm");
+    }
+    for asked in 1..=4 {
+        eventually("all four are there", || {
+            alive(&group, asked) == [1, 2, 3, 4]
+        });
+    }
+    assert!(runs(&group, 4));
+
+    for (args, words) in [
+        (
+            &["members", "add", "4", "udp:127.0.0.1:9"][..],
+            "remove it first",
+        ),
+        (&["members", "add", "5", &address], "member 4"),
+        (&["members", "add", "5", "udp:nobody:9"], "udp:nobody:9"),
+        (&["members", "add", "5", "udp:192.0.2.1:9"], "insecure"),
+        (&["members", "remove", "9"], "no member 9"),
+    ] {
+        assert_refused(&output(&mut group.client(1, args)), 64, &[words]);
+    }
+
+    let remove = output(&mut group.client(1, ["members", "remove", "4"]));
+    assert_eq!(remove.status.code(), Some(0));
+    eventually("three are left", || alive(&group, 3) == [1, 2, 3]);
+    let mut removed = joining.take().expect("it runs");
+    assert_eq!(removed.child.wait().expect("it ends").code(), Some(69));
+    assert!(runs(&group, 1));
+}
+
+/// A majority of the states is lost. Nobody enters until an operator says so.
+#[test]
+fn a_group_whose_majority_forgot_is_recovered() {
+    let group = Group::udp(3);
+    let agents = group.agents(3);
+    assert!(runs(&group, 1));
+    drop(agents);
+    let mut states: Vec<_> = fs::read_dir(group.state())
+        .expect("the states")
+        .flatten()
+        .collect();
+    states.sort_by_key(fs::DirEntry::path);
+    for lost in &states[..2] {
+        fs::remove_dir_all(lost.path()).expect("it is ours");
+    }
+    let agents: Vec<_> = (1..=3).map(|id| group.agent(id)).collect();
+    let run = output(&mut group.client(1, ["run", "-w", "3", "x", "true"]));
+    assert_eq!(run.status.code(), Some(1), "it waits for a quorum");
+    let recover = |args: &[&str]| output(&mut group.member(3, args));
+    assert_refused(&recover(&["recover"]), 64, &["--force"]);
+    assert_refused(&recover(&["recover", "--force"]), 69, &["already runs"]);
+    drop(agents);
+    assert_eq!(recover(&["recover", "--force"]).status.code(), Some(0));
+    let _agents = group.agents(3);
+    assert!(runs(&group, 2));
+}
