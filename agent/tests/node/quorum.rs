@@ -427,3 +427,35 @@ fn a_majority_that_lost_its_states_is_recovered() {
     assert!(group.granted(2) > Some(before));
     assert!(!group.records[&node(3)].recovers, "once is enough");
 }
+
+/// Leases are renewed beside the locks: an entry takes the same datagrams as where nobody votes.
+#[test]
+fn an_entry_takes_not_one_datagram_more() {
+    for algorithm in ALL {
+        let frames = |failure| {
+            let mut group = Group::with(3, algorithm, failure);
+            group.acquire(1, 1, Wait::Cancelled);
+            group.run(ms(50));
+            group.release(1, 1);
+            group.run(ms(50));
+            let before = group.sent.len();
+            for entry in 2..=100 {
+                let me = (entry % 3 + 1) as u16;
+                group.acquire(me, entry, Wait::Cancelled);
+                group.run(ms(10));
+                assert!(group.granted(entry).is_some(), "{algorithm}");
+                group.release(me, entry);
+                group.run(ms(10));
+            }
+            // Of those that are repeated until they arrive.
+            let is_frames = |bytes: &[u8]| bytes[1] == 1;
+            let sent = group.sent[before..].iter();
+            sent.filter(|(_, _, bytes)| is_frames(bytes)).count()
+        };
+        let (by_quorum, by_all) = (frames(Failure::Quorum), frames(Failure::Unanimity));
+        assert!(
+            by_quorum <= by_all,
+            "{algorithm}: {by_quorum}, not {by_all}"
+        );
+    }
+}

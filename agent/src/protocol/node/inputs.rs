@@ -148,7 +148,6 @@ impl Node {
                 self.lock_body(now, from, epoch, body);
             }
         }
-        self.act(now, actions);
     }
 
     /// What concerns locks belongs to one epoch (guard G6): the past is dropped, the future waits.
