@@ -8,10 +8,11 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::str::FromStr;
 use std::time::Instant;
 
 use clap::Parser;
-use distlock_agent::protocol::Algorithm;
+use distlock_agent::protocol::{Algorithm, Failure};
 use distlock_agent::sim::campaign::{self, Report};
 use distlock_agent::sim::explorer::{self, Explored};
 use distlock_agent::sim::quorum::{self, LogKind};
@@ -33,15 +34,15 @@ struct Options {
     /// Which seeds: the first, and the one after the last.
     #[arg(long, default_value = "0..1000")]
     seeds: Seeds,
+    /// What decides on views where whole nodes run.
+    #[arg(long, default_value = "unanimity", conflicts_with_all = ["bare", "quorum"])]
+    failure: Views,
     /// Bare engines, without nodes and links, over a network that loses nothing.
     #[arg(long)]
     bare: bool,
     /// Quorum views, on this log, with engines over links that lose nothing.
     #[arg(long, conflicts_with_all = ["engine", "bare"])]
     quorum: Option<Log>,
-    /// Where the silent are presumed gone.
-    #[arg(long, conflicts_with_all = ["bare", "quorum"])]
-    presume_failed: bool,
     /// How many seeds run at the same time.
     #[arg(long, default_value_t = 1)]
     jobs: usize,
@@ -75,10 +76,8 @@ fn all_engines(options: &Options) -> Result<(), Error> {
     for algorithm in &options.engine.0 {
         let subject = if options.bare {
             Subject::Bare(*algorithm)
-        } else if options.presume_failed {
-            Subject::Presuming(*algorithm)
         } else {
-            Subject::Node(*algorithm)
+            Subject::Node(*algorithm, options.failure)
         };
         one_subject(options, subject, &mut progress)?;
     }
@@ -88,9 +87,8 @@ fn all_engines(options: &Options) -> Result<(), Error> {
 /// What is put to the test.
 #[derive(Clone, Copy, Debug)]
 enum Subject {
-    Node(Algorithm),
+    Node(Algorithm, Views),
     Bare(Algorithm),
-    Presuming(Algorithm),
     Quorum(Log),
 }
 
@@ -98,9 +96,8 @@ impl Subject {
     /// The options that name it.
     fn arguments(self) -> String {
         match self {
-            Self::Node(algorithm) => format!("--engine {algorithm}"),
+            Self::Node(algorithm, views) => format!("--failure {views} --engine {algorithm}"),
             Self::Bare(algorithm) => format!("--engine {algorithm} --bare"),
-            Self::Presuming(algorithm) => format!("--engine {algorithm} --presume-failed"),
             Self::Quorum(log) => format!("--quorum {log}"),
         }
     }
@@ -109,11 +106,32 @@ impl Subject {
 impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Node(algorithm) => write!(f, "node {algorithm}"),
+            Self::Node(algorithm, views) => write!(f, "node {algorithm} {views}"),
             Self::Bare(algorithm) => write!(f, "bare {algorithm}"),
-            Self::Presuming(algorithm) => write!(f, "presuming {algorithm}"),
             Self::Quorum(log) => write!(f, "quorum {log}"),
         }
+    }
+}
+
+/// What decides on views.
+#[derive(Clone, Copy, Debug)]
+struct Views(Failure);
+
+impl FromStr for Views {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        let known = [Failure::Quorum, Failure::PresumeFailed, Failure::Unanimity];
+        let failure = known.into_iter().find(|it| it.to_string() == name);
+        failure
+            .map(Self)
+            .ok_or_else(|| "views come from quorum, presume-failed or unanimity".to_owned())
+    }
+}
+
+impl fmt::Display for Views {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 
@@ -164,9 +182,7 @@ fn run_seed(options: &Options, subject: Subject, seed: u64) -> Result<Tally, Str
     let run = || {
         let sink = options.trace.then(|| -> Sink { Box::new(tell) });
         let outcome = match subject {
-            Subject::Node(algorithm) => campaign::run(algorithm, seed, sink)
-                .map(|(report, print)| (Tally::Node(report), print)),
-            Subject::Presuming(algorithm) => campaign::run_presuming(algorithm, seed, sink)
+            Subject::Node(algorithm, views) => campaign::run(algorithm, views.0, seed, sink)
                 .map(|(report, print)| (Tally::Node(report), print)),
             Subject::Bare(algorithm) => {
                 explorer::explore(algorithm, seed, sink).map(|explored| (Tally::Bare(explored), 0))

@@ -2,7 +2,7 @@
 //! it is in CONTRIBUTING.md; `agent/examples/sim_campaign.rs` runs it.
 #![cfg(feature = "sim")]
 
-use distlock_agent::protocol::Algorithm;
+use distlock_agent::protocol::{Algorithm, Failure};
 use distlock_agent::sim::campaign::{Report, run};
 
 /// How many seeds of each algorithm.
@@ -12,7 +12,7 @@ const SEEDS: u64 = 100;
 fn play(algorithm: Algorithm) {
     let mut total = Report::default();
     for seed in 0..SEEDS {
-        match run(algorithm, seed, None) {
+        match run(algorithm, Failure::Unanimity, seed, None) {
             Ok((report, _)) => total.add(&report),
             Err(violation) => panic!(
                 "{algorithm}, seed {seed}: {violation}\nplay it again: cargo run --release -p \
@@ -83,10 +83,14 @@ fn token_ring_requests() {
 fn a_seed_decides_everything() {
     for algorithm in Algorithm::ALL {
         for seed in 1000..1005 {
-            let (first, second) = (run(algorithm, seed, None), run(algorithm, seed, None));
+            let (first, second) = (
+                run(algorithm, Failure::Unanimity, seed, None),
+                run(algorithm, Failure::Unanimity, seed, None),
+            );
             assert_eq!(first, second, "{algorithm}, seed {seed}");
         }
-        let prints = (1000..1005).map(|seed| run(algorithm, seed, None).unwrap().1);
+        let prints =
+            (1000..1005).map(|seed| run(algorithm, Failure::Unanimity, seed, None).unwrap().1);
         assert_eq!(prints.collect::<std::collections::BTreeSet<_>>().len(), 5);
     }
 }

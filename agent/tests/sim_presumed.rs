@@ -1,9 +1,9 @@
 //! A slice of the campaign where the silent are presumed gone. The command for all of it is in
-//! CONTRIBUTING.md; `agent/examples/sim_campaign.rs --presume-failed` runs it.
+//! CONTRIBUTING.md; `agent/examples/sim_campaign.rs --failure presume-failed` runs it.
 #![cfg(feature = "sim")]
 
-use distlock_agent::protocol::Algorithm;
-use distlock_agent::sim::campaign::{Report, run_presuming};
+use distlock_agent::protocol::{Algorithm, Failure};
+use distlock_agent::sim::campaign::{Report, run};
 
 /// How many seeds of each algorithm.
 const SEEDS: u64 = 80;
@@ -15,12 +15,12 @@ fn exclusion_holds_without_cuts_and_sides_come_together_after_them() {
     let mut total = Report::default();
     for algorithm in Algorithm::ALL {
         for seed in 0..SEEDS {
-            match run_presuming(algorithm, seed, None) {
+            match run(algorithm, Failure::PresumeFailed, seed, None) {
                 Ok((report, _)) => total.add(&report),
                 Err(violation) => panic!(
                     "{algorithm}, seed {seed}: {violation}\nplay it again: cargo run --release -p \
                      distlock-agent --no-default-features --features sim --example sim_campaign \
-                     -- --engine {algorithm} --presume-failed --seeds {seed}..{} --trace",
+                     -- --failure presume-failed --engine {algorithm} --seeds {seed}..{} --trace",
                     seed + 1
                 ),
             }

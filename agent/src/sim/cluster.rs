@@ -2,70 +2,30 @@
 //!
 //! A process is a production [`Node`] and the record on its member's disk. It starts with what the
 //! disk holds, and a crash takes everything else: a record that was being written is kept or lost,
-//! as chance has it. Clocks start anywhere and run at their own rates. Time passes from one
+//! as chance has it. A host can stand still: then nothing happens there but that its clock goes on,
+//! and all that comes waits. Clocks start anywhere and run at their own rates. Time passes from one
 //! happening to the next; a node is told the time of its own clock and nothing more.
 //!
 //! Every input and output goes by the [`Checkers`] and into the [`Trace`].
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
 use core::time::Duration;
 
-use super::checkers::{Checkers, Process, Violation, violation};
+use super::checkers::{Checkers, Leases, Process, Violation, violation};
+use super::clock::{Clock, quarantine};
 use super::dissect;
 use super::network::{Conditions, Network, Weather};
 use super::queue::Queue;
 use super::rng::{Permille, Rng};
 use super::trace::Trace;
+use crate::protocol::ids::Incarnation;
+use crate::protocol::wire::{GroupId, decode};
 use crate::protocol::{
-    Boot, Command, Event, Failure, Input, LockName, Node, NodeConfig, NodeId, Output, Record,
-    Settings, Ticket, Time,
+    Boot, Command, Epoch, Event, Failure, Input, LockName, Node, NodeConfig, NodeId, Output,
+    Record, Settings, Ticket, Time,
 };
-
-/// The bound on clock rates that the protocol counts on: two clocks differ by less than this share
-/// of the time that passes, each to its side of real time.
-const DRIFT_BOUND_PERMILLE: u32 = 100;
-
-/// The longest wait for what an earlier life's clients may still do, on the clock of the life that
-/// waits: lease · (1 + ρ) / (1 − ρ).
-pub fn quarantine(lease: Duration) -> Duration {
-    lease * (1000 + DRIFT_BOUND_PERMILLE) / (1000 - DRIFT_BOUND_PERMILLE)
-}
-
-/// A member's clock, against the simulation's time.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Clock {
-    /// What it shows when the simulation starts.
-    pub offset: Duration,
-    /// How many millionths it gains; negative if it loses.
-    pub drift_ppm: i32,
-}
-
-impl Clock {
-    /// What it shows at `at`.
-    pub fn shows(self, at: Time) -> Time {
-        Time::from_nanos(self.run(at.as_nanos())) + self.offset
-    }
-
-    /// The first time at which it shows `local` or more.
-    pub fn when(self, local: Time) -> Time {
-        let local = (local - self.offset).as_nanos();
-        let mut at = (u128::from(local) * 1_000_000 / self.rate()) as u64;
-        while self.run(at) < local {
-            at += 1;
-        }
-        Time::from_nanos(at)
-    }
-
-    fn run(self, nanos: u64) -> u64 {
-        (u128::from(nanos) * self.rate() / 1_000_000) as u64
-    }
-
-    fn rate(self) -> u128 {
-        u128::from(1_000_000_u32.saturating_add_signed(self.drift_ppm))
-    }
-}
 
 /// What surrounds the nodes.
 #[derive(Clone, Debug)]
@@ -104,7 +64,9 @@ impl Surroundings {
 pub struct Cluster<A> {
     settings: Settings,
     surroundings: Surroundings,
-    seats: BTreeMap<NodeId, Seat>,
+    /// Who votes on views.
+    voters: BTreeSet<NodeId>,
+    seats: BTreeMap<NodeId, Seat<A>>,
     network: Network,
     rng: Rng,
     now: Time,
@@ -139,16 +101,33 @@ enum Happening<A> {
     Written {
         process: Process,
     },
-    Act(A),
+    Act {
+        /// On whose host it is done, if on one.
+        at: Option<NodeId>,
+        act: A,
+    },
+}
+
+impl<A> Happening<A> {
+    /// On whose host it happens.
+    fn place(&self) -> Option<NodeId> {
+        match self {
+            Self::Arrival { to, .. } => Some(*to),
+            Self::Alarm { process, .. } | Self::Written { process } => Some(process.node),
+            Self::Act { at, .. } => *at,
+        }
+    }
 }
 
 /// A member: its host's clock and disk, and the process that runs there, if any.
 #[derive(Debug)]
-struct Seat {
+struct Seat<A> {
     clock: Clock,
     disk: Option<Record>,
     life: u32,
     running: Option<Running>,
+    /// While the host stands still: what waits until it goes on.
+    paused: Option<Vec<Happening<A>>>,
 }
 
 #[derive(Debug)]
@@ -158,8 +137,6 @@ struct Running {
     alarm: Option<Time>,
     /// What is on its way to the disk.
     writing: Option<Record>,
-    /// Whether anything of this life is on disk.
-    durable: bool,
 }
 
 impl<A> Cluster<A> {
@@ -179,15 +156,23 @@ impl<A> Cluster<A> {
             disk: None,
             life: 0,
             running: None,
+            paused: None,
+        };
+        let all = members.iter().copied();
+        let checkers = match settings.failure {
+            Failure::Quorum => {
+                let leases = Leases::new(settings.lease, surroundings.clocks.clone());
+                let first = u32::try_from(WALL.as_secs()).ok().and_then(Epoch::new);
+                Checkers::with_leases(locks, all, leases, first.expect("before 2093"))
+            }
+            Failure::PresumeFailed => Checkers::presuming(locks, all),
+            Failure::Unanimity => Checkers::new(locks, all),
         };
         Self {
+            voters: members.iter().copied().take(MAX_VOTERS).collect(),
             seats: members.iter().map(|node| (*node, seat(node))).collect(),
             network: Network::new(surroundings.conditions, rng.fork()),
-            checkers: if settings.failure == Failure::PresumeFailed {
-                Checkers::presuming(locks, members)
-            } else {
-                Checkers::new(locks, members)
-            },
+            checkers,
             rng,
             settings,
             surroundings,
@@ -205,6 +190,16 @@ impl<A> Cluster<A> {
     /// [`Rule::Restraint`]: super::checkers::Rule::Restraint
     pub const fn limit_steps(&mut self, limit: u64) {
         self.step_limit = limit;
+    }
+
+    /// Who votes on views, by the files that are read from now on; at first the first seven members.
+    pub fn set_voters(&mut self, voters: BTreeSet<NodeId>) {
+        self.voters = voters;
+    }
+
+    /// Who votes on views, by the files.
+    pub const fn voters(&self) -> &BTreeSet<NodeId> {
+        &self.voters
     }
 
     /// All members.
@@ -227,6 +222,16 @@ impl<A> Cluster<A> {
             .running
             .as_ref()
             .map(|running| &running.node)
+    }
+
+    /// What is on this member's disk.
+    pub fn disk(&self, node: NodeId) -> Option<&Record> {
+        self.seats[&node].disk.as_ref()
+    }
+
+    /// Whether this member's host stands still.
+    pub fn is_paused(&self, node: NodeId) -> bool {
+        self.seats[&node].paused.is_some()
     }
 
     /// The time.
@@ -266,7 +271,15 @@ impl<A> Cluster<A> {
 
     /// Plans `act` for `delay` from now.
     pub fn plan(&mut self, delay: Duration, act: A) {
-        self.queue.plan(self.now + delay, Happening::Act(act));
+        let happening = Happening::Act { at: None, act };
+        self.queue.plan(self.now + delay, happening);
+    }
+
+    /// The same for what is done on this member's host, and not while that stands still.
+    pub fn plan_at(&mut self, node: NodeId, delay: Duration, act: A) {
+        let at = Some(node);
+        self.queue
+            .plan(self.now + delay, Happening::Act { at, act });
     }
 
     /// Starts a process in this member's place, which must be empty, from what its disk holds.
@@ -285,7 +298,7 @@ impl<A> Cluster<A> {
         let config = NodeConfig {
             me: node,
             members: self.seats.keys().copied().collect(),
-            voters: self.seats.keys().copied().collect(),
+            voters: self.voters.clone(),
             settings: self.settings.clone(),
         };
         let seat = self.seats.get_mut(&node).expect("as above");
@@ -301,7 +314,6 @@ impl<A> Cluster<A> {
             node: Node::new(config, boot, seat.clock.shows(now)),
             alarm: None,
             writing: None,
-            durable: false,
         };
         seat.running = Some(running);
         let waited = seat
@@ -317,6 +329,7 @@ impl<A> Cluster<A> {
             return;
         };
         let seat = self.seats.get_mut(&node).expect("it runs");
+        seat.paused = None;
         if let Some(Running {
             writing: Some(record),
             ..
@@ -330,6 +343,30 @@ impl<A> Cluster<A> {
             format_args!("{process} crashes, on disk: {:?}", seat.disk),
         );
         self.checkers.crashes(process);
+    }
+
+    /// Stops this member's host, if a process runs there and it is not stopped yet; whether it was.
+    pub fn pause(&mut self, node: NodeId) -> bool {
+        let Some(process) = self.process(node).filter(|_| !self.is_paused(node)) else {
+            return false;
+        };
+        self.trace
+            .say(self.now, format_args!("{process} stands still"));
+        let seat = self.seats.get_mut(&node).expect("it runs");
+        seat.paused = Some(Vec::new());
+        true
+    }
+
+    /// Lets this member's host go on, if it stands still: what came meanwhile happens now.
+    pub fn resume(&mut self, node: NodeId) {
+        let seat = self.seats.get_mut(&node).expect("it was a member");
+        if let Some(paused) = seat.paused.take() {
+            self.trace
+                .say(self.now, format_args!("member {node} goes on"));
+            for happening in paused {
+                self.queue.plan(self.now, happening);
+            }
+        }
     }
 
     /// Takes the record from this member's disk.
@@ -381,8 +418,14 @@ impl<A> Cluster<A> {
                 return Ok(None);
             };
             self.now = at;
+            if let Some(node) = happening.place()
+                && let Some(paused) = &mut self.seats.get_mut(&node).expect("a member").paused
+            {
+                paused.push(happening);
+                continue;
+            }
             match happening {
-                Happening::Act(act) => return Ok(Some(Turn::Act(act))),
+                Happening::Act { act, .. } => return Ok(Some(Turn::Act(act))),
                 Happening::Arrival { from, to, bytes } => self.arrive(from, to, &bytes)?,
                 Happening::Alarm { process, at } => self.ring(process, at)?,
                 Happening::Written { process } => self.written(process)?,
@@ -426,7 +469,6 @@ impl<A> Cluster<A> {
             return Ok(());
         };
         let record = running.writing.take();
-        running.durable = true;
         self.trace
             .say(self.now, format_args!("{process} has on disk {record:?}"));
         let seat = self.seats.get_mut(&process.node).expect("it runs");
@@ -477,10 +519,12 @@ impl<A> Cluster<A> {
 
     fn transmit(&mut self, process: Process, to: NodeId, bytes: Vec<u8>) -> Result<(), Violation> {
         let now = self.now;
-        let durable = self
-            .running(process)
-            .is_some_and(|(running, _)| running.durable);
-        if !durable {
+        // What it passes on for others is theirs.
+        let own = decode(GroupId::of(&self.settings.group), &bytes)
+            .ok()
+            .filter(|(header, _)| header.from == process.node);
+        let durable = self.disk(process.node).map(|record| record.incarnation);
+        if own.is_some_and(|(header, _)| Some(header.from_life) > durable) {
             let early = "speaks before its new life is on disk";
             return Err(violation!(now, Durability, "{process} {early}"));
         }
@@ -546,7 +590,9 @@ impl<A> Cluster<A> {
             return Ok(());
         };
         if let Some(before) = before
-            && (record.incarnation < before.incarnation || record.epoch < before.epoch)
+            && (record.incarnation < before.incarnation
+                || record.epoch < before.epoch
+                || endorsed(&record) < endorsed(&before))
         {
             return Err(violation!(
                 now,
@@ -588,6 +634,14 @@ impl<A> Cluster<A> {
     }
 }
 
+/// What a voter endorsed last. One that has lost its state is another, born later.
+fn endorsed(record: &Record) -> Option<(Incarnation, Option<Epoch>)> {
+    let voter = record.voter.as_ref()?;
+    Some((voter.birth, voter.charter().map(|charter| charter.epoch)))
+}
+
+/// How many can vote.
+const MAX_VOTERS: usize = 7;
 /// The wall clock at the start, in seconds since 2025-01-01.
 const WALL: Duration = Duration::from_secs(60_000_000);
 const HOUR: Duration = Duration::from_secs(3600);

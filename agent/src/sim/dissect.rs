@@ -18,6 +18,9 @@ pub(super) fn in_words(group: &str, bytes: &[u8]) -> String {
         let greeting = decode_all::<Greeting>(payload).map(|it| (it.up, it.in_view, it.knew_you));
         return format!("a greeting, (up, in view, knew you) = {greeting:?}{ping}");
     }
+    if header.kind == Kind::Notice {
+        return format!("{:?}{ping}", decode_all::<Body>(payload));
+    }
     let frames = decode_frames(payload).unwrap_or_default();
     let mut words = format!("up to {} arrived{ping}", header.acknowledged);
     for (number, frame) in (header.first..).zip(&frames) {

@@ -14,6 +14,7 @@
 pub mod bare;
 pub mod campaign;
 pub mod checkers;
+pub mod clock;
 pub mod cluster;
 pub mod costs;
 mod dissect;

@@ -10,7 +10,8 @@ use alloc::vec::Vec;
 use core::num::NonZeroU32;
 use core::time::Duration;
 
-use super::cluster::{Clock, Surroundings};
+use super::clock::Clock;
+use super::cluster::Surroundings;
 use super::network::{Conditions, Delay};
 use super::rng::{Permille, Rng};
 use crate::protocol::{
@@ -22,6 +23,8 @@ use crate::protocol::{
 pub struct Plan {
     /// Members of the group, 1 to 9.
     pub members: u16,
+    /// How many of them vote on views: the first ones.
+    pub voters: u16,
     /// What the members' files say.
     pub settings: Settings,
     /// The locks that are asked for. The first is served by the algorithm under test, unless
@@ -36,6 +39,8 @@ pub struct Plan {
     pub callers: Callers,
     /// What goes wrong, besides the network.
     pub misfortunes: Misfortunes,
+    /// How long it does.
+    pub unrest: Unrest,
 }
 
 /// How callers behave.
@@ -89,8 +94,16 @@ pub struct Misfortunes {
     pub crash_all: Permille,
     /// How many of a thousand crashes take the member's record with them.
     pub lost_record: Permille,
+    /// Between two hosts that stand still for a while.
+    pub pause: Option<Duration>,
+    /// How long one does.
+    pub paused: Duration,
     /// Between two members that leave and come back.
     pub leave: Option<Duration>,
+    /// How many of a thousand times all leave, one soon after the other.
+    pub leave_all: Permille,
+    /// Between two changes of who shall vote.
+    pub revote: Option<Duration>,
     /// How long a member is away.
     pub away: Duration,
     /// Between two partitions.
@@ -99,37 +112,22 @@ pub struct Misfortunes {
     pub parted: Duration,
 }
 
+/// How long unrest lasts.
+#[derive(Clone, Copy, Debug)]
+pub struct Unrest {
+    /// Grants after which it ends.
+    pub grants: u64,
+    /// After this time it ends in any case.
+    pub lasts: Duration,
+}
+
 impl Plan {
-    /// What `seed` means for `algorithm`.
-    pub fn new(algorithm: Algorithm, seed: u64) -> Self {
-        // Neighbouring seeds of neighbouring algorithms have nothing in common.
-        let mut rng = Rng::new(seed).fork();
-        let full = seed.is_multiple_of(2);
-        let members = rng.within(1..=9) as u16;
-        let lease = Duration::from_millis([200, 500, 1000][rng.index(3)]);
-        let delay = Duration::from_micros([50, 500, 2000, 8000][rng.index(4)]);
-        let (locks, wishes) = locks(algorithm, &mut rng);
-        let listed = locks
-            .iter()
-            .filter(|(name, _)| !wishes.contains_key(name))
-            .cloned()
-            .collect();
-        Self {
-            members,
-            settings: Settings {
-                group: String::from("sim"),
-                lease,
-                failure: Failure::Unanimity,
-                lock_delay: Duration::ZERO,
-                election: ElectionAlgorithm::Bully,
-                algorithm,
-                locks: listed,
-            },
-            locks,
-            wishes,
-            surroundings: surroundings(members, delay, full, &mut rng),
-            callers: callers(delay, full, &mut rng),
-            misfortunes: misfortunes(lease, full, &mut rng),
+    /// What `seed` means for `algorithm`, where `failure` decides on views.
+    pub fn new(algorithm: Algorithm, failure: Failure, seed: u64) -> Self {
+        match failure {
+            Failure::Quorum => quorum(algorithm, seed),
+            Failure::PresumeFailed => presuming(algorithm, seed),
+            Failure::Unanimity => unanimity(algorithm, seed),
         }
     }
 
@@ -137,36 +135,127 @@ impl Plan {
     /// callers want to lead.
     pub fn of_elections(algorithm: ElectionAlgorithm, seed: u64) -> Self {
         let engine = Algorithm::ALL[(seed / 2) as usize % Algorithm::ALL.len()];
-        let mut plan = Self::new(engine, seed);
+        let mut plan = Self::new(engine, Failure::Unanimity, seed);
         plan.settings.election = algorithm;
         plan.callers.campaigns = 800;
         plan
     }
 }
 
-impl Plan {
-    /// What `seed` means for `algorithm` where the silent are presumed gone. Half of the seeds
-    /// have a network in which nobody is that runs; in the others cuts last long enough for both
-    /// sides to go on by themselves.
-    pub fn presuming(algorithm: Algorithm, seed: u64) -> Self {
-        let mut plan = Self::new(algorithm, seed);
-        let mut rng = Rng::new(seed).fork();
-        let lease = plan.settings.lease;
-        plan.settings.failure = Failure::PresumeFailed;
-        plan.settings.lock_delay = lease * [0, 0, 1][rng.index(3)] / 4;
-        if seed % 4 < 2 {
-            let conditions = &mut plan.surroundings.conditions;
-            (conditions.loss, conditions.corruption) = (0, 0);
-            let mean = lease / 200;
-            conditions.delay = match conditions.delay {
-                Delay::Constant(delay) => Delay::Constant(delay.min(mean)),
-                Delay::Exponential(delay) => Delay::Exponential(delay.min(mean)),
-            };
-            plan.misfortunes.partition = None;
-        } else {
-            plan.misfortunes.parted = lease * [1, 2, 4][rng.index(3)];
-        }
-        plan
+/// Members that wait for everybody: a run is over when they have entered often enough.
+fn unanimity(algorithm: Algorithm, seed: u64) -> Plan {
+    // Neighbouring seeds of neighbouring algorithms have nothing in common.
+    let mut rng = Rng::new(seed).fork();
+    let full = seed.is_multiple_of(2);
+    let members = rng.within(1..=9) as u16;
+    let lease = Duration::from_millis([200, 500, 1000][rng.index(3)]);
+    let delay = Duration::from_micros([50, 500, 2000, 8000][rng.index(4)]);
+    let (locks, wishes) = locks(algorithm, &mut rng);
+    Plan {
+        members,
+        voters: members,
+        settings: settings(algorithm, Failure::Unanimity, lease, (&locks, &wishes)),
+        locks,
+        wishes,
+        surroundings: surroundings(members, delay, full, &mut rng),
+        callers: callers(delay, full, &mut rng),
+        misfortunes: misfortunes(lease, full, &mut rng),
+        unrest: Unrest {
+            grants: 60,
+            lasts: lease * 20,
+        },
+    }
+}
+
+/// Members that can be removed: that takes leases, and so does what callers do, or a run would be
+/// over before anything has come of its misfortunes.
+fn quorum(algorithm: Algorithm, seed: u64) -> Plan {
+    let mut rng = Rng::new(seed).fork();
+    let full = seed.is_multiple_of(2);
+    let members = rng.within(1..=7) as u16;
+    let voters = if rng.chance(500) {
+        members
+    } else {
+        rng.within(1..=u64::from(members)) as u16
+    };
+    let lease = Duration::from_millis([200, 500, 1000][rng.index(3)]);
+    let delay = lease / [2000, 200, 50][rng.index(3)];
+    let (locks, wishes) = locks(algorithm, &mut rng);
+    let mut settings = settings(algorithm, Failure::Quorum, lease, (&locks, &wishes));
+    if rng.chance(200) {
+        settings.lock_delay = lease / 2;
+    }
+    let mut surroundings = surroundings(members, delay, full, &mut rng);
+    surroundings.disk = surroundings.disk.min(delay);
+    for clock in surroundings.clocks.values_mut() {
+        // Close to the bound of 10 %, and to either side of it at once.
+        let extreme = [-99_000, 99_000, clock.drift_ppm][rng.index(3)];
+        clock.drift_ppm = if clock.drift_ppm == 0 { 0 } else { extreme };
+    }
+    let mut callers = callers(lease / 100, full, &mut rng);
+    if callers.rhythm == Rhythm::ClosedLoop {
+        callers.rhythm = Rhythm::Paused(lease / 20);
+    }
+    callers.stay = lease / [50, 5, 1][rng.index(3)];
+    Plan {
+        members,
+        voters,
+        settings,
+        locks,
+        wishes,
+        surroundings,
+        callers,
+        misfortunes: under_quorum(lease, full, &mut rng),
+        unrest: Unrest {
+            grants: 400,
+            lasts: lease * 30,
+        },
+    }
+}
+
+/// Members that presume gone who is silent. Half of the seeds have a network in which nobody is that
+/// runs; in the others cuts last long enough for both sides to go on by themselves.
+fn presuming(algorithm: Algorithm, seed: u64) -> Plan {
+    let mut plan = unanimity(algorithm, seed);
+    let mut rng = Rng::new(seed).fork();
+    let lease = plan.settings.lease;
+    plan.settings.failure = Failure::PresumeFailed;
+    plan.settings.lock_delay = lease * [0, 0, 1][rng.index(3)] / 4;
+    if seed % 4 < 2 {
+        let conditions = &mut plan.surroundings.conditions;
+        (conditions.loss, conditions.corruption) = (0, 0);
+        let mean = lease / 200;
+        conditions.delay = match conditions.delay {
+            Delay::Constant(delay) => Delay::Constant(delay.min(mean)),
+            Delay::Exponential(delay) => Delay::Exponential(delay.min(mean)),
+        };
+        plan.misfortunes.partition = None;
+    } else {
+        plan.misfortunes.parted = lease * [1, 2, 4][rng.index(3)];
+    }
+    plan
+}
+
+/// What the members' files say.
+fn settings(
+    algorithm: Algorithm,
+    failure: Failure,
+    lease: Duration,
+    (locks, wishes): (&[(LockName, LockSpec)], &Wishes),
+) -> Settings {
+    let listed = locks
+        .iter()
+        .filter(|(name, _)| !wishes.contains_key(name))
+        .cloned()
+        .collect();
+    Settings {
+        group: String::from("sim"),
+        lease,
+        failure,
+        lock_delay: Duration::ZERO,
+        election: ElectionAlgorithm::Bully,
+        algorithm,
+        locks: listed,
     }
 }
 
@@ -292,9 +381,39 @@ fn misfortunes(lease: Duration, full: bool, rng: &mut Rng) -> Misfortunes {
         },
         crash_all: 100,
         lost_record: rate(100, full, rng),
+        pause: None,
+        paused: lease,
         leave,
+        leave_all: 0,
+        revote: None,
         away: lease / [20, 4, 1][rng.index(3)],
         partition,
         parted: lease / [10, 2, 1][rng.index(3)],
+    }
+}
+
+fn under_quorum(lease: Duration, full: bool, rng: &mut Rng) -> Misfortunes {
+    let mut every = |leases: u32| on(full, rng).then(|| lease * leases);
+    let (crash, pause, partition) = (every(6), every(6), every(6));
+    let (leave, revote) = (every(10), every(15));
+    let mut long = || lease * [1, 5, 15][rng.index(3)] / 5;
+    let (away, paused, parted) = (long(), long(), long());
+    Misfortunes {
+        crash,
+        crash_inside: if crash.is_some() {
+            rate(5, full, rng)
+        } else {
+            0
+        },
+        crash_all: 100,
+        lost_record: rate(200, full, rng),
+        pause,
+        paused,
+        leave,
+        leave_all: 100,
+        revote,
+        away,
+        partition,
+        parted,
     }
 }

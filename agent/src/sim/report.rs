@@ -38,6 +38,12 @@ pub struct Report {
     pub crashes_inside: u64,
     /// Members that came back without their record, as if their disk had been lost.
     pub lost_records: u64,
+    /// Hosts that stood still for a while.
+    pub pauses: u64,
+    /// Lives without which a view has gone on.
+    pub exclusions: u64,
+    /// Changes of who shall vote.
+    pub revotes: u64,
     /// Members that left.
     pub leaves: u64,
     /// Views installed, counted once at each member.
@@ -52,7 +58,7 @@ pub struct Report {
     pub merges: u64,
     /// Grants between the two.
     pub judged: u64,
-    /// Grants that were lost to another side.
+    /// Grants that were lost to another view.
     pub lost: u64,
     /// What the network did.
     pub weather: Weather,
@@ -79,6 +85,9 @@ impl Report {
         self.crashes += other.crashes;
         self.crashes_inside += other.crashes_inside;
         self.lost_records += other.lost_records;
+        self.pauses += other.pauses;
+        self.exclusions += other.exclusions;
+        self.revotes += other.revotes;
         self.leaves += other.leaves;
         self.views += other.views;
         self.suspicions += other.suspicions;

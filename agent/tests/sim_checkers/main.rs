@@ -1,6 +1,7 @@
 //! The checkers are checked: each rule lets a clean history pass and catches its planted breach.
 #![cfg(feature = "sim")]
 
+mod leases;
 mod legacies;
 mod presumed;
 
@@ -280,7 +281,7 @@ fn who_shares_a_lock_is_inside_with_those_who_do() {
     assert_broken(
         shared().grant(3, 1, 1, fence(1, 3)),
         Rule::Exclusion,
-        "enters printer (Exclusive",
+        "member 3 (life 1) (Exclusive)",
     );
     // One of them leaves, and the other is inside yet.
     let mut history = shared();

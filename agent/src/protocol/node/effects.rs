@@ -72,13 +72,22 @@ impl Node {
 
     /// The lease runs until then: who was let in while it was over may know of it now.
     fn extend(&mut self, now: Time, until: Time) {
-        self.tell(Event::Lease { until });
+        self.tell_lease();
         if now < until {
             for (_, grant) in core::mem::take(&mut self.held_back) {
                 self.timers.clear(&Timer::Try(grant.ticket()));
                 self.tell(grant.event());
                 self.follow(now, &grant.event());
             }
+        }
+    }
+
+    /// Says until when what is granted is valid, if that has moved.
+    fn tell_lease(&mut self) {
+        let until = self.views.lease_ends();
+        if until > self.told_until {
+            self.told_until = until;
+            self.tell(Event::Lease { until });
         }
     }
 
@@ -97,6 +106,7 @@ impl Node {
             .begin_anew(self.me.incarnation, &unaware, &mut out);
         self.absorb(now, out);
         self.tell(Event::Excluded { epoch });
+        self.told_until = Time::ZERO;
         self.early.clear();
         self.joined = None;
         self.quarantine.note_unclean();
@@ -117,10 +127,8 @@ impl Node {
         }
         let (epoch, members) = (view.epoch, view.nodes().collect());
         self.tell(Event::View { epoch, members });
-        if self.views.lease_ends() == Time::MAX {
-            // Nobody is ever removed without a word.
-            self.tell(Event::Lease { until: Time::MAX });
-        }
+        // Who is let in now must know it first.
+        self.tell_lease();
         let mut met = Vec::new();
         self.peers.meet(now, &view.members, &mut met);
         self.peer_events(now, met);

@@ -17,7 +17,8 @@ impl Node {
         self.stage = Stage::Silent;
         self.tell(Event::Superseded { by });
         let mut out = LockOutput::default();
-        self.locks.leave(&mut out);
+        let unaware = core::mem::take(&mut self.held_back).into_keys().collect();
+        self.locks.leave(&unaware, &mut out);
         let mut elections = ElectionOutput::default();
         self.elections.leave(&mut elections);
         let events = out.events.into_iter().chain(elections.events);
@@ -29,7 +30,8 @@ impl Node {
             return;
         }
         let mut out = LockOutput::default();
-        self.locks.leave(&mut out);
+        let unaware = core::mem::take(&mut self.held_back).into_keys().collect();
+        self.locks.leave(&unaware, &mut out);
         self.absorb(now, out);
         let mut out = ElectionOutput::default();
         self.elections.leave(&mut out);

@@ -52,6 +52,8 @@ impl Node {
                 };
                 return self.campaign(now, lock, caller, *algorithm);
             }
+            // Who has not been told that it was let in has nothing to release.
+            Command::Release { ticket, .. } if self.held_back.contains_key(ticket) => {}
             Command::Release { ticket, how } => {
                 self.locks.release(*ticket, *how, &mut out);
                 self.absorb(now, out);

@@ -63,6 +63,8 @@ pub struct Node {
     elections: Elections,
     timers: Timers,
     storage: Storage,
+    /// Until when what is granted is valid, as far as it was told.
+    told_until: Time,
     /// Who was let in and is not told yet, as the lease is over.
     held_back: BTreeMap<Ticket, HeldBack>,
     /// Whether a view has gone on without this member, which leaves.
@@ -161,7 +163,8 @@ impl Node {
                 };
                 let life_before = Before {
                     epoch,
-                    left: before.is_some_and(|record| record.clean),
+                    // What it was alone in knowing is still to be told.
+                    left: before.is_some_and(|record| record.clean && marks != Marks::Own),
                     unclean: unclean_or_marked,
                     recovers: before.is_some_and(|record| record.recovers),
                     voter: before.and_then(|record| record.voter.as_deref().cloned()),
@@ -208,6 +211,7 @@ impl Node {
                 recovers: before.is_some_and(|record| record.recovers),
                 voter: before.and_then(|record| record.voter.clone()),
             }),
+            told_until: Time::ZERO,
             held_back: BTreeMap::new(),
             is_let_go: false,
             early: Vec::new(),

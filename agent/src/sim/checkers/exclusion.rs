@@ -12,13 +12,16 @@ use crate::protocol::{LockName, Mode, NodeId, Time};
 /// Never more inside than there are permits; who shares a lock is inside with any number of those
 /// who share it too, and with nobody else.
 ///
-/// The set of those who are inside grows by grants alone, so that a check at every grant is a
-/// check after every event. What crashed inside stays inside: its clients are processes of their
-/// own, and they are gone only when the lease has run out that they had from their agent, which is
-/// known to be over when the next life of that member has waited it out.
+/// The set of those who are inside grows by grants, and by leases that run on though they were over,
+/// so that a check at each of those is a check after every event. What crashed inside stays inside:
+/// its clients are processes of their own, and they are gone only when the lease has run out that
+/// they had from their agent. Where nobody is ever removed that has no end of its own; it is known to
+/// be over when the next life of that member has waited it out.
 #[derive(Clone, Debug, Hash)]
 pub struct Exclusion {
     locks: BTreeMap<LockName, Lock>,
+    /// Until when what a process was granted is valid; for ever, if it has never said.
+    leases: BTreeMap<Process, Time>,
 }
 
 #[derive(Clone, Debug, Hash)]
@@ -50,6 +53,7 @@ impl Exclusion {
                 .into_iter()
                 .map(|(name, permits)| (name, lock(permits)))
                 .collect(),
+            leases: BTreeMap::new(),
         }
     }
 
@@ -68,43 +72,55 @@ impl Exclusion {
             .locks
             .get_mut(name)
             .expect("only known locks are asked for");
+        lock.inside.insert(call, (mode, Presence::Live));
+        self.check(now, name)
+    }
+
+    /// What `process` was granted is valid until `end`.
+    ///
+    /// # Errors
+    /// It was not any more, and others are inside by now.
+    pub fn extends(&mut self, now: Time, process: Process, end: Time) -> Result<(), Violation> {
+        let before = self.leases.insert(process, end);
+        if before.is_none_or(|before| before > now) {
+            return Ok(());
+        }
+        let names: Vec<LockName> = self.locks.keys().cloned().collect();
+        names.iter().try_for_each(|name| self.check(now, name))
+    }
+
+    fn check(&mut self, now: Time, name: &LockName) -> Result<(), Violation> {
+        let lock = self.locks.get_mut(name).expect("as above");
         lock.inside
             .retain(|_, (_, presence)| !matches!(presence, Presence::Until(end) if *end <= now));
-        let permits = lock.permits.get() as usize;
-        let fits = match mode {
-            Mode::Shared => lock.inside.values().all(|(with, _)| *with == Mode::Shared),
-            Mode::Exclusive => {
-                lock.inside.len() < permits
-                    && lock
-                        .inside
-                        .values()
-                        .all(|(with, _)| *with == Mode::Exclusive)
-            }
+        let leases = &self.leases;
+        let is_valid = |(call, (_, presence)): &(&Call, &(Mode, Presence))| {
+            let end = leases.get(&call.process);
+            *presence != Presence::Live || end.is_none_or(|end| now < *end)
         };
-        if !fits {
-            let inside: Vec<String> = lock
-                .inside
-                .iter()
-                .map(|(call, (_, presence))| match presence {
-                    Presence::Live => format!("{call}"),
-                    Presence::Ghost => format!("{call} (crashed inside, not yet back)"),
-                    Presence::Until(end) => {
-                        format!(
-                            "{call} (crashed inside, may act until {} ns)",
-                            end.as_nanos()
-                        )
-                    }
-                })
-                .collect();
-            let (permits, inside) = (lock.permits, inside.join(", "));
-            return Err(violation!(
-                now,
-                Exclusion,
-                "{call} enters {name} ({mode:?}, {permits} permit(s)), while inside are: {inside}"
-            ));
+        let inside: Vec<_> = lock.inside.iter().filter(is_valid).collect();
+        let share = |how| inside.iter().all(|(_, (mode, _))| *mode == how);
+        let permits = lock.permits.get() as usize;
+        if share(Mode::Shared) || share(Mode::Exclusive) && inside.len() <= permits {
+            return Ok(());
         }
-        lock.inside.insert(call, (mode, Presence::Live));
-        Ok(())
+        let inside: Vec<String> = inside
+            .into_iter()
+            .map(|(call, (mode, presence))| match presence {
+                Presence::Live => format!("{call} ({mode:?})"),
+                Presence::Ghost => format!("{call} ({mode:?}, crashed inside, not yet back)"),
+                Presence::Until(end) => format!(
+                    "{call} ({mode:?}, crashed inside, may act until {} ns)",
+                    end.as_nanos()
+                ),
+            })
+            .collect();
+        let inside = inside.join(", ");
+        Err(violation!(
+            now,
+            Exclusion,
+            "inside {name} ({permits} permit(s)) are: {inside}"
+        ))
     }
 
     /// `call` enters `name`, whoever else is inside.
@@ -157,9 +173,10 @@ impl Exclusion {
 
     /// `process` ends without a word.
     pub fn crashes(&mut self, process: Process) {
+        let end = self.leases.remove(&process);
         self.turn(|call, presence| {
             if call.process == process {
-                *presence = Presence::Ghost;
+                *presence = end.map_or(Presence::Ghost, Presence::Until);
             }
         });
     }

@@ -8,10 +8,13 @@ use crate::protocol::{Epoch, Fence, LockName, Mode, Time};
 
 /// The fence of who is alone inside rises over all that were given before, whoever restarts. With
 /// several permits, and for those who share a lock, a fence only identifies: no two grants have
-/// one. The upper half of a fence is the epoch in which it was given.
+/// one. The upper half of a fence is the epoch in which it was given: that of the view in force, or, if
+/// it could not be told for want of a lease, of one before.
 #[derive(Clone, Debug, Hash)]
 pub struct Fences {
     locks: BTreeMap<LockName, Given>,
+    /// Whether grants are kept back while there is no lease.
+    keeps_back: bool,
 }
 
 #[derive(Clone, Debug, Hash)]
@@ -35,7 +38,13 @@ impl Fences {
             locks: locks
                 .map(|(name, permits)| (name.clone(), given(*permits)))
                 .collect(),
+            keeps_back: false,
         }
+    }
+
+    /// From now on grants are kept back while there is no lease.
+    pub const fn keep_back(&mut self) {
+        self.keeps_back = true;
     }
 
     /// `call` is granted `name` with `fence` by a node that is in `epoch`.
@@ -50,7 +59,8 @@ impl Fences {
         fence: Fence,
         epoch: Epoch,
     ) -> Result<(), Violation> {
-        if fence.as_u64() >> 32 != u64::from(epoch.as_u32()) {
+        let (of, present) = (fence.as_u64() >> 32, u64::from(epoch.as_u32()));
+        if of != present && !(self.keeps_back && of < present) {
             return Err(violation!(
                 now,
                 Fences,

@@ -13,6 +13,12 @@ use crate::protocol::{Epoch, LockName, Mode, NodeId, Previous, Release, Time};
 ///
 /// This knows who really was inside. That nobody who is left can tell is possible only in a view
 /// that begins without somebody who was in the last one: there the nodes may say so of any lock.
+///
+/// Where members are removed, a view ends the grants of those it goes on without: who is inside then
+/// has ended inside for everybody else, though it may not know yet. What it says of its end later is
+/// said to nobody; and which views went on without a life only its member could tell. So from the
+/// first misfortune on, each view may say so of any lock, and of one of several only those must be
+/// told of who ended in the newest view.
 #[derive(Clone, Debug, Hash)]
 pub struct Legacies {
     locks: BTreeMap<LockName, Legacy>,
@@ -30,6 +36,13 @@ pub struct Legacies {
     /// Processes that are in a view, and remember.
     remember: BTreeSet<Process>,
     epoch: Epoch,
+    /// Whether views can go on without members.
+    removes: bool,
+    /// The first epoch of all, there.
+    first: Epoch,
+    /// The newest epoch of each process, and the members of the newest of all.
+    installed: BTreeMap<Process, Epoch>,
+    members: BTreeSet<NodeId>,
 }
 
 #[derive(Clone, Debug, Hash)]
@@ -77,6 +90,10 @@ impl Legacies {
             ever: false,
             remember: BTreeSet::new(),
             epoch: Epoch::ZERO,
+            removes: false,
+            first: Epoch::ZERO,
+            installed: BTreeMap::new(),
+            members: BTreeSet::new(),
         }
     }
 
@@ -86,6 +103,17 @@ impl Legacies {
             presumes: true,
             ..Self::new(locks)
         }
+    }
+
+    /// From now on views can go on without members; `first` is the first epoch of all.
+    pub const fn remove_members(&mut self, first: Epoch) {
+        self.removes = true;
+        self.first = first;
+    }
+
+    /// Whether what `process` knows is sure to be asked for.
+    fn is_present(&self, process: Process) -> bool {
+        !self.removes || self.installed.get(&process) == Some(&self.epoch)
     }
 
     /// `call` enters `name`, and is told `previous`.
@@ -104,6 +132,12 @@ impl Legacies {
             .get_mut(name)
             .expect("only known locks are asked for");
         let alone = lock.permits == NonZeroU32::MIN && mode == Mode::Exclusive;
+        if alone && self.removes {
+            // They were removed, or there would be two inside.
+            for (_, entry) in core::mem::take(&mut lock.inside) {
+                lock.ends_inside(entry, true);
+            }
+        }
         let may_be_told = lock.debt || lock.doubt || lock.untold > 0 || self.ever && self.presumes;
         if previous.is_abandoned() && !may_be_told {
             return Err(violation!(
@@ -138,6 +172,7 @@ impl Legacies {
 
     /// `call` leaves whatever it is inside of.
     pub fn leaves(&mut self, call: Call, how: Release) {
+        let is_present = self.is_present(call.process);
         for lock in self.locks.values_mut() {
             let Some(entry) = lock.inside.remove(&call) else {
                 continue;
@@ -145,7 +180,7 @@ impl Legacies {
             match how {
                 Release::Given => {}
                 Release::Abandoned => {
-                    lock.ends_inside(entry);
+                    lock.ends_inside(entry, is_present);
                     self.ever = true;
                 }
                 Release::Unused => {
@@ -165,14 +200,27 @@ impl Legacies {
         if self.left.remove(&process) {
             return;
         }
-        self.ever = true;
         self.remember.remove(&process);
         self.gone.insert(process.node, process.life);
+        self.all_end_inside(process);
+        self.installed.remove(&process);
+    }
+
+    /// A view has gone on without `process`, which begins anew.
+    pub fn excludes(&mut self, process: Process) {
+        self.all_end_inside(process);
+        self.remember.remove(&process);
+        self.installed.remove(&process);
+    }
+
+    fn all_end_inside(&mut self, process: Process) {
+        self.ever = true;
+        let is_present = self.is_present(process);
         for lock in self.locks.values_mut() {
             let inside = core::mem::take(&mut lock.inside);
             for (call, entry) in inside {
                 if call.process == process {
-                    lock.ends_inside(entry);
+                    lock.ends_inside(entry, is_present);
                 } else {
                     lock.inside.insert(call, entry);
                 }
@@ -205,14 +253,32 @@ impl Legacies {
         }
     }
 
+    /// A view of these is about to be in force. If one before it never was, somebody may have been
+    /// in that one who is not in this.
+    pub fn goes_on_with(&mut self, epoch: Epoch, members: &BTreeSet<NodeId>, is_whole: bool) {
+        if epoch > self.epoch {
+            self.ever |= !self.members.is_subset(members);
+            let is_first = self.epoch == Epoch::ZERO;
+            let next = if is_first {
+                Some(self.first)
+            } else {
+                self.epoch.next()
+            };
+            self.ever |= next != Some(epoch) || is_first && !is_whole;
+            self.members.clone_from(members);
+        }
+    }
+
     /// The view of `epoch` is in force in `process`.
     pub fn installs(&mut self, process: Process, epoch: Epoch) {
         if epoch > self.epoch {
             self.epoch = epoch;
             for lock in self.locks.values_mut() {
-                lock.doubt |= !self.gone.is_empty() || lock.repeats;
+                let may_be_told = self.removes && self.ever;
+                lock.doubt |= may_be_told || !self.gone.is_empty() || lock.repeats;
             }
         }
+        self.installed.insert(process, epoch);
         self.remember.insert(process);
         let is_next = |life: &u32| process.life > *life;
         if self.gone.get(&process.node).is_some_and(is_next) {
@@ -238,9 +304,10 @@ impl Legacies {
 }
 
 impl Legacy {
-    fn ends_inside(&mut self, entry: Entry) {
-        self.debt = true;
+    /// `is_present`: whether its member is in the newest view.
+    fn ends_inside(&mut self, entry: Entry, is_present: bool) {
         let several = self.permits > NonZeroU32::MIN;
+        self.debt |= !several || is_present;
         self.repeats |= entry.mode == Mode::Shared || several;
         self.untold += u64::from(several);
     }

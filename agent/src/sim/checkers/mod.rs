@@ -7,6 +7,7 @@
 mod exclusion;
 mod fences;
 mod leaders;
+mod leases;
 mod legacies;
 mod notes;
 mod requests;
@@ -20,13 +21,14 @@ use core::num::NonZeroU32;
 pub use exclusion::Exclusion;
 pub use fences::Fences;
 pub use leaders::Leaders;
+pub use leases::Leases;
 pub use legacies::Legacies;
 pub use notes::Notes;
 pub use requests::{Requests, Terms};
 pub use views::Views;
 
 use crate::protocol::{
-    Command, Event, Fence, LockName, Mode, NodeId, Previous, Release, Ticket, Time,
+    Command, Epoch, Event, Fence, LockName, Mode, NodeId, Previous, Release, Ticket, Time,
 };
 
 /// One process: a member, and which of its lives (counted by the simulator, not by the node).
@@ -65,6 +67,8 @@ impl fmt::Display for Call {
 pub enum Rule {
     /// Never more inside than there are permits.
     Exclusion,
+    /// What is granted is valid as long as the lease, and told only while it is.
+    Leases,
     /// Fences of an exclusive lock rise with every grant; no two grants share one.
     Fences,
     /// Who is said to lead was let in.
@@ -133,6 +137,8 @@ pub struct Checkers {
     requests: Requests,
     views: Views,
     notes: Notes,
+    /// `None` where nobody is ever removed, or only presumed gone.
+    leases: Option<Leases>,
     presumption: Option<Presumption>,
 }
 
@@ -156,7 +162,7 @@ pub struct Presumption {
 }
 
 impl Checkers {
-    /// Rules for locks with that many permits, among `members`.
+    /// Rules for locks with that many permits, among `members`, of whom nobody is ever removed.
     pub fn new(
         locks: BTreeMap<LockName, NonZeroU32>,
         members: impl IntoIterator<Item = NodeId>,
@@ -169,8 +175,26 @@ impl Checkers {
             requests: Requests::default(),
             views: Views::new(members),
             notes: Notes::default(),
+            leases: None,
             presumption: None,
         }
+    }
+
+    /// The rules where views go on without members, and grants are valid as long as `leases`. The
+    /// first view of all is that of the epoch `first`.
+    pub fn with_leases(
+        locks: BTreeMap<LockName, NonZeroU32>,
+        members: impl IntoIterator<Item = NodeId>,
+        leases: Leases,
+        first: Epoch,
+    ) -> Self {
+        let mut checkers = Self::new(locks, members);
+        checkers.leases = Some(leases);
+        checkers.fences.keep_back();
+        checkers.legacies.remove_members(first);
+        checkers.requests.remove_members();
+        checkers.views.remove_members();
+        checkers
     }
 
     /// The rules where the silent are presumed gone: there are no fences; exclusion is judged, and
@@ -305,19 +329,39 @@ impl Checkers {
                 fence,
                 previous,
             } => self.granted(now, call(ticket), *fence, *previous),
-            Event::Ended { ticket, refusal } => self.requests.ends(now, call(ticket), refusal),
+            Event::Ended { ticket, refusal } => {
+                let call = call(ticket);
+                if let Some(leases) = &self.leases
+                    && let Some(waits) = self.requests.waits(call)
+                {
+                    leases.refuses(now, call, refusal, waits)?;
+                }
+                self.requests.ends(now, call, refusal)
+            }
             Event::Lost { ticket } => self.loses(now, call(ticket)),
             Event::View { epoch, members } => {
+                let list = members.iter().copied().collect();
+                let is_whole = self.views.is_group(&list);
+                self.legacies.goes_on_with(*epoch, &list, is_whole);
                 self.legacies.installs(process, *epoch);
                 self.views.installs(now, process, *epoch, members)
             }
-            Event::Lease { .. } => Ok(()),
-            Event::Excluded { epoch } => Err(violation!(
-                now,
-                Views,
-                "{process} says that epoch {epoch} went on without it, but all are needed"
-            )),
             Event::Members { .. } | Event::Unchangeable => Ok(()),
+            Event::Lease { until } => match &mut self.leases {
+                Some(leases) => {
+                    let end = leases.extends(now, process, *until)?;
+                    self.exclusion.extends(now, process, end)
+                }
+                None => Ok(()),
+            },
+            Event::Excluded { epoch } => {
+                self.views.excludes(now, process, *epoch)?;
+                if let Some(leases) = &mut self.leases {
+                    leases.ends(process);
+                }
+                self.legacies.excludes(process);
+                self.requests.excludes(now, process)
+            }
             Event::VoterBroken { why } => Err(violation!(
                 now,
                 Views,
@@ -414,7 +458,10 @@ impl Checkers {
                 self.exclusion.leaves(call);
                 self.requests.yields(now, call)
             }
-            _ => self.requests.loses(now, call),
+            _ => {
+                self.exclusion.leaves(call);
+                self.requests.loses(now, call)
+            }
         }
     }
 
@@ -425,6 +472,9 @@ impl Checkers {
         fence: Fence,
         previous: Previous,
     ) -> Result<(), Violation> {
+        if let Some(leases) = &self.leases {
+            leases.grants(now, call)?;
+        }
         let (lock, mode) = self.requests.grants(now, call)?;
         let epoch = self.views.epoch_of(now, call.process)?;
         if let Some(presumption) = &mut self.presumption {

@@ -36,6 +36,10 @@ pub struct Requests {
     calls: BTreeMap<Call, Stage>,
     /// Cancelled while the node handles the cancellation: they must be over when it is done.
     to_settle: Vec<Call>,
+    /// Whether views can go on without members.
+    removes: bool,
+    /// Lost because a view has gone on without their member, which must be said next.
+    removed: Vec<Call>,
 }
 
 #[derive(Clone, Debug, Hash)]
@@ -55,6 +59,37 @@ enum Stage {
 }
 
 impl Requests {
+    /// From now on views can go on without members.
+    pub const fn remove_members(&mut self) {
+        self.removes = true;
+    }
+
+    /// A view has gone on without `process`.
+    ///
+    /// # Errors
+    /// Who was not told that it is not inside any more.
+    pub fn excludes(&mut self, now: Time, process: Process) -> Result<(), Violation> {
+        self.removed.retain(|call| call.process != process);
+        let inside = self.of_mut(process);
+        let mut inside = inside.filter(|(_, it)| matches!(it, Stage::Inside | Stage::Closed));
+        match inside.next() {
+            None => Ok(()),
+            Some((call, _)) => Err(violation!(
+                now,
+                Requests,
+                "a view has gone on without {call}, which was not told"
+            )),
+        }
+    }
+
+    /// Since when `call` has waited, and on which terms; `None` if it does not wait.
+    pub fn waits(&self, call: Call) -> Option<(Time, Wait)> {
+        match self.calls.get(&call)? {
+            Stage::Waiting { since, terms, .. } => Some((*since, terms.wait)),
+            _ => None,
+        }
+    }
+
     /// `call` asks for `lock`.
     ///
     /// # Errors
@@ -119,12 +154,17 @@ impl Requests {
     /// `call` is told that its grant is no longer valid.
     ///
     /// # Errors
-    /// Its node was not told to leave while it was inside: nothing else takes a grant away, as
-    /// nobody is ever removed.
+    /// Its node was not told to leave while it was inside, and nobody is ever removed: then nothing
+    /// else takes a grant away.
     pub fn loses(&mut self, now: Time, call: Call) -> Result<(), Violation> {
         match self.calls.get_mut(&call) {
             Some(stage @ Stage::Closed) => {
                 *stage = Stage::Over;
+                Ok(())
+            }
+            Some(stage @ Stage::Inside) if self.removes => {
+                *stage = Stage::Over;
+                self.removed.push(call);
                 Ok(())
             }
             _ => Err(violation!(
@@ -157,6 +197,7 @@ impl Requests {
     pub fn crashes(&mut self, process: Process) {
         self.calls.retain(|call, _| call.process != process);
         self.to_settle.retain(|call| call.process != process);
+        self.removed.retain(|call| call.process != process);
     }
 
     /// `call` is granted what it asked for. Returns what that is.
@@ -246,8 +287,15 @@ impl Requests {
     /// A node has told all that follows from its last input.
     ///
     /// # Errors
-    /// A cancelled request was not answered.
+    /// A cancelled request was not answered, or a grant was lost for no reason.
     pub fn settles(&mut self, now: Time) -> Result<(), Violation> {
+        if let Some(call) = self.removed.pop() {
+            return Err(violation!(
+                now,
+                Requests,
+                "{call} is told that it is lost, but no view has gone on without its member"
+            ));
+        }
         while let Some(call) = self.to_settle.pop() {
             if matches!(self.calls.get(&call), Some(Stage::Waiting { .. })) {
                 return Err(violation!(

@@ -6,9 +6,9 @@ use alloc::vec::Vec;
 use super::{Process, Violation, violation};
 use crate::protocol::{Epoch, NodeId, Time};
 
-/// The epochs of a member only rise, over all its lives; an epoch has one list of members, and
-/// since nobody is ever removed, that is all of them; nobody grants before its process has a view;
-/// suspicion comes and goes in turns, and is gone when everybody can be heard.
+/// The epochs of a member only rise, over all its lives; an epoch has one list of members, which are
+/// all of them where nobody is ever removed; nobody grants before its process has a view; suspicion
+/// comes and goes in turns, and is gone when everybody can be heard.
 ///
 /// Where the silent are presumed gone, a view has some of the members, and the one that installs it;
 /// in the end all are in the same.
@@ -17,6 +17,8 @@ pub struct Views {
     members: BTreeSet<NodeId>,
     /// Whether views may lack members.
     may_lack: bool,
+    /// The members of each epoch, where a majority decides.
+    decided: Option<BTreeMap<Epoch, BTreeSet<NodeId>>>,
     /// The last epoch of each member, and the life that installed it.
     installed: BTreeMap<NodeId, (Epoch, u32)>,
     /// The members of that epoch's view.
@@ -32,6 +34,7 @@ impl Views {
         Self {
             members: members.into_iter().collect(),
             may_lack: false,
+            decided: None,
             lists: BTreeMap::new(),
             installed: BTreeMap::new(),
             lives: BTreeMap::new(),
@@ -47,17 +50,47 @@ impl Views {
         }
     }
 
+    /// From now on a majority decides who is in a view.
+    pub fn remove_members(&mut self) {
+        self.may_lack = true;
+        self.decided = Some(BTreeMap::new());
+    }
+
+    /// Whether these are all members.
+    pub fn is_group(&self, members: &BTreeSet<NodeId>) -> bool {
+        *members == self.members
+    }
+
     /// A new life, which has seen nobody yet.
     pub fn begins(&mut self, process: Process) {
         self.lives.insert(process.node, process.life);
         self.suspected.retain(|(who, _)| *who != process.node);
     }
 
-    /// The record of `node` is lost, and where it need not hear all others, the epochs in it.
+    /// The record of `node` is lost, and where the silent are presumed gone, the epochs in it.
     pub fn forgets(&mut self, node: NodeId) {
-        if self.may_lack {
+        if self.may_lack && self.decided.is_none() {
             self.installed.remove(&node);
         }
+    }
+
+    /// `process` says that `epoch` went on without it: what it knew of others is void.
+    ///
+    /// # Errors
+    /// It is in that epoch, or in a later one, or nobody is ever removed.
+    pub fn excludes(&mut self, now: Time, process: Process, epoch: Epoch) -> Result<(), Violation> {
+        let known = self.installed.get(&process.node);
+        // It may be one that it was about to install.
+        let has_it = known.is_some_and(|(known, life)| *life == process.life && *known >= epoch);
+        if self.decided.is_none() || has_it {
+            return Err(violation!(
+                now,
+                Views,
+                "{process} says that epoch {epoch} went on without it, and is in {known:?}"
+            ));
+        }
+        self.suspected.retain(|(who, _)| *who != process.node);
+        Ok(())
     }
 
     /// `process` says that a view is in force.
@@ -81,11 +114,14 @@ impl Views {
             ));
         }
         let distinct: BTreeSet<NodeId> = members.iter().copied().collect();
-        let is_right = if self.may_lack {
+        let mut is_right = if self.may_lack {
             distinct.contains(&process.node) && distinct.is_subset(&self.members)
         } else {
             distinct == self.members
         };
+        if let Some(decided) = &mut self.decided {
+            is_right &= *decided.entry(epoch).or_insert_with(|| distinct.clone()) == distinct;
+        }
         if !is_right || distinct.len() != members.len() {
             let ids: Vec<u16> = members.iter().map(|id| id.as_u16()).collect();
             return Err(violation!(

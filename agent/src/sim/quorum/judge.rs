@@ -6,7 +6,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::super::checkers::{Process, Violation, violation};
-use super::super::cluster::Clock;
+use super::super::clock::Clock;
 use crate::protocol::lock::Summary;
 use crate::protocol::membership::View;
 use crate::protocol::membership::quorum::{Digest, Endorsement, Voter};

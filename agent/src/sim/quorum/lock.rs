@@ -4,6 +4,7 @@
 //! The links between the engines are not what is tried here: what one of them says arrives once
 //! and in order, sooner or later, as long as both processes live.
 
+use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -109,7 +110,7 @@ impl Lock {
     /// Nobody of this process is inside, or will ever be.
     pub(super) fn leave(&mut self) {
         let mut out = LockOutput::default();
-        self.locks.leave(&mut out);
+        self.locks.leave(&BTreeSet::new(), &mut out);
         self.absorb(out);
         self.caller = Caller::Idle;
     }

@@ -13,7 +13,7 @@ use crate::protocol::membership::Member;
 use crate::protocol::membership::quorum::{Before, Quorum, Terms};
 use crate::protocol::{Epoch, NodeId, Time};
 use crate::sim::checkers::{Process, Violation};
-use crate::sim::cluster::Clock;
+use crate::sim::clock::Clock;
 
 /// Seconds of the wall clock when the simulation starts.
 const WALL: u32 = 60_000_000;

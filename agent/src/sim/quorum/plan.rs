@@ -3,7 +3,7 @@
 use alloc::collections::BTreeMap;
 use core::time::Duration;
 
-use super::super::cluster::Clock;
+use super::super::clock::Clock;
 use super::super::network::{Conditions, Delay};
 use super::super::rng::{Permille, Rng};
 use crate::protocol::{

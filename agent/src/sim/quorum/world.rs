@@ -15,7 +15,7 @@ use super::{Explored, LogKind};
 use crate::protocol::membership::quorum::{Quorum, QuorumMessage, Voter, VoterRecord};
 use crate::protocol::{Epoch, NodeId, Time};
 use crate::sim::checkers::{Process, Violation, violation};
-use crate::sim::cluster::Clock;
+use crate::sim::clock::Clock;
 use crate::sim::network::Network;
 use crate::sim::queue::Queue;
 use crate::sim::rng::Rng;

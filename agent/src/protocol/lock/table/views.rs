@@ -251,14 +251,18 @@ impl Locks {
         }
     }
 
-    /// Ends all callers' requests, and passes on what others need.
-    pub(crate) fn leave(&mut self, out: &mut LockOutput) {
+    /// Ends all callers' requests, and passes on what others need. Those who were let in and do not
+    /// know of it yet (`unaware`) have waited, and no more.
+    pub(crate) fn leave(&mut self, unaware: &BTreeSet<Ticket>, out: &mut LockOutput) {
         self.open = false;
         for (ticket, name) in core::mem::take(&mut self.tickets) {
             let Some(lock) = self.table.get_mut(&name) else {
                 continue;
             };
-            if lock.queue.give_up(ticket) {
+            let is_unaware = unaware.contains(&ticket);
+            let waited = lock.queue.give_up(ticket)
+                || is_unaware && lock.queue.release(ticket, Release::Unused);
+            if waited {
                 out.events.push(Event::Ended {
                     ticket,
                     refusal: Refusal::Closed,

@@ -94,6 +94,8 @@ pub(crate) enum Stage {
     Leased,
     /// It holds nothing any more, and will never again.
     Leaving,
+    /// The same, and it may be alone in knowing of locks that were abandoned.
+    LeavingWithMarks,
 }
 
 /// How a voter stands. It is its endorsement, too.

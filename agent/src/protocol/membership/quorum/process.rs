@@ -236,6 +236,11 @@ impl<M: MakeLog> Quorum<M> {
         self.settle(now)
     }
 
+    /// This member is about to leave, and may be alone in knowing of locks that were abandoned.
+    pub(crate) fn leave_marks(&mut self) {
+        self.session.leave_marks();
+    }
+
     /// This member holds nothing, and never will again.
     pub(crate) fn leave(&mut self, now: Time) -> Vec<Action> {
         self.session.leave();

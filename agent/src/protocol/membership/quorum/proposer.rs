@@ -333,9 +333,11 @@ impl Changes {
         !self.lost.is_empty() || self.left || self.came
     }
 
-    /// Those who are gone and did not leave, since the last view that came into force everywhere.
+    /// Those who are gone and did not leave, since the last view that came into force everywhere. One
+    /// without members was in force nowhere: nobody has taken in what it had to tell.
     fn unclean(&self, charter: &Charter, installed: bool) -> Vec<NodeId> {
-        let before = charter.unclean.iter().filter(|_| !installed);
+        let is_over = installed && !charter.members.is_empty();
+        let before = charter.unclean.iter().filter(|_| !is_over);
         let unclean: BTreeSet<NodeId> = before.chain(&self.lost).copied().collect();
         unclean.into_iter().collect()
     }
@@ -388,10 +390,17 @@ impl<'a> Census<'a> {
             .filter(|it| !book.removed.contains(&it.node))
             .filter(|it| self.majority_says(|status| status.newcomers.contains(it)))
             .collect();
+        let leaves = |member: &Member| self.anybody_says(|it| it.leavers.contains(member));
+        // Who has not yet got what the view began with may be the only one to stay.
+        let mut staying = self.charter.members.iter().filter(|it| !leaves(it));
+        let is_known = staying.all(|it| self.stage_of(*it) >= Some(Stage::Installed));
         for member in &self.charter.members {
             let is_replaced = newcomers.iter().any(|it| it.node == member.node);
-            if self.anybody_says(|status| status.leavers.contains(member)) {
+            if leaves(member) {
                 changes.left = true;
+                if !(is_known && self.takes_nothing_along(*member)) {
+                    changes.lost.push(member.node);
+                }
             } else if is_replaced
                 || book.removed.contains(&member.node)
                 || unresponsive.contains(&member.node)
@@ -408,15 +417,28 @@ impl<'a> Census<'a> {
         changes
     }
 
-    /// Whether the view is in force in all its members, each with a lease under it.
-    fn is_installed(&self) -> bool {
-        self.charter.members.iter().all(|member| {
-            self.voter.heard(member.node).is_some_and(|heard| {
-                heard.life == member.incarnation
-                    && heard.epoch == self.charter.epoch
-                    && heard.stage >= Stage::Leased
-            })
+    /// Whether one that leaves, or its next life, has said that others know as much as it did of what
+    /// was abandoned. One that is not heard here may not have.
+    fn takes_nothing_along(&self, leaver: Member) -> bool {
+        let heard = self.voter.heard(leaver.node);
+        heard.is_some_and(|heard| {
+            heard.life > leaver.incarnation && heard.left
+                || heard.life == leaver.incarnation && heard.stage == Stage::Leaving
         })
+    }
+
+    /// How far a member has come in this view, as far as it was heard.
+    fn stage_of(&self, member: Member) -> Option<Stage> {
+        let heard = self.voter.heard(member.node)?;
+        let is_in_it = heard.life == member.incarnation && heard.epoch == self.charter.epoch;
+        is_in_it.then_some(heard.stage)
+    }
+
+    /// Whether the view is in force in all its members, each with a lease under it. One that leaves
+    /// does not say whether it was there.
+    fn is_installed(&self) -> bool {
+        let mut members = self.charter.members.iter();
+        members.all(|member| self.stage_of(*member) == Some(Stage::Leased))
     }
 
     fn somebody_wants_a_view(&self) -> bool {

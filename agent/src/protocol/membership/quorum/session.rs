@@ -58,6 +58,8 @@ pub(super) struct Session {
     /// In this epoch a bound was reached that only a new view lifts.
     wants_view: Option<Epoch>,
     leaves: bool,
+    /// Whether it may be alone in knowing of locks that were abandoned.
+    has_marks: bool,
     /// Whether a certified view has gone on without this life.
     is_over: bool,
     /// Whether a view has been in force in this life.
@@ -119,6 +121,7 @@ impl Session {
             book: Book::default(),
             wants_view: None,
             leaves: false,
+            has_marks: false,
             is_over: false,
             was_installed: false,
         }
@@ -246,6 +249,7 @@ impl Session {
 
     fn stage(&self) -> Stage {
         match &self.known {
+            _ if self.leaves && self.has_marks => Stage::LeavingWithMarks,
             _ if self.leaves => Stage::Leaving,
             Some(Known {
                 phase: Phase::Installed(_),
@@ -461,6 +465,11 @@ impl Session {
             self.wants_view = Some(self.epoch());
             self.renew_at = Time::ZERO;
         }
+    }
+
+    /// This member is about to leave, and may be alone in knowing of locks that were abandoned.
+    pub(super) fn leave_marks(&mut self) {
+        self.has_marks = true;
     }
 
     /// This member holds nothing, and never will again.

@@ -59,6 +59,10 @@ where
         true
     }
 
+    fn leave_marks(&mut self, _now: Time, _out: &mut Vec<Action>) {
+        self.leave_marks();
+    }
+
     fn leave(&mut self, now: Time, out: &mut Vec<Action>) {
         out.extend(self.leave(now));
     }

@@ -89,6 +89,8 @@ pub(super) struct Heard {
     pub(super) epoch: Epoch,
     pub(super) stage: Stage,
     pub(super) wants_view: bool,
+    /// Whether the life before left.
+    pub(super) left: bool,
 }
 
 impl Heard {
@@ -260,7 +262,7 @@ impl VoterPart {
         if renew.left {
             is_news |= self.forget_lives_before(session);
         }
-        if renew.stage == Stage::Leaving {
+        if renew.stage >= Stage::Leaving {
             // It is inside of nothing, so that nobody need wait for its lease.
             self.renewed.remove(&session);
             if self.endorses_member(session) {
@@ -345,6 +347,7 @@ impl VoterPart {
             epoch: Epoch::ZERO,
             stage: Stage::Frozen,
             wants_view: false,
+            left: false,
         });
         if session.incarnation < heard.life {
             return false;
@@ -365,6 +368,7 @@ impl VoterPart {
         heard.epoch = renew.epoch;
         heard.stage = renew.stage;
         heard.wants_view = renew.wants_view;
+        heard.left = renew.left;
         true
     }
 
@@ -494,7 +498,7 @@ impl VoterPart {
             let before = charter.and_then(|charter| charter.life_of(node));
             let lately = now.since(heard.at) < self.patience();
             let is_new = heard.epoch == Epoch::ZERO && before < Some(heard.life);
-            let comes = lately && is_new && heard.stage != Stage::Leaving;
+            let comes = lately && is_new && heard.stage < Stage::Leaving;
             comes.then_some(member)
         });
         lives.collect()

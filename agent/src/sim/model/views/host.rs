@@ -11,7 +11,7 @@ use crate::protocol::membership::quorum::{Before, Quorum, QuorumMessage, Terms, 
 use crate::protocol::membership::{Action, Member};
 use crate::protocol::{Algorithm, Epoch, Fence, Incarnation, NodeId, Time};
 use crate::sim::checkers::Process;
-use crate::sim::cluster::Clock;
+use crate::sim::clock::Clock;
 use crate::sim::model::locks::Seat;
 use crate::sim::model::pool::Shared;
 

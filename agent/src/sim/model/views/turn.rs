@@ -13,7 +13,7 @@ use crate::protocol::membership::quorum::{Charter, QuorumMessage, Step};
 use crate::protocol::membership::{Action as Effect, Member, ViewMessage};
 use crate::protocol::{Event, Incarnation, NodeId, Release, Time};
 use crate::sim::checkers::{Process, Violation, violation};
-use crate::sim::cluster::Clock;
+use crate::sim::clock::Clock;
 use crate::sim::model::Goal;
 use crate::sim::model::locks::{Letter, Network, Post, Said};
 use crate::sim::quorum::judge::Judge;

@@ -1,0 +1,281 @@
+//! What goes wrong: processes crash, stand still and leave, records are lost, networks part.
+
+use alloc::vec;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::{Act, Caller, Campaign};
+use crate::protocol::membership::quorum::Voter;
+use crate::protocol::{Command, Epoch, NodeId};
+use crate::sim::checkers::{Process, Violation};
+
+impl Campaign {
+    pub(super) fn start(&mut self, node: NodeId) -> Result<(), Violation> {
+        if self.cluster.process(node).is_some() {
+            return Ok(());
+        }
+        self.cluster.start(node)?;
+        for number in 0..self.plan.callers.per_member {
+            self.want_later(Caller { node, number });
+        }
+        Ok(())
+    }
+
+    pub(super) fn crash_some(&mut self) -> Result<(), Violation> {
+        if self.calm {
+            return Ok(());
+        }
+        self.plan_next(self.plan.misfortunes.crash, Act::Crash);
+        let members = self.members();
+        let victims = if self.rng.chance(self.plan.misfortunes.crash_all) {
+            members
+        } else {
+            vec![members[self.rng.index(members.len())]]
+        };
+        for node in victims {
+            self.crash(node);
+        }
+        Ok(())
+    }
+
+    pub(super) fn crash(&mut self, node: NodeId) {
+        let Some(process) = self.cluster.process(node) else {
+            return;
+        };
+        if self.is_witness(process) {
+            return;
+        }
+        self.report.crashes += 1;
+        let inside = self.inside.iter().any(|(whose, _)| *whose == process);
+        self.report.crashes_inside += u64::from(inside);
+        self.cluster.crash(node);
+        if self.rng.chance(self.plan.misfortunes.lost_record) {
+            self.lose_record(process);
+        }
+        self.forget(process);
+        self.plan_start(node);
+    }
+
+    /// Takes the record of a process that has crashed from its disk, where that is allowed.
+    fn lose_record(&mut self, process: Process) {
+        // The others take who said good-bye for one that ended in order. That it was alone in
+        // knowing of an abandoned grant is on its disk only.
+        if self.lost.is_some() || self.leaving.contains(&process) {
+            return;
+        }
+        if self.by_quorum() {
+            if self.epochs.contains_key(&process) && self.may_forget(process.node) {
+                self.lost = Some((process.node, None));
+            }
+        } else if let Some(witness) = self.witness_of(process) {
+            self.lost = Some((process.node, Some(witness)));
+        }
+        if self.lost.is_some() {
+            self.report.lost_records += 1;
+            self.cluster.lose_record(process.node);
+        }
+    }
+
+    /// One voter at a time may lose its state, where three or more vote, and shall vote: with a
+    /// majority that has forgotten what it endorsed, nothing is promised. Nor may it while the
+    /// cluster is founded, which is done by all. Who does not vote may forget at any time.
+    fn may_forget(&self, node: NodeId) -> bool {
+        let voter = self.cluster.disk(node).and_then(|disk| disk.voter.as_ref());
+        let Some(voter) = voter else {
+            return !self.cluster.voters().contains(&node);
+        };
+        let is_settled = voter
+            .endorsed
+            .as_ref()
+            .is_some_and(|step| step.parent.is_some() && step.charter.voters.len() > 2);
+        is_settled && self.cluster.voters().len() > 2
+    }
+
+    /// Who votes in the view of `epoch`, as any disk tells.
+    fn voters_of(&self, epoch: Epoch) -> Option<&[Voter]> {
+        let disks = self
+            .cluster
+            .members()
+            .filter_map(|node| self.cluster.disk(node));
+        let mut charters = disks.filter_map(|disk| disk.voter.as_ref()?.charter());
+        let charter = charters.find(|charter| charter.epoch == epoch);
+        charter.map(|charter| charter.voters.as_slice())
+    }
+
+    /// A view is in force in `process`. Who lost its record has one again when it is in a view; and
+    /// where it voted, when it does again, as another voter.
+    pub(super) fn note_found(&mut self, process: Process, epoch: Epoch) {
+        self.newest = self.newest.max(epoch);
+        let Some((node, witness)) = self.lost else {
+            return;
+        };
+        let voter = self.cluster.disk(node).and_then(|disk| disk.voter.as_ref());
+        let is_found = match (witness, voter) {
+            (None, Some(record)) => {
+                let voters = self.voters_of(epoch);
+                voters.is_some_and(|voters| voters.contains(&record.voter(node)))
+            }
+            _ => process.node == node,
+        };
+        if is_found {
+            self.lost = None;
+        }
+    }
+
+    pub(super) fn is_witness(&self, process: Process) -> bool {
+        self.lost
+            .is_some_and(|(_, witness)| witness == Some(process))
+    }
+
+    /// Another process that was in a view with `process`, and runs.
+    pub(super) fn witness_of(&self, process: Process) -> Option<Process> {
+        let epoch = self.epochs.get(&process)?;
+        let running = self
+            .cluster
+            .members()
+            .filter_map(|node| self.cluster.process(node));
+        running
+            .filter(|other| *other != process && !self.leaving.contains(other))
+            .find(|other| self.epochs.get(other) == Some(epoch))
+    }
+
+    pub(super) fn leave_one(&mut self) -> Result<(), Violation> {
+        if self.calm {
+            return Ok(());
+        }
+        self.plan_next(self.plan.misfortunes.leave, Act::Leave);
+        let members = self.members();
+        let all = self.by_quorum() && self.rng.chance(self.plan.misfortunes.leave_all);
+        let leavers = if all {
+            members
+        } else {
+            vec![members[self.rng.index(members.len())]]
+        };
+        for node in leavers {
+            // Nobody can tell a host that stands still.
+            if !self.cluster.is_paused(node) {
+                self.leave(node)?;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn pause_one(&mut self) {
+        if self.calm {
+            return;
+        }
+        self.plan_next(self.plan.misfortunes.pause, Act::Pause);
+        let members = self.members();
+        let node = members[self.rng.index(members.len())];
+        if self.cluster.pause(node) {
+            self.report.pauses += 1;
+            let paused = self.rng.exponential(self.plan.misfortunes.paused);
+            self.cluster.plan(paused, Act::Resume(node));
+        }
+    }
+
+    /// The files have one voter more or less, for all who start from now on. Operators wait until
+    /// the change before has come into force: with all voters exchanged at once, the new ones would
+    /// know nothing of the cluster, and found another.
+    pub(super) fn revote(&mut self) {
+        if self.calm {
+            return;
+        }
+        self.plan_next(self.plan.misfortunes.revote, Act::Revote);
+        let mut voters = self.cluster.voters().clone();
+        let present = self.voters_of(self.newest).unwrap_or_default();
+        if !present.iter().map(|it| it.node).eq(voters.iter().copied()) {
+            return;
+        }
+        let members = self.members();
+        let node = members[self.rng.index(members.len())];
+        if voters.len() > 1 && voters.remove(&node) || voters.insert(node) {
+            self.report.revotes += 1;
+            self.cluster
+                .say(format_args!("from now on {voters:?} shall vote"));
+            self.cluster.set_voters(voters);
+        }
+    }
+
+    pub(super) fn leave(&mut self, node: NodeId) -> Result<(), Violation> {
+        let Some(process) = self.cluster.process(node) else {
+            return Ok(());
+        };
+        if !self.is_witness(process) && self.leaving.insert(process) {
+            self.report.leaves += 1;
+            // What is inside ends by leaving; what waits will be refused.
+            let (asked, inside) = (&mut self.asked, &self.inside);
+            asked.retain(|key, _| key.0 != process || !inside.contains(key));
+            self.inside.retain(|(whose, _)| *whose != process);
+            self.cluster.command(node, &Command::Leave)?;
+        }
+        Ok(())
+    }
+
+    /// What ended with `process`.
+    pub(super) fn forget(&mut self, process: Process) {
+        self.leaving.remove(&process);
+        self.epochs.remove(&process);
+        self.asked.retain(|(whose, _), _| *whose != process);
+        self.inside.retain(|(whose, _)| *whose != process);
+        self.campaigns.retain(|(whose, _)| *whose != process);
+    }
+
+    pub(super) fn part(&mut self) {
+        if self.calm {
+            return;
+        }
+        self.plan_next(self.plan.misfortunes.partition, Act::Part);
+        let parted = self.rng.exponential(self.plan.misfortunes.parted);
+        self.cluster.plan(parted, Act::Join);
+        self.report.partitions += 1;
+        let members = self.members();
+        if self.by_quorum() && members.len() > 3 && self.rng.chance(200) {
+            return self.part_into_ring(&members);
+        }
+        let (one, other): (Vec<NodeId>, Vec<NodeId>) = if self.by_quorum() && self.rng.chance(300) {
+            // Two members that do not reach each other, though all others do.
+            [0; 2]
+                .map(|_| vec![members[self.rng.index(members.len())]])
+                .into()
+        } else {
+            members.iter().partition(|_| self.rng.chance(500))
+        };
+        // Both directions between the two sides, or one of them.
+        let directions = self.rng.below(3);
+        for (&a, &b) in one.iter().flat_map(|a| other.iter().map(move |b| (a, b))) {
+            if directions != 1 {
+                self.cluster.network().cut(a, b);
+            }
+            if directions != 2 {
+                self.cluster.network().cut(b, a);
+            }
+        }
+    }
+
+    /// Each reaches its neighbours, which are a majority with it, and no two of them the same.
+    fn part_into_ring(&mut self, members: &[NodeId]) {
+        let count = members.len();
+        let reach = count.div_ceil(2) / 2;
+        for (i, &a) in members.iter().enumerate() {
+            for (j, &b) in members.iter().enumerate() {
+                let apart = i.abs_diff(j);
+                if apart.min(count - apart) > reach {
+                    self.cluster.network().cut(a, b);
+                }
+            }
+        }
+    }
+
+    pub(super) fn plan_start(&mut self, node: NodeId) {
+        let away = self.rng.exponential(self.plan.misfortunes.away);
+        self.cluster.plan(away, Act::Start(node));
+    }
+
+    pub(super) fn plan_next(&mut self, mean: Option<Duration>, act: Act) {
+        if let Some(mean) = mean {
+            let after = self.rng.exponential(mean);
+            self.cluster.plan(after, act);
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! A slice of the campaign where a majority decides on views. The command for all of it is in
+//! CONTRIBUTING.md; `agent/examples/sim_campaign.rs --failure quorum` runs it.
+#![cfg(feature = "sim")]
+
+use distlock_agent::protocol::{Algorithm, Failure};
+use distlock_agent::sim::campaign::{Report, run};
+
+/// How many seeds of each algorithm.
+const SEEDS: u64 = 20;
+
+/// Runs the slice of `algorithm`, and asserts that what a campaign is for did take place.
+fn play(algorithm: Algorithm) {
+    let mut total = Report::default();
+    for seed in 0..SEEDS {
+        match run(algorithm, Failure::Quorum, seed, None) {
+            Ok((report, _)) => total.add(&report),
+            Err(violation) => panic!(
+                "{algorithm}, seed {seed}: {violation}\nplay it again: cargo run --release -p \
+                 distlock-agent --no-default-features --features sim --example sim_campaign -- \
+                 --failure quorum --engine {algorithm} --seeds {seed}..{} --trace",
+                seed + 1
+            ),
+        }
+    }
+    let often = |count: u64, at_least: u64, what: &str| {
+        assert!(
+            count >= at_least,
+            "{what} happened {count} times in {total:?}"
+        );
+    };
+    often(total.grants, 50 * SEEDS, "grants");
+    often(total.views, 5 * SEEDS, "views");
+    often(total.exclusions, SEEDS / 2, "exclusions");
+    often(total.crashes, SEEDS, "crashes");
+    often(total.crashes_inside, SEEDS / 4, "crashes inside");
+    often(total.abandoned, SEEDS, "grants that tell of one");
+    often(total.lost_records, 1, "lost records");
+    often(total.pauses, SEEDS, "hosts that stood still");
+    often(total.partitions, SEEDS, "partitions");
+    often(total.leaves, SEEDS, "leaves");
+    often(total.revotes, SEEDS / 10, "changes of voters");
+    often(total.no_quorum, SEEDS / 4, "refusals for want of a quorum");
+}
+
+#[test]
+fn semaphore() {
+    play(Algorithm::Semaphore);
+}
+
+#[test]
+fn bakery() {
+    play(Algorithm::Bakery);
+}
+
+#[test]
+fn ricart_agrawala() {
+    play(Algorithm::RicartAgrawala);
+}
+
+#[test]
+fn token_ring() {
+    play(Algorithm::TokenRing);
+}
+
+#[test]
+fn token_ring_requests() {
+    play(Algorithm::TokenRingRequests);
+}
+
+/// The same seed is the same run, to the last byte.
+#[test]
+fn a_seed_decides_everything() {
+    let algorithm = Algorithm::Semaphore;
+    for seed in 1000..1004 {
+        let play = || run(algorithm, Failure::Quorum, seed, None);
+        assert_eq!(play(), play(), "seed {seed}");
+    }
+}
