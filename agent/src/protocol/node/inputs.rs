@@ -142,7 +142,7 @@ impl Node {
             Body::View(message) => {
                 self.views.receive(now, from, message, &mut actions);
                 self.act(now, actions);
-                return self.note_missing(now);
+                self.note_missing(now);
             }
             Body::Note { bytes } => self.tell(Event::Note { from, bytes }),
             Body::Bye => {}
