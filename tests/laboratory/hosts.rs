@@ -399,14 +399,12 @@ impl Commands {
         let Some(Life { child: runner, .. }) = &*current else {
             return;
         };
-        // Stopped, it starts nothing more.
+        // Stopped, it starts nothing more, and waits for nobody: the numbers stay its children's.
         send(runner, Signal::SIGSTOP);
-        let commands = children(runner);
-        send(runner, Signal::SIGKILL);
-        for command in commands {
-            // Its number was that of a child of the runner, which cannot have waited for it.
+        for command in children(runner) {
             let _ = kill(command, Signal::SIGKILL);
         }
+        send(runner, Signal::SIGKILL);
     }
 
     fn complaint(&self) -> Option<String> {

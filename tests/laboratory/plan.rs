@@ -341,8 +341,9 @@ impl Company<'_> {
 
 impl Episode {
     /// The hosts that have to go on entering, once what happened is detected and the leases of those
-    /// who are gone are over. A majority goes on without the others; where its members do not reach
-    /// each other, not even by one that both reach, nothing is said.
+    /// who are gone are over. A majority goes on without the others. Where two of its members do not
+    /// reach each other, not even by one that both reach, nothing is said; nor where what is passed
+    /// on can be lost on two links: views may change more often than they can be formed then.
     pub(crate) fn who_goes_on(&self, hosts: u16) -> BTreeSet<u16> {
         let company = Company {
             episode: self,
@@ -350,7 +351,11 @@ impl Episode {
             is_flapped: true,
         };
         let heard = company.heard();
-        let reaches_all = |&a: &u16| heard.iter().all(|&b| company.reach(a, b, &heard));
+        let relays = match self.storm() {
+            Some(_) => BTreeSet::new(),
+            None => heard.clone(),
+        };
+        let reaches_all = |&a: &u16| heard.iter().all(|&b| company.reach(a, b, &relays));
         // All have to wait for a holder that is stopped while its lease is renewed.
         let mut still = self.faults.iter().filter_map(Fault::stands_still);
         let is_held_up = self.is_long_inside || still.any(|host| heard.contains(&host));
@@ -521,6 +526,8 @@ mod tests {
         for fault in [Fault::OneWay(1, 2), ring.clone()] {
             assert_eq!(goes_on(std::slice::from_ref(&fault)), [1, 2, 3, 4, 5]);
         }
+        let storm = Fault::Storm(Link::default());
+        assert_eq!(goes_on(&[ring.clone(), storm]), [0; 0]);
         // Two of its neighbours are too far apart, and neither is cut off.
         let broken = [ring, Fault::Kill(3, Target::Agent)];
         assert_eq!((goes_on(&broken), stops(&broken)), (vec![], vec![3]));
