@@ -151,6 +151,9 @@ impl Campaign {
         let recovery = Duration::from_nanos(now_ns() - healed);
         println!("    all inside again after {recovery:?}");
         self.recoveries.push(recovery);
+        if episode.loses_state() {
+            lab.await_settled();
+        }
     }
 
     /// For as long as the episode lasts.

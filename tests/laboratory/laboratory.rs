@@ -1,6 +1,7 @@
 //! The laboratory: hosts with everything that runs on them, what can be done to them, and who has
 //! entered since.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::str::FromStr;
@@ -32,6 +33,8 @@ const LONG_STOP: Duration = Duration::from_millis(750);
 /// Within this everybody must have entered every lock: far more than it takes, for machines that
 /// have much else to do. What it took is printed.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(45);
+/// When no view has come for so long, none is wanted: they wait a second for each other at most.
+const SETTLED: Duration = Duration::from_millis(2_500);
 /// Of locks.
 pub(crate) const ALL: usize = usize::MAX;
 /// How long to wait until the victim is inside; then it gets it outside.
@@ -141,6 +144,23 @@ impl Laboratory {
     /// Nothing happens to packets any more.
     pub(crate) fn heal(&self) {
         self.switch.set(|_, _| Link::default());
+    }
+
+    /// Waits until all are in one view that stays. A voter that has lost its state is replaced by two
+    /// more views after the one that lets it in, and no command tells of it.
+    pub(crate) fn await_settled(&self) {
+        let start = now_ns();
+        let mut since = (0, start);
+        while now_ns() - since.1 < u64::try_from(SETTLED.as_nanos()).expect("short") {
+            let epochs: BTreeSet<u64> = self.hosts.iter().map(Host::epoch).collect();
+            let is_one = epochs.len() == 1;
+            if !is_one || !epochs.contains(&since.0) {
+                since = (epochs.first().copied().unwrap_or_default(), now_ns());
+            }
+            let waited = Duration::from_nanos(now_ns() - start);
+            assert!(waited < PATIENCE, "views still come after {waited:?}");
+            thread::sleep(Duration::from_millis(100));
+        }
     }
 
     /// For the judge: `hosts` have been without a majority since `cut`, and still are.

@@ -280,6 +280,12 @@ impl Episode {
         })
     }
 
+    /// Whether a voter forgets that it was one, and another may not until it is one again.
+    pub(crate) fn loses_state(&self) -> bool {
+        let is_loss = |fault: &Fault| matches!(fault, Fault::LoseState(_));
+        self.faults.iter().any(is_loss)
+    }
+
     pub(crate) fn flaps(&self) -> bool {
         self.faults
             .iter()
@@ -357,8 +363,9 @@ impl Episode {
         };
         let reaches_all = |&a: &u16| heard.iter().all(|&b| company.reach(a, b, &relays));
         // All have to wait for a holder that is stopped while its lease is renewed.
+        let stops = self.who_stops(hosts);
         let mut still = self.faults.iter().filter_map(Fault::stands_still);
-        let is_held_up = self.is_long_inside || still.any(|host| heard.contains(&host));
+        let is_held_up = self.is_long_inside || still.any(|host| !stops.contains(&host));
         if is_held_up || !heard.iter().all(reaches_all) {
             return BTreeSet::new();
         }
@@ -537,5 +544,7 @@ mod tests {
     fn what_flaps_is_neither_there_nor_gone() {
         let flap = [Fault::Flap(4)];
         assert_eq!((goes_on(&flap), stops(&flap)), (vec![1, 2, 3, 5], vec![]));
+        let held_up = [Fault::Stop(4, Target::Runner), Fault::Flap(4)];
+        assert_eq!(goes_on(&held_up), [0; 0]);
     }
 }

@@ -315,6 +315,31 @@ fn a_broken_connection_is_gone_round() {
     }
 }
 
+/// Each reaches its two neighbours alone, and everybody sees another majority. Of two that pass on what
+/// goes to one further away only one reaches it: they are asked together, not one after the other.
+#[test]
+fn a_ring_of_five_is_gone_round() {
+    let order = [3, 5, 2, 4, 1];
+    for algorithm in ALL {
+        let mut group = Group::with(5, algorithm, Failure::Quorum);
+        let epoch = group.view(1);
+        for (place, &from) in order.iter().enumerate() {
+            for further in [2, 3] {
+                let to = order[(place + further) % order.len()];
+                group.cut.insert((node(from), node(to)));
+            }
+        }
+        group.run(ms(3000));
+        for round in 1..=10 {
+            group.acquire((round % 5 + 1) as u16, round, Wait::Cancelled);
+            group.run(ms(50));
+            assert!(group.granted(round).is_some(), "{algorithm} {round}");
+            group.release((round % 5 + 1) as u16, round);
+        }
+        assert_eq!(group.view(1), epoch, "{algorithm}");
+    }
+}
+
 fn change(group: &mut Group, at: u16, change: Change) {
     group.input(node(at), Input::Command(&Command::Change(change)));
 }

@@ -30,6 +30,9 @@ const GREET_FIRST: Duration = Duration::from_millis(10);
 const GREET_LAST: Duration = Duration::from_millis(500);
 /// Greetings are answered at once, but not more often than this.
 const GREET_PAUSE: Duration = Duration::from_millis(1);
+/// How many are asked to pass on one datagram. Which of them reach its receiver is not known: in a ring
+/// of five one of two does, and what is asked of one at a time gets lost as often as not.
+const RELAYS: usize = 2;
 
 /// How a member is, as far as this one can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -464,21 +467,31 @@ impl Peers {
         peer.direct_at + self.silence() < now
     }
 
-    /// Who is to pass on what goes to `node`, if it, or its answers, do not arrive by themselves: one
+    /// Who is to pass on what goes to `node`, if it, or its answers, do not arrive by themselves: some
     /// of those that do, each in its turn.
-    fn relay_to(&mut self, now: Time, node: NodeId) -> Option<NodeId> {
-        let peer = self.peers.get(&node)?;
+    fn relays_to(&mut self, now: Time, node: NodeId) -> [Option<NodeId>; RELAYS] {
+        let mut chosen = [None; RELAYS];
+        let Some(peer) = self.peers.get(&node) else {
+            return chosen;
+        };
         let is_heard = !self.is_deaf_to(now, peer);
         let hears = peer.deaf_until <= now;
         if peer.standing == Standing::Left || (is_heard && hears) {
-            return None;
+            return chosen;
         }
         let reached = |(&id, peer): (&NodeId, &Peer)| {
             (id != node && peer.is_up() && !self.is_deaf_to(now, peer)).then_some(id)
         };
         let relays: Vec<NodeId> = self.peers.iter().filter_map(reached).collect();
         self.relays = self.relays.wrapping_add(1);
-        relays.get(self.relays % relays.len().max(1)).copied()
+        let in_turn = relays
+            .iter()
+            .cycle()
+            .skip(self.relays % relays.len().max(1));
+        for (chosen, relay) in chosen.iter_mut().zip(in_turn.take(relays.len())) {
+            *chosen = Some(*relay);
+        }
+        chosen
     }
 
     /// A peer's timer: silence, a repetition, an acknowledgement, a greeting.
@@ -501,14 +514,14 @@ impl Peers {
             out.push_back(Output::Transmit { to, bytes });
         }
         for node in core::mem::take(&mut self.touched) {
-            let relay = self.relay_to(now, node);
+            let relays = self.relays_to(now, node);
             let silence = self.silence();
             let Some(peer) = self.peers.get_mut(&node) else {
                 continue;
             };
             let sent = &mut self.counters.datagrams_sent;
             let mut transmit = |bytes: Vec<u8>| {
-                if let Some(to) = relay {
+                for to in relays.into_iter().flatten() {
                     *sent += 1;
                     let bytes = reroute(&bytes, Route::PassOn);
                     out.push_back(Output::Transmit { to, bytes });
