@@ -155,8 +155,7 @@ void distlock_mutex_close(struct distlock_mutex *mutex);
  * -EOWNERDEAD: the lock is HELD, and the former holder died inside, or a member of the group died
  * and nobody can tell that it was not inside, so that what it protects may be half done;
  * -EDEADLK: this thread holds it already;
- * -ENOTCONN: members that are needed have been missing for one lease, or the agent of this host is
- * gone;
+ * -ENOTCONN: there was no quorum for one lease, or the agent of this host is gone;
  * -ECANCELED: the mutex or its agent was closed;
  * -ENOLCK: a bound is reached, of locks, requests or open files;
  * -EINVAL: the handle is none of this process, or the lock is in use as a semaphore;
@@ -173,7 +172,7 @@ int distlock_trylock(struct distlock_mutex *mutex, uint64_t *fence);
 
 /**
  * Waits as distlock_lock, but for at most `timeout_ms` milliseconds, and so long also while
- * members are missing; with -1 without any limit.
+ * there is no quorum; with -1 without any limit.
  *
  * Returns as distlock_lock, and -ETIMEDOUT when the time is over; -EINVAL for a time below -1.
  */
@@ -256,7 +255,7 @@ int distlock_sem_trywait(struct distlock_sem *sem);
 
 /**
  * Waits as distlock_sem_wait, but for at most `timeout_ms` milliseconds, and so long also while
- * members are missing; with -1 without any limit.
+ * there is no quorum; with -1 without any limit.
  *
  * Returns as distlock_sem_wait, and -ETIMEDOUT when the time is over; -EINVAL for a time below -1.
  */

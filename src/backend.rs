@@ -133,8 +133,7 @@ impl From<Mode> for Wish {
 /// How long a request waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Patience {
-    /// Until it is granted, or needed members have been missing for one lease
-    /// ([`LockError::NoQuorum`]).
+    /// Until it is granted, or there was no quorum for one lease ([`LockError::NoQuorum`]).
     Lease,
     /// Not at all: [`AcquireError::WouldBlock`].
     Try,

@@ -305,7 +305,7 @@ impl From<ChangeError> for MembersError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// Members that are needed have been missing for one lease.
+    /// The group had no quorum for one lease: no majority of its voters was heard.
     #[error(
         "no quorum: nothing was heard from {}; see that {} and can be reached",
         members(missing),

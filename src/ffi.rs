@@ -183,8 +183,7 @@ pub unsafe extern "C-unwind" fn distlock_mutex_close(mutex: *mut distlock_mutex)
 /// -EOWNERDEAD: the lock is HELD, and the former holder died inside, or a member of the group died
 /// and nobody can tell that it was not inside, so that what it protects may be half done;
 /// -EDEADLK: this thread holds it already;
-/// -ENOTCONN: members that are needed have been missing for one lease, or the agent of this host is
-/// gone;
+/// -ENOTCONN: there was no quorum for one lease, or the agent of this host is gone;
 /// -ECANCELED: the mutex or its agent was closed;
 /// -ENOLCK: a bound is reached, of locks, requests or open files;
 /// -EINVAL: the handle is none of this process, or the lock is in use as a semaphore;
@@ -213,7 +212,7 @@ pub unsafe extern "C-unwind" fn distlock_trylock(
 }
 
 /// Waits as distlock_lock, but for at most `timeout_ms` milliseconds, and so long also while
-/// members are missing; with -1 without any limit.
+/// there is no quorum; with -1 without any limit.
 ///
 /// Returns as distlock_lock, and -ETIMEDOUT when the time is over; -EINVAL for a time below -1.
 #[unsafe(no_mangle)]
@@ -337,7 +336,7 @@ pub unsafe extern "C-unwind" fn distlock_sem_trywait(sem: *mut distlock_sem) -> 
 }
 
 /// Waits as distlock_sem_wait, but for at most `timeout_ms` milliseconds, and so long also while
-/// members are missing; with -1 without any limit.
+/// there is no quorum; with -1 without any limit.
 ///
 /// Returns as distlock_sem_wait, and -ETIMEDOUT when the time is over; -EINVAL for a time below -1.
 #[unsafe(no_mangle)]

@@ -18,7 +18,8 @@ use crate::{Agent, Event, Leader};
 
 impl Agent {
     /// Joins a configured group as one of its members. An agent thread starts in this process;
-    /// the group forms as soon as the other members are there, and locking waits for it.
+    /// locking waits until a majority of the group's voters is there, and the first time of all for
+    /// every voter.
     ///
     /// It takes a [`NodeConfig`], or what [`Config::node`](crate::Config::node) returns as it is:
     ///

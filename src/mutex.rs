@@ -26,8 +26,8 @@ pub trait DistMutex: fmt::Debug + Send + Sync + sealed::Sealed {
     /// Waits until this process is inside.
     ///
     /// # Errors
-    /// If the agent closes meanwhile, if members that are needed have been missing for one lease,
-    /// if this thread holds the lock already, or if the system fails. Nothing is held then.
+    /// If the agent closes meanwhile, if there was no quorum for one lease, if this thread holds the
+    /// lock already, or if the system fails. Nothing is held then.
     fn lock(&self) -> Result<Guard, LockError>;
 
     /// Enters if the lock is free.

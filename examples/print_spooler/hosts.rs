@@ -44,7 +44,7 @@ pub(crate) fn run(commands: Vec<Command>, files: usize) -> Result<Vec<Report>, B
             Event::Odd(error) => return Err(error.into()),
         }
     }
-    // A member that is gone is waited for: so all stay until the last has printed.
+    // Who prints needs a majority of the members: so all stay until the last has printed.
     for host in &mut hosts {
         drop(host.0.stdin.take());
     }

@@ -66,8 +66,7 @@ struct Options {
     no_lock: bool,
     #[command(flatten)]
     lock: host::LockOptions,
-    /// After printing, answer the other members until standard input ends: a member that is gone
-    /// is waited for.
+    /// After printing, answer the other members until standard input ends: they need a majority.
     #[arg(long, requires = "printer")]
     stay: bool,
     /// Be a printer: listen for raw TCP, print what comes in, line by line, to --output.

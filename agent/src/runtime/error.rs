@@ -47,7 +47,7 @@ pub enum AcquireError {
         /// The members that were missing then, which may be why.
         missing: Vec<NodeId>,
     },
-    /// Members have been missing for one lease.
+    /// There was no quorum for one lease.
     #[error("no quorum: {} unreachable", members(missing))]
     NoQuorum {
         /// Which.
