@@ -67,6 +67,32 @@ fn token_ring_requests() {
     play(Algorithm::TokenRingRequests);
 }
 
+/// Seeds that have shown a mistake, which is mended.
+#[test]
+fn what_once_went_wrong() {
+    let found = [
+        // A view without members counted as in force everywhere.
+        (Algorithm::RicartAgrawala, 16),
+        // A member that left told callers that they had lost what they never had.
+        (Algorithm::TokenRing, 4),
+        (Algorithm::RicartAgrawala, 512),
+        // A grant was told before the lease that covers it.
+        (Algorithm::Semaphore, 71),
+        (Algorithm::TokenRingRequests, 118),
+        // Marks went with a member that left.
+        (Algorithm::RicartAgrawala, 763),
+        (Algorithm::Bakery, 170),
+        (Algorithm::RicartAgrawala, 1194),
+        // Doubt was not held against a lock that only new members asked for.
+        (Algorithm::Semaphore, 238),
+    ];
+    for (algorithm, seed) in found {
+        if let Err(violation) = run(algorithm, Failure::Quorum, seed, None) {
+            panic!("{algorithm}, seed {seed}: {violation}");
+        }
+    }
+}
+
 /// The same seed is the same run, to the last byte.
 #[test]
 fn a_seed_decides_everything() {

@@ -179,7 +179,9 @@ impl Summary {
             let Last { epoch, ending, .. } = core::mem::take(&mut lock.last);
             let ended_inside = matches!(ending, Ending::Conferred | Ending::Abandoned);
             let is_marked = ended_inside && epoch >= present;
-            lock.abandoned |= is_marked || !lock.suspects.is_empty();
+            // Those who wait for it are new, and nobody else tells of it.
+            let is_in_doubt = knew && epoch == Epoch::ZERO;
+            lock.abandoned |= is_marked || is_in_doubt || !lock.suspects.is_empty();
             lock.abandoned &= !lock.is_taken_alone();
             lock.suspects.clear();
             if !lock.is_idle() {
@@ -201,7 +203,7 @@ mod tests {
 
     use super::*;
     use crate::protocol::ids::Incarnation;
-    use crate::protocol::lock::Algorithm;
+    use crate::protocol::lock::{Algorithm, Stamp};
 
     fn node(id: u16) -> NodeId {
         NodeId::new(id).unwrap()
@@ -335,6 +337,38 @@ mod tests {
             let mut table = told(count);
             table.conclude(&[]);
             assert_eq!((table.locks.len(), table.doubt), (MAX_IDLE, doubt));
+        }
+    }
+
+    /// Those who wait for it have just come; who was there before knows only that it knows nothing.
+    #[test]
+    fn a_lock_that_only_the_new_tell_of_is_in_doubt() {
+        for doubt in [false, true] {
+            let mut before = of([]);
+            before.doubt = doubt;
+            let mut asked = idle(0, 0, false, &[]);
+            asked.waiters = vec![waiter()];
+            before.merge(Summary {
+                is_complete: false,
+                is_continued: false,
+                ..of([asked])
+            });
+            before.conclude(&[]);
+            assert_eq!(before.locks[&name(0)].abandoned, doubt);
+        }
+    }
+
+    fn waiter() -> Request {
+        let node = node(3);
+        Request {
+            id: RequestId {
+                node,
+                incarnation: Incarnation(1),
+                seq: 1,
+            },
+            stamp: Stamp { clock: 1, node },
+            mode: Mode::Exclusive,
+            tries: false,
         }
     }
 
