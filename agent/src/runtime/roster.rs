@@ -85,10 +85,10 @@ impl Roster {
     fn consider(&self, change: &Change) -> Result<bool, String> {
         match change {
             Change::Remove(node) if !self.present.contains_key(node) => {
-                if self.book.has(change) || !self.listed.contains_key(node) {
-                    return Err(format!("there is no member {node}: see distlock members"));
+                if self.book.has(change) {
+                    return Ok(true);
                 }
-                Ok(true)
+                Err(format!("there is no member {node}: see distlock members"))
             }
             Change::Remove(node) if self.present.len() == 1 => Err(format!(
                 "member {node} is the last one: stop its agent instead"
