@@ -2,15 +2,16 @@
 //!
 //! A peer is *up* when each side knows the other's present life and both files agree. Until then
 //! only greetings go there. A new life of the peer ends all that was agreed with the old one.
-//!
-//! A peer that is not heard directly for a while is reached by way of another, which passes on what
-//! is for it, so that one broken connection keeps nobody from anything.
+
+mod peer;
+mod ways;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use self::peer::{GREET_FIRST, GREET_LAST, Peer, Standing};
 use super::counters::Counters;
 use crate::protocol::face::{NodeConfig, Output};
 use crate::protocol::ids::{Epoch, Incarnation, NodeId};
@@ -23,16 +24,6 @@ use crate::protocol::wire::{
     Body, Drop, FRAMES_ROOM, GroupId, Header, Kind, Route, decode, decode_all, decode_frames,
     encode_body, encode_frames, encode_greeting, encode_notice, reroute, sender,
 };
-
-/// How soon the first greeting is repeated; then twice as long each time.
-const GREET_FIRST: Duration = Duration::from_millis(10);
-/// How often a member that does not answer is greeted.
-const GREET_LAST: Duration = Duration::from_millis(500);
-/// Greetings are answered at once, but not more often than this.
-const GREET_PAUSE: Duration = Duration::from_millis(1);
-/// How many are asked to pass on one datagram. Which of them reach its receiver is not known: in a ring
-/// of five one of two does, and what is asked of one at a time gets lost as often as not.
-const RELAYS: usize = 2;
 
 /// How a member is, as far as this one can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,41 +80,6 @@ pub(super) struct Peers {
     relays: usize,
     /// Peers whose links may have something to send, or whose timers may have moved.
     touched: BTreeSet<NodeId>,
-}
-
-#[derive(Debug)]
-struct Peer {
-    life: Option<Incarnation>,
-    /// Whether it does not belong to the group any more.
-    is_removed: bool,
-    /// Whether an earlier life was here, and did not leave.
-    had_unclean_life: bool,
-    link: Link,
-    /// What is to be said once, and not repeated.
-    notices: Vec<Vec<u8>>,
-    standing: Standing,
-    /// When something last came from it directly.
-    direct_at: Time,
-    /// Until when it is to be reached by way of others, as it has said that it is deaf.
-    deaf_until: Time,
-    greet_at: Time,
-    greet_pause: Duration,
-    last_greeted: Option<Time>,
-    /// Whether the peer's greeting wants an answer.
-    owes_greeting: bool,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Standing {
-    /// Nothing was heard in its present life, or it does not know ours yet.
-    Stranger {
-        agrees: bool,
-    },
-    Up,
-    Left,
-    Disagrees {
-        key: Option<Difference>,
-    },
 }
 
 impl Peers {
@@ -440,60 +396,6 @@ impl Peers {
         }
     }
 
-    /// Whose word a datagram is that came from the address of `from`; `None` if it is not to be heard.
-    /// A member passes on for others, and gets what others pass on, as far as it is in touch with
-    /// them. It does so once: what was passed on goes no further.
-    fn origin(&self, from: NodeId, header: &Header) -> Option<NodeId> {
-        let is_up = |node| self.peers.get(&node).is_some_and(Peer::is_up);
-        let is_for_me = header.to == self.me.node;
-        let is_right = match header.route {
-            Route::Direct => is_for_me && header.from == from,
-            Route::PassOn => {
-                let knows_both = is_up(from) && self.peers.contains_key(&header.to);
-                knows_both && !is_for_me && header.from == from && header.to != from
-            }
-            Route::Passed => is_for_me && is_up(from) && header.from != from,
-        };
-        is_right.then_some(header.from)
-    }
-
-    /// How long nothing may come from a peer directly before others are asked to pass on.
-    fn silence(&self) -> Duration {
-        self.timing.ping_after * 2
-    }
-
-    /// Whether `peer` does not reach this member directly.
-    fn is_deaf_to(&self, now: Time, peer: &Peer) -> bool {
-        peer.direct_at + self.silence() < now
-    }
-
-    /// Who is to pass on what goes to `node`, if it, or its answers, do not arrive by themselves: some
-    /// of those that do, each in its turn.
-    fn relays_to(&mut self, now: Time, node: NodeId) -> [Option<NodeId>; RELAYS] {
-        let mut chosen = [None; RELAYS];
-        let Some(peer) = self.peers.get(&node) else {
-            return chosen;
-        };
-        let is_heard = !self.is_deaf_to(now, peer);
-        let hears = peer.deaf_until <= now;
-        if peer.standing == Standing::Left || (is_heard && hears) {
-            return chosen;
-        }
-        let reached = |(&id, peer): (&NodeId, &Peer)| {
-            (id != node && peer.is_up() && !self.is_deaf_to(now, peer)).then_some(id)
-        };
-        let relays: Vec<NodeId> = self.peers.iter().filter_map(reached).collect();
-        self.relays = self.relays.wrapping_add(1);
-        let in_turn = relays
-            .iter()
-            .cycle()
-            .skip(self.relays % relays.len().max(1));
-        for (chosen, relay) in chosen.iter_mut().zip(in_turn.take(relays.len())) {
-            *chosen = Some(*relay);
-        }
-        chosen
-    }
-
     /// A peer's timer: silence, a repetition, an acknowledgement, a greeting.
     pub(super) fn timeout(&mut self, now: Time, node: NodeId, out: &mut Vec<PeerEvent>) {
         let Some(peer) = self.peers.get_mut(&node) else {
@@ -571,141 +473,6 @@ impl Peers {
                 wake = wake.min(peer.greet_at);
             }
             timers.set(Timer::Link(node), wake);
-        }
-    }
-}
-
-impl Peer {
-    fn new(now: Time, timing: Timing) -> Self {
-        Self {
-            life: None,
-            is_removed: false,
-            had_unclean_life: false,
-            link: Link::new(now, timing),
-            notices: Vec::new(),
-            standing: Standing::Stranger { agrees: false },
-            direct_at: now,
-            deaf_until: now,
-            greet_at: now,
-            greet_pause: GREET_FIRST,
-            last_greeted: None,
-            owes_greeting: false,
-        }
-    }
-
-    fn is_up(&self) -> bool {
-        self.standing == Standing::Up
-    }
-
-    /// Whether greetings go to this peer at all.
-    fn greets(&self) -> bool {
-        let seeks = !matches!(self.standing, Standing::Up | Standing::Left);
-        (seeks && !self.is_removed) || self.owes_greeting
-    }
-
-    /// Whether a greeting is due. It counts as sent.
-    /// `slowest`: how long greetings pause at most.
-    fn wants_greeting(&mut self, now: Time, slowest: Duration) -> bool {
-        if !self.greets() || now < self.greet_at {
-            return false;
-        }
-        self.last_greeted = Some(now);
-        self.owes_greeting = false;
-        self.greet_pause = (self.greet_pause * 2).clamp(GREET_FIRST, slowest);
-        if matches!(self.standing, Standing::Disagrees { .. }) {
-            self.greet_pause = slowest;
-        }
-        self.greet_at = now + self.greet_pause;
-        true
-    }
-
-    /// The peer is known to live anew; all that was agreed with the life before is void.
-    fn begin_life(
-        &mut self,
-        now: Time,
-        node: NodeId,
-        life: Incarnation,
-        timing: Timing,
-        out: &mut Vec<PeerEvent>,
-    ) {
-        if self.life.replace(life).is_some() {
-            out.push(PeerEvent::Down(node));
-            self.had_unclean_life = self.standing != Standing::Left;
-        }
-        if self.link.is_suspected() {
-            out.push(PeerEvent::Alive(node));
-        }
-        self.link = Link::new(now, timing);
-        self.notices.clear();
-        self.standing = Standing::Stranger { agrees: false };
-        self.restart_greeting(now);
-    }
-
-    /// The next greeting goes out soon, as an answer.
-    fn answer_greeting(&mut self, now: Time, header: &Header) {
-        if header.kind != Kind::Greeting && self.standing == Standing::Left {
-            return;
-        }
-        self.owes_greeting = true;
-        self.greet_at = self
-            .last_greeted
-            .map_or(now, |last| now.max(last + GREET_PAUSE));
-    }
-
-    fn restart_greeting(&mut self, now: Time) {
-        self.greet_pause = GREET_FIRST;
-        self.greet_at = now + GREET_FIRST;
-    }
-
-    /// Takes in what a greeting tells of settings.
-    fn greeted(
-        &mut self,
-        now: Time,
-        agreement: &Agreement,
-        greeting: &Greeting,
-        header: &Header,
-        out: &mut Vec<PeerEvent>,
-    ) {
-        if agreement.agrees(greeting) {
-            if !matches!(self.standing, Standing::Up | Standing::Left) {
-                self.standing = Standing::Stranger { agrees: true };
-            }
-            if !greeting.up {
-                self.answer_greeting(now, header);
-            }
-            return;
-        }
-        let known = match &mut self.standing {
-            Standing::Disagrees { key } => key,
-            // Nobody changes the file of a life that is up; a greeting that says so is damaged.
-            Standing::Up | Standing::Left => return,
-            Standing::Stranger { .. } => {
-                self.standing = Standing::Disagrees { key: None };
-                self.answer_greeting(now, header);
-                let Standing::Disagrees { key } = &mut self.standing else {
-                    return;
-                };
-                key
-            }
-        };
-        if known.is_none()
-            && let Some(difference) = agreement.difference(greeting)
-        {
-            *known = Some(difference.clone());
-            let (peer, in_view) = (header.from, greeting.in_view);
-            out.push(PeerEvent::Disagrees {
-                peer,
-                difference,
-                in_view,
-            });
-        }
-    }
-
-    /// The peer knows our life, and we know that its file agrees: it is up.
-    fn come_up(&mut self, header: &Header, out: &mut Vec<PeerEvent>) {
-        if self.standing == (Standing::Stranger { agrees: true }) {
-            self.standing = Standing::Up;
-            out.push(PeerEvent::Up(header.from, header.from_life));
         }
     }
 }
