@@ -4,6 +4,8 @@
 //! in the order in which they were made. Everything that may take long (waking threads, files,
 //! streams) is put off until after it, the latter two for the agent thread.
 
+mod news;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
 use std::os::fd::{AsRawFd, RawFd};
@@ -23,14 +25,14 @@ use super::frames::FromAgent;
 use super::handoff::Shared;
 use super::lease::Lease;
 use super::report::Reports;
-use super::request::{Granted, Request};
+use super::request::Request;
 use super::roster::Roster;
 use super::session::Session;
 use super::transport::{Received, Transport, TransportCounters};
 use crate::protocol::election;
 use crate::protocol::{
-    Command, Event, Failure, Fence, Input, LockName, LockSpec, Mode, Node, NodeId, Output,
-    Previous, Record, Refusal, Release, Ticket, Time, Wait,
+    Command, Failure, Fence, Input, LockName, LockSpec, Mode, Node, NodeId, Output, Record,
+    Release, Ticket, Time, Wait,
 };
 
 /// How many requests an agent has at most, waiting and granted, of threads and clients.
@@ -331,7 +333,7 @@ impl Turn<'_> {
 
     /// Has the protocol say `event`.
     #[cfg(test)]
-    pub(crate) fn pretend(&mut self, event: Event) {
+    pub(crate) fn pretend(&mut self, event: crate::protocol::Event) {
         self.tell(event);
     }
 
@@ -355,140 +357,6 @@ impl Turn<'_> {
             Output::Persist(record) => self.core.persist = Some(*record),
             Output::Event(event) => self.tell(event),
         }
-    }
-
-    fn tell(&mut self, event: Event) {
-        match event {
-            Event::Granted {
-                ticket,
-                fence,
-                previous,
-            } => self.granted(ticket, fence, previous),
-            Event::Ended { ticket, refusal } => {
-                let node = &self.core.node;
-                let why = match (&self.core.phase, refusal) {
-                    // Who leaves cancels on its callers' behalf.
-                    (Phase::Draining { .. }, Refusal::Cancelled) => {
-                        AcquireError::Closed(SessionEnd::Closed)
-                    }
-                    (_, refusal) => AcquireError::from_refusal(refusal, || node.missing()),
-                };
-                self.refused(ticket, why);
-            }
-            Event::Lost { ticket } => self.lost(ticket),
-            Event::Lease { until } => self.renewed(until),
-            Event::Excluded { epoch } => self.excluded(epoch),
-            Event::Members { book } => self.read_book(book),
-            Event::Unchangeable => self.refuse_change(),
-            Event::VoterBroken { why } => {
-                tracing::error!("this member votes on nothing any more: {why}; restart it");
-            }
-            Event::Suspect { peer } => self.publish(AgentEvent::Suspect { peer }),
-            Event::Alive { peer } => self.publish(AgentEvent::Alive { peer }),
-            Event::View { epoch, members } => {
-                self.core.reports.note_view(&members);
-                self.publish(AgentEvent::View { epoch, members });
-            }
-            Event::Disagreement {
-                peer,
-                key,
-                ours,
-                theirs,
-                refused,
-            } => {
-                self.core
-                    .reports
-                    .note_disagreement(peer, &key, &ours, &theirs);
-                self.publish(AgentEvent::Disagreement {
-                    peer,
-                    key,
-                    ours,
-                    theirs,
-                    refused,
-                });
-            }
-            Event::Leader { lock, leader } => {
-                let leader = leader.map(|leader| self.as_told(leader));
-                let event = AgentEvent::Leader { lock, leader };
-                self.shared.hub.publish(&event);
-                self.core.tasks.push_back(Task::TellAll(event));
-            }
-            Event::Superseded { by } => self.end(SessionEnd::Superseded { by }),
-            Event::Note { from, bytes } => {
-                if self.core.notes_waiting < MAX_NOTES {
-                    self.core.notes_waiting += 1;
-                    self.core.tasks.push_back(Task::Note { from, bytes });
-                } else {
-                    self.core.notes_lost += 1;
-                }
-            }
-            Event::Left => self.end(SessionEnd::Closed),
-        }
-    }
-
-    fn granted(&mut self, ticket: Ticket, fence: Fence, previous: Previous) {
-        let session = Arc::clone(&self.core.session);
-        let fence = self.told_fence(fence);
-        let Some(entry) = self.core.requests.get_mut(&ticket) else {
-            debug_assert!(false, "a grant for {ticket:?}, which nobody asked for");
-            return;
-        };
-        entry.held = Some(Held {
-            fence,
-            since: SystemTime::now(),
-        });
-        match &entry.sink {
-            Sink::Thread(request) => {
-                request.grant(Granted {
-                    fence,
-                    previous,
-                    session,
-                });
-                self.notify.push(request.clone());
-            }
-            &Sink::Client { client, id } => {
-                let abandoned = previous == Previous::Abandoned;
-                let message = FromAgent::Granted {
-                    id,
-                    fence: fence.map_or(0, Fence::as_u64),
-                    abandoned,
-                };
-                self.core.tasks.push_back(Task::Tell { client, message });
-            }
-        }
-    }
-
-    fn refused(&mut self, ticket: Ticket, why: AcquireError) {
-        match self.core.requests.remove(&ticket).map(|entry| entry.sink) {
-            Some(Sink::Thread(request)) => {
-                request.refuse(why);
-                self.notify.push(request);
-            }
-            Some(Sink::Client { client, id }) => {
-                let message = FromAgent::Refused { id, why };
-                self.core.tasks.push_back(Task::Tell { client, message });
-            }
-            None => debug_assert!(false, "an end for {ticket:?}, which nobody asked for"),
-        }
-    }
-
-    fn lost(&mut self, ticket: Ticket) {
-        match self.core.requests.remove(&ticket).map(|entry| entry.sink) {
-            Some(Sink::Thread(request)) => {
-                request.lose();
-                self.notify.push(request);
-            }
-            Some(Sink::Client { client, id }) => {
-                let limit = self.limit();
-                self.core.tasks.push_back(Task::Lost { client, id, limit });
-            }
-            None => {}
-        }
-    }
-
-    pub(super) fn publish(&mut self, event: AgentEvent) {
-        self.shared.hub.publish(&event);
-        self.core.tasks.push_back(Task::TellAll(event));
     }
 
     /// Leaves the group. Guards are void before the first datagram says that their locks are free.

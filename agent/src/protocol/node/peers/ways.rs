@@ -14,7 +14,7 @@ use crate::protocol::wire::{Header, Route};
 
 /// How many are asked to pass on one datagram. Which of them reach its receiver is not known: in a ring
 /// of five one of two does, and what is asked of one at a time gets lost as often as not.
-pub(super) const RELAYS: usize = 2;
+const RELAYS: usize = 2;
 
 impl Peers {
     /// Whose word a datagram is that came from the address of `from`; `None` if it is not to be heard.

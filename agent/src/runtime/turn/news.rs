@@ -1,0 +1,147 @@
+//! What the core says happened, told to whom it concerns.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::{Held, MAX_NOTES, Phase, Sink, Task, Turn};
+use crate::protocol::{Event, Fence, Previous, Refusal, Ticket};
+use crate::runtime::error::{AcquireError, SessionEnd};
+use crate::runtime::events::AgentEvent;
+use crate::runtime::frames::FromAgent;
+use crate::runtime::request::Granted;
+
+impl Turn<'_> {
+    pub(super) fn tell(&mut self, event: Event) {
+        match event {
+            Event::Granted {
+                ticket,
+                fence,
+                previous,
+            } => self.granted(ticket, fence, previous),
+            Event::Ended { ticket, refusal } => {
+                let node = &self.core.node;
+                let why = match (&self.core.phase, refusal) {
+                    // Who leaves cancels on its callers' behalf.
+                    (Phase::Draining { .. }, Refusal::Cancelled) => {
+                        AcquireError::Closed(SessionEnd::Closed)
+                    }
+                    (_, refusal) => AcquireError::from_refusal(refusal, || node.missing()),
+                };
+                self.refused(ticket, why);
+            }
+            Event::Lost { ticket } => self.lost(ticket),
+            Event::Lease { until } => self.renewed(until),
+            Event::Excluded { epoch } => self.excluded(epoch),
+            Event::Members { book } => self.read_book(book),
+            Event::Unchangeable => self.refuse_change(),
+            Event::VoterBroken { why } => {
+                tracing::error!("this member votes on nothing any more: {why}; restart it");
+            }
+            Event::Suspect { peer } => self.publish(AgentEvent::Suspect { peer }),
+            Event::Alive { peer } => self.publish(AgentEvent::Alive { peer }),
+            Event::View { epoch, members } => {
+                self.core.reports.note_view(&members);
+                self.publish(AgentEvent::View { epoch, members });
+            }
+            Event::Disagreement {
+                peer,
+                key,
+                ours,
+                theirs,
+                refused,
+            } => {
+                self.core
+                    .reports
+                    .note_disagreement(peer, &key, &ours, &theirs);
+                self.publish(AgentEvent::Disagreement {
+                    peer,
+                    key,
+                    ours,
+                    theirs,
+                    refused,
+                });
+            }
+            Event::Leader { lock, leader } => {
+                let leader = leader.map(|leader| self.as_told(leader));
+                let event = AgentEvent::Leader { lock, leader };
+                self.shared.hub.publish(&event);
+                self.core.tasks.push_back(Task::TellAll(event));
+            }
+            Event::Superseded { by } => self.end(SessionEnd::Superseded { by }),
+            Event::Note { from, bytes } => {
+                if self.core.notes_waiting < MAX_NOTES {
+                    self.core.notes_waiting += 1;
+                    self.core.tasks.push_back(Task::Note { from, bytes });
+                } else {
+                    self.core.notes_lost += 1;
+                }
+            }
+            Event::Left => self.end(SessionEnd::Closed),
+        }
+    }
+
+    fn granted(&mut self, ticket: Ticket, fence: Fence, previous: Previous) {
+        let session = Arc::clone(&self.core.session);
+        let fence = self.told_fence(fence);
+        let Some(entry) = self.core.requests.get_mut(&ticket) else {
+            debug_assert!(false, "a grant for {ticket:?}, which nobody asked for");
+            return;
+        };
+        entry.held = Some(Held {
+            fence,
+            since: SystemTime::now(),
+        });
+        match &entry.sink {
+            Sink::Thread(request) => {
+                request.grant(Granted {
+                    fence,
+                    previous,
+                    session,
+                });
+                self.notify.push(request.clone());
+            }
+            &Sink::Client { client, id } => {
+                let abandoned = previous == Previous::Abandoned;
+                let message = FromAgent::Granted {
+                    id,
+                    fence: fence.map_or(0, Fence::as_u64),
+                    abandoned,
+                };
+                self.core.tasks.push_back(Task::Tell { client, message });
+            }
+        }
+    }
+
+    fn refused(&mut self, ticket: Ticket, why: AcquireError) {
+        match self.core.requests.remove(&ticket).map(|entry| entry.sink) {
+            Some(Sink::Thread(request)) => {
+                request.refuse(why);
+                self.notify.push(request);
+            }
+            Some(Sink::Client { client, id }) => {
+                let message = FromAgent::Refused { id, why };
+                self.core.tasks.push_back(Task::Tell { client, message });
+            }
+            None => debug_assert!(false, "an end for {ticket:?}, which nobody asked for"),
+        }
+    }
+
+    pub(super) fn lost(&mut self, ticket: Ticket) {
+        match self.core.requests.remove(&ticket).map(|entry| entry.sink) {
+            Some(Sink::Thread(request)) => {
+                request.lose();
+                self.notify.push(request);
+            }
+            Some(Sink::Client { client, id }) => {
+                let limit = self.limit();
+                self.core.tasks.push_back(Task::Lost { client, id, limit });
+            }
+            None => {}
+        }
+    }
+
+    pub(in crate::runtime) fn publish(&mut self, event: AgentEvent) {
+        self.shared.hub.publish(&event);
+        self.core.tasks.push_back(Task::TellAll(event));
+    }
+}
