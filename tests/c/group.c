@@ -17,7 +17,7 @@ static void write_config(const char *directory)
     file = fopen(config, "w");
     CHECK(file != NULL);
     /* Long enough for agents that a tool watches, which are slow: no lease ends here. */
-    fprintf(file, "lease = \"20s\"\n[group]\nname = \"c\"\n");
+    fprintf(file, "lease = \"5s\"\n[group]\nname = \"c\"\n");
     for (id = 1; id <= 2; id++) {
         fprintf(file, "[[member]]\nid = %d\naddress = \"unix:%s/%d\"\n", id, directory, id);
     }
