@@ -62,6 +62,7 @@ fn help_names_what_is_there_and_nothing_else() {
             "status",
             "members",
             "who",
+            "recover",
             "fence",
             "completions",
             "help"
