@@ -185,8 +185,8 @@ impl Agent {
     }
 
     /// Lets a member belong to the group that its files need not know: `id` at `address`. When it
-    /// returns, all members know where it is, and its own agent, whose file lists it and some of
-    /// them, will be taken in. Done already, it does nothing.
+    /// returns, the view that says so is in force, and the member's own agent, whose file lists it
+    /// and some of the others, will be taken in. Done already, it does nothing.
     ///
     /// # Errors
     /// If it makes no sense, or no majority of the voters agrees in time.

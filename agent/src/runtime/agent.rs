@@ -255,8 +255,8 @@ impl Agent {
         self.shared.status()
     }
 
-    /// Changes who may be a member of the group, beyond what files say: it is done when it returns,
-    /// and all members have it. It may take as long as it takes to exclude a member that does not
+    /// Changes who may be a member of the group, beyond what files say. When it returns, the view that
+    /// says so is in force here, and no other will be anywhere. It may take as long as it takes to exclude a member that does not
     /// answer.
     ///
     /// # Errors
