@@ -85,6 +85,8 @@ fn what_once_went_wrong() {
         (Algorithm::RicartAgrawala, 1194),
         // Doubt was not held against a lock that only new members asked for.
         (Algorithm::Semaphore, 238),
+        // A life that knew of none before it, and was in no view, counted as the one that left.
+        (Algorithm::Semaphore, 2572),
     ];
     for (algorithm, seed) in found {
         if let Err(violation) = run(algorithm, Failure::Quorum, seed, None) {

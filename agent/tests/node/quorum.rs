@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock_agent::protocol::{Algorithm, Change, Command, Event, Failure, Input, Refusal, Wait};
+use distlock_agent::protocol::{Algorithm, Change, Command, Event, Failure, Input, Refusal, Ticket, Wait};
 
 use crate::group::{Group, node};
 
@@ -69,6 +69,45 @@ fn another_takes_over_from_a_holder_that_died() {
         group.acquire(1, 3, Wait::Cancelled);
         group.run(ms(200));
         assert!(group.granted(3) > group.granted(2));
+    }
+}
+
+/// Its state was lost, and so it cannot know that there was a life before it, whose clients may be
+/// inside yet. That it was in no view and left says nothing of that one.
+#[test]
+fn a_life_that_knew_of_none_before_it_does_not_vouch_for_one() {
+    for algorithm in ALL {
+        let mut group = group(3, algorithm);
+        group.acquire(1, 1, Wait::Cancelled);
+        group.run(ms(100));
+        group.granted(1).expect("it is free");
+        group.acquire(2, 2, Wait::Cancelled);
+        group.run(ms(50));
+        group.nodes.remove(&node(1));
+        group.records.remove(&node(1));
+        let died = group.now;
+        group.isolate(1);
+        group.start(1);
+        group.input(node(1), Input::Command(&Command::Leave));
+        while !group.events.contains(&(node(1), Event::Left)) {
+            assert!(group.now.since(died) < ms(500), "{algorithm}");
+            group.run(ms(1));
+        }
+        group.nodes.remove(&node(1));
+        assert!(!group.records[&node(1)].clean, "{algorithm}");
+        group.heal();
+        group.start(1);
+        while group.granted(2).is_none() {
+            assert!(group.now.since(died) < ms(2500), "{algorithm}");
+            group.run(ms(1));
+        }
+        let took = group.now.since(died);
+        assert!(took > ms(700), "{algorithm} {took:?}");
+        let told = |(_, event): &(_, Event)| {
+            matches!(event, Event::Granted { ticket: Ticket(2), previous, .. }
+                if previous.is_abandoned())
+        };
+        assert!(group.events.iter().any(told), "{algorithm}");
     }
 }
 

@@ -122,6 +122,7 @@ impl Node {
     pub(super) fn install(&mut self, now: Time, view: Arc<View>, table: &Summary) {
         self.peers.in_view = true;
         self.joined.get_or_insert(now);
+        self.quarantine.note_view();
         if core::mem::take(&mut self.storage.record.recovers) {
             self.storage.put(&mut self.outputs);
         }

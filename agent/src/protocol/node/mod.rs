@@ -185,8 +185,7 @@ impl Node {
         };
         let left = before.map(|record| record.clean);
         let quarantine = if by_quorum {
-            // Whoever may be inside has a lease that the next view waits for.
-            Quarantine::none(now, left == Some(true))
+            Quarantine::none(now, left)
         } else {
             let waits_for_all = config.settings.failure == Failure::Unanimity;
             Quarantine::new(now, lease, left.map(|left| !left), waits_for_all)

@@ -34,11 +34,13 @@ pub(super) struct Quarantine {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
+    /// Views see to it, and this member has been in none yet.
+    Elsewhere,
     /// Until the timer runs out.
     Waiting,
     /// It is over, as far as this member knows.
     Over,
-    /// The source of views has been told.
+    /// The source of views has been told, or has told.
     Told,
 }
 
@@ -60,16 +62,22 @@ impl Quarantine {
         }
     }
 
-    /// None: others see to it. `was_clean`: whether the life before left.
-    pub(super) fn none(now: Time, was_clean: bool) -> Self {
+    /// None: whoever may be inside has a lease that the next view waits for. `left`: whether the
+    /// life before did; `None` without a record.
+    pub(super) fn none(now: Time, left: Option<bool>) -> Self {
         Self {
             began: now,
             lasts: Duration::ZERO,
-            is_new: false,
+            is_new: left.is_none(),
             waits_for_all: false,
-            was_clean,
-            stage: Stage::Told,
+            was_clean: left == Some(true),
+            stage: Stage::Elsewhere,
         }
+    }
+
+    /// This member is in a view, which reckons with what lives there were.
+    pub(super) fn note_view(&mut self) {
+        self.stage = Stage::Told;
     }
 
     /// A life has ended without leaving.
@@ -116,7 +124,8 @@ impl Node {
 
     /// Another member knew a life of this one that did not leave: the record was lost.
     pub(super) fn remember(&mut self) {
-        if self.quarantine.is_in_doubt() {
+        let is_here = self.quarantine.stage != Stage::Elsewhere;
+        if is_here && self.quarantine.is_in_doubt() {
             self.quarantine.stage = Stage::Waiting;
             self.quarantine.note_unclean();
             self.views.remember_unclean();
