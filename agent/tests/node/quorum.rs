@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use distlock_agent::protocol::{Algorithm, Change, Command, Event, Failure, Input, Refusal, Ticket, Wait};
+use distlock_agent::protocol::{
+    Algorithm, Change, Command, Event, Failure, Input, Refusal, Ticket, Wait,
+};
 
 use crate::group::{Group, node};
 
