@@ -79,6 +79,8 @@ fn what_once_went_wrong() {
         // A grant was told before the lease that covers it.
         (Algorithm::Semaphore, 71),
         (Algorithm::TokenRingRequests, 118),
+        // And one that the same answer had ended.
+        (Algorithm::TokenRing, 1926),
         // Marks went with a member that left.
         (Algorithm::RicartAgrawala, 763),
         (Algorithm::Bakery, 170),

@@ -12,6 +12,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use self::misfortunes::Lost;
 use super::checkers::{Process, Violation, violation};
 use super::cluster::{Cluster, Turn};
 use super::plan::Plan;
@@ -57,8 +58,9 @@ pub fn run_elections(
     Campaign::new(plan, Rng::new(!seed), Trace::new(sink)).run()
 }
 
-/// Within which everybody must be served once faults have stopped, besides two leases. Much longer
-/// than it ever takes, since a run ends as soon as all is done.
+/// Within which everybody must be served once faults have stopped, besides two leases and the time
+/// that those before are inside. Much longer than it ever takes, since a run ends as soon as all is
+/// done.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Inputs of all nodes in one run; a hundred times what the longest of them needs.
 const STEPS: u64 = 2_000_000;
@@ -111,9 +113,8 @@ struct Campaign {
     epochs: BTreeMap<Process, Epoch>,
     /// The highest of them all.
     newest: Epoch,
-    /// Who lost its record and has no view yet, and, where all are needed, a process that knew its
-    /// former life. That one must live until then: if all who knew it were gone, nobody could know.
-    lost: Option<(NodeId, Option<Process>)>,
+    /// Who lost its record, as long as no other may.
+    lost: Option<Lost>,
     report: Report,
 }
 
@@ -222,7 +223,10 @@ impl Campaign {
 
     /// Every member enters every lock once more, and everybody who waited is served.
     fn last_round(&mut self) -> Result<(), Violation> {
-        let patience = PATIENCE + self.plan.settings.lease * 2;
+        // All who wait now may wait for one lock, one after the other.
+        let many = u32::try_from(self.asked.len()).unwrap_or(u32::MAX);
+        let turns = self.plan.callers.stay.saturating_mul(many) * 3;
+        let patience = PATIENCE + self.plan.settings.lease * 2 + turns;
         let end = self.cluster.now() + patience;
         // Members that were leaving when the faults stopped come back first.
         while self.cluster.members().any(|node| self.is_away(node)) {

@@ -61,7 +61,7 @@ impl Node {
                     self.peers.read(now, &book);
                     self.tell(Event::Members { book });
                 }
-                Action::Lease(until) => self.extend(now, until),
+                Action::Lease(_) => self.extend(now),
                 Action::Excluded(epoch) => self.exclude(now, epoch),
                 Action::Broken(why) => self.tell(Event::VoterBroken { why }),
             }
@@ -70,10 +70,11 @@ impl Node {
         self.set_view_timer(now);
     }
 
-    /// The lease runs until then: who was let in while it was over may know of it now.
-    fn extend(&mut self, now: Time, until: Time) {
+    /// The lease was renewed: who was let in while it was over may know of it now. Unless what
+    /// renewed it has also shown that a view goes on without this life: then there is none any more.
+    fn extend(&mut self, now: Time) {
         self.tell_lease();
-        if now < until {
+        if now < self.views.lease_ends() {
             for (_, grant) in core::mem::take(&mut self.held_back) {
                 self.timers.clear(&Timer::Try(grant.ticket()));
                 self.tell(grant.event());

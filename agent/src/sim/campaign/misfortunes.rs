@@ -6,8 +6,20 @@ use core::time::Duration;
 
 use super::{Act, Caller, Campaign};
 use crate::protocol::membership::quorum::Voter;
+use crate::protocol::membership::quorum::log::{LogRecord, VoterId};
 use crate::protocol::{Command, Epoch, NodeId};
 use crate::sim::checkers::{Process, Violation};
+
+/// A member whose record was lost.
+pub(super) struct Lost {
+    node: NodeId,
+    /// Where all are needed, a process that knew its former life. That one must live until a view
+    /// has it: if all who knew it were gone, nobody could know.
+    witness: Option<Process>,
+    /// Where it voted, which voter it was. None of the others may be lost before it is replaced: a
+    /// view without it comes first, and the log needs it until then.
+    voter: Option<VoterId>,
+}
 
 impl Campaign {
     pub(super) fn start(&mut self, node: NodeId) -> Result<(), Violation> {
@@ -65,10 +77,18 @@ impl Campaign {
         }
         if self.by_quorum() {
             if self.epochs.contains_key(&process) && self.may_forget(process.node) {
-                self.lost = Some((process.node, None));
+                self.lost = Some(Lost {
+                    node: process.node,
+                    witness: None,
+                    voter: self.log_of(process.node).map(|log| log.voter),
+                });
             }
         } else if let Some(witness) = self.witness_of(process) {
-            self.lost = Some((process.node, Some(witness)));
+            self.lost = Some(Lost {
+                node: process.node,
+                witness: Some(witness),
+                voter: None,
+            });
         }
         if self.lost.is_some() {
             self.report.lost_records += 1;
@@ -88,7 +108,13 @@ impl Campaign {
             .endorsed
             .as_ref()
             .is_some_and(|step| step.parent.is_some() && step.charter.voters.len() > 2);
-        is_settled && self.cluster.voters().len() > 2
+        let deciding = self.log_of(node).and_then(LogRecord::deciding);
+        is_settled && deciding > Some(2) && self.cluster.voters().len() > 2
+    }
+
+    /// The log of a voter's, as its disk has it.
+    fn log_of(&self, node: NodeId) -> Option<&LogRecord> {
+        self.cluster.disk(node)?.voter.as_ref()?.log.as_ref()
     }
 
     /// Who votes in the view of `epoch`, as any disk tells.
@@ -102,20 +128,19 @@ impl Campaign {
         charter.map(|charter| charter.voters.as_slice())
     }
 
-    /// A view is in force in `process`. Who lost its record has one again when it is in a view; and
-    /// where it voted, when it does again, as another voter.
+    /// A view is in force in `process`. Who lost its record has one again when it is in a view; who
+    /// voted is replaced when no voter's log counts on it any more.
     pub(super) fn note_found(&mut self, process: Process, epoch: Epoch) {
         self.newest = self.newest.max(epoch);
-        let Some((node, witness)) = self.lost else {
-            return;
-        };
-        let voter = self.cluster.disk(node).and_then(|disk| disk.voter.as_ref());
-        let is_found = match (witness, voter) {
-            (None, Some(record)) => {
-                let voters = self.voters_of(epoch);
-                voters.is_some_and(|voters| voters.contains(&record.voter(node)))
-            }
-            _ => process.node == node,
+        let is_found = match &self.lost {
+            None => return,
+            Some(Lost {
+                voter: Some(voter), ..
+            }) => self.voters_of(epoch).is_some_and(|voters| {
+                let mut logs = voters.iter().map(|its| self.log_of(its.node));
+                logs.all(|log| log.is_some_and(|log| !log.counts_on(*voter)))
+            }),
+            Some(lost) => process.node == lost.node,
         };
         if is_found {
             self.lost = None;
@@ -123,8 +148,8 @@ impl Campaign {
     }
 
     pub(super) fn is_witness(&self, process: Process) -> bool {
-        self.lost
-            .is_some_and(|(_, witness)| witness == Some(process))
+        let lost = self.lost.as_ref();
+        lost.is_some_and(|lost| lost.witness == Some(process))
     }
 
     /// Another process that was in a view with `process`, and runs.

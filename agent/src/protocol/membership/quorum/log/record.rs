@@ -41,6 +41,25 @@ pub struct LogRecord {
 }
 
 impl LogRecord {
+    /// Whether a decision may take `voter`'s word, as far as this log goes.
+    #[cfg(feature = "sim")]
+    pub(crate) fn counts_on(&self, voter: VoterId) -> bool {
+        let entries = self.entries.iter().filter_map(|entry| match entry {
+            LogEntry::Voters(voters) => Some(voters),
+            _ => None,
+        });
+        let mut all = entries.chain([&self.snapshot.voters]);
+        all.any(|voters| voters.now.contains(&voter) || voters.next.contains(&voter))
+    }
+
+    /// How many decide here, where nothing about that is changing.
+    #[cfg(feature = "sim")]
+    pub(crate) fn deciding(&self) -> Option<usize> {
+        let is_view = |entry: &LogEntry| !matches!(entry, LogEntry::Voters(_));
+        let Voters { now, next } = &self.snapshot.voters;
+        (next.is_empty() && self.entries.iter().all(is_view)).then_some(now.len())
+    }
+
     /// # Errors
     /// If no log can have left this record for `voter`.
     pub(super) fn check(&self, voter: VoterId) -> Result<(), BadRecord> {
