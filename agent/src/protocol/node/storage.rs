@@ -58,11 +58,12 @@ impl Storage {
     /// A record is on disk. Returns what of it is as it was last put.
     pub(super) fn written(&mut self, outputs: &mut VecDeque<Output>) -> Parts {
         let written = self.writing.take().unwrap_or_default();
-        self.born |= written.member;
         let current = Parts {
             member: written.member && !self.dirty.member,
             voter: written.voter && !self.dirty.voter,
         };
+        // What was on its way when a life began anew is of the life before.
+        self.born |= current.member;
         self.write(outputs);
         current
     }
@@ -70,5 +71,36 @@ impl Storage {
     /// Whether all is on disk.
     pub(super) fn is_idle(&self) -> bool {
         self.writing.is_none()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::face::Marks;
+    use crate::protocol::ids::{Epoch, Incarnation};
+
+    /// A life that begins while the one before is still being written may say nothing when that is on
+    /// disk: it could be lived twice.
+    #[test]
+    fn a_life_is_born_by_its_own_record() {
+        let mut outputs = VecDeque::new();
+        let mut storage = Storage::new(Record {
+            incarnation: Incarnation(1),
+            epoch: Epoch::ZERO,
+            clean: false,
+            marks: Marks::None,
+            recovers: false,
+            voter: None,
+        });
+        storage.put(&mut outputs);
+        assert!(storage.written(&mut outputs).member && storage.born);
+        // An epoch is on its way to the disk when a view goes on without this life.
+        storage.put(&mut outputs);
+        storage.record.incarnation = Incarnation(2);
+        storage.born = false;
+        storage.put(&mut outputs);
+        assert!(!storage.written(&mut outputs).member && !storage.born);
+        assert!(storage.written(&mut outputs).member && storage.born);
     }
 }
