@@ -21,6 +21,10 @@ pub(crate) struct Group {
     /// Between whom, in this direction, everything is lost.
     pub(crate) cut: BTreeSet<(NodeId, NodeId)>,
     pub(crate) settings: Settings,
+    pub(crate) voters: BTreeSet<NodeId>,
+    /// Of a hundred datagrams so many get lost, by a chance that is always the same.
+    pub(crate) loss: u64,
+    chance: u64,
 }
 
 impl Group {
@@ -63,6 +67,9 @@ impl Group {
             events: Vec::new(),
             cut: BTreeSet::new(),
             settings,
+            voters: (1..=size).map(node).collect(),
+            loss: 0,
+            chance: 1,
         }
     }
 
@@ -75,7 +82,7 @@ impl Group {
         let me = node(me);
         let config = NodeConfig {
             me,
-            voters: self.members.clone(),
+            voters: self.voters.clone(),
             members,
             settings: self.settings.clone(),
         };
@@ -93,7 +100,7 @@ impl Group {
                 Output::Transmit { to, bytes } => {
                     let at = self.now + Duration::from_millis(1);
                     self.sent.push((me, to, bytes.clone()));
-                    if self.cut.contains(&(me, to)) {
+                    if self.cut.contains(&(me, to)) || self.is_lost() {
                         continue;
                     }
                     self.wire.push_back((at, me, to, bytes));
@@ -105,6 +112,13 @@ impl Group {
                 }
             }
         }
+    }
+
+    fn is_lost(&mut self) -> bool {
+        // Knuth's MMIX generator.
+        let next = self.chance.wrapping_mul(6_364_136_223_846_793_005);
+        self.chance = next.wrapping_add(1_442_695_040_888_963_407);
+        (self.chance >> 33) % 100 < self.loss
     }
 
     pub(crate) fn input(&mut self, me: NodeId, input: Input<'_>) {

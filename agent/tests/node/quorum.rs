@@ -525,3 +525,30 @@ fn an_entry_takes_not_one_datagram_more() {
         );
     }
 }
+
+/// However much gets lost, members that live are hardly ever excluded: what nobody answers is
+/// repeated long before they would be missed.
+#[test]
+fn who_is_hard_to_hear_stays() {
+    for size in [3, 5] {
+        let mut group = group(size, Algorithm::RicartAgrawala);
+        let (before, _) = group.view(1).expect("a view");
+        group.loss = 38;
+        group.run(Duration::from_secs(60));
+        let (after, _) = group.view(1).expect("a view");
+        assert!(after - before < 10, "{size}: {} views", after - before);
+    }
+}
+
+/// Where nothing gets lost nothing is repeated.
+#[test]
+fn a_lease_takes_five_wishes() {
+    let mut group = group(3, Algorithm::RicartAgrawala);
+    group.run(ms(1000));
+    let sent = group.sent.len();
+    group.run(Duration::from_secs(10));
+    // Of each to both others: in a lease five wishes, as many answers, ten statuses of the voter, and
+    // the log's twenty heartbeats between its leader and the others, each with its answer.
+    let in_a_lease = 6 * 5 + 6 * 5 + 6 * 10 + 4 * 20;
+    assert_eq!(group.sent.len() - sent, 10 * in_a_lease);
+}

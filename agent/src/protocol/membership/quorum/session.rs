@@ -21,6 +21,9 @@ use crate::protocol::time::Time;
 
 /// How often a lease is renewed in its time.
 const RENEWALS: u32 = 5;
+/// How often in a lease's time a wish is repeated that no majority answers, or while a view is being
+/// formed.
+const REPEATS: u32 = 20;
 /// How often one that leaves says so in a lease's time.
 const GOODBYES: u32 = 50;
 /// How many wishes are remembered.
@@ -50,6 +53,9 @@ pub(super) struct Session {
     wishes: VecDeque<Wish>,
     seq: u64,
     answered: u64,
+    /// When the newest wish was sent that a majority has answered; before there is one, when this
+    /// life began.
+    answered_sent: Time,
     renew_at: Time,
     /// What an operator wants changed, until it is.
     change: Option<Change>,
@@ -116,6 +122,7 @@ impl Session {
             wishes: VecDeque::new(),
             seq: 0,
             answered: 0,
+            answered_sent: now,
             renew_at: now,
             change: None,
             book: Book::default(),
@@ -156,8 +163,14 @@ impl Session {
         if self.is_over || now < self.renew_at {
             return;
         }
-        let pause = if self.leaves { GOODBYES } else { RENEWALS };
-        self.renew_at = now + self.lease / pause;
+        // Soon, until a majority answers; but who is cut off for longer burdens nobody by it.
+        let is_cut_off = now.since(self.answered_sent) > self.lease;
+        let often = match self.leaves {
+            true => GOODBYES,
+            false if is_cut_off => RENEWALS,
+            false => REPEATS,
+        };
+        self.renew_at = now + self.lease / often;
         self.seq += 1;
         // Older ones renew nothing any more.
         let lease = self.lease;
@@ -350,8 +363,14 @@ impl Session {
         if !wish.answered.contains(&from) {
             wish.answered.push(from);
         }
-        if 2 * wish.answered.len() > count {
-            self.answered = self.answered.max(seq);
+        let sent = wish.sent;
+        if 2 * wish.answered.len() > count && seq > self.answered {
+            (self.answered, self.answered_sent) = (seq, sent);
+            // By its wishes the coordinator sees what it has missed of a view that is being formed.
+            let is_awaited = self.known.is_some() && self.view().is_none();
+            if !self.leaves && !is_awaited {
+                self.renew_at = self.renew_at.max(sent + self.lease / RENEWALS);
+            }
         }
     }
 
