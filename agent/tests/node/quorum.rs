@@ -494,6 +494,48 @@ fn a_majority_that_lost_its_states_is_recovered() {
     assert!(!group.records[&node(3)].recovers, "once is enough");
 }
 
+/// Nobody can tell that from voters that are new, but for those who are in a view that no voter
+/// knows: their leases are waited for.
+#[test]
+fn all_voters_lose_their_states_while_a_member_is_inside() {
+    for algorithm in ALL {
+        let lease = Duration::from_secs(5);
+        let mut group = Group::empty(4, algorithm, Failure::Quorum, lease);
+        group.voters.remove(&node(4));
+        for me in 1..=4 {
+            group.start(me);
+        }
+        group.run(ms(1000));
+        group.acquire(4, 1, Wait::Cancelled);
+        group.run(ms(500));
+        let first = group.granted(1).expect("it is free");
+        let until = group.events.iter().rev().find_map(|told| match told {
+            (whose, Event::Lease { until }) if *whose == node(4) => Some(*until),
+            _ => None,
+        });
+        let until = until.expect("it has a lease");
+        for me in 1..=3 {
+            group.nodes.remove(&node(me));
+            group.records.remove(&node(me));
+        }
+        for me in 1..=3 {
+            group.start(me);
+        }
+        // Just long enough to be heard.
+        group.run(ms(100));
+        group.isolate(4);
+        group.acquire(1, 2, Wait::Cancelled);
+        while group.granted(2).is_none() {
+            group.run(ms(1));
+            assert!(group.now < until + ms(3000), "{algorithm}");
+        }
+        let lost = |(_, event): &(_, Event)| matches!(event, Event::Lost { .. });
+        let is_outside = until <= group.now || group.events.iter().any(lost);
+        assert!(is_outside, "{algorithm}");
+        assert!(group.granted(2) > Some(first));
+    }
+}
+
 /// Leases are renewed beside the locks: an entry takes the same datagrams as where nobody votes.
 #[test]
 fn an_entry_takes_not_one_datagram_more() {

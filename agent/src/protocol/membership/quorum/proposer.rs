@@ -200,7 +200,8 @@ impl Proposer {
             since: own.newcomers.iter().map(|_| epoch).collect(),
             voters: statuses.iter().map(|status| status.voter).collect(),
             coordinator: self.me,
-            unclean: Vec::new(),
+            // All states were lost, and they are in a view that nobody else knows.
+            unclean: voter.strays(),
             book: Book::default(),
         };
         let step = Step {
@@ -233,7 +234,9 @@ impl Proposer {
         let book = voter.wanted_book(now, charter);
         let changes = census.changes(unresponsive, &book);
         let installed = census.is_installed();
-        let voters = if installed {
+        // One without members says nothing of the leases under those before it, whose majorities
+        // must have a voter in common with the next.
+        let voters = if installed && !charter.members.is_empty() {
             self.next_voters(now, voter, charter, &book)
         } else {
             None

@@ -6,7 +6,9 @@
 //! no leases but those of that view's members, and tells for how long it has not.
 //!
 //! A restarted voter does not know whose leases it renewed before, but it knows since when it has
-//! renewed nothing at all: since it started.
+//! renewed nothing at all: since it started. Where all voters are new they have renewed nothing
+//! ever, unless somebody is in a view of which they know nothing: then all states were lost, and
+//! its lease is waited for.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -41,6 +43,8 @@ pub(super) struct VoterPart {
     /// Since when leases may have been renewed that are forgotten; `None` if this voter is so new
     /// that there are none.
     forgets_before: Option<Time>,
+    /// When somebody last was in a view while this voter knew of none.
+    strays_at: Option<Time>,
     started: Time,
     /// The newest endorsement, which is on disk.
     endorsed: Option<Endorsed>,
@@ -133,6 +137,7 @@ impl VoterPart {
             first_epoch: terms.first_epoch,
             lease: terms.lease,
             forgets_before: forgets.then_some(now),
+            strays_at: None,
             started: now,
             endorsed,
             pending: None,
@@ -222,6 +227,10 @@ impl VoterPart {
             return false;
         };
         endorsed.since = now;
+        if self.endorsed.is_none() && endorsed.step.parent.is_none() {
+            // Who renewed the strays' leases knows nothing of it any more.
+            self.forgets_before = self.forgets_before.max(self.strays_at);
+        }
         let charter = &endorsed.step.charter;
         self.leavers.retain(|leaver| charter.has_member(*leaver));
         self.endorsed = Some(endorsed);
@@ -259,6 +268,9 @@ impl VoterPart {
             return false;
         }
         let mut is_news = before != self.heard.get(&from).map(Heard::standing);
+        if renew.epoch > Epoch::ZERO && self.endorsed.is_none() {
+            self.strays_at = Some(now);
+        }
         if renew.left {
             is_news |= self.forget_lives_before(session);
         }
@@ -502,6 +514,13 @@ impl VoterPart {
             comes.then_some(member)
         });
         lives.collect()
+    }
+
+    /// Those heard lately that are in a view, while this voter knows of none.
+    pub(super) fn strays(&self) -> Vec<NodeId> {
+        let strays = self.heard.iter();
+        let strays = strays.filter(|(_, heard)| heard.epoch > Epoch::ZERO);
+        strays.map(|(&node, _)| node).collect()
     }
 
     pub(super) fn leavers(&self) -> impl Iterator<Item = Member> + '_ {
