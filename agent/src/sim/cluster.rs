@@ -577,6 +577,10 @@ impl<A> Cluster<A> {
                 ));
             }
         }
+        let views = self.node(process.node).map(Node::view);
+        if views == Some(None) {
+            self.checkers.stops(process);
+        }
         self.checkers.hears(self.now, process, &event)?;
         self.turns.push_back(Turn::Told(process, event));
         Ok(())

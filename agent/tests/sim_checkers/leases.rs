@@ -169,6 +169,13 @@ fn a_refusal_for_want_of_a_quorum_needs_a_lease_of_silence() {
     let now = history.now;
     history.lease(2, now + LEASE * 2 / 3).unwrap();
     assert_broken(history.end(2, 1, refusal()), Rule::Leases, "runs for");
+    // By others than are asked for the next view.
+    let mut history = History::leasing();
+    history.wait_until(2 * LEASE);
+    let now = history.now;
+    history.lease(2, now + LEASE * 2 / 3).unwrap();
+    history.checkers.stops(process(2, 1));
+    history.end(2, 1, refusal()).unwrap();
     let mut history = History::leasing();
     history.wait_until(2 * LEASE);
     history.end(2, 1, refusal()).unwrap();

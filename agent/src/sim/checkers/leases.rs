@@ -1,6 +1,6 @@
 //! Leases: what is granted is valid until then, and no longer.
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use core::time::Duration;
 
 use super::{Call, Process, Violation, violation};
@@ -8,13 +8,16 @@ use crate::protocol::{NodeId, Refusal, Time, Wait};
 use crate::sim::clock::Clock;
 
 /// A lease runs for no longer than it may from when it was told; only while it does anybody is told
-/// of a grant; and who has just been renewed is not refused for want of a quorum.
+/// of a grant; and who has just been renewed is not refused for want of a quorum. Unless a view is
+/// being formed: its voters may be others than those who renewed.
 #[derive(Debug)]
 pub struct Leases {
     lease: Duration,
     clocks: BTreeMap<NodeId, Clock>,
     /// Until when each process may act, on its own clock.
     until: BTreeMap<Process, Time>,
+    /// Those who have stopped for a view that is not in force there yet.
+    stopped: BTreeSet<Process>,
 }
 
 impl Leases {
@@ -25,6 +28,7 @@ impl Leases {
             lease,
             clocks,
             until: BTreeMap::new(),
+            stopped: BTreeSet::new(),
         }
     }
 
@@ -51,9 +55,20 @@ impl Leases {
         Ok(clock.when(until))
     }
 
+    /// No view is in force in `process`.
+    pub fn stops(&mut self, process: Process) {
+        self.stopped.insert(process);
+    }
+
+    /// A view is in force in `process`.
+    pub fn goes_on(&mut self, process: Process) {
+        self.stopped.remove(&process);
+    }
+
     /// `process` has no lease any more.
     pub fn ends(&mut self, process: Process) {
         self.until.remove(&process);
+        self.stopped.remove(&process);
     }
 
     /// `call` is granted something.
@@ -101,6 +116,7 @@ impl Leases {
         // this time.
         if let Some(until) = self.until.get(&call.process)
             && *until > local + self.lease / 2
+            && !self.stopped.contains(&call.process)
         {
             return Err(violation!(
                 now,
