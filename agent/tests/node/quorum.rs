@@ -494,6 +494,37 @@ fn a_majority_that_lost_its_states_is_recovered() {
     assert!(!group.records[&node(3)].recovers, "once is enough");
 }
 
+/// Each that comes is in a view of its own, which comes before the one in which the locks open again.
+#[test]
+fn who_comes_meanwhile_lengthens_no_lock_delay() {
+    let algorithm = Algorithm::RicartAgrawala;
+    let mut group = Group::empty(5, algorithm, Failure::Quorum, Duration::from_secs(1));
+    group.settings.lock_delay = ms(5000);
+    group.voters = (1..=3).map(node).collect();
+    for me in 1..=3 {
+        group.start(me);
+    }
+    group.run(ms(1500));
+    group.acquire(1, 1, Wait::Cancelled);
+    group.run(ms(100));
+    assert!(group.granted(1).is_some());
+    group.acquire(2, 2, Wait::Cancelled);
+    group.run(ms(50));
+    group.nodes.remove(&node(1));
+    let died = group.now;
+    for comes in [4, 5] {
+        group.run(ms(2500));
+        group.start(comes);
+    }
+    while group.granted(2).is_none() {
+        group.run(ms(1));
+        let waited = group.now.since(died);
+        assert!(waited < ms(7000), "{waited:?}");
+    }
+    let waited = group.now.since(died);
+    assert!(waited > ms(5700), "{waited:?}");
+}
+
 /// Nobody can tell that from voters that are new, but for those who are in a view that no voter
 /// knows: their leases are waited for.
 #[test]

@@ -178,6 +178,8 @@ mod tests {
     use alloc::vec;
 
     use super::*;
+    use crate::protocol::membership::quorum::log::MAX_VIEW;
+    use crate::protocol::membership::{Change, MAX_ADDRESS};
 
     fn node(id: u16) -> NodeId {
         NodeId::new(id).unwrap()
@@ -249,6 +251,40 @@ mod tests {
         ] {
             assert_eq!(after(&three, voters).is_sound(), sound, "{voters:?}");
         }
+    }
+
+    /// Otherwise a group would stand still for ever that has grown to its bounds.
+    #[test]
+    fn the_largest_group_fits_a_proposal() {
+        // 1024 members are in the files, at most, and 128 are added.
+        let members: Vec<Member> = (1..=1152)
+            .map(|id| Member {
+                node: node(id + 60_000),
+                incarnation: Incarnation(u64::MAX),
+            })
+            .collect();
+        let mut book = Book::default();
+        for id in 1..=1024 {
+            book = book.with(&Change::Remove(node(id))).unwrap();
+        }
+        for id in 61_025..=61_152 {
+            let address = "a".repeat(MAX_ADDRESS);
+            book = book.with(&Change::Add(node(id), address)).unwrap();
+        }
+        let largest = Charter {
+            since: vec![Epoch::MAX; members.len()],
+            unclean: members.iter().map(|member| member.node).collect(),
+            members,
+            book,
+            ..charter(&[(1, u64::MAX); 7])
+        };
+        let step = after(&largest, &[(1, 1)]);
+        let step = Step {
+            charter: largest,
+            ..step
+        };
+        let bytes = postcard::to_allocvec(&step).unwrap();
+        assert!(bytes.len() <= MAX_VIEW, "{} bytes", bytes.len());
     }
 
     #[test]

@@ -5,8 +5,8 @@
 //! - it is certified: a majority of the voters before and of those after has endorsed it;
 //! - every one of its members has stopped, and told what it has;
 //! - the leases are over of all who were members and are not any more: for each voter of some
-//!   certificate, the time W = L · (1 + ρ) / (1 − ρ) less the voter's age has passed here since the
-//!   endorsement came. Or the members' engines prove that none of them can be inside of anything:
+//!   certificate, the time W = L · (1 + ρ) / (1 − ρ), and the lock delay if there is one, less the
+//!   voter's age has passed here since the endorsement came. Or the members' engines prove that none of them can be inside of anything:
 //!   who stopped gives no permission any more.
 //!
 //! Why that is long enough: the last voters who renewed a lost member's lease and those of the
@@ -85,8 +85,10 @@ impl Coordination {
     pub(super) fn endorsed(&mut self, now: Time, voter: Voter, age: Duration, terms: &Terms) {
         let somebody_is_lost = !self.step.charter.unclean.is_empty();
         let delay = somebody_is_lost.then_some(terms.lock_delay);
-        let free_at =
-            now + longest_lease(terms.lease).saturating_sub(age) + delay.unwrap_or_default();
+        // Both run from the last renewal on, whichever view comes after it: other members that come
+        // or go meanwhile keep nobody waiting.
+        let closed = longest_lease(terms.lease) + delay.unwrap_or_default();
+        let free_at = now + closed.saturating_sub(age);
         let known = self.free_at.entry(voter).or_insert(free_at);
         *known = free_at.min(*known);
     }

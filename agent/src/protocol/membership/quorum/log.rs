@@ -34,8 +34,8 @@ pub use record::{BadRecord, LogRecord, Snapshot};
 
 /// The most voters of a view.
 pub const MAX_VOTERS: usize = 7;
-/// The longest encoded view, in bytes: some thousand members.
-pub const MAX_VIEW: usize = 64 << 10;
+/// The longest encoded view, in bytes: that of the largest group, with the one before it.
+pub const MAX_VIEW: usize = 128 << 10;
 /// How many predecessors of the last decided view are remembered.
 pub const MAX_CHAIN: usize = 64;
 
@@ -197,7 +197,7 @@ pub enum NotNow {
     #[error("the leader cannot remove itself from the voters; hand over first")]
     RemovesLeader,
     /// There are no voters, too many of them, or too many bytes.
-    #[error("a view has 1 to 7 voters and at most 65536 bytes")]
+    #[error("a view has 1 to 7 voters and at most 131072 bytes")]
     Size,
     /// The one who shall lead is not among the voters, or is this one.
     #[error("only another voter can be asked to lead")]

@@ -287,9 +287,7 @@ impl<M: MakeLog> Quorum<M> {
 
     /// What the record on disk is to say of a voter whose life ends now, in order.
     pub(crate) fn last_words(&self, now: Time) -> Option<Box<VoterRecord>> {
-        self.vote
-            .as_ref()
-            .map(|vote| vote.last_words(now, &self.terms))
+        self.vote.as_ref().map(|vote| vote.last_words(now))
     }
 
     fn take_in(&mut self, now: Time, from: NodeId, message: QuorumMessage) {

@@ -312,7 +312,7 @@ fn nobody_waits_for_the_lease_of_one_that_left() {
 fn a_voter_that_ended_in_order_knows_whose_leases_there_may_be() {
     let mut out = Outbox::new(node(1));
     let before = endorser(1, at(0));
-    assert!(before.is_quiet(at(0), LEASE));
+    assert!(before.is_quiet(at(0)));
     let record = VoterRecord {
         birth: Incarnation(1),
         endorsed: Some(found()),
@@ -344,7 +344,7 @@ fn a_voter_that_ended_in_order_knows_whose_leases_there_may_be() {
     part.persisted(at(530));
     // Its lease may have been renewed until the voter ended.
     assert_eq!(part.age(at(600)), Duration::from_millis(100));
-    assert!(!part.is_quiet(at(600), LEASE));
+    assert!(!part.is_quiet(at(600)));
 }
 
 /// Who is left knows that nobody who is gone can be inside of the only lock.

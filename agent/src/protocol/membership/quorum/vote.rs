@@ -224,9 +224,9 @@ impl<M: MakeLog> Vote<M> {
     }
 
     /// What is to be on disk when this life ends in order, and says nothing more.
-    pub(super) fn last_words(&self, now: Time, terms: &Terms) -> Box<VoterRecord> {
+    pub(super) fn last_words(&self, now: Time) -> Box<VoterRecord> {
         let mut record = Box::new(self.record.clone());
-        record.settled = self.part.is_quiet(now, terms.lease);
+        record.settled = self.part.is_quiet(now);
         record
     }
 

@@ -40,6 +40,7 @@ pub(super) struct VoterPart {
     /// The highest epoch that a life of this member has taken part in before.
     known: Epoch,
     lease: Duration,
+    lock_delay: Duration,
     /// Since when leases may have been renewed that are forgotten; `None` if this voter is so new
     /// that there are none.
     forgets_before: Option<Time>,
@@ -136,6 +137,7 @@ impl VoterPart {
             cluster: terms.cluster(),
             first_epoch: terms.first_epoch,
             lease: terms.lease,
+            lock_delay: terms.lock_delay,
             forgets_before: forgets.then_some(now),
             strays_at: None,
             started: now,
@@ -326,9 +328,10 @@ impl VoterPart {
         old.is_some_and(|old| is_before(&old) && self.leavers.insert(old))
     }
 
-    /// Whether no leases are in use but those of the endorsed view's members.
-    pub(super) fn is_quiet(&self, now: Time, lease: Duration) -> bool {
-        self.pending.is_none() && self.age(now) >= longest_lease(lease)
+    /// Whether no leases are in use but those of the endorsed view's members, and nobody waits for a
+    /// lock delay.
+    pub(super) fn is_quiet(&self, now: Time) -> bool {
+        self.pending.is_none() && self.age(now) >= longest_lease(self.lease) + self.lock_delay
     }
 
     fn endorses_member(&self, session: Member) -> bool {
@@ -588,7 +591,8 @@ impl VoterPart {
     /// What is too old to count is forgotten.
     fn forget(&mut self, now: Time) {
         let long_ago = |at: Time| now.since(at) > self.lease * 4;
-        self.renewed.retain(|_, at| !long_ago(*at));
+        let delay = self.lock_delay;
+        self.renewed.retain(|_, at| !long_ago(*at + delay));
         self.wishes.retain(|_, (_, at)| !long_ago(*at));
         let endorsed = self.endorsed.as_ref();
         self.heard.retain(|node, heard| {
