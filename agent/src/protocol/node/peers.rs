@@ -192,7 +192,8 @@ impl Peers {
     }
 
     /// Says something to one member that need not arrive. What does not fit one datagram goes with
-    /// what is repeated, unless too much of that waits already.
+    /// what is repeated, unless too much of that waits already, or the same is on its way yet: long
+    /// tables take longer than the pause after which they are said again.
     pub(super) fn say(&mut self, to: NodeId, body: &Body) {
         let Some(peer) = self.peers.get_mut(&to) else {
             return;
@@ -204,7 +205,7 @@ impl Peers {
         let bytes = encode_body(body);
         if bytes.len() <= FRAMES_ROOM {
             peer.notices.push(bytes);
-        } else if !peer.link.is_congested() {
+        } else if !peer.link.is_congested() && !peer.is_on_its_way(&bytes) {
             peer.link.send(Epoch::ZERO, &bytes, true);
         }
         self.touched.insert(to);
@@ -474,5 +475,51 @@ impl Peers {
             }
             timers.set(Timer::Link(node), wake);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::collections::BTreeMap;
+    use alloc::vec;
+
+    use super::*;
+    use crate::protocol::face::{Failure, Settings};
+    use crate::protocol::{Algorithm, ElectionAlgorithm};
+
+    #[test]
+    fn what_is_long_is_not_said_again_while_it_is_on_its_way() {
+        let [me, other] = [1, 2].map(|id| NodeId::new(id).unwrap());
+        let member = |node| Member {
+            node,
+            incarnation: Incarnation(1),
+        };
+        let config = NodeConfig {
+            me,
+            members: BTreeSet::from([me, other]),
+            voters: BTreeSet::from([me]),
+            settings: Settings {
+                group: "test".into(),
+                lease: Duration::from_secs(1),
+                failure: Failure::Quorum,
+                lock_delay: Duration::ZERO,
+                election: ElectionAlgorithm::Bully,
+                algorithm: Algorithm::Semaphore,
+                locks: BTreeMap::new(),
+            },
+        };
+        let now = Time::from_nanos(1);
+        let mut peers = Peers::new(now, member(me), &config);
+        peers.meet(now, &[member(me), member(other)], &mut Vec::new());
+        let mut sent = |byte| {
+            let bytes = vec![byte; 5000];
+            peers.say(other, &Body::Note { bytes });
+            let mut out = VecDeque::new();
+            peers.flush(now, &mut Timers::default(), &mut out);
+            out.len()
+        };
+        assert!(sent(0) >= 4);
+        assert_eq!(sent(0), 0, "it is on its way");
+        assert!(sent(1) >= 4, "something else");
     }
 }

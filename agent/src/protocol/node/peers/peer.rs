@@ -6,7 +6,7 @@ use core::time::Duration;
 use super::PeerEvent;
 use crate::protocol::ids::{Incarnation, NodeId};
 use crate::protocol::link::{Link, Timing};
-use crate::protocol::membership::greeting::{Agreement, Difference, Greeting};
+use crate::protocol::membership::greeting::{Agreement, Difference, Greeting, first_8};
 use crate::protocol::time::Time;
 use crate::protocol::wire::{Header, Kind};
 
@@ -26,6 +26,8 @@ pub(super) struct Peer {
     pub(super) link: Link,
     /// What is to be said once, and not repeated.
     pub(super) notices: Vec<Vec<u8>>,
+    /// By its hash, the last of what was too long to be said so.
+    long: u64,
     pub(super) standing: Standing,
     /// When something last came from it directly.
     pub(super) direct_at: Time,
@@ -59,6 +61,7 @@ impl Peer {
             had_unclean_life: false,
             link: Link::new(now, timing),
             notices: Vec::new(),
+            long: 0,
             standing: Standing::Stranger { agrees: false },
             direct_at: now,
             deaf_until: now,
@@ -67,6 +70,14 @@ impl Peer {
             last_greeted: None,
             owes_greeting: false,
         }
+    }
+
+    /// Whether these bytes were given to the link last of all that is long, and may not have arrived.
+    /// They count as given from now on.
+    pub(super) fn is_on_its_way(&mut self, bytes: &[u8]) -> bool {
+        let hash = first_8(blake3::hash(bytes).as_bytes());
+        let before = core::mem::replace(&mut self.long, hash);
+        before == hash && !self.link.is_drained()
     }
 
     pub(super) fn is_up(&self) -> bool {
