@@ -43,6 +43,16 @@ pub struct Plan {
     pub unrest: Unrest,
 }
 
+/// What a seed chooses from where nobody says which algorithm. Not all there are: with each that is
+/// added, the seeds that are kept because they showed a mistake would be other runs.
+pub(super) const DRAWN: [Algorithm; 5] = [
+    Algorithm::Semaphore,
+    Algorithm::Bakery,
+    Algorithm::RicartAgrawala,
+    Algorithm::TokenRing,
+    Algorithm::TokenRingRequests,
+];
+
 /// How callers behave.
 #[derive(Clone, Copy, Debug)]
 pub struct Callers {
@@ -134,7 +144,7 @@ impl Plan {
     /// What `seed` means for elections by `algorithm`: another lock engine for each seed, and most
     /// callers want to lead.
     pub fn of_elections(algorithm: ElectionAlgorithm, seed: u64) -> Self {
-        let engine = Algorithm::ALL[(seed / 2) as usize % Algorithm::ALL.len()];
+        let engine = DRAWN[(seed / 2) as usize % DRAWN.len()];
         let mut plan = Self::new(engine, Failure::Unanimity, seed);
         plan.settings.election = algorithm;
         plan.callers.campaigns = 800;
@@ -283,7 +293,7 @@ fn locks(algorithm: Algorithm, rng: &mut Rng) -> (Vec<(LockName, LockSpec)>, Wis
     let count = [1, 1, 2, 3][rng.index(4)];
     for name in ["printer", "licences", "scanner"].into_iter().take(count) {
         let name = LockName::new(name).expect("a good name");
-        let other = Algorithm::ALL[rng.index(Algorithm::ALL.len())];
+        let other = DRAWN[rng.index(DRAWN.len())];
         let algorithm = if locks.is_empty() || rng.chance(500) {
             algorithm
         } else {

@@ -5,6 +5,7 @@ use core::time::Duration;
 
 use super::super::clock::Clock;
 use super::super::network::{Conditions, Delay};
+use super::super::plan::DRAWN;
 use super::super::rng::{Permille, Rng};
 use crate::protocol::{
     Algorithm, ElectionAlgorithm, Failure, LockName, LockSpec, NodeId, Settings,
@@ -132,7 +133,7 @@ impl Plan {
         Self {
             hosts,
             voters,
-            algorithm: Algorithm::ALL[rng.index(Algorithm::ALL.len())],
+            algorithm: DRAWN[rng.index(DRAWN.len())],
             lease,
             conditions,
             clocks,
