@@ -13,11 +13,12 @@ use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
 use cli_support::group::{AgentProcess, Group};
-use cli_support::{Holder, Local, PATIENCE, eventually, output, pid_of, shell_code};
+use cli_support::{Holder, Local, eventually, output, pid_of, shell_code};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -204,6 +205,18 @@ impl World {
         });
     }
 
+    /// Waits until the lock can change hands at once: both members are in one view. A member that
+    /// has just begun asks before it is in any.
+    fn await_view(&self) {
+        if let Self::Member(group, _) = self {
+            eventually("both members are in a view", || {
+                let status = group.status(2);
+                let mut members = status["members"].as_array().expect("members").iter();
+                members.all(|member| member["state"] == "alive")
+            });
+        }
+    }
+
     fn kill_agent(&mut self) {
         if let Self::Agent(_, served) = self
             && let Served::By(agent) | Served::ByLeaving(agent) =
@@ -291,22 +304,22 @@ impl Victim {
             .collect()
     }
 
-    fn kill_command(&self) {
+    /// Kills the command. Where it is entering it comes any moment, however late on a busy machine:
+    /// left alone it would keep the lock. Where it is being ended, it may be gone.
+    fn kill_command(&self, state: State) {
         let pid = self.runner.id();
         let path = format!("/proc/{pid}/task/{pid}/children");
-        let start = SystemTime::now();
-        // Where it is entering the command comes any moment; where it is being ended, it may be
-        // gone.
-        while start.elapsed().unwrap_or_default() < SETTLE {
+        let strike = || {
             let children = std::fs::read_to_string(&path).unwrap_or_default();
-            if let Some(child) = children.split_whitespace().next() {
-                let _ = kill(
-                    Pid::from_raw(child.parse().expect("a pid")),
-                    Signal::SIGKILL,
-                );
-                return;
-            }
+            let child = children.split_whitespace().next();
+            let child = child.map(|child| Pid::from_raw(child.parse().expect("a pid")));
+            child.is_some_and(|child| kill(child, Signal::SIGKILL).is_ok())
+        };
+        if state != State::Ending {
+            return eventually("the command is there", strike);
         }
+        let start = SystemTime::now();
+        while !strike() && start.elapsed().unwrap_or_default() < SETTLE {}
     }
 }
 
@@ -387,14 +400,13 @@ fn play(case: Case) {
         victim.signal(Signal::SIGKILL);
     }
     thread::scope(|scope| {
-        // What is left keeps the lock, as long as it is left alone.
-        scope.spawn(|| {
-            let start = SystemTime::now();
-            let mut rest = victim.processes();
-            while !rest.is_empty() && start.elapsed().unwrap_or_default() < PATIENCE {
-                thread::sleep(SETTLE);
-                rest = victim.processes();
-                for &pid in &rest {
+        // What is left keeps the lock, as long as it is left alone. That nothing is seen once does
+        // not say that nothing is left: who is becoming another program has no environment then.
+        let (_until_here, rests) = mpsc::channel::<()>();
+        let victim = &victim;
+        scope.spawn(move || {
+            while rests.recv_timeout(SETTLE) == Err(RecvTimeoutError::Timeout) {
+                for pid in victim.processes() {
                     let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
                 }
             }
@@ -406,7 +418,7 @@ fn play(case: Case) {
             }
             None => {
                 world.revive();
-                Next::start(&world, &victim)
+                Next::start(&world, victim)
             }
         };
         let (status, seen) = next.saw();
@@ -423,6 +435,7 @@ fn strike_from_outside(world: &mut World, case: Case) -> (Victim, Option<Next>) 
     let first = First::start(world);
     let victim = Victim::start(world, case.script);
     world.await_waiter(&victim.runner);
+    world.await_view();
     let next = (case.blow != Blow::KillAgent).then(|| {
         let next = Next::start(world, &victim);
         world.await_waiter(&next.0);
@@ -481,7 +494,7 @@ fn strike(world: &mut World, victim: &Victim, case: Case) {
     match case.blow {
         Blow::KillRunner => victim.signal(Signal::SIGKILL),
         Blow::StopRunner => victim.signal(Signal::SIGSTOP),
-        Blow::KillCommand => victim.kill_command(),
+        Blow::KillCommand => victim.kill_command(case.state),
         Blow::KillAgent => world.kill_agent(),
     }
 }

@@ -367,13 +367,7 @@ impl Turn<'_> {
     fn member_state(&self, id: NodeId) -> MemberState {
         let node = &self.core.node;
         match node.peer_state(id) {
-            PeerState::Up
-                if node
-                    .view()
-                    .is_some_and(|view| view.nodes().any(|of| of == id)) =>
-            {
-                MemberState::Alive
-            }
+            PeerState::Up if node.is_in_view(id) => MemberState::Alive,
             PeerState::Up => MemberState::Joining,
             PeerState::Suspect => MemberState::Suspect,
             PeerState::Left => MemberState::Left,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use distlock_agent::protocol::{
-    Algorithm, Change, Command, Event, Failure, Input, Refusal, Ticket, Wait,
+    Algorithm, Change, Command, Event, Failure, Input, Refusal, Ticket, Time, Wait,
 };
 
 use crate::group::{Group, node};
@@ -111,6 +111,28 @@ fn a_life_that_knew_of_none_before_it_does_not_vouch_for_one() {
         };
         assert!(group.events.iter().any(told), "{algorithm}");
     }
+}
+
+/// A member that comes back at once is talked to before a view has it in this life.
+#[test]
+fn a_life_is_in_a_view_when_that_has_it() {
+    let mut group = group(3, Algorithm::RicartAgrawala);
+    assert!((1..=3).all(|me| group.nodes[&node(2)].is_in_view(node(me))));
+    let epoch = group.view(2).expect("a view").0;
+    group.start(1);
+    let is_in = |group: &Group| group.nodes[&node(2)].is_in_view(node(1));
+    while is_in(&group) {
+        group.run(ms(1));
+        assert!(group.now.since(Time::ZERO) < ms(2000));
+    }
+    assert_eq!(
+        group.view(2).expect("the same").0,
+        epoch,
+        "its greeting tells"
+    );
+    group.run(ms(3000));
+    assert!(is_in(&group));
+    assert!(group.view(2).expect("another").0 > epoch);
 }
 
 /// Who was seen outside need not be waited for.

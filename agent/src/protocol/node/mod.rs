@@ -281,6 +281,18 @@ impl Node {
         self.peers.state(node)
     }
 
+    /// Whether the view in force has that member in the life that is talked to, not in one before.
+    pub fn is_in_view(&self, node: NodeId) -> bool {
+        let life = if node == self.me.node {
+            Some(self.me.incarnation)
+        } else {
+            self.peers.life(node)
+        };
+        let is_present = |it: &Member| it.node == node && Some(it.incarnation) == life;
+        self.view()
+            .is_some_and(|view| view.members.iter().any(is_present))
+    }
+
     /// The members that are missing at present.
     pub fn missing(&self) -> Vec<NodeId> {
         self.peers.missing()

@@ -134,6 +134,11 @@ impl Peers {
         }
     }
 
+    /// The life of another member that is talked to.
+    pub(super) fn life(&self, node: NodeId) -> Option<Incarnation> {
+        self.peers.get(&node).and_then(|peer| peer.life)
+    }
+
     /// The members that cannot be counted on at present.
     pub(super) fn missing(&self) -> Vec<NodeId> {
         let wanted = self.peers.iter().filter(|(_, peer)| !peer.is_removed);
