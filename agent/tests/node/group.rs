@@ -20,6 +20,8 @@ pub(crate) struct Group {
     pub(crate) events: Vec<(NodeId, Event)>,
     /// Between whom, in this direction, everything is lost.
     pub(crate) cut: BTreeSet<(NodeId, NodeId)>,
+    /// Whose clocks run more slowly than `now`, since when, and by how much.
+    slow: BTreeMap<NodeId, (Time, u32)>,
     pub(crate) settings: Settings,
     pub(crate) voters: BTreeSet<NodeId>,
     /// Of a hundred datagrams so many get lost, by a chance that is always the same.
@@ -66,6 +68,7 @@ impl Group {
             sent: Vec::new(),
             events: Vec::new(),
             cut: BTreeSet::new(),
+            slow: BTreeMap::new(),
             settings,
             voters: (1..=size).map(node).collect(),
             loss: 0,
@@ -122,7 +125,7 @@ impl Group {
     }
 
     pub(crate) fn input(&mut self, me: NodeId, input: Input<'_>) {
-        let now = self.now;
+        let now = self.clock(me.as_u16());
         if let Some(node) = self.nodes.get_mut(&me) {
             node.handle(now, input);
             self.drain(me);
@@ -134,7 +137,7 @@ impl Group {
         loop {
             let timers = self.nodes.iter();
             let timer = timers
-                .filter_map(|(&id, node)| Some((node.poll_timeout()?, id)))
+                .filter_map(|(&id, node)| Some((self.when(id, node.poll_timeout()?), id)))
                 .min();
             let arrival = self.wire.front().map(|(at, ..)| *at);
             let next = timer.map(|(at, _)| at).into_iter().chain(arrival).min();
@@ -156,6 +159,27 @@ impl Group {
             }
         }
         self.now = end;
+    }
+
+    /// From now on this member's clock takes `factor` times as long as others'.
+    pub(crate) fn slow_down(&mut self, me: u16, factor: u32) {
+        self.slow.insert(node(me), (self.now, factor));
+    }
+
+    /// What a member's clock shows.
+    pub(crate) fn clock(&self, me: u16) -> Time {
+        match self.slow.get(&node(me)) {
+            Some(&(since, factor)) => since + self.now.since(since) / factor,
+            None => self.now,
+        }
+    }
+
+    /// When a member's clock shows `local`.
+    fn when(&self, me: NodeId, local: Time) -> Time {
+        match self.slow.get(&me) {
+            Some(&(since, factor)) => since + local.since(since) * factor,
+            None => local,
+        }
     }
 
     /// Between `one` and all others nothing passes any more.

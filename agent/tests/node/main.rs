@@ -3,6 +3,7 @@
 mod group;
 mod hostile;
 mod legacies;
+mod mishaps;
 mod presumed;
 mod quorum;
 mod regressions;

@@ -339,3 +339,54 @@ impl Engine for Bakery {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::ids::{Incarnation, LockName};
+    use crate::protocol::lock::{Algorithm, LockSpec, Mode, Stamp, build};
+
+    /// No number comes after the largest: who claims to have it is not believed, and its true answer
+    /// still counts.
+    #[test]
+    fn a_ticket_that_none_could_follow_is_not_believed() {
+        let [me, other] = [1, 2].map(|id| NodeId::new(id).expect("not zero"));
+        let lock = LockName::new("x").expect("a good name");
+        let rebuild = Rebuild {
+            me,
+            members: &[me, other],
+            lock: &lock,
+            holders: &[],
+            held: Mode::default(),
+            waiters: &[],
+            abandoned: false,
+        };
+        let mut out = Effects::default();
+        let mut engine = build(LockSpec::exclusive(Algorithm::Bakery), &rebuild, &mut out);
+        let id = RequestId {
+            node: me,
+            incarnation: Incarnation(1),
+            seq: 1,
+        };
+        let stamp = Stamp { clock: 1, node: me };
+        let request = Request {
+            id,
+            stamp,
+            mode: Mode::Exclusive,
+            tries: false,
+        };
+        engine.acquire(request, &mut out);
+        let value = |number, ticket| engine::Message::Bakery(Message::Value { number, ticket });
+        for ticket in [u64::MAX, MAX_TICKET + 1] {
+            out = Effects::default();
+            engine.receive(other, &value(3, ticket), &mut out);
+            assert!(out.is_empty(), "{ticket}");
+        }
+        // The largest that is believed, and then the answers to the other two reads.
+        for (number, ticket) in [(3, MAX_TICKET), (4, 0), (5, 0)] {
+            assert!(out.granted.is_empty(), "{number}");
+            engine.receive(other, &value(number, ticket), &mut out);
+        }
+        assert_eq!(out.granted.len(), 1);
+    }
+}

@@ -118,12 +118,21 @@ impl Locks {
         })
     }
 
+    /// So many grants of a lock have been given in this epoch.
+    #[cfg(test)]
+    pub(crate) fn count_up(&mut self, name: &LockName, counter: u32) {
+        let lock = self.table.get_mut(name).expect("the lock is known");
+        lock.trail.counter = counter;
+    }
+
     /// A local caller wants in.
     pub(crate) fn acquire(&mut self, name: &LockName, caller: Waiting, out: &mut LockOutput) {
         match self.admit(name, caller, out) {
             Ok(()) => {
                 self.tickets.insert(caller.ticket, name.clone());
-                self.settle(name, out);
+                if !self.is_being_asked(name) {
+                    self.settle(name, out);
+                }
             }
             Err(refusal) => {
                 out.events.push(Event::Ended {
@@ -133,6 +142,12 @@ impl Locks {
                 self.forget_if_unused(name);
             }
         }
+    }
+
+    /// Whether a caller has come before, and how the lock is served is being asked for that one.
+    fn is_being_asked(&self, name: &LockName) -> bool {
+        let lock = self.table.get(name);
+        lock.is_some_and(|lock| lock.spec.is_none() && lock.queue.callers().nth(1).is_some())
     }
 
     /// Puts the caller into the lock's local queue, if it may wait at all.

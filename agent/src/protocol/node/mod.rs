@@ -317,3 +317,6 @@ impl Node {
         self.outputs.push_back(Output::Event(event));
     }
 }
+
+#[cfg(test)]
+mod tests;

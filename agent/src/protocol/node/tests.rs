@@ -1,0 +1,154 @@
+//! What only shows with numbers that no test can count up to.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::*;
+use crate::protocol::ElectionAlgorithm;
+use crate::protocol::face::{Release, Settings, Wait};
+use crate::protocol::ids::LockName;
+use crate::protocol::lock::{Algorithm, Mode};
+
+/// A group of one, by quorum, that has a view.
+struct Alone {
+    node: Node,
+    now: Time,
+    lock: LockName,
+    ticket: u64,
+}
+
+impl Alone {
+    fn new(algorithm: Algorithm) -> Self {
+        let me = NodeId::new(1).expect("not zero");
+        let config = NodeConfig {
+            me,
+            members: BTreeSet::from([me]),
+            voters: BTreeSet::from([me]),
+            settings: Settings {
+                group: "alone".into(),
+                lease: Duration::from_secs(1),
+                failure: Failure::Quorum,
+                lock_delay: Duration::ZERO,
+                election: ElectionAlgorithm::Bully,
+                algorithm,
+                locks: BTreeMap::new(),
+            },
+        };
+        let boot = Boot {
+            record: None,
+            wall: Duration::from_secs(1000),
+        };
+        let now = Time::from_nanos(1);
+        let mut alone = Self {
+            node: Node::new(config, boot, now),
+            now,
+            lock: LockName::new("printer").expect("a good name"),
+            ticket: 0,
+        };
+        alone.run(Duration::from_secs(10));
+        assert!(alone.node.view().is_some());
+        alone
+    }
+
+    /// Returns what was told meanwhile.
+    fn run(&mut self, time: Duration) -> Vec<Event> {
+        let end = self.now + time;
+        let mut events = Vec::new();
+        loop {
+            while let Some(output) = self.node.poll_output() {
+                match output {
+                    Output::Persist(_) => self.node.handle(self.now, Input::Persisted),
+                    Output::Event(event) => events.push(event),
+                    Output::Transmit { .. } => unreachable!("there is nobody else"),
+                }
+            }
+            match self.node.poll_timeout() {
+                Some(at) if at <= end => {
+                    self.now = self.now.max(at);
+                    self.node.handle(self.now, Input::Timeout);
+                }
+                _ => break,
+            }
+        }
+        self.now = end;
+        events
+    }
+
+    /// Enters once; the fence, or why not.
+    fn enter(&mut self) -> Result<Fence, Refusal> {
+        self.ticket += 1;
+        let ticket = Ticket(self.ticket);
+        let acquire = Command::Acquire {
+            ticket,
+            lock: self.lock.clone(),
+            spec: None,
+            mode: Mode::Exclusive,
+            wait: Wait::Cancelled,
+        };
+        self.node.handle(self.now, Input::Command(&acquire));
+        let told = self.run(Duration::ZERO).into_iter();
+        let mut answers = told.filter_map(|event| match event {
+            Event::Granted { fence, .. } => Some(Ok(fence)),
+            Event::Ended { refusal, .. } => Some(Err(refusal)),
+            _ => None,
+        });
+        let answer = answers.next().expect("an answer at once");
+        assert_eq!(answers.next(), None, "one answer");
+        let release = Command::Release {
+            ticket,
+            how: Release::Given,
+        };
+        self.node.handle(self.now, Input::Command(&release));
+        self.run(Duration::from_secs(1));
+        answer
+    }
+}
+
+/// Half of an epoch's numbers are used up: a new view begins new ones before the other half is, and
+/// nobody notices but by higher fences.
+#[test]
+fn fences_go_on_in_a_new_epoch_when_half_of_their_numbers_are_used() {
+    for algorithm in Algorithm::ALL {
+        let mut alone = Alone::new(algorithm);
+        let mut last = alone.enter().expect("it is free");
+        let epoch = alone.node.epoch();
+        alone.node.locks.count_up(&alone.lock, (1 << 31) - 3);
+        for entry in 0..6 {
+            let fence = alone.enter().expect("it is free");
+            assert!(fence > last, "{algorithm} {entry}");
+            last = fence;
+        }
+        assert!(alone.node.epoch() > epoch, "{algorithm}");
+        assert!(
+            last.as_u64() as u32 <= 6,
+            "its numbers are new: {algorithm}"
+        );
+    }
+}
+
+/// No view came in time: nobody is let in with a number that has been before. The next view lets
+/// all in again.
+#[test]
+fn after_the_last_fence_of_an_epoch_nobody_enters_until_the_next() {
+    for algorithm in Algorithm::ALL {
+        let mut alone = Alone::new(algorithm);
+        let first = alone.enter().expect("it is free");
+        let epoch = alone.node.epoch();
+        alone.node.locks.count_up(&alone.lock, u32::MAX - 1);
+        let last = alone.enter().expect("there is one number more");
+        assert_eq!(
+            Some(last),
+            Fence::from_parts(epoch, u32::MAX),
+            "{algorithm}"
+        );
+        assert!(last > first);
+
+        let mut alone = Alone::new(algorithm);
+        alone.enter().expect("it is free");
+        alone.node.locks.count_up(&alone.lock, u32::MAX);
+        assert_eq!(alone.enter(), Err(Refusal::Limit), "{algorithm}");
+        let next = alone.enter().expect("the view has come");
+        assert!(next > last, "{algorithm}");
+    }
+}
