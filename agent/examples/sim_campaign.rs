@@ -12,7 +12,7 @@ use std::str::FromStr;
 use std::time::Instant;
 
 use clap::Parser;
-use distlock_agent::protocol::{Algorithm, Failure};
+use distlock_agent::protocol::{Algorithm, ElectionAlgorithm, Failure};
 use distlock_agent::sim::campaign::{self, Report};
 use distlock_agent::sim::explorer::{self, Explored};
 use distlock_agent::sim::quorum::{self, LogKind};
@@ -43,6 +43,9 @@ struct Options {
     /// Quorum views, on this log, with engines over links that lose nothing.
     #[arg(long, conflicts_with_all = ["engine", "bare"])]
     quorum: Option<Log>,
+    /// Elections by this algorithm, in whole nodes, all of whom are needed.
+    #[arg(long, conflicts_with_all = ["engine", "bare", "failure", "quorum"])]
+    elections: Option<ElectionAlgorithm>,
     /// How many seeds run at the same time.
     #[arg(long, default_value_t = 1)]
     jobs: usize,
@@ -73,6 +76,9 @@ fn all_engines(options: &Options) -> Result<(), Error> {
     if let Some(log) = options.quorum {
         return one_subject(options, Subject::Quorum(log), &mut progress);
     }
+    if let Some(algorithm) = options.elections {
+        return one_subject(options, Subject::Elections(algorithm), &mut progress);
+    }
     for algorithm in &options.engine.0 {
         let subject = if options.bare {
             Subject::Bare(*algorithm)
@@ -89,6 +95,7 @@ fn all_engines(options: &Options) -> Result<(), Error> {
 enum Subject {
     Node(Algorithm, Views),
     Bare(Algorithm),
+    Elections(ElectionAlgorithm),
     Quorum(Log),
 }
 
@@ -98,6 +105,7 @@ impl Subject {
         match self {
             Self::Node(algorithm, views) => format!("--failure {views} --engine {algorithm}"),
             Self::Bare(algorithm) => format!("--engine {algorithm} --bare"),
+            Self::Elections(algorithm) => format!("--elections {algorithm}"),
             Self::Quorum(log) => format!("--quorum {log}"),
         }
     }
@@ -108,6 +116,7 @@ impl fmt::Display for Subject {
         match self {
             Self::Node(algorithm, views) => write!(f, "node {algorithm} {views}"),
             Self::Bare(algorithm) => write!(f, "bare {algorithm}"),
+            Self::Elections(algorithm) => write!(f, "elections {algorithm}"),
             Self::Quorum(log) => write!(f, "quorum {log}"),
         }
     }
@@ -115,23 +124,35 @@ impl fmt::Display for Subject {
 
 /// What decides on views.
 #[derive(Clone, Copy, Debug)]
-struct Views(Failure);
+enum Views {
+    By(Failure),
+    /// A majority of voters, whose logs lie.
+    LyingQuorum,
+}
 
 impl FromStr for Views {
     type Err = String;
 
     fn from_str(name: &str) -> Result<Self, Self::Err> {
-        let known = [Failure::Quorum, Failure::PresumeFailed, Failure::Unanimity];
-        let failure = known.into_iter().find(|it| it.to_string() == name);
-        failure
-            .map(Self)
-            .ok_or_else(|| "views come from quorum, presume-failed or unanimity".to_owned())
+        let known = [
+            Self::By(Failure::Quorum),
+            Self::LyingQuorum,
+            Self::By(Failure::PresumeFailed),
+            Self::By(Failure::Unanimity),
+        ];
+        let views = known.into_iter().find(|it| it.to_string() == name);
+        views.ok_or_else(|| {
+            "views come from quorum, lying-quorum, presume-failed or unanimity".to_owned()
+        })
     }
 }
 
 impl fmt::Display for Views {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        match self {
+            Self::By(failure) => failure.fmt(f),
+            Self::LyingQuorum => f.write_str("lying-quorum"),
+        }
     }
 }
 
@@ -182,11 +203,16 @@ fn run_seed(options: &Options, subject: Subject, seed: u64) -> Result<Tally, Str
     let run = || {
         let sink = options.trace.then(|| -> Sink { Box::new(tell) });
         let outcome = match subject {
-            Subject::Node(algorithm, views) => campaign::run(algorithm, views.0, seed, sink)
-                .map(|(report, print)| (Tally::Node(report), print)),
+            Subject::Node(algorithm, views) => match views {
+                Views::By(failure) => campaign::run(algorithm, failure, seed, sink),
+                Views::LyingQuorum => campaign::run_on_lies(algorithm, seed, sink),
+            }
+            .map(|(report, print)| (Tally::Node(report), print)),
             Subject::Bare(algorithm) => {
                 explorer::explore(algorithm, seed, sink).map(|explored| (Tally::Bare(explored), 0))
             }
+            Subject::Elections(algorithm) => campaign::run_elections(algorithm, seed, sink)
+                .map(|(report, print)| (Tally::Node(report), print)),
             Subject::Quorum(log) => {
                 let log = match log {
                     Log::Raft => LogKind::Raft,

@@ -3,10 +3,12 @@
 #![cfg(feature = "sim")]
 
 use distlock_agent::protocol::{Algorithm, Failure};
-use distlock_agent::sim::campaign::{Report, run};
+use distlock_agent::sim::campaign::{Report, run, run_on_lies};
 
 /// How many seeds of each algorithm.
 const SEEDS: u64 = 20;
+/// How many on a log that lies.
+const LIES: u64 = 4;
 
 /// Runs the slice of `algorithm`, and asserts that what a campaign is for did take place.
 fn play(algorithm: Algorithm) {
@@ -65,6 +67,24 @@ fn token_ring() {
 #[test]
 fn token_ring_requests() {
     play(Algorithm::TokenRingRequests);
+}
+
+/// Where the log that decides on views lies, nothing need go on, but nothing may go wrong either.
+#[test]
+fn a_log_that_lies_does_no_harm() {
+    let mut total = Report::default();
+    for algorithm in Algorithm::ALL {
+        for seed in 0..LIES {
+            match run_on_lies(algorithm, seed, None) {
+                Ok((report, _)) => total.add(&report),
+                Err(violation) => panic!("{algorithm}, seed {seed}, with lies: {violation}"),
+            }
+        }
+    }
+    let runs = LIES * Algorithm::ALL.len() as u64;
+    assert!(total.grants > 20 * runs, "little was granted: {total:?}");
+    assert!(total.views > 5 * runs, "few views came: {total:?}");
+    assert!(total.exclusions > runs / 4, "few were excluded: {total:?}");
 }
 
 /// Seeds that have shown a mistake, which is mended.

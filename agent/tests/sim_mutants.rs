@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use distlock_agent::protocol::Algorithm;
+use distlock_agent::protocol::{Algorithm, ElectionAlgorithm};
 
 #[path = "../examples/sim_mutants/patch.rs"]
 mod patch;
@@ -28,8 +28,23 @@ fn every_mutant_applies() {
             "{}: nothing is to notice it",
             mutant.name
         );
-        if let Subject::Engine { engine, bare } = &mutant.run.subject {
+        if let Subject::Elections { elections } = &mutant.run.subject {
+            elections.parse::<ElectionAlgorithm>().unwrap();
+        }
+        if let Subject::Engine {
+            engine,
+            bare,
+            failure,
+        } = &mutant.run.subject
+        {
             let engine: Algorithm = engine.parse().unwrap();
+            let known = ["quorum", "lying-quorum", "presume-failed"];
+            let failure = failure.as_deref();
+            assert!(
+                failure.is_none_or(|failure| known.contains(&failure) && !bare),
+                "{}: no nodes run under {failure:?}",
+                mutant.name
+            );
             // Bare engines have nothing around them that could be broken, but their grants' trail.
             let own = format!("src/protocol/lock/{}.rs", engine.name().replace('-', "_"));
             let runs_bare = [own.as_str(), "src/protocol/lock/trail.rs"];

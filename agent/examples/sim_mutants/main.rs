@@ -110,7 +110,9 @@ fn widest(mutants: &[Mutant]) -> Vec<Run> {
 /// The program that runs it.
 fn program(subject: &Subject) -> &'static str {
     match subject {
-        Subject::Engine { .. } | Subject::Quorum { .. } => "sim_campaign",
+        Subject::Engine { .. } | Subject::Elections { .. } | Subject::Quorum { .. } => {
+            "sim_campaign"
+        }
         Subject::Model { .. } => "model_check",
     }
 }
@@ -118,11 +120,19 @@ fn program(subject: &Subject) -> &'static str {
 /// How that calls it.
 fn arguments(subject: &Subject) -> Vec<&str> {
     match subject {
-        Subject::Engine { engine, bare } => {
+        Subject::Engine {
+            engine,
+            bare,
+            failure,
+        } => {
             let mut arguments = vec!["--engine", engine];
             arguments.extend(bare.then_some("--bare"));
+            if let Some(failure) = failure {
+                arguments.extend(["--failure", failure]);
+            }
             arguments
         }
+        Subject::Elections { elections } => vec!["--elections", elections],
         Subject::Quorum { quorum } => vec!["--quorum", quorum],
         Subject::Model { model } => model.split_whitespace().collect(),
     }

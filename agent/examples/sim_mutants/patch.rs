@@ -32,7 +32,12 @@ pub(crate) enum Subject {
         engine: String,
         #[serde(default)]
         bare: bool,
+        /// What decides on views where whole nodes run, as `sim_campaign --failure` names it.
+        #[serde(default)]
+        failure: Option<String>,
     },
+    /// Elections by this algorithm.
+    Elections { elections: String },
     /// Quorum views by themselves, on this log.
     Quorum { quorum: String },
     /// A world of `model_check`, as its command line names it.

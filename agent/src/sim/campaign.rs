@@ -16,6 +16,7 @@ use self::misfortunes::Lost;
 use super::checkers::{Process, Violation, violation};
 use super::cluster::{Cluster, Turn};
 use super::plan::Plan;
+use super::quorum::logs::Lies;
 pub use super::report::Report;
 use super::rng::Rng;
 use super::trace::{Sink, Trace};
@@ -40,6 +41,29 @@ pub fn run(
 ) -> Result<(Report, u64), Violation> {
     let plan = Plan::new(algorithm, failure, seed);
     Campaign::new(plan, Rng::new(!seed), Trace::new(sink)).run()
+}
+
+/// Runs `algorithm` as `seed` says under quorum views, on logs that decide twice in an epoch, forget
+/// and repeat. Nothing need go on then, but nothing may go wrong either, which is all that is judged:
+/// the run ends with its faults.
+///
+/// # Errors
+/// The rule that was broken.
+///
+/// # Panics
+/// The protocol core panicked.
+pub fn run_on_lies(
+    algorithm: Algorithm,
+    seed: u64,
+    sink: Option<Sink>,
+) -> Result<(Report, u64), Violation> {
+    let plan = Plan::new(algorithm, Failure::Quorum, seed);
+    let mut rng = Rng::new(!seed);
+    let lies = Lies::new(rng.fork());
+    let mut campaign = Campaign::new(plan, rng, Trace::new(sink));
+    campaign.cluster.set_lies(lies.clone());
+    campaign.lies = Some(lies);
+    campaign.run()
 }
 
 /// Runs elections by `algorithm` as `seed` says, in the same surroundings: most callers want to lead.
@@ -76,6 +100,7 @@ enum Act {
     Pause,
     Resume(NodeId),
     Revote,
+    Elect,
     Start(NodeId),
     Part,
     Join,
@@ -99,6 +124,8 @@ struct Campaign {
     plan: Plan,
     cluster: Cluster<Act>,
     rng: Rng,
+    /// Where what decides on views lies.
+    lies: Option<Lies>,
     calm: bool,
     /// Whether members that leave stay away.
     closing: bool,
@@ -140,6 +167,7 @@ impl Campaign {
             plan,
             cluster,
             rng,
+            lies: None,
             calm: false,
             closing: false,
             tickets: 0,
@@ -160,9 +188,11 @@ impl Campaign {
     fn run(mut self) -> Result<(Report, u64), Violation> {
         self.cluster.say(format_args!("{:#?}", self.plan));
         self.unrest()?;
-        self.calm_down()?;
-        self.last_round()?;
-        self.everybody_leaves()?;
+        if self.lies.is_none() {
+            self.calm_down()?;
+            self.last_round()?;
+            self.everybody_leaves()?;
+        }
         self.report.steps = self.cluster.steps();
         self.report.weather = self.cluster.weather();
         if let Some(presumption) = self.cluster.checkers().presumption() {
@@ -198,6 +228,9 @@ impl Campaign {
         self.plan_next(misfortunes.partition, Act::Part);
         self.plan_next(misfortunes.pause, Act::Pause);
         self.plan_next(misfortunes.revote, Act::Revote);
+        if self.lies.is_some() {
+            self.cluster.plan(Duration::ZERO, Act::Elect);
+        }
         let end = self.cluster.now() + self.plan.unrest.lasts;
         while self.report.grants < self.plan.unrest.grants
             && let Some(turn) = self.cluster.next(end)?
@@ -334,6 +367,13 @@ impl Campaign {
             }
             Turn::Act(Act::Revote) => {
                 self.revote();
+                Ok(())
+            }
+            Turn::Act(Act::Elect) => {
+                if let Some(lies) = &self.lies {
+                    lies.elect();
+                }
+                self.cluster.plan(self.plan.settings.lease / 2, Act::Elect);
                 Ok(())
             }
             Turn::Act(Act::Part) => {

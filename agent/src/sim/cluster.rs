@@ -18,6 +18,7 @@ use super::clock::{Clock, quarantine};
 use super::dissect;
 use super::network::{Conditions, Network, Weather};
 use super::queue::Queue;
+use super::quorum::logs::{Lies, Logs};
 use super::rng::{Permille, Rng};
 use super::trace::Trace;
 use crate::protocol::ids::Incarnation;
@@ -66,6 +67,8 @@ pub struct Cluster<A> {
     surroundings: Surroundings,
     /// Who votes on views.
     voters: BTreeSet<NodeId>,
+    /// Where what decides on views lies.
+    lies: Option<Lies>,
     seats: BTreeMap<NodeId, Seat<A>>,
     network: Network,
     rng: Rng,
@@ -170,6 +173,7 @@ impl<A> Cluster<A> {
         };
         Self {
             voters: members.iter().copied().take(MAX_VOTERS).collect(),
+            lies: None,
             seats: members.iter().map(|node| (*node, seat(node))).collect(),
             network: Network::new(surroundings.conditions, rng.fork()),
             checkers,
@@ -195,6 +199,12 @@ impl<A> Cluster<A> {
     /// Who votes on views, by the files that are read from now on; at first the first seven members.
     pub fn set_voters(&mut self, voters: BTreeSet<NodeId>) {
         self.voters = voters;
+    }
+
+    /// From now on the logs that decide on views, of members that start, lie.
+    pub(super) fn set_lies(&mut self, lies: Lies) {
+        self.lies = Some(lies);
+        self.checkers.distrust_views();
     }
 
     /// Who votes on views, by the files.
@@ -310,8 +320,16 @@ impl<A> Cluster<A> {
         };
         self.trace
             .say(now, format_args!("{process} starts with {:?}", boot.record));
+        let local = seat.clock.shows(now);
+        let node = match self.lies.clone() {
+            None => Node::new(config, boot, local),
+            Some(lies) => {
+                let lying = |_, lease| Logs::Lying { lease, lies };
+                Node::with_logs(config, boot, local, lying)
+            }
+        };
         let running = Running {
-            node: Node::new(config, boot, seat.clock.shows(now)),
+            node,
             alarm: None,
             writing: None,
         };
@@ -523,6 +541,10 @@ impl<A> Cluster<A> {
         let own = decode(GroupId::of(&self.settings.group), &bytes)
             .ok()
             .filter(|(header, _)| header.from == process.node);
+        let said = own.and_then(|(header, payload)| dissect::endorsement(&header, payload));
+        if let Some((voter, endorsement)) = said {
+            self.checkers.endorses(now, voter, endorsement)?;
+        }
         let durable = self.disk(process.node).map(|record| record.incarnation);
         if own.is_some_and(|(header, _)| Some(header.from_life) > durable) {
             let early = "speaks before its new life is on disk";

@@ -1,11 +1,13 @@
-//! Datagrams in words, for traces.
+//! What datagrams say: in words, for traces, and what voters endorse in them, for the checkers.
 
 use alloc::format;
 use alloc::string::String;
 use core::fmt::Write as _;
 
+use crate::protocol::membership::ViewMessage;
 use crate::protocol::membership::greeting::Greeting;
-use crate::protocol::wire::{Body, GroupId, Kind, decode, decode_all, decode_frames};
+use crate::protocol::membership::quorum::{Endorsement, QuorumMessage, Voter};
+use crate::protocol::wire::{Body, GroupId, Header, Kind, decode, decode_all, decode_frames};
 
 /// What `bytes`, sent in the group called `group`, say.
 pub(super) fn in_words(group: &str, bytes: &[u8]) -> String {
@@ -31,4 +33,19 @@ pub(super) fn in_words(group: &str, bytes: &[u8]) -> String {
         };
     }
     words
+}
+
+/// What a voter says in this datagram that it has endorsed.
+pub(super) fn endorsement(header: &Header, payload: &[u8]) -> Option<(Voter, Endorsement)> {
+    // In groups as small as those of the simulator it takes no more than a notice.
+    if header.kind != Kind::Notice {
+        return None;
+    }
+    let Ok(Body::View(ViewMessage::Quorum(message))) = decode_all(payload) else {
+        return None;
+    };
+    let QuorumMessage::Status(status) = *message else {
+        return None;
+    };
+    Some((status.voter, status.endorsed?))
 }

@@ -11,6 +11,8 @@
 //! the logs of the voters alone, and so the library behind them. [`model`] is for a model checker:
 //! small worlds in which everything that can happen does.
 
+extern crate std;
+
 pub mod bare;
 pub mod campaign;
 pub mod checkers;

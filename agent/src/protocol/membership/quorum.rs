@@ -38,11 +38,11 @@ pub use self::message::VoterRecord;
 pub(crate) use self::{
     charter::{Charter, Digest, Step, Voter},
     message::Endorsement,
-    process::{Beginning, MakeLog},
+    process::Beginning,
 };
 pub(crate) use self::{
     message::QuorumMessage,
-    process::{Before, Quorum, Terms},
+    process::{Before, MakeLog, Quorum, Terms},
     rafts::Rafts,
 };
 

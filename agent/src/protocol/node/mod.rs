@@ -32,7 +32,7 @@ use super::face::{
 };
 use super::ids::{Epoch, Fence, Incarnation, NodeId, Ticket};
 use super::lock::{LockView, Locks};
-use super::membership::quorum::{Before, Quorum, Rafts, Terms};
+use super::membership::quorum::{Before, MakeLog, Quorum, Rafts, Terms};
 use super::membership::{Fixed, Legacy, Member, Presumed, View, ViewSource};
 use super::time::Time;
 use super::timers::{Timer, Timers};
@@ -126,6 +126,20 @@ impl Node {
     /// # Panics
     /// If `config.members` lacks `config.me`.
     pub fn new(config: NodeConfig, boot: Boot, now: Time) -> Self {
+        Self::with_logs(config, boot, now, Rafts::new)
+    }
+
+    /// The same; `logs` order what voters propose.
+    pub(crate) fn with_logs<M>(
+        config: NodeConfig,
+        boot: Boot,
+        now: Time,
+        logs: impl FnOnce(Member, Duration) -> M,
+    ) -> Self
+    where
+        M: MakeLog + Send + 'static,
+        M::Log: Send,
+    {
         assert!(
             config.members.contains(&config.me),
             "a member is a member of its own group"
@@ -169,8 +183,8 @@ impl Node {
                     recovers: before.is_some_and(|record| record.recovers),
                     voter: before.and_then(|record| record.voter.as_deref().cloned()),
                 };
-                let rafts = Rafts::new(me, lease);
-                Box::new(Quorum::new(me, terms, life_before, rafts, now))
+                let logs = logs(me, lease);
+                Box::new(Quorum::new(me, terms, life_before, logs, now))
             }
             Failure::PresumeFailed => {
                 let (members, delay) = (&config.members, config.settings.lock_delay);

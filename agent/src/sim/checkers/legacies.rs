@@ -111,6 +111,11 @@ impl Legacies {
         self.first = first;
     }
 
+    /// From now on nobody vouches for what a view begins with: it may say so of any lock.
+    pub const fn distrust(&mut self) {
+        self.ever = true;
+    }
+
     /// Whether what `process` knows is sure to be asked for.
     fn is_present(&self, process: Process) -> bool {
         !self.removes || self.installed.get(&process) == Some(&self.epoch)

@@ -27,6 +27,7 @@ pub use notes::Notes;
 pub use requests::{Requests, Terms};
 pub use views::Views;
 
+use crate::protocol::membership::quorum::{Endorsement, Voter};
 use crate::protocol::{
     Command, Epoch, Event, Fence, LockName, Mode, NodeId, Previous, Release, Ticket, Time,
 };
@@ -197,6 +198,11 @@ impl Checkers {
         checkers
     }
 
+    /// From now on what decides on views lies. Nobody need be told less for that, but more.
+    pub const fn distrust_views(&mut self) {
+        self.legacies.distrust();
+    }
+
     /// The rules where the silent are presumed gone: there are no fences; exclusion is judged, and
     /// what the next is told of former holders, as long as nobody is presumed gone who runs; and
     /// with a process ends whoever it let in.
@@ -216,6 +222,19 @@ impl Checkers {
     /// What happened where the silent are presumed gone.
     pub const fn presumption(&self) -> Option<&Presumption> {
         self.presumption.as_ref()
+    }
+
+    /// A voter says that it has endorsed a view.
+    ///
+    /// # Errors
+    /// It has said so of another in that epoch.
+    pub(in crate::sim) fn endorses(
+        &mut self,
+        now: Time,
+        voter: Voter,
+        endorsement: Endorsement,
+    ) -> Result<(), Violation> {
+        self.views.endorses(now, voter, endorsement)
     }
 
     /// A process begins. What an earlier life of that member was granted may still be in use

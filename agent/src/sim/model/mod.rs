@@ -9,8 +9,6 @@
 //!
 //! This knows nothing of the library that explores them; `agent/examples/model_check` does.
 
-extern crate std;
-
 pub mod locks;
 mod pool;
 pub mod views;
@@ -20,6 +18,7 @@ use core::fmt::Debug;
 use core::hash::Hash;
 
 use super::checkers::Violation;
+use super::std;
 
 /// A state machine that a model checker can explore.
 pub trait System {

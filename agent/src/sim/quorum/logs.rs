@@ -2,12 +2,13 @@
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
-use alloc::rc::Rc;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::cell::RefCell;
 use core::time::Duration;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use super::super::rng::Rng;
+use super::super::std;
 use crate::protocol::membership::quorum::log::{
     Decided, LogAction, LogMessage, NotNow, Proposal, RaftLog, Timing, ViewLog, VoterId,
 };
@@ -16,20 +17,18 @@ use crate::protocol::{Epoch, Time};
 
 /// How the voters' proposals are ordered.
 #[derive(Clone, Debug)]
-pub(super) enum Logs {
-    Raft {
-        lease: Duration,
-        seed: u64,
-    },
-    Lying {
-        lease: Duration,
-        lies: Rc<RefCell<Lies>>,
-    },
+pub(in crate::sim) enum Logs {
+    Raft { lease: Duration, seed: u64 },
+    Lying { lease: Duration, lies: Lies },
 }
 
-/// What the lying logs share.
+/// What the lying logs of a run share. Nobody waits for another here: a run has one thread, and nodes
+/// must be fit to be sent to any.
+#[derive(Clone, Debug)]
+pub(in crate::sim) struct Lies(Arc<Mutex<Story>>);
+
 #[derive(Debug)]
-pub(super) struct Lies {
+struct Story {
     rng: Rng,
     pool: Vec<Decided>,
     voters: BTreeSet<VoterId>,
@@ -37,27 +36,29 @@ pub(super) struct Lies {
 }
 
 impl Lies {
-    pub(super) fn new(rng: Rng) -> Self {
-        Self {
+    pub(in crate::sim) fn new(rng: Rng) -> Self {
+        Self(Arc::new(Mutex::new(Story {
             rng,
             pool: Vec::new(),
             voters: BTreeSet::new(),
             leaders: BTreeSet::new(),
-        }
+        })))
+    }
+
+    fn story(&self) -> MutexGuard<'_, Story> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Some voters lead from now on, and think nothing of it that others do.
-    pub(super) fn elect(&mut self) {
-        let voters: Vec<_> = self.voters.iter().copied().collect();
-        self.leaders = voters
-            .into_iter()
-            .filter(|_| self.rng.chance(400))
-            .collect();
+    pub(in crate::sim) fn elect(&self) {
+        let story = &mut *self.story();
+        let voters = story.voters.iter().copied();
+        story.leaders = voters.filter(|_| story.rng.chance(400)).collect();
     }
 }
 
 #[derive(Debug)]
-pub(super) enum Log {
+pub(in crate::sim) enum Log {
     Raft(Box<RaftLog>),
     Lying(Liar),
 }
@@ -65,9 +66,9 @@ pub(super) enum Log {
 /// A log that decides what any leader proposes, twice in an epoch if need be, and tells it to
 /// whom it likes, in the order it likes, again and again or never.
 #[derive(Debug)]
-pub(super) struct Liar {
+pub(in crate::sim) struct Liar {
     me: VoterId,
-    lies: Rc<RefCell<Lies>>,
+    lies: Lies,
     pause: Duration,
     next: Time,
 }
@@ -98,10 +99,10 @@ impl MakeLog for Logs {
                 Some(Log::Raft(Box::new(raft)))
             }
             Self::Lying { lease, lies } => {
-                lies.borrow_mut().voters.insert(me);
+                lies.story().voters.insert(me);
                 Some(Log::Lying(Liar {
                     me,
-                    lies: Rc::clone(lies),
+                    lies: lies.clone(),
                     pause: *lease / 20,
                     next: now,
                 }))
@@ -113,7 +114,7 @@ impl MakeLog for Logs {
 impl Liar {
     fn tell(&mut self, now: Time, out: &mut Vec<LogAction>) {
         self.next = now + self.pause;
-        let mut lies = self.lies.borrow_mut();
+        let mut lies = self.lies.story();
         if lies.pool.is_empty() || !lies.rng.chance(300) {
             return;
         }
@@ -163,10 +164,7 @@ impl ViewLog for Log {
             Self::Raft(raft) => raft.propose(now, proposal, out),
             Self::Lying(liar) => {
                 let chain = Vec::new();
-                liar.lies
-                    .borrow_mut()
-                    .pool
-                    .push(Decided { proposal, chain });
+                liar.lies.story().pool.push(Decided { proposal, chain });
                 Ok(())
             }
         }
@@ -193,14 +191,14 @@ impl ViewLog for Log {
     fn leader(&self) -> Option<VoterId> {
         match self {
             Self::Raft(raft) => raft.leader(),
-            Self::Lying(liar) => liar.lies.borrow().leaders.first().copied(),
+            Self::Lying(liar) => liar.lies.story().leaders.first().copied(),
         }
     }
 
     fn is_leader(&self) -> bool {
         match self {
             Self::Raft(raft) => raft.is_leader(),
-            Self::Lying(liar) => liar.lies.borrow().leaders.contains(&liar.me),
+            Self::Lying(liar) => liar.lies.story().leaders.contains(&liar.me),
         }
     }
 

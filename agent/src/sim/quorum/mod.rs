@@ -12,7 +12,7 @@ mod channels;
 mod inputs;
 pub(super) mod judge;
 mod lock;
-mod logs;
+pub(super) mod logs;
 mod misfortunes;
 mod plan;
 mod world;

@@ -1,9 +1,7 @@
 //! The world of a run: hosts, the network between them, and what is going to happen.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
-use alloc::rc::Rc;
 use alloc::vec::Vec;
-use core::cell::RefCell;
 use core::time::Duration;
 
 use super::channels::{Channels, Parcel, Way};
@@ -33,7 +31,7 @@ pub(super) struct World {
     pub(super) network: Network,
     pub(super) hosts: BTreeMap<NodeId, Host>,
     pub(super) logs: Logs,
-    pub(super) lies: Option<Rc<RefCell<Lies>>>,
+    pub(super) lies: Option<Lies>,
     /// Those who shall vote, as configuration files say now.
     pub(super) voters: BTreeSet<NodeId>,
     /// A voter that lost its state, until a view with its new birth is in force.
@@ -126,10 +124,10 @@ impl World {
                 (Logs::Raft { lease, seed }, None)
             }
             LogKind::Lying => {
-                let lies = Rc::new(RefCell::new(Lies::new(rng.fork())));
+                let lies = Lies::new(rng.fork());
                 let logs = Logs::Lying {
                     lease,
-                    lies: Rc::clone(&lies),
+                    lies: lies.clone(),
                 };
                 (logs, Some(lies))
             }
@@ -327,7 +325,7 @@ impl World {
             }
             Happening::Elect => {
                 if let Some(lies) = &self.lies {
-                    lies.borrow_mut().elect();
+                    lies.elect();
                 }
                 self.plan_in(self.plan.lease / 2, Happening::Elect);
                 Ok(())
