@@ -256,12 +256,15 @@ fn create_dir(path: &Path) -> io::Result<()> {
     if path.is_dir() {
         return Ok(());
     }
-    DirBuilder::new().recursive(true).mode(0o700).create(path)?;
-    // The new name must survive a crash of the host as what will be inside does.
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => File::open(parent)?.sync_all(),
-        _ => Ok(()),
+    // From the top: each new name must survive a crash of the host as what will be inside does.
+    let parent = path.parent().filter(|path| !path.as_os_str().is_empty());
+    parent.map_or(Ok(()), create_dir)?;
+    match DirBuilder::new().mode(0o700).create(path) {
+        // Another process was faster.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists && path.is_dir() => {}
+        made => made?,
     }
+    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
 }
 
 /// The lock is on a file of its own, which is never replaced: `state` is a new file every time.
