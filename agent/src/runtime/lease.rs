@@ -6,6 +6,7 @@ mod tests;
 use std::mem;
 use std::sync::Arc;
 
+use super::clock;
 use super::events::AgentEvent;
 use super::session::Session;
 use super::turn::{Task, Turn};
@@ -26,9 +27,9 @@ impl Turn<'_> {
         self.core.session.limit()
     }
 
-    /// The members that are missing.
+    /// Who would have to be there for this member to go on; empty if it can.
     pub(super) fn missing(&self) -> Vec<NodeId> {
-        self.core.node.missing()
+        self.core.node.lacking(clock::now())
     }
 
     pub(super) fn renewed(&mut self, until: Time) {

@@ -240,10 +240,10 @@ impl Turn<'_> {
 
     fn put_together(&self, parts: BTreeMap<NodeId, Part>) -> Status {
         let identity = &self.shared.identity;
-        let members = self.core.roster.members();
+        let votes = self.core.node.voters(clock::now());
+        let members = self.core.roster.members().iter();
         let mut members: Vec<_> = members
-            .iter()
-            .map(|(&id, address)| self.member(id, address))
+            .map(|(&id, address)| self.member((id, address), &votes))
             .collect();
         let mut locks: BTreeMap<LockName, LockStatus> = BTreeMap::new();
         for (id, part) in parts {
@@ -281,18 +281,24 @@ impl Turn<'_> {
         }
     }
 
-    fn member(&self, id: NodeId, address: &Address) -> MemberStatus {
+    /// `votes`: those who are to vote, and whether each does.
+    fn member(
+        &self,
+        (id, address): (NodeId, &Address),
+        votes: &BTreeMap<NodeId, bool>,
+    ) -> MemberStatus {
+        let state = self.member_state(id);
+        let is_there = matches!(state, MemberState::Alive | MemberState::Joining);
+        let detail = match self.core.reports.disagreements.get(&id) {
+            Some(words) => words.clone(),
+            None if is_there && votes.get(&id) == Some(&false) => "does not vote yet".to_owned(),
+            None => String::new(),
+        };
         MemberStatus {
             id: id.as_u16(),
             address: address.to_string(),
-            state: self.member_state(id),
-            detail: self
-                .core
-                .reports
-                .disagreements
-                .get(&id)
-                .cloned()
-                .unwrap_or_default(),
+            state,
+            detail,
         }
     }
 

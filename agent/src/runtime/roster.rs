@@ -123,6 +123,13 @@ impl Roster {
                          set insecure = true in all of them"
                     ));
                 }
+                if self.book.with(change).is_none() {
+                    return Err(format!(
+                        "{} members are added to the files' already, and there is no room for more: \
+                         list some in the files, and remove them from those that were added",
+                        self.book.added.len()
+                    ));
+                }
                 Ok(false)
             }
         }
@@ -203,7 +210,7 @@ impl Turn<'_> {
             .asked
             .take_if(|asked| asked.deadline <= now);
         if let Some(due) = due {
-            let missing = self.core.node.missing();
+            let missing = self.missing();
             self.answer_change(due.asker, Err(ChangeError::NoQuorum { missing }));
         }
     }
@@ -226,6 +233,33 @@ impl Turn<'_> {
                 let message = FromAgent::Changed { id, outcome };
                 self.core.tasks.push_back(Task::Tell { client, message });
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Views have no room for more: whoever asks hears it at once, and not after some leases that no
+    /// quorum was there.
+    #[test]
+    fn one_more_than_there_is_room_for_is_refused() {
+        let node = |id| NodeId::new(id).unwrap();
+        let address = |id: u16| format!("udp:127.0.0.1:{}", 10_000 + id);
+        let add = |id| Change::Add(node(id), address(id));
+        let mut roster = Roster::new(BTreeMap::from([(node(1), address(1).parse().unwrap())]));
+        for id in 2.. {
+            match roster.consider(&add(id)) {
+                Ok(is_done) => assert!(!is_done),
+                Err(why) => {
+                    assert_eq!(id, 130, "{why}");
+                    assert!(why.starts_with("128 members are added"), "{why}");
+                    break;
+                }
+            }
+            let book = roster.book.with(&add(id)).expect("there is room");
+            roster.read(book);
         }
     }
 }

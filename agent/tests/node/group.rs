@@ -23,6 +23,8 @@ pub(crate) struct Group {
     /// Whose clocks run more slowly than `now`, since when, and by how much.
     slow: BTreeMap<NodeId, (Time, u32)>,
     pub(crate) settings: Settings,
+    /// By the files of those who are started.
+    /// By the files of those who are started.
     pub(crate) voters: BTreeSet<NodeId>,
     /// Of a hundred datagrams so many get lost, by a chance that is always the same.
     pub(crate) loss: u64,
@@ -35,12 +37,24 @@ impl Group {
     }
 
     pub(crate) fn with(size: u16, algorithm: Algorithm, failure: Failure) -> Self {
+        let group = Self::empty(size, algorithm, failure, Duration::from_secs(1));
+        group.begun(size)
+    }
+
+    /// Of these members, those that vote.
+    pub(crate) fn with_voters(size: u16, algorithm: Algorithm, voters: BTreeSet<NodeId>) -> Self {
+        let failure = Failure::Quorum;
         let mut group = Self::empty(size, algorithm, failure, Duration::from_secs(1));
+        group.voters = voters;
+        group.begun(size)
+    }
+
+    fn begun(mut self, size: u16) -> Self {
         for me in 1..=size {
-            group.start(me);
+            self.start(me);
         }
-        group.run(Duration::from_secs(1));
-        group
+        self.run(Duration::from_secs(1));
+        self
     }
 
     /// Members that are not started yet.
@@ -62,6 +76,7 @@ impl Group {
         Self {
             now: Time::from_nanos(1),
             members: (1..=size).map(node).collect(),
+            voters: (1..=size).map(node).collect(),
             nodes: BTreeMap::new(),
             records: BTreeMap::new(),
             wire: VecDeque::new(),
@@ -70,7 +85,6 @@ impl Group {
             cut: BTreeSet::new(),
             slow: BTreeMap::new(),
             settings,
-            voters: (1..=size).map(node).collect(),
             loss: 0,
             chance: 1,
         }

@@ -474,6 +474,128 @@ fn a_voter_that_is_removed_is_needed_no_more() {
     }
 }
 
+/// Its own record says that it was removed; whether that is so yet, only the others know.
+#[test]
+fn a_voter_that_was_removed_comes_back_when_it_is_added_again() {
+    let is_told = |group: &Group| {
+        group.events.iter().any(|(whose, event)| match event {
+            Event::Members { book } => *whose == node(3) && book.removed.contains(&node(3)),
+            _ => false,
+        })
+    };
+    let mut group = group(3, Algorithm::Semaphore);
+    change(&mut group, 1, Change::Remove(node(3)));
+    group.run(ms(3000));
+    assert!(is_told(&group), "while it runs");
+    for added in [false, true] {
+        group.nodes.remove(&node(3));
+        if added {
+            let address = "udp:127.0.0.1:3".to_owned();
+            change(&mut group, 2, Change::Add(node(3), address));
+            group.run(ms(3000));
+        }
+        group.events.clear();
+        group.start(3);
+        group.run(ms(3000));
+        assert_eq!(is_told(&group), !added);
+    }
+    assert_eq!(group.view(1).unwrap().1, [1, 2, 3]);
+    // It votes again: two of three suffice.
+    group.nodes.remove(&node(2));
+    group.run(ms(3000));
+    group.acquire(3, 1, Wait::Lease);
+    group.run(ms(3000));
+    assert!(group.granted(1).is_some());
+}
+
+/// Files whose `voters` differ for a while, as members are started again one by one with a new one:
+/// nobody is let in beside another, the group goes on, and in the end the new ones vote.
+#[test]
+fn other_voters_in_the_files_are_voters_when_all_have_begun_anew() {
+    for (before, after) in [(&[1, 2, 3][..], &[1][..]), (&[1], &[1, 2, 3])] {
+        let voters = |ids: &[u16]| ids.iter().copied().map(node).collect();
+        let mut group = Group::with_voters(3, Algorithm::Semaphore, voters(before));
+        group.acquire(1, 1, Wait::Cancelled);
+        group.run(ms(100));
+        let mut last = group.granted(1).expect("it is free");
+        group.release(1, 1);
+        group.voters = voters(after);
+        for me in [2, 3, 1] {
+            let ticket = u64::from(me) * 10;
+            group.nodes.remove(&node(me));
+            group.run(ms(500));
+            group.start(me);
+            group.acquire(me, ticket, Wait::Cancelled);
+            group.run(ms(4000));
+            let fence = group.granted(ticket).expect("it goes on");
+            assert!(fence > last);
+            last = fence;
+            group.release(me, ticket);
+        }
+        group.run(ms(4000));
+        let votes: Vec<_> = after.iter().map(|&id| (node(id), true)).collect();
+        for me in 1..=3 {
+            let told = group.nodes[&node(me)].voters(group.now);
+            assert_eq!(told.into_iter().collect::<Vec<_>>(), votes, "{me}");
+        }
+    }
+}
+
+/// What is shown of it: it does not vote, until two views have put it in its own place.
+#[test]
+fn a_voter_that_lost_its_state_is_known_not_to_vote_until_it_does() {
+    let mut group = group(3, Algorithm::Semaphore);
+    let votes = |group: &Group, me| group.nodes[&node(me)].voters(group.now);
+    let all = [1, 2, 3].map(|id| (node(id), true)).into();
+    for me in 1..=3 {
+        assert_eq!(votes(&group, me), all, "{me}");
+    }
+    group.nodes.remove(&node(2));
+    group.records.remove(&node(2));
+    group.start(2);
+    let mut seen = [false; 2];
+    for _ in 0..300 {
+        group.run(ms(10));
+        for (seen, me) in seen.iter_mut().zip([1, 2]) {
+            let votes = votes(&group, me);
+            *seen |= votes.get(&node(2)) == Some(&false);
+            assert_ne!(votes.get(&node(1)), Some(&false), "{me}");
+        }
+    }
+    assert_eq!(seen, [true; 2], "it is told");
+    for me in 1..=3 {
+        assert_eq!(votes(&group, me), all, "{me}");
+    }
+}
+
+/// Who waits for what cannot come is told so, though all voters answer.
+#[test]
+fn voters_that_lost_their_states_are_no_quorum() {
+    for running in [false, true] {
+        let mut group = group(3, Algorithm::Semaphore);
+        for lost in [1, 2] {
+            group.nodes.remove(&node(lost));
+            group.records.remove(&node(lost));
+        }
+        if !running {
+            group.nodes.remove(&node(3));
+            group.start(3);
+        }
+        for lost in [1, 2] {
+            group.start(lost);
+        }
+        for me in 1..=3 {
+            group.acquire(me, u64::from(me), Wait::Lease);
+        }
+        group.run(ms(3000));
+        for ticket in 1..=3 {
+            let missing = vec![node(1), node(2)];
+            let refusal = Refusal::NoQuorum { missing };
+            assert_eq!(group.ended(ticket), Some(&refusal), "{running} {ticket}");
+        }
+    }
+}
+
 #[test]
 fn where_nobody_votes_files_say_who_is_a_member() {
     let mut group = Group::new(2, Algorithm::Semaphore);

@@ -2,6 +2,7 @@
 //! time.
 
 use distlock_agent::protocol::Algorithm;
+use distlock_agent::runtime::status::MemberState;
 use distlock_agent::runtime::{AcquireError, Caller, Client, GuardState, Patience, clock};
 use nix::sys::signal::Signal;
 
@@ -71,6 +72,28 @@ fn a_minority_holds_nothing_until_it_is_heard() {
     for other in others {
         other.finish();
     }
+}
+
+/// Who is not needed is not to blame: the lock is held, and the majority is there.
+#[test]
+fn who_waits_in_vain_is_told_of_no_member_that_is_not_needed() {
+    let group = group();
+    let agents = [group.start(1).unwrap(), group.start(2).unwrap()];
+    let mut third = group.spawn("idle", 3, 1);
+    third.expect("started");
+    let grant = enter(&agents[0], &lock("held"));
+    third.signal(Signal::SIGSTOP);
+    eventually("the others go on without it", || {
+        let status = agents[1].status().unwrap();
+        status.members[2].state == MemberState::Suspect
+    });
+    let patience = Patience::For(LEASE / 10);
+    let late = agents[1].acquire(&lock("held"), None, patience, Caller::current());
+    let missing = Vec::new();
+    assert_eq!(late.unwrap_err(), AcquireError::TimedOut { missing });
+    grant.release().unwrap();
+    third.signal(Signal::SIGCONT);
+    third.finish();
 }
 
 /// A client's guard is void on the client's own clock, whatever its agent does.

@@ -1,6 +1,7 @@
 //! A view, and the face of what decides on views.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
@@ -187,6 +188,12 @@ pub(crate) trait ViewSource: fmt::Debug + Send {
     /// Who would have to be there for this member to go on; empty if it can. `absent`: who cannot be
     /// talked to.
     fn lacks(&self, now: Time, absent: &[NodeId]) -> Vec<NodeId>;
+
+    /// Those who are to vote, and whether each does, as far as is known; empty where nobody votes, and
+    /// before there is a view for the first time.
+    fn voters(&self, _now: Time) -> BTreeMap<NodeId, bool> {
+        BTreeMap::new()
+    }
 
     /// Whether the last life did not leave, or knew of locks that were abandoned, and no view has
     /// been told so yet.

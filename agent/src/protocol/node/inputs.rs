@@ -283,8 +283,9 @@ impl Node {
         self.timers.set(Timer::Quorum, now + self.lease / 16);
     }
 
-    /// Who would have to be there for this member to go on.
-    pub(super) fn lacking(&self, now: Time) -> Vec<NodeId> {
+    /// Who would have to be there for this member to go on; empty if it can. Of voters, those that
+    /// answer and have lost their states are among them.
+    pub fn lacking(&self, now: Time) -> Vec<NodeId> {
         self.views.lacks(now, &self.peers.missing())
     }
 

@@ -307,9 +307,10 @@ impl Node {
             .is_some_and(|view| view.members.iter().any(is_present))
     }
 
-    /// The members that are missing at present.
-    pub fn missing(&self) -> Vec<NodeId> {
-        self.peers.missing()
+    /// Those who are to vote, and whether each does, as far as is known here; empty where nobody
+    /// votes, and before there is a view for the first time.
+    pub fn voters(&self, now: Time) -> BTreeMap<NodeId, bool> {
+        self.views.voters(now)
     }
 
     /// The locks that this member knows of.

@@ -5,6 +5,7 @@ use std::time::SystemTime;
 
 use super::{Held, MAX_NOTES, Phase, Sink, Task, Turn};
 use crate::protocol::{Event, Fence, Previous, Refusal, Ticket};
+use crate::runtime::clock;
 use crate::runtime::error::{AcquireError, SessionEnd};
 use crate::runtime::events::AgentEvent;
 use crate::runtime::frames::FromAgent;
@@ -25,7 +26,9 @@ impl Turn<'_> {
                     (Phase::Draining { .. }, Refusal::Cancelled) => {
                         AcquireError::Closed(SessionEnd::Closed)
                     }
-                    (_, refusal) => AcquireError::from_refusal(refusal, || node.missing()),
+                    (_, refusal) => {
+                        AcquireError::from_refusal(refusal, || node.lacking(clock::now()))
+                    }
                 };
                 self.refused(ticket, why);
             }

@@ -1,7 +1,7 @@
 //! One process's part in quorum views.
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeSet;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -131,14 +131,13 @@ where
 impl<M: MakeLog> Quorum<M> {
     pub(crate) fn new(me: Member, terms: Terms, before: Before, make: M, now: Time) -> Self {
         let votes = terms.voters.contains(&me.node) || before.voter.is_some();
-        let cluster = before.voter.as_ref().and_then(VoterRecord::charter);
-        let book = cluster
-            .map(|charter| charter.book.clone())
-            .unwrap_or_default();
-        let cluster = cluster.map(|charter| charter.cluster);
+        let charter = before.voter.as_ref().and_then(VoterRecord::charter);
+        let cluster = charter.map(|charter| charter.cluster);
         let mut out = Outbox::new(me.node);
         let mut session = Session::new(me, &terms, cluster, before.left, now);
-        session.read(&book, &mut out);
+        if let Some(charter) = charter {
+            session.remember(charter, &mut out);
+        }
         let unclean = before.unclean;
         let vote = votes.then(|| Box::new(Vote::new(me, &terms, before, make, now)));
         Self {
@@ -279,6 +278,11 @@ impl<M: MakeLog> Quorum<M> {
     /// Which voters would have to answer for this member to go on; empty if it can.
     pub(crate) fn lacks(&self, now: Time, absent: &[NodeId]) -> Vec<NodeId> {
         self.session.lacks(now, absent)
+    }
+
+    /// Those who are to vote, and whether each does, as far as is known.
+    pub(crate) fn voters(&self, now: Time) -> BTreeMap<NodeId, bool> {
+        self.session.votes(now)
     }
 
     pub(crate) fn is_unclean(&self) -> bool {

@@ -43,6 +43,11 @@ pub(super) struct Session {
     left: bool,
     /// When each voter last answered.
     heard: BTreeMap<NodeId, Time>,
+    /// Those of them that knew of no view with this life in it, nor of any other that is certified,
+    /// and since when.
+    ignorant: BTreeMap<NodeId, Time>,
+    /// Up to where the voter of this very member remembers, from the life before.
+    remembered: Epoch,
     /// The cluster that was endorsed here before; there is no way into another.
     cluster: Option<Digest>,
     /// The newest certified view that this life is in.
@@ -117,6 +122,8 @@ impl Session {
             began: now,
             told: Vec::new(),
             heard: BTreeMap::new(),
+            ignorant: BTreeMap::new(),
+            remembered: Epoch::ZERO,
             known: None,
             until: Time::ZERO,
             wishes: VecDeque::new(),
@@ -216,6 +223,15 @@ impl Session {
         }
     }
 
+    /// What the voter of this very member knows from the life before. Of this member itself it says
+    /// nothing: if that was removed it may have been added again since, and the others tell.
+    pub(super) fn remember(&mut self, charter: &Charter, out: &mut Outbox) {
+        self.remembered = charter.epoch;
+        let mut book = charter.book.clone();
+        book.removed.remove(&self.me.node);
+        self.read(&book, out);
+    }
+
     /// That member hears this one from now on.
     pub(super) fn meet(&mut self, peer: NodeId) {
         if self.voters().contains(&peer) {
@@ -227,6 +243,7 @@ impl Session {
     pub(super) fn take_over(&mut self, before: &mut Self) {
         self.change = before.change.take();
         self.book = core::mem::take(&mut before.book);
+        self.remembered = before.remembered;
     }
 
     /// The cluster that this member belongs to.
@@ -241,23 +258,51 @@ impl Session {
     }
 
     /// Which voters would have to answer for this member to go on; empty if it can. Before there is
-    /// a cluster all of them must be there.
+    /// a cluster all of them must be there; after that one that has lost its state counts for
+    /// nothing, though it answers.
     /// `absent`: who cannot be talked to.
     pub(super) fn lacks(&self, now: Time, absent: &[NodeId]) -> Vec<NodeId> {
         let voters = self.voters();
         let patience = self.lease / 2;
+        let exists = self.exists();
         let is_heard = |node: &NodeId| match self.heard.get(node) {
-            Some(at) => *at + patience > now,
+            Some(at) => *at + patience > now && !(exists && self.is_ignorant(now, *node)),
             None => !absent.contains(node) && self.began + patience > now,
         };
         let missing: Vec<NodeId> = voters.iter().copied().filter(|it| !is_heard(it)).collect();
-        let exists = self.known.is_some() || !self.told.is_empty();
         let enough = if exists {
             2 * missing.len() < voters.len()
         } else {
             missing.is_empty()
         };
         if enough { Vec::new() } else { missing }
+    }
+
+    /// Whether there has been a view of this group.
+    fn exists(&self) -> bool {
+        self.known.is_some() || !self.told.is_empty()
+    }
+
+    /// Whether a voter has known of no view for so long that it must have lost its state.
+    fn is_ignorant(&self, now: Time, node: NodeId) -> bool {
+        let since = self.ignorant.get(&node);
+        since.is_some_and(|since| *since + self.lease / 2 <= now)
+    }
+
+    /// Those who are to vote, and whether each does, as far as is known; empty before there is a view.
+    pub(super) fn votes(&self, now: Time) -> BTreeMap<NodeId, bool> {
+        if !self.exists() {
+            return BTreeMap::new();
+        }
+        let voters = match &self.known {
+            Some(known) => known.charter.voters.iter().map(|its| its.node).collect(),
+            None => self.told.clone(),
+        };
+        let configured = self.configured.iter().copied();
+        let wanted = configured.filter(|node| !self.book.removed.contains(node));
+        let all = wanted.chain(voters.iter().copied());
+        all.map(|node| (node, voters.contains(&node) && !self.is_ignorant(now, node)))
+            .collect()
     }
 
     fn stage(&self) -> Stage {
@@ -305,6 +350,7 @@ impl Session {
         if session != self.me.incarnation || self.is_over || self.leaves {
             return;
         }
+        self.ignorant.remove(&from);
         let Some(known) = &mut self.known else { return };
         let Some(wish) = self.wishes.iter_mut().find(|wish| wish.seq == seq) else {
             return;
@@ -339,16 +385,25 @@ impl Session {
         out: &mut Outbox,
     ) {
         self.answered(now, from, session, seq);
-        if session == self.me.incarnation
-            && let Some(charter) = certified
-        {
-            self.told = charter.voters.iter().map(|its| its.node).collect();
-            let knows_newer = self.epoch() > charter.epoch;
-            if !knows_newer {
-                self.read(&charter.book, out);
-            }
-            self.end_if_excluded(charter, out);
+        if session != self.me.incarnation {
+            return;
         }
+        let Some(charter) = certified else {
+            self.ignorant.entry(from).or_insert(now);
+            return;
+        };
+        if self.told.is_empty() && self.known.is_none() {
+            // Before there was a cluster nobody could know of it.
+            self.ignorant.clear();
+        }
+        self.ignorant.remove(&from);
+        self.told = charter.voters.iter().map(|its| its.node).collect();
+        let knows_newer = self.epoch() > charter.epoch;
+        let is_memory = from == self.me.node && charter.epoch <= self.remembered;
+        if !knows_newer && !is_memory {
+            self.read(&charter.book, out);
+        }
+        self.end_if_excluded(charter, out);
     }
 
     fn answered(&mut self, now: Time, from: NodeId, session: Incarnation, seq: u64) {
@@ -419,6 +474,7 @@ impl Session {
                 return;
             }
         }
+        self.ignorant.clear();
         out.act(Action::Freeze);
         out.act(Action::Persist(charter.epoch));
         self.known = Some(Known {

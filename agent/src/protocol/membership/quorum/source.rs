@@ -1,6 +1,7 @@
 //! Quorum views as a node's source of views.
 
 use alloc::boxed::Box;
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -89,6 +90,10 @@ where
 
     fn lacks(&self, now: Time, absent: &[NodeId]) -> Vec<NodeId> {
         self.lacks(now, absent)
+    }
+
+    fn voters(&self, now: Time) -> BTreeMap<NodeId, bool> {
+        self.voters(now)
     }
 
     fn is_unclean(&self) -> bool {
