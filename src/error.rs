@@ -259,12 +259,10 @@ pub enum MembersError {
     )]
     FilesOnly,
     /// No majority of the voters has agreed in time. It may still be done when they are back.
-    #[error(
-        "no quorum: nothing was heard from {}; it may still be done when they are back",
-        members(missing)
-    )]
+    #[error("{}", not_changed(missing))]
     NoQuorum {
-        /// The members that were missing then.
+        /// The voters that were missing then; empty if a majority was there, and something else
+        /// took too long.
         missing: Vec<NodeId>,
     },
     /// Another change was asked for meanwhile.
@@ -273,8 +271,9 @@ pub enum MembersError {
     /// The agent was closed.
     #[error("the agent was closed; open another")]
     Closed,
-    /// The host's agent, whose client this is, is gone, or stands still.
-    #[error("the connection to the host's agent is broken: {reason}; open it again")]
+    /// The host's agent, whose client this is, is gone or stands still; or this member's own session
+    /// is over.
+    #[error("the agent cannot be used any more: {reason}; open another")]
     Disconnected {
         /// What happened.
         reason: String,
@@ -307,12 +306,12 @@ impl From<ChangeError> for MembersError {
 pub enum LockError {
     /// The group had no quorum for one lease: no majority of its voters was heard.
     #[error(
-        "no quorum: nothing was heard from {}; see that {} and can be reached",
-        members(missing),
+        "no quorum: {}; see that {} and can be reached, and in 'distlock status' who votes",
+        silent(missing),
         if missing.len() == 1 { "it runs" } else { "they run" }
     )]
     NoQuorum {
-        /// Which.
+        /// Who would have to be there: voters that are silent, or that have lost their states.
         missing: Vec<NodeId>,
     },
     /// This thread holds it already, and would wait for itself for ever.
@@ -360,8 +359,8 @@ pub enum LockError {
         /// Which, and what to do.
         what: String,
     },
-    /// The host's agent, whose client this is, is gone.
-    #[error("the connection to the host's agent is broken: {reason}; open it again")]
+    /// The host's agent, whose client this is, is gone; or this member's own session is over.
+    #[error("the agent cannot be used any more: {reason}; open another")]
     Disconnected {
         /// What happened.
         reason: String,
@@ -453,8 +452,8 @@ pub enum StatusError {
     /// The agent was opened before a `fork`, by the parent.
     #[error("the agent belongs to the parent of this process; open another after fork")]
     Forked,
-    /// The host's agent, whose client this is, is gone.
-    #[error("the connection to the host's agent is broken: {reason}; open it again")]
+    /// The host's agent, whose client this is, is gone; or this member's own session is over.
+    #[error("the agent cannot be used any more: {reason}; open another")]
     Disconnected {
         /// What happened.
         reason: String,
@@ -510,12 +509,36 @@ fn members(ids: &[NodeId]) -> String {
     }
 }
 
-/// What to add where missing members may be the reason.
+/// What is wrong with those who would have to be there.
+fn silent(ids: &[NodeId]) -> String {
+    let members = members(ids);
+    if ids.len() == 1 {
+        format!("{members} is silent, or has lost its state")
+    } else {
+        format!("{members} are silent, or have lost their states")
+    }
+}
+
+/// Why the members are as they were.
+fn not_changed(missing: &[NodeId]) -> String {
+    if missing.is_empty() {
+        "it was not done in time, though a majority of the voters is there; look at the members, \
+         and ask again"
+            .to_owned()
+    } else {
+        format!(
+            "no quorum: {}; it may still be done when that has changed",
+            silent(missing)
+        )
+    }
+}
+
+/// What to add where missing members are the reason.
 fn missing_members(ids: &[NodeId]) -> String {
     if ids.is_empty() {
         String::new()
     } else {
-        format!("; nothing was heard from {}", members(ids))
+        format!("; no quorum: {}", silent(ids))
     }
 }
 
@@ -532,18 +555,20 @@ mod tests {
         .to_string();
         assert_eq!(
             text,
-            "the lock was not free in time; nothing was heard from members 2, 3"
+            "the lock was not free in time; no quorum: members 2, 3 are silent, or have lost \
+             their states"
         );
         let text = LockError::NoQuorum {
             missing: two[..1].to_vec(),
         }
         .to_string();
-        assert!(text.contains("from member 2; see that it runs"), "{text}");
+        assert!(text.contains("member 2 is silent, or has lost its state; see that it runs"));
         let text = LockError::NoQuorum {
             missing: two.clone(),
         }
         .to_string();
-        assert!(text.contains("members 2, 3; see that they run"), "{text}");
+        assert!(text.contains("members 2, 3 are silent"), "{text}");
+        assert!(text.contains("; see that they run"), "{text}");
         let text = TimedLockError::TimedOut { missing: vec![] }.to_string();
         assert_eq!(text, "the lock was not free in time");
     }

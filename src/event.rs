@@ -44,4 +44,7 @@ pub enum Event {
         /// The epoch of the view that it is not in.
         epoch: u32,
     },
+    /// This member was removed from the group ([`Agent::remove_member`](crate::Agent::remove_member)):
+    /// its agent has ended.
+    Removed,
 }

@@ -363,6 +363,7 @@ fn event(event: &AgentEvent) -> Option<Event> {
             refused: *refused,
         },
         AgentEvent::Ended(SessionEnd::Superseded { .. }) => Event::Superseded,
+        AgentEvent::Ended(SessionEnd::Removed) => Event::Removed,
         AgentEvent::Excluded { epoch } => Event::Excluded {
             epoch: epoch.as_u32(),
         },

@@ -72,7 +72,8 @@ fn a_member_is_added_and_removed_while_all_run() {
     }
     eventually("three are left", || alive(&group, 3) == [1, 2, 3]);
     let mut removed = joining.take().expect("it runs");
-    assert_eq!(removed.child.wait().expect("it ends").code(), Some(69));
+    // That is no reason for a service manager to start it again.
+    assert_eq!(removed.child.wait().expect("it ends").code(), Some(78));
     assert!(runs(&group, 1));
 }
 
@@ -94,6 +95,19 @@ fn a_group_whose_majority_forgot_is_recovered() {
     let agents: Vec<_> = (1..=3).map(|id| group.agent(id)).collect();
     let run = output(&mut group.client(1, ["run", "-w", "3", "x", "true"]));
     assert_eq!(run.status.code(), Some(1), "it waits for a quorum");
+    for asked in 1..=3 {
+        let run = output(&mut group.client(asked, ["run", "x", "true"]));
+        assert_refused(
+            &run,
+            69,
+            &["no quorum", "members 1, 2", "lost their states"],
+        );
+        let told = stdout(&output(&mut group.client(asked, ["members"])));
+        let not_voting = told
+            .lines()
+            .filter(|line| line.ends_with("does not vote yet"));
+        assert_eq!(not_voting.count(), 2, "{told}");
+    }
     let recover = |args: &[&str]| output(&mut group.member(3, args));
     assert_refused(&recover(&["recover"]), 64, &["--force"]);
     assert_refused(&recover(&["recover", "--force"]), 69, &["already runs"]);

@@ -190,7 +190,7 @@ pub enum SessionEnd {
     #[error("the connection to the agent ended")]
     Disconnected,
     /// This member was removed from the group.
-    #[error("this member was removed from the group: distlock members add takes it in again")]
+    #[error("this member was removed from the group: let distlock members add take it in again")]
     Removed,
 }
 

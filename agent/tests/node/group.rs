@@ -24,7 +24,6 @@ pub(crate) struct Group {
     slow: BTreeMap<NodeId, (Time, u32)>,
     pub(crate) settings: Settings,
     /// By the files of those who are started.
-    /// By the files of those who are started.
     pub(crate) voters: BTreeSet<NodeId>,
     /// Of a hundred datagrams so many get lost, by a chance that is always the same.
     pub(crate) loss: u64,

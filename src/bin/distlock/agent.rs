@@ -12,7 +12,7 @@ use std::thread;
 
 use crossbeam_channel::{Receiver, bounded, select};
 use distlock::config::Listener;
-use distlock::{Event, NodeConfig};
+use distlock::{Event, NodeConfig, StatusError};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use sd_notify::NotifyState;
 
@@ -56,8 +56,13 @@ pub(crate) fn agent(args: &args::Agent) -> Result<ExitCode, Failure> {
         Ended::Asked => Ok(ExitCode::SUCCESS),
         Ended::Refused(failure) => Err(failure),
         Ended::Itself => {
-            let reason = reason.map_or_else(|| "its session is over".into(), |r| r.to_string());
-            let what = format_args!("the agent ended: {reason}; start it again");
+            let reason = match reason {
+                // Of a session that ended, and not of a connection: there is none here.
+                Some(StatusError::Disconnected { reason }) => reason,
+                Some(error) => error.to_string(),
+                None => "its session is over".to_owned(),
+            };
+            let what = format_args!("the agent ended: {reason}; then start it again");
             Err(Failure::new(exit::UNAVAILABLE, what))
         }
     }
@@ -167,10 +172,20 @@ fn attend(events: &Receiver<Event>, asked: &Receiver<i32>) -> Ended {
                 }
                 say(why);
             }
+            Ok(Event::Removed) => return Ended::Refused(removed()),
             Ok(Event::Superseded) | Err(_) => return Ended::Itself,
             Ok(_) => {}
         }
     }
+}
+
+/// Started again, it would hear the same: so the code is one that service managers stop at.
+fn removed() -> Failure {
+    Failure::new(
+        exit::CONFIG,
+        "this member was removed from the group; to have it back, say 'distlock members add' at \
+         another one, and then start it again",
+    )
 }
 
 /// The first signal that asks to end, and a thread that waits for it. A second one ends the
