@@ -1,0 +1,201 @@
+//! What the system refuses to an agent: room on its disk, a sync, a thread.
+
+mod cli_support;
+
+use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader};
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use cli_support::group::{AgentProcess, Group};
+use cli_support::{eventually, output, stderr};
+use nix::sys::signal::Signal;
+use nix::unistd::geteuid;
+
+/// A user that nobody is.
+const NOBODY: u32 = 61_236;
+
+/// Whether what follows can be done here; if not, that is said.
+fn is_root() -> bool {
+    if geteuid().is_root() {
+        return true;
+    }
+    let all = std::env::var("DISTLOCK_TESTS");
+    assert_ne!(all.as_deref(), Ok("all"), "these tests need root");
+    eprintln!("SKIPPED: this test needs root");
+    false
+}
+
+/// `inner`, run by `wrapper`.
+fn wrapped(mut wrapper: Command, inner: &Command) -> Command {
+    wrapper.arg(inner.get_program()).args(inner.get_args());
+    for (key, value) in inner.get_envs() {
+        match value {
+            Some(value) => wrapper.env(key, value),
+            None => wrapper.env_remove(key),
+        };
+    }
+    wrapper
+}
+
+/// A mount namespace in which a small file system of its own is at `path`. It ends with this.
+struct SmallDisk(Child);
+
+impl SmallDisk {
+    fn at(path: &Path) -> Self {
+        let script = "mount -t tmpfs -o size=64k,nr_inodes=64 tmpfs \"$0\" && echo there && cat";
+        let mut keeper = Command::new("unshare");
+        keeper.args(["--mount", "sh", "-c", script]).arg(path);
+        let keeper = keeper.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
+        let mut keeper = keeper.expect("unshare(1) is there");
+        let mut line = String::new();
+        let stdout = keeper.stdout.take().expect("a pipe");
+        BufReader::new(stdout).read_line(&mut line).expect("a line");
+        assert_eq!(line, "there\n");
+        Self(keeper)
+    }
+
+    /// `command`, where that disk is.
+    fn with(&self, command: &Command) -> Command {
+        let mut enter = Command::new("nsenter");
+        enter.arg(format!("--mount=/proc/{}/ns/mnt", self.0.id()));
+        wrapped(enter, command)
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The agent of member 1 cannot write its state while `breaks` has been and `mends` has not: it ends,
+/// its client's command with it, and begins again from what it had written before.
+fn ends_and_comes_back(
+    group: &Group,
+    command: impl Fn() -> Command,
+    breaks: impl FnOnce(),
+    mends: impl FnOnce(),
+    word: &str,
+) {
+    let log = group.file("log");
+    let mut agent =
+        AgentProcess::start_with_log(&mut command(), fs::File::create(&log).expect("a file"));
+    let other = group.agent(2);
+    let epoch = || group.status(1)["epoch"].as_u64().expect("a number");
+    eventually("the group has formed", || epoch() > 0);
+    let holder = group.hold(1, "x");
+    let before = epoch();
+    breaks();
+    // The other member's next life makes a new epoch, which must be written down.
+    other.end_by(Signal::SIGKILL);
+    let _other = group.agent(2);
+    assert_eq!(agent.child.wait().expect("it ends").code(), Some(69));
+    assert_eq!(holder.wait().code(), Some(79), "its lock is lost");
+    let said = fs::read_to_string(&log).expect("text");
+    assert!(
+        said.contains(word) && said.contains("shop-1/state"),
+        "{said}"
+    );
+
+    // It does not begin without it either, nor as a new member when it does.
+    let refused = output(&mut command());
+    assert!(!refused.status.success(), "{refused:?}");
+    assert!(stderr(&refused).contains(word), "{refused:?}");
+    mends();
+    let _agent = AgentProcess::start(command());
+    eventually("both are in a view", || epoch() > before);
+    let run = output(&mut group.client(1, ["run", "-w", "20", "x", "true"]));
+    assert_eq!(run.status.code(), Some(0), "{run:?}");
+}
+
+#[test]
+fn an_agent_whose_disk_is_full_ends_and_goes_on_when_there_is_room() {
+    if !is_root() {
+        return;
+    }
+    let group = Group::unix(2);
+    let disk = SmallDisk::at(&group.state());
+    let filler = group.state().join("filler");
+    let on_disk = |script: &str| {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script]).arg(&filler);
+        output(&mut disk.with(&shell))
+    };
+    ends_and_comes_back(
+        &group,
+        || disk.with(&group.agent_command(1)),
+        || {
+            let filled = on_disk("head -c 1M /dev/zero > \"$0\"");
+            assert!(stderr(&filled).contains("No space left"), "{filled:?}");
+        },
+        || assert!(on_disk("rm \"$0\"").status.success()),
+        "No space left",
+    );
+}
+
+#[test]
+fn an_agent_whose_disk_fails_to_sync_ends_and_goes_on_when_it_does() {
+    let group = Group::unix(2);
+    let library = group.file("fsync.so");
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli_support/fsync.c");
+    let mut compiler = Command::new("cc");
+    compiler.args([
+        "-std=c11", "-Wall", "-Wextra", "-Werror", "-shared", "-fPIC", "-o",
+    ]);
+    let built = compiler.arg(&library).arg(source).status();
+    assert!(built.expect("the system has a C compiler").success());
+    let sign = group.file("bad");
+    let command = || {
+        let mut agent = group.agent_command(1);
+        agent.env("LD_PRELOAD", &library);
+        agent.env("DISTLOCK_TEST_BAD_DISK", &sign);
+        agent
+    };
+    ends_and_comes_back(
+        &group,
+        command,
+        || fs::write(&sign, "").expect("a file"),
+        || fs::remove_file(&sign).expect("it was there"),
+        "Input/output error",
+    );
+}
+
+/// Root is refused no thread, so the agent is another user's.
+#[test]
+fn an_agent_that_gets_no_thread_is_an_error_that_leaves_nothing() {
+    if !is_root() {
+        return;
+    }
+    let group = Group::unix(1);
+    let program = group.file("distlock");
+    // Not written by this process: what a child has open for writing cannot be executed.
+    let mut copy = Command::new("cp");
+    copy.arg(env!("CARGO_BIN_EXE_distlock")).arg(&program);
+    assert!(output(&mut copy).status.success());
+    let state = group.file("state");
+    fs::create_dir(&state).expect("a directory");
+    for dir in [group.file(""), state.clone()] {
+        fs::set_permissions(&dir, Permissions::from_mode(0o755)).expect("its mode");
+        chown(&dir, Some(NOBODY), Some(NOBODY)).expect("root may");
+    }
+    let with_limit = |limit: &str| {
+        let mut user = Command::new("setpriv");
+        let ids = ["--reuid", "61236", "--regid", "61236", "--clear-groups"];
+        user.args(ids).args(["prlimit", limit]).arg(&program);
+        user.args(["agent", "--socket"]).arg(group.socket(1));
+        user.env("DISTLOCK_CONFIG", group.config());
+        user.env("DISTLOCK_ID", "1")
+            .env("DISTLOCK_STATE_DIR", &state);
+        user
+    };
+    let refused = output(&mut with_limit("--nproc=1"));
+    assert_eq!(refused.status.code(), Some(69), "{refused:?}");
+    assert!(stderr(&refused).contains("thread"), "{refused:?}");
+    assert!(!group.socket(1).exists() && !group.file("1.dgram").exists());
+    let _agent = AgentProcess::start(with_limit("--nproc=100"));
+    let run = output(&mut group.client(1, ["run", "-w", "20", "x", "true"]));
+    assert_eq!(run.status.code(), Some(0), "{run:?}");
+}
