@@ -109,6 +109,8 @@ fn what_once_went_wrong() {
         (Algorithm::Semaphore, 238),
         // A life that knew of none before it, and was in no view, counted as the one that left.
         (Algorithm::Semaphore, 2572),
+        // One that had put its end on disk was in a view after that.
+        (Algorithm::TokenRingRequests, 2563),
     ];
     for (algorithm, seed) in found {
         if let Err(violation) = run(algorithm, Failure::Quorum, seed, None) {

@@ -306,9 +306,12 @@ impl Node {
                 self.stage = Stage::Running;
                 self.set_view_timer(now);
             }
-            Stage::Closing if self.storage.is_idle() => {
-                self.stage = Stage::Silent;
-                return self.tell(Event::Left);
+            Stage::Closing => {
+                if self.storage.is_idle() {
+                    self.stage = Stage::Silent;
+                    self.tell(Event::Left);
+                }
+                return;
             }
             Stage::Silent => return,
             _ => {}

@@ -249,7 +249,9 @@ impl Node {
                 Stage::Silent,
                 Input::Command(Command::Acquire { ticket, .. } | Command::Campaign { ticket, .. }),
             ) => self.end(*ticket, Refusal::Closed),
-            (Stage::Silent, _) | (Stage::Booting, Input::Datagram { .. } | Input::Timeout) => {}
+            // What one says that has put its end on disk would not be in it.
+            (Stage::Silent, _)
+            | (Stage::Booting | Stage::Closing, Input::Datagram { .. } | Input::Timeout) => {}
             (_, Input::Datagram { from, bytes }) => self.receive(now, from, bytes),
             (_, Input::Command(command)) => self.command(now, command),
             (_, Input::Timeout) => self.timeout(now),
@@ -270,7 +272,7 @@ impl Node {
     /// When to call [`Node::handle`] with [`Input::Timeout`], unless something comes before.
     pub fn poll_timeout(&self) -> Option<Time> {
         match self.stage {
-            Stage::Booting | Stage::Silent => None,
+            Stage::Booting | Stage::Closing | Stage::Silent => None,
             _ => self.timers.next(),
         }
     }

@@ -171,4 +171,13 @@ impl VoterRecord {
     pub(crate) fn charter(&self) -> Option<&Charter> {
         self.endorsed.as_ref().map(|step| &step.charter)
     }
+
+    /// The newest charter that it knows to be certified: a voter proposes none but after such a one.
+    pub(crate) fn certified_charter(&self) -> Option<&Charter> {
+        let step = self.endorsed.as_ref()?;
+        if self.certified {
+            return Some(&step.charter);
+        }
+        step.parent.as_ref()
+    }
 }

@@ -135,7 +135,9 @@ impl<M: MakeLog> Quorum<M> {
         let cluster = charter.map(|charter| charter.cluster);
         let mut out = Outbox::new(me.node);
         let mut session = Session::new(me, &terms, cluster, before.left, now);
-        if let Some(charter) = charter {
+        if let Some(record) = &before.voter
+            && let Some(charter) = record.certified_charter()
+        {
             session.remember(charter, &mut out);
         }
         let unclean = before.unclean;

@@ -437,3 +437,26 @@ fn the_wait_covers_clocks_that_are_a_tenth_off() {
         Duration::from_millis(1100)
     );
 }
+
+/// What was endorsed may never come to be: of who may be a member it says nothing.
+#[test]
+fn what_is_not_known_to_be_certified_is_no_memory() {
+    let record = |endorsed: Step, certified| VoterRecord {
+        birth: Incarnation(1),
+        endorsed: Some(endorsed),
+        certified,
+        settled: false,
+        log: None,
+    };
+    let epoch = |record: VoterRecord| record.certified_charter().map(|charter| charter.epoch);
+    let (first, second) = (found(), without(5));
+    assert_eq!(epoch(record(first.clone(), false)), None);
+    assert_eq!(
+        epoch(record(second.clone(), false)),
+        Some(first.charter.epoch)
+    );
+    assert_eq!(
+        epoch(record(second.clone(), true)),
+        Some(second.charter.epoch)
+    );
+}
