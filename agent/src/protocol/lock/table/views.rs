@@ -57,17 +57,11 @@ impl Locks {
             waiters: summary.map_or(&[], |summary| &summary.waiters),
             abandoned: summary.map_or(self.doubt, |summary| summary.abandoned),
         };
-        // A holder's grant counts as this epoch's first. It has been told of what was before.
-        lock.trail = if rebuild.holders.is_empty() {
-            Trail {
-                counter: 0,
-                abandoned: rebuild.abandoned,
-            }
-        } else {
-            Trail {
-                counter: 1,
-                abandoned: false,
-            }
+        // A holder's grant counts as this epoch's first. Who is inside alone has been told of what
+        // was before; with several inside somebody may be still to be told.
+        lock.trail = Trail {
+            counter: u32::from(!rebuild.holders.is_empty()),
+            abandoned: rebuild.abandoned,
         };
         (lock.entered, lock.ending) = (0, Ending::default());
         lock.was_marked = rebuild.abandoned;
@@ -313,15 +307,80 @@ mod tests {
     use alloc::collections::BTreeMap;
     use alloc::string::String;
     use alloc::vec;
+    use core::num::NonZeroU32;
     use core::time::Duration;
 
     use super::*;
     use crate::protocol::ElectionAlgorithm;
     use crate::protocol::face::{Failure, Settings, Wait};
-    use crate::protocol::ids::{Incarnation, Ticket};
+    use crate::protocol::ids::{Incarnation, RequestId, Ticket};
     use crate::protocol::lock::{Algorithm, LockSpec, Mode, Waiting};
     use crate::protocol::membership::Member;
     use crate::protocol::time::Time;
+
+    fn settings(lock: &LockName, spec: LockSpec) -> Settings {
+        Settings {
+            group: String::from("test"),
+            lease: Duration::from_secs(1),
+            failure: Failure::Unanimity,
+            lock_delay: Duration::ZERO,
+            election: ElectionAlgorithm::Bully,
+            algorithm: Algorithm::RicartAgrawala,
+            locks: BTreeMap::from([(lock.clone(), spec)]),
+        }
+    }
+
+    fn view(nodes: &[NodeId]) -> View {
+        let member = |&node: &NodeId| Member {
+            node,
+            incarnation: Incarnation(1),
+        };
+        View {
+            epoch: Epoch::new(1).expect("in range"),
+            members: nodes.iter().map(member).collect(),
+            unclean: Vec::new(),
+        }
+    }
+
+    /// The view was in force in one of its members only, be that the server, whose books have the
+    /// mark, or not. Somebody else is inside, and may not have been told.
+    #[test]
+    fn a_mark_stays_whoever_tells_of_the_view() {
+        let [one, other, dead] = [1, 2, 3].map(|id| NodeId::new(id).expect("not zero"));
+        let name = LockName::new("x").expect("a good name");
+        let spec = LockSpec {
+            algorithm: Algorithm::Semaphore,
+            permits: NonZeroU32::new(3).expect("not zero"),
+        };
+        for (me, holder) in [(one, other), (other, one)] {
+            let mut out = LockOutput::default();
+            let mut locks = Locks::new(me, Incarnation(1), &settings(&name, spec), Marks::None);
+            let inside = RequestId {
+                node: holder,
+                incarnation: Incarnation(1),
+                seq: 1,
+            };
+            let marked = LockSummary {
+                spec,
+                holders: vec![inside],
+                held: Mode::Exclusive,
+                waiters: Vec::new(),
+                last: Last::default(),
+                abandoned: true,
+                suspects: Vec::new(),
+            };
+            let table = Summary {
+                locks: BTreeMap::from([(name.clone(), marked)]),
+                ..Summary::default()
+            };
+            locks.install(Arc::new(view(&[one, other])), &table, false, &mut out);
+            locks.freeze(&mut out);
+            let mut told = locks.summary(&[dead]);
+            told.is_complete = true;
+            told.conclude(&[dead]);
+            assert!(told.locks[&name].abandoned, "told by {me}");
+        }
+    }
 
     /// A view may have been in force elsewhere, and let somebody in: who froze for it and never
     /// saw it cannot tell any more who was inside.
@@ -330,26 +389,9 @@ mod tests {
         let [me, dead] = [1, 2].map(|id| NodeId::new(id).expect("not zero"));
         let name = LockName::new("x").expect("a good name");
         let spec = LockSpec::exclusive(Algorithm::RicartAgrawala);
-        let settings = Settings {
-            group: String::from("test"),
-            lease: Duration::from_secs(1),
-            failure: Failure::Unanimity,
-            lock_delay: Duration::ZERO,
-            election: ElectionAlgorithm::Bully,
-            algorithm: Algorithm::RicartAgrawala,
-            locks: BTreeMap::from([(name.clone(), spec)]),
-        };
         let mut out = LockOutput::default();
-        let mut locks = Locks::new(me, Incarnation(1), &settings, Marks::None);
-        let view = View {
-            epoch: Epoch::new(1).expect("in range"),
-            members: vec![Member {
-                node: me,
-                incarnation: Incarnation(1),
-            }],
-            unclean: Vec::new(),
-        };
-        locks.install(Arc::new(view), &Summary::default(), true, &mut out);
+        let mut locks = Locks::new(me, Incarnation(1), &settings(&name, spec), Marks::None);
+        locks.install(Arc::new(view(&[me])), &Summary::default(), true, &mut out);
         let caller = Waiting {
             ticket: Ticket(1),
             wish: None,
