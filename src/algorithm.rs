@@ -3,7 +3,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use distlock_agent::protocol;
+use distlock_agent::protocol::{self, AlgorithmNames};
 
 /// How a lock is served. Choosing another one changes nothing in the program that locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -21,26 +21,28 @@ pub enum Algorithm {
     TokenRing,
     /// `token-ring-requests`: a token that moves when it is asked for, Martin 1985.
     TokenRingRequests,
+    /// `suzuki-kasami`: a token that everybody is asked for, Suzuki and Kasami 1985.
+    SuzukiKasami,
 }
 
 impl Algorithm {
     /// All that are available, `kernel` first.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 7] = [
         Self::Kernel,
         Self::Semaphore,
         Self::Bakery,
         Self::RicartAgrawala,
         Self::TokenRing,
         Self::TokenRingRequests,
+        Self::SuzukiKasami,
     ];
 
     /// Names that stand for algorithms which are not available yet.
-    const PLANNED: [&str; 8] = [
+    const PLANNED: [&str; 7] = [
         "lamport",
         "carvalho-roucairol",
         "maekawa",
         "majority",
-        "suzuki-kasami",
         "singhal",
         "raymond",
         "voting",
@@ -55,6 +57,7 @@ impl Algorithm {
             Self::RicartAgrawala => "ricart-agrawala",
             Self::TokenRing => "token-ring",
             Self::TokenRingRequests => "token-ring-requests",
+            Self::SuzukiKasami => "suzuki-kasami",
         }
     }
 
@@ -67,6 +70,7 @@ impl Algorithm {
             Self::RicartAgrawala => Some(protocol::Algorithm::RicartAgrawala),
             Self::TokenRing => Some(protocol::Algorithm::TokenRing),
             Self::TokenRingRequests => Some(protocol::Algorithm::TokenRingRequests),
+            Self::SuzukiKasami => Some(protocol::Algorithm::SuzukiKasami),
         }
     }
 }
@@ -113,8 +117,8 @@ impl From<protocol::Algorithm> for Algorithm {
 pub enum ParseAlgorithmError {
     /// There is none of that name.
     #[error(
-        "there is no algorithm \"{name}\"; choose semaphore, bakery, ricart-agrawala, token-ring \
-         or token-ring-requests (kernel in the local group)"
+        "there is no algorithm \"{name}\"; choose {} (kernel in the local group)",
+        AlgorithmNames
     )]
     Unknown {
         /// The text.
@@ -122,8 +126,8 @@ pub enum ParseAlgorithmError {
     },
     /// It is planned, and not available in this version.
     #[error(
-        "the algorithm \"{name}\" is not available in this version; choose semaphore, bakery, \
-         ricart-agrawala, token-ring or token-ring-requests"
+        "the algorithm \"{name}\" is not available in this version; choose {}",
+        AlgorithmNames
     )]
     NotAvailable {
         /// The text.

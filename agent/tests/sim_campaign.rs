@@ -78,6 +78,11 @@ fn token_ring_requests() {
     play(Algorithm::TokenRingRequests);
 }
 
+#[test]
+fn suzuki_kasami() {
+    play(Algorithm::SuzukiKasami);
+}
+
 /// The same seed is the same run, to the last byte.
 #[test]
 fn a_seed_decides_everything() {

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use distlock_agent::protocol::Algorithm::{
-    self, Bakery, RicartAgrawala, Semaphore, TokenRing, TokenRingRequests,
+    self, Bakery, RicartAgrawala, Semaphore, SuzukiKasami, TokenRing, TokenRingRequests,
 };
 use distlock_agent::sim::costs::{Costs, INSIDE, Load, measure_bare, measure_nodes};
 
@@ -112,6 +112,16 @@ fn token_ring_requests_bare() {
 #[test]
 fn token_ring_requests_in_nodes() {
     token_ring_requests(nodes);
+}
+
+#[test]
+fn suzuki_kasami_bare() {
+    suzuki_kasami(bare);
+}
+
+#[test]
+fn suzuki_kasami_in_nodes() {
+    suzuki_kasami(nodes);
 }
 
 /// 3(N−1)/N messages: 3, or 0 where the caller is the server. Each member asked equally often, so
@@ -232,6 +242,32 @@ fn token_ring_requests(measure: Measure) {
         let heavy = measure(TokenRingRequests, size, Load::Heavy);
         assert_messages(&heavy, &[("REQUEST", 1), ("TOKEN", 1)], "heavy");
         assert_sync_is_t(&heavy);
+    }
+}
+
+/// N messages, or 0 where the token is: N−1 in the mean under light load, each member asked equally
+/// often; N under heavy load. In a burst, too, only who has the token asks nobody. Response 2T + E,
+/// or E where the token is; synchronisation delay T.
+fn suzuki_kasami(measure: Measure) {
+    for size in SIZES {
+        let (n, k) = (f64::from(size), f64::from(size - 1));
+        for load in [Load::Light, Load::Heavy, Load::Burst] {
+            let costs = measure(SuzukiKasami, size, load);
+            let what = format!("N = {size}, {load:?}");
+            // Who asks asks all others, and gets the token from one.
+            let tokens = costs.messages["TOKEN"];
+            assert_eq!(
+                costs.messages["REQUEST"],
+                tokens * u64::from(size - 1),
+                "{what}"
+            );
+            let per_entry = if load == Load::Heavy { n } else { k };
+            assert_exactly(costs.per_entry(), per_entry, &what);
+        }
+        let light = measure(SuzukiKasami, size, Load::Light);
+        assert_exactly(wait(&light), 2.0 * k / n, "response");
+        assert_eq!(light.response.longest, light.unit * (2 + INSIDE));
+        assert_sync_is_t(&measure(SuzukiKasami, size, Load::Heavy));
     }
 }
 

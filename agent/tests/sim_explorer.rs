@@ -59,6 +59,11 @@ fn token_ring_requests() {
     explore_all(Algorithm::TokenRingRequests, 500);
 }
 
+#[test]
+fn suzuki_kasami() {
+    explore_all(Algorithm::SuzukiKasami, 500);
+}
+
 /// The same seed is the same run.
 #[test]
 fn a_seed_decides_everything() {

@@ -9,7 +9,7 @@ use std::ops::Range;
 use std::time::Duration;
 
 use distlock_agent::protocol::{
-    self, ElectionAlgorithm, Failure, LockName, LockSpec, NodeId, Settings,
+    self, AlgorithmNames, ElectionAlgorithm, Failure, LockName, LockSpec, NodeId, Settings,
 };
 use distlock_agent::runtime::Address;
 use serde::Deserialize;
@@ -245,10 +245,10 @@ fn read_algorithm(name: &Spanned<String>) -> Result<protocol::Algorithm, Fault> 
     let fault = |reason: &str| Fault::new(name.span(), reason);
     match name.get_ref().parse::<Algorithm>() {
         Ok(algorithm) => algorithm.engine().ok_or_else(|| {
-            fault(
+            fault(&format!(
                 "the algorithm \"kernel\" is the local group's, which has no configuration; \
-                 choose semaphore, bakery, ricart-agrawala, token-ring or token-ring-requests",
-            )
+                 choose {AlgorithmNames}"
+            ))
         }),
         Err(ParseAlgorithmError::NotAvailable { name }) if name == "voting" => Err(fault(
             "the algorithm \"voting\" cannot keep its promise under failure = \"quorum\", and this \

@@ -5,6 +5,7 @@ mod bakery;
 mod ricart_agrawala;
 mod semaphore;
 mod sharing;
+mod suzuki_kasami;
 mod token_ring;
 mod token_ring_requests;
 mod vouching;

@@ -56,7 +56,11 @@ fn bakery_knows_whose_last_read_it_has_answered() {
 
 #[test]
 fn who_has_the_token_knows() {
-    for algorithm in [Algorithm::TokenRing, Algorithm::TokenRingRequests] {
+    for algorithm in [
+        Algorithm::TokenRing,
+        Algorithm::TokenRingRequests,
+        Algorithm::SuzukiKasami,
+    ] {
         let mut bench = Bench::new(3, LockSpec::exclusive(algorithm));
         assert!(vouches(&bench, 1, 2) && vouches(&bench, 1, 3));
         assert!(!vouches(&bench, 2, 3) && !vouches(&bench, 3, 1));

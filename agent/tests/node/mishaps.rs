@@ -8,7 +8,7 @@ use distlock_agent::protocol::{
 
 use crate::group::{Group, node};
 
-const ALL: [Algorithm; 5] = Algorithm::ALL;
+const ALL: [Algorithm; Algorithm::ALL.len()] = Algorithm::ALL;
 
 fn group(size: u16, algorithm: Algorithm) -> Group {
     Group::with(size, algorithm, Failure::Quorum)

@@ -75,4 +75,5 @@ each_engine! {
     ricart_agrawala: RicartAgrawala,
     token_ring: TokenRing,
     token_ring_requests: TokenRingRequests,
+    suzuki_kasami: SuzukiKasami,
 }

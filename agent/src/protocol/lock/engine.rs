@@ -18,7 +18,7 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{bakery, ricart_agrawala, semaphore, token_ring, token_ring_requests};
+use super::{bakery, ricart_agrawala, semaphore, suzuki_kasami, token_ring, token_ring_requests};
 use crate::protocol::face::{Previous, Release};
 use crate::protocol::ids::{LockName, NodeId, RequestId};
 
@@ -215,6 +215,7 @@ pub enum Message {
     RicartAgrawala(ricart_agrawala::Message),
     TokenRing(token_ring::Message),
     TokenRingRequests(token_ring_requests::Message),
+    SuzukiKasami(suzuki_kasami::Message),
 }
 
 impl Message {
@@ -226,6 +227,7 @@ impl Message {
             Self::RicartAgrawala(message) => message.kind(),
             Self::TokenRing(message) => message.kind(),
             Self::TokenRingRequests(message) => message.kind(),
+            Self::SuzukiKasami(message) => message.kind(),
         }
     }
 
@@ -237,6 +239,7 @@ impl Message {
             Self::Bakery(message) => message.is_request(),
             Self::RicartAgrawala(message) => message.is_request(),
             Self::TokenRing(_) | Self::TokenRingRequests(_) => true,
+            Self::SuzukiKasami(message) => message.is_request(),
         }
     }
 
@@ -254,6 +257,7 @@ impl Message {
             Self::RicartAgrawala(_) => super::Algorithm::RicartAgrawala,
             Self::TokenRing(_) => super::Algorithm::TokenRing,
             Self::TokenRingRequests(_) => super::Algorithm::TokenRingRequests,
+            Self::SuzukiKasami(_) => super::Algorithm::SuzukiKasami,
         }
     }
 }

@@ -9,13 +9,15 @@ mod semaphore;
 mod settle;
 mod spec;
 mod summary;
+mod suzuki_kasami;
 mod table;
+mod token;
 mod token_ring;
 mod token_ring_requests;
 mod trail;
 
 pub use engine::{Effects, Engine, HopTimer, Mark, Message, Mode, Rebuild, Request, Stamp};
-pub use spec::{Algorithm, LockSpec, UnknownAlgorithm};
+pub use spec::{Algorithm, AlgorithmNames, LockSpec, UnknownAlgorithm};
 
 pub use summary::{Last, LockSummary, Summary};
 pub use table::LockView;
@@ -38,5 +40,6 @@ pub fn build(spec: LockSpec, from: &Rebuild<'_>, out: &mut Effects) -> Box<dyn E
         Algorithm::TokenRingRequests => {
             Box::new(token_ring_requests::TokenRingRequests::new(from, out))
         }
+        Algorithm::SuzukiKasami => Box::new(suzuki_kasami::SuzukiKasami::new(from, out)),
     }
 }

@@ -24,16 +24,19 @@ pub enum Algorithm {
     TokenRing,
     /// `token-ring-requests`: a token that moves when it is asked for, Martin 1985.
     TokenRingRequests,
+    /// `suzuki-kasami`: a token that everybody is asked for, Suzuki and Kasami 1985.
+    SuzukiKasami,
 }
 
 impl Algorithm {
     /// All algorithms, in the order of their declaration.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::Semaphore,
         Self::Bakery,
         Self::RicartAgrawala,
         Self::TokenRing,
         Self::TokenRingRequests,
+        Self::SuzukiKasami,
     ];
 
     /// The name in configuration files and on the command line.
@@ -44,6 +47,7 @@ impl Algorithm {
             Self::RicartAgrawala => "ricart-agrawala",
             Self::TokenRing => "token-ring",
             Self::TokenRingRequests => "token-ring-requests",
+            Self::SuzukiKasami => "suzuki-kasami",
         }
     }
 }
@@ -73,12 +77,28 @@ impl FromStr for Algorithm {
     }
 }
 
+/// The names of all algorithms, as a message lists them: "a, b or c".
+#[derive(Clone, Copy, Debug)]
+pub struct AlgorithmNames;
+
+impl fmt::Display for AlgorithmNames {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let last = Algorithm::ALL.len() - 1;
+        for (place, algorithm) in Algorithm::ALL.into_iter().enumerate() {
+            let separator = match place {
+                0 => "",
+                _ if place == last => " or ",
+                _ => ", ",
+            };
+            write!(f, "{separator}{algorithm}")?;
+        }
+        Ok(())
+    }
+}
+
 /// The name of no algorithm of a configured group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "unknown algorithm; there are semaphore, bakery, ricart-agrawala, token-ring and \
-     token-ring-requests"
-)]
+#[error("unknown algorithm; choose {}", AlgorithmNames)]
 pub struct UnknownAlgorithm;
 
 /// What all members must agree on about one lock.
@@ -118,5 +138,21 @@ impl LockSpec {
     /// Whether the algorithm can serve that many permits.
     pub const fn is_valid(self) -> bool {
         self.permits.get() == 1 || matches!(self.algorithm, Algorithm::Semaphore)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::format;
+
+    use super::*;
+
+    #[test]
+    fn a_message_names_all() {
+        let all = format!("{UnknownAlgorithm}");
+        assert!(all.starts_with("unknown algorithm; choose semaphore, bakery, "));
+        let names = all.rsplit_once(" or ").expect("a last one");
+        assert_eq!(names.1, Algorithm::ALL[Algorithm::ALL.len() - 1].name());
+        assert_eq!(names.0.matches(", ").count(), Algorithm::ALL.len() - 2);
     }
 }

@@ -7,8 +7,7 @@
 //!
 //! Invariant: there is one token, and who is inside has it. The install of a view makes it, and
 //! nothing else does: within an epoch no message between members is lost for good, and "no token
-//! seen" cannot be told from "in use". The hop number only rises, so that a token that comes twice
-//! is taken once (G3); it is never matched with a request (G2), which would lose it for ever.
+//! seen" cannot be told from "in use". A token that comes twice is taken once (G3).
 //!
 //! Cost: under heavy load 1 message an entry and a synchronisation delay of T. When nobody wants
 //! in, one message per T+d for ever, where d is the time a member keeps a token it does not want;
@@ -23,6 +22,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::engine::{self, Effects, Engine, HopTimer, Rebuild, Request};
+use super::token::Hops;
 use crate::protocol::face::Release;
 use crate::protocol::ids::{NodeId, RequestId};
 
@@ -54,8 +54,7 @@ pub(crate) struct TokenRing {
     held: Option<RequestId>,
     /// The token, while it is here.
     token: Option<Token>,
-    /// The number of the last hop seen or made here.
-    hop: u64,
+    hops: Hops,
 }
 
 #[derive(Clone, Copy, Debug, Hash)]
@@ -73,7 +72,7 @@ impl TokenRing {
             waiting: from.my_waiter().map(|request| request.id),
             held: from.my_holder(),
             token: None,
-            hop: 0,
+            hops: Hops::default(),
         };
         if from.token_home() == from.me {
             engine.arrive(Token { idle: 0 }, out);
@@ -106,9 +105,8 @@ impl TokenRing {
             return;
         }
         if let Some(token) = self.token.take() {
-            self.hop += 1;
             let token = Message::Token {
-                hop: self.hop,
+                hop: self.hops.departs(),
                 idle: token.idle.saturating_add(1),
             };
             out.send(self.successor, engine::Message::TokenRing(token));
@@ -161,8 +159,7 @@ impl Engine for TokenRing {
         let engine::Message::TokenRing(Message::Token { hop, idle }) = *message else {
             return;
         };
-        if hop > self.hop && hop < u64::MAX {
-            self.hop = hop;
+        if self.hops.arrives(hop) {
             self.arrive(Token { idle }, out);
         }
     }

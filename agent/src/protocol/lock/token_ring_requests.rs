@@ -17,6 +17,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::engine::{self, Effects, Engine, Rebuild, Request};
+use super::token::Hops;
 use crate::protocol::face::Release;
 use crate::protocol::ids::{NodeId, RequestId};
 
@@ -59,8 +60,7 @@ pub(crate) struct TokenRingRequests {
     number: u64,
     /// The highest number of a REQUEST received (G1).
     newest: u64,
-    /// The number of the last hop seen or made here (G3).
-    hop: u64,
+    hops: Hops,
 }
 
 impl TokenRingRequests {
@@ -77,7 +77,7 @@ impl TokenRingRequests {
             pending: false,
             number: 0,
             newest: 0,
-            hop: 0,
+            hops: Hops::default(),
         };
         if let Some(request) = from.my_waiter() {
             engine.acquire(request, out);
@@ -102,8 +102,9 @@ impl TokenRingRequests {
     fn pass(&mut self, out: &mut Effects) {
         self.pending = false;
         self.holder = false;
-        self.hop += 1;
-        let token = Message::Token { hop: self.hop };
+        let token = Message::Token {
+            hop: self.hops.departs(),
+        };
         out.send(self.successor, engine::Message::TokenRingRequests(token));
     }
 
@@ -128,10 +129,9 @@ impl TokenRingRequests {
     }
 
     fn on_token(&mut self, hop: u64, out: &mut Effects) {
-        if hop <= self.hop || hop == u64::MAX {
+        if !self.hops.arrives(hop) {
             return;
         }
-        self.hop = hop;
         self.asked = false;
         self.holder = true;
         if let Some(id) = self.hungry.take() {

@@ -275,6 +275,18 @@ fn bodies() -> Vec<(Body, &'static str)> {
             "01077072696e74657201c801030104010e",
         ),
         (
+            engine(r#"{"SuzukiKasami":{"Request":{"number":15,"tries":true}}}"#),
+            "01077072696e74657201c801030105000f01",
+        ),
+        (
+            engine(r#"{"SuzukiKasami":{"Token":{"hop":16,"served":{"300":17},"queue":[2,1]}}}"#),
+            "01077072696e74657201c801030105011001ac0211020201",
+        ),
+        (
+            engine(r#"{"SuzukiKasami":{"Busy":{"number":18}}}"#),
+            "01077072696e74657201c8010301050212",
+        ),
+        (
             Body::Declare {
                 lock: lock.clone(),
                 wish: None,
@@ -342,6 +354,32 @@ fn bodies() -> Vec<(Body, &'static str)> {
             "06077072696e74657205040103",
         ),
     ]
+}
+
+/// The longest message of an algorithm travels in a quarter of what a link sends at once.
+#[test]
+fn a_token_of_the_largest_group_fits_a_window() {
+    let members: Vec<NodeId> = (60_000..61_152).map(node).collect();
+    let served = members
+        .iter()
+        .map(|node| format!("\"{node}\":{}", u64::MAX));
+    let served = served.collect::<Vec<_>>().join(",");
+    let queue = serde_json::to_string(&members[1..]).unwrap();
+    let json = format!(
+        r#"{{"SuzukiKasami":{{"Token":{{"hop":1,"served":{{{served}}},"queue":{queue}}}}}}}"#
+    );
+    let bytes = encode_body(&Body::Lock(LockMessage {
+        lock: LockName::new("printer").unwrap(),
+        permits: NonZeroU32::MIN,
+        clock: 0,
+        trail: Trail::default(),
+        body: serde_json::from_str(&json).unwrap(),
+    }));
+    assert!(
+        bytes.len().div_ceil(MAX_FRAME) <= 16,
+        "{} bytes",
+        bytes.len()
+    );
 }
 
 #[test]

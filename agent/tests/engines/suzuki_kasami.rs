@@ -1,0 +1,191 @@
+use super::*;
+
+const SPEC: LockSpec = LockSpec::exclusive(Algorithm::SuzukiKasami);
+
+fn message(json: &str) -> Message {
+    serde_json::from_str(&format!(r#"{{"SuzukiKasami":{json}}}"#)).unwrap()
+}
+
+/// S3: N messages, and none where the token is.
+#[test]
+fn everybody_is_asked_and_one_has_the_token() {
+    let mut bench = Bench::new(5, SPEC);
+    let first = bench.acquire(4, 1);
+    assert_eq!(bench.deliver_all(), 5);
+    bench.release(first);
+    let again = bench.acquire(4, 2);
+    assert_eq!(bench.deliver_all(), 0, "it is here");
+    assert_eq!(bench.granted, [first, again]);
+}
+
+/// Who leaves puts those who have asked into the queue from its own id on, round the ring of ids.
+#[test]
+fn service_goes_round_from_who_leaves() {
+    let mut bench = Bench::new(5, SPEC);
+    let all = [3, 1, 2, 4, 5].map(|me| (me, bench.acquire(me, 1)));
+    assert_eq!(bench.granted, [all[1].1], "the token's home");
+    for _ in 1..5 {
+        bench.deliver_all();
+        bench.release(*bench.granted.last().unwrap());
+    }
+    bench.deliver_all();
+    let order: Vec<_> = bench.granted.iter().map(|id| id.node.as_u16()).collect();
+    assert_eq!(order, [1, 2, 3, 4, 5]);
+}
+
+/// The published test, RN = LN+1, waits for ever for the request that is left out.
+#[test]
+fn a_number_that_is_left_out_does_not_wedge() {
+    let mut bench = Bench::new(3, SPEC);
+    let request = message(r#"{"Request":{"number":2,"tries":false}}"#);
+    bench.receive(3, 1, &request);
+    assert_eq!(bench.kinds(), ["TOKEN"]);
+    // Inside, it is the exit that compares.
+    let mut bench = Bench::new(3, SPEC);
+    let inside = bench.acquire(1, 1);
+    bench.receive(3, 1, &request);
+    assert_eq!(bench.kinds(), [""; 0]);
+    bench.release(inside);
+    assert_eq!(bench.kinds(), ["TOKEN"]);
+}
+
+/// A request that is served has been heard of by all the others too, if late.
+#[test]
+fn a_request_that_comes_late_or_twice_moves_nothing() {
+    let mut bench = Bench::new(3, SPEC);
+    let first = bench.acquire(2, 1);
+    let request = bench.deliver(2, 1);
+    bench.deliver(1, 2);
+    bench.release(first);
+    let second = bench.acquire(3, 1);
+    bench.deliver(3, 2);
+    bench.deliver(2, 3);
+    bench.release(second);
+    bench.deliver_all();
+    bench.receive(2, 3, &request);
+    assert_eq!(bench.kinds(), [""; 0], "the token knows that it was served");
+}
+
+/// An old request does not take the place of a newer one (G1).
+#[test]
+fn the_newest_request_wins() {
+    let mut bench = Bench::new(2, SPEC);
+    let first = bench.acquire(2, 1);
+    let request = bench.deliver(2, 1);
+    bench.deliver(1, 2);
+    bench.release(first);
+    let inside = bench.acquire(1, 2);
+    bench.deliver_all();
+    let second = bench.acquire(2, 3);
+    bench.deliver_all();
+    bench.receive(2, 1, &request);
+    bench.release(inside);
+    bench.deliver_all();
+    assert_eq!(bench.granted, [first, inside, second]);
+}
+
+#[test]
+fn a_cancelled_request_leaves_a_ghost_that_lets_the_token_pass() {
+    let mut bench = Bench::new(3, SPEC);
+    let inside = bench.acquire(1, 1);
+    let given_up = bench.acquire(2, 1);
+    let waits = bench.acquire(3, 1);
+    bench.deliver_all();
+    bench.cancel(given_up);
+    bench.release(inside);
+    assert_eq!(bench.deliver_all(), 2, "to 2, and on to 3");
+    assert_eq!(bench.granted, [inside, waits]);
+    bench.release(waits);
+    assert_eq!(bench.deliver_all(), 0, "the ghost has been served");
+}
+
+#[test]
+fn a_new_request_takes_the_ghost_s_place_and_says_nothing() {
+    let mut bench = Bench::new(3, SPEC);
+    let inside = bench.acquire(1, 1);
+    let given_up = bench.acquire(2, 1);
+    bench.deliver_all();
+    bench.cancel(given_up);
+    let again = bench.acquire(2, 5);
+    assert_eq!(bench.kinds(), [""; 0]);
+    bench.release(inside);
+    bench.deliver_all();
+    assert_eq!(bench.granted, [inside, again]);
+}
+
+/// G3.
+#[test]
+fn a_token_that_comes_twice_is_taken_once() {
+    let mut bench = Bench::new(3, SPEC);
+    let first = bench.acquire(2, 1);
+    bench.deliver(2, 1);
+    let token = bench.deliver(1, 2);
+    bench.release(first);
+    let second = bench.acquire(3, 1);
+    bench.deliver_all();
+    let waits = bench.acquire(2, 2);
+    bench.receive(1, 2, &token);
+    assert_eq!(bench.granted, [first, second]);
+    bench.deliver_all();
+    bench.release(second);
+    bench.deliver_all();
+    assert_eq!(bench.granted, [first, second, waits]);
+}
+
+#[test]
+fn who_is_inside_says_so_to_who_only_tries() {
+    let mut bench = Bench::new(3, SPEC);
+    bench.acquire(1, 1);
+    let tries = bench.acquire(3, 1);
+    bench.deliver_all();
+    assert_eq!(bench.busy, [tries]);
+    bench.cancel(tries);
+    bench.receive(1, 3, &message(r#"{"Busy":{"number":1}}"#));
+    assert_eq!(bench.busy, [tries], "nobody waits any more");
+}
+
+/// The view's table is the queue: nobody has to say anything.
+#[test]
+fn a_view_begins_with_its_waiters_in_the_queue() {
+    let (holder, waiters) = (request(2, 1, 5).id, [request(3, 1, 7), request(1, 1, 9)]);
+    let mut bench = Bench::rebuilt(3, SPEC, &[holder], &waiters);
+    assert_eq!((bench.kinds(), bench.granted.len()), (vec![], 0));
+    bench.release(holder);
+    assert_eq!(bench.deliver_all(), 1);
+    bench.release(waiters[0].id);
+    assert_eq!(bench.deliver_all(), 1);
+    assert_eq!(bench.granted, waiters.map(|request| request.id));
+    bench.release(waiters[1].id);
+    let next = bench.acquire(3, 12);
+    bench.deliver_all();
+    assert_eq!(bench.granted.last(), Some(&next), "its second request");
+
+    let bench = Bench::rebuilt(3, SPEC, &[], &waiters);
+    assert_eq!(bench.granted, [waiters[0].id]);
+}
+
+#[test]
+fn a_token_that_names_strangers_or_one_member_twice_is_put_right() {
+    let mut bench = Bench::new(3, SPEC);
+    bench.step(1, |engine, out| engine.leave(out));
+    bench.wire.clear();
+    let token = r#"{"Token":{"hop":1,"served":{"9":5},"queue":[3,9,2,3]}}"#;
+    bench.receive(1, 2, &message(token));
+    assert_eq!(bench.wire.len(), 1);
+    let (_, to, token) = bench.wire.pop().unwrap();
+    assert_eq!(
+        (to, token),
+        (3, message(r#"{"Token":{"hop":2,"served":{},"queue":[]}}"#))
+    );
+}
+
+#[test]
+fn who_leaves_passes_an_unused_token_on() {
+    for size in [2, 3] {
+        let mut bench = Bench::new(size, SPEC);
+        bench.step(1, |engine, out| engine.leave(out));
+        assert_eq!(bench.deliver_all(), 1);
+        let id = bench.acquire(2, 1);
+        assert_eq!(bench.granted, [id], "it is here");
+    }
+}
