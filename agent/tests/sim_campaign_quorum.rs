@@ -104,6 +104,8 @@ fn what_once_went_wrong() {
         // Marks went with a member that left.
         (Algorithm::RicartAgrawala, 763),
         (Algorithm::Bakery, 170),
+        // Marks that all knew went with all of them, and one was left that had just come.
+        (Algorithm::RicartAgrawala, 8488),
         (Algorithm::RicartAgrawala, 1194),
         // Doubt was not held against a lock that only new members asked for.
         (Algorithm::Semaphore, 238),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use distlock_agent::protocol::{
-    Algorithm, Change, Command, Event, Failure, Input, Refusal, Ticket, Time, Wait,
+    Algorithm, Change, Command, Event, Failure, Input, Refusal, Release, Ticket, Time, Wait,
 };
 
 use crate::group::{Group, node};
@@ -133,6 +133,43 @@ fn a_life_is_in_a_view_when_that_has_it() {
     group.run(ms(3000));
     assert!(is_in(&group));
     assert!(group.view(2).expect("another").0 > epoch);
+}
+
+/// All who know that a holder ended inside leave in order, and who is left has just come.
+#[test]
+fn marks_do_not_go_with_the_last_who_know_them() {
+    for algorithm in ALL {
+        let mut alone = 0;
+        for later in (0..100).step_by(5) {
+            let mut group = group(3, algorithm);
+            group.acquire(1, 1, Wait::Cancelled);
+            group.run(ms(100));
+            group.granted(1).expect("it is free");
+            group.release_as(1, 1, Release::Abandoned);
+            // The view that goes on without it tells both others.
+            group.input(node(3), Input::Command(&Command::Leave));
+            group.run(ms(100));
+            group.nodes.remove(&node(3));
+            group.start(3);
+            group.run(ms(later));
+            for me in [1, 2] {
+                group.input(node(me), Input::Command(&Command::Leave));
+            }
+            group.acquire(3, 3, Wait::Cancelled);
+            group.run(ms(2000));
+            let told = group.events.iter().find_map(|(_, event)| match event {
+                Event::Granted {
+                    ticket: Ticket(3),
+                    previous,
+                    ..
+                } => Some(previous.is_abandoned()),
+                _ => None,
+            });
+            alone += u32::from(told.is_some());
+            assert_ne!(told, Some(false), "{algorithm}, {later} ms later");
+        }
+        assert!(alone > 0, "{algorithm}");
+    }
 }
 
 /// Who was seen outside need not be waited for.

@@ -394,9 +394,16 @@ impl<'a> Census<'a> {
             .filter(|it| self.majority_says(|status| status.newcomers.contains(it)))
             .collect();
         let leaves = |member: &Member| self.anybody_says(|it| it.leavers.contains(member));
-        // Who has not yet got what the view began with may be the only one to stay.
-        let mut staying = self.charter.members.iter().filter(|it| !leaves(it));
-        let is_known = staying.all(|it| self.stage_of(*it) >= Some(Stage::Installed));
+        // What leavers know as well as all others, those know who stay, and who has it on disk from
+        // a life in this view. Who has not yet got what it began with may be the only one to stay.
+        let mut staying = self
+            .charter
+            .members
+            .iter()
+            .filter(|it| !leaves(it))
+            .peekable();
+        let is_kept = staying.peek().is_some() || newcomers.iter().any(|it| self.was_in_it(*it));
+        let is_known = is_kept && staying.all(|it| self.stage_of(*it) >= Some(Stage::Installed));
         for member in &self.charter.members {
             let is_replaced = newcomers.iter().any(|it| it.node == member.node);
             if leaves(member) {
@@ -428,6 +435,13 @@ impl<'a> Census<'a> {
             heard.life > leaver.incarnation && heard.left
                 || heard.life == leaver.incarnation && heard.stage == Stage::Leaving
         })
+    }
+
+    /// Whether one that comes had a life in this view, and ended that in order.
+    fn was_in_it(&self, newcomer: Member) -> bool {
+        let heard = self.voter.heard(newcomer.node);
+        let left = heard.is_some_and(|heard| heard.life == newcomer.incarnation && heard.left);
+        left && self.charter.life_of(newcomer.node).is_some()
     }
 
     /// How far a member has come in this view, as far as it was heard.
