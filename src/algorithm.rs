@@ -21,28 +21,32 @@ pub enum Algorithm {
     TokenRing,
     /// `token-ring-requests`: a token that moves when it is asked for, Martin 1985.
     TokenRingRequests,
+    /// `maekawa`: the votes of about √N members, Maekawa 1985.
+    Maekawa,
+    /// `majority`: the votes of a majority, Ricart and Agrawala's request with Maekawa's votes.
+    Majority,
     /// `suzuki-kasami`: a token that everybody is asked for, Suzuki and Kasami 1985.
     SuzukiKasami,
 }
 
 impl Algorithm {
     /// All that are available, `kernel` first.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 9] = [
         Self::Kernel,
         Self::Semaphore,
         Self::Bakery,
         Self::RicartAgrawala,
         Self::TokenRing,
         Self::TokenRingRequests,
+        Self::Maekawa,
+        Self::Majority,
         Self::SuzukiKasami,
     ];
 
     /// Names that stand for algorithms which are not available yet.
-    const PLANNED: [&str; 7] = [
+    const PLANNED: [&str; 5] = [
         "lamport",
         "carvalho-roucairol",
-        "maekawa",
-        "majority",
         "singhal",
         "raymond",
         "voting",
@@ -57,6 +61,8 @@ impl Algorithm {
             Self::RicartAgrawala => "ricart-agrawala",
             Self::TokenRing => "token-ring",
             Self::TokenRingRequests => "token-ring-requests",
+            Self::Maekawa => "maekawa",
+            Self::Majority => "majority",
             Self::SuzukiKasami => "suzuki-kasami",
         }
     }
@@ -70,6 +76,8 @@ impl Algorithm {
             Self::RicartAgrawala => Some(protocol::Algorithm::RicartAgrawala),
             Self::TokenRing => Some(protocol::Algorithm::TokenRing),
             Self::TokenRingRequests => Some(protocol::Algorithm::TokenRingRequests),
+            Self::Maekawa => Some(protocol::Algorithm::Maekawa),
+            Self::Majority => Some(protocol::Algorithm::Majority),
             Self::SuzukiKasami => Some(protocol::Algorithm::SuzukiKasami),
         }
     }
@@ -159,7 +167,7 @@ mod tests {
     fn tells_planned_names_from_unknown_ones() {
         let parse = |name: &str| name.parse::<Algorithm>().unwrap_err();
         assert!(matches!(
-            parse("maekawa"),
+            parse("voting"),
             ParseAlgorithmError::NotAvailable { .. }
         ));
         assert!(matches!(

@@ -205,9 +205,9 @@ fn refusals_name_line_and_reason() {
             &["dekker", "ricart-agrawala"],
         ),
         (
-            format!("algorithm = \"maekawa\"\n{small}"),
+            format!("algorithm = \"raymond\"\n{small}"),
             1,
-            &["maekawa", "not available"],
+            &["raymond", "not available"],
         ),
         (
             format!("algorithm = \"voting\"\n{small}"),

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use distlock_agent::protocol::Algorithm::{
-    self, Bakery, RicartAgrawala, Semaphore, SuzukiKasami, TokenRing, TokenRingRequests,
+    self, Bakery, Maekawa, Majority, RicartAgrawala, Semaphore, SuzukiKasami, TokenRing,
+    TokenRingRequests,
 };
 use distlock_agent::sim::costs::{Costs, INSIDE, Load, measure_bare, measure_nodes};
 
@@ -242,6 +243,87 @@ fn token_ring_requests(measure: Measure) {
         let heavy = measure(TokenRingRequests, size, Load::Heavy);
         assert_messages(&heavy, &[("REQUEST", 1), ("TOKEN", 1)], "heavy");
         assert_sync_is_t(&heavy);
+    }
+}
+
+#[test]
+fn maekawa_bare() {
+    voting(bare, Maekawa, &PLANES);
+}
+
+#[test]
+fn maekawa_in_nodes() {
+    voting(nodes, Maekawa, &PLANES[..2]);
+}
+
+#[test]
+fn majority_bare() {
+    voting(bare, Majority, &MAJORITIES);
+}
+
+#[test]
+fn majority_in_nodes() {
+    voting(nodes, Majority, &MAJORITIES);
+}
+
+/// Sizes with the sizes of their voting sets: N = K(K−1)+1.
+const PLANES: [(u16, u64); 4] = [(7, 3), (13, 4), (31, 6), (57, 8)];
+/// K = ⌊N/2⌋+1.
+const MAJORITIES: [(u16, u64); 5] = [(2, 2), (3, 2), (5, 3), (8, 5), (16, 9)];
+
+/// 3(K−1) messages and 2T+E under light load; 4(K−1) under heavy load.
+fn voting(measure: Measure, algorithm: Algorithm, sizes: &[(u16, u64)]) {
+    for &(size, k) in sizes {
+        let what = format!("{algorithm}, N = {size}");
+        let k = k - 1;
+        let light = measure(algorithm, size, Load::Light);
+        let each = [("REQUEST", k), ("GRANT", k), ("RELEASE", k)];
+        assert_messages(&light, &each, &what);
+        assert_exactly(wait(&light), 2.0, &what);
+        voting_under_heavy_load(measure, algorithm, size, k);
+    }
+}
+
+/// 4(K−1) messages, as whoever asks comes too late everywhere; from an exit to the next entry 2T,
+/// or T where either of the two is the only voter that both need. In a burst no vote is asked for
+/// again either, as everybody has its own, and then the earliest come first.
+fn voting_under_heavy_load(measure: Measure, algorithm: Algorithm, size: u16, k: u64) {
+    let what = format!("{algorithm}, N = {size}");
+    let heavy = measure(algorithm, size, Load::Heavy);
+    let each = ["REQUEST", "FAILED", "GRANT", "RELEASE"].map(|kind| (kind, k));
+    assert_messages(&heavy, &each, &what);
+    let sync = heavy.sync.mean_in(heavy.unit);
+    assert!((1.0..=2.0).contains(&sync), "{what}: {sync}");
+    assert!(heavy.sync.longest <= heavy.unit * 2, "{what}");
+
+    let burst = measure(algorithm, size, Load::Burst);
+    assert!(burst.per_entry() <= (4 * k) as f64, "{what}: {burst:?}");
+}
+
+/// A square of 14 by 14, the first that no plane of the table is large enough for.
+#[test]
+fn a_grid_bare() {
+    voting_under_heavy_load(bare, Maekawa, 196, 2 * 14 - 2);
+}
+
+/// Groups that are no plane have the next larger one folded: in the mean over members whose sets
+/// are not equal, 3(K−1) and 4(K−1) too. The grids of these sizes would take K = 3.4, 4.5, 7, 10.1.
+#[test]
+fn folded_planes_bare() {
+    for (size, k) in [
+        (3, 2.0),
+        (5, 14.0 / 5.0),
+        (8, 3.5),
+        (16, 75.0 / 16.0),
+        (32, 231.0 / 32.0),
+    ] {
+        let what = format!("N = {size}");
+        let light = bare(Maekawa, size, Load::Light);
+        assert_exactly(light.per_entry(), 3.0 * (k - 1.0), &what);
+        assert_exactly(wait(&light), 2.0, &what);
+        let heavy = bare(Maekawa, size, Load::Heavy);
+        assert_exactly(heavy.per_entry(), 4.0 * (k - 1.0), &what);
+        assert!(heavy.sync.longest <= heavy.unit * 2, "{what}");
     }
 }
 

@@ -60,6 +60,16 @@ fn token_ring_requests() {
 }
 
 #[test]
+fn maekawa() {
+    explore_all(Algorithm::Maekawa, 500);
+}
+
+#[test]
+fn majority() {
+    explore_all(Algorithm::Majority, 500);
+}
+
+#[test]
 fn suzuki_kasami() {
     explore_all(Algorithm::SuzukiKasami, 500);
 }

@@ -2,6 +2,7 @@
 //! `ALGORITHMS`; the randomised explorer looks for what nobody thought of.
 
 mod bakery;
+mod maekawa;
 mod ricart_agrawala;
 mod semaphore;
 mod sharing;

@@ -54,6 +54,38 @@ fn bakery_knows_whose_last_read_it_has_answered() {
     assert!(vouches(&bench, 1, 2), "it had no ticket");
 }
 
+/// The voters of 1 are 1, 2 and 4; of 2, 2, 3 and 5; of 3, 3, 4 and 6.
+#[test]
+fn voters_know_to_whom_they_have_not_given_their_votes() {
+    let mut bench = Bench::new(7, LockSpec::exclusive(Algorithm::Maekawa));
+    assert!(vouches(&bench, 2, 1) && vouches(&bench, 4, 1), "voters");
+    assert!(!vouches(&bench, 3, 1), "it is nobody whom 1 asks");
+    let first = bench.acquire(1, 1);
+    assert!(vouches(&bench, 2, 1));
+    assert!(
+        vouches(&bench, 1, 5) && vouches(&bench, 1, 7),
+        "they need 1"
+    );
+    assert!(!vouches(&bench, 1, 2));
+    bench.deliver(1, 2);
+    assert!(!vouches(&bench, 2, 1), "the vote is on its way");
+    bench.deliver(2, 1);
+    assert!(
+        vouches(&bench, 1, 2) && vouches(&bench, 1, 6),
+        "1 has 2's vote"
+    );
+    assert!(!vouches(&bench, 1, 3), "3 needs 3, 4 and 6");
+    bench.deliver_all();
+    assert!((2..=7).all(|other| vouches(&bench, 1, other)), "inside");
+    assert!(!vouches(&bench, 2, 1) && !vouches(&bench, 4, 1));
+    bench.acquire(2, 5);
+    assert!(!vouches(&bench, 2, 1), "it has the vote yet");
+    bench.release(first);
+    assert!(!vouches(&bench, 1, 3), "outside it knows no more");
+    bench.deliver(1, 2);
+    assert!(vouches(&bench, 2, 1), "it has told 2 that it left");
+}
+
 #[test]
 fn who_has_the_token_knows() {
     for algorithm in [
@@ -105,7 +137,11 @@ fn the_server_knows_and_who_is_alone_inside() {
 /// A view begins with who is inside, and everybody has that from its table.
 #[test]
 fn a_view_tells_who_may_be_inside() {
-    for algorithm in [Algorithm::RicartAgrawala, Algorithm::Bakery] {
+    for algorithm in [
+        Algorithm::RicartAgrawala,
+        Algorithm::Bakery,
+        Algorithm::Majority,
+    ] {
         let holder = request(2, 1, 5).id;
         let bench = Bench::rebuilt(3, LockSpec::exclusive(algorithm), &[holder], &[]);
         assert!(!vouches(&bench, 1, 2) && !vouches(&bench, 3, 2));

@@ -18,7 +18,9 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{bakery, ricart_agrawala, semaphore, suzuki_kasami, token_ring, token_ring_requests};
+use super::{
+    bakery, maekawa, ricart_agrawala, semaphore, suzuki_kasami, token_ring, token_ring_requests,
+};
 use crate::protocol::face::{Previous, Release};
 use crate::protocol::ids::{LockName, NodeId, RequestId};
 
@@ -215,6 +217,8 @@ pub enum Message {
     RicartAgrawala(ricart_agrawala::Message),
     TokenRing(token_ring::Message),
     TokenRingRequests(token_ring_requests::Message),
+    Maekawa(maekawa::Message),
+    Majority(maekawa::Message),
     SuzukiKasami(suzuki_kasami::Message),
 }
 
@@ -227,6 +231,7 @@ impl Message {
             Self::RicartAgrawala(message) => message.kind(),
             Self::TokenRing(message) => message.kind(),
             Self::TokenRingRequests(message) => message.kind(),
+            Self::Maekawa(message) | Self::Majority(message) => message.kind(),
             Self::SuzukiKasami(message) => message.kind(),
         }
     }
@@ -239,6 +244,7 @@ impl Message {
             Self::Bakery(message) => message.is_request(),
             Self::RicartAgrawala(message) => message.is_request(),
             Self::TokenRing(_) | Self::TokenRingRequests(_) => true,
+            Self::Maekawa(message) | Self::Majority(message) => message.is_request(),
             Self::SuzukiKasami(message) => message.is_request(),
         }
     }
@@ -257,6 +263,8 @@ impl Message {
             Self::RicartAgrawala(_) => super::Algorithm::RicartAgrawala,
             Self::TokenRing(_) => super::Algorithm::TokenRing,
             Self::TokenRingRequests(_) => super::Algorithm::TokenRingRequests,
+            Self::Maekawa(_) => super::Algorithm::Maekawa,
+            Self::Majority(_) => super::Algorithm::Majority,
             Self::SuzukiKasami(_) => super::Algorithm::SuzukiKasami,
         }
     }

@@ -2,7 +2,9 @@
 //! around them in every member: the local queue, and the table of locks.
 
 mod bakery;
+mod coterie;
 pub mod engine;
+mod maekawa;
 mod queue;
 mod ricart_agrawala;
 mod semaphore;
@@ -40,6 +42,8 @@ pub fn build(spec: LockSpec, from: &Rebuild<'_>, out: &mut Effects) -> Box<dyn E
         Algorithm::TokenRingRequests => {
             Box::new(token_ring_requests::TokenRingRequests::new(from, out))
         }
+        Algorithm::Maekawa => Box::new(maekawa::Maekawa::new(maekawa::Rule::Small, from, out)),
+        Algorithm::Majority => Box::new(maekawa::Maekawa::new(maekawa::Rule::Majority, from, out)),
         Algorithm::SuzukiKasami => Box::new(suzuki_kasami::SuzukiKasami::new(from, out)),
     }
 }

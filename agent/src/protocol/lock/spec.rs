@@ -24,18 +24,24 @@ pub enum Algorithm {
     TokenRing,
     /// `token-ring-requests`: a token that moves when it is asked for, Martin 1985.
     TokenRingRequests,
+    /// `maekawa`: the votes of about √N members, Maekawa 1985.
+    Maekawa,
+    /// `majority`: the votes of a majority, Ricart and Agrawala's request with Maekawa's votes.
+    Majority,
     /// `suzuki-kasami`: a token that everybody is asked for, Suzuki and Kasami 1985.
     SuzukiKasami,
 }
 
 impl Algorithm {
     /// All algorithms, in the order of their declaration.
-    pub const ALL: [Self; 6] = [
+    pub const ALL: [Self; 8] = [
         Self::Semaphore,
         Self::Bakery,
         Self::RicartAgrawala,
         Self::TokenRing,
         Self::TokenRingRequests,
+        Self::Maekawa,
+        Self::Majority,
         Self::SuzukiKasami,
     ];
 
@@ -47,6 +53,8 @@ impl Algorithm {
             Self::RicartAgrawala => "ricart-agrawala",
             Self::TokenRing => "token-ring",
             Self::TokenRingRequests => "token-ring-requests",
+            Self::Maekawa => "maekawa",
+            Self::Majority => "majority",
             Self::SuzukiKasami => "suzuki-kasami",
         }
     }

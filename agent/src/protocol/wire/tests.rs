@@ -275,16 +275,54 @@ fn bodies() -> Vec<(Body, &'static str)> {
             "01077072696e74657201c801030104010e",
         ),
         (
+            engine(&format!(
+                r#"{{"Maekawa":{{"Request":{{"id":{r},"stamp":{{"clock":8,"node":1}},"tries":true}}}}}}"#
+            )),
+            "01077072696e74657201c80103010500ac020705080101",
+        ),
+        (
+            engine(&format!(
+                r#"{{"Maekawa":{{"Grant":{{"id":{r},"number":14}}}}}}"#
+            )),
+            "01077072696e74657201c80103010501ac0207050e",
+        ),
+        (
+            engine(&format!(r#"{{"Maekawa":{{"Failed":{{"id":{r}}}}}}}"#)),
+            "01077072696e74657201c80103010502ac020705",
+        ),
+        (
+            engine(&format!(
+                r#"{{"Maekawa":{{"Inquire":{{"id":{r},"number":14}}}}}}"#
+            )),
+            "01077072696e74657201c80103010503ac0207050e",
+        ),
+        (
+            engine(&format!(
+                r#"{{"Maekawa":{{"Yield":{{"id":{r},"number":14}}}}}}"#
+            )),
+            "01077072696e74657201c80103010504ac0207050e",
+        ),
+        (
+            engine(&format!(r#"{{"Maekawa":{{"Release":{{"id":{r}}}}}}}"#)),
+            "01077072696e74657201c80103010505ac020705",
+        ),
+        (
+            engine(&format!(
+                r#"{{"Majority":{{"Request":{{"id":{r},"stamp":{{"clock":8,"node":1}},"tries":true}}}}}}"#
+            )),
+            "01077072696e74657201c80103010600ac020705080101",
+        ),
+        (
             engine(r#"{"SuzukiKasami":{"Request":{"number":15,"tries":true}}}"#),
-            "01077072696e74657201c801030105000f01",
+            "01077072696e74657201c801030107000f01",
         ),
         (
             engine(r#"{"SuzukiKasami":{"Token":{"hop":16,"served":{"300":17},"queue":[2,1]}}}"#),
-            "01077072696e74657201c801030105011001ac0211020201",
+            "01077072696e74657201c801030107011001ac0211020201",
         ),
         (
             engine(r#"{"SuzukiKasami":{"Busy":{"number":18}}}"#),
-            "01077072696e74657201c8010301050212",
+            "01077072696e74657201c8010301070212",
         ),
         (
             Body::Declare {
