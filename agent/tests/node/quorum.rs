@@ -135,6 +135,41 @@ fn a_life_is_in_a_view_when_that_has_it() {
     assert!(group.view(2).expect("another").0 > epoch);
 }
 
+/// However closely they follow each other, nobody takes anything along that nobody knew.
+#[test]
+fn who_begins_after_all_have_left_in_order_is_told_no_tales() {
+    for algorithm in ALL {
+        for apart in (0..60).step_by(6) {
+            let mut group = group(3, algorithm);
+            group.acquire(1, 1, Wait::Cancelled);
+            group.run(ms(100));
+            group.granted(1).expect("it is free");
+            group.release(1, 1);
+            for me in 1..=3 {
+                group.input(node(me), Input::Command(&Command::Leave));
+                group.run(ms(apart));
+            }
+            group.run(ms(3000));
+            let is_left = |(_, event): &&(_, Event)| *event == Event::Left;
+            assert_eq!(group.events.iter().filter(is_left).count(), 3);
+            for me in 1..=3 {
+                group.start(me);
+            }
+            group.acquire(2, 2, Wait::Cancelled);
+            group.run(ms(2000));
+            let told = group.events.iter().find_map(|(_, event)| match event {
+                Event::Granted {
+                    ticket: Ticket(2),
+                    previous,
+                    ..
+                } => Some(previous.is_abandoned()),
+                _ => None,
+            });
+            assert_eq!(told, Some(false), "{algorithm}, {apart} ms apart");
+        }
+    }
+}
+
 /// All who know that a holder ended inside leave in order, and who is left has just come.
 #[test]
 fn marks_do_not_go_with_the_last_who_know_them() {

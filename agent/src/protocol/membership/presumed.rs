@@ -29,6 +29,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::view::{Action, Member, View, ViewMessage, ViewSource};
+use crate::protocol::face::Marks;
 use crate::protocol::ids::{Epoch, Incarnation, NodeId};
 use crate::protocol::lock::Summary;
 use crate::protocol::time::Time;
@@ -616,8 +617,8 @@ impl ViewSource for Presumed {
         self.ready = false;
     }
 
-    fn leave_marks(&mut self, _now: Time, out: &mut Vec<Action>) {
-        if self.ready {
+    fn leave_marks(&mut self, _now: Time, marks: Marks, out: &mut Vec<Action>) {
+        if self.ready && marks == Marks::Own {
             self.legacy.marked = true;
             self.tell_all(out);
         }

@@ -8,6 +8,7 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use crate::protocol::face::Marks;
 use crate::protocol::ids::{Epoch, Incarnation, NodeId};
 use crate::protocol::lock::Summary;
 use crate::protocol::membership::presumed::Stand;
@@ -155,8 +156,8 @@ pub(crate) trait ViewSource: fmt::Debug + Send {
     /// This member needs a new view: a bound is reached that only a new epoch lifts.
     fn want_view(&mut self, now: Time, out: &mut Vec<Action>);
 
-    /// This member is about to leave, and is alone in knowing of locks that were abandoned.
-    fn leave_marks(&mut self, _now: Time, _out: &mut Vec<Action>) {}
+    /// This member is about to leave, and knows of locks that were abandoned.
+    fn leave_marks(&mut self, _now: Time, _marks: Marks, _out: &mut Vec<Action>) {}
 
     /// An operator wants this changed. Returns whether that can be.
     fn change(&mut self, _now: Time, _change: Change, _out: &mut Vec<Action>) -> bool {

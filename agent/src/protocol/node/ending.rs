@@ -42,8 +42,9 @@ impl Node {
         }
         self.stage = Stage::Leaving;
         let mut actions = Vec::new();
-        if self.locks.marks() == Marks::Own {
-            self.views.leave_marks(now, &mut actions);
+        let marks = self.locks.marks();
+        if marks != Marks::None {
+            self.views.leave_marks(now, marks, &mut actions);
             self.act(now, core::mem::take(&mut actions));
         }
         self.peers.send_to_all(&Body::Bye);

@@ -96,6 +96,8 @@ pub(crate) enum Stage {
     Leaving,
     /// The same, and it may be alone in knowing of locks that were abandoned.
     LeavingWithMarks,
+    /// The same, and all who have the view know of some.
+    LeavingWithSharedMarks,
 }
 
 /// How a voter stands. It is its endorsement, too.

@@ -17,6 +17,7 @@ use super::message::{QuorumMessage, VoterRecord};
 use super::outbox::Outbox;
 use super::session::Session;
 use super::vote::Vote;
+use crate::protocol::face::Marks;
 use crate::protocol::ids::{Epoch, NodeId};
 use crate::protocol::lock::Summary;
 use crate::protocol::membership::{Action, Change, Member, View};
@@ -237,9 +238,9 @@ impl<M: MakeLog> Quorum<M> {
         self.settle(now)
     }
 
-    /// This member is about to leave, and may be alone in knowing of locks that were abandoned.
-    pub(crate) fn leave_marks(&mut self) {
-        self.session.leave_marks();
+    /// This member is about to leave, and knows of locks that were abandoned.
+    pub(crate) fn leave_marks(&mut self, marks: Marks) {
+        self.session.leave_marks(marks);
     }
 
     /// This member holds nothing, and never will again.

@@ -394,21 +394,20 @@ impl<'a> Census<'a> {
             .filter(|it| self.majority_says(|status| status.newcomers.contains(it)))
             .collect();
         let leaves = |member: &Member| self.anybody_says(|it| it.leavers.contains(member));
-        // What leavers know as well as all others, those know who stay, and who has it on disk from
-        // a life in this view. Who has not yet got what it began with may be the only one to stay.
+        // Who has not yet got what the view began with may be the only one to stay.
         let mut staying = self
             .charter
             .members
             .iter()
             .filter(|it| !leaves(it))
             .peekable();
-        let is_kept = staying.peek().is_some() || newcomers.iter().any(|it| self.was_in_it(*it));
-        let is_known = is_kept && staying.all(|it| self.stage_of(*it) >= Some(Stage::Installed));
+        let is_shared = staying.peek().is_some();
+        let is_known = staying.all(|it| self.stage_of(*it) >= Some(Stage::Installed));
         for member in &self.charter.members {
             let is_replaced = newcomers.iter().any(|it| it.node == member.node);
             if leaves(member) {
                 changes.left = true;
-                if !(is_known && self.takes_nothing_along(*member)) {
+                if !(is_known && self.takes_nothing_along(*member, is_shared)) {
                     changes.lost.push(member.node);
                 }
             } else if is_replaced
@@ -427,21 +426,20 @@ impl<'a> Census<'a> {
         changes
     }
 
-    /// Whether one that leaves, or its next life, has said that others know as much as it did of what
-    /// was abandoned. One that is not heard here may not have.
-    fn takes_nothing_along(&self, leaver: Member) -> bool {
+    /// Whether one that leaves, or its next life, has said that what it knew of locks that were
+    /// abandoned is not lost with it. One that is not heard here may not have. `is_shared`: whether
+    /// somebody stays who knows what all know.
+    fn takes_nothing_along(&self, leaver: Member, is_shared: bool) -> bool {
         let heard = self.voter.heard(leaver.node);
         heard.is_some_and(|heard| {
+            let leaves = match heard.stage {
+                Stage::Leaving => true,
+                Stage::LeavingWithSharedMarks => is_shared,
+                _ => false,
+            };
             heard.life > leaver.incarnation && heard.left
-                || heard.life == leaver.incarnation && heard.stage == Stage::Leaving
+                || heard.life == leaver.incarnation && leaves
         })
-    }
-
-    /// Whether one that comes had a life in this view, and ended that in order.
-    fn was_in_it(&self, newcomer: Member) -> bool {
-        let heard = self.voter.heard(newcomer.node);
-        let left = heard.is_some_and(|heard| heard.life == newcomer.incarnation && heard.left);
-        left && self.charter.life_of(newcomer.node).is_some()
     }
 
     /// How far a member has come in this view, as far as it was heard.

@@ -14,6 +14,7 @@ use super::charter::{Charter, Digest};
 use super::message::{QuorumMessage, Renew, Stage};
 use super::outbox::Outbox;
 use super::process::Terms;
+use crate::protocol::face::Marks;
 use crate::protocol::ids::{Epoch, Incarnation, NodeId};
 use crate::protocol::lock::Summary;
 use crate::protocol::membership::{Action, Book, Change, Member, View};
@@ -69,8 +70,8 @@ pub(super) struct Session {
     /// In this epoch a bound was reached that only a new view lifts.
     wants_view: Option<Epoch>,
     leaves: bool,
-    /// Whether it may be alone in knowing of locks that were abandoned.
-    has_marks: bool,
+    /// What it knows of locks that were abandoned when it leaves.
+    marks: Marks,
     /// Whether a certified view has gone on without this life.
     is_over: bool,
     /// Whether a view has been in force in this life.
@@ -135,7 +136,7 @@ impl Session {
             book: Book::default(),
             wants_view: None,
             leaves: false,
-            has_marks: false,
+            marks: Marks::None,
             is_over: false,
             was_installed: false,
         }
@@ -307,8 +308,11 @@ impl Session {
 
     fn stage(&self) -> Stage {
         match &self.known {
-            _ if self.leaves && self.has_marks => Stage::LeavingWithMarks,
-            _ if self.leaves => Stage::Leaving,
+            _ if self.leaves => match self.marks {
+                Marks::None => Stage::Leaving,
+                Marks::Shared => Stage::LeavingWithSharedMarks,
+                Marks::Own => Stage::LeavingWithMarks,
+            },
             Some(Known {
                 phase: Phase::Installed(_),
                 leased,
@@ -542,9 +546,9 @@ impl Session {
         }
     }
 
-    /// This member is about to leave, and may be alone in knowing of locks that were abandoned.
-    pub(super) fn leave_marks(&mut self) {
-        self.has_marks = true;
+    /// This member is about to leave, and knows of locks that were abandoned.
+    pub(super) fn leave_marks(&mut self, marks: Marks) {
+        self.marks = marks;
     }
 
     /// This member holds nothing, and never will again.

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 
 use super::message::VoterRecord;
 use super::process::{MakeLog, Quorum};
+use crate::protocol::face::Marks;
 use crate::protocol::ids::{Epoch, Incarnation, NodeId};
 use crate::protocol::lock::Summary;
 use crate::protocol::membership::{Action, Change, Member, View, ViewMessage, ViewSource};
@@ -60,8 +61,8 @@ where
         true
     }
 
-    fn leave_marks(&mut self, _now: Time, _out: &mut Vec<Action>) {
-        self.leave_marks();
+    fn leave_marks(&mut self, _now: Time, marks: Marks, _out: &mut Vec<Action>) {
+        self.leave_marks(marks);
     }
 
     fn leave(&mut self, now: Time, out: &mut Vec<Action>) {
