@@ -62,7 +62,7 @@ fn a_minority_never_enters_and_says_why() {
     lab.cut(|from, to| from == 1 || to == 1);
     let cut = now_ns();
     lab.must_enter(&[2, 3]);
-    lab.must_refuse(1, "members 2, 3;");
+    lab.must_refuse(1, "members 2, 3 are silent");
     thread::sleep(CUT_OFF);
     lab.tell_apart([1], cut);
     lab.heal();
@@ -72,8 +72,8 @@ fn a_minority_never_enters_and_says_why() {
     lab.cut(|_, _| true);
     let cut = now_ns();
     thread::sleep(LEASE);
-    lab.must_refuse(2, "members 1, 3;");
-    lab.must_refuse(3, "members 1, 2;");
+    lab.must_refuse(2, "members 1, 3 are silent");
+    lab.must_refuse(3, "members 1, 2 are silent");
     lab.tell_apart(lab.numbers(), cut);
     lab.heal();
     lab.await_everybody("all are back", ALL);
