@@ -113,6 +113,10 @@ fn what_once_went_wrong() {
         (Algorithm::Semaphore, 2572),
         // One that had put its end on disk was in a view after that.
         (Algorithm::TokenRingRequests, 2563),
+        // The judge held it against a member that a new view had other voters, who were silent.
+        (Algorithm::TokenRingRequests, 614),
+        // And against nobody that a member had not used what a view had ended long before.
+        (Algorithm::Bakery, 1122),
     ];
     for (algorithm, seed) in found {
         if let Err(violation) = run(algorithm, Failure::Quorum, seed, None) {

@@ -16,7 +16,7 @@ const OFFSET: u64 = 500_000;
 
 impl History {
     /// All three are in epoch 1, and have just got a lease.
-    fn leasing() -> Self {
+    pub(super) fn leasing() -> Self {
         let clock = Clock {
             offset: Duration::from_nanos(OFFSET),
             drift_ppm: 0,
@@ -55,7 +55,7 @@ impl History {
         self.event(node, 1, &Event::Lost { ticket: Ticket(1) })
     }
 
-    fn sees_without_1(&mut self, node: u16) -> Result<(), Violation> {
+    pub(super) fn sees_without_1(&mut self, node: u16) -> Result<(), Violation> {
         let (epoch, members) = (Epoch::new(2).unwrap(), vec![id(2), id(3)]);
         self.event(node, 1, &Event::View { epoch, members })
     }
@@ -175,6 +175,13 @@ fn a_refusal_for_want_of_a_quorum_needs_a_lease_of_silence() {
     let now = history.now;
     history.lease(2, now + LEASE * 2 / 3).unwrap();
     history.checkers.stops(process(2, 1));
+    history.end(2, 1, refusal()).unwrap();
+    // By those of the view before, when the next is in force.
+    let mut history = History::leasing();
+    history.wait_until(2 * LEASE);
+    let now = history.now;
+    history.lease(2, now + LEASE * 2 / 3).unwrap();
+    history.sees_without_1(2).unwrap();
     history.end(2, 1, refusal()).unwrap();
     let mut history = History::leasing();
     history.wait_until(2 * LEASE);

@@ -90,3 +90,31 @@ fn in_the_end_one_of_several_was_told_of() {
         .unwrap();
     history.checkers.all_told(Time::ZERO).unwrap();
 }
+
+/// Who was told did not enter after all, and says so when a view has gone on without it: in that one
+/// somebody else was told.
+#[test]
+fn what_a_removed_member_did_not_use_is_owed_to_nobody() {
+    let told_and_unused = |is_removed: bool| {
+        let mut history = History::leasing();
+        for (node, ticket) in [(1, 2), (1, 3)] {
+            history.ask(node, 1, ticket, "licences", Wait::Lease);
+        }
+        history.grant(1, 1, 2, fence(1, 1)).unwrap();
+        history.release_as(Release::Abandoned, 1, 2);
+        history
+            .grant_after(Previous::Abandoned, (1, 1, 3), fence(1, 2))
+            .unwrap();
+        if is_removed {
+            history.sees_without_1(2).unwrap();
+        }
+        history.release_as(Release::Unused, 1, 3);
+        history.checkers.all_told(Time::ZERO)
+    };
+    told_and_unused(true).unwrap();
+    assert_broken(
+        told_and_unused(false),
+        Rule::Legacies,
+        "nobody was ever told",
+    );
+}

@@ -8,15 +8,15 @@ use crate::protocol::{NodeId, Refusal, Time, Wait};
 use crate::sim::clock::Clock;
 
 /// A lease runs for no longer than it may from when it was told; only while it does anybody is told
-/// of a grant; and who has just been renewed is not refused for want of a quorum. Unless a view is
-/// being formed: its voters may be others than those who renewed.
+/// of a grant; and who has just been renewed is not refused for want of a quorum. Unless there is a
+/// new view: its voters may be others than those who renewed.
 #[derive(Debug)]
 pub struct Leases {
     lease: Duration,
     clocks: BTreeMap<NodeId, Clock>,
     /// Until when each process may act, on its own clock.
     until: BTreeMap<Process, Time>,
-    /// Those who have stopped for a view that is not in force there yet.
+    /// Those who have stopped for a view under which their lease has not been renewed.
     stopped: BTreeSet<Process>,
 }
 
@@ -52,17 +52,13 @@ impl Leases {
             ));
         }
         self.until.insert(process, until);
+        self.stopped.remove(&process);
         Ok(clock.when(until))
     }
 
-    /// No view is in force in `process`.
+    /// `process` has stopped for a view: what renews its lease from now on are that one's voters.
     pub fn stops(&mut self, process: Process) {
         self.stopped.insert(process);
-    }
-
-    /// A view is in force in `process`.
-    pub fn goes_on(&mut self, process: Process) {
-        self.stopped.remove(&process);
     }
 
     /// `process` has no lease any more.

@@ -189,9 +189,11 @@ impl Legacies {
                     self.ever = true;
                 }
                 Release::Unused => {
-                    lock.debt |= entry.debt;
+                    let several = lock.permits > NonZeroU32::MIN;
+                    // A view that went on without the process has told somebody else.
+                    lock.debt |= entry.debt && (!several || is_present);
                     lock.doubt |= entry.doubt;
-                    if lock.permits > NonZeroU32::MIN {
+                    if several {
                         lock.repeats = true;
                         lock.untold += 1;
                     }

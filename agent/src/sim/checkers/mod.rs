@@ -333,7 +333,7 @@ impl Checkers {
         }
     }
 
-    /// No view is in force in `process`, though there may have been one.
+    /// No view is in force in `process`, though there may have been one; or there is a new one.
     pub fn stops(&mut self, process: Process) {
         if let Some(leases) = &mut self.leases {
             leases.stops(process);
@@ -366,9 +366,7 @@ impl Checkers {
             }
             Event::Lost { ticket } => self.loses(now, call(ticket)),
             Event::View { epoch, members } => {
-                if let Some(leases) = &mut self.leases {
-                    leases.goes_on(process);
-                }
+                self.stops(process);
                 let list = members.iter().copied().collect();
                 let is_whole = self.views.is_group(&list);
                 self.legacies.goes_on_with(*epoch, &list, is_whole);
