@@ -23,7 +23,8 @@ pub enum Event {
         /// Which.
         member: NodeId,
     },
-    /// A member's settings differ from ours, and the group cannot form with both.
+    /// A member's settings differ from ours, and the group cannot form with both. Where `key` is
+    /// `voters` both have formed without the other, as two groups of one name.
     Disagreement {
         /// Which member.
         member: NodeId,

@@ -116,3 +116,55 @@ fn a_group_whose_majority_forgot_is_recovered() {
     let _agents = group.agents(3);
     assert!(runs(&group, 2));
 }
+
+/// Each host's file named that host alone when it was first started. Files that are made the same
+/// later do not make one group of two, and both say so.
+#[test]
+fn two_groups_of_one_name_tell_of_each_other() {
+    let group = Group::udp(2);
+    let whole = fs::read_to_string(group.config()).expect("the configuration");
+    let first = whole.find("[[member]]").expect("the first");
+    let second = whole.rfind("[[member]]").expect("the second");
+    let alone = [
+        &whole[..second],
+        &[&whole[..first], &whole[second..]].concat(),
+    ];
+    for (id, file) in (1..).zip(alone) {
+        fs::write(group.config(), file).expect("a file");
+        let _agent = group.agent(id);
+        assert!(runs(&group, id));
+    }
+    fs::write(group.config(), &whole).expect("a file");
+    let agents: Vec<_> = (1..=2)
+        .map(|id| {
+            let mut command = group.agent_command(id);
+            let log = fs::File::create(group.file(&format!("{id}.log"))).expect("a file");
+            AgentProcess::start_with_log(&mut command, log)
+        })
+        .collect();
+    for (id, other) in [(1, 2), (2, 1)] {
+        eventually("the other is told of", || {
+            let log = fs::read_to_string(group.file(&format!("{id}.log"))).expect("a file");
+            let words = format!(
+                "member {other} is in another cluster of this group's name, where the voters are \
+                 {other}, and here they are {id}"
+            );
+            log.contains(&words)
+        });
+        let told = group.status(id);
+        assert_eq!(told["members"][other - 1]["state"], "refused", "{told}");
+        assert!(runs(&group, id), "it goes on by itself");
+    }
+    // As the message says.
+    let mut agents = agents;
+    drop(agents.pop());
+    let states = fs::read_dir(group.state()).expect("the states").flatten();
+    let mut states: Vec<_> = states.map(|state| state.path()).collect();
+    states.sort();
+    fs::remove_dir_all(&states[1]).expect("it is ours");
+    agents.push(group.agent(2));
+    for id in 1..=2 {
+        eventually("both are there", || alive(&group, id) == [1, 2]);
+        assert!(runs(&group, id));
+    }
+}

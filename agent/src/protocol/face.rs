@@ -325,7 +325,8 @@ pub enum Event {
         /// Its members.
         members: Vec<NodeId>,
     },
-    /// A member's settings differ from ours, and the group cannot form with both.
+    /// A member's settings differ from ours, and the group cannot form with both. Where `key` is
+    /// `voters` both have formed without the other, as two clusters of one name.
     Disagreement {
         /// Which member.
         peer: NodeId,

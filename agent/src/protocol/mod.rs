@@ -30,5 +30,5 @@ pub use ids::{
 pub use lock::{Algorithm, AlgorithmNames, LockSpec, Mode, UnknownAlgorithm};
 pub use membership::quorum::VoterRecord;
 pub use membership::{Book, Change};
-pub use node::Node;
+pub use node::{Node, PeerState};
 pub use time::Time;

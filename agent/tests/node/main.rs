@@ -1,5 +1,6 @@
 //! Whole members, driven by hand.
 
+mod clusters;
 mod group;
 mod hostile;
 mod legacies;

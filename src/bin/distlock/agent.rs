@@ -163,10 +163,7 @@ fn attend(events: &Receiver<Event>, asked: &Receiver<i32>) -> Ended {
                 refused,
             }) => {
                 strangers.insert(member);
-                let why = differs(
-                    member.as_u16(),
-                    &format!("{key}: {theirs} there, {ours} here"),
-                );
+                let why = differs(member.as_u16(), &key, &ours, &theirs);
                 if refused {
                     return Ended::Refused(why);
                 }

@@ -100,8 +100,7 @@ fn disagreement(agent: &Agent, events: &Receiver<Event>, told: &Receiver<()>) ->
                     continue;
                 };
                 if refused || agent.status().is_ok_and(|status| status.epoch == 0) {
-                    let what = format!("{key}: {theirs} there, {ours} here");
-                    return Some(differs(member.as_u16(), &what));
+                    return Some(differs(member.as_u16(), &key, &ours, &theirs));
                 }
             }
             recv(told) -> _ => return None,
@@ -110,10 +109,18 @@ fn disagreement(agent: &Agent, events: &Receiver<Event>, told: &Receiver<()>) ->
 }
 
 /// What is wrong between two members' files, and what to do.
-pub(crate) fn differs(member: u16, what: &str) -> Failure {
-    let message = format!(
-        "the configuration differs from that of member {member}: {what}; make the files the same, \
-         and start again whose was wrong"
-    );
+pub(crate) fn differs(member: u16, key: &str, ours: &str, theirs: &str) -> Failure {
+    let message = match key {
+        // The files may be the same by now: what was founded with others is on disk.
+        "voters" => format!(
+            "member {member} is in another cluster of this group's name, where the voters are \
+             {theirs}, and here they are {ours}; stop the agents of one of the two, remove their \
+             states, and start them again with the other's configuration"
+        ),
+        _ => format!(
+            "the configuration differs from that of member {member}: {key}: {theirs} there, {ours} \
+             here; make the files the same, and start again whose was wrong"
+        ),
+    };
     Failure::new(exit::CONFIG, message)
 }

@@ -103,6 +103,12 @@ pub(crate) enum Action {
     Excluded(Epoch),
     /// This is who may be a member, besides what files say.
     Members(Book),
+    /// That member is in another cluster of the same name, where `theirs` vote; here it is `ours`.
+    Stranger {
+        peer: NodeId,
+        ours: Vec<NodeId>,
+        theirs: Vec<NodeId>,
+    },
     /// The voters' log contradicts itself, and takes part in nothing any more.
     Broken(&'static str),
 }
@@ -194,6 +200,11 @@ pub(crate) trait ViewSource: fmt::Debug + Send {
     /// before there is a view for the first time.
     fn voters(&self, _now: Time) -> BTreeMap<NodeId, bool> {
         BTreeMap::new()
+    }
+
+    /// Whether that member is in another cluster of the same name.
+    fn is_stranger(&self, _peer: NodeId) -> bool {
+        false
     }
 
     /// Whether the last life did not leave, or knew of locks that were abandoned, and no view has

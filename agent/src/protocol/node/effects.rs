@@ -2,6 +2,7 @@
 //! other, and meet here.
 
 use alloc::collections::VecDeque;
+use alloc::string::{String, ToString};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
@@ -63,6 +64,13 @@ impl Node {
                 }
                 Action::Lease(_) => self.extend(now),
                 Action::Excluded(epoch) => self.exclude(now, epoch),
+                Action::Stranger { peer, ours, theirs } => self.tell(Event::Disagreement {
+                    peer,
+                    key: "voters".to_string(),
+                    ours: in_words(&ours),
+                    theirs: in_words(&theirs),
+                    refused: false,
+                }),
                 Action::Broken(why) => self.tell(Event::VoterBroken { why }),
             }
             actions.extend(more);
@@ -238,4 +246,9 @@ impl Node {
         }
         self.absorb(now, out);
     }
+}
+
+fn in_words(ids: &[NodeId]) -> String {
+    let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+    ids.join(" ")
 }

@@ -294,7 +294,10 @@ impl Node {
 
     /// How a member is, as far as this one can tell.
     pub fn peer_state(&self, node: NodeId) -> PeerState {
-        self.peers.state(node)
+        match self.peers.state(node) {
+            PeerState::Up if self.views.is_stranger(node) => PeerState::Disagrees,
+            state => state,
+        }
     }
 
     /// Whether the view in force has that member in the life that is talked to, not in one before.

@@ -193,6 +193,13 @@ impl World {
                 self.plan_in(Duration::ZERO, Happening::Start(process.node));
             }
             Action::Members(_) => {}
+            Action::Stranger { peer, .. } => {
+                return Err(violation!(
+                    now,
+                    Views,
+                    "{process} takes {peer} to be in another cluster, but there is none"
+                ));
+            }
             Action::Broken(why) => {
                 return Err(violation!(
                     now,

@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 use crate::protocol::ids::{Epoch, Incarnation, NodeId};
 use crate::protocol::membership::{Book, Member, View};
 
+/// The most voters.
+pub(crate) const MAX_VOTERS: usize = 7;
+
 /// 256 bits that stand for a charter and, through its parent's digest, for all charters before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub(crate) struct Digest(pub(crate) [u8; 32]);

@@ -61,6 +61,11 @@ pub(crate) enum QuorumMessage {
     },
     /// A member to all voters: an operator wants this changed.
     Wish(Change),
+    /// A member to one that is in no view with it: I am in this cluster, where these vote.
+    Cluster {
+        cluster: Digest,
+        voters: Vec<NodeId>,
+    },
 }
 
 /// A member's wish for its lease to run on.
@@ -122,6 +127,8 @@ pub(crate) struct Status {
 pub(crate) struct Endorsement {
     pub(crate) epoch: Epoch,
     pub(crate) digest: Digest,
+    /// The cluster of what was endorsed: who has endorsed another one's views can never vote here.
+    pub(crate) cluster: Digest,
     /// For how long at least no lease was renewed here but those of the view's members.
     pub(crate) age: Duration,
 }

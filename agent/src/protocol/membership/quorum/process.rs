@@ -288,6 +288,12 @@ impl<M: MakeLog> Quorum<M> {
         self.session.votes(now)
     }
 
+    /// Whether that member is in another cluster: their files named other voters when it was
+    /// founded.
+    pub(crate) fn is_stranger(&self, peer: NodeId) -> bool {
+        self.session.is_stranger(peer)
+    }
+
     pub(crate) fn is_unclean(&self) -> bool {
         self.unclean && self.session.has_had_no_view()
     }
@@ -328,6 +334,12 @@ impl<M: MakeLog> Quorum<M> {
                 digest,
                 table,
             } => self.session.install(from, (epoch, digest), table, out),
+            QuorumMessage::Cluster { cluster, voters } => {
+                if let Some(vote) = &mut self.vote {
+                    vote.part.hear_of(now, cluster);
+                }
+                self.session.introduced(from, cluster, voters, out);
+            }
             to_voter => {
                 if let Some(vote) = &mut self.vote {
                     vote.take_in(now, from, to_voter, &self.terms, out);

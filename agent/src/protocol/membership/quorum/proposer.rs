@@ -8,7 +8,7 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::charter::{Charter, Digest, Step, Voter};
+use super::charter::{Charter, Digest, MAX_VOTERS, Step, Voter};
 use super::message::{Stage, Status};
 use super::voter::{Endorsed, VoterPart};
 use crate::protocol::ids::{Epoch, NodeId};
@@ -22,8 +22,6 @@ const BATCH: Duration = Duration::from_millis(200);
 const PACE: Duration = Duration::from_secs(1);
 /// How many views may come ahead of that.
 const AHEAD: u32 = 3;
-/// The most voters.
-const MAX_VOTERS: usize = 7;
 
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Proposer {
@@ -135,9 +133,10 @@ impl Proposer {
     }
 
     /// Who shall lead instead of this voter, which is not to vote any more: a log does not let a
-    /// leader remove itself.
+    /// leader remove itself. Not while a view is due: where files differ so that each of two hands
+    /// over to the other, there would never be one.
     pub(super) fn successor(&mut self, now: Time, voter: &VoterPart) -> Option<Voter> {
-        self.leads_since?;
+        self.leads_since.filter(|_| self.due.is_none())?;
         let lately = |at: Time| now.since(at) < self.lease / 2;
         let charter = &voter.certified()?.step.charter;
         let is_wanted =
@@ -173,7 +172,8 @@ impl Proposer {
         let is_first = self.wanted.first() == Some(&self.me.node);
         // Whoever has endorsed something knows of a cluster, be it in this file or in another.
         let mut others = voter.others.values();
-        let exists = others.any(|other| other.status.endorsed.is_some());
+        let exists =
+            voter.knows_another_cluster(now) || others.any(|other| other.status.endorsed.is_some());
         if !is_first || exists || voter.newest().is_some() {
             return None;
         }
@@ -302,8 +302,10 @@ impl Proposer {
         let mut wanted = self.wanted.iter().filter(|node| is_wanted(node));
         let comes = wanted.find_map(|node| {
             let is_in = charter.voters.iter().any(|it| it.node == *node);
-            let other = voter.others.get(node).filter(|_| !is_in)?;
-            Some(other.status.voter).filter(|it| voter.is_fresh(now, *it))
+            let status = &voter.others.get(node).filter(|_| !is_in)?.status;
+            let endorsed = status.endorsed;
+            let may_vote = endorsed.is_none_or(|its| its.cluster == charter.cluster);
+            (may_vote && voter.is_fresh(now, status.voter)).then_some(status.voter)
         })?;
         if voters.len() >= MAX_VOTERS {
             return None;

@@ -5,12 +5,12 @@
 //! to be certified. It is counted so that it ends here before it ends for anybody who counts it
 //! from what a voter has seen.
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::charter::{Charter, Digest};
+use super::charter::{Charter, Digest, MAX_VOTERS};
 use super::message::{QuorumMessage, Renew, Stage};
 use super::outbox::Outbox;
 use super::process::Terms;
@@ -51,6 +51,12 @@ pub(super) struct Session {
     remembered: Epoch,
     /// The cluster that was endorsed here before; there is no way into another.
     cluster: Option<Digest>,
+    /// Those who can be talked to, and when each was last told which cluster this is. They are told
+    /// while they are in no view with this member: files that name different voters found different
+    /// clusters, which would not hear of each other otherwise.
+    met: BTreeMap<NodeId, Option<Time>>,
+    /// Those of them that are in another cluster.
+    strangers: BTreeSet<NodeId>,
     /// The newest certified view that this life is in.
     known: Option<Known>,
     /// When the lease ends; zero if there is none.
@@ -125,6 +131,8 @@ impl Session {
             heard: BTreeMap::new(),
             ignorant: BTreeMap::new(),
             remembered: Epoch::ZERO,
+            met: BTreeMap::new(),
+            strangers: BTreeSet::new(),
             known: None,
             until: Time::ZERO,
             wishes: VecDeque::new(),
@@ -207,6 +215,70 @@ impl Session {
                 out.send(voter, QuorumMessage::Wish(change.clone()));
             }
         }
+        self.introduce(now, out);
+    }
+
+    /// Tells those which cluster this is who may not know, once in a lease.
+    fn introduce(&mut self, now: Time, out: &mut Outbox) {
+        let Some(known) = &self.known else { return };
+        let charter = &known.charter;
+        for (peer, told) in &mut self.met {
+            let lately = told.is_some_and(|at| now < at + self.lease);
+            if lately || charter.life_of(*peer).is_some() {
+                continue;
+            }
+            *told = Some(now);
+            let message = QuorumMessage::Cluster {
+                cluster: charter.cluster,
+                voters: charter.voters.iter().map(|its| its.node).collect(),
+            };
+            out.send(*peer, message);
+        }
+    }
+
+    /// Another member says which cluster it is in.
+    pub(super) fn introduced(
+        &mut self,
+        peer: NodeId,
+        cluster: Digest,
+        voters: Vec<NodeId>,
+        out: &mut Outbox,
+    ) {
+        if voters.is_empty() || voters.len() > MAX_VOTERS {
+            return;
+        }
+        match self.cluster() {
+            Some(ours) if ours == cluster => {
+                self.strangers.remove(&peer);
+            }
+            Some(_) if self.strangers.insert(peer) => {
+                out.act(Action::Stranger {
+                    peer,
+                    ours: self.voters(),
+                    theirs: voters,
+                });
+            }
+            Some(_) => {}
+            // This member's file may be an old one, or wrong: here is whom to ask.
+            None if self.told.is_empty() => {
+                self.hear_of_voters(voters);
+                self.renew_at = Time::ZERO;
+            }
+            None => {}
+        }
+    }
+
+    /// Whether that member is in another cluster.
+    pub(super) fn is_stranger(&self, peer: NodeId) -> bool {
+        self.strangers.contains(&peer)
+    }
+
+    fn hear_of_voters(&mut self, voters: Vec<NodeId>) {
+        if self.told.is_empty() && self.known.is_none() {
+            // Before there was a cluster nobody could know of it.
+            self.ignorant.clear();
+        }
+        self.told = voters;
     }
 
     /// An operator wants this changed; in place of what was wanted before.
@@ -235,6 +307,10 @@ impl Session {
 
     /// That member hears this one from now on.
     pub(super) fn meet(&mut self, peer: NodeId) {
+        if peer != self.me.node {
+            self.met.insert(peer, None);
+            self.strangers.remove(&peer);
+        }
         if self.voters().contains(&peer) {
             self.renew_at = Time::ZERO;
         }
@@ -396,12 +472,8 @@ impl Session {
             self.ignorant.entry(from).or_insert(now);
             return;
         };
-        if self.told.is_empty() && self.known.is_none() {
-            // Before there was a cluster nobody could know of it.
-            self.ignorant.clear();
-        }
+        self.hear_of_voters(charter.voters.iter().map(|its| its.node).collect());
         self.ignorant.remove(&from);
-        self.told = charter.voters.iter().map(|its| its.node).collect();
         let knows_newer = self.epoch() > charter.epoch;
         let is_memory = from == self.me.node && charter.epoch <= self.remembered;
         if !knows_newer && !is_memory {

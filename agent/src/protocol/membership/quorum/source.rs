@@ -97,6 +97,10 @@ where
         self.voters(now)
     }
 
+    fn is_stranger(&self, peer: NodeId) -> bool {
+        self.is_stranger(peer)
+    }
+
     fn is_unclean(&self) -> bool {
         self.is_unclean()
     }

@@ -294,21 +294,15 @@ impl<M: MakeLog> Vote<M> {
         {
             log.installed(epoch);
         }
-        if let Some(successor) = self.proposer.successor(now, &self.part)
-            && let Some(log) = &mut self.log
-        {
-            let mut actions = Vec::new();
-            // Where the log is busy now, it is asked again.
-            let _ = log.hand_over(now, voter_id(successor), &mut actions);
-            self.log_actions(now, actions, out);
-        }
         let unresponsive = self
             .coordination
             .as_ref()
             .map(|coordination| coordination.unresponsive(now, terms.lease))
             .unwrap_or_default();
         let step = self.proposer.consider(now, &self.part, &unresponsive);
-        let Some(step) = step else { return };
+        let Some(step) = step else {
+            return self.hand_over(now, out);
+        };
         let epoch = step.charter.epoch;
         let Some(log) = &mut self.log else {
             // The first voters found the cluster by unanimity: there is no log yet.
@@ -331,6 +325,19 @@ impl<M: MakeLog> Vote<M> {
             Err(_) => self.proposer.note_refused(now),
         }
         self.log_actions(now, actions, out);
+    }
+
+    /// Has another voter lead, if this one shall not vote any more.
+    fn hand_over(&mut self, now: Time, out: &mut Outbox) {
+        let Some(successor) = self.proposer.successor(now, &self.part) else {
+            return;
+        };
+        if let Some(log) = &mut self.log {
+            let mut actions = Vec::new();
+            // Where the log is busy now, it is asked again.
+            let _ = log.hand_over(now, voter_id(successor), &mut actions);
+            self.log_actions(now, actions, out);
+        }
     }
 
     /// A voter runs a log from its first endorsement on.

@@ -60,6 +60,8 @@ pub(super) struct VoterPart {
     pub(super) others: BTreeMap<NodeId, Other>,
     /// What operators want changed, as members have told lately.
     wishes: BTreeMap<NodeId, (Change, Time)>,
+    /// When somebody last was in another cluster than this voter would found.
+    another_at: Option<Time>,
     /// Since when a majority of voters is heard.
     connected: Option<Time>,
     /// Whether the newest endorsement is known to be certified.
@@ -148,6 +150,7 @@ impl VoterPart {
             heard: BTreeMap::new(),
             others: BTreeMap::new(),
             wishes: BTreeMap::new(),
+            another_at: None,
             connected: None,
             certified: record.certified,
             status_at: now,
@@ -519,6 +522,19 @@ impl VoterPart {
         lives.collect()
     }
 
+    /// Somebody is in that cluster.
+    pub(super) fn hear_of(&mut self, now: Time, cluster: Digest) {
+        if cluster != self.cluster {
+            self.another_at = Some(now);
+        }
+    }
+
+    /// Whether somebody is in another cluster than the one that this voter would found. They say so
+    /// once in a lease, and some of it may be lost.
+    pub(super) fn knows_another_cluster(&self, now: Time) -> bool {
+        self.another_at.is_some_and(|at| now < at + self.lease * 3)
+    }
+
     /// Those heard lately that are in a view, while this voter knows of none.
     pub(super) fn strays(&self) -> Vec<NodeId> {
         let strays = self.heard.iter();
@@ -550,6 +566,7 @@ impl VoterPart {
             endorsed: endorsed.map(|endorsed| Endorsement {
                 epoch: endorsed.step.charter.epoch,
                 digest: endorsed.digest,
+                cluster: endorsed.step.charter.cluster,
                 age: self.age(now),
             }),
             suspects,

@@ -117,6 +117,7 @@ impl Air {
             QuorumMessage::Install { .. } => 7,
             QuorumMessage::Log { .. } => 8,
             QuorumMessage::Wish(_) => 9,
+            QuorumMessage::Cluster { .. } => 10,
         };
         self.0.insert((from, to, kind), message);
     }

@@ -369,6 +369,13 @@ impl<'a> Turn<'a> {
                 host.running = None;
             }
             Effect::Members(_) => {}
+            Effect::Stranger { peer, .. } => {
+                return Err(violation!(
+                    now,
+                    Views,
+                    "{process} takes {peer} to be in another cluster, but there is none"
+                ));
+            }
             Effect::Broken(why) => {
                 return Err(violation!(
                     now,
