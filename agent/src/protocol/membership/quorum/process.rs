@@ -191,6 +191,11 @@ impl<M: MakeLog> Quorum<M> {
         self.settle(now)
     }
 
+    /// That member's life has ended, or it has left.
+    pub(crate) fn part(&mut self, peer: NodeId) {
+        self.session.part(peer);
+    }
+
     /// The time that [`Quorum::next_timeout`] names has come; earlier does no harm.
     pub(crate) fn timeout(&mut self, now: Time) -> Vec<Action> {
         if let Some(vote) = &mut self.vote {

@@ -316,6 +316,12 @@ impl Session {
         }
     }
 
+    /// That member's life has ended, or it has left.
+    pub(super) fn part(&mut self, peer: NodeId) {
+        self.met.remove(&peer);
+        self.strangers.remove(&peer);
+    }
+
     /// What does not end with a session.
     pub(super) fn take_over(&mut self, before: &mut Self) {
         self.change = before.change.take();

@@ -24,7 +24,9 @@ where
         out.extend(self.meet(now, peer));
     }
 
-    fn peer_down(&mut self, _now: Time, _peer: NodeId, _out: &mut Vec<Action>) {}
+    fn peer_down(&mut self, _now: Time, peer: NodeId, _out: &mut Vec<Action>) {
+        self.part(peer);
+    }
 
     fn receive(&mut self, now: Time, from: NodeId, message: ViewMessage, out: &mut Vec<Action>) {
         if let ViewMessage::Quorum(message) = message {

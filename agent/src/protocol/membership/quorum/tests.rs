@@ -187,6 +187,58 @@ fn who_has_endorsed_in_a_cluster_is_in_no_other() {
     assert!(out.take().contains(&Action::Freeze));
 }
 
+/// Who is in a view with this member knows it, and who has left does not hear.
+#[test]
+fn those_in_no_view_with_a_member_are_told_its_cluster_once_in_a_lease() {
+    let mut out = Outbox::new(node(5));
+    let mut session = installed(&mut out);
+    for id in [4, 6] {
+        session.meet(node(id));
+    }
+    let mut told = |session: &mut Session, until: u64| {
+        (0..until)
+            .step_by(10)
+            .for_each(|ms| session.timeout(at(ms), &mut out));
+        let to = |action: Action| match action {
+            Action::Send(to, ViewMessage::Quorum(message)) => {
+                matches!(*message, QuorumMessage::Cluster { .. }).then_some(to)
+            }
+            _ => None,
+        };
+        out.take().into_iter().filter_map(to).collect::<Vec<_>>()
+    };
+    assert_eq!(told(&mut session, 2_500), [node(6); 3]);
+    session.part(node(6));
+    assert_eq!(told(&mut session, 5_000), []);
+}
+
+#[test]
+fn who_is_in_another_cluster_is_told_of_once() {
+    let mut out = Outbox::new(node(5));
+    let mut session = installed(&mut out);
+    session.meet(node(6));
+    let other = Digest::of_cluster("test", [node(6)]);
+    for _ in 0..2 {
+        session.introduced(node(6), other, vec![node(6)], &mut out);
+    }
+    let expected = Action::Stranger {
+        peer: node(6),
+        ours: vec![node(1), node(2), node(3)],
+        theirs: vec![node(6)],
+    };
+    assert_eq!(out.take(), [expected]);
+    assert!(session.is_stranger(node(6)));
+    // It begins anew, in this one.
+    session.meet(node(6));
+    session.introduced(node(6), first().cluster, vec![node(1)], &mut out);
+    assert!(!session.is_stranger(node(6)));
+    // As many voters as there cannot be, or none, are no word of a cluster.
+    for voters in [vec![], (1..=8).map(node).collect()] {
+        session.introduced(node(6), other, voters, &mut out);
+    }
+    assert_eq!((out.take(), session.is_stranger(node(6))), (vec![], false));
+}
+
 #[test]
 fn a_session_is_not_revived() {
     let mut out = Outbox::new(node(5));
