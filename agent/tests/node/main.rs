@@ -9,3 +9,4 @@ mod presumed;
 mod quorum;
 mod regressions;
 mod turns;
+mod voters;

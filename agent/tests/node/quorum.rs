@@ -3,18 +3,18 @@
 use std::time::Duration;
 
 use distlock_agent::protocol::{
-    Algorithm, Change, Command, Event, Failure, Input, Refusal, Release, Ticket, Time, Wait,
+    Algorithm, Command, Event, Failure, Input, Refusal, Release, Ticket, Time, Wait,
 };
 
 use crate::group::{Group, node};
 
-const ALL: [Algorithm; Algorithm::ALL.len()] = Algorithm::ALL;
+pub(crate) const ALL: [Algorithm; Algorithm::ALL.len()] = Algorithm::ALL;
 
-fn group(size: u16, algorithm: Algorithm) -> Group {
+pub(crate) fn group(size: u16, algorithm: Algorithm) -> Group {
     Group::with(size, algorithm, Failure::Quorum)
 }
 
-fn ms(ms: u64) -> Duration {
+pub(crate) fn ms(ms: u64) -> Duration {
     Duration::from_millis(ms)
 }
 
@@ -475,241 +475,6 @@ fn a_ring_of_five_is_gone_round() {
     }
 }
 
-fn change(group: &mut Group, at: u16, change: Change) {
-    group.input(node(at), Input::Command(&Command::Change(change)));
-}
-
-/// Its file lists all, and nobody else's file lists it.
-#[test]
-fn a_member_that_no_file_lists_is_added_and_removed() {
-    let mut group = group(3, Algorithm::RicartAgrawala);
-    group.start_listing(4, (1..=4).map(node).collect());
-    group.run(ms(1500));
-    assert_eq!(group.view(1).unwrap().1, [1, 2, 3], "nobody knows it");
-    change(
-        &mut group,
-        2,
-        Change::Add(node(4), "udp:127.0.0.1:4".into()),
-    );
-    group.run(ms(1500));
-    for me in 1..=4 {
-        assert_eq!(group.view(me).unwrap().1, [1, 2, 3, 4], "{me}");
-    }
-    group.acquire(4, 1, Wait::Cancelled);
-    group.run(ms(200));
-    assert!(group.granted(1).is_some());
-    // It stays so when all begin anew.
-    for me in 1..=4 {
-        group.nodes.remove(&node(me));
-    }
-    for me in 1..=3 {
-        group.start(me);
-    }
-    group.start_listing(4, (1..=4).map(node).collect());
-    group.run(ms(3000));
-    assert_eq!(group.view(3).unwrap().1, [1, 2, 3, 4]);
-
-    change(&mut group, 1, Change::Remove(node(4)));
-    group.run(ms(3000));
-    assert_eq!(group.view(1).unwrap().1, [1, 2, 3]);
-    let removed = |(whose, event): &(_, Event)| match event {
-        Event::Members { book } => *whose == node(4) && book.removed.contains(&node(4)),
-        _ => false,
-    };
-    assert!(group.events.iter().any(removed), "it is told");
-}
-
-/// Whoever it is, also the one that leads: the voters that are left decide by themselves.
-#[test]
-fn a_voter_that_is_removed_is_needed_no_more() {
-    for removed in 1..=3 {
-        let mut group = group(3, Algorithm::Semaphore);
-        change(&mut group, 2, Change::Remove(node(removed)));
-        group.run(ms(6000));
-        let others: Vec<u16> = (1..=3).filter(|it| *it != removed).collect();
-        for &me in &others {
-            assert_eq!(group.view(me).unwrap().1, others, "{removed}");
-        }
-        group.nodes.remove(&node(removed));
-        group.run(ms(500));
-        // Both are needed now: without one of them nothing goes.
-        group.acquire(others[0], 1, Wait::Cancelled);
-        group.run(ms(300));
-        assert!(group.granted(1).is_some(), "{removed}");
-        group.nodes.remove(&node(others[1]));
-        group.release(others[0], 1);
-        group.run(ms(3000));
-        group.acquire(others[0], 2, Wait::Lease);
-        group.run(ms(3000));
-        let missing = vec![node(others[1])];
-        assert_eq!(group.ended(2), Some(&Refusal::NoQuorum { missing }));
-    }
-}
-
-/// Its own record says that it was removed; whether that is so yet, only the others know.
-#[test]
-fn a_voter_that_was_removed_comes_back_when_it_is_added_again() {
-    let is_told = |group: &Group| {
-        group.events.iter().any(|(whose, event)| match event {
-            Event::Members { book } => *whose == node(3) && book.removed.contains(&node(3)),
-            _ => false,
-        })
-    };
-    let mut group = group(3, Algorithm::Semaphore);
-    change(&mut group, 1, Change::Remove(node(3)));
-    group.run(ms(3000));
-    assert!(is_told(&group), "while it runs");
-    for added in [false, true] {
-        group.nodes.remove(&node(3));
-        if added {
-            let address = "udp:127.0.0.1:3".to_owned();
-            change(&mut group, 2, Change::Add(node(3), address));
-            group.run(ms(3000));
-        }
-        group.events.clear();
-        group.start(3);
-        group.run(ms(3000));
-        assert_eq!(is_told(&group), !added);
-    }
-    assert_eq!(group.view(1).unwrap().1, [1, 2, 3]);
-    // It votes again: two of three suffice.
-    group.nodes.remove(&node(2));
-    group.run(ms(3000));
-    group.acquire(3, 1, Wait::Lease);
-    group.run(ms(3000));
-    assert!(group.granted(1).is_some());
-}
-
-/// Files whose `voters` differ for a while, as members are started again one by one with a new one:
-/// nobody is let in beside another, the group goes on, and in the end the new ones vote.
-#[test]
-fn other_voters_in_the_files_are_voters_when_all_have_begun_anew() {
-    for (before, after) in [(&[1, 2, 3][..], &[1][..]), (&[1], &[1, 2, 3])] {
-        let voters = |ids: &[u16]| ids.iter().copied().map(node).collect();
-        let mut group = Group::with_voters(3, Algorithm::Semaphore, voters(before));
-        group.acquire(1, 1, Wait::Cancelled);
-        group.run(ms(100));
-        let mut last = group.granted(1).expect("it is free");
-        group.release(1, 1);
-        group.voters = voters(after);
-        for me in [2, 3, 1] {
-            let ticket = u64::from(me) * 10;
-            group.nodes.remove(&node(me));
-            group.run(ms(500));
-            group.start(me);
-            group.acquire(me, ticket, Wait::Cancelled);
-            group.run(ms(4000));
-            let fence = group.granted(ticket).expect("it goes on");
-            assert!(fence > last);
-            last = fence;
-            group.release(me, ticket);
-        }
-        group.run(ms(4000));
-        let votes: Vec<_> = after.iter().map(|&id| (node(id), true)).collect();
-        for me in 1..=3 {
-            let told = group.nodes[&node(me)].voters(group.now);
-            assert_eq!(told.into_iter().collect::<Vec<_>>(), votes, "{me}");
-        }
-    }
-}
-
-/// What is shown of it: it does not vote, until two views have put it in its own place.
-#[test]
-fn a_voter_that_lost_its_state_is_known_not_to_vote_until_it_does() {
-    let mut group = group(3, Algorithm::Semaphore);
-    let votes = |group: &Group, me| group.nodes[&node(me)].voters(group.now);
-    let all = [1, 2, 3].map(|id| (node(id), true)).into();
-    for me in 1..=3 {
-        assert_eq!(votes(&group, me), all, "{me}");
-    }
-    group.nodes.remove(&node(2));
-    group.records.remove(&node(2));
-    group.start(2);
-    let mut seen = [false; 2];
-    for _ in 0..300 {
-        group.run(ms(10));
-        for (seen, me) in seen.iter_mut().zip([1, 2]) {
-            let votes = votes(&group, me);
-            *seen |= votes.get(&node(2)) == Some(&false);
-            assert_ne!(votes.get(&node(1)), Some(&false), "{me}");
-        }
-    }
-    assert_eq!(seen, [true; 2], "it is told");
-    for me in 1..=3 {
-        assert_eq!(votes(&group, me), all, "{me}");
-    }
-}
-
-/// Who waits for what cannot come is told so, though all voters answer.
-#[test]
-fn voters_that_lost_their_states_are_no_quorum() {
-    for running in [false, true] {
-        let mut group = group(3, Algorithm::Semaphore);
-        for lost in [1, 2] {
-            group.nodes.remove(&node(lost));
-            group.records.remove(&node(lost));
-        }
-        if !running {
-            group.nodes.remove(&node(3));
-            group.start(3);
-        }
-        for lost in [1, 2] {
-            group.start(lost);
-        }
-        for me in 1..=3 {
-            group.acquire(me, u64::from(me), Wait::Lease);
-        }
-        group.run(ms(3000));
-        for ticket in 1..=3 {
-            let missing = vec![node(1), node(2)];
-            let refusal = Refusal::NoQuorum { missing };
-            assert_eq!(group.ended(ticket), Some(&refusal), "{running} {ticket}");
-        }
-    }
-}
-
-#[test]
-fn where_nobody_votes_files_say_who_is_a_member() {
-    let mut group = Group::new(2, Algorithm::Semaphore);
-    change(&mut group, 1, Change::Remove(node(2)));
-    assert!(group.events.contains(&(node(1), Event::Unchangeable)));
-}
-
-/// Two of three have lost all they knew, and the third begins anew on an operator's word: the epochs
-/// go on above what it knew, and nobody is let in before its former lease is over.
-#[test]
-fn a_majority_that_lost_its_states_is_recovered() {
-    let mut group = group(3, Algorithm::Bakery);
-    group.acquire(3, 1, Wait::Cancelled);
-    group.run(ms(200));
-    let before = group.granted(1).expect("it is free");
-    for me in 1..=3 {
-        group.nodes.remove(&node(me));
-    }
-    for lost in [1, 2] {
-        group.records.remove(&node(lost));
-    }
-    // Without the operator nobody founds a second group.
-    for me in 1..=3 {
-        group.start(me);
-    }
-    group.acquire(1, 2, Wait::Cancelled);
-    group.run(ms(5000));
-    assert_eq!(group.granted(2), None);
-    group.nodes.remove(&node(3));
-    let record = group.records[&node(3)].forget_votes();
-    group.records.insert(node(3), record);
-    group.start(3);
-    let began = group.now;
-    while group.granted(2).is_none() {
-        group.run(ms(10));
-        assert!(group.now.since(began) < ms(3000));
-    }
-    assert!(group.now.since(began) > ms(1200));
-    assert!(group.granted(2) > Some(before));
-    assert!(!group.records[&node(3)].recovers, "once is enough");
-}
-
 /// Each that comes is in a view of its own, which comes before the one in which the locks open again.
 #[test]
 fn who_comes_meanwhile_lengthens_no_lock_delay() {
@@ -739,48 +504,6 @@ fn who_comes_meanwhile_lengthens_no_lock_delay() {
     }
     let waited = group.now.since(died);
     assert!(waited > ms(5700), "{waited:?}");
-}
-
-/// Nobody can tell that from voters that are new, but for those who are in a view that no voter
-/// knows: their leases are waited for.
-#[test]
-fn all_voters_lose_their_states_while_a_member_is_inside() {
-    for algorithm in ALL {
-        let lease = Duration::from_secs(5);
-        let mut group = Group::empty(4, algorithm, Failure::Quorum, lease);
-        group.voters.remove(&node(4));
-        for me in 1..=4 {
-            group.start(me);
-        }
-        group.run(ms(1000));
-        group.acquire(4, 1, Wait::Cancelled);
-        group.run(ms(500));
-        let first = group.granted(1).expect("it is free");
-        let until = group.events.iter().rev().find_map(|told| match told {
-            (whose, Event::Lease { until }) if *whose == node(4) => Some(*until),
-            _ => None,
-        });
-        let until = until.expect("it has a lease");
-        for me in 1..=3 {
-            group.nodes.remove(&node(me));
-            group.records.remove(&node(me));
-        }
-        for me in 1..=3 {
-            group.start(me);
-        }
-        // Just long enough to be heard.
-        group.run(ms(100));
-        group.isolate(4);
-        group.acquire(1, 2, Wait::Cancelled);
-        while group.granted(2).is_none() {
-            group.run(ms(1));
-            assert!(group.now < until + ms(3000), "{algorithm}");
-        }
-        let lost = |(_, event): &(_, Event)| matches!(event, Event::Lost { .. });
-        let is_outside = until <= group.now || group.events.iter().any(lost);
-        assert!(is_outside, "{algorithm}");
-        assert!(group.granted(2) > Some(first));
-    }
 }
 
 /// Leases are renewed beside the locks: an entry takes the same datagrams as where nobody votes.
