@@ -27,11 +27,13 @@ pub enum Algorithm {
     Majority,
     /// `suzuki-kasami`: a token that everybody is asked for, Suzuki and Kasami 1985.
     SuzukiKasami,
+    /// `raymond`: a token in a tree, asked for along the branches, Raymond 1989.
+    Raymond,
 }
 
 impl Algorithm {
     /// All that are available, `kernel` first.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Kernel,
         Self::Semaphore,
         Self::Bakery,
@@ -41,16 +43,11 @@ impl Algorithm {
         Self::Maekawa,
         Self::Majority,
         Self::SuzukiKasami,
+        Self::Raymond,
     ];
 
     /// Names that stand for algorithms which are not available yet.
-    const PLANNED: [&str; 5] = [
-        "lamport",
-        "carvalho-roucairol",
-        "singhal",
-        "raymond",
-        "voting",
-    ];
+    const PLANNED: [&str; 4] = ["lamport", "carvalho-roucairol", "singhal", "voting"];
 
     /// The name in configuration files and on the command line.
     pub const fn name(self) -> &'static str {
@@ -64,6 +61,7 @@ impl Algorithm {
             Self::Maekawa => "maekawa",
             Self::Majority => "majority",
             Self::SuzukiKasami => "suzuki-kasami",
+            Self::Raymond => "raymond",
         }
     }
 
@@ -79,6 +77,7 @@ impl Algorithm {
             Self::Maekawa => Some(protocol::Algorithm::Maekawa),
             Self::Majority => Some(protocol::Algorithm::Majority),
             Self::SuzukiKasami => Some(protocol::Algorithm::SuzukiKasami),
+            Self::Raymond => Some(protocol::Algorithm::Raymond),
         }
     }
 }

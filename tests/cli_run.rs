@@ -429,8 +429,8 @@ fn the_algorithm_must_be_the_locks() {
         let said = output(&mut group.distlock(["run", "--algorithm", other, "x", "true"]));
         assert_refused(&said, 78, &[other, "kernel"]);
     }
-    let said = output(&mut group.distlock(["run", "--algorithm", "raymond", "x", "true"]));
-    assert_refused(&said, 78, &["raymond", "this version"]);
+    let said = output(&mut group.distlock(["run", "--algorithm", "voting", "x", "true"]));
+    assert_refused(&said, 78, &["voting", "this version"]);
 }
 
 #[test]

@@ -205,9 +205,9 @@ fn refusals_name_line_and_reason() {
             &["dekker", "ricart-agrawala"],
         ),
         (
-            format!("algorithm = \"raymond\"\n{small}"),
+            format!("algorithm = \"singhal\"\n{small}"),
             1,
-            &["raymond", "not available"],
+            &["singhal", "not available"],
         ),
         (
             format!("algorithm = \"voting\"\n{small}"),

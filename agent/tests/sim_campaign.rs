@@ -83,6 +83,11 @@ fn suzuki_kasami() {
     play(Algorithm::SuzukiKasami);
 }
 
+#[test]
+fn raymond() {
+    play(Algorithm::Raymond);
+}
+
 /// The same seed is the same run, to the last byte.
 #[test]
 fn a_seed_decides_everything() {

@@ -74,6 +74,11 @@ fn suzuki_kasami() {
     explore_all(Algorithm::SuzukiKasami, 500);
 }
 
+#[test]
+fn raymond() {
+    explore_all(Algorithm::Raymond, 500);
+}
+
 /// The same seed is the same run.
 #[test]
 fn a_seed_decides_everything() {

@@ -3,6 +3,7 @@
 
 mod bakery;
 mod maekawa;
+mod raymond;
 mod ricart_agrawala;
 mod semaphore;
 mod sharing;

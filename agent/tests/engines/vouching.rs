@@ -92,6 +92,7 @@ fn who_has_the_token_knows() {
         Algorithm::TokenRing,
         Algorithm::TokenRingRequests,
         Algorithm::SuzukiKasami,
+        Algorithm::Raymond,
     ] {
         let mut bench = Bench::new(3, LockSpec::exclusive(algorithm));
         assert!(vouches(&bench, 1, 2) && vouches(&bench, 1, 3));

@@ -78,4 +78,5 @@ each_engine! {
     maekawa: Maekawa,
     majority: Majority,
     suzuki_kasami: SuzukiKasami,
+    raymond: Raymond,
 }

@@ -19,7 +19,8 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    bakery, maekawa, ricart_agrawala, semaphore, suzuki_kasami, token_ring, token_ring_requests,
+    bakery, maekawa, raymond, ricart_agrawala, semaphore, suzuki_kasami, token_ring,
+    token_ring_requests,
 };
 use crate::protocol::face::{Previous, Release};
 use crate::protocol::ids::{LockName, NodeId, RequestId};
@@ -220,6 +221,7 @@ pub enum Message {
     Maekawa(maekawa::Message),
     Majority(maekawa::Message),
     SuzukiKasami(suzuki_kasami::Message),
+    Raymond(raymond::Message),
 }
 
 impl Message {
@@ -233,6 +235,7 @@ impl Message {
             Self::TokenRingRequests(message) => message.kind(),
             Self::Maekawa(message) | Self::Majority(message) => message.kind(),
             Self::SuzukiKasami(message) => message.kind(),
+            Self::Raymond(message) => message.kind(),
         }
     }
 
@@ -243,7 +246,7 @@ impl Message {
             Self::Semaphore(message) => message.is_request(),
             Self::Bakery(message) => message.is_request(),
             Self::RicartAgrawala(message) => message.is_request(),
-            Self::TokenRing(_) | Self::TokenRingRequests(_) => true,
+            Self::TokenRing(_) | Self::TokenRingRequests(_) | Self::Raymond(_) => true,
             Self::Maekawa(message) | Self::Majority(message) => message.is_request(),
             Self::SuzukiKasami(message) => message.is_request(),
         }
@@ -266,6 +269,7 @@ impl Message {
             Self::Maekawa(_) => super::Algorithm::Maekawa,
             Self::Majority(_) => super::Algorithm::Majority,
             Self::SuzukiKasami(_) => super::Algorithm::SuzukiKasami,
+            Self::Raymond(_) => super::Algorithm::Raymond,
         }
     }
 }

@@ -6,6 +6,7 @@ mod coterie;
 pub mod engine;
 mod maekawa;
 mod queue;
+mod raymond;
 mod ricart_agrawala;
 mod semaphore;
 mod settle;
@@ -45,5 +46,6 @@ pub fn build(spec: LockSpec, from: &Rebuild<'_>, out: &mut Effects) -> Box<dyn E
         Algorithm::Maekawa => Box::new(maekawa::Maekawa::new(maekawa::Rule::Small, from, out)),
         Algorithm::Majority => Box::new(maekawa::Maekawa::new(maekawa::Rule::Majority, from, out)),
         Algorithm::SuzukiKasami => Box::new(suzuki_kasami::SuzukiKasami::new(from, out)),
+        Algorithm::Raymond => Box::new(raymond::Raymond::new(from, out)),
     }
 }

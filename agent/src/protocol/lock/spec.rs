@@ -30,11 +30,13 @@ pub enum Algorithm {
     Majority,
     /// `suzuki-kasami`: a token that everybody is asked for, Suzuki and Kasami 1985.
     SuzukiKasami,
+    /// `raymond`: a token in a tree, asked for along the branches, Raymond 1989.
+    Raymond,
 }
 
 impl Algorithm {
     /// All algorithms, in the order of their declaration.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Semaphore,
         Self::Bakery,
         Self::RicartAgrawala,
@@ -43,6 +45,7 @@ impl Algorithm {
         Self::Maekawa,
         Self::Majority,
         Self::SuzukiKasami,
+        Self::Raymond,
     ];
 
     /// The name in configuration files and on the command line.
@@ -56,6 +59,7 @@ impl Algorithm {
             Self::Maekawa => "maekawa",
             Self::Majority => "majority",
             Self::SuzukiKasami => "suzuki-kasami",
+            Self::Raymond => "raymond",
         }
     }
 }

@@ -325,6 +325,14 @@ fn bodies() -> Vec<(Body, &'static str)> {
             "01077072696e74657201c8010301070212",
         ),
         (
+            engine(r#"{"Raymond":{"Request":{"number":19}}}"#),
+            "01077072696e74657201c8010301080013",
+        ),
+        (
+            engine(r#"{"Raymond":{"Token":{"hop":20}}}"#),
+            "01077072696e74657201c8010301080114",
+        ),
+        (
             Body::Declare {
                 lock: lock.clone(),
                 wish: None,
