@@ -115,8 +115,11 @@ fn what_once_went_wrong() {
         (Algorithm::TokenRingRequests, 2563),
         // The judge held it against a member that a new view had other voters, who were silent.
         (Algorithm::TokenRingRequests, 614),
-        // And against nobody that a member had not used what a view had ended long before.
+        // And it took for untold what a member had not used that a view had gone on without.
         (Algorithm::Bakery, 1122),
+        // One of two voters lost its state, and was alone in knowing that the view with the third is
+        // certified: nothing was promised.
+        (Algorithm::RicartAgrawala, 9010),
     ];
     for (algorithm, seed) in found {
         if let Err(violation) = run(algorithm, Failure::Quorum, seed, None) {

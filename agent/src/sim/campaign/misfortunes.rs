@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::{Act, Caller, Campaign};
-use crate::protocol::membership::quorum::Voter;
 use crate::protocol::membership::quorum::log::{LogRecord, VoterId};
+use crate::protocol::membership::quorum::{Charter, Voter};
 use crate::protocol::{Command, Epoch, NodeId};
 use crate::sim::checkers::{Process, Violation};
 
@@ -97,17 +97,19 @@ impl Campaign {
     }
 
     /// One voter at a time may lose its state, where three or more vote, and shall vote: with a
-    /// majority that has forgotten what it endorsed, nothing is promised. Nor may it while the
-    /// cluster is founded, which is done by all. Who does not vote may forget at any time.
+    /// majority that has forgotten what it endorsed, nothing is promised. That goes for the view
+    /// before, too: it may be alone in knowing that what follows it is certified. Nor may it while
+    /// the cluster is founded, which is done by all. Who does not vote may forget at any time.
     fn may_forget(&self, node: NodeId) -> bool {
         let voter = self.cluster.disk(node).and_then(|disk| disk.voter.as_ref());
         let Some(voter) = voter else {
             return !self.cluster.voters().contains(&node);
         };
+        let many = |charter: &Charter| charter.voters.len() > 2;
         let is_settled = voter
             .endorsed
             .as_ref()
-            .is_some_and(|step| step.parent.is_some() && step.charter.voters.len() > 2);
+            .is_some_and(|step| many(&step.charter) && step.parent.as_ref().is_some_and(many));
         let deciding = self.log_of(node).and_then(LogRecord::deciding);
         is_settled && deciding > Some(2) && self.cluster.voters().len() > 2
     }
