@@ -4,6 +4,7 @@ mod agent;
 mod algorithm;
 mod backend;
 mod client;
+pub mod clock;
 pub mod config;
 mod election;
 mod error;

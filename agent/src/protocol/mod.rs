@@ -6,8 +6,9 @@
 //!
 //! Top to bottom: [`node`] puts together [`link`] (reliable delivery to one peer), [`membership`]
 //! (which members make up the group, in which epoch), [`lock`] (the algorithms) and [`election`]
-//! (who is to lead).
+//! (who is to lead). Beside them are [`clock`]s.
 
+pub mod clock;
 pub mod election;
 pub mod face;
 pub mod ids;

@@ -25,6 +25,8 @@ use super::{
 use crate::protocol::face::{Previous, Release};
 use crate::protocol::ids::{LockName, NodeId, RequestId};
 
+pub use crate::protocol::clock::Stamp;
+
 /// One algorithm's part in one member, for one lock, in one epoch.
 ///
 /// A request's life: [`acquire`](Engine::acquire), then a grant in [`Effects`], then
@@ -105,15 +107,6 @@ pub enum Mark {
     Kept,
     /// With a grant to another member, which may have come too late to be entered.
     Conferred,
-}
-
-/// A Lamport timestamp, made unique by the member: totally ordered (Lamport 1978).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Stamp {
-    /// The member's logical clock when the request was made.
-    pub clock: u64,
-    /// The member.
-    pub node: NodeId,
 }
 
 /// With whom a request may be inside.

@@ -1,0 +1,115 @@
+//! Clocks: logical ones, which order events, and estimates of how far apart physical ones are.
+//!
+//! All of this is arithmetic: readings and messages come in, numbers come out, and how they travel
+//! is up to the program. No lock rests on it.
+//!
+//! # Which event came first
+//!
+//! A [`LamportClock`] gives every event a number that is higher than those of all events that could
+//! have caused it. With the process's id it makes a [`Stamp`], and stamps are totally ordered
+//! (Lamport 1978).
+//!
+//! ```
+//! use distlock::clock::LamportClock;
+//!
+//! let (mut printer, mut spooler) = (LamportClock::new(), LamportClock::starting_at(41));
+//! let sent = spooler.tick(); // the message carries this number
+//! assert_eq!(printer.receive(sent)?, 43);
+//! # Ok::<(), distlock::clock::ClockTooFar>(())
+//! ```
+//!
+//! The lower of two numbers need not have caused anything. A [`VectorClock`] also tells that two
+//! events knew nothing of each other (Fidge 1988, Mattern 1989).
+//!
+//! ```
+//! use distlock::clock::{Causality, VectorClock};
+//!
+//! let (mut a, mut b) = (VectorClock::new(), VectorClock::new());
+//! a.tick(&"a"); // something happens at a
+//! b.tick(&"b"); // and at b
+//! assert_eq!(a.compare(&b), Causality::Concurrent);
+//!
+//! a.tick(&"a"); // a sends a message, with its clock
+//! let sent = a.clone();
+//! b.receive(&"b", &sent)?;
+//! assert_eq!(sent.compare(&b), Causality::Before);
+//! assert_eq!(b.to_string(), "{a:2, b:2}");
+//! # Ok::<(), distlock::clock::ImpossibleStamp>(())
+//! ```
+//!
+//! # How far another clock is ahead
+//!
+//! An [`OffsetFilter`] asks another process for its time again and again, and believes the answer
+//! with the shortest round trip of the last eight (RFC 5905).
+//!
+//! ```
+//! use std::time::Duration;
+//! use distlock::clock::{OffsetFilter, Reply, Time};
+//!
+//! let mut filter = OffsetFilter::new(Duration::from_secs(600));
+//! let asked_ns = filter.ask(Time::from_nanos(100)); // the question carries it
+//! // There it is 160 when the question comes, and 165 when the answer leaves.
+//! let reply = Reply { asked_ns, received_ns: 160, answered_ns: 165 };
+//! filter.receive(reply, Time::from_nanos(115))?;
+//!
+//! let estimate = filter.estimate(Time::from_nanos(115)).expect("there was an answer");
+//! assert_eq!(estimate.offset_ns, 55); // to know the time there, add it to the time here
+//! assert_eq!(estimate.error, Duration::from_nanos(5)); // and it is right within this
+//! # Ok::<(), distlock::clock::ReplyError>(())
+//! ```
+//!
+//! # One time for a group
+//!
+//! An [`AveragingRound`] sets the clocks of a group to their average (the Berkeley algorithm:
+//! Gusella and Zatti 1989). What is ahead is not set back but slowed down: [`SlewedClock`].
+//!
+//! ```
+//! use std::time::Duration;
+//! use distlock::NodeId;
+//! use distlock::clock::{AveragingLimits, AveragingRound, SlewedClock, Time};
+//!
+//! let [daemon, a, b] = [1, 2, 3].map(|id| NodeId::new(id).expect("ids start at 1"));
+//! let limits = AveragingLimits {
+//!     max_round_trip: Duration::from_millis(10),
+//!     max_deviation: Duration::from_secs(3600),
+//! };
+//! let minute = 60_000_000_000;
+//! let three = Time::from_nanos(180 * minute);
+//! let mut round = AveragingRound::new(1, daemon, [a, b], limits, three);
+//! round.receive(a, 1, Time::from_nanos(205 * minute), three)?; // 3:25
+//! round.receive(b, 1, Time::from_nanos(170 * minute), three)?; // 2:50
+//!
+//! let corrections = round.conclude();
+//! let minutes = |node| corrections.by_node[&node] / minute as i64;
+//! assert_eq!((minutes(daemon), minutes(a), minutes(b)), (5, -20, 15));
+//!
+//! let mut clock = SlewedClock::new(three, 500);
+//! clock.correct(three, -1_000_000); // a millisecond ahead
+//! assert_eq!(clock.time(three), three); // it does not go back, but loses 500 µs a second
+//! # Ok::<(), distlock::clock::AveragingError>(())
+//! ```
+//!
+//! # Two that heard the same broadcasts
+//!
+//! An [`OffsetFit`] compares when two receivers heard the same beacons: neither how long these took
+//! to be sent nor the sender's clock matters (Elson, Girod and Estrin 2002).
+//!
+//! ```
+//! use distlock::clock::{BeaconLog, OffsetFit, Time};
+//!
+//! let (mut p, mut q) = (BeaconLog::new(100), BeaconLog::new(100));
+//! for (beacon, at_p, at_q) in [(1, 1060, 1000), (2, 1170, 1100), (3, 1280, 1200)] {
+//!     p.hear(beacon, Time::from_nanos(at_p));
+//!     q.hear(beacon, Time::from_nanos(at_q));
+//! }
+//! let fit = OffsetFit::between(&p, &q).expect("both heard some");
+//! assert_eq!(fit.mean_ns, 70); // p's clock is ahead of q's, and gains on it
+//! assert_eq!(fit.translate(Time::from_nanos(1390)), Some(Time::from_nanos(1300)));
+//! ```
+
+pub use distlock_agent::protocol::Time;
+pub use distlock_agent::protocol::clock::{
+    AveragingError, AveragingLimits, AveragingRound, BeaconLog, Causality, ClockTooFar,
+    Corrections, Estimate, ImpossibleStamp, LamportClock, OffsetFilter, OffsetFit, Reply,
+    ReplyError, Sample, SlewedClock, Stamp, VectorClock,
+};
