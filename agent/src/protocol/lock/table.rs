@@ -78,6 +78,8 @@ pub(crate) struct Locks {
     effects: Effects,
     /// Members to whom so much waits to be sent that nothing is added.
     congested: BTreeSet<NodeId>,
+    /// Whether a message was dropped in this epoch because there was no room for its lock.
+    overflowed: bool,
     /// Whether callers are still served.
     open: bool,
 }
@@ -106,6 +108,7 @@ impl Locks {
             seq: 0,
             effects: Effects::default(),
             congested: BTreeSet::new(),
+            overflowed: false,
             open: true,
         }
     }
@@ -196,10 +199,12 @@ impl Locks {
         Ok(())
     }
 
-    /// The lock called `name`, made if there is room for it.
+    /// The lock called `name`, made if there is room for it. None is made any more in an epoch in
+    /// which a message was dropped: it may have been for that one, whose engine would not know that
+    /// it lacks a message, while the others' take it for delivered.
     fn lock(&mut self, name: &LockName) -> Option<&mut Lock> {
         if !self.table.contains_key(name) {
-            if self.table.len() >= MAX_LOCKS + self.listed.len() {
+            if self.overflowed || self.table.len() >= MAX_LOCKS + self.listed.len() {
                 return None;
             }
             let spec = self.listed.get(name).copied();
@@ -305,6 +310,7 @@ impl Locks {
         let Some(lock) = self.lock(&name) else {
             // The next view forgets what nobody uses, and its engines say everything again.
             out.wants_view = true;
+            self.overflowed = true;
             return false;
         };
         let makes_sense = match lock.spec {

@@ -166,6 +166,7 @@ impl Locks {
         self.witness.coordinated = coordinates;
         self.doubt = table.doubt;
         self.inherited = Marks::None;
+        self.overflowed = false;
         self.view = Some(view);
         self.clock = self.clock.max(table.clock.min(MAX_CLOCK)) + 1;
         let listed = &self.listed;
@@ -305,6 +306,7 @@ impl Locks {
 #[cfg(test)]
 mod tests {
     use alloc::collections::BTreeMap;
+    use alloc::format;
     use alloc::string::String;
     use alloc::vec;
     use core::num::NonZeroU32;
@@ -314,7 +316,9 @@ mod tests {
     use crate::protocol::ElectionAlgorithm;
     use crate::protocol::face::{Failure, Settings, Wait};
     use crate::protocol::ids::{Incarnation, RequestId, Ticket};
-    use crate::protocol::lock::{Algorithm, LockSpec, Mode, Waiting};
+    use crate::protocol::lock::settle::LockMessage;
+    use crate::protocol::lock::table::MAX_LOCKS;
+    use crate::protocol::lock::{Algorithm, LockSpec, Message, Mode, Waiting, ricart_agrawala};
     use crate::protocol::membership::Member;
     use crate::protocol::time::Time;
 
@@ -407,5 +411,58 @@ mod tests {
             assert_eq!(told.locks[&name].holders.len(), 1);
             assert_eq!(told.locks[&name].suspects.is_empty(), vouches);
         }
+    }
+    /// A message that found no room is lost, and the sender does not know. Room that is made later
+    /// in the epoch is not for the lock that it was for: its engine would lack a message.
+    #[test]
+    fn a_lock_that_missed_a_message_waits_for_the_next_view() {
+        let [me, other] = [1, 2].map(|id| NodeId::new(id).expect("not zero"));
+        let name = |n: usize| LockName::new(format!("{n}")).expect("a good name");
+        let spec = LockSpec::exclusive(Algorithm::RicartAgrawala);
+        let mut settings = settings(&name(0), spec);
+        settings.locks.clear();
+        let mut locks = Locks::new(me, Incarnation(1), &settings, Marks::None);
+        let mut out = LockOutput::default();
+        let view = Arc::new(view(&[me, other]));
+        let begin = |locks: &mut Locks, out: &mut LockOutput| {
+            locks.install(Arc::clone(&view), &Summary::default(), false, out);
+        };
+        begin(&mut locks, &mut out);
+        let hears_of = |locks: &mut Locks, n, out: &mut LockOutput| {
+            let (node, incarnation, seq) = (other, Incarnation(1), 1);
+            let id = RequestId {
+                node,
+                incarnation,
+                seq,
+            };
+            let body = Message::RicartAgrawala(ricart_agrawala::Message::Reply { id });
+            let message = LockMessage {
+                lock: name(n),
+                permits: spec.permits,
+                clock: 1,
+                trail: Trail::default(),
+                body,
+            };
+            locks.receive(other, message, out)
+        };
+        let caller = Waiting {
+            ticket: Ticket(1),
+            wish: None,
+            mode: Mode::Exclusive,
+            wait: Wait::Cancelled,
+            since: Time::ZERO,
+        };
+        locks.acquire(&name(MAX_LOCKS), caller, &mut out);
+        for n in 1..MAX_LOCKS {
+            assert!(hears_of(&mut locks, n, &mut out));
+        }
+        assert!(!hears_of(&mut locks, 0, &mut out) && out.wants_view);
+        locks.end(Ticket(1), Refusal::Cancelled, &mut out);
+        assert!(!locks.table.contains_key(&name(MAX_LOCKS)), "there is room");
+        assert!(!hears_of(&mut locks, 0, &mut out), "and not for this one");
+        assert!(hears_of(&mut locks, 1, &mut out), "others are served");
+        locks.freeze(&mut out);
+        begin(&mut locks, &mut out);
+        assert!(hears_of(&mut locks, 0, &mut out));
     }
 }
