@@ -21,6 +21,8 @@ pub enum Algorithm {
     TokenRing,
     /// `token-ring-requests`: a token that moves when it is asked for, Martin 1985.
     TokenRingRequests,
+    /// `lamport`: the queue of all requests in every member, Lamport 1978.
+    Lamport,
     /// `maekawa`: the votes of about √N members, Maekawa 1985.
     Maekawa,
     /// `majority`: the votes of a majority, Ricart and Agrawala's request with Maekawa's votes.
@@ -33,13 +35,14 @@ pub enum Algorithm {
 
 impl Algorithm {
     /// All that are available, `kernel` first.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Kernel,
         Self::Semaphore,
         Self::Bakery,
         Self::RicartAgrawala,
         Self::TokenRing,
         Self::TokenRingRequests,
+        Self::Lamport,
         Self::Maekawa,
         Self::Majority,
         Self::SuzukiKasami,
@@ -47,7 +50,7 @@ impl Algorithm {
     ];
 
     /// Names that stand for algorithms which are not available yet.
-    const PLANNED: [&str; 4] = ["lamport", "carvalho-roucairol", "singhal", "voting"];
+    const PLANNED: [&str; 3] = ["carvalho-roucairol", "singhal", "voting"];
 
     /// The name in configuration files and on the command line.
     pub const fn name(self) -> &'static str {
@@ -58,6 +61,7 @@ impl Algorithm {
             Self::RicartAgrawala => "ricart-agrawala",
             Self::TokenRing => "token-ring",
             Self::TokenRingRequests => "token-ring-requests",
+            Self::Lamport => "lamport",
             Self::Maekawa => "maekawa",
             Self::Majority => "majority",
             Self::SuzukiKasami => "suzuki-kasami",
@@ -74,6 +78,7 @@ impl Algorithm {
             Self::RicartAgrawala => Some(protocol::Algorithm::RicartAgrawala),
             Self::TokenRing => Some(protocol::Algorithm::TokenRing),
             Self::TokenRingRequests => Some(protocol::Algorithm::TokenRingRequests),
+            Self::Lamport => Some(protocol::Algorithm::Lamport),
             Self::Maekawa => Some(protocol::Algorithm::Maekawa),
             Self::Majority => Some(protocol::Algorithm::Majority),
             Self::SuzukiKasami => Some(protocol::Algorithm::SuzukiKasami),

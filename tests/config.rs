@@ -329,7 +329,7 @@ fn refusals_name_line_and_reason() {
             &["x", "twice"],
         ),
         (
-            format!("{small}[[lock]]\nname = \"x\"\nalgorithm = \"lamport\"\n"),
+            format!("{small}[[lock]]\nname = \"x\"\nalgorithm = \"singhal\"\n"),
             13,
             &["not available"],
         ),

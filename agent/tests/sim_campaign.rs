@@ -79,6 +79,11 @@ fn token_ring_requests() {
 }
 
 #[test]
+fn lamport() {
+    play(Algorithm::Lamport);
+}
+
+#[test]
 fn suzuki_kasami() {
     play(Algorithm::SuzukiKasami);
 }

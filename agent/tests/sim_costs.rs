@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use distlock_agent::protocol::Algorithm::{
-    self, Bakery, Maekawa, Majority, Raymond, RicartAgrawala, Semaphore, SuzukiKasami, TokenRing,
-    TokenRingRequests,
+    self, Bakery, Lamport, Maekawa, Majority, Raymond, RicartAgrawala, Semaphore, SuzukiKasami,
+    TokenRing, TokenRingRequests,
 };
 use distlock_agent::sim::costs::{Costs, INSIDE, Load, measure_bare, measure_nodes};
 
@@ -116,6 +116,16 @@ fn token_ring_requests_in_nodes() {
 }
 
 #[test]
+fn lamport_bare() {
+    lamport(bare);
+}
+
+#[test]
+fn lamport_in_nodes() {
+    lamport(nodes);
+}
+
+#[test]
 fn suzuki_kasami_bare() {
     suzuki_kasami(bare);
 }
@@ -186,6 +196,26 @@ fn ricart_agrawala(measure: Measure) {
         assert_sync_is_t(&heavy);
 
         let burst = measure(RicartAgrawala, size, Load::Burst);
+        assert_exactly(burst.per_entry(), 2.5 * k as f64, "burst");
+    }
+}
+
+/// 3(N−1) messages, under heavy load too: who asks is the last, so that all must acknowledge. In a
+/// burst one of every two requests that cross is not acknowledged: 2.5(N−1). Response 2T+E,
+/// synchronisation delay T.
+fn lamport(measure: Measure) {
+    for size in SIZES {
+        let k = u64::from(size - 1);
+        let each = [("REQUEST", k), ("ACK", k), ("RELEASE", k)];
+        let light = measure(Lamport, size, Load::Light);
+        assert_messages(&light, &each, "light");
+        assert_exactly(wait(&light), 2.0, "response");
+
+        let heavy = measure(Lamport, size, Load::Heavy);
+        assert_messages(&heavy, &each, "heavy");
+        assert_sync_is_t(&heavy);
+
+        let burst = measure(Lamport, size, Load::Burst);
         assert_exactly(burst.per_entry(), 2.5 * k as f64, "burst");
     }
 }

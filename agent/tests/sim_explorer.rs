@@ -60,6 +60,11 @@ fn token_ring_requests() {
 }
 
 #[test]
+fn lamport() {
+    explore_all(Algorithm::Lamport, 500);
+}
+
+#[test]
 fn maekawa() {
     explore_all(Algorithm::Maekawa, 500);
 }

@@ -4,7 +4,8 @@
 //! Links hide nearly all of that from the engines, so that their own guards (G1 to G5) would never
 //! be needed in a run of whole nodes. Here they are; and here messages can be counted without
 //! anything around them. What a node adds to a message, this adds too: the Lamport clock, the
-//! largest counter of fences seen, the epoch.
+//! largest counter of fences seen, the epoch. And where an algorithm needs the order of links, it
+//! has that here as well.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -14,6 +15,7 @@ use core::time::Duration;
 use super::checkers::{
     Call, Exclusion, Fences, Legacies, Process, Requests, Terms, Violation, violation,
 };
+use super::in_order::InOrder;
 use super::network::{Network, Weather};
 use super::queue::Queue;
 use super::trace::Trace;
@@ -37,6 +39,8 @@ pub struct Bare<A> {
     now: Time,
     queue: Queue<Happening<A>>,
     network: Network,
+    /// The order of messages, if the algorithm needs it.
+    order: Option<InOrder<Letter>>,
     engines: BTreeMap<NodeId, Box<dyn Engine>>,
     seats: BTreeMap<NodeId, Seat>,
     turns: VecDeque<Turn<A>>,
@@ -79,6 +83,8 @@ struct Letter {
     epoch: Epoch,
     from: NodeId,
     to: NodeId,
+    /// Its place in the order of those from one to the other; 0 where that is not kept.
+    number: u64,
     clock: u64,
     trail: Trail,
     message: Message,
@@ -122,6 +128,7 @@ impl<A> Bare<A> {
             now: Time::ZERO,
             queue: Queue::new(),
             network,
+            order: None,
             engines: BTreeMap::new(),
             seats: (1..=size)
                 .filter_map(NodeId::new)
@@ -293,6 +300,7 @@ impl<A> Bare<A> {
             .next()
             .expect("runs are shorter than 2^31 epochs");
         self.in_flight = 0;
+        self.order = self.spec.algorithm.needs_order().then(InOrder::default);
         self.trace.say(
             self.now,
             format_args!("epoch {}, with new lives of {restarted:?}", self.epoch),
@@ -416,7 +424,7 @@ impl<A> Bare<A> {
             self.now = at;
             match happening {
                 Happening::Act(act) => return Ok(Some(Turn::Act(act))),
-                Happening::Arrival(letter) => self.arrive(&letter)?,
+                Happening::Arrival(letter) => self.arrive_in_turn(letter)?,
                 Happening::Hop { node, at, epoch } => {
                     let seat = self.seat(node);
                     if seat.hop == Some(at) && epoch == self.epoch {
@@ -470,10 +478,21 @@ impl<A> Bare<A> {
         Ok(())
     }
 
-    fn arrive(&mut self, letter: &Letter) -> Result<(), Violation> {
+    fn arrive_in_turn(&mut self, letter: Letter) -> Result<(), Violation> {
         if letter.epoch != self.epoch {
             return Ok(());
         }
+        let Some(order) = &mut self.order else {
+            return self.arrive(&letter);
+        };
+        let Letter {
+            from, to, number, ..
+        } = letter;
+        let letters = order.arrives(from, to, number, letter);
+        letters.iter().try_for_each(|letter| self.arrive(letter))
+    }
+
+    fn arrive(&mut self, letter: &Letter) -> Result<(), Violation> {
         self.in_flight -= 1;
         let Letter {
             from, to, message, ..
@@ -574,10 +593,12 @@ impl<A> Bare<A> {
         if message.confers_fence() {
             seat.trail = trail.next().expect("runs are short");
         }
+        let order = self.order.as_mut();
         let letter = Letter {
             epoch: self.epoch,
             from,
             to,
+            number: order.map_or(0, |order| order.number(from, to)),
             clock,
             trail,
             message,

@@ -2,6 +2,7 @@
 //! `ALGORITHMS`; the randomised explorer looks for what nobody thought of.
 
 mod bakery;
+mod lamport;
 mod maekawa;
 mod raymond;
 mod ricart_agrawala;

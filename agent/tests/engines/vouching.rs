@@ -54,6 +54,32 @@ fn bakery_knows_whose_last_read_it_has_answered() {
     assert!(vouches(&bench, 1, 2), "it had no ticket");
 }
 
+#[test]
+fn lamport_knows_what_it_has_told_since_it_heard() {
+    let mut bench = Bench::new(3, exclusive(Algorithm::Lamport));
+    assert!(vouches(&bench, 1, 2), "nothing has been said");
+    let first = bench.acquire(2, 1);
+    assert!(vouches(&bench, 1, 2), "if it has asked, it waits for 1");
+    assert!(!vouches(&bench, 2, 1), "it may have asked earlier");
+    bench.deliver(2, 1);
+    assert!(!vouches(&bench, 1, 2), "it has the acknowledgement");
+    bench.deliver_all();
+    assert!(vouches(&bench, 2, 1) && vouches(&bench, 2, 3), "inside");
+    assert!(vouches(&bench, 1, 3), "it has asked nothing here");
+    bench.release(first);
+    assert!(!vouches(&bench, 2, 1), "it has been told, and may be in");
+    bench.deliver_all();
+    assert!(
+        vouches(&bench, 1, 2) && vouches(&bench, 3, 2),
+        "it has left"
+    );
+    bench.acquire(1, 10);
+    bench.acquire(3, 12);
+    assert!(!vouches(&bench, 1, 3), "it may have asked earlier");
+    bench.deliver(3, 1);
+    assert!(vouches(&bench, 1, 3), "it is behind");
+}
+
 /// The voters of 1 are 1, 2 and 4; of 2, 2, 3 and 5; of 3, 3, 4 and 6.
 #[test]
 fn voters_know_to_whom_they_have_not_given_their_votes() {
@@ -141,6 +167,7 @@ fn a_view_tells_who_may_be_inside() {
     for algorithm in [
         Algorithm::RicartAgrawala,
         Algorithm::Bakery,
+        Algorithm::Lamport,
         Algorithm::Majority,
     ] {
         let holder = request(2, 1, 5).id;

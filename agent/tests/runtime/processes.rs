@@ -75,6 +75,7 @@ each_engine! {
     ricart_agrawala: RicartAgrawala,
     token_ring: TokenRing,
     token_ring_requests: TokenRingRequests,
+    lamport: Lamport,
     maekawa: Maekawa,
     majority: Majority,
     suzuki_kasami: SuzukiKasami,

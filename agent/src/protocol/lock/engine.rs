@@ -6,7 +6,8 @@
 //!
 //! Engines bear messages that come twice or out of order (guards G1 to G5 of the design), though
 //! the links underneath deliver each once and in order: an algorithm's safety rests on its own
-//! rules. A fence's counter and the Lamport clock travel with every message; the engine sees
+//! rules. Those that say so ([`Algorithm::needs_order`](super::Algorithm::needs_order)) rest on the
+//! order of links too. A fence's counter and the Lamport clock travel with every message; the engine sees
 //! neither.
 
 use alloc::boxed::Box;
@@ -19,7 +20,7 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    bakery, maekawa, raymond, ricart_agrawala, semaphore, suzuki_kasami, token_ring,
+    bakery, lamport, maekawa, raymond, ricart_agrawala, semaphore, suzuki_kasami, token_ring,
     token_ring_requests,
 };
 use crate::protocol::face::{Previous, Release};
@@ -211,6 +212,7 @@ pub enum Message {
     RicartAgrawala(ricart_agrawala::Message),
     TokenRing(token_ring::Message),
     TokenRingRequests(token_ring_requests::Message),
+    Lamport(lamport::Message),
     Maekawa(maekawa::Message),
     Majority(maekawa::Message),
     SuzukiKasami(suzuki_kasami::Message),
@@ -226,6 +228,7 @@ impl Message {
             Self::RicartAgrawala(message) => message.kind(),
             Self::TokenRing(message) => message.kind(),
             Self::TokenRingRequests(message) => message.kind(),
+            Self::Lamport(message) => message.kind(),
             Self::Maekawa(message) | Self::Majority(message) => message.kind(),
             Self::SuzukiKasami(message) => message.kind(),
             Self::Raymond(message) => message.kind(),
@@ -240,6 +243,7 @@ impl Message {
             Self::Bakery(message) => message.is_request(),
             Self::RicartAgrawala(message) => message.is_request(),
             Self::TokenRing(_) | Self::TokenRingRequests(_) | Self::Raymond(_) => true,
+            Self::Lamport(message) => message.is_request(),
             Self::Maekawa(message) | Self::Majority(message) => message.is_request(),
             Self::SuzukiKasami(message) => message.is_request(),
         }
@@ -259,6 +263,7 @@ impl Message {
             Self::RicartAgrawala(_) => super::Algorithm::RicartAgrawala,
             Self::TokenRing(_) => super::Algorithm::TokenRing,
             Self::TokenRingRequests(_) => super::Algorithm::TokenRingRequests,
+            Self::Lamport(_) => super::Algorithm::Lamport,
             Self::Maekawa(_) => super::Algorithm::Maekawa,
             Self::Majority(_) => super::Algorithm::Majority,
             Self::SuzukiKasami(_) => super::Algorithm::SuzukiKasami,

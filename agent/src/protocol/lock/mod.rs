@@ -4,6 +4,7 @@
 mod bakery;
 mod coterie;
 pub mod engine;
+mod lamport;
 mod maekawa;
 mod queue;
 mod raymond;
@@ -43,6 +44,7 @@ pub fn build(spec: LockSpec, from: &Rebuild<'_>, out: &mut Effects) -> Box<dyn E
         Algorithm::TokenRingRequests => {
             Box::new(token_ring_requests::TokenRingRequests::new(from, out))
         }
+        Algorithm::Lamport => Box::new(lamport::Lamport::new(from, out)),
         Algorithm::Maekawa => Box::new(maekawa::Maekawa::new(maekawa::Rule::Small, from, out)),
         Algorithm::Majority => Box::new(maekawa::Maekawa::new(maekawa::Rule::Majority, from, out)),
         Algorithm::SuzukiKasami => Box::new(suzuki_kasami::SuzukiKasami::new(from, out)),

@@ -24,6 +24,8 @@ pub enum Algorithm {
     TokenRing,
     /// `token-ring-requests`: a token that moves when it is asked for, Martin 1985.
     TokenRingRequests,
+    /// `lamport`: the queue of all requests in every member, Lamport 1978.
+    Lamport,
     /// `maekawa`: the votes of about √N members, Maekawa 1985.
     Maekawa,
     /// `majority`: the votes of a majority, Ricart and Agrawala's request with Maekawa's votes.
@@ -36,12 +38,13 @@ pub enum Algorithm {
 
 impl Algorithm {
     /// All algorithms, in the order of their declaration.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Semaphore,
         Self::Bakery,
         Self::RicartAgrawala,
         Self::TokenRing,
         Self::TokenRingRequests,
+        Self::Lamport,
         Self::Maekawa,
         Self::Majority,
         Self::SuzukiKasami,
@@ -56,6 +59,7 @@ impl Algorithm {
             Self::RicartAgrawala => "ricart-agrawala",
             Self::TokenRing => "token-ring",
             Self::TokenRingRequests => "token-ring-requests",
+            Self::Lamport => "lamport",
             Self::Maekawa => "maekawa",
             Self::Majority => "majority",
             Self::SuzukiKasami => "suzuki-kasami",
@@ -69,6 +73,12 @@ impl Algorithm {
     /// books, since grants that overlap are not joined by a chain of messages.
     pub(crate) const fn keeps_books(self) -> bool {
         matches!(self, Self::Semaphore)
+    }
+
+    /// Whether its safety rests on links that keep the order of the messages from one member to
+    /// another. The others bear any order.
+    pub const fn needs_order(self) -> bool {
+        matches!(self, Self::Lamport)
     }
 }
 
