@@ -1,4 +1,4 @@
-//! An agent: one member of a group, in a thread of this process.
+//! An agent: one member of a group, in a thread of this process, or driven by it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
 use mio::unix::SourceFd;
-use mio::{Interest, Poll, Waker};
+use mio::{Interest, Poll, Registry, Waker};
 use nix::sys::pthread::pthread_self;
 use nix::sys::signal::{SigSet, SigmaskHow};
 use parking_lot::Mutex;
@@ -22,6 +22,7 @@ use super::address::Address;
 use super::ask::{Caller, Patience};
 use super::clients::Service;
 use super::clock;
+use super::driven::{Driven, Driver, Runner};
 use super::durable::{Owner, StateDir, StateError};
 use super::endpoint::Endpoint;
 use super::error::{AcquireError, ChangeError, StartError, StatusError};
@@ -55,7 +56,7 @@ pub struct Options {
     pub state_dir: PathBuf,
     /// Where local programs are served, if they are.
     pub socket: Option<Endpoint>,
-    /// What the agent thread is to do again and again while it is well.
+    /// What is to be done in the event loop again and again while it is well.
     pub pulse: Option<Pulse>,
     /// For tests only: what happens to outgoing datagrams.
     pub faults: Option<Faults>,
@@ -113,104 +114,38 @@ impl Agent {
     /// If the state directory, the address or the socket cannot be had (another process may have
     /// them), or the system refuses a thread, memory or descriptors. Nothing is left behind.
     pub fn start(options: Options) -> Result<Self, StartError> {
-        let Options {
-            me,
-            members,
-            voters,
-            settings,
-            state_dir,
-            socket,
-            pulse,
-            faults,
-        } = options;
-        if !members.contains_key(&me) {
-            return Err(StartError::NotAMember { me });
-        }
-        let system = |doing| move |source| StartError::System { doing, source };
-        let owner = Owner {
-            group: settings.group.clone(),
-            node: me,
-        };
-        let (state, record) = StateDir::open(&state_dir, owner)?;
-        let place = state
-            .try_clone_lock()
-            .map_err(system("copy a descriptor"))?;
-        let transport = Transport::bind(me, &members, faults)?;
-        let poll = Poll::new().map_err(system("open an epoll instance"))?;
-        let waker = Waker::new(poll.registry(), WAKER).map_err(system("open an eventfd"))?;
-        poll.registry()
-            .register(
-                &mut SourceFd(&transport.as_raw_fd()),
-                TRANSPORT,
-                Interest::READABLE,
-            )
-            .map_err(system("wait for the member's socket"))?;
-        let registry = poll
-            .registry()
-            .try_clone()
-            .map_err(system("copy the epoll instance"))?;
-        let service = socket
-            .map(|endpoint| Service::open(&endpoint, poll.registry(), SERVICE))
-            .transpose()?;
-        let stamp = ForkStamp::new()
-            .map_err(io::Error::from)
-            .map_err(system("mark this process"))?;
-
-        let config = NodeConfig {
-            me,
-            members: members.keys().copied().collect(),
-            voters,
-            settings: settings.clone(),
-        };
-        if settings.failure == Failure::PresumeFailed {
-            tracing::warn!(
-                "failure = \"presume-failed\": a member that is silent is presumed gone, so two can \
-                 hold a lock at once when one of them only stood still or was cut off, and there \
-                 are no fences; to be safe from that, leave the key out"
-            );
-        }
-        let boot = Boot {
-            record,
-            wall: clock::wall(),
-        };
-        let node = Node::new(config, boot, clock::now());
-        let host = nix::unistd::gethostname().map_or_else(
-            |_| String::new(),
-            |name| name.to_string_lossy().into_owned(),
-        );
-        let identity = Identity {
-            me,
-            settings,
-            host,
-            place,
-        };
-        let shared = Shared::new(
-            node,
-            transport,
-            Roster::new(members),
-            waker,
-            registry,
-            stamp,
-            identity,
-        );
-        let mut event_loop = EventLoop {
-            shared: shared.clone(),
-            poll,
-            state,
-            service,
-            heart: pulse.map(Heart::new),
-        };
-        let mut turn = shared.turn();
-        turn.begin();
-        turn.finish();
-        // The first record is written here, so that a failure is the start's.
-        event_loop.persist_once()?;
+        let event_loop = prepare(options, |registry| {
+            let waker = Waker::new(registry, WAKER).map_err(system("open an eventfd"))?;
+            Ok(Runner::Thread(waker))
+        })?;
+        let shared = event_loop.shared();
         let thread = spawn("distlock-agent", move || event_loop.run())
             .map_err(system("start the agent thread"))?;
         Ok(Self {
             shared,
             thread: Mutex::new(Some(thread)),
         })
+    }
+
+    /// Starts an agent without a thread: the application makes it go on, by [`Driver::process`], or
+    /// by waiting for a lock. While it does neither, this member is silent, and its lease runs out.
+    ///
+    /// # Errors
+    /// As for [`Agent::start`], and [`StartError::Service`].
+    pub fn start_driven(options: Options) -> Result<(Self, Driver), StartError> {
+        if options.socket.is_some() {
+            return Err(StartError::Service);
+        }
+        let event_loop = prepare(options, |registry| {
+            let driven = Driven::new(registry).map_err(system("open a timer"))?;
+            Ok(Runner::Callers(Box::new(driven)))
+        })?;
+        let agent = Self {
+            shared: event_loop.shared(),
+            thread: Mutex::new(None),
+        };
+        let driver = Driver::new(event_loop);
+        Ok((agent, driver))
     }
 
     /// Waits for `lock`, for itself alone, as long as `patience` says. Threads of one agent that want the same lock
@@ -336,8 +271,100 @@ impl Agent {
             return;
         }
         self.shared.leave();
+        self.shared.drive_to_the_end();
         join(&self.thread);
     }
+}
+
+/// All that an agent is, but for who runs its loop, which `runner` makes.
+fn prepare(
+    options: Options,
+    runner: impl FnOnce(&Registry) -> Result<Runner, StartError>,
+) -> Result<EventLoop, StartError> {
+    let Options {
+        me,
+        members,
+        voters,
+        settings,
+        state_dir,
+        socket,
+        pulse,
+        faults,
+    } = options;
+    if !members.contains_key(&me) {
+        return Err(StartError::NotAMember { me });
+    }
+    let owner = Owner {
+        group: settings.group.clone(),
+        node: me,
+    };
+    let (state, record) = StateDir::open(&state_dir, owner)?;
+    let place = state
+        .try_clone_lock()
+        .map_err(system("copy a descriptor"))?;
+    let transport = Transport::bind(me, &members, faults)?;
+    let poll = Poll::new().map_err(system("open an epoll instance"))?;
+    let runner = runner(poll.registry())?;
+    poll.registry()
+        .register(
+            &mut SourceFd(&transport.as_raw_fd()),
+            TRANSPORT,
+            Interest::READABLE,
+        )
+        .map_err(system("wait for the member's socket"))?;
+    let registry = poll
+        .registry()
+        .try_clone()
+        .map_err(system("copy the epoll instance"))?;
+    let service = socket
+        .map(|endpoint| Service::open(&endpoint, poll.registry(), SERVICE))
+        .transpose()?;
+    let stamp = ForkStamp::new()
+        .map_err(io::Error::from)
+        .map_err(system("mark this process"))?;
+
+    let config = NodeConfig {
+        me,
+        members: members.keys().copied().collect(),
+        voters,
+        settings: settings.clone(),
+    };
+    if settings.failure == Failure::PresumeFailed {
+        tracing::warn!(
+            "failure = \"presume-failed\": a member that is silent is presumed gone, so two can \
+             hold a lock at once when one of them only stood still or was cut off, and there \
+             are no fences; to be safe from that, leave the key out"
+        );
+    }
+    let boot = Boot {
+        record,
+        wall: clock::wall(),
+    };
+    let node = Node::new(config, boot, clock::now());
+    let host = nix::unistd::gethostname().map_or_else(
+        |_| String::new(),
+        |name| name.to_string_lossy().into_owned(),
+    );
+    let identity = Identity {
+        me,
+        settings,
+        host,
+        place,
+    };
+    let roster = Roster::new(members);
+    let shared = Shared::new(node, transport, roster, runner, registry, stamp, identity);
+    let heart = pulse.map(Heart::new);
+    let mut event_loop = EventLoop::new(shared.clone(), poll, state, service, heart);
+    let mut turn = shared.turn();
+    turn.begin();
+    turn.finish();
+    // The first record is written here, so that a failure is the start's.
+    event_loop.persist_once()?;
+    Ok(event_loop)
+}
+
+fn system(doing: &'static str) -> impl FnOnce(io::Error) -> StartError {
+    move |source| StartError::System { doing, source }
 }
 
 /// After the states of a majority of the voters were lost: has member `me` of `group`, which must

@@ -22,6 +22,12 @@ pub enum StartError {
     /// The member's address or the socket for local programs cannot be had.
     #[error(transparent)]
     Bind(#[from] BindError),
+    /// An agent without a thread was to serve local programs.
+    #[error(
+        "an agent that its application drives serves no other programs: leave its socket out, or \
+         let it have a thread"
+    )]
+    Service,
     /// The system refused a thread, memory or descriptors.
     #[error("cannot {doing}: {source}{}", super::durable::advice(source))]
     System {
@@ -151,6 +157,39 @@ pub enum StatusError {
     /// The process was forked from the one that has the agent.
     #[error("a forked process cannot use its parent's agent: open one of its own")]
     Forked,
+}
+
+/// Why a driven agent does not go on.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProcessError {
+    /// The session is over.
+    #[error("{0}")]
+    Closed(SessionEnd),
+    /// The process was forked from the one that has the agent.
+    #[error("a forked process cannot use its parent's agent: open one of its own")]
+    Forked,
+}
+
+/// Why no signal is sent for a driven agent.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SignalError {
+    /// It would end the process, or do nothing.
+    #[error("nothing expects SIGIO in this process: install a handler for it, or block it, first")]
+    Unexpected,
+    /// The session is over.
+    #[error("{0}")]
+    Closed(SessionEnd),
+    /// The process was forked from the one that has the agent.
+    #[error("a forked process cannot use its parent's agent: open one of its own")]
+    Forked,
+    /// The system refused.
+    #[error("the system sends no signals for the agent: {source}")]
+    System {
+        /// What it says.
+        source: std::io::Error,
+    },
 }
 
 /// Why a session is over.

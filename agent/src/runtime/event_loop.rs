@@ -1,9 +1,11 @@
-//! The agent thread: waits for the network, the timers, the clients and the application's threads,
-//! and does what they cannot wait for themselves.
+//! The event loop: waits for the network, the timers, the clients and the application's threads,
+//! and does what they cannot wait for themselves. The agent thread runs it; in an agent without a
+//! thread ([`super::driven`]) the application does, round by round.
 
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+use std::time::Duration;
 
 use mio::{Events, Poll, Token};
 
@@ -20,30 +22,78 @@ pub(super) const TRANSPORT: Token = Token(0);
 pub(super) const WAKER: Token = Token(1);
 pub(super) const SERVICE: Token = Token(2);
 /// Events taken from the poll at once.
-pub(super) const EVENTS: usize = 256;
+const EVENTS: usize = 256;
 /// Datagrams taken in one stay in the mutex, for which the application's threads wait.
 const RECEIVE_LIMIT: usize = 32;
 /// Records written in one round. The core has one outstanding at a time, and asks for the next
 /// when it hears that the last is on disk.
 const PERSIST_LIMIT: usize = 4;
 
-/// What belongs to the agent thread alone.
+/// What belongs to whoever runs the loop alone.
 #[derive(Debug)]
 pub(super) struct EventLoop {
-    pub(super) shared: Arc<Shared>,
-    pub(super) poll: Poll,
-    pub(super) state: StateDir,
-    pub(super) service: Option<Service>,
-    pub(super) heart: Option<Heart>,
+    shared: Arc<Shared>,
+    poll: Poll,
+    events: Events,
+    state: StateDir,
+    service: Option<Service>,
+    heart: Option<Heart>,
+    /// Whether there may be something at the member's socket.
+    readable: bool,
+    /// When the clients want to be looked after, if nothing happens before.
+    service_at: Option<Time>,
 }
 
 impl EventLoop {
+    pub(super) fn new(
+        shared: Arc<Shared>,
+        poll: Poll,
+        state: StateDir,
+        service: Option<Service>,
+        heart: Option<Heart>,
+    ) -> Self {
+        Self {
+            shared,
+            poll,
+            events: Events::with_capacity(EVENTS),
+            state,
+            service,
+            heart,
+            readable: true,
+            service_at: Some(Time::ZERO),
+        }
+    }
+
+    pub(super) fn shared(&self) -> Arc<Shared> {
+        Arc::clone(&self.shared)
+    }
+
     /// Runs until the session is over, however it ends. When it returns, sockets, files and the
     /// lock on the state directory are gone.
     pub(super) fn run(mut self) {
-        let served = catch_unwind(AssertUnwindSafe(|| self.serve()));
+        loop {
+            let timeout = self.shared.turn().plan_sleep(self.next());
+            if !self.round(timeout) {
+                return;
+            }
+        }
+    }
+
+    /// When it wants to go round for the clients, the pulse, or what is left at the socket.
+    pub(super) fn next(&self) -> Option<Time> {
+        let beat_at = self.heart.as_ref().map(Heart::next);
+        let readable = self.readable.then_some(Time::ZERO);
+        let times = [self.service_at, beat_at, readable];
+        times.into_iter().flatten().min()
+    }
+
+    /// Waits until there is something to do, for at most `timeout`, and does it; whether the
+    /// session goes on. If it does not, nothing may be done but to drop the loop.
+    pub(super) fn round(&mut self, timeout: Option<Duration>) -> bool {
+        let served = catch_unwind(AssertUnwindSafe(|| self.serve(timeout)));
         let end = match served {
-            Ok(Ok(())) => None,
+            Ok(Ok(true)) => return true,
+            Ok(Ok(false)) => None,
             Ok(Err(error)) => Some(SessionEnd::Poll {
                 what: error.to_string(),
             }),
@@ -57,6 +107,7 @@ impl EventLoop {
         }
         // A panic here leaves the commands to their runners.
         let _ = catch_unwind(AssertUnwindSafe(|| self.end_commands()));
+        false
     }
 
     /// Ends what clients run under locks that were lost with the session. Where the session was
@@ -78,45 +129,34 @@ impl EventLoop {
         }
     }
 
-    fn serve(&mut self) -> io::Result<()> {
-        let mut events = Events::with_capacity(EVENTS);
-        let mut readable = true;
-        let mut service_at = Some(Time::ZERO);
-        loop {
-            let mut turn = self.shared.turn();
-            let beat_at = self.heart.as_ref().map(Heart::next);
-            let mut timeout = turn.plan_sleep(service_at.into_iter().chain(beat_at).min());
-            drop(turn);
-            if readable {
-                timeout = Some(std::time::Duration::ZERO);
-            }
-            match self.poll.poll(&mut events, timeout) {
-                Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
-                _ => {}
-            }
-            for event in &events {
-                match event.token() {
-                    TRANSPORT => readable = true,
-                    WAKER => {}
-                    _ => self
-                        .service
-                        .iter_mut()
-                        .for_each(|service| service.note(event)),
-                }
-            }
-            // Of what a waiting thread takes off the socket, and may have left, no event tells.
-            readable |= self.shared.spin.is_taken();
-            readable = self.step(readable);
-            self.persist();
-            self.do_tasks();
-            service_at = self.serve_clients();
-            let over = self.shared.turn().end_of_session().is_some();
-            if over {
-                return Ok(());
-            }
-            // Only here, when all of the round is done.
-            self.heart.iter_mut().for_each(Heart::work);
+    /// Whether the session goes on.
+    fn serve(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
+        match self.poll.poll(&mut self.events, timeout) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+            _ => {}
         }
+        for event in &self.events {
+            match event.token() {
+                TRANSPORT => self.readable = true,
+                WAKER => {}
+                _ => self
+                    .service
+                    .iter_mut()
+                    .for_each(|service| service.note(event)),
+            }
+        }
+        // Of what a waiting thread takes off the socket, and may have left, no event tells.
+        self.readable |= self.shared.spin.is_taken();
+        self.readable = self.step(self.readable);
+        self.persist();
+        self.do_tasks();
+        self.service_at = self.serve_clients();
+        if self.shared.turn().end_of_session().is_some() {
+            return Ok(false);
+        }
+        // Only here, when all of the round is done.
+        self.heart.iter_mut().for_each(Heart::work);
+        Ok(true)
     }
 
     /// Takes what has arrived and looks at the timers; whether more may have arrived.

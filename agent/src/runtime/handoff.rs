@@ -12,11 +12,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use mio::unix::SourceFd;
-use mio::{Interest, Registry, Waker};
+use mio::{Interest, Registry};
 use parking_lot::Mutex;
 
 use super::announcer::Announcer;
 use super::ask::{Caller, Patience};
+use super::driven::Runner;
 use super::error::{AcquireError, ReleaseError, SessionEnd};
 use super::event_loop::TRANSPORT;
 use super::events::Hub;
@@ -27,7 +28,7 @@ use super::roster::Roster;
 use super::spin::{Spin, Spinner};
 use super::transport::Transport;
 use super::turn::{Core, Sink, Turn};
-use crate::protocol::{LockName, LockSpec, Mode, Node, NodeId, Release, Ticket};
+use crate::protocol::{LockName, LockSpec, Mode, Node, NodeId, Release, Ticket, Time};
 
 /// How many datagrams a waiting thread takes at once, before it looks for its grant.
 const ROLE_RECEIVE_LIMIT: usize = 8;
@@ -39,9 +40,9 @@ pub(crate) struct Shared {
     pub(crate) stamp: ForkStamp,
     pub(crate) hub: Hub,
     core: Mutex<Core>,
-    waker: Waker,
-    /// Of the agent thread's poll.
-    registry: Registry,
+    pub(super) runner: Runner,
+    /// Of the event loop's poll.
+    pub(super) registry: Registry,
     pub(super) spin: Spin,
     /// Whether the last request was decided in its own step: then there is no network to wait for.
     grants_at_once: AtomicBool,
@@ -52,7 +53,7 @@ impl Shared {
         node: Node,
         transport: Transport,
         roster: Roster,
-        waker: Waker,
+        runner: Runner,
         registry: Registry,
         stamp: ForkStamp,
         identity: Identity,
@@ -61,7 +62,7 @@ impl Shared {
             stamp,
             hub: Hub::default(),
             core: Mutex::new(Core::new(node, transport, roster, identity.settings.lease)),
-            waker,
+            runner,
             registry,
             spin: Spin::default(),
             grants_at_once: AtomicBool::new(false),
@@ -117,7 +118,9 @@ impl Shared {
     /// The network role for the request that is made next, if it is likely to pay. Before the
     /// request is sent, so that its answer wakes nobody.
     fn take_role(&self) -> Option<NetworkRole<'_>> {
-        if self.grants_at_once.load(Ordering::Relaxed) {
+        // Without an agent thread the one that waits does everything anyway, once it waits.
+        let is_threaded = matches!(self.runner, Runner::Thread(_));
+        if !is_threaded || self.grants_at_once.load(Ordering::Relaxed) {
             return None;
         }
         let spinner = self.spin.start()?;
@@ -129,13 +132,6 @@ impl Shared {
             shared: self,
             spinner,
         })
-    }
-
-    /// Wakes the agent thread.
-    pub(super) fn wake(&self) {
-        if let Err(error) = self.waker.wake() {
-            tracing::error!("cannot wake the agent thread: {error}");
-        }
     }
 
     /// Ends the session in good order: nobody is inside any more, and the others are told.
@@ -232,6 +228,10 @@ impl Owner for Shared {
 
     fn is_child(&self) -> bool {
         self.stamp.is_child()
+    }
+
+    fn drive(&self, deadline: Option<Time>, is_done: &dyn Fn() -> bool) {
+        Self::drive(self, deadline, is_done);
     }
 }
 

@@ -1,7 +1,7 @@
 //! The thread that runs the core: the only place with a clock, sockets, files and threads.
 //!
-//! [`Agent`] is a member of a group in this process; [`Client`] uses the agent of another process
-//! on this host. Both give out [`Grant`]s.
+//! [`Agent`] is a member of a group in this process, with a thread of its own, or a [`Driver`] in
+//! its place; [`Client`] uses the agent of another process on this host. All give out [`Grant`]s.
 
 pub mod address;
 mod agent;
@@ -11,6 +11,7 @@ mod ask;
 mod client;
 mod clients;
 pub mod clock;
+mod driven;
 mod durable;
 mod endpoint;
 mod error;
@@ -27,6 +28,7 @@ mod report;
 mod request;
 mod roster;
 mod session;
+mod sigio;
 mod spin;
 pub mod status;
 mod transport;
@@ -37,9 +39,13 @@ pub use agent::{Agent, Counters, Description, Options, forget_votes};
 pub use announcer::Announcer;
 pub use ask::{Caller, Patience, Purpose};
 pub use client::{Client, ConnectError};
+pub use driven::Driver;
 pub use durable::StateError;
 pub use endpoint::{Endpoint, Listener, ListenerError};
-pub use error::{AcquireError, ChangeError, ReleaseError, SessionEnd, StartError, StatusError};
+pub use error::{
+    AcquireError, ChangeError, ProcessError, ReleaseError, SessionEnd, SignalError, StartError,
+    StatusError,
+};
 pub use events::{AgentEvent, Leader};
 pub use fork::ForkStamp;
 pub use process::ProcessGroup;

@@ -120,13 +120,15 @@ impl Shared {
         let asked = turn.ask_status(Asker::Thread(sender));
         turn.finish_as_application();
         asked?;
-        await_status(&receiver)
+        let deadline = clock::now() + PATIENCE + GRACE;
+        self.drive(Some(deadline), &|| !receiver.is_empty());
+        await_status(&receiver, deadline)
     }
 }
 
-fn await_status(answer: &Receiver<Status>) -> Result<Status, StatusError> {
+fn await_status(answer: &Receiver<Status>, deadline: Time) -> Result<Status, StatusError> {
     answer
-        .recv_timeout(PATIENCE + GRACE)
+        .recv_timeout(deadline.since(clock::now()))
         .map_err(|_| StatusError::TimedOut)
 }
 

@@ -218,6 +218,10 @@ pub(crate) trait Owner: Send + Sync + fmt::Debug {
 
     /// Whether this process was forked from the owner's.
     fn is_child(&self) -> bool;
+
+    /// Has the agent go on until `is_done`, or until `deadline`, where that is the calling thread's
+    /// business ([`super::driven`]). Elsewhere it returns at once.
+    fn drive(&self, _deadline: Option<Time>, _is_done: &dyn Fn() -> bool) {}
 }
 
 /// A request that was made and not answered yet. Dropping it withdraws it.
@@ -296,6 +300,7 @@ impl Waiting {
         }
         let pause = slice.map(|slice| clock::now() + slice);
         let until = [pause, self.limit.deadline].into_iter().flatten().min();
+        owner.drive(until, &|| self.request.is_decided());
         if !self.request.wait(until) {
             if self.has_time(self.limit.deadline) {
                 return Poll::Pending;
@@ -327,6 +332,8 @@ impl Waiting {
         let limit = self.limit.of_suspended(granted.session.lease());
         let until = [pause, limit].into_iter().flatten().min();
         let is_void = || !self.request.is_held();
+        let is_decided = || is_void() || granted.session.state() != GuardState::Suspended;
+        self.owner().drive(until, &is_decided);
         let why = match granted.session.wait(until, is_void) {
             GuardState::Valid => return Poll::Ready(Ok(self.enter(granted))),
             GuardState::Suspended if self.has_time(limit) => return Poll::Pending,
@@ -509,6 +516,8 @@ impl Grant {
         self.give_back(how)?;
         let session = &self.granted.session;
         let deadline = clock::now() + session.lease();
+        let is_decided = || was_valid || session.state() != GuardState::Suspended;
+        self.owner.drive(Some(deadline), &is_decided);
         if was_valid || session.wait(Some(deadline), || false) == GuardState::Valid {
             Ok(())
         } else {

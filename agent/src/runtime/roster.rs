@@ -146,6 +146,7 @@ impl Shared {
         let mut turn = self.turn();
         turn.ask_change(change, Asker::Thread(sender));
         turn.finish_as_application();
+        self.drive(None, &|| !receiver.is_empty());
         receiver
             .recv()
             .unwrap_or(Err(ChangeError::Closed(SessionEnd::Closed)))

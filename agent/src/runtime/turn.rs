@@ -14,11 +14,13 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crossbeam_channel::Receiver;
+use mio::Waker;
 use parking_lot::MutexGuard;
 
 use super::agent::{Counters, Description};
 use super::ask::{Caller, Purpose};
 use super::clock;
+use super::driven::{Driven, Runner};
 use super::error::{AcquireError, SessionEnd};
 use super::events::{AgentEvent, Leader, observe};
 use super::frames::FromAgent;
@@ -438,14 +440,20 @@ impl Turn<'_> {
     /// it would sleep too long.
     pub(crate) fn finish_as_application(mut self) {
         self.core.active_at = clock::now();
-        let wake = self.core.must_wake();
-        if wake {
-            self.core.sleeps_until = None;
-        }
         let shared = self.shared;
+        let mut wake = None;
+        if self.core.must_wake() {
+            match &shared.runner {
+                Runner::Thread(waker) => {
+                    self.core.sleeps_until = None;
+                    wake = Some(waker);
+                }
+                Runner::Callers(driven) => self.plan_alarm(driven, None),
+            }
+        }
         self.finish();
-        if wake {
-            shared.wake();
+        if let Some(Err(error)) = wake.map(Waker::wake) {
+            tracing::error!("cannot wake the agent thread: {error}");
         }
     }
 
@@ -464,7 +472,7 @@ impl Turn<'_> {
     }
 }
 
-/// What only the agent thread does.
+/// What only who runs the loop does.
 impl Turn<'_> {
     /// Takes datagrams off the socket and steps the protocol with each, at most `limit`; whether
     /// there may be more.
@@ -540,6 +548,23 @@ impl Turn<'_> {
         }
         self.core.sleeps_until = Some(until.unwrap_or(Time::from_nanos(u64::MAX)));
         until.map(|until| until.since(now))
+    }
+
+    /// Sets the alarm for when the loop wants to go round next; it also wants to at `also`. Under
+    /// the mutex, so that of two threads that plan the later has the last word.
+    pub(super) fn plan_alarm(&mut self, driven: &Driven, also: Option<Time>) {
+        let until = if self.core.has_work() {
+            Some(Time::ZERO)
+        } else {
+            self.core.next_deadline().into_iter().chain(also).min()
+        };
+        self.core.sleeps_until = Some(until.unwrap_or(Time::MAX));
+        driven.set_alarm(until);
+    }
+
+    /// Until when whoever runs the loop may leave it alone; `None` while it runs.
+    pub(super) fn sleeps_until(&self) -> Option<Time> {
+        self.core.sleeps_until
     }
 
     /// Says that the agent thread is awake.

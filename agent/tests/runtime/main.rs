@@ -2,6 +2,7 @@
 
 mod clients;
 mod counts;
+mod driven;
 mod leases;
 mod legacies;
 mod life;

@@ -4,11 +4,20 @@
 use std::env;
 use std::fs;
 use std::io::{self, Read};
+use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::Poll;
+use std::time::Duration;
 
-use distlock_agent::protocol::Release;
-use distlock_agent::runtime::{Agent, Caller, Client, Options, Patience};
+use distlock_agent::protocol::{Mode, Release};
+use distlock_agent::runtime::{
+    Agent, Caller, Client, Driver, Grant, Options, Patience, SignalError,
+};
+use nix::errno::Errno;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll, ppoll};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction};
 use nix::unistd::{ForkResult, Uid, fork, geteuid, setuid};
 
 use crate::support::{Group, TIMEOUT, enter, increment, lock};
@@ -24,6 +33,11 @@ fn run() {
     let group = Group::from_env();
     match words[0] {
         "increment" => take_turns(&group, &group.start(id).unwrap(), rounds),
+        "drive" => drive(&group, id, rounds, by_events),
+        "drive-by-signal" => drive_by_signal(&group, id, rounds),
+        "drive-by-waiting" => drive(&group, id, rounds, |agent, _| {
+            enter(agent, &lock("counter"))
+        }),
         "hold" => hold(&group.start(id).unwrap()),
         "stand-still" => stand_still(&group.start(id).unwrap()),
         "serve" => serve(&group, id),
@@ -50,6 +64,110 @@ fn take_turns(group: &Group, agent: &Agent, rounds: usize) {
     }
     println!("role: done");
     await_end_of_input();
+}
+
+/// As [`take_turns`], without another thread.
+fn drive(group: &Group, id: u16, rounds: usize, enter: fn(&Agent, &Driver) -> Grant) {
+    let before = threads();
+    let counter = group.directory.join("counter");
+    let (agent, driver) = Agent::start_driven(group.options(id)).unwrap();
+    for _ in 0..rounds {
+        let grant = enter(&agent, &driver);
+        increment(&counter);
+        grant.release().unwrap();
+    }
+    assert_eq!(threads(), before);
+    println!("role: done");
+    let input = io::stdin();
+    loop {
+        let readable = |fd| PollFd::new(fd, PollFlags::POLLIN);
+        let mut polled = [readable(driver.as_fd()), readable(input.as_fd())];
+        poll(&mut polled, PollTimeout::NONE).unwrap();
+        if polled[1].any().unwrap() {
+            break;
+        }
+        driver.process().unwrap();
+    }
+}
+
+/// Enters by an event loop.
+fn by_events(agent: &Agent, driver: &Driver) -> Grant {
+    let name = lock("counter");
+    let (mode, caller) = (Mode::Exclusive, Caller::current());
+    let waiting = agent.begin(&name, None, mode, Patience::Forever, caller);
+    let mut waiting = waiting.unwrap();
+    loop {
+        if let Poll::Ready(outcome) = waiting.wait(Some(Duration::ZERO)) {
+            return outcome.unwrap();
+        }
+        let mut polled = [PollFd::new(driver.as_fd(), PollFlags::POLLIN)];
+        poll(&mut polled, PollTimeout::NONE).unwrap();
+        driver.process().unwrap();
+    }
+}
+
+/// The signal came since somebody looked.
+static IS_DUE: AtomicBool = AtomicBool::new(false);
+
+extern "C" fn note(_: libc::c_int) {
+    IS_DUE.store(true, Ordering::Relaxed);
+}
+
+/// As [`drive`], in a program that computes, and never polls its agent's descriptor.
+fn drive_by_signal(group: &Group, id: u16, rounds: usize) {
+    let before = threads();
+    let counter = group.directory.join("counter");
+    let (agent, driver) = Agent::start_driven(group.options(id)).unwrap();
+    // Whoever asks for the signal without a handler would be ended by it.
+    let refused = driver.set_sigio(true).unwrap_err();
+    assert!(matches!(refused, SignalError::Unexpected), "{refused}");
+    let action = SigAction::new(SigHandler::Handler(note), SaFlags::empty(), SigSet::empty());
+    #[expect(unsafe_code, reason = "a handler is installed")]
+    // SAFETY: the handler stores to an atomic, which is async-signal-safe.
+    unsafe { sigaction(Signal::SIGIO, &action) }.unwrap();
+    driver.set_sigio(true).unwrap();
+
+    let mut sum = 0_u64;
+    let mut compute_until_due = || {
+        while !IS_DUE.swap(false, Ordering::Relaxed) {
+            sum = sum.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        }
+        driver.process().unwrap();
+    };
+    for _ in 0..rounds {
+        let (mode, caller) = (Mode::Exclusive, Caller::current());
+        let waiting = agent.begin(&lock("counter"), None, mode, Patience::Forever, caller);
+        let mut waiting = waiting.unwrap();
+        let grant = loop {
+            match waiting.wait(Some(Duration::ZERO)) {
+                Poll::Ready(outcome) => break outcome.unwrap(),
+                Poll::Pending => compute_until_due(),
+            }
+        };
+        increment(&counter);
+        grant.release().unwrap();
+    }
+    assert_eq!(threads(), before);
+    println!("role: done after {sum}");
+    sleep_by_signal(&driver);
+}
+
+/// Sleeps until the end of the input, but for what the signal tells of.
+fn sleep_by_signal(driver: &Driver) {
+    let mut blocked = SigSet::empty();
+    blocked.add(Signal::SIGIO);
+    let unblocked = blocked.thread_swap_mask(SigmaskHow::SIG_BLOCK).unwrap();
+    let input = io::stdin();
+    loop {
+        if IS_DUE.swap(false, Ordering::Relaxed) {
+            driver.process().unwrap();
+        }
+        let mut polled = [PollFd::new(input.as_fd(), PollFlags::POLLIN)];
+        match ppoll(&mut polled, None, Some(unblocked)) {
+            Ok(_) => return,
+            Err(errno) => assert_eq!(errno, Errno::EINTR),
+        }
+    }
 }
 
 fn hold(agent: &Agent) {

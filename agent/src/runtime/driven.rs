@@ -1,0 +1,281 @@
+//! An agent without a thread: the application runs the event loop, round by round.
+//!
+//! The lecture (Jones) names three ways to have a message handled that comes while the application
+//! does something else: the application polls, a signal interrupts it, or an agent of its own
+//! waits for it. The third is [`super::event_loop`]'s thread. Here are the other two. The loop is
+//! the same; whoever calls runs a round of it. One who waits for a lock does so until it has the
+//! lock, as nobody else would.
+//!
+//! One descriptor says when there is something to do: an epoll instance with the member's socket
+//! and a timer, which is always set for the next moment at which the protocol wants to be called.
+//!
+//! In the lecture the signal's handler itself receives the message and answers it. Here it must
+//! not: the core allocates memory and takes mutexes, and a handler that interrupts somebody who
+//! does either would wait for itself, or find both half changed (signal-safety(7)). So the signal
+//! only interrupts, and the answer is made when the application calls.
+
+use std::cell::Cell;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Waker};
+use nix::sys::time::TimeSpec;
+use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+use parking_lot::{Mutex, MutexGuard};
+
+use super::clock;
+use super::error::{ProcessError, SignalError};
+use super::event_loop::{EventLoop, WAKER};
+use super::handoff::Shared;
+use super::sigio::{self, SignalTimer};
+use crate::protocol::Time;
+
+/// Who runs the event loop, and how to tell it to come sooner than it planned.
+#[derive(Debug)]
+pub(crate) enum Runner {
+    /// A thread of the agent.
+    Thread(Waker),
+    /// Whoever calls.
+    Callers(Box<Driven>),
+}
+
+/// The event loop, for whoever calls.
+#[derive(Debug)]
+pub(crate) struct Driven {
+    alarm: TimerFd,
+    /// The same for those who want SIGIO.
+    signal: Mutex<Option<SignalTimer>>,
+    /// `None` once the session is over.
+    event_loop: Mutex<Option<EventLoop>>,
+    /// The thread that is in a round, as [`here`] says it; 0 if none is.
+    by: AtomicUsize,
+}
+
+impl Driven {
+    /// Without a loop yet. Its alarm is an event of the poll.
+    pub(super) fn new(registry: &Registry) -> io::Result<Self> {
+        let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
+        let alarm = TimerFd::new(ClockId::CLOCK_BOOTTIME, flags)?;
+        let fd = alarm.as_fd().as_raw_fd();
+        // Setting it takes back what it has said: there is no need to read it.
+        registry.register(&mut SourceFd(&fd), WAKER, Interest::READABLE)?;
+        Ok(Self {
+            alarm,
+            signal: Mutex::new(None),
+            event_loop: Mutex::new(None),
+            by: AtomicUsize::new(0),
+        })
+    }
+
+    /// Says when there will be something to do, if nothing arrives before.
+    pub(super) fn set_alarm(&self, at: Option<Time>) {
+        // At zero a timer is off, and so it is set to when the clock began.
+        let at = at.map_or(0, |at| at.as_nanos().max(1));
+        let at = Expiration::OneShot(TimeSpec::from_duration(Duration::from_nanos(at)));
+        let mut set = self.alarm.set(at, TimerSetTimeFlags::TFD_TIMER_ABSTIME);
+        if let Some(signal) = &mut *self.signal.lock() {
+            set = set.and(signal.set(at));
+        }
+        if let Err(errno) = set {
+            tracing::error!("cannot set the agent's timer: {errno}");
+        }
+    }
+
+    /// Goes one round, which waits for at most `timeout`, and sets the alarm for the next.
+    fn round(
+        &self,
+        mut slot: MutexGuard<'_, Option<EventLoop>>,
+        shared: &Shared,
+        timeout: Option<Duration>,
+    ) {
+        if let Some(event_loop) = &mut *slot {
+            self.by.store(here(), Ordering::Relaxed);
+            // When the session ended otherwise, no event tells of it.
+            let is_over = shared.turn().end_of_session().is_some();
+            let timeout = if is_over {
+                Some(Duration::ZERO)
+            } else {
+                timeout
+            };
+            if event_loop.round(timeout) {
+                shared.turn().plan_alarm(self, event_loop.next());
+            } else {
+                *slot = None;
+                // Who waits for the descriptor is to hear of the end.
+                self.set_alarm(Some(Time::ZERO));
+            }
+            self.by.store(0, Ordering::Relaxed);
+        }
+        // Who waits for its turn may have been granted its lock in this round.
+        MutexGuard::unlock_fair(slot);
+    }
+
+    /// Whether the calling thread is in a round: it does then what somebody wants done at a loss.
+    fn is_mine(&self) -> bool {
+        self.by.load(Ordering::Relaxed) == here()
+    }
+}
+
+impl Shared {
+    /// Runs the loop until `is_done`, or until `deadline`, if that is the callers' business. If
+    /// the session ends before, nothing more comes of it.
+    pub(crate) fn drive(&self, deadline: Option<Time>, is_done: &dyn Fn() -> bool) {
+        let Runner::Callers(driven) = &self.runner else {
+            return;
+        };
+        let left = || deadline.map(|deadline| deadline.since(clock::now()));
+        while !driven.is_mine() && !is_done() && left() != Some(Duration::ZERO) {
+            let slot = match left() {
+                None => Some(driven.event_loop.lock()),
+                Some(left) => driven.event_loop.try_lock_for(left),
+            };
+            let Some(slot) = slot else { return };
+            if slot.is_none() {
+                return;
+            }
+            // Another thread may have brought it while this one waited for its turn.
+            let timeout = if is_done() {
+                Some(Duration::ZERO)
+            } else {
+                left()
+            };
+            driven.round(slot, self, timeout);
+        }
+    }
+
+    /// Runs the loop until the session, which was told to end, is over and all of it is gone. In
+    /// a round of this very thread it leaves that to the next one.
+    pub(crate) fn drive_to_the_end(&self) {
+        let Runner::Callers(driven) = &self.runner else {
+            return;
+        };
+        while !driven.is_mine() {
+            let slot = driven.event_loop.lock();
+            if slot.is_none() {
+                return;
+            }
+            driven.round(slot, self, None);
+        }
+    }
+}
+
+/// What makes an agent without a thread go on
+/// ([`Agent::start_driven`](super::Agent::start_driven)).
+///
+/// Its descriptor is readable, for poll(2) and its like, when there is something to process; no
+/// other timeout is needed. It may be polled only.
+#[derive(Debug)]
+pub struct Driver {
+    shared: Arc<Shared>,
+}
+
+impl Driver {
+    /// Drives `event_loop`, whose [`Runner`] says so, from now on.
+    pub(super) fn new(event_loop: EventLoop) -> Self {
+        let driver = Self {
+            shared: event_loop.shared(),
+        };
+        let driven = driver.driven();
+        *driven.event_loop.lock() = Some(event_loop);
+        driver.shared.turn().plan_alarm(driven, Some(Time::ZERO));
+        driver
+    }
+
+    /// Does what there is to do: takes what has arrived, a bounded number of datagrams, answers,
+    /// looks at the timers, and writes to the disk what has to be there. It waits for nothing but
+    /// the disk. If another thread does it at this moment, or waits for a lock and so does it,
+    /// there is nothing to do.
+    ///
+    /// # Errors
+    /// If the session is over, or this process was forked from the agent's.
+    pub fn process(&self) -> Result<(), ProcessError> {
+        if self.shared.stamp.is_child() {
+            return Err(ProcessError::Forked);
+        }
+        let driven = self.driven();
+        if let Some(slot) = driven.event_loop.try_lock() {
+            driven.round(slot, &self.shared, Some(Duration::ZERO));
+        }
+        match self.shared.turn().end_of_session() {
+            Some(end) => Err(ProcessError::Closed(end.clone())),
+            None => Ok(()),
+        }
+    }
+
+    /// How long there is nothing to process if nothing arrives: what the descriptor's timer is set
+    /// to. `None` without any limit; in a forked child always.
+    pub fn timeout(&self) -> Option<Duration> {
+        if self.shared.stamp.is_child() {
+            return None;
+        }
+        let turn = self.shared.turn();
+        if turn.end_of_session().is_some() {
+            return Some(Duration::ZERO);
+        }
+        // While another thread is in a round, that one sees to it.
+        let until = turn.sleeps_until().unwrap_or(Time::MAX);
+        (until != Time::MAX).then(|| until.since(clock::now()))
+    }
+
+    /// Has the kernel send this process SIGIO, or not any more, whenever there is something to
+    /// process: so that a program is interrupted that does not poll. At once, if something is there
+    /// already. A signal may also come when there is nothing; of several, one may come.
+    ///
+    /// The signal's handler must not process: it would interrupt what it needs. It notes that the
+    /// signal came, and ends what the application waits for (`EINTR`); then the application calls.
+    ///
+    /// # Errors
+    /// If nothing in this process expects the signal, which would end it; if the session is over,
+    /// the system refuses, or this process was forked from the agent's.
+    pub fn set_sigio(&self, is_on: bool) -> Result<(), SignalError> {
+        if self.shared.stamp.is_child() {
+            return Err(SignalError::Forked);
+        }
+        let system = |source| SignalError::System { source };
+        if is_on && !sigio::is_expected().map_err(system)? {
+            return Err(SignalError::Unexpected);
+        }
+        let timer = is_on.then(SignalTimer::new).transpose().map_err(system)?;
+        let driven = self.driven();
+        let mut turn = self.shared.turn();
+        if let Some(end) = turn.end_of_session() {
+            return Err(SignalError::Closed(end.clone()));
+        }
+        if let Some(socket) = turn.transport_fd() {
+            sigio::announce(socket, is_on).map_err(system)?;
+        }
+        *driven.signal.lock() = timer;
+        turn.plan_alarm(driven, Some(Time::ZERO));
+        Ok(())
+    }
+
+    fn driven(&self) -> &Driven {
+        match &self.shared.runner {
+            Runner::Callers(driven) => driven,
+            Runner::Thread(_) => unreachable!("an agent with a thread has no driver"),
+        }
+    }
+}
+
+impl AsFd for Driver {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        #[expect(unsafe_code, reason = "mio gives out the descriptor's number only")]
+        // SAFETY: it is the registry's, which lives as long as what is borrowed here.
+        unsafe {
+            BorrowedFd::borrow_raw(self.shared.registry.as_raw_fd())
+        }
+    }
+}
+
+/// What tells the calling thread from all others that live. Unlike `std::thread::current` it is
+/// there at every time of a C program's thread.
+fn here() -> usize {
+    thread_local! {
+        static HERE: Cell<u8> = const { Cell::new(0) };
+    }
+    HERE.with(|place| std::ptr::from_ref(place).addr())
+}
