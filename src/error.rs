@@ -7,7 +7,7 @@ use std::num::NonZeroU32;
 use std::path::PathBuf;
 
 use distlock_agent::protocol::{NameError, NodeId};
-use distlock_agent::runtime::{ChangeError, SessionEnd};
+use distlock_agent::runtime::{self, ChangeError, SessionEnd};
 
 use crate::config::ConfigError;
 use crate::{Algorithm, ElectionAlgorithm};
@@ -96,6 +96,12 @@ pub enum OpenError {
         /// What is wrong, and what to do.
         reason: String,
     },
+    /// A [`Driven`](crate::Driven) agent was to serve the programs of its host.
+    #[error(
+        "an agent that its application drives serves no other programs; leave its socket out, or \
+         let it have a thread (Agent::from_config)"
+    )]
+    NoService,
     /// This process, or the system, has too many open files.
     #[error("{what}: {source}; close some, or raise the limit (ulimit -n)")]
     TooManyFiles {
@@ -238,6 +244,69 @@ pub enum HandleError {
     /// The agent was opened before a `fork`, by the parent.
     #[error("the agent belongs to the parent of this process; open another after fork")]
     Forked,
+}
+
+/// Why [`Driven::process`](crate::Driven::process) does nothing any more.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ProcessError {
+    /// The agent was closed.
+    #[error("the agent was closed; open another")]
+    Closed,
+    /// The member's session is over: its state cannot be written, it was removed from the group, or
+    /// another process has taken its place.
+    #[error("the agent cannot be used any more: {reason}; open another")]
+    Ended {
+        /// What happened.
+        reason: String,
+    },
+    /// The agent was opened before a `fork`, by the parent.
+    #[error("the agent belongs to the parent of this process; open another after fork")]
+    Forked,
+}
+
+impl From<runtime::ProcessError> for ProcessError {
+    fn from(error: runtime::ProcessError) -> Self {
+        match error {
+            runtime::ProcessError::Forked => Self::Forked,
+            runtime::ProcessError::Closed(SessionEnd::Closed) => Self::Closed,
+            other => Self::Ended {
+                reason: other.to_string(),
+            },
+        }
+    }
+}
+
+/// Why [`Driven::set_sigio`](crate::Driven::set_sigio) changed nothing.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum SignalError {
+    /// It would end the process, or do nothing.
+    #[error("nothing expects SIGIO in this process; install a handler for it, or block it, first")]
+    Unexpected,
+    /// The agent was closed, or cannot be used any more.
+    #[error("the agent was closed; open another")]
+    Closed,
+    /// The agent was opened before a `fork`, by the parent.
+    #[error("the agent belongs to the parent of this process; open another after fork")]
+    Forked,
+    /// The system refused.
+    #[error("cannot have SIGIO sent: {source}; see the limit of pending signals (ulimit -i)")]
+    Io {
+        /// What the system says.
+        source: io::Error,
+    },
+}
+
+impl From<runtime::SignalError> for SignalError {
+    fn from(error: runtime::SignalError) -> Self {
+        match error {
+            runtime::SignalError::Unexpected => Self::Unexpected,
+            runtime::SignalError::Forked => Self::Forked,
+            runtime::SignalError::System { source } => Self::Io { source },
+            _ => Self::Closed,
+        }
+    }
 }
 
 /// Why [`Agent::add_member`](crate::Agent::add_member) or

@@ -6,6 +6,7 @@ mod backend;
 mod client;
 pub mod clock;
 pub mod config;
+mod driven;
 mod election;
 mod error;
 mod event;
@@ -20,6 +21,7 @@ mod member;
 mod mutex;
 mod semaphore;
 mod thread;
+mod waiting;
 mod watch;
 
 pub use agent::Agent;
@@ -29,10 +31,11 @@ pub use distlock_agent::protocol::{
     ElectionAlgorithm, Fence, LockName, NameError, NodeId, ParseFenceError,
 };
 pub use distlock_agent::runtime::{Announcer, GuardState, status};
+pub use driven::Driven;
 pub use election::{Election, Leader, Leadership};
 pub use error::{
-    DirectoryFault, HandleError, LockError, MembersError, OpenError, StatusError, TimedLockError,
-    TryLockError, UnlockError,
+    DirectoryFault, HandleError, LockError, MembersError, OpenError, ProcessError, SignalError,
+    StatusError, TimedLockError, TryLockError, UnlockError,
 };
 pub use event::Event;
 pub use fence::{FenceChecker, FenceError};
@@ -40,3 +43,4 @@ pub use guard::{Guard, PreviousOwner};
 pub use loss::Loss;
 pub use mutex::DistMutex;
 pub use semaphore::Semaphore;
+pub use waiting::Waiting;

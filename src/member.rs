@@ -1,4 +1,5 @@
-//! This process as a member of a configured group, with an agent thread of its own.
+//! This process as a member of a configured group, with an agent thread of its own, or without
+//! ([`crate::driven`]).
 
 use std::io;
 use std::sync::Arc;
@@ -41,18 +42,27 @@ impl Agent {
         OpenError: From<C::Error>,
     {
         let config = config.try_into()?;
-        let options = Options {
-            me: config.me(),
-            members: config.members().clone(),
-            voters: config.voters().clone(),
-            settings: config.settings().clone(),
-            state_dir: config.state_dir(),
-            socket: config.endpoint().cloned(),
-            pulse: config.pulse().cloned(),
-            faults: None,
-        };
-        let agent = runtime::Agent::start(options).map_err(|error| open(error, config.me()))?;
-        Self::new(Arc::new(Group(Arc::new(agent))))
+        let agent = runtime::Agent::start(options(&config));
+        self::agent(agent.map_err(|error| open(error, config.me()))?)
+    }
+}
+
+/// The front of a member.
+pub(crate) fn agent(member: runtime::Agent) -> Result<Agent, OpenError> {
+    Agent::new(Arc::new(Group(Arc::new(member))))
+}
+
+/// What a member is started with.
+pub(crate) fn options(config: &NodeConfig) -> Options {
+    Options {
+        me: config.me(),
+        members: config.members().clone(),
+        voters: config.voters().clone(),
+        settings: config.settings().clone(),
+        state_dir: config.state_dir(),
+        socket: config.endpoint().cloned(),
+        pulse: config.pulse().cloned(),
+        faults: None,
     }
 }
 
@@ -120,8 +130,10 @@ impl NodeConfig {
     }
 }
 
-fn open(error: StartError, id: NodeId) -> OpenError {
+/// Why a member does not start.
+pub(crate) fn open(error: StartError, id: NodeId) -> OpenError {
     match error {
+        StartError::Service => OpenError::NoService,
         StartError::State(error) => state(error, id),
         StartError::Bind(error) => bind(error),
         StartError::System { doing, source } => {

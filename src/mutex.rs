@@ -9,7 +9,7 @@ use distlock_agent::protocol::Mode;
 use crate::agent::LockShared;
 use crate::backend::{AcquireError, Patience, Wish};
 use crate::error::{LockError, TimedLockError, TryLockError};
-use crate::{Algorithm, Guard};
+use crate::{Algorithm, Guard, Waiting};
 
 /// A mutex that processes share, whatever stands behind it: see
 /// [`Agent::mutex`](crate::Agent::mutex).
@@ -29,6 +29,14 @@ pub trait DistMutex: fmt::Debug + Send + Sync + sealed::Sealed {
     /// If the agent closes meanwhile, if there was no quorum for one lease, if this thread holds the
     /// lock already, or if the system fails. Nothing is held then.
     fn lock(&self) -> Result<Guard, LockError>;
+
+    /// Asks to enter, and does not wait: the outcome is looked at later. Closing the agent, a
+    /// quorum that is missing for a lease, and a thread that holds the lock already end it as they
+    /// end [`DistMutex::lock`].
+    ///
+    /// # Errors
+    /// As for [`DistMutex::lock`], as far as it is known at once.
+    fn begin(&self) -> Result<Waiting, LockError>;
 
     /// Enters if the lock is free.
     ///
@@ -94,6 +102,10 @@ impl DistMutex for AgentMutex {
         wait(&self.lock, self.mode)
     }
 
+    fn begin(&self) -> Result<Waiting, LockError> {
+        Waiting::begin(&self.lock, self.mode)
+    }
+
     fn try_lock(&self) -> Result<Guard, TryLockError> {
         attempt(&self.lock, self.mode)
     }
@@ -121,13 +133,17 @@ impl fmt::Debug for AgentMutex {
 }
 
 pub(crate) fn wait(lock: &Arc<LockShared>, wish: impl Into<Wish>) -> Result<Guard, LockError> {
-    lock.acquire(wish, Patience::Lease)
-        .map_err(|error| match error {
-            AcquireError::Failed(error) => error,
-            AcquireError::WouldBlock | AcquireError::TimedOut { .. } => {
-                unreachable!("a request without a time limit neither gives up nor times out")
-            }
-        })
+    lock.acquire(wish, Patience::Lease).map_err(failed)
+}
+
+/// Why a request without a time limit failed.
+pub(crate) fn failed(error: AcquireError) -> LockError {
+    match error {
+        AcquireError::Failed(error) => error,
+        AcquireError::WouldBlock | AcquireError::TimedOut { .. } => {
+            unreachable!("a request without a time limit neither gives up nor times out")
+        }
+    }
 }
 
 pub(crate) fn attempt(

@@ -9,7 +9,7 @@ use distlock_agent::protocol::Mode;
 
 use crate::agent::LockShared;
 use crate::error::{LockError, TimedLockError, TryLockError};
-use crate::{Guard, mutex};
+use crate::{Guard, Waiting, mutex};
 
 /// A counting semaphore that processes share: see [`Agent::semaphore`](crate::Agent::semaphore).
 ///
@@ -62,6 +62,14 @@ impl Semaphore {
     /// this thread has all the permits itself.
     pub fn acquire(&self) -> Result<Guard, LockError> {
         mutex::wait(&self.lock, Mode::Exclusive)
+    }
+
+    /// Asks for a permit, and does not wait, as [`DistMutex::begin`](crate::DistMutex::begin).
+    ///
+    /// # Errors
+    /// As for [`DistMutex::begin`](crate::DistMutex::begin).
+    pub fn begin(&self) -> Result<Waiting, LockError> {
+        Waiting::begin(&self.lock, Mode::Exclusive)
     }
 
     /// Takes a permit if there is one.

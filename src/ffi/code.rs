@@ -62,7 +62,7 @@ pub(super) fn words(code: c_int) -> &'static CStr {
 pub(super) fn open(error: &OpenError) -> Errno {
     match error {
         OpenError::Config(ConfigError::Read { source, .. }) => io(source),
-        OpenError::Config(_) | OpenError::Address { .. } => Errno::EINVAL,
+        OpenError::Config(_) | OpenError::Address { .. } | OpenError::NoService => Errno::EINVAL,
         OpenError::Directory { .. } => Errno::EACCES,
         OpenError::Permission { source, .. } => match io(source) {
             // That is the number of "not the holder".

@@ -1,0 +1,79 @@
+//! A request that is looked at, and not waited for.
+
+use std::fmt;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use crate::agent::{self, LockShared};
+use crate::backend::{AcquireError, Patience, Wish};
+use crate::error::LockError;
+use crate::{Guard, mutex};
+
+/// A request for a lock that has no outcome yet: see
+/// [`DistMutex::begin`](crate::DistMutex::begin). It keeps its place among all requests. Dropping
+/// it withdraws it.
+///
+/// Its lock may have been granted before [`Waiting::poll`] tells so; others wait from then on.
+#[must_use = "the request is withdrawn when it is dropped"]
+pub struct Waiting {
+    lock: Arc<LockShared>,
+    /// `None` once the outcome was told.
+    request: Option<agent::Waiting>,
+}
+
+impl Waiting {
+    pub(crate) fn begin(lock: &Arc<LockShared>, wish: impl Into<Wish>) -> Result<Self, LockError> {
+        let begun = lock.begin(wish, Patience::Lease);
+        Ok(Self {
+            lock: Arc::clone(lock),
+            request: Some(begun.map_err(mutex::failed)?),
+        })
+    }
+
+    /// The outcome, if there is one by now. It does not wait, and of a
+    /// [`Driven`](crate::Driven) agent it processes nothing.
+    ///
+    /// # Errors
+    /// As for [`DistMutex::lock`](crate::DistMutex::lock).
+    ///
+    /// # Panics
+    /// After the outcome was told.
+    pub fn poll(&mut self) -> Poll<Result<Guard, LockError>> {
+        self.look(Some(Duration::ZERO))
+    }
+
+    /// Waits for the outcome, as [`DistMutex::lock`](crate::DistMutex::lock) does.
+    ///
+    /// # Errors
+    /// As for [`DistMutex::lock`](crate::DistMutex::lock).
+    ///
+    /// # Panics
+    /// After the outcome was told.
+    pub fn wait(mut self) -> Result<Guard, LockError> {
+        loop {
+            if let Poll::Ready(outcome) = self.look(None) {
+                return outcome;
+            }
+        }
+    }
+
+    fn look(&mut self, slice: Option<Duration>) -> Poll<Result<Guard, LockError>> {
+        let request = self.request.as_mut().expect("the outcome was told already");
+        let outcome = request
+            .wait(slice)
+            .map_err(|error: AcquireError| mutex::failed(error));
+        if outcome.is_ready() {
+            self.request = None;
+        }
+        outcome
+    }
+}
+
+impl fmt::Debug for Waiting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Waiting")
+            .field("name", self.lock.name())
+            .finish_non_exhaustive()
+    }
+}
