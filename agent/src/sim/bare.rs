@@ -15,6 +15,7 @@ use core::time::Duration;
 use super::checkers::{
     Call, Exclusion, Fences, Legacies, Process, Requests, Terms, Violation, violation,
 };
+use super::history::{Moment, What};
 use super::in_order::InOrder;
 use super::network::{Network, Weather};
 use super::queue::Queue;
@@ -50,6 +51,8 @@ pub struct Bare<A> {
     requests: Requests,
     /// Messages sent, by kind.
     counts: BTreeMap<&'static str, u64>,
+    /// Messages sent, of all kinds.
+    sent: u64,
     in_flight: usize,
     /// Whether somebody has asked to share the lock.
     is_shared: bool,
@@ -88,6 +91,8 @@ struct Letter {
     clock: u64,
     trail: Trail,
     message: Message,
+    /// Which transmission of the run it is.
+    transmission: u64,
 }
 
 /// What stands around the engine of one member.
@@ -140,6 +145,7 @@ impl<A> Bare<A> {
             exclusion: Exclusion::new(locks),
             requests: Requests::default(),
             counts: BTreeMap::new(),
+            sent: 0,
             in_flight: 0,
             is_shared: false,
             trace,
@@ -166,6 +172,11 @@ impl<A> Bare<A> {
     /// Messages sent, by kind.
     pub const fn counts(&self) -> &BTreeMap<&'static str, u64> {
         &self.counts
+    }
+
+    /// What happened so far, if the trace keeps it.
+    pub fn history(&self) -> &[Moment] {
+        self.trace.history()
     }
 
     /// Messages of this epoch that are under way.
@@ -233,6 +244,11 @@ impl<A> Bare<A> {
         seat.waiting = Some(request);
         self.trace
             .say(self.now, format_args!("member {node} asks: {request:?}"));
+        let asked = What::Asked {
+            request: id.seq,
+            stamp: Some(request.stamp.clock),
+        };
+        self.trace.record(self.now, node, asked);
         let seat = self.seat(node);
         let call = call(seat.process, id);
         let terms = Terms {
@@ -282,6 +298,8 @@ impl<A> Bare<A> {
         let call = call(seat.process, id);
         self.trace
             .say(self.now, format_args!("{call} leaves ({how:?})"));
+        let left = What::Left { request: id.seq };
+        self.trace.record(self.now, id.node, left);
         self.requests.releases(call);
         self.exclusion.leaves(call);
         self.legacies.leaves(call, how);
@@ -501,6 +519,10 @@ impl<A> Bare<A> {
             self.now,
             format_args!("member {to} gets from {from}: {message:?}"),
         );
+        let received = What::Received {
+            message: letter.transmission,
+        };
+        self.trace.record(self.now, *to, received);
         let seat = self.seat(letter.to);
         seat.clock = seat.clock.max(letter.clock) + 1;
         seat.trail.hear(letter.trail);
@@ -572,6 +594,11 @@ impl<A> Bare<A> {
             now,
             format_args!("{call} enters with fence {fence} ({previous:?})"),
         );
+        let entered = What::Entered {
+            request: id.seq,
+            fence,
+        };
+        self.trace.record(now, node, entered);
         self.exclusion.enters(now, call, &lock, mode)?;
         self.legacies.grants(now, call, (&lock, mode), previous)?;
         self.turns.push_back(Turn::Granted(id));
@@ -593,6 +620,14 @@ impl<A> Bare<A> {
         if message.confers_fence() {
             seat.trail = trail.next().expect("runs are short");
         }
+        self.sent += 1;
+        let sent = What::Sent {
+            message: self.sent,
+            to,
+            kind: message.kind(),
+            again: false,
+        };
+        self.trace.record(self.now, from, sent);
         let order = self.order.as_mut();
         let letter = Letter {
             epoch: self.epoch,
@@ -602,6 +637,7 @@ impl<A> Bare<A> {
             clock,
             trail,
             message,
+            transmission: self.sent,
         };
         for arrival in self.network.send(self.now, from, to) {
             self.in_flight += 1;

@@ -11,18 +11,20 @@
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
+use core::ops::Range;
 use core::time::Duration;
 
 use super::checkers::{Checkers, Leases, Process, Violation, violation};
 use super::clock::{Clock, quarantine};
 use super::dissect;
+use super::history::{Moment, What};
 use super::network::{Conditions, Network, Weather};
 use super::queue::Queue;
 use super::quorum::logs::{Lies, Logs};
 use super::rng::{Permille, Rng};
 use super::trace::Trace;
 use crate::protocol::ids::Incarnation;
-use crate::protocol::wire::{GroupId, decode};
+use crate::protocol::wire::{GroupId, Header, decode};
 use crate::protocol::{
     Boot, Command, Epoch, Event, Failure, Input, LockName, Node, NodeConfig, NodeId, Output,
     Record, Settings, Ticket, Time,
@@ -77,8 +79,17 @@ pub struct Cluster<A> {
     turns: VecDeque<Turn<A>>,
     checkers: Checkers,
     trace: Trace,
+    transmissions: Transmissions,
     steps: u64,
     step_limit: u64,
+}
+
+/// The engines' messages that went out, where the history is kept.
+#[derive(Debug, Default)]
+struct Transmissions {
+    count: u64,
+    /// Those that went out before: from which life of whom, to whom, with which number.
+    known: BTreeSet<(NodeId, Incarnation, NodeId, u64)>,
 }
 
 /// What the driver is told.
@@ -96,6 +107,8 @@ enum Happening<A> {
         from: NodeId,
         to: NodeId,
         bytes: Vec<u8>,
+        /// The engines' messages in it, if the history is kept.
+        messages: Range<u64>,
     },
     Alarm {
         process: Process,
@@ -184,6 +197,7 @@ impl<A> Cluster<A> {
             queue: Queue::new(),
             turns: VecDeque::new(),
             trace,
+            transmissions: Transmissions::default(),
             steps: 0,
             step_limit: u64::MAX,
         }
@@ -274,6 +288,11 @@ impl<A> Cluster<A> {
         self.trace.fingerprint()
     }
 
+    /// What happened so far, if the trace keeps it.
+    pub fn history(&self) -> &[Moment] {
+        self.trace.history()
+    }
+
     /// Writes `words` into the trace.
     pub fn say(&mut self, words: core::fmt::Arguments<'_>) {
         self.trace.say(self.now, words);
@@ -360,6 +379,7 @@ impl<A> Cluster<A> {
             self.now,
             format_args!("{process} crashes, on disk: {:?}", seat.disk),
         );
+        self.trace.record(self.now, node, What::Crashed);
         self.checkers.crashes(process);
     }
 
@@ -417,6 +437,7 @@ impl<A> Cluster<A> {
         };
         self.trace
             .say(self.now, format_args!("{process} is told {command:?}"));
+        self.record_command(node, command);
         self.checkers.commands(self.now, process, command)?;
         self.input(process, Input::Command(command))?;
         Ok(true)
@@ -444,7 +465,12 @@ impl<A> Cluster<A> {
             }
             match happening {
                 Happening::Act { act, .. } => return Ok(Some(Turn::Act(act))),
-                Happening::Arrival { from, to, bytes } => self.arrive(from, to, &bytes)?,
+                Happening::Arrival {
+                    from,
+                    to,
+                    bytes,
+                    messages,
+                } => self.arrive(from, to, &bytes, messages)?,
                 Happening::Alarm { process, at } => self.ring(process, at)?,
                 Happening::Written { process } => self.written(process)?,
             }
@@ -460,10 +486,19 @@ impl<A> Cluster<A> {
         Some((running, seat.clock))
     }
 
-    fn arrive(&mut self, from: NodeId, to: NodeId, bytes: &[u8]) -> Result<(), Violation> {
+    fn arrive(
+        &mut self,
+        from: NodeId,
+        to: NodeId,
+        bytes: &[u8],
+        messages: Range<u64>,
+    ) -> Result<(), Violation> {
         let Some(process) = self.process(to) else {
             return Ok(());
         };
+        for message in messages {
+            self.trace.record(self.now, to, What::Received { message });
+        }
         if self.trace.is_read() {
             let words = dissect::in_words(&self.settings.group, bytes);
             self.trace.say(
@@ -565,20 +600,82 @@ impl<A> Cluster<A> {
         self.trace.mix_u64(now.as_nanos());
         self.trace.mix(&bytes);
         let from = process.node;
+        let messages = match &own {
+            Some((header, payload)) => self.record_messages(header, payload),
+            None => 0..0,
+        };
         for arrival in self.network.send(now, from, to) {
-            let mut bytes = bytes.clone();
+            let (mut bytes, mut messages) = (bytes.clone(), messages.clone());
             if arrival.corrupted {
                 self.network.corrupt(&mut bytes);
+                messages = 0..0;
             }
-            self.queue
-                .plan(arrival.at, Happening::Arrival { from, to, bytes });
+            let arrive = Happening::Arrival {
+                from,
+                to,
+                bytes,
+                messages,
+            };
+            self.queue.plan(arrival.at, arrive);
         }
         Ok(())
+    }
+
+    /// Adds the engines' messages in a datagram that goes out to the history; their numbers there.
+    fn record_messages(&mut self, header: &Header, payload: &[u8]) -> Range<u64> {
+        let Transmissions { count, known } = &mut self.transmissions;
+        let first = *count + 1;
+        if !self.trace.has_history() {
+            return first..first;
+        }
+        let (from, to) = (header.from, header.to);
+        for (number, kind) in dissect::engine_messages(header, payload) {
+            *count += 1;
+            let sent = What::Sent {
+                message: *count,
+                to,
+                kind,
+                again: !known.insert((from, header.from_life, to, number)),
+            };
+            self.trace.record(self.now, from, sent);
+        }
+        first..*count + 1
+    }
+
+    /// Adds to the history what a caller at `node` wants.
+    fn record_command(&mut self, node: NodeId, command: &Command) {
+        let what = match command {
+            Command::Acquire { ticket, .. } => What::Asked {
+                request: ticket.0,
+                stamp: None,
+            },
+            Command::Release { ticket, .. } => What::Left { request: ticket.0 },
+            _ => return,
+        };
+        self.trace.record(self.now, node, what);
+    }
+
+    /// Adds to the history what a node tells its callers.
+    fn record_event(&mut self, node: NodeId, event: &Event) {
+        let what = match event {
+            Event::Granted { ticket, fence, .. } => What::Entered {
+                request: ticket.0,
+                fence: *fence,
+            },
+            Event::Lost { ticket } => What::Lost { request: ticket.0 },
+            Event::View { epoch, members } => What::View {
+                epoch: *epoch,
+                members: members.clone(),
+            },
+            _ => return,
+        };
+        self.trace.record(self.now, node, what);
     }
 
     fn tell(&mut self, process: Process, event: Event) -> Result<(), Violation> {
         self.trace
             .say(self.now, format_args!("{process} says {event:?}"));
+        self.record_event(process.node, &event);
         if let Event::Granted {
             ticket: Ticket(ticket),
             fence,

@@ -21,6 +21,7 @@ pub mod cluster;
 pub mod costs;
 mod dissect;
 pub mod explorer;
+pub mod history;
 mod in_order;
 pub mod model;
 pub mod network;

@@ -1,9 +1,12 @@
-//! What happened in a run: a fingerprint always, and words if somebody wants to read them.
+//! What happened in a run: a fingerprint always, words if somebody wants to read them, and its
+//! history if somebody wants to draw it.
 
 use alloc::boxed::Box;
+use alloc::vec::Vec;
 use core::fmt;
 
-use crate::protocol::Time;
+use super::history::{Moment, What};
+use crate::protocol::{NodeId, Time};
 
 /// Takes the words of a trace, line by line.
 pub type Sink = Box<dyn FnMut(fmt::Arguments<'_>)>;
@@ -12,6 +15,7 @@ pub type Sink = Box<dyn FnMut(fmt::Arguments<'_>)>;
 pub struct Trace {
     fingerprint: u64,
     sink: Option<Sink>,
+    history: Option<Vec<Moment>>,
 }
 
 impl Trace {
@@ -20,6 +24,33 @@ impl Trace {
         Self {
             fingerprint: 0xCBF2_9CE4_8422_2325,
             sink,
+            history: None,
+        }
+    }
+
+    /// The same trace, which keeps the run's history too.
+    #[must_use]
+    pub fn with_history(self) -> Self {
+        Self {
+            history: Some(Vec::new()),
+            ..self
+        }
+    }
+
+    /// The history so far, in order of time; empty if none is kept.
+    pub fn history(&self) -> &[Moment] {
+        self.history.as_deref().unwrap_or_default()
+    }
+
+    /// Whether somebody keeps the history.
+    pub(super) const fn has_history(&self) -> bool {
+        self.history.is_some()
+    }
+
+    /// Adds what happened at `node` to the history.
+    pub(super) fn record(&mut self, at: Time, node: NodeId, what: What) {
+        if let Some(history) = &mut self.history {
+            history.push(Moment { at, node, what });
         }
     }
 
