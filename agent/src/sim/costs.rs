@@ -1,29 +1,32 @@
 //! What an entry costs: messages, response time and synchronisation delay.
 //!
-//! The conventions are those of the algorithms' reference table. T is the one-way delay, constant;
-//! E the time inside. *Light*: one request at a time, from every member equally often. *Heavy*: a
-//! closed loop, each member asks again the instant it leaves. *Burst*: all ask once, from rest.
-//! The response time is from the request to the exit; the synchronisation delay from an exit to
-//! the next entry, where somebody waits. A message is what an engine sends to another member's;
+//! The conventions are those of the algorithms' [reference] table. T is the one-way delay; E the
+//! time inside. *Light*: one request at a time, from every member equally often. *Heavy*: a closed
+//! loop, each member asks again the instant it leaves. *Burst*: all ask once, from rest. The
+//! response time is from the request to the exit; the synchronisation delay from an exit to the
+//! next entry, where somebody waits. A message is what an engine sends to another member's;
 //! acknowledgements and retries of the links are not counted.
+//!
+//! [reference]: super::reference
+
+mod bench;
+mod world;
 
 use alloc::collections::BTreeMap;
-use alloc::string::String;
 use alloc::vec::Vec;
-use core::num::NonZeroU32;
 use core::time::Duration;
 
-use super::bare::{self, Bare};
-use super::checkers::{Violation, violation};
-use super::cluster::{self, Cluster, Surroundings};
-use super::network::{Conditions, Network};
-use super::rng::Rng;
+use bench::Bench;
+use world::{Nodes, World};
+
+use super::bare::Bare;
+use super::checkers::Violation;
+use super::history::Moment;
+use super::network::{Conditions, Delay, Network, Weather};
+use super::rng::{Permille, Rng};
 use super::trace::Trace;
 use crate::protocol::lock::{Algorithm, LockSpec};
-use crate::protocol::{
-    Command, ElectionAlgorithm, Event, Failure, Incarnation, LockName, Mode, NodeId, Release,
-    RequestId, Settings, Ticket, Time, Wait,
-};
+use crate::protocol::{NodeId, Time};
 
 /// Who asks when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +37,139 @@ pub enum Load {
     Heavy,
     /// Everybody, once.
     Burst,
+}
+
+impl Load {
+    /// All loads.
+    pub const ALL: [Self; 3] = [Self::Light, Self::Heavy, Self::Burst];
+}
+
+/// How messages are delayed; T is the mean.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spread {
+    /// Always T.
+    Constant,
+    /// Exponentially distributed. Messages from one member to another stay in order.
+    Exponential,
+}
+
+/// What is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Body {
+    /// The engines alone, with links that lose nothing.
+    Engines,
+    /// Whole nodes, with links, views and leases around the engines. They survive loss and crashes.
+    Nodes {
+        /// Whether the views are those of a majority, or never without anybody.
+        quorum: bool,
+    },
+}
+
+/// The end of one member, without a word.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Crash {
+    /// Which.
+    pub node: NodeId,
+    /// When.
+    pub when: When,
+}
+
+/// When a member crashes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum When {
+    /// That many T after the measurement began.
+    After(f64),
+    /// In the middle of its first stay inside after the measurement began.
+    Inside,
+}
+
+/// A run, before it begins.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// What serves the lock.
+    pub algorithm: Algorithm,
+    /// How many members.
+    pub members: u16,
+    /// Who asks when.
+    pub load: Load,
+    /// What is run.
+    pub body: Body,
+    /// How messages are delayed.
+    pub spread: Spread,
+    /// How many of a thousand datagrams never arrive; only nodes bear it.
+    pub loss: Permille,
+    /// Who crashes; only nodes under the views of a majority bear it.
+    pub crashes: Vec<Crash>,
+    /// How long a caller stays inside, in T.
+    pub inside: f64,
+    /// How many entries are measured; `None`: as many as make the means exact, or 1,000 under light
+    /// load where those would be too many. A burst has as many as there are members.
+    pub entries: Option<u64>,
+    /// What chance follows from.
+    pub seed: u64,
+    /// Whether its history is kept.
+    pub keeps_history: bool,
+}
+
+impl Setup {
+    /// What the reference table is about.
+    pub const fn new(algorithm: Algorithm, members: u16, load: Load, body: Body) -> Self {
+        Self {
+            algorithm,
+            members,
+            load,
+            body,
+            spread: Spread::Constant,
+            loss: 0,
+            crashes: Vec::new(),
+            inside: INSIDE as f64,
+            entries: None,
+            seed: 0,
+            keeps_history: false,
+        }
+    }
+
+    /// The one-way delay, T.
+    const fn unit(&self) -> Duration {
+        match self.body {
+            Body::Engines => BARE_DELAY,
+            Body::Nodes { .. } => NODE_DELAY,
+        }
+    }
+
+    fn conditions(&self) -> Conditions {
+        let unit = self.unit();
+        Conditions {
+            delay: match self.spread {
+                Spread::Constant => Delay::Constant(unit),
+                Spread::Exponential => Delay::Exponential(unit),
+            },
+            loss: self.loss,
+            ..Conditions::perfect(unit)
+        }
+    }
+
+    fn trace(&self) -> Trace {
+        let trace = Trace::new(None);
+        if self.keeps_history {
+            trace.with_history()
+        } else {
+            trace
+        }
+    }
+}
+
+/// What came of a run.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// What was measured.
+    pub costs: Costs,
+    /// What happened, if that was to be kept: also before the measurement began.
+    pub history: Vec<Moment>,
+    /// When it began.
+    pub since: Time,
+    /// What the network did.
+    pub weather: Weather,
 }
 
 /// What some entries cost.
@@ -51,6 +187,8 @@ pub struct Costs {
     pub sync: Times,
     /// How long all of it took.
     pub elapsed: Duration,
+    /// Grants that were lost before their holder left: it crashed, or was taken for dead.
+    pub lost: u64,
 }
 
 impl Costs {
@@ -113,22 +251,22 @@ pub fn light_cycle(size: usize) -> impl Iterator<Item = usize> {
 /// How many rounds of all members a heavy load is measured for, after as many to warm up.
 pub const ROUNDS: u64 = 10;
 
+/// The largest group of which all pairs are gone through, and that many rounds.
+const LARGEST: usize = 64;
+
+/// How many entries a mean over random callers is taken over, where nobody says how many.
+const DRAWN: u64 = 1000;
+
 /// How many entries the mean of a perpetual ring under light load is taken over, at least.
-const SAMPLES: usize = 4000;
+const SAMPLES: u64 = 4000;
 
 /// Measures bare engines of `algorithm` in `size` members.
 ///
 /// # Errors
 /// The rule that the engines broke.
 pub fn measure_bare(algorithm: Algorithm, size: u16, load: Load) -> Result<Costs, Violation> {
-    let network = Network::new(Conditions::perfect(BARE_DELAY), Rng::new(0));
-    let bare = Bare::new(
-        LockSpec::exclusive(algorithm),
-        size,
-        network,
-        Trace::new(None),
-    )?;
-    measure(bare, algorithm, load)
+    let setup = Setup::new(algorithm, size, load, Body::Engines);
+    measure(&setup).map(|run| run.costs)
 }
 
 /// Measures whole nodes whose lock is served by `algorithm`, in `size` members: the messages are
@@ -137,366 +275,70 @@ pub fn measure_bare(algorithm: Algorithm, size: u16, load: Load) -> Result<Costs
 /// # Errors
 /// The rule that the nodes broke.
 pub fn measure_nodes(algorithm: Algorithm, size: u16, load: Load) -> Result<Costs, Violation> {
-    measure(Nodes::new(algorithm, size)?, algorithm, load)
+    let setup = Setup::new(algorithm, size, load, Body::Nodes { quorum: false });
+    measure(&setup).map(|run| run.costs)
 }
 
-fn measure(world: impl World, algorithm: Algorithm, load: Load) -> Result<Costs, Violation> {
+/// Runs what `setup` says.
+///
+/// # Errors
+/// The rule that the engines or the nodes broke.
+///
+/// # Panics
+/// If somebody shall crash who has no node around its engine.
+pub fn measure(setup: &Setup) -> Result<Run, Violation> {
+    match setup.body {
+        Body::Engines => {
+            let spec = LockSpec::exclusive(setup.algorithm);
+            let network = Network::new(setup.conditions(), Rng::new(setup.seed));
+            let bare = Bare::new(spec, setup.members, network, setup.trace())?;
+            measure_in(bare, setup)
+        }
+        Body::Nodes { quorum } => measure_in(Nodes::new(setup, quorum)?, setup),
+    }
+}
+
+fn measure_in(world: impl World, setup: &Setup) -> Result<Run, Violation> {
     let members = world.members();
     let size = members.len() as u64;
-    let cycle: Vec<NodeId> = light_cycle(members.len()).map(|i| members[i]).collect();
-    let mut bench = Bench::new(world, load == Load::Heavy);
-    match load {
-        Load::Light if algorithm == Algorithm::TokenRing => {
+    let small = members.len() <= LARGEST;
+    let mut rng = Rng::new(setup.seed.wrapping_add(1));
+    let mut bench = Bench::new(world, setup);
+    match setup.load {
+        Load::Light if setup.algorithm == Algorithm::TokenRing => {
+            let cycle: Vec<NodeId> = light_cycle(members.len()).map(|i| members[i]).collect();
+            let entries = setup.entries.unwrap_or(SAMPLES);
+            let whole = entries.next_multiple_of(cycle.len() as u64);
+            let entries = setup.entries.unwrap_or(whole) as usize;
             bench.reset();
-            bench.light_on_a_perpetual_ring(&cycle)?;
+            let turns = cycle.into_iter().cycle().take(entries);
+            bench.light_on_a_perpetual_ring(turns, &mut rng)?;
+        }
+        Load::Light if setup.entries.is_none() && small => {
+            // The first cycle brings the engines where a cycle ends.
+            let cycle: Vec<NodeId> = light_cycle(members.len()).map(|i| members[i]).collect();
+            bench.in_turns(cycle.iter().copied())?;
+            bench.reset();
+            bench.in_turns(cycle.into_iter())?;
         }
         Load::Light => {
-            // The first cycle brings the engines where a cycle ends.
-            bench.in_turns(&cycle)?;
+            let entries = setup.entries.unwrap_or(DRAWN);
             bench.reset();
-            bench.in_turns(&cycle)?;
+            bench.in_turns((0..entries).map(|_| members[rng.index(members.len())]))?;
         }
         Load::Heavy => {
+            let rounds = if small { ROUNDS } else { 1 };
             bench.everybody(&members);
-            bench.until(ROUNDS * size)?;
+            bench.until(rounds * size)?;
             bench.reset();
-            bench.until(ROUNDS * size)?;
+            bench.until(setup.entries.unwrap_or(rounds * size))?;
         }
         Load::Burst => {
             bench.reset();
             bench.everybody(&members);
-            bench.until(size)?;
-            bench.pause(bench.world.delay() * 2)?;
+            bench.until_nobody_wants()?;
+            bench.pause(setup.unit() * 2)?;
         }
     }
     Ok(bench.finish())
-}
-
-/// A request: its member, and its number there.
-type Key = (NodeId, u64);
-
-/// What is planned for callers.
-#[derive(Clone, Copy, Debug)]
-enum Act {
-    Want(NodeId),
-    Exit(Key),
-    Nothing,
-}
-
-/// What happens.
-enum Step {
-    Entered(Key),
-    Act(Act),
-}
-
-/// What is measured: engines, with or without nodes around them.
-trait World {
-    /// The one-way delay.
-    fn delay(&self) -> Duration;
-    fn members(&self) -> Vec<NodeId>;
-    fn now(&self) -> Time;
-    fn plan(&mut self, delay: Duration, act: Act);
-    fn ask(&mut self, node: NodeId) -> Result<Key, Violation>;
-    fn release(&mut self, key: Key) -> Result<(), Violation>;
-    /// Whether somebody waits.
-    fn is_contended(&self) -> bool;
-    fn next(&mut self, end: Time) -> Result<Option<Step>, Violation>;
-    /// Messages sent since the start, by kind.
-    fn counts(&self) -> BTreeMap<&'static str, u64>;
-}
-
-impl World for Bare<Act> {
-    fn delay(&self) -> Duration {
-        BARE_DELAY
-    }
-
-    fn members(&self) -> Vec<NodeId> {
-        self.members().to_vec()
-    }
-
-    fn now(&self) -> Time {
-        self.now()
-    }
-
-    fn plan(&mut self, delay: Duration, act: Act) {
-        self.plan(delay, act);
-    }
-
-    fn ask(&mut self, node: NodeId) -> Result<Key, Violation> {
-        self.ask(node, Mode::Exclusive, false)
-            .map(|id| (node, id.seq))
-    }
-
-    fn release(&mut self, (node, seq): Key) -> Result<(), Violation> {
-        let incarnation = Incarnation(1);
-        let id = RequestId {
-            node,
-            incarnation,
-            seq,
-        };
-        self.release(id, Release::Given)
-    }
-
-    fn is_contended(&self) -> bool {
-        self.waiting() > 0
-    }
-
-    fn next(&mut self, end: Time) -> Result<Option<Step>, Violation> {
-        loop {
-            match self.next(end)? {
-                Some(bare::Turn::Granted(id)) => return Ok(Some(Step::Entered((id.node, id.seq)))),
-                Some(bare::Turn::Act(act)) => return Ok(Some(Step::Act(act))),
-                Some(bare::Turn::Busy(_)) => {}
-                None => return Ok(None),
-            }
-        }
-    }
-
-    fn counts(&self) -> BTreeMap<&'static str, u64> {
-        self.counts().clone()
-    }
-}
-
-/// Whole nodes, with a view in force.
-struct Nodes {
-    cluster: Cluster<Act>,
-    lock: LockName,
-    tickets: u64,
-}
-
-impl Nodes {
-    fn new(algorithm: Algorithm, size: u16) -> Result<Self, Violation> {
-        let lock = LockName::new("printer").expect("a good name");
-        let settings = Settings {
-            group: String::from("costs"),
-            lease: Duration::from_secs(5),
-            failure: Failure::Unanimity,
-            lock_delay: Duration::ZERO,
-            election: ElectionAlgorithm::Bully,
-            algorithm,
-            locks: BTreeMap::new(),
-        };
-        let locks = BTreeMap::from([(lock.clone(), NonZeroU32::MIN)]);
-        let surroundings = Surroundings::perfect(NODE_DELAY);
-        let (rng, trace) = (Rng::new(0), Trace::new(None));
-        let mut cluster = Cluster::new(size, settings, surroundings, locks, rng, trace);
-        for node in cluster.members().collect::<Vec<_>>() {
-            cluster.start(node)?;
-        }
-        // Long enough for greetings and a view.
-        let end = cluster.now() + Duration::from_secs(1);
-        while cluster.next(end)?.is_some() {}
-        let tickets = 0;
-        Ok(Self {
-            cluster,
-            lock,
-            tickets,
-        })
-    }
-}
-
-impl World for Nodes {
-    fn delay(&self) -> Duration {
-        NODE_DELAY
-    }
-
-    fn members(&self) -> Vec<NodeId> {
-        self.cluster.members().collect()
-    }
-
-    fn now(&self) -> Time {
-        self.cluster.now()
-    }
-
-    fn plan(&mut self, delay: Duration, act: Act) {
-        self.cluster.plan(delay, act);
-    }
-
-    fn ask(&mut self, node: NodeId) -> Result<Key, Violation> {
-        self.tickets += 1;
-        let ticket = Ticket(self.tickets);
-        let (lock, wait) = (self.lock.clone(), Wait::Cancelled);
-        let acquire = Command::Acquire {
-            ticket,
-            lock,
-            spec: None,
-            mode: Mode::Exclusive,
-            wait,
-        };
-        self.cluster.command(node, &acquire)?;
-        Ok((node, ticket.0))
-    }
-
-    fn release(&mut self, (node, ticket): Key) -> Result<(), Violation> {
-        let ticket = Ticket(ticket);
-        self.cluster.command(
-            node,
-            &Command::Release {
-                ticket,
-                how: Release::Given,
-            },
-        )?;
-        Ok(())
-    }
-
-    fn is_contended(&self) -> bool {
-        self.cluster.checkers().waiting() > 0
-    }
-
-    fn next(&mut self, end: Time) -> Result<Option<Step>, Violation> {
-        loop {
-            match self.cluster.next(end)? {
-                Some(cluster::Turn::Told(process, Event::Granted { ticket, .. })) => {
-                    return Ok(Some(Step::Entered((process.node, ticket.0))));
-                }
-                Some(cluster::Turn::Told(..)) => {}
-                Some(cluster::Turn::Act(act)) => return Ok(Some(Step::Act(act))),
-                None => return Ok(None),
-            }
-        }
-    }
-
-    fn counts(&self) -> BTreeMap<&'static str, u64> {
-        let mut sum = BTreeMap::new();
-        for node in self
-            .cluster
-            .members()
-            .filter_map(|node| self.cluster.node(node))
-        {
-            for ((_, kind), count) in &node.counters().engine_messages {
-                *sum.entry(*kind).or_default() += count;
-            }
-        }
-        sum
-    }
-}
-
-struct Bench<W> {
-    world: W,
-    closed_loop: bool,
-    asked: BTreeMap<Key, Time>,
-    /// The last exit that somebody waited for.
-    exit: Option<Time>,
-    /// Since when it is measured, and what had been sent by then.
-    since: (Time, BTreeMap<&'static str, u64>),
-    costs: Costs,
-}
-
-impl<W: World> Bench<W> {
-    fn new(world: W, closed_loop: bool) -> Self {
-        Self {
-            costs: Costs {
-                unit: world.delay(),
-                ..Costs::default()
-            },
-            world,
-            closed_loop,
-            asked: BTreeMap::new(),
-            exit: None,
-            since: (Time::ZERO, BTreeMap::new()),
-        }
-    }
-
-    /// From now on it is measured; requests that wait go on.
-    fn reset(&mut self) {
-        self.since = (self.world.now(), self.world.counts());
-        self.costs = Costs {
-            unit: self.world.delay(),
-            ..Costs::default()
-        };
-    }
-
-    fn finish(mut self) -> Costs {
-        let (since, before) = self.since;
-        self.costs.elapsed = self.world.now().since(since);
-        let counts = self.world.counts().into_iter();
-        let sent = counts.map(|(kind, n)| (kind, n - before.get(kind).copied().unwrap_or(0)));
-        self.costs.messages = sent.filter(|(_, count)| *count > 0).collect();
-        self.costs
-    }
-
-    fn everybody(&mut self, members: &[NodeId]) {
-        for node in members {
-            self.world.plan(Duration::ZERO, Act::Want(*node));
-        }
-    }
-
-    /// One after the other, each when all is quiet again.
-    fn in_turns(&mut self, turns: &[NodeId]) -> Result<(), Violation> {
-        let quiet = self.world.delay() * 4 * self.world.members().len() as u32;
-        for node in turns {
-            self.world.plan(Duration::ZERO, Act::Want(*node));
-            self.until(self.costs.entries + 1)?;
-            self.pause(quiet)?;
-        }
-        Ok(())
-    }
-
-    /// Each time after a pause of random length, so that the token is met at every place.
-    fn light_on_a_perpetual_ring(&mut self, cycle: &[NodeId]) -> Result<(), Violation> {
-        let round = self.world.delay() * self.world.members().len() as u32;
-        let mut rng = Rng::new(1);
-        for node in cycle
-            .iter()
-            .cycle()
-            .take(SAMPLES.next_multiple_of(cycle.len()))
-        {
-            self.pause(rng.duration(round * 2..=round * 3))?;
-            self.world.plan(Duration::ZERO, Act::Want(*node));
-            self.until(self.costs.entries + 1)?;
-        }
-        Ok(())
-    }
-
-    fn pause(&mut self, pause: Duration) -> Result<(), Violation> {
-        self.world.plan(pause, Act::Nothing);
-        while !matches!(self.next()?, Step::Act(Act::Nothing)) {}
-        Ok(())
-    }
-
-    /// Goes on until that many have left.
-    fn until(&mut self, entries: u64) -> Result<(), Violation> {
-        while self.costs.entries < entries {
-            match self.next()? {
-                Step::Entered(key) => {
-                    if let Some(exit) = self.exit.take() {
-                        self.costs.sync.add(self.world.now().since(exit));
-                    }
-                    self.world.plan(self.world.delay() * INSIDE, Act::Exit(key));
-                }
-                Step::Act(Act::Want(node)) => self.ask(node)?,
-                Step::Act(Act::Exit(key)) => self.leave(key)?,
-                Step::Act(Act::Nothing) => {}
-            }
-        }
-        Ok(())
-    }
-
-    fn ask(&mut self, node: NodeId) -> Result<(), Violation> {
-        let key = self.world.ask(node)?;
-        self.asked.insert(key, self.world.now());
-        Ok(())
-    }
-
-    fn leave(&mut self, key: Key) -> Result<(), Violation> {
-        let now = self.world.now();
-        self.costs.entries += 1;
-        if let Some(asked) = self.asked.remove(&key) {
-            self.costs.response.add(now.since(asked));
-        }
-        self.exit = self.world.is_contended().then_some(now);
-        self.world.release(key)?;
-        if self.closed_loop {
-            self.ask(key.0)
-        } else {
-            Ok(())
-        }
-    }
-
-    fn next(&mut self) -> Result<Step, Violation> {
-        let patience = self.world.delay() * 100 * self.world.members().len() as u32;
-        let end = self.world.now() + patience;
-        let step = self.world.next(end)?;
-        step.ok_or_else(|| violation!(end, Progress, "nobody enters any more"))
-    }
 }
