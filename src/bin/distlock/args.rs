@@ -32,6 +32,7 @@ pub(crate) enum Command {
     Who(Who),
     Recover(Recover),
     Fence(Fence),
+    Sim(crate::sim::args::Sim),
     Completions(Completions),
 }
 

@@ -13,6 +13,7 @@ mod recover;
 mod refusal;
 mod run;
 mod signals;
+mod sim;
 mod status;
 mod terminal;
 mod waiting;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
         Ok(Command::Who(args)) => status::who(&args),
         Ok(Command::Recover(args)) => recover::recover(&args),
         Ok(Command::Fence(args)) => fence::fence(&args.command),
+        Ok(Command::Sim(args)) => sim::sim(&args),
         Ok(Command::Completions(args)) => completions::completions(&args),
         Err(done) => done,
     };

@@ -1,0 +1,488 @@
+//! A picture as a space-time diagram: one SVG that needs nothing else, light or dark as the reader
+//! likes it.
+
+use std::fmt::Write as _;
+
+use super::axis::{Axis, GAP};
+use super::labels::{Area, Line, Page, width};
+use super::picture::{Arrow, Bar, Fate, Picture, State};
+
+/// How the diagram looks, here and in a page.
+const STYLE: &str = include_str!("style.css");
+
+/// Up to so many messages each has its name beside it; with more, colours must do.
+const NAMED: usize = 40;
+
+/// Up to so many T are drawn wide.
+const SHORT: f64 = 16.0;
+
+/// How many colours there are for kinds of messages.
+const COLOURS: usize = 6;
+
+/// Half the height of the bar of a critical section, and of waiting.
+const STAY: f64 = 9.0;
+const WAIT: f64 = 4.0;
+
+/// The diagram. `title` says what it shows.
+pub(crate) fn svg(picture: &Picture, title: &str) -> String {
+    Drawing::new(picture).finish(title)
+}
+
+/// A diagram that is being drawn.
+struct Drawing<'a> {
+    picture: &'a Picture,
+    kinds: Vec<&'static str>,
+    axis: Axis,
+    page: Page,
+    is_named: bool,
+    /// From lane to lane.
+    step: f64,
+    /// Of the first lane.
+    top: f64,
+    left: f64,
+    /// Of everything.
+    width: f64,
+    text: String,
+}
+
+impl<'a> Drawing<'a> {
+    fn new(picture: &'a Picture) -> Self {
+        let is_named = picture.arrows.len() <= NAMED;
+        let lanes = picture.lanes.len();
+        let (scale, step) = match lanes {
+            _ if is_named && picture.length <= SHORT => (150.0, 120.0),
+            _ if is_named => (110.0, 110.0),
+            0..=8 => (40.0, 64.0),
+            9..=20 => (40.0, 40.0),
+            _ => (40.0, 22.0),
+        };
+        let names = picture.lanes.iter().map(|name| width(name));
+        let left = 28.0 + names.fold(0.0, f64::max);
+        let axis = Axis::new(&picture.times(), left, scale);
+        let mut drawing = Self {
+            picture,
+            kinds: picture.kinds(),
+            width: (axis.end + 40.0).max(760.0),
+            axis,
+            page: Page::default(),
+            is_named,
+            step,
+            top: 0.0,
+            left,
+            text: String::new(),
+        };
+        let legend = drawing.legend(54.0);
+        drawing.top = legend + if picture.views.is_empty() { 48.0 } else { 64.0 };
+        drawing
+    }
+
+    fn finish(mut self, title: &str) -> String {
+        self.gaps();
+        self.lanes();
+        self.bars();
+        self.arrows();
+        self.views();
+        self.crashes();
+        self.words();
+        let bottom = self.marks();
+        let (width, height) = (self.width, bottom + 24.0);
+        let title = escape(title);
+        format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"diagram\" role=\"img\" \
+             aria-label=\"{title}\" width=\"{width:.0}\" height=\"{height:.0}\" \
+             viewBox=\"0 0 {width:.0} {height:.0}\">\n<style>\n{STYLE}</style>\n\
+             <rect class=\"ground\" width=\"100%\" height=\"100%\"/>\n\
+             <text x=\"16\" y=\"26\" font-size=\"15\" font-weight=\"600\">{title}</text>\n\
+             {}</svg>\n",
+            self.text
+        )
+    }
+
+    fn y(&self, lane: usize) -> f64 {
+        self.top + lane as f64 * self.step
+    }
+
+    /// Below the last lane.
+    fn bottom(&self) -> f64 {
+        self.y(self.picture.lanes.len() - 1) + self.step.min(64.0) / 2.0
+    }
+
+    /// What the signs mean; returns where it ends.
+    fn legend(&mut self, top: f64) -> f64 {
+        let picture = self.picture;
+        let has = |state| picture.bars.iter().any(|bar| bar.state == state);
+        let mut items: Vec<(String, String)> = Vec::new();
+        let mut add = |is_there: bool, sign: &str, word: &str| {
+            if is_there {
+                items.push((sign.to_owned(), word.to_owned()));
+            }
+        };
+        let bar = |class, half: f64| {
+            format!(
+                "<rect class=\"{class}\" y=\"-{half}\" width=\"26\" height=\"{}\"/>",
+                half * 2.0
+            )
+        };
+        add(has(State::Waiting), &bar("wait", WAIT), "waits");
+        add(
+            has(State::Inside),
+            &bar("stay", STAY),
+            "in the critical section",
+        );
+        for (place, kind) in self.kinds.iter().enumerate() {
+            let sign = format!(
+                "<g class=\"message k{}\"><line x2=\"20\"/>\
+                 <path class=\"tip\" d=\"M26 0l-9 -3.5v7z\"/></g>",
+                place % COLOURS
+            );
+            add(true, &sign, kind);
+        }
+        let again = "<g class=\"message again k0\"><line x2=\"26\"/></g>";
+        let is_again = picture.arrows.iter().any(|arrow| arrow.again);
+        add(is_again, again, "sent once more by the link");
+        let lost = picture.arrows.iter().any(|arrow| arrow.fate == Fate::Lost);
+        add(lost, &cross("lost", (13.0, 0.0), 4.0), "never arrives");
+        add(
+            !picture.crashes.is_empty(),
+            &cross("crash", (13.0, 0.0), 7.0),
+            "crash",
+        );
+        let view = "<path class=\"view\" d=\"M13 -6l5 6l-5 6l-5 -6z\"/>";
+        add(!picture.views.is_empty(), view, "installs a new view");
+
+        let (mut x, mut y) = (16.0, top);
+        for (sign, word) in items {
+            let wide = 26.0 + 8.0 + width(&word) + 20.0;
+            if x > 16.0 && x + wide > 900.0_f64.min(self.width) {
+                (x, y) = (16.0, y + 24.0);
+            }
+            self.put(format_args!(
+                "<g transform=\"translate({x:.1} {y:.1})\">{sign}\
+                 <text x=\"34\" y=\"4\">{word}</text></g>"
+            ));
+            x += wide;
+        }
+        y
+    }
+
+    /// Where nothing happens for long.
+    fn gaps(&mut self) {
+        let (top, bottom) = (self.top - self.step.min(40.0) / 2.0, self.bottom());
+        for (x, _) in self.axis.gaps.clone() {
+            for x in [x + 4.0, x + GAP - 4.0] {
+                self.put(format_args!(
+                    "<line class=\"gap\" x1=\"{x:.1}\" y1=\"{top:.1}\" x2=\"{x:.1}\" \
+                     y2=\"{bottom:.1}\"/>"
+                ));
+            }
+        }
+    }
+
+    fn lanes(&mut self) {
+        let end = self.axis.end;
+        for (lane, name) in self.picture.lanes.iter().enumerate() {
+            let y = self.y(lane);
+            let crash = self.picture.crashes.iter().find(|crash| crash.0 == lane);
+            let alive = crash.map_or(end, |(_, at)| self.axis.x(*at));
+            let left = self.left;
+            self.put(format_args!(
+                "<text x=\"16\" y=\"{:.1}\">{name}</text>\
+                 <line class=\"lane\" x1=\"{left:.1}\" y1=\"{y:.1}\" x2=\"{alive:.1}\" \
+                 y2=\"{y:.1}\"/>",
+                y + 4.0
+            ));
+            if crash.is_some() {
+                self.put(format_args!(
+                    "<line class=\"lane dead\" x1=\"{alive:.1}\" y1=\"{y:.1}\" x2=\"{end:.1}\" \
+                     y2=\"{y:.1}\"/>"
+                ));
+            }
+            self.page.lines.push(((left, y), (end, y)));
+        }
+    }
+
+    fn bars(&mut self) {
+        for bar in &self.picture.bars {
+            let area = self.area(bar);
+            let class = match bar.state {
+                State::Waiting => "wait",
+                State::Inside => "stay",
+            };
+            let what = match bar.state {
+                State::Waiting => "waits",
+                State::Inside => "is in the critical section",
+            };
+            let name = &self.picture.lanes[bar.lane];
+            let (from, to) = (bar.from, bar.to);
+            self.put(format_args!(
+                "<rect class=\"{class}\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\">\
+                 <title>{name} {what} from {from:.2} T to {to:.2} T</title></rect>",
+                area.left,
+                area.top,
+                (area.right - area.left).max(1.0),
+                area.bottom - area.top
+            ));
+            self.page.bars.push(area);
+        }
+    }
+
+    fn area(&self, bar: &Bar) -> Area {
+        let half = match bar.state {
+            State::Waiting => WAIT,
+            State::Inside => STAY.min(self.step / 3.0),
+        };
+        let y = self.y(bar.lane);
+        Area {
+            left: self.axis.x(bar.from),
+            top: y - half,
+            right: self.axis.x(bar.to),
+            bottom: y + half,
+        }
+    }
+
+    fn arrows(&mut self) {
+        for arrow in &self.picture.arrows {
+            let line = self.line(arrow);
+            let ((x1, y1), (x2, y2)) = line;
+            let kind = self.kinds.iter().position(|kind| *kind == arrow.kind);
+            let kind = kind.unwrap_or_default() % COLOURS;
+            let again = if arrow.again { " again" } else { "" };
+            let end = match arrow.fate {
+                Fate::Arrived(_) => tip(line),
+                Fate::Lost => cross("lost", (x2, y2), 4.0),
+                Fate::UnderWay => String::new(),
+            };
+            let tooltip = self.tooltip(arrow);
+            self.put(format_args!(
+                "<g class=\"message k{kind}{again}\"><title>{tooltip}</title>\
+                 <line x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>{end}</g>"
+            ));
+            self.page.lines.push(line);
+        }
+    }
+
+    /// From where to where it is drawn: what is lost gets half the way, what is under way at an
+    /// edge goes up to it.
+    fn line(&self, arrow: &Arrow) -> Line {
+        let (from, to) = (self.y(arrow.from), self.y(arrow.to));
+        let arrival = match arrow.fate {
+            Fate::Arrived(at) => at,
+            Fate::Lost | Fate::UnderWay => arrow.sent + 1.0,
+        };
+        let share = |time: f64| (time - arrow.sent) / (arrival - arrow.sent).max(1e-9);
+        let at = |time: f64| (self.axis.x(time), from + (to - from) * share(time));
+        let end = match arrow.fate {
+            Fate::Arrived(at) => at,
+            Fate::Lost => arrow.sent + 0.5,
+            Fate::UnderWay => arrival.min(self.picture.length),
+        };
+        (at(arrow.sent.max(0.0)), at(end))
+    }
+
+    fn tooltip(&self, arrow: &Arrow) -> String {
+        let name = |lane: usize| &self.picture.lanes[lane];
+        let fate = match arrow.fate {
+            Fate::Arrived(at) => format!("arrives at {at:.2} T"),
+            Fate::Lost => "never arrives".to_owned(),
+            Fate::UnderWay => "is under way at the end".to_owned(),
+        };
+        let (from, to, sent) = (name(arrow.from), name(arrow.to), arrow.sent);
+        format!(
+            "{} from {from} to {to}, sent at {sent:.2} T, {fate}",
+            caption(arrow)
+        )
+    }
+
+    /// When each member goes on without others.
+    fn views(&mut self) {
+        for view in &self.picture.views {
+            let members: Vec<_> = view.members.iter().map(|node| node.to_string()).collect();
+            let words = format!("view of {}", members.join(", "));
+            for (lane, at) in &view.installed {
+                let (x, y) = (self.axis.x(*at), self.y(*lane));
+                self.put(format_args!(
+                    "<path class=\"view\" d=\"M{x:.1} {:.1}l5 6l-5 6l-5 -6z\"><title>{} installs \
+                     the {words} at {at:.2} T</title></path>",
+                    y - 6.0,
+                    self.picture.lanes[*lane]
+                ));
+            }
+            let half = width(&words) / 2.0;
+            let x = self
+                .axis
+                .x(view.at)
+                .clamp(self.left + half, self.width - half);
+            let above = self.top - self.step.min(64.0) / 2.0;
+            if let Some((x, y)) = self
+                .page
+                .place(&words, [(x, above), (x, above - 16.0)], None)
+            {
+                self.word("word", (x, y), &words);
+            }
+        }
+    }
+
+    fn crashes(&mut self) {
+        for (lane, at) in &self.picture.crashes {
+            let (x, y) = (self.axis.x(*at), self.y(*lane));
+            let sign = cross("crash", (x, y), 8.0);
+            let name = &self.picture.lanes[*lane];
+            self.put(format_args!(
+                "<g><title>{name} crashes at {at:.2} T</title>{sign}</g>"
+            ));
+            self.page.reserve(Area {
+                left: x - 10.0,
+                top: y - 10.0,
+                right: x + 10.0,
+                bottom: y + 10.0,
+            });
+            let places = [
+                (x + 34.0, y - 16.0),
+                (x + 34.0, y + 18.0),
+                (x - 34.0, y - 16.0),
+            ];
+            if let Some(place) = self.page.place("crash", places, None) {
+                self.word("word bad", place, "crash");
+            }
+        }
+    }
+
+    /// The names of messages, bars and timestamps, where there is room.
+    fn words(&mut self) {
+        if !self.is_named {
+            return;
+        }
+        for bar in &self.picture.bars {
+            let area = self.area(bar);
+            let word = "inside";
+            if bar.state != State::Inside || area.right - area.left < width(word) + 4.0 {
+                continue;
+            }
+            let room = area.right - area.left - width(word);
+            let middle = (area.top + area.bottom) / 2.0;
+            let places = [0.5, 0.3, 0.7, 0.1, 0.9]
+                .map(|share| (area.left + width(word) / 2.0 + room * share, middle));
+            if let Some(place) = self.page.place(word, places, None) {
+                self.word("in-bar", place, word);
+            }
+        }
+        for (lane, at, stamp) in &self.picture.asks {
+            let words = format!("asks with {stamp}");
+            let (x, y) = (self.axis.x(*at), self.y(*lane));
+            let right = x + width(&words) / 2.0;
+            let places = [(right, y - 16.0), (right + 6.0, y + 18.0), (x, y - 16.0)];
+            if let Some(place) = self.page.place(&words, places, None) {
+                self.word("word", place, &words);
+            }
+        }
+        for arrow in &self.picture.arrows {
+            self.name(arrow);
+        }
+    }
+
+    /// Writes a message's name beside its arrow, or onto it.
+    fn name(&mut self, arrow: &Arrow) {
+        let line = self.line(arrow);
+        let ((x1, y1), (x2, y2)) = line;
+        let words = caption(arrow);
+        let half = width(&words) / 2.0;
+        let along = [0.3, 0.4, 0.22, 0.5, 0.6, 0.7, 0.78].into_iter();
+        let places = along.flat_map(|share| {
+            let (x, y) = (x1 + (x2 - x1) * share, y1 + (y2 - y1) * share);
+            [(x + half + 5.0, y), (x - half - 5.0, y), (x, y)]
+        });
+        let room = self.left + half - 4.0..self.width - half;
+        let inside = places.filter(|(x, _)| room.contains(x));
+        let places: Vec<_> = inside.collect();
+        if let Some(place) = self.page.place(&words, places, Some(line)) {
+            let kind = self.kinds.iter().position(|kind| *kind == arrow.kind);
+            let colour = kind.unwrap_or_default() % COLOURS;
+            self.put(format_args!("<g class=\"k{colour}\">"));
+            self.word("word", place, &words);
+            self.put(format_args!("</g>"));
+        }
+    }
+
+    fn word(&mut self, class: &str, (x, y): (f64, f64), words: &str) {
+        self.put(format_args!(
+            "<text class=\"{class}\" x=\"{x:.1}\" y=\"{:.1}\">{words}</text>",
+            y + 4.0
+        ));
+    }
+
+    /// The axis below; returns where it ends.
+    fn marks(&mut self) -> f64 {
+        let y = self.bottom() + 14.0;
+        let (left, end) = (self.left, self.axis.end);
+        self.put(format_args!(
+            "<line class=\"axis\" x1=\"{left:.1}\" y1=\"{y:.1}\" x2=\"{end:.1}\" y2=\"{y:.1}\"/>\
+             <text class=\"faint\" x=\"16\" y=\"{:.1}\">time in T</text>",
+            y + 16.0
+        ));
+        for (x, number) in self.axis.marks() {
+            self.put(format_args!(
+                "<line class=\"axis\" x1=\"{x:.1}\" y1=\"{y:.1}\" x2=\"{x:.1}\" y2=\"{:.1}\"/>\
+                 <text class=\"faint\" text-anchor=\"middle\" x=\"{x:.1}\" \
+                 y=\"{:.1}\">{number}</text>",
+                y + 4.0,
+                y + 17.0
+            ));
+        }
+        for (x, length) in self.axis.gaps.clone() {
+            self.put(format_args!(
+                "<rect class=\"ground\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"4\"/>\
+                 <text class=\"faint\" text-anchor=\"middle\" x=\"{:.1}\" \
+                 y=\"{:.1}\">{length:.0} T</text>",
+                x + 5.0,
+                y - 2.0,
+                GAP - 10.0,
+                x + GAP / 2.0,
+                y + 30.0
+            ));
+        }
+        y + 32.0
+    }
+
+    fn put(&mut self, element: std::fmt::Arguments<'_>) {
+        let _ = self.text.write_fmt(element);
+        self.text.push('\n');
+    }
+}
+
+/// What a message is called.
+fn caption(arrow: &Arrow) -> String {
+    match arrow.stamp {
+        Some(stamp) => format!("{} {stamp}", arrow.kind),
+        None => arrow.kind.to_owned(),
+    }
+}
+
+/// The tip of an arrow.
+fn tip(((x1, y1), (x2, y2)): Line) -> String {
+    let (dx, dy) = (x2 - x1, y2 - y1);
+    let length = dx.hypot(dy).max(1e-9);
+    let (ux, uy) = (dx / length, dy / length);
+    let (bx, by) = (x2 - ux * 9.0, y2 - uy * 9.0);
+    format!(
+        "<path class=\"tip\" d=\"M{x2:.1} {y2:.1}L{:.1} {:.1}L{:.1} {:.1}z\"/>",
+        bx - uy * 3.5,
+        by + ux * 3.5,
+        bx + uy * 3.5,
+        by - ux * 3.5
+    )
+}
+
+fn cross(class: &str, (x, y): (f64, f64), half: f64) -> String {
+    let (left, right, top, bottom) = (x - half, x + half, y - half, y + half);
+    format!(
+        "<line class=\"{class}\" x1=\"{left:.1}\" y1=\"{top:.1}\" x2=\"{right:.1}\" \
+         y2=\"{bottom:.1}\"/><line class=\"{class}\" x1=\"{left:.1}\" y1=\"{bottom:.1}\" \
+         x2=\"{right:.1}\" y2=\"{top:.1}\"/>"
+    )
+}
+
+/// Text between tags and in attributes.
+pub(crate) fn escape(text: &str) -> String {
+    let text = text.replace('&', "&amp;").replace('<', "&lt;");
+    text.replace('>', "&gt;").replace('"', "&quot;")
+}
