@@ -120,6 +120,72 @@ const char *distlock_strerror(int code);
 int distlock_agent_open(const struct distlock_options *options, struct distlock_agent **agent);
 
 /**
+ * Takes part in a configured group as distlock_agent_open does, as a member without a thread: for
+ * programs that may have none. `options` are a member's. The program drives the agent:
+ *
+ * - It polls distlock_agent_fd among its other descriptors, and calls distlock_agent_process when
+ *   it is readable.
+ * - Functions that wait, such as distlock_lock, process until they have what they wait for, as
+ *   nobody else would. distlock_lock_begin asks without waiting.
+ * - While it does neither, this member is silent: others wait for its answers, and when its lease
+ *   is over its locks are suspended and then lost, as those of a process that stands still.
+ *
+ * Returns as distlock_agent_open; -EINVAL also for options of the local group or of a client.
+ */
+int distlock_agent_open_driven(const struct distlock_options *options, struct distlock_agent **agent);
+
+/**
+ * A descriptor that is readable when there is something to process in an agent of
+ * distlock_agent_open_driven: for poll(2) and its like, without any other timeout. It is
+ * close-on-exec, and belongs to the agent: do not read from it or close it. It is the same each
+ * time, and ends with distlock_agent_close.
+ *
+ * Returns the descriptor, or -EINVAL if the handle is none of this process or has a thread.
+ */
+int distlock_agent_fd(const struct distlock_agent *agent);
+
+/**
+ * Does what there is to do in an agent of distlock_agent_open_driven: takes what has arrived, up to
+ * a bound, answers, looks at the timers, and writes what must be on the disk. It waits for nothing
+ * but the disk. If more is left, the descriptor stays readable.
+ *
+ * Returns 0, or
+ * -ENOTCONN: the agent cannot go on, since its state cannot be written, it was removed from the
+ * group, or another process has taken its place;
+ * -EINVAL: the handle is none of this process, or has a thread.
+ */
+int distlock_agent_process(struct distlock_agent *agent);
+
+/**
+ * Has the kernel send this process SIGIO whenever there is something to process in an agent of
+ * distlock_agent_open_driven, or with 0 not any more: for programs that compute or sleep and do not
+ * poll. It comes at once if there is something already. It may also come when there is nothing, and
+ * one may stand for several.
+ *
+ * The handler is the program's, and must call no function of this library: it notes that the signal
+ * came, and the program calls distlock_agent_process when it sees the note, or when what it sleeps
+ * in returns EINTR. Between a look and a sleep a signal would be missed: ppoll(2), sigsuspend(2)
+ * and sigwaitinfo(2), with the signal blocked otherwise, miss none.
+ *
+ * Returns 0, or
+ * -EINVAL: the signal has no handler and is not blocked, so that it would end the program; or the
+ * handle is none of this process, or has a thread;
+ * -ECANCELED: the agent cannot go on;
+ * or what the system says, such as -EAGAIN where there are too many timers.
+ */
+int distlock_agent_sigio(struct distlock_agent *agent, int is_on);
+
+/**
+ * Stores for how many milliseconds there is nothing to process, if nothing arrives, in an agent of
+ * distlock_agent_open_driven; -1 for no limit. The descriptor becomes readable then by itself: this
+ * is for programs that cannot poll it.
+ *
+ * Returns 0, or -EINVAL if the handle is none of this process or has a thread, or if `timeout_ms`
+ * is NULL.
+ */
+int distlock_agent_timeout(const struct distlock_agent *agent, int64_t *timeout_ms);
+
+/**
  * Ends this process's part. What it holds is released, and lost to its holders; whoever waits gets
  * -ECANCELED, as does everything afterwards that is done with the agent's mutexes and semaphores,
  * which are closed on their own. Nothing happens with NULL or a closed agent.
@@ -162,6 +228,33 @@ void distlock_mutex_close(struct distlock_mutex *mutex);
  * or what the system says. The lock is held after 0 and -EOWNERDEAD only.
  */
 int distlock_lock(struct distlock_mutex *mutex, uint64_t *fence);
+
+/**
+ * Asks to enter for this thread, as distlock_lock, and does not wait: distlock_lock_poll tells what
+ * becomes of it. It is of use where a thread does other things meanwhile, of any agent.
+ *
+ * Returns 0, or -EALREADY if this thread has asked by this handle before and has not been told yet;
+ * else as distlock_lock, as far as it is known at once.
+ */
+int distlock_lock_begin(struct distlock_mutex *mutex);
+
+/**
+ * Tells what has become of what this thread has asked for with distlock_lock_begin. It does not
+ * wait, and processes nothing. The lock may have been granted before it tells so, and others wait
+ * from then on.
+ *
+ * Returns -EINPROGRESS while nothing has; then, once, as distlock_lock, with the fence stored after
+ * 0 and -EOWNERDEAD; -EINVAL also if this thread has asked for nothing by this handle.
+ */
+int distlock_lock_poll(struct distlock_mutex *mutex, uint64_t *fence);
+
+/**
+ * Withdraws what this thread has asked for with distlock_lock_begin and has not been told of, if
+ * there is anything.
+ *
+ * Returns 0, or -EINVAL if the handle is none of this process.
+ */
+int distlock_lock_cancel(struct distlock_mutex *mutex);
 
 /**
  * Enters if the lock is free, as distlock_lock.

@@ -15,25 +15,40 @@ use crate::agent::LockShared;
 use crate::backend::Ask;
 use crate::error::{HandleError, OpenError};
 use crate::thread::ThreadId;
-use crate::{Config, Guard};
+use crate::{Config, Driven, Guard, NodeConfig};
 
 /// How a C program wants to take part in a group.
 pub(super) enum Part<'a> {
     /// In the local group.
     Local,
     /// As a member.
-    Member {
-        config: &'a CStr,
-        id: u16,
-        state_dir: Option<&'a CStr>,
-    },
+    Member(Member<'a>),
     /// Through the host's agent.
     Client { socket: &'a CStr },
+}
+
+/// A member, and where it is described.
+pub(super) struct Member<'a> {
+    pub(super) config: &'a CStr,
+    pub(super) id: u16,
+    pub(super) state_dir: Option<&'a CStr>,
+}
+
+impl Member<'_> {
+    fn read(&self) -> Result<NodeConfig, OpenError> {
+        let node = Config::load(path(self.config))?.node(self.id)?;
+        Ok(match self.state_dir {
+            Some(directory) => node.with_state_dir(path(directory)),
+            None => node,
+        })
+    }
 }
 
 /// An agent, with the permits that its process holds.
 pub(super) struct Agent {
     agent: crate::Agent,
+    /// By which the program drives it, if it does.
+    driven: Option<Driven>,
     /// By semaphore, since whoever uses the same semaphore of the same agent may give them back.
     pub(super) permits: parking_lot::Mutex<BTreeMap<LockName, Vec<Permit>>>,
 }
@@ -48,29 +63,35 @@ pub(super) struct Permit {
 
 impl Agent {
     pub(super) fn open(part: &Part<'_>) -> Result<Arc<Self>, Errno> {
-        let agent = Self::open_part(part).map_err(|error| code::open(&error))?;
-        Ok(Arc::new(Self {
-            agent,
-            permits: parking_lot::Mutex::default(),
-        }))
-    }
-
-    fn open_part(part: &Part<'_>) -> Result<crate::Agent, OpenError> {
-        match part {
+        let agent = match part {
             Part::Local => crate::Agent::local(),
             Part::Client { socket } => crate::Agent::connect(path(socket)),
-            Part::Member {
-                config,
-                id,
-                state_dir,
-            } => {
-                let mut node = Config::load(path(config))?.node(*id)?;
-                if let Some(directory) = state_dir {
-                    node = node.with_state_dir(path(directory));
-                }
-                crate::Agent::from_config(node)
-            }
-        }
+            Part::Member(member) => member.read().and_then(crate::Agent::from_config),
+        };
+        Ok(Self::new(agent.map_err(|error| code::open(&error))?, None))
+    }
+
+    /// Without a thread: a member only, since the others have nothing to drive.
+    pub(super) fn open_driven(part: &Part<'_>) -> Result<Arc<Self>, Errno> {
+        let Part::Member(member) = part else {
+            return Err(Errno::EINVAL);
+        };
+        let driven = member.read().and_then(Driven::from_config);
+        let driven = driven.map_err(|error| code::open(&error))?;
+        Ok(Self::new(driven.agent().clone(), Some(driven)))
+    }
+
+    fn new(agent: crate::Agent, driven: Option<Driven>) -> Arc<Self> {
+        Arc::new(Self {
+            agent,
+            driven,
+            permits: parking_lot::Mutex::default(),
+        })
+    }
+
+    /// What drives it; `EINVAL` if it has a thread, or needs none.
+    pub(super) fn driven(&self) -> Result<&Driven, Errno> {
+        self.driven.as_ref().ok_or(Errno::EINVAL)
     }
 
     /// The lock `name`; `permits` is `None` if the configuration says it.

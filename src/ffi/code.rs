@@ -6,20 +6,30 @@ use std::io;
 use distlock_agent::protocol::NameError;
 use nix::errno::Errno;
 
-use crate::FenceError;
 use crate::backend::AcquireError;
 use crate::config::ConfigError;
-use crate::error::{HandleError, LockError, OpenError, StatusError, UnlockError};
+use crate::error::{
+    HandleError, LockError, OpenError, ProcessError, SignalError, StatusError, UnlockError,
+};
+use crate::{FenceError, PreviousOwner};
 
 /// What a panic inside the library becomes.
 pub(super) const PANIC: Errno = Errno::EIO;
 
 /// What the numbers of the interface mean. The others mean what the system says.
-const MEANINGS: [(c_int, &CStr); 12] = [
+const MEANINGS: [(c_int, &CStr); 14] = [
     (0, c"success"),
     (libc::EBUSY, c"the lock is held by another"),
     (libc::ETIMEDOUT, c"the lock was not free in time"),
     (libc::EPERM, c"the caller does not hold the lock"),
+    (
+        libc::EINPROGRESS,
+        c"the lock was asked for, and is not granted yet",
+    ),
+    (
+        libc::EALREADY,
+        c"this thread has asked for the lock already",
+    ),
     (libc::EDEADLK, c"this thread holds the lock already"),
     (
         libc::ENOTCONN,
@@ -92,6 +102,14 @@ pub(super) fn handle(error: &HandleError) -> Errno {
     }
 }
 
+/// What the new holder is told.
+pub(super) fn entered(previous: PreviousOwner) -> Result<(), Errno> {
+    match previous {
+        PreviousOwner::Clean => Ok(()),
+        PreviousOwner::Abandoned => Err(Errno::EOWNERDEAD),
+    }
+}
+
 pub(super) fn acquire(error: &AcquireError) -> Errno {
     match error {
         AcquireError::WouldBlock => Errno::EBUSY,
@@ -121,6 +139,22 @@ pub(super) fn unlock(error: &UnlockError) -> Errno {
         UnlockError::Closed => Errno::ECANCELED,
         UnlockError::Forked => Errno::EINVAL,
         UnlockError::Io { source, .. } => io(source),
+    }
+}
+
+pub(super) fn process(error: &ProcessError) -> Errno {
+    match error {
+        ProcessError::Closed => Errno::ECANCELED,
+        ProcessError::Ended { .. } => Errno::ENOTCONN,
+        ProcessError::Forked => Errno::EINVAL,
+    }
+}
+
+pub(super) fn signal(error: &SignalError) -> Errno {
+    match error {
+        SignalError::Closed => Errno::ECANCELED,
+        SignalError::Unexpected | SignalError::Forked => Errno::EINVAL,
+        SignalError::Io { source } => io(source),
     }
 }
 

@@ -1,7 +1,10 @@
 //! What is behind a `distlock_mutex`.
 
+use std::mem;
 use std::os::fd::RawFd;
 use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
 
 use distlock_agent::protocol::{Fence, Mode};
 use nix::errno::Errno;
@@ -9,10 +12,10 @@ use nix::errno::Errno;
 use super::code;
 use super::lost::LostFd;
 use super::wait::Entrance;
-use crate::Guard;
 use crate::agent::{LockShared, Waiting};
 use crate::backend::Patience;
 use crate::thread::ThreadId;
+use crate::{Guard, PreviousOwner};
 
 /// A mutex, with what is held through this handle.
 pub(super) struct Mutex {
@@ -26,6 +29,8 @@ struct State {
     is_closed: bool,
     /// More than one only if all but the last have been lost.
     held: Vec<Held>,
+    /// What threads have asked for and look at, one request each.
+    asked: Vec<(ThreadId, Waiting)>,
 }
 
 struct Held {
@@ -56,6 +61,55 @@ impl Mutex {
         unlocked.map_err(|error| code::unlock(&error))
     }
 
+    /// Asks for the lock, for this thread, which will look at the request.
+    pub(super) fn ask(&self) -> Result<(), Errno> {
+        let thread = ThreadId::current();
+        {
+            let state = self.state.lock();
+            if state.is_closed {
+                return Err(Errno::ECANCELED);
+            }
+            if state.asked.iter().any(|(asked, _)| *asked == thread) {
+                return Err(Errno::EALREADY);
+            }
+        }
+        let waiting = self.begin(Patience::Lease)?;
+        let mut state = self.state.lock();
+        if state.is_closed {
+            drop(state);
+            drop(waiting);
+            return Err(Errno::ECANCELED);
+        }
+        state.asked.push((thread, waiting));
+        Ok(())
+    }
+
+    /// What became of this thread's request: `EINPROGRESS` if nothing yet.
+    pub(super) fn look(&self) -> Result<(Option<Fence>, PreviousOwner), Errno> {
+        let mut waiting = self.take_asked().ok_or(Errno::EINVAL)?;
+        let Poll::Ready(outcome) = waiting.wait(Some(Duration::ZERO)) else {
+            let mut state = self.state.lock();
+            if !state.is_closed {
+                state.asked.push((ThreadId::current(), waiting));
+                return Err(Errno::EINPROGRESS);
+            }
+            drop(state);
+            drop(waiting);
+            return Err(Errno::ECANCELED);
+        };
+        let guard = outcome.map_err(|error| code::acquire(&error))?;
+        let previous = guard.previous_owner();
+        Ok((self.enter(guard)?, previous))
+    }
+
+    /// This thread's request, which is withdrawn unless it is put back.
+    pub(super) fn take_asked(&self) -> Option<Waiting> {
+        let mut state = self.state.lock();
+        let thread = ThreadId::current();
+        let mine = state.asked.iter().position(|(asked, _)| *asked == thread)?;
+        Some(state.asked.swap_remove(mine).1)
+    }
+
     /// Whether the lock is held through this handle.
     pub(super) fn is_held(&self) -> bool {
         self.state
@@ -71,12 +125,12 @@ impl Mutex {
 
     /// Releases what is held, and sends away who waits.
     pub(super) fn close(&self) {
-        let held = {
+        let ended = {
             let mut state = self.state.lock();
             state.is_closed = true;
-            std::mem::take(&mut state.held)
+            (mem::take(&mut state.held), mem::take(&mut state.asked))
         };
-        drop(held);
+        drop(ended);
     }
 }
 

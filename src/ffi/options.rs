@@ -6,7 +6,7 @@ use std::{ptr, slice};
 
 use nix::errno::Errno;
 
-use super::agent::Part;
+use super::agent::{Member, Part};
 use super::{distlock_options, text};
 
 /// More than any version will ever have: a larger size is something else.
@@ -65,11 +65,11 @@ fn sort<'a>(
     match (config, id, socket) {
         (None, 0, None) if state_dir.is_none() => Ok(Part::Local),
         (None, 0, Some(socket)) if state_dir.is_none() => Ok(Part::Client { socket }),
-        (Some(config), 1.., None) => Ok(Part::Member {
+        (Some(config), 1.., None) => Ok(Part::Member(Member {
             config,
             id: u16::try_from(id).map_err(|_| Errno::EINVAL)?,
             state_dir,
-        }),
+        })),
         _ => Err(Errno::EINVAL),
     }
 }
@@ -100,7 +100,7 @@ mod tests {
         let part = unsafe { read(options) }?;
         Ok(match part {
             Part::Local => "local",
-            Part::Member { .. } => "member",
+            Part::Member(_) => "member",
             Part::Client { .. } => "client",
         })
     }

@@ -17,9 +17,9 @@ use nix::unistd::{getpid, gettid};
 
 use super::cancel::{self, Parked};
 use super::code;
+use crate::Guard;
 use crate::agent::Waiting;
 use crate::backend::Patience;
-use crate::{Guard, PreviousOwner};
 
 /// How late a waiting thread learns that it was cancelled, or its handle closed.
 const SLICE: Duration = Duration::from_millis(50);
@@ -166,9 +166,6 @@ impl Wait {
         let guard = outcome.map_err(|error| code::acquire(&error))?;
         let previous = guard.previous_owner();
         told(self.entrance.enter(guard)?);
-        match previous {
-            PreviousOwner::Clean => Ok(Poll::Ready(())),
-            PreviousOwner::Abandoned => Err(Errno::EOWNERDEAD),
-        }
+        code::entered(previous).map(Poll::Ready)
     }
 }
