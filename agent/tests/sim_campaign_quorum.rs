@@ -113,6 +113,8 @@ fn what_once_went_wrong() {
         (Algorithm::Semaphore, 2572),
         // One that had put its end on disk was in a view after that.
         (Algorithm::TokenRingRequests, 2563),
+        // Marks came of a member that left in order, before the one that knew better was heard.
+        (Algorithm::Semaphore, 14992),
         // The judge held it against a member that a new view had other voters, who were silent.
         (Algorithm::TokenRingRequests, 614),
         // And it took for untold what a member had not used that a view had gone on without.

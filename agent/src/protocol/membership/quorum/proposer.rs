@@ -233,6 +233,11 @@ impl Proposer {
         let census = Census::new(now, voter, newest);
         let book = voter.wanted_book(now, charter);
         let changes = census.changes(unresponsive, &book);
+        let leads_lately = now < leads_since + self.lease / 2;
+        if changes.left && leads_lately && census.misses_word_of(&changes.members) {
+            // They may be about to say that nothing was lost with who leaves.
+            return None;
+        }
         let installed = census.is_installed();
         // One without members says nothing of the leases under those before it, whose majorities
         // must have a voter in common with the next.
@@ -449,6 +454,17 @@ impl<'a> Census<'a> {
         let heard = self.voter.heard(member.node)?;
         let is_in_it = heard.life == member.incarnation && heard.epoch == self.charter.epoch;
         is_in_it.then_some(heard.stage)
+    }
+
+    /// Whether this voter, which may have begun lately, has heard nothing yet of some members that
+    /// stay.
+    fn misses_word_of(&self, staying: &[Member]) -> bool {
+        let is_heard = |member: &Member| {
+            let heard = self.voter.heard(member.node);
+            heard.is_some_and(|heard| heard.life >= member.incarnation)
+        };
+        let mut staying = staying.iter();
+        staying.any(|member| self.charter.has_member(*member) && !is_heard(member))
     }
 
     /// Whether the view is in force in all its members, each with a lease under it. One that leaves
