@@ -18,6 +18,7 @@ mod guard;
 mod local;
 mod loss;
 mod member;
+pub mod multicast;
 mod mutex;
 mod semaphore;
 mod thread;

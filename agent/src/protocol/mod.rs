@@ -15,6 +15,7 @@ pub mod ids;
 pub mod link;
 pub mod lock;
 pub mod membership;
+pub mod multicast;
 pub mod node;
 pub mod time;
 mod timers;

@@ -25,6 +25,7 @@ pub mod figures;
 pub mod history;
 mod in_order;
 pub mod model;
+pub mod multicast;
 pub mod network;
 pub mod plan;
 mod queue;

@@ -86,6 +86,8 @@ pub enum Rule {
     Durability,
     /// Once faults stop, everybody who waits is served, within a bound.
     Progress,
+    /// What is multicast is delivered once, and by all in one order.
+    Order,
     /// A node at rest is at rest: it does not ask to be woken again and again at the same time,
     /// and a run does not take more steps than anything sensible does.
     Restraint,
