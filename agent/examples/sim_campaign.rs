@@ -14,7 +14,10 @@ use std::time::Instant;
 use clap::Parser;
 use distlock_agent::protocol::{Algorithm, ElectionAlgorithm, Failure};
 use distlock_agent::sim::campaign::{self, Report};
+use distlock_agent::sim::checkers::Violation;
 use distlock_agent::sim::explorer::{self, Explored};
+use distlock_agent::sim::multicast;
+use distlock_agent::sim::networks::{tokens, wireless};
 use distlock_agent::sim::quorum::{self, LogKind};
 use distlock_agent::sim::trace::Sink;
 
@@ -46,6 +49,10 @@ struct Options {
     /// Elections by this algorithm, in whole nodes, all of whom are needed.
     #[arg(long, conflicts_with_all = ["engine", "bare", "failure", "quorum"])]
     elections: Option<ElectionAlgorithm>,
+    /// What stands beside the locks: totally ordered multicast, or an election for a particular
+    /// network.
+    #[arg(long, conflicts_with_all = ["engine", "bare", "failure", "quorum", "elections"])]
+    world: Option<World>,
     /// How many seeds run at the same time.
     #[arg(long, default_value_t = 1)]
     jobs: usize,
@@ -79,6 +86,9 @@ fn all_engines(options: &Options) -> Result<(), Error> {
     if let Some(algorithm) = options.elections {
         return one_subject(options, Subject::Elections(algorithm), &mut progress);
     }
+    if let Some(world) = options.world {
+        return one_subject(options, Subject::World(world), &mut progress);
+    }
     for algorithm in &options.engine.0 {
         let subject = if options.bare {
             Subject::Bare(*algorithm)
@@ -97,6 +107,7 @@ enum Subject {
     Bare(Algorithm),
     Elections(ElectionAlgorithm),
     Quorum(Log),
+    World(World),
 }
 
 impl Subject {
@@ -107,6 +118,7 @@ impl Subject {
             Self::Bare(algorithm) => format!("--engine {algorithm} --bare"),
             Self::Elections(algorithm) => format!("--elections {algorithm}"),
             Self::Quorum(log) => format!("--quorum {log}"),
+            Self::World(world) => format!("--world {world}"),
         }
     }
 }
@@ -118,6 +130,7 @@ impl fmt::Display for Subject {
             Self::Bare(algorithm) => write!(f, "bare {algorithm}"),
             Self::Elections(algorithm) => write!(f, "elections {algorithm}"),
             Self::Quorum(log) => write!(f, "quorum {log}"),
+            Self::World(world) => write!(f, "world {world}"),
         }
     }
 }
@@ -172,6 +185,46 @@ impl fmt::Display for Log {
     }
 }
 
+/// What stands beside the locks.
+#[derive(Clone, Copy, Debug, clap::ValueEnum)]
+enum World {
+    /// Totally ordered multicast.
+    Multicast,
+    /// The best leader among nodes that reach their neighbours only.
+    Wireless,
+    /// Super-peers by repelling tokens.
+    Tokens,
+}
+
+impl fmt::Display for World {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Multicast => "multicast",
+            Self::Wireless => "wireless",
+            Self::Tokens => "tokens",
+        })
+    }
+}
+
+impl World {
+    fn explore(self, seed: u64, sink: Option<Sink>) -> Result<(Tally, u64), Violation> {
+        Ok(match self {
+            Self::Multicast => {
+                let (explored, print) = multicast::explore(seed, sink)?;
+                (Tally::Multicast(explored), print)
+            }
+            Self::Wireless => {
+                let (explored, print) = wireless::explore(seed, sink)?;
+                (Tally::Wireless(explored), print)
+            }
+            Self::Tokens => {
+                let (explored, print) = tokens::explore(seed, sink)?;
+                (Tally::Tokens(explored), print)
+            }
+        })
+    }
+}
+
 fn one_subject(options: &Options, subject: Subject, progress: &mut Progress) -> Result<(), Error> {
     let key = format!("{subject} {}", options.seeds);
     #[expect(
@@ -221,6 +274,7 @@ fn run_seed(options: &Options, subject: Subject, seed: u64) -> Result<Tally, Str
                 quorum::explore(log, seed, sink)
                     .map(|(explored, print)| (Tally::Quorum(explored), print))
             }
+            Subject::World(world) => world.explore(seed, sink),
         };
         outcome.map_err(|v| v.to_string())
     };
@@ -239,6 +293,9 @@ enum Tally {
     Node(Report),
     Bare(Explored),
     Quorum(quorum::Explored),
+    Multicast(multicast::Explored),
+    Wireless(wireless::Explored),
+    Tokens(tokens::Explored),
 }
 
 impl Tally {
@@ -247,6 +304,9 @@ impl Tally {
             (Self::Node(sum), Self::Node(report)) => sum.add(report),
             (Self::Bare(sum), Self::Bare(explored)) => sum.add(explored),
             (Self::Quorum(sum), Self::Quorum(explored)) => sum.add(explored),
+            (Self::Multicast(sum), Self::Multicast(explored)) => sum.add(explored),
+            (Self::Wireless(sum), Self::Wireless(explored)) => sum.add(explored),
+            (Self::Tokens(sum), Self::Tokens(explored)) => sum.add(explored),
             (Self::Nothing, other) => *self = other.clone(),
             (_, _) => {}
         }
@@ -260,6 +320,9 @@ impl fmt::Display for Tally {
             Self::Node(report) => write!(f, "{report:?}"),
             Self::Bare(explored) => write!(f, "{explored:?}"),
             Self::Quorum(explored) => write!(f, "{explored:?}"),
+            Self::Multicast(explored) => write!(f, "{explored:?}"),
+            Self::Wireless(explored) => write!(f, "{explored:?}"),
+            Self::Tokens(explored) => write!(f, "{explored:?}"),
         }
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! Top to bottom: [`node`] puts together [`link`] (reliable delivery to one peer), [`membership`]
 //! (which members make up the group, in which epoch), [`lock`] (the algorithms) and [`election`]
-//! (who is to lead). Beside them are [`clock`]s.
+//! (who is to lead). Beside them are [`clock`]s and [`multicast`].
 
 pub mod clock;
 pub mod election;

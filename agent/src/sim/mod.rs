@@ -8,7 +8,8 @@
 //!
 //! Below the nodes, [`explorer`] runs bare engines ([`bare`]) over a network that reorders and
 //! duplicates, and [`costs`] counts messages and delays. [`view_log`] is for what orders the views:
-//! the logs of the voters alone, and so the library behind them. [`model`] is for a model checker:
+//! the logs of the voters alone, and so the library behind them. [`multicast`] and [`networks`] are
+//! for what stands beside the locks. [`model`] is for a model checker:
 //! small worlds in which everything that can happen does.
 
 extern crate std;
@@ -27,6 +28,7 @@ mod in_order;
 pub mod model;
 pub mod multicast;
 pub mod network;
+pub mod networks;
 pub mod plan;
 mod queue;
 pub mod quorum;
