@@ -29,13 +29,15 @@ pub enum Algorithm {
     Majority,
     /// `suzuki-kasami`: a token that everybody is asked for, Suzuki and Kasami 1985.
     SuzukiKasami,
+    /// `singhal`: a token that is asked for where it is likely to be, Singhal 1989.
+    Singhal,
     /// `raymond`: a token in a tree, asked for along the branches, Raymond 1989.
     Raymond,
 }
 
 impl Algorithm {
     /// All that are available, `kernel` first.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Kernel,
         Self::Semaphore,
         Self::Bakery,
@@ -46,11 +48,12 @@ impl Algorithm {
         Self::Maekawa,
         Self::Majority,
         Self::SuzukiKasami,
+        Self::Singhal,
         Self::Raymond,
     ];
 
     /// Names that stand for algorithms which are not available yet.
-    const PLANNED: [&str; 3] = ["carvalho-roucairol", "singhal", "voting"];
+    const PLANNED: [&str; 2] = ["carvalho-roucairol", "voting"];
 
     /// The name in configuration files and on the command line.
     pub const fn name(self) -> &'static str {
@@ -65,6 +68,7 @@ impl Algorithm {
             Self::Maekawa => "maekawa",
             Self::Majority => "majority",
             Self::SuzukiKasami => "suzuki-kasami",
+            Self::Singhal => "singhal",
             Self::Raymond => "raymond",
         }
     }
@@ -82,6 +86,7 @@ impl Algorithm {
             Self::Maekawa => Some(protocol::Algorithm::Maekawa),
             Self::Majority => Some(protocol::Algorithm::Majority),
             Self::SuzukiKasami => Some(protocol::Algorithm::SuzukiKasami),
+            Self::Singhal => Some(protocol::Algorithm::Singhal),
             Self::Raymond => Some(protocol::Algorithm::Raymond),
         }
     }

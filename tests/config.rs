@@ -205,11 +205,6 @@ fn refusals_name_line_and_reason() {
             &["dekker", "ricart-agrawala"],
         ),
         (
-            format!("algorithm = \"singhal\"\n{small}"),
-            1,
-            &["singhal", "not available"],
-        ),
-        (
             format!("algorithm = \"voting\"\n{small}"),
             1,
             &["voting", "quorum"],
@@ -329,7 +324,7 @@ fn refusals_name_line_and_reason() {
             &["x", "twice"],
         ),
         (
-            format!("{small}[[lock]]\nname = \"x\"\nalgorithm = \"singhal\"\n"),
+            format!("{small}[[lock]]\nname = \"x\"\nalgorithm = \"carvalho-roucairol\"\n"),
             13,
             &["not available"],
         ),

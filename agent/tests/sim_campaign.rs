@@ -89,6 +89,11 @@ fn suzuki_kasami() {
 }
 
 #[test]
+fn singhal() {
+    play(Algorithm::Singhal);
+}
+
+#[test]
 fn raymond() {
     play(Algorithm::Raymond);
 }

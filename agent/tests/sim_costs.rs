@@ -63,6 +63,7 @@ measured! {
     maekawa: Maekawa,
     majority: Majority,
     suzuki_kasami: SuzukiKasami,
+    singhal: Singhal,
     raymond: Raymond,
 }
 

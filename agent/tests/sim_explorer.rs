@@ -80,6 +80,11 @@ fn suzuki_kasami() {
 }
 
 #[test]
+fn singhal() {
+    explore_all(Algorithm::Singhal, 500);
+}
+
+#[test]
 fn raymond() {
     explore_all(Algorithm::Raymond, 500);
 }

@@ -132,6 +132,7 @@ impl Setup {
     /// The one-way delay, T.
     const fn unit(&self) -> Duration {
         match self.body {
+            Body::Engines if matches!(self.algorithm, Algorithm::Singhal) => SINGHAL_DELAY,
             Body::Engines => BARE_DELAY,
             Body::Nodes { .. } => NODE_DELAY,
         }
@@ -236,6 +237,10 @@ pub const INSIDE: u32 = 6;
 /// at each member, which the table does not know.
 const BARE_DELAY: Duration = Duration::from_secs(10);
 
+/// The same for Singhal's algorithm: short beside the 200 ms after which who waits asks everybody,
+/// which the table does not know either.
+const SINGHAL_DELAY: Duration = Duration::from_millis(20);
+
 /// The one-way delay between nodes: short beside the time after which a link repeats itself.
 const NODE_DELAY: Duration = Duration::from_millis(5);
 
@@ -313,6 +318,13 @@ fn measure_in(world: impl World, setup: &Setup) -> Result<Run, Violation> {
             bench.reset();
             let turns = cycle.into_iter().cycle().take(entries);
             bench.light_on_a_perpetual_ring(turns, &mut rng)?;
+        }
+        // What an entry costs depends on all that have entered since one's last time.
+        Load::Light if setup.entries.is_none() && setup.algorithm == Algorithm::Singhal => {
+            let mut drawn = core::iter::repeat_with(|| members[rng.index(members.len())]);
+            bench.in_turns(drawn.by_ref().take(10 * members.len()))?;
+            bench.reset();
+            bench.in_turns(drawn.take(SAMPLES as usize))?;
         }
         Load::Light if setup.entries.is_none() && small => {
             // The first cycle brings the engines where a cycle ends.

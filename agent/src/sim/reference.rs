@@ -132,6 +132,7 @@ pub fn reference(algorithm: Algorithm, size: u16) -> Reference {
         Algorithm::Maekawa => maekawa(size),
         Algorithm::Majority => majority(size),
         Algorithm::SuzukiKasami => suzuki_kasami(n),
+        Algorithm::Singhal => singhal(n),
         Algorithm::Raymond => raymond(size),
     }
 }
@@ -223,6 +224,28 @@ fn token_ring(n: f64) -> Reference {
             heavy: endless,
         },
         deviation: "under heavy load every hop is used; the book has one figure for all loads",
+    }
+}
+
+/// Whoever has entered since one's own last time is asked, and who has the token asks nobody: of
+/// members drawn at random, (N-1)/2 requests and (N-1)/N tokens in the mean, by 1/N less than the
+/// table's (N+1)/2. Under heavy load all ask all, and in a burst all but who has the token do.
+fn singhal(n: f64) -> Reference {
+    let k = n - 1.0;
+    let asking = |share: f64| Messages::exactly(vec![("REQUEST", k * share), ("TOKEN", share)]);
+    Reference {
+        response: Value::About(2.0 * k / n),
+        sync: Value::Exactly(1.0),
+        light: Messages::total(Value::About(k / 2.0 + k / n)),
+        heavy: asking(1.0),
+        burst: asking(k / n),
+        book: Book {
+            response: said("2T+E", 2.0),
+            sync: said("T", 1.0),
+            light: said("N/2", n / 2.0),
+            heavy: said("N", n),
+        },
+        deviation: "the token is asked for too: (N-1)/2 requests, and it, unless it is here",
     }
 }
 

@@ -8,6 +8,7 @@ mod raymond;
 mod ricart_agrawala;
 mod semaphore;
 mod sharing;
+mod singhal;
 mod suzuki_kasami;
 mod token_ring;
 mod token_ring_requests;

@@ -118,6 +118,7 @@ fn who_has_the_token_knows() {
         Algorithm::TokenRing,
         Algorithm::TokenRingRequests,
         Algorithm::SuzukiKasami,
+        Algorithm::Singhal,
         Algorithm::Raymond,
     ] {
         let mut bench = Bench::new(3, LockSpec::exclusive(algorithm));

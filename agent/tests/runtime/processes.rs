@@ -79,5 +79,6 @@ each_engine! {
     maekawa: Maekawa,
     majority: Majority,
     suzuki_kasami: SuzukiKasami,
+    singhal: Singhal,
     raymond: Raymond,
 }

@@ -20,8 +20,8 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    bakery, lamport, maekawa, raymond, ricart_agrawala, semaphore, suzuki_kasami, token_ring,
-    token_ring_requests,
+    bakery, lamport, maekawa, raymond, ricart_agrawala, semaphore, singhal, suzuki_kasami,
+    token_ring, token_ring_requests,
 };
 use crate::protocol::face::{Previous, Release};
 use crate::protocol::ids::{LockName, NodeId, RequestId};
@@ -216,6 +216,7 @@ pub enum Message {
     Maekawa(maekawa::Message),
     Majority(maekawa::Message),
     SuzukiKasami(suzuki_kasami::Message),
+    Singhal(singhal::Message),
     Raymond(raymond::Message),
 }
 
@@ -231,6 +232,7 @@ impl Message {
             Self::Lamport(message) => message.kind(),
             Self::Maekawa(message) | Self::Majority(message) => message.kind(),
             Self::SuzukiKasami(message) => message.kind(),
+            Self::Singhal(message) => message.kind(),
             Self::Raymond(message) => message.kind(),
         }
     }
@@ -246,6 +248,7 @@ impl Message {
             Self::Lamport(message) => message.is_request(),
             Self::Maekawa(message) | Self::Majority(message) => message.is_request(),
             Self::SuzukiKasami(message) => message.is_request(),
+            Self::Singhal(message) => message.is_request(),
         }
     }
 
@@ -267,6 +270,7 @@ impl Message {
             Self::Maekawa(_) => super::Algorithm::Maekawa,
             Self::Majority(_) => super::Algorithm::Majority,
             Self::SuzukiKasami(_) => super::Algorithm::SuzukiKasami,
+            Self::Singhal(_) => super::Algorithm::Singhal,
             Self::Raymond(_) => super::Algorithm::Raymond,
         }
     }

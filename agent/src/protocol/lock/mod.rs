@@ -11,6 +11,7 @@ mod raymond;
 mod ricart_agrawala;
 mod semaphore;
 mod settle;
+mod singhal;
 mod spec;
 mod summary;
 mod suzuki_kasami;
@@ -48,6 +49,7 @@ pub fn build(spec: LockSpec, from: &Rebuild<'_>, out: &mut Effects) -> Box<dyn E
         Algorithm::Maekawa => Box::new(maekawa::Maekawa::new(maekawa::Rule::Small, from, out)),
         Algorithm::Majority => Box::new(maekawa::Maekawa::new(maekawa::Rule::Majority, from, out)),
         Algorithm::SuzukiKasami => Box::new(suzuki_kasami::SuzukiKasami::new(from, out)),
+        Algorithm::Singhal => Box::new(singhal::Singhal::new(from, out)),
         Algorithm::Raymond => Box::new(raymond::Raymond::new(from, out)),
     }
 }

@@ -32,13 +32,15 @@ pub enum Algorithm {
     Majority,
     /// `suzuki-kasami`: a token that everybody is asked for, Suzuki and Kasami 1985.
     SuzukiKasami,
+    /// `singhal`: a token that is asked for where it is likely to be, Singhal 1989.
+    Singhal,
     /// `raymond`: a token in a tree, asked for along the branches, Raymond 1989.
     Raymond,
 }
 
 impl Algorithm {
     /// All algorithms, in the order of their declaration.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Semaphore,
         Self::Bakery,
         Self::RicartAgrawala,
@@ -48,6 +50,7 @@ impl Algorithm {
         Self::Maekawa,
         Self::Majority,
         Self::SuzukiKasami,
+        Self::Singhal,
         Self::Raymond,
     ];
 
@@ -63,6 +66,7 @@ impl Algorithm {
             Self::Maekawa => "maekawa",
             Self::Majority => "majority",
             Self::SuzukiKasami => "suzuki-kasami",
+            Self::Singhal => "singhal",
             Self::Raymond => "raymond",
         }
     }

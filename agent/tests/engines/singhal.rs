@@ -1,0 +1,247 @@
+//! Section 2.10. Of three members, 1 has the token, 2 takes 1 to want it, and 3 both.
+
+use super::*;
+
+const SPEC: LockSpec = LockSpec::exclusive(Algorithm::Singhal);
+
+fn message(json: &str) -> Message {
+    serde_json::from_str(&format!(r#"{{"Singhal":{json}}}"#)).unwrap()
+}
+
+fn enter_and_leave(bench: &mut Bench, me: u16, clock: u64) -> usize {
+    let id = bench.acquire(me, clock);
+    let count = bench.deliver_all();
+    assert_eq!(bench.granted.last(), Some(&id));
+    bench.release(id);
+    assert_eq!(bench.deliver_all(), 0);
+    count
+}
+
+/// S3: whoever is before one in the staircase is asked, and one has the token.
+#[test]
+fn a_staircase_decides_whom_one_asks() {
+    for (me, count) in [(1, 0), (2, 2), (3, 3), (4, 4), (5, 5)] {
+        let mut bench = Bench::new(5, SPEC);
+        assert_eq!(enter_and_leave(&mut bench, me, 1), count, "{me}");
+        assert_eq!(enter_and_leave(&mut bench, me, 2), 0, "it is here");
+    }
+}
+
+/// Who has had the token is known to those who heard of it, and nobody else is asked.
+#[test]
+fn the_last_one_is_asked() {
+    let mut bench = Bench::new(5, SPEC);
+    enter_and_leave(&mut bench, 5, 1);
+    assert_eq!(enter_and_leave(&mut bench, 1, 2), 2, "1 knows of 5 only");
+    assert_eq!(enter_and_leave(&mut bench, 5, 3), 2);
+    assert_eq!(enter_and_leave(&mut bench, 4, 4), 5, "4 knows of all");
+}
+
+/// Two that want it at the same time: who hears of the other asks back, or the token might pass it.
+#[test]
+fn who_waits_asks_back() {
+    let mut bench = Bench::new(3, SPEC);
+    let inside = bench.acquire(1, 1);
+    bench.acquire(2, 2);
+    bench.acquire(3, 2);
+    bench.deliver(3, 2);
+    let back = bench
+        .wire
+        .iter()
+        .filter(|(from, to, _)| (*from, *to) == (2, 3));
+    assert_eq!(back.count(), 1);
+    bench.deliver_all();
+    for _ in 0..3 {
+        bench.release(*bench.granted.last().unwrap());
+        bench.deliver_all();
+    }
+    let order: Vec<_> = bench.granted.iter().map(|id| id.node.as_u16()).collect();
+    assert_eq!((bench.granted[0], order), (inside, vec![1, 2, 3]));
+}
+
+/// The token goes round by ids from who leaves.
+#[test]
+fn service_goes_round_from_who_leaves() {
+    let mut bench = Bench::new(5, SPEC);
+    bench.acquire(3, 1);
+    bench.deliver_all();
+    for me in [1, 2, 5, 4] {
+        bench.acquire(me, 2);
+    }
+    for _ in 0..5 {
+        bench.deliver_all();
+        bench.release(*bench.granted.last().unwrap());
+    }
+    let order: Vec<_> = bench.granted.iter().map(|id| id.node.as_u16()).collect();
+    assert_eq!(order, [3, 4, 5, 1, 2]);
+}
+
+/// The trap: 3's request comes to 2 when it has been served, while 2 is inside. 2 forgets it with
+/// the token's word; nobody else has told 3 of 2, and 3 asks 1 only, while the token rests at 2.
+#[test]
+fn a_request_that_is_forgotten_is_sent_to_all_after_a_while() {
+    let mut bench = Bench::new(3, SPEC);
+    let first = bench.acquire(3, 1);
+    bench.deliver(3, 1);
+    bench.deliver(1, 3);
+    bench.release(first);
+    let (_, _, late) = bench.wire.remove(0);
+    assert_eq!(enter_and_leave(&mut bench, 1, 2), 2);
+    let inside = bench.acquire(2, 3);
+    bench.deliver_all();
+    bench.receive(3, 2, &late);
+    assert_eq!(bench.kinds(), ["BUSY"]);
+    bench.deliver_all();
+    bench.release(inside);
+    assert_eq!(bench.deliver_all(), 0, "it stays");
+
+    let waits = bench.acquire(3, 4);
+    assert_eq!(bench.timers[&3], HopTimer::Set(Duration::from_millis(200)));
+    assert_eq!(bench.deliver_all(), 1, "to 1, who has it not");
+    assert_eq!(bench.granted.last(), Some(&inside));
+    bench.step(3, |engine, out| engine.timeout(out));
+    assert_eq!(bench.deliver_all(), 2, "to 2, and the token");
+    assert_eq!(bench.granted.last(), Some(&waits));
+    assert_eq!(bench.timers[&3], HopTimer::Clear);
+    bench.step(3, |engine, out| engine.timeout(out));
+    assert_eq!(bench.wire.len(), 0);
+}
+
+/// Who has asked all has nobody else to ask, and who waits no longer has nothing to ask for.
+#[test]
+fn only_who_waits_and_has_spared_somebody_asks_more() {
+    let mut bench = Bench::new(3, SPEC);
+    let inside = bench.acquire(1, 1);
+    bench.acquire(3, 1);
+    assert!(!bench.timers.contains_key(&3), "it asks both");
+    let given_up = bench.acquire(2, 1);
+    assert!(matches!(bench.timers[&2], HopTimer::Set(_)));
+    bench.cancel(given_up);
+    assert_eq!(bench.timers[&2], HopTimer::Clear);
+    let sent = bench.wire.len();
+    bench.step(2, |engine, out| engine.timeout(out));
+    assert_eq!(bench.wire.len(), sent);
+    bench.acquire(2, 2);
+    assert!(
+        matches!(bench.timers[&2], HopTimer::Set(_)),
+        "a ghost's too"
+    );
+    bench.step(2, |engine, out| engine.timeout(out));
+    assert_eq!(bench.wire.len(), sent + 1, "to 3");
+    bench.deliver_all();
+    assert_eq!(bench.granted, [inside]);
+}
+
+#[test]
+fn a_cancelled_request_leaves_a_ghost_that_lets_the_token_pass() {
+    let mut bench = Bench::new(3, SPEC);
+    let inside = bench.acquire(1, 1);
+    let given_up = bench.acquire(2, 1);
+    let waits = bench.acquire(3, 1);
+    bench.deliver_all();
+    bench.cancel(given_up);
+    bench.release(inside);
+    assert_eq!(bench.deliver_all(), 2, "to 2, and on to 3");
+    assert_eq!(bench.granted, [inside, waits]);
+    bench.release(waits);
+    assert_eq!(bench.deliver_all(), 0, "the ghost has been served");
+}
+
+#[test]
+fn a_new_request_takes_the_ghost_s_place_and_says_nothing() {
+    let mut bench = Bench::new(3, SPEC);
+    let inside = bench.acquire(1, 1);
+    let given_up = bench.acquire(2, 1);
+    bench.deliver_all();
+    bench.cancel(given_up);
+    let again = bench.acquire(2, 5);
+    assert_eq!(bench.kinds(), [""; 0]);
+    bench.release(inside);
+    bench.deliver_all();
+    assert_eq!(bench.granted, [inside, again]);
+}
+
+/// G1.
+#[test]
+fn a_request_that_comes_twice_moves_nothing() {
+    let mut bench = Bench::new(3, SPEC);
+    let first = bench.acquire(2, 1);
+    let request = bench.deliver(2, 1);
+    bench.deliver_all();
+    bench.release(first);
+    enter_and_leave(&mut bench, 1, 2);
+    bench.receive(2, 1, &request);
+    assert_eq!(bench.kinds(), [""; 0]);
+}
+
+/// G3.
+#[test]
+fn a_token_that_comes_twice_is_taken_once() {
+    let mut bench = Bench::new(3, SPEC);
+    let first = bench.acquire(2, 1);
+    bench.deliver(2, 1);
+    let token = bench.deliver(1, 2);
+    bench.release(first);
+    let second = bench.acquire(3, 1);
+    bench.deliver_all();
+    let waits = bench.acquire(2, 2);
+    bench.receive(1, 2, &token);
+    assert_eq!(bench.granted, [first, second]);
+    bench.deliver_all();
+    bench.release(second);
+    bench.deliver_all();
+    assert_eq!(bench.granted, [first, second, waits]);
+}
+
+#[test]
+fn who_is_inside_says_so_to_who_only_tries() {
+    let mut bench = Bench::new(3, SPEC);
+    bench.acquire(1, 1);
+    let tries = bench.acquire(3, 1);
+    bench.deliver_all();
+    assert_eq!(bench.busy, [tries]);
+    bench.cancel(tries);
+    bench.receive(1, 3, &message(r#"{"Busy":{"number":1}}"#));
+    assert_eq!(bench.busy, [tries], "nobody waits any more");
+}
+
+/// The lowest step is where the token is needed, and those who wait ask anew.
+#[test]
+fn a_view_lays_the_staircase_from_its_holder() {
+    let (holder, waiters) = (request(2, 1, 5).id, [request(3, 1, 7), request(1, 1, 9)]);
+    let mut bench = Bench::rebuilt(3, SPEC, &[holder], &waiters);
+    assert_eq!(bench.kinds(), ["REQUEST"; 3], "1 is above 3, and 3 above 2");
+    bench.deliver_all();
+    assert_eq!(bench.granted, []);
+    for id in [holder, waiters[0].id, waiters[1].id] {
+        bench.release(id);
+        bench.deliver_all();
+    }
+    assert_eq!(bench.granted, waiters.map(|request| request.id));
+
+    let bench = Bench::rebuilt(3, SPEC, &[], &waiters);
+    assert_eq!(bench.granted, [waiters[0].id]);
+}
+
+#[test]
+fn a_token_that_names_strangers_is_put_right() {
+    let mut bench = Bench::new(3, SPEC);
+    bench.step(1, |engine, out| engine.leave(out));
+    bench.wire.clear();
+    let token = r#"{"Token":{"hop":1,"wants":[3,9],"numbers":{"3":4,"9":5}}}"#;
+    bench.receive(1, 2, &message(token));
+    let (_, to, token) = bench.wire.pop().unwrap();
+    let right = r#"{"Token":{"hop":2,"wants":[3],"numbers":{"3":4}}}"#;
+    assert_eq!((to, token), (3, message(right)));
+}
+
+#[test]
+fn who_leaves_passes_an_unused_token_on() {
+    for size in [2, 3] {
+        let mut bench = Bench::new(size, SPEC);
+        bench.step(1, |engine, out| engine.leave(out));
+        assert_eq!(bench.deliver_all(), 1);
+        let id = bench.acquire(2, 1);
+        assert_eq!(bench.granted, [id], "it is here");
+    }
+}
