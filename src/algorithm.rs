@@ -23,6 +23,8 @@ pub enum Algorithm {
     TokenRingRequests,
     /// `lamport`: the queue of all requests in every member, Lamport 1978.
     Lamport,
+    /// `carvalho-roucairol`: permissions that stay good, Carvalho and Roucairol 1983.
+    CarvalhoRoucairol,
     /// `maekawa`: the votes of about √N members, Maekawa 1985.
     Maekawa,
     /// `majority`: the votes of a majority, Ricart and Agrawala's request with Maekawa's votes.
@@ -37,7 +39,7 @@ pub enum Algorithm {
 
 impl Algorithm {
     /// All that are available, `kernel` first.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Kernel,
         Self::Semaphore,
         Self::Bakery,
@@ -45,6 +47,7 @@ impl Algorithm {
         Self::TokenRing,
         Self::TokenRingRequests,
         Self::Lamport,
+        Self::CarvalhoRoucairol,
         Self::Maekawa,
         Self::Majority,
         Self::SuzukiKasami,
@@ -53,7 +56,7 @@ impl Algorithm {
     ];
 
     /// Names that stand for algorithms which are not available yet.
-    const PLANNED: [&str; 2] = ["carvalho-roucairol", "voting"];
+    const PLANNED: [&str; 1] = ["voting"];
 
     /// The name in configuration files and on the command line.
     pub const fn name(self) -> &'static str {
@@ -65,6 +68,7 @@ impl Algorithm {
             Self::TokenRing => "token-ring",
             Self::TokenRingRequests => "token-ring-requests",
             Self::Lamport => "lamport",
+            Self::CarvalhoRoucairol => "carvalho-roucairol",
             Self::Maekawa => "maekawa",
             Self::Majority => "majority",
             Self::SuzukiKasami => "suzuki-kasami",
@@ -83,6 +87,7 @@ impl Algorithm {
             Self::TokenRing => Some(protocol::Algorithm::TokenRing),
             Self::TokenRingRequests => Some(protocol::Algorithm::TokenRingRequests),
             Self::Lamport => Some(protocol::Algorithm::Lamport),
+            Self::CarvalhoRoucairol => Some(protocol::Algorithm::CarvalhoRoucairol),
             Self::Maekawa => Some(protocol::Algorithm::Maekawa),
             Self::Majority => Some(protocol::Algorithm::Majority),
             Self::SuzukiKasami => Some(protocol::Algorithm::SuzukiKasami),

@@ -147,7 +147,10 @@ fn agree(ask: Ask, description: Description) -> Result<LockSpec, HandleError> {
     };
     let permits = ask.permits.ok_or(HandleError::PermitsUnknown)?;
     let spec = match engine {
-        Some(algorithm) => LockSpec { algorithm, permits },
+        Some(algorithm) => LockSpec {
+            permits,
+            ..LockSpec::exclusive(algorithm)
+        },
         None if permits == NonZeroU32::MIN => spec,
         None => LockSpec::counting(permits),
     };

@@ -4,7 +4,9 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use distlock::{Config, ConfigError};
-use distlock_agent::protocol::{Algorithm, ElectionAlgorithm, Failure, LockName, LockSpec, NodeId};
+use distlock_agent::protocol::{
+    Algorithm, ElectionAlgorithm, Failure, LockName, LockSpec, NodeId, Priority,
+};
 
 const SMALL: &str = r#"
 [group]
@@ -53,6 +55,8 @@ fn everything_can_be_said() {
             { name = "licences", permits = 4 },
             { name = "one", algorithm = "semaphore", permits = 1 },
             { name = "\u00ff", algorithm = "token-ring-requests" },
+            { name = "fair", algorithm = "carvalho-roucairol", priority = "least-recent" },
+            { name = "stamped", algorithm = "ricart-agrawala", priority = "lamport" },
         ]
         [[member]]
         address = "udp:[fd00::1]:7400"
@@ -75,6 +79,23 @@ fn everything_can_be_said() {
     );
     assert_eq!(lock("one"), LockSpec::exclusive(Algorithm::Semaphore));
     assert_eq!(lock("ÿ"), LockSpec::exclusive(Algorithm::TokenRingRequests));
+    assert_eq!(lock("fair").algorithm, Algorithm::CarvalhoRoucairol);
+    assert_eq!(lock("fair").priority, Priority::LeastRecent);
+    let stamped = LockSpec::exclusive(Algorithm::RicartAgrawala);
+    assert_eq!(lock("stamped"), stamped);
+}
+
+#[test]
+fn priorities_have_a_default() {
+    let priority = |text: &str| {
+        let lock = "[[lock]]\nname = \"x\"\nalgorithm = \"carvalho-roucairol\"";
+        let config = Config::parse(&format!("{SMALL}\n{lock}\n{text}")).unwrap();
+        config.settings().locks[&LockName::new("x").unwrap()].priority
+    };
+    assert_eq!(priority(""), Priority::Lamport);
+    for each in Priority::ALL {
+        assert_eq!(priority(&format!("priority = \"{each}\"")), each);
+    }
 }
 
 #[test]
@@ -318,15 +339,49 @@ fn refusals_name_line_and_reason() {
         ),
         (
             format!(
+                "{small}[[lock]]\nname = \"x\"\nalgorithm = \"carvalho-roucairol\"\n\
+                 priority = \"first\"\n"
+            ),
+            14,
+            &["first", "lamport, static, least-frequent or least-recent"],
+        ),
+        (
+            format!(
+                "{small}[[lock]]\nname = \"x\"\nalgorithm = \"ricart-agrawala\"\n\
+                 priority = \"static\"\n"
+            ),
+            14,
+            &[
+                "static",
+                "unsafe with ricart-agrawala",
+                "carvalho-roucairol",
+            ],
+        ),
+        (
+            format!(
+                "{small}[[lock]]\nname = \"x\"\nalgorithm = \"bakery\"\n\
+                 priority = \"lamport\"\n"
+            ),
+            14,
+            &["bakery", "no priority", "carvalho-roucairol"],
+        ),
+        (
+            format!("{small}[[lock]]\nname = \"x\"\npermits = 2\npriority = \"static\"\n"),
+            14,
+            &["semaphore", "no priority"],
+        ),
+        (format!("priority = \"static\"\n{small}"), 1, &["priority"]),
+        (
+            format!(
                 "{small}[[lock]]\nname = \"x\"\npermits = 2\n[[lock]]\nname = \"x\"\npermits = 2\n"
             ),
             15,
             &["x", "twice"],
         ),
         (
-            format!("{small}[[lock]]\nname = \"x\"\nalgorithm = \"carvalho-roucairol\"\n"),
+            format!("{small}[[lock]]\nname = \"x\"\nalgorithm = \"voting\"\n"),
             13,
-            &["not available"],
+            &["voting", "quorum"],
         ),
         (format!("voters = []\n{small}"), 1, &["voters", "1 to 7"]),
         (format!("voters = [1,\n3]\n{small}"), 2, &["3", "no member"]),

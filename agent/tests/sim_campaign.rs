@@ -84,6 +84,11 @@ fn lamport() {
 }
 
 #[test]
+fn carvalho_roucairol() {
+    play(Algorithm::CarvalhoRoucairol);
+}
+
+#[test]
 fn suzuki_kasami() {
     play(Algorithm::SuzukiKasami);
 }

@@ -65,6 +65,11 @@ fn lamport() {
 }
 
 #[test]
+fn carvalho_roucairol() {
+    explore_all(Algorithm::CarvalhoRoucairol, 1000);
+}
+
+#[test]
 fn maekawa() {
     explore_all(Algorithm::Maekawa, 500);
 }

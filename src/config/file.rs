@@ -9,7 +9,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use distlock_agent::protocol::{
-    self, AlgorithmNames, ElectionAlgorithm, Failure, LockName, LockSpec, NodeId, Settings,
+    self, AlgorithmNames, ElectionAlgorithm, Failure, LockName, LockSpec, NodeId, Priority,
+    Settings,
 };
 use distlock_agent::runtime::Address;
 use serde::Deserialize;
@@ -66,6 +67,7 @@ struct Lock {
     name: Spanned<String>,
     algorithm: Option<Spanned<String>>,
     permits: Option<Spanned<i64>>,
+    priority: Option<Spanned<String>>,
 }
 
 /// What is wrong, and where in the text.
@@ -373,6 +375,38 @@ fn read_locks(locks: &[Spanned<Lock>]) -> Result<BTreeMap<LockName, LockSpec>, F
 }
 
 fn read_spec(lock: &Lock) -> Result<LockSpec, Fault> {
+    let mut spec = read_algorithm_and_permits(lock)?;
+    if let Some(name) = &lock.priority {
+        spec.priority = read_priority(name, spec.algorithm)?;
+    }
+    Ok(spec)
+}
+
+/// Who goes first, where that can be chosen.
+fn read_priority(
+    name: &Spanned<String>,
+    algorithm: protocol::Algorithm,
+) -> Result<Priority, Fault> {
+    let text = name.get_ref();
+    let fault = |reason: String| Fault::new(name.span(), reason);
+    let priority = text
+        .parse()
+        .map_err(|error| fault(format!("priority = {text:?}: {error}")))?;
+    match (algorithm, priority) {
+        (protocol::Algorithm::CarvalhoRoucairol, _)
+        | (protocol::Algorithm::RicartAgrawala, Priority::Lamport) => Ok(priority),
+        (protocol::Algorithm::RicartAgrawala, _) => Err(fault(format!(
+            "priority = {text:?} is unsafe with ricart-agrawala, which would let in two at a time; \
+             remove the key, or set algorithm = \"carvalho-roucairol\""
+        ))),
+        _ => Err(fault(format!(
+            "{algorithm} has no priority to choose: remove the key, or set algorithm = \
+             \"carvalho-roucairol\""
+        ))),
+    }
+}
+
+fn read_algorithm_and_permits(lock: &Lock) -> Result<LockSpec, Fault> {
     let algorithm = lock.algorithm.as_ref().map(read_algorithm).transpose()?;
     let Some(text) = &lock.permits else {
         let algorithm = algorithm.ok_or_else(|| {
@@ -389,7 +423,10 @@ fn read_spec(lock: &Lock) -> Result<LockSpec, Fault> {
         Fault::new(text.span(), reason)
     })?;
     let spec = match algorithm {
-        Some(algorithm) => LockSpec { algorithm, permits },
+        Some(algorithm) => LockSpec {
+            permits,
+            ..LockSpec::exclusive(algorithm)
+        },
         None => LockSpec::counting(permits),
     };
     if !spec.is_valid() {

@@ -16,12 +16,13 @@ const TAKEOVER: Duration = Duration::from_secs(3);
 /// What flaps does so well within the time after which a member is suspected.
 const FLAP: Duration = Duration::from_millis(100);
 /// All that serve locks today.
-const ENGINES: [&str; 9] = [
+const ENGINES: [&str; 10] = [
     "ricart-agrawala",
     "bakery",
     "token-ring",
     "token-ring-requests",
     "lamport",
+    "carvalho-roucairol",
     "suzuki-kasami",
     "singhal",
     "raymond",

@@ -29,7 +29,9 @@ pub use face::{
 pub use ids::{
     Epoch, Fence, Incarnation, LockName, NameError, NodeId, ParseFenceError, RequestId, Ticket,
 };
-pub use lock::{Algorithm, AlgorithmNames, LockSpec, Mode, UnknownAlgorithm};
+pub use lock::{
+    Algorithm, AlgorithmNames, LockSpec, Mode, Priority, UnknownAlgorithm, UnknownPriority,
+};
 pub use membership::quorum::VoterRecord;
 pub use membership::{Book, Change};
 pub use node::{Node, PeerState};

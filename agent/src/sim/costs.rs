@@ -1,11 +1,12 @@
 //! What an entry costs: messages, response time and synchronisation delay.
 //!
 //! The conventions are those of the algorithms' [reference] table. T is the one-way delay; E the
-//! time inside. *Light*: one request at a time, from every member equally often. *Heavy*: a closed
-//! loop, each member asks again the instant it leaves. *Burst*: all ask once, from rest. The
-//! response time is from the request to the exit; the synchronisation delay from an exit to the
-//! next entry, where somebody waits. A message is what an engine sends to another member's;
-//! acknowledgements and retries of the links are not counted.
+//! time inside. *Light*: one request at a time, from every member equally often, or at random where
+//! it matters who came before the last one. *Heavy*: a closed loop, each member asks again the
+//! instant it leaves. *Burst*: all ask once, from rest. The response time is from the request to
+//! the exit; the synchronisation delay from an exit to the next entry, where somebody waits. A
+//! message is what an engine sends to another member's; acknowledgements and retries of the links
+//! are not counted.
 //!
 //! [reference]: super::reference
 
@@ -262,7 +263,8 @@ const LARGEST: usize = 64;
 /// How many entries a mean over random callers is taken over, where nobody says how many.
 const DRAWN: u64 = 1000;
 
-/// How many entries the mean of a perpetual ring under light load is taken over, at least.
+/// How many entries the mean under light load is taken over, at least, of a perpetual ring and
+/// where it matters who came before the last one.
 const SAMPLES: u64 = 4000;
 
 /// Measures bare engines of `algorithm` in `size` members.
@@ -307,6 +309,10 @@ fn measure_in(world: impl World, setup: &Setup) -> Result<Run, Violation> {
     let members = world.members();
     let size = members.len() as u64;
     let small = members.len() <= LARGEST;
+    let by_history = matches!(
+        setup.algorithm,
+        Algorithm::CarvalhoRoucairol | Algorithm::Singhal
+    );
     let mut rng = Rng::new(setup.seed.wrapping_add(1));
     let mut bench = Bench::new(world, setup);
     match setup.load {
@@ -320,7 +326,7 @@ fn measure_in(world: impl World, setup: &Setup) -> Result<Run, Violation> {
             bench.light_on_a_perpetual_ring(turns, &mut rng)?;
         }
         // What an entry costs depends on all that have entered since one's last time.
-        Load::Light if setup.entries.is_none() && setup.algorithm == Algorithm::Singhal => {
+        Load::Light if setup.entries.is_none() && by_history => {
             let mut drawn = core::iter::repeat_with(|| members[rng.index(members.len())]);
             bench.in_turns(drawn.by_ref().take(10 * members.len()))?;
             bench.reset();

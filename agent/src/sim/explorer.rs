@@ -10,7 +10,7 @@ use super::checkers::{Violation, violation};
 use super::network::{Conditions, Delay, Network, Weather};
 use super::rng::{Permille, Rng};
 use super::trace::{Sink, Trace};
-use crate::protocol::lock::{Algorithm, LockSpec};
+use crate::protocol::lock::{Algorithm, LockSpec, Priority};
 use crate::protocol::{Mode, NodeId, Release, RequestId, Time};
 
 /// What happened in one exploration.
@@ -102,9 +102,15 @@ impl Exploration {
         } else {
             1
         };
+        let priority = if algorithm == Algorithm::CarvalhoRoucairol {
+            Priority::ALL[rng.index(Priority::ALL.len())]
+        } else {
+            Priority::Lamport
+        };
         let spec = LockSpec {
             algorithm,
             permits: NonZeroU32::new(permits).expect("at least one permit"),
+            priority,
         };
         let conditions = Conditions {
             delay: Delay::Exponential(DELAY),

@@ -15,7 +15,7 @@ use super::cluster::Surroundings;
 use super::network::{Conditions, Delay};
 use super::rng::{Permille, Rng};
 use crate::protocol::{
-    Algorithm, ElectionAlgorithm, Failure, LockName, LockSpec, NodeId, Settings,
+    Algorithm, ElectionAlgorithm, Failure, LockName, LockSpec, NodeId, Priority, Settings,
 };
 
 /// One run, before it begins.
@@ -305,7 +305,16 @@ fn locks(algorithm: Algorithm, rng: &mut Rng) -> (Vec<(LockName, LockSpec)>, Wis
             1
         };
         let permits = NonZeroU32::new(permits as u32).expect("at least one");
-        let spec = LockSpec { algorithm, permits };
+        let priority = if algorithm == Algorithm::CarvalhoRoucairol {
+            Priority::ALL[rng.index(Priority::ALL.len())]
+        } else {
+            Priority::Lamport
+        };
+        let spec = LockSpec {
+            algorithm,
+            permits,
+            priority,
+        };
         if rng.chance(300) {
             // Permits are what the checkers count by, so nobody disagrees on those.
             let others = (spec.permits.get() == 1 && rng.chance(500))

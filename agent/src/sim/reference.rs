@@ -129,6 +129,7 @@ pub fn reference(algorithm: Algorithm, size: u16) -> Reference {
         Algorithm::TokenRing => token_ring(n),
         Algorithm::TokenRingRequests => token_ring_requests(n),
         Algorithm::Lamport => lamport(n),
+        Algorithm::CarvalhoRoucairol => carvalho_roucairol(n),
         Algorithm::Maekawa => maekawa(size),
         Algorithm::Majority => majority(size),
         Algorithm::SuzukiKasami => suzuki_kasami(n),
@@ -282,6 +283,22 @@ fn lamport(n: f64) -> Reference {
             light: said("3(N-1)", 3.0 * k),
             heavy: said("3(N-1)", 3.0 * k),
         },
+        deviation: "",
+    }
+}
+
+/// 2 messages for each permission that is elsewhere, and none for who was the last: of two members
+/// each is as likely to have the permission under light load, and under heavy load it is always the
+/// other. A burst begins with all permissions at the lower ids.
+fn carvalho_roucairol(n: f64) -> Reference {
+    let k = n - 1.0;
+    Reference {
+        response: Value::About(2.0 * k / n),
+        sync: Value::Exactly(1.0),
+        light: Messages::total(Value::About(k)),
+        heavy: Messages::exactly(vec![("ASK", k), ("PERM", k)]),
+        burst: Messages::total(Value::Between(0.0, 2.0 * k)),
+        book: Book::default(),
         deviation: "",
     }
 }

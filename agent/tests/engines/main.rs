@@ -2,6 +2,7 @@
 //! `ALGORITHMS`; the randomised explorer looks for what nobody thought of.
 
 mod bakery;
+mod carvalho_roucairol;
 mod lamport;
 mod maekawa;
 mod raymond;
@@ -22,7 +23,7 @@ use distlock_agent::protocol::lock::{
     Effects, Engine, HopTimer, Message, Rebuild, Request, Stamp, build,
 };
 use distlock_agent::protocol::{
-    Algorithm, Incarnation, LockName, LockSpec, Mode, NodeId, Release, RequestId,
+    Algorithm, Incarnation, LockName, LockSpec, Mode, NodeId, Priority, Release, RequestId,
 };
 
 /// The engines of one lock, and the messages between them, delivered when the test says so.

@@ -80,6 +80,19 @@ fn lamport_knows_what_it_has_told_since_it_heard() {
     assert!(vouches(&bench, 1, 3), "it is behind");
 }
 
+#[test]
+fn who_has_the_permission_of_two_knows_of_the_other() {
+    let mut bench = Bench::new(3, exclusive(Algorithm::CarvalhoRoucairol));
+    assert!(vouches(&bench, 1, 3) && vouches(&bench, 2, 3), "lower ids");
+    assert!(!vouches(&bench, 3, 1) && !vouches(&bench, 3, 2));
+    bench.acquire(3, 1);
+    bench.deliver(3, 1);
+    assert!(!vouches(&bench, 1, 3), "it is on its way");
+    assert!(!vouches(&bench, 3, 1), "it has not come yet");
+    bench.deliver(1, 3);
+    assert!(vouches(&bench, 3, 1) && !vouches(&bench, 3, 2));
+}
+
 /// The voters of 1 are 1, 2 and 4; of 2, 2, 3 and 5; of 3, 3, 4 and 6.
 #[test]
 fn voters_know_to_whom_they_have_not_given_their_votes() {
@@ -169,6 +182,7 @@ fn a_view_tells_who_may_be_inside() {
         Algorithm::RicartAgrawala,
         Algorithm::Bakery,
         Algorithm::Lamport,
+        Algorithm::CarvalhoRoucairol,
         Algorithm::Majority,
     ] {
         let holder = request(2, 1, 5).id;

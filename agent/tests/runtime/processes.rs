@@ -76,6 +76,7 @@ each_engine! {
     token_ring: TokenRing,
     token_ring_requests: TokenRingRequests,
     lamport: Lamport,
+    carvalho_roucairol: CarvalhoRoucairol,
     maekawa: Maekawa,
     majority: Majority,
     suzuki_kasami: SuzukiKasami,

@@ -20,8 +20,8 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    bakery, lamport, maekawa, raymond, ricart_agrawala, semaphore, singhal, suzuki_kasami,
-    token_ring, token_ring_requests,
+    bakery, carvalho_roucairol, lamport, maekawa, raymond, ricart_agrawala, semaphore, singhal,
+    suzuki_kasami, token_ring, token_ring_requests,
 };
 use crate::protocol::face::{Previous, Release};
 use crate::protocol::ids::{LockName, NodeId, RequestId};
@@ -213,6 +213,7 @@ pub enum Message {
     TokenRing(token_ring::Message),
     TokenRingRequests(token_ring_requests::Message),
     Lamport(lamport::Message),
+    CarvalhoRoucairol(carvalho_roucairol::Message),
     Maekawa(maekawa::Message),
     Majority(maekawa::Message),
     SuzukiKasami(suzuki_kasami::Message),
@@ -230,6 +231,7 @@ impl Message {
             Self::TokenRing(message) => message.kind(),
             Self::TokenRingRequests(message) => message.kind(),
             Self::Lamport(message) => message.kind(),
+            Self::CarvalhoRoucairol(message) => message.kind(),
             Self::Maekawa(message) | Self::Majority(message) => message.kind(),
             Self::SuzukiKasami(message) => message.kind(),
             Self::Singhal(message) => message.kind(),
@@ -246,6 +248,7 @@ impl Message {
             Self::RicartAgrawala(message) => message.is_request(),
             Self::TokenRing(_) | Self::TokenRingRequests(_) | Self::Raymond(_) => true,
             Self::Lamport(message) => message.is_request(),
+            Self::CarvalhoRoucairol(message) => message.is_request(),
             Self::Maekawa(message) | Self::Majority(message) => message.is_request(),
             Self::SuzukiKasami(message) => message.is_request(),
             Self::Singhal(message) => message.is_request(),
@@ -267,6 +270,7 @@ impl Message {
             Self::TokenRing(_) => super::Algorithm::TokenRing,
             Self::TokenRingRequests(_) => super::Algorithm::TokenRingRequests,
             Self::Lamport(_) => super::Algorithm::Lamport,
+            Self::CarvalhoRoucairol(_) => super::Algorithm::CarvalhoRoucairol,
             Self::Maekawa(_) => super::Algorithm::Maekawa,
             Self::Majority(_) => super::Algorithm::Majority,
             Self::SuzukiKasami(_) => super::Algorithm::SuzukiKasami,

@@ -2,6 +2,7 @@
 //! around them in every member: the local queue, and the table of locks.
 
 mod bakery;
+mod carvalho_roucairol;
 mod coterie;
 pub mod engine;
 mod lamport;
@@ -22,7 +23,7 @@ mod token_ring_requests;
 mod trail;
 
 pub use engine::{Effects, Engine, HopTimer, Mark, Message, Mode, Rebuild, Request, Stamp};
-pub use spec::{Algorithm, AlgorithmNames, LockSpec, UnknownAlgorithm};
+pub use spec::{Algorithm, AlgorithmNames, LockSpec, Priority, UnknownAlgorithm, UnknownPriority};
 
 pub use summary::{Last, LockSummary, Summary};
 pub use table::LockView;
@@ -46,6 +47,11 @@ pub fn build(spec: LockSpec, from: &Rebuild<'_>, out: &mut Effects) -> Box<dyn E
             Box::new(token_ring_requests::TokenRingRequests::new(from, out))
         }
         Algorithm::Lamport => Box::new(lamport::Lamport::new(from, out)),
+        Algorithm::CarvalhoRoucairol => Box::new(carvalho_roucairol::CarvalhoRoucairol::new(
+            spec.priority,
+            from,
+            out,
+        )),
         Algorithm::Maekawa => Box::new(maekawa::Maekawa::new(maekawa::Rule::Small, from, out)),
         Algorithm::Majority => Box::new(maekawa::Maekawa::new(maekawa::Rule::Majority, from, out)),
         Algorithm::SuzukiKasami => Box::new(suzuki_kasami::SuzukiKasami::new(from, out)),

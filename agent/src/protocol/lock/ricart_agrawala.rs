@@ -9,7 +9,8 @@
 //! Invariant: of two requests that overlap, the one with the later stamp lacks the other's REPLY.
 //! It rests on stamps: a request made after a reply to another is stamped later than that other.
 //! No other priority does that (least frequent or least recent use, a static rank), so none is
-//! offered here.
+//! offered here; with permissions that are conserved any is safe
+//! (`carvalho_roucairol.rs`).
 //!
 //! Cost: 2(N-1) messages, plus one DEFERRED for each deferral (3(N-1) under heavy load);
 //! response 2T+E; synchronisation delay T. N-1 replies are needed: one silent member stops all.

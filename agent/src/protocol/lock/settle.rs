@@ -8,7 +8,7 @@ use core::num::NonZeroU32;
 use serde::{Deserialize, Serialize};
 
 use super::queue::LocalQueue;
-use super::{Effects, Ending, Engine, HopTimer, LockSpec, Message, Mode, Trail};
+use super::{Effects, Ending, Engine, HopTimer, LockSpec, Message, Mode, Priority, Trail};
 use crate::protocol::face::{Event, Marks, Previous, Refusal, Release, Wait};
 use crate::protocol::ids::{Fence, LockName, NodeId, RequestId, Ticket};
 use crate::protocol::membership::View;
@@ -21,6 +21,7 @@ const COUNTER_RUNS_OUT: u32 = 1 << 31;
 pub(crate) struct LockMessage {
     pub(crate) lock: LockName,
     pub(crate) permits: NonZeroU32,
+    pub(crate) priority: Priority,
     /// The sender's Lamport clock.
     pub(crate) clock: u64,
     /// The last grant of this lock that the sender has seen in this epoch.
@@ -118,6 +119,7 @@ impl Settling<'_> {
             let message = LockMessage {
                 lock: self.name.clone(),
                 permits: self.spec.permits,
+                priority: self.spec.priority,
                 clock: *self.clock,
                 trail: lock.trail,
                 body,

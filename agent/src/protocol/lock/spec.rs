@@ -26,6 +26,8 @@ pub enum Algorithm {
     TokenRingRequests,
     /// `lamport`: the queue of all requests in every member, Lamport 1978.
     Lamport,
+    /// `carvalho-roucairol`: permissions that stay good, Carvalho and Roucairol 1983.
+    CarvalhoRoucairol,
     /// `maekawa`: the votes of about √N members, Maekawa 1985.
     Maekawa,
     /// `majority`: the votes of a majority, Ricart and Agrawala's request with Maekawa's votes.
@@ -40,13 +42,14 @@ pub enum Algorithm {
 
 impl Algorithm {
     /// All algorithms, in the order of their declaration.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Semaphore,
         Self::Bakery,
         Self::RicartAgrawala,
         Self::TokenRing,
         Self::TokenRingRequests,
         Self::Lamport,
+        Self::CarvalhoRoucairol,
         Self::Maekawa,
         Self::Majority,
         Self::SuzukiKasami,
@@ -63,6 +66,7 @@ impl Algorithm {
             Self::TokenRing => "token-ring",
             Self::TokenRingRequests => "token-ring-requests",
             Self::Lamport => "lamport",
+            Self::CarvalhoRoucairol => "carvalho-roucairol",
             Self::Maekawa => "maekawa",
             Self::Majority => "majority",
             Self::SuzukiKasami => "suzuki-kasami",
@@ -127,6 +131,72 @@ impl fmt::Display for AlgorithmNames {
 #[error("unknown algorithm; choose {}", AlgorithmNames)]
 pub struct UnknownAlgorithm;
 
+/// Who goes first of those that want a lock at the same time: the four tie-breaks of Jones's
+/// lecture. Each is frozen when the request is made, and of two that are alike the lower id goes
+/// first.
+///
+/// All but [`Priority::Lamport`] are for [`Algorithm::CarvalhoRoucairol`] alone. With Ricart and
+/// Agrawala's a request made after a reply to another could rank before that one, and both would
+/// be let in.
+///
+/// The order is that of the wire format: append only.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[non_exhaustive]
+pub enum Priority {
+    /// `lamport`: whose request has the lower Lamport stamp.
+    #[default]
+    Lamport,
+    /// `static`: the lower id. Who ranks low may wait for ever.
+    Static,
+    /// `least-frequent`: who has entered less often since the view began.
+    LeastFrequent,
+    /// `least-recent`: whose last entry since the view began was before the other's.
+    LeastRecent,
+}
+
+impl Priority {
+    /// All of them, in the order of their declaration.
+    pub const ALL: [Self; 4] = [
+        Self::Lamport,
+        Self::Static,
+        Self::LeastFrequent,
+        Self::LeastRecent,
+    ];
+
+    /// The name in configuration files.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Lamport => "lamport",
+            Self::Static => "static",
+            Self::LeastFrequent => "least-frequent",
+            Self::LeastRecent => "least-recent",
+        }
+    }
+}
+
+impl fmt::Display for Priority {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Priority {
+    type Err = UnknownPriority;
+
+    fn from_str(name: &str) -> Result<Self, UnknownPriority> {
+        let mut all = Self::ALL.into_iter();
+        all.find(|priority| priority.name() == name)
+            .ok_or(UnknownPriority)
+    }
+}
+
+/// The name of no priority.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown priority; choose lamport, static, least-frequent or least-recent")]
+pub struct UnknownPriority;
+
 /// What all members must agree on about one lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LockSpec {
@@ -135,6 +205,9 @@ pub struct LockSpec {
     /// How many requests may be inside at once: more than one only with
     /// [`Algorithm::Semaphore`].
     pub permits: NonZeroU32,
+    /// Who goes first: another than by Lamport stamps only with
+    /// [`Algorithm::CarvalhoRoucairol`].
+    pub priority: Priority,
 }
 
 impl LockSpec {
@@ -143,6 +216,7 @@ impl LockSpec {
         Self {
             algorithm,
             permits: NonZeroU32::MIN,
+            priority: Priority::Lamport,
         }
     }
 
@@ -151,6 +225,7 @@ impl LockSpec {
         Self {
             algorithm: Algorithm::Semaphore,
             permits,
+            priority: Priority::Lamport,
         }
     }
 
@@ -161,9 +236,12 @@ impl LockSpec {
         mode == Mode::Exclusive || is_shareable
     }
 
-    /// Whether the algorithm can serve that many permits.
+    /// Whether the algorithm can serve that many permits, by that priority.
     pub const fn is_valid(self) -> bool {
-        self.permits.get() == 1 || matches!(self.algorithm, Algorithm::Semaphore)
+        let is_one = self.permits.get() == 1;
+        let is_by_stamps = matches!(self.priority, Priority::Lamport);
+        (is_one || matches!(self.algorithm, Algorithm::Semaphore))
+            && (is_by_stamps || matches!(self.algorithm, Algorithm::CarvalhoRoucairol))
     }
 }
 
@@ -172,6 +250,31 @@ mod tests {
     use alloc::format;
 
     use super::*;
+
+    #[test]
+    fn priorities_are_read_back_and_all_named() {
+        let all = format!("{UnknownPriority}");
+        for priority in Priority::ALL {
+            assert_eq!(priority.name().parse(), Ok(priority));
+            assert!(all.contains(priority.name()));
+        }
+        assert_eq!("Static".parse::<Priority>(), Err(UnknownPriority));
+    }
+
+    /// Ricart and Agrawala's, for one, would let two in.
+    #[test]
+    fn only_permissions_that_are_conserved_bear_any_priority() {
+        for algorithm in Algorithm::ALL {
+            for priority in Priority::ALL {
+                let spec = LockSpec {
+                    priority,
+                    ..LockSpec::exclusive(algorithm)
+                };
+                let is_any = algorithm == Algorithm::CarvalhoRoucairol;
+                assert_eq!(spec.is_valid(), is_any || priority == Priority::Lamport);
+            }
+        }
+    }
 
     #[test]
     fn a_message_names_all() {

@@ -295,6 +295,7 @@ impl Locks {
         let LockMessage {
             lock: name,
             permits,
+            priority,
             clock,
             trail,
             body,
@@ -302,6 +303,7 @@ impl Locks {
         let spec = LockSpec {
             algorithm: body.algorithm(),
             permits,
+            priority,
         };
         if !spec.is_valid() || self.view.is_none() || clock > MAX_CLOCK {
             return false;

@@ -182,6 +182,9 @@ fn in_blocks(members: &BTreeSet<NodeId>) -> BTreeMap<String, String> {
 fn in_words(spec: LockSpec) -> String {
     match (spec.algorithm, spec.permits.get()) {
         (Algorithm::Semaphore, permits) => format!("semaphore, permits = {permits}"),
+        (Algorithm::CarvalhoRoucairol, _) => {
+            format!("{}, priority = {}", spec.algorithm, spec.priority)
+        }
         (algorithm, _) => algorithm.to_string(),
     }
 }
@@ -202,6 +205,7 @@ mod tests {
     use super::*;
     use crate::protocol::ElectionAlgorithm;
     use crate::protocol::ids::LockName;
+    use crate::protocol::lock::Priority;
 
     fn settings(locks: impl IntoIterator<Item = (String, LockSpec)>) -> Settings {
         let locks = locks
@@ -355,6 +359,28 @@ mod tests {
             assert_eq!(named, Some((key.clone(), spec.clone(), absent.clone())));
             assert_eq!(difference(&fewer, &all), Some((key, absent, spec)));
         }
+    }
+
+    #[test]
+    fn priorities_must_be_the_same() {
+        let by = |priority| {
+            let algorithm = Algorithm::CarvalhoRoucairol;
+            let spec = LockSpec {
+                priority,
+                ..LockSpec::exclusive(algorithm)
+            };
+            settings([("printer".into(), spec)])
+        };
+        let named = difference(&by(Priority::Lamport), &by(Priority::LeastRecent)).unwrap();
+        let said = |priority: &str| format!("carvalho-roucairol, priority = {priority}");
+        assert_eq!(
+            named,
+            (
+                "lock \"printer\"".into(),
+                said("lamport"),
+                said("least-recent")
+            )
+        );
     }
 
     #[test]

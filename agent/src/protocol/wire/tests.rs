@@ -11,7 +11,7 @@ use super::*;
 use crate::protocol::election::ElectionMessage;
 use crate::protocol::ids::RequestId;
 use crate::protocol::lock::{
-    Algorithm, Ending, Last, LockSummary, Mode, Request, Stamp, Summary, Trail,
+    Algorithm, Ending, Last, LockSummary, Mode, Priority, Request, Stamp, Summary, Trail,
 };
 use crate::protocol::membership::greeting::Greeting;
 use crate::protocol::membership::{Member, View};
@@ -150,6 +150,7 @@ fn bodies() -> Vec<(Body, &'static str)> {
         Body::Lock(LockMessage {
             lock,
             permits: NonZeroU32::MIN,
+            priority: Priority::Lamport,
             clock: 200,
             trail: Trail {
                 counter: 3,
@@ -195,7 +196,7 @@ fn bodies() -> Vec<(Body, &'static str)> {
                 epoch,
                 summary: summary(id),
             }),
-            "000309c8010801077072696e746572000101ac0207050101ac0207050801010108ac020301010201000100",
+            "000309c8010801077072696e74657200010001ac0207050101ac0207050801010108ac020301010201000100",
         ),
         (
             Body::View(ViewMessage::Install {
@@ -208,153 +209,165 @@ fn bodies() -> Vec<(Body, &'static str)> {
             engine(&format!(
                 r#"{{"Semaphore":{{"Request":{{"id":{r},"mode":"Shared","tries":true}}}}}}"#
             )),
-            "01077072696e74657201c80103010000ac0207050101",
+            "01077072696e7465720100c80103010000ac0207050101",
         ),
         (
             engine(&format!(
                 r#"{{"Semaphore":{{"Grant":{{"id":{r},"abandoned":true}}}}}}"#
             )),
-            "01077072696e74657201c80103010001ac02070501",
+            "01077072696e7465720100c80103010001ac02070501",
         ),
         (
             engine(&format!(
                 r#"{{"Semaphore":{{"Release":{{"id":{r},"how":"Unused"}}}}}}"#
             )),
-            "01077072696e74657201c80103010002ac02070502",
+            "01077072696e7465720100c80103010002ac02070502",
         ),
         (
             engine(&format!(r#"{{"Semaphore":{{"Queued":{{"id":{r}}}}}}}"#)),
-            "01077072696e74657201c80103010003ac020705",
+            "01077072696e7465720100c80103010003ac020705",
         ),
         (
             engine(r#"{"Bakery":{"Read":{"number":4,"until":{"Behind":6},"tries":false}}}"#),
-            "01077072696e74657201c8010301010004020600",
+            "01077072696e7465720100c8010301010004020600",
         ),
         (
             engine(r#"{"Bakery":{"Read":{"number":4,"until":"Now","tries":false}}}"#),
-            "01077072696e74657201c80103010100040000",
+            "01077072696e7465720100c80103010100040000",
         ),
         (
             engine(r#"{"Bakery":{"Read":{"number":4,"until":"NotChoosing","tries":true}}}"#),
-            "01077072696e74657201c80103010100040101",
+            "01077072696e7465720100c80103010100040101",
         ),
         (
             engine(r#"{"Bakery":{"Value":{"number":4,"ticket":6}}}"#),
-            "01077072696e74657201c801030101010406",
+            "01077072696e7465720100c801030101010406",
         ),
         (
             engine(r#"{"Bakery":{"Parked":{"number":4}}}"#),
-            "01077072696e74657201c8010301010204",
+            "01077072696e7465720100c8010301010204",
         ),
         (
             engine(&format!(
                 r#"{{"RicartAgrawala":{{"Request":{{"id":{r},"stamp":{{"clock":8,"node":1}}}}}}}}"#
             )),
-            "01077072696e74657201c80103010200ac0207050801",
+            "01077072696e7465720100c80103010200ac0207050801",
         ),
         (
             engine(&format!(r#"{{"RicartAgrawala":{{"Reply":{{"id":{r}}}}}}}"#)),
-            "01077072696e74657201c80103010201ac020705",
+            "01077072696e7465720100c80103010201ac020705",
         ),
         (
             engine(&format!(
                 r#"{{"RicartAgrawala":{{"Deferred":{{"id":{r}}}}}}}"#
             )),
-            "01077072696e74657201c80103010202ac020705",
+            "01077072696e7465720100c80103010202ac020705",
         ),
         (
             engine(r#"{"TokenRing":{"Token":{"hop":11,"idle":12}}}"#),
-            "01077072696e74657201c801030103000b0c",
+            "01077072696e7465720100c801030103000b0c",
         ),
         (
             engine(r#"{"TokenRingRequests":{"Request":{"number":13}}}"#),
-            "01077072696e74657201c801030104000d",
+            "01077072696e7465720100c801030104000d",
         ),
         (
             engine(r#"{"TokenRingRequests":{"Token":{"hop":14}}}"#),
-            "01077072696e74657201c801030104010e",
+            "01077072696e7465720100c801030104010e",
         ),
         (
             engine(r#"{"Lamport":{"Request":{"clock":300}}}"#),
-            "01077072696e74657201c80103010500ac02",
+            "01077072696e7465720100c80103010500ac02",
         ),
         (
             engine(r#"{"Lamport":{"Ack":{"clock":15}}}"#),
-            "01077072696e74657201c801030105010f",
+            "01077072696e7465720100c801030105010f",
         ),
         (
             engine(r#"{"Lamport":{"Release":{"request":300,"clock":15}}}"#),
-            "01077072696e74657201c80103010502ac020f",
+            "01077072696e7465720100c80103010502ac020f",
+        ),
+        (
+            engine(r#"{"CarvalhoRoucairol":{"Ask":{"number":15,"rank":300,"tries":true}}}"#),
+            "01077072696e7465720100c801030106000fac0201",
+        ),
+        (
+            engine(r#"{"CarvalhoRoucairol":{"Perm":{"hop":16,"turn":17}}}"#),
+            "01077072696e7465720100c801030106011011",
+        ),
+        (
+            engine(r#"{"CarvalhoRoucairol":{"Busy":{"number":18}}}"#),
+            "01077072696e7465720100c8010301060212",
         ),
         (
             engine(&format!(
                 r#"{{"Maekawa":{{"Request":{{"id":{r},"stamp":{{"clock":8,"node":1}},"tries":true}}}}}}"#
             )),
-            "01077072696e74657201c80103010600ac020705080101",
+            "01077072696e7465720100c80103010700ac020705080101",
         ),
         (
             engine(&format!(
                 r#"{{"Maekawa":{{"Grant":{{"id":{r},"number":14}}}}}}"#
             )),
-            "01077072696e74657201c80103010601ac0207050e",
+            "01077072696e7465720100c80103010701ac0207050e",
         ),
         (
             engine(&format!(r#"{{"Maekawa":{{"Failed":{{"id":{r}}}}}}}"#)),
-            "01077072696e74657201c80103010602ac020705",
+            "01077072696e7465720100c80103010702ac020705",
         ),
         (
             engine(&format!(
                 r#"{{"Maekawa":{{"Inquire":{{"id":{r},"number":14}}}}}}"#
             )),
-            "01077072696e74657201c80103010603ac0207050e",
+            "01077072696e7465720100c80103010703ac0207050e",
         ),
         (
             engine(&format!(
                 r#"{{"Maekawa":{{"Yield":{{"id":{r},"number":14}}}}}}"#
             )),
-            "01077072696e74657201c80103010604ac0207050e",
+            "01077072696e7465720100c80103010704ac0207050e",
         ),
         (
             engine(&format!(r#"{{"Maekawa":{{"Release":{{"id":{r}}}}}}}"#)),
-            "01077072696e74657201c80103010605ac020705",
+            "01077072696e7465720100c80103010705ac020705",
         ),
         (
             engine(&format!(
                 r#"{{"Majority":{{"Request":{{"id":{r},"stamp":{{"clock":8,"node":1}},"tries":true}}}}}}"#
             )),
-            "01077072696e74657201c80103010700ac020705080101",
+            "01077072696e7465720100c80103010800ac020705080101",
         ),
         (
             engine(r#"{"SuzukiKasami":{"Request":{"number":15,"tries":true}}}"#),
-            "01077072696e74657201c801030108000f01",
+            "01077072696e7465720100c801030109000f01",
         ),
         (
             engine(r#"{"SuzukiKasami":{"Token":{"hop":16,"served":{"300":17},"queue":[2,1]}}}"#),
-            "01077072696e74657201c801030108011001ac0211020201",
+            "01077072696e7465720100c801030109011001ac0211020201",
         ),
         (
             engine(r#"{"SuzukiKasami":{"Busy":{"number":18}}}"#),
-            "01077072696e74657201c8010301080212",
+            "01077072696e7465720100c8010301090212",
         ),
         (
             engine(r#"{"Singhal":{"Request":{"number":15,"tries":true}}}"#),
-            "01077072696e74657201c801030109000f01",
+            "01077072696e7465720100c80103010a000f01",
         ),
         (
             engine(r#"{"Singhal":{"Token":{"hop":16,"wants":[1,2],"numbers":{"300":17}}}}"#),
-            "01077072696e74657201c801030109011002010201ac0211",
+            "01077072696e7465720100c80103010a011002010201ac0211",
         ),
         (
             engine(r#"{"Singhal":{"Busy":{"number":18}}}"#),
-            "01077072696e74657201c8010301090212",
+            "01077072696e7465720100c80103010a0212",
         ),
         (
             engine(r#"{"Raymond":{"Request":{"number":19}}}"#),
-            "01077072696e74657201c80103010a0013",
+            "01077072696e7465720100c80103010b0013",
         ),
         (
             engine(r#"{"Raymond":{"Token":{"hop":20}}}"#),
-            "01077072696e74657201c80103010a0114",
+            "01077072696e7465720100c80103010b0114",
         ),
         (
             Body::Declare {
@@ -368,7 +381,7 @@ fn bodies() -> Vec<(Body, &'static str)> {
                 lock: lock.clone(),
                 spec,
             },
-            "03077072696e746572010301",
+            "03077072696e74657201030100",
         ),
         (Body::Note { bytes: vec![1, 2] }, "04020102"),
         (Body::Bye, "05"),
@@ -446,6 +459,7 @@ fn a_token_of_the_largest_group_fits_a_window() {
         let bytes = encode_body(&Body::Lock(LockMessage {
             lock: LockName::new("printer").unwrap(),
             permits: NonZeroU32::MIN,
+            priority: Priority::Lamport,
             clock: 0,
             trail: Trail::default(),
             body: serde_json::from_str(&json).unwrap(),

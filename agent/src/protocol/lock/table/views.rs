@@ -353,8 +353,8 @@ mod tests {
         let [one, other, dead] = [1, 2, 3].map(|id| NodeId::new(id).expect("not zero"));
         let name = LockName::new("x").expect("a good name");
         let spec = LockSpec {
-            algorithm: Algorithm::Semaphore,
             permits: NonZeroU32::new(3).expect("not zero"),
+            ..LockSpec::exclusive(Algorithm::Semaphore)
         };
         for (me, holder) in [(one, other), (other, one)] {
             let mut out = LockOutput::default();
@@ -439,6 +439,7 @@ mod tests {
             let message = LockMessage {
                 lock: name(n),
                 permits: spec.permits,
+                priority: spec.priority,
                 clock: 1,
                 trail: Trail::default(),
                 body,
