@@ -322,5 +322,8 @@ impl Master {
 
 /// Whether the receiver may enter by it.
 fn lets_in(message: &LockMessage) -> bool {
-    matches!(message.body.kind(), "GRANT" | "REPLY" | "VALUE" | "TOKEN")
+    matches!(
+        message.body.kind(),
+        "GRANT" | "REPLY" | "VALUE" | "TOKEN" | "ACK" | "PERM"
+    )
 }
