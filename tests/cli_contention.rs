@@ -102,7 +102,10 @@ fn costs_at_most_three_times_flock(directory: &Local, mut distlock: Command) {
         println!("flock {theirs:?}, distlock run {ours:?}: {ratio:.2} times");
         ratio
     };
-    assert!((0..3).any(|_| ratio() <= 3.0));
+    // Of a program that is not optimized, which takes longer to start the larger it is, it says
+    // little; but a call too many to the agent, or a wait, shows there too.
+    let most = if cfg!(debug_assertions) { 4.0 } else { 3.0 };
+    assert!((0..3).any(|_| ratio() <= most));
 }
 
 #[test]
