@@ -111,8 +111,8 @@ impl Driven {
     /// sigwaitinfo(2), with the signal blocked otherwise, miss none.
     ///
     /// # Errors
-    /// If the signal has no handler and is not blocked, since it would end the process; if the agent
-    /// was closed, or belongs to the parent process; or if the system refuses.
+    /// If the signal has no handler and is not blocked, since it would end the process; if the
+    /// agent was closed, or belongs to the parent process; or if the system refuses.
     pub fn set_sigio(&self, is_on: bool) -> Result<(), SignalError> {
         Ok(self.driver.set_sigio(is_on)?)
     }

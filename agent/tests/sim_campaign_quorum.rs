@@ -119,8 +119,8 @@ fn what_once_went_wrong() {
         (Algorithm::TokenRingRequests, 614),
         // And it took for untold what a member had not used that a view had gone on without.
         (Algorithm::Bakery, 1122),
-        // One of two voters lost its state, and was alone in knowing that the view with the third is
-        // certified: nothing was promised.
+        // One of two voters lost its state, and was alone in knowing that the view with the third
+        // is certified: nothing was promised.
         (Algorithm::RicartAgrawala, 9010),
     ];
     for (algorithm, seed) in found {

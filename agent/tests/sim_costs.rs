@@ -1,6 +1,6 @@
 //! Messages per entry, response time and synchronisation delay, against the reference table of the
-//! algorithms ([`distlock_agent::sim::reference`]): what it gives as a constant must be met exactly,
-//! what it gives as a mean over random callers within 3 %.
+//! algorithms ([`distlock_agent::sim::reference`]): what it gives as a constant must be met
+//! exactly, what it gives as a mean over random callers within 3 %.
 #![cfg(feature = "sim")]
 
 use std::time::Duration;

@@ -45,8 +45,8 @@ fn every_mutant_applies() {
                 "{}: no nodes run under {failure:?}",
                 mutant.name
             );
-            // Bare engines have nothing around them that could be broken, but their grants' trail, and what
-            // the algorithm is said to need.
+            // Bare engines have nothing around them that could be broken, but their grants' trail,
+            // and what the algorithm is said to need.
             let by_votes = matches!(engine, Algorithm::Maekawa | Algorithm::Majority);
             let engine = if by_votes { Algorithm::Maekawa } else { engine };
             let own = format!("src/protocol/lock/{}.rs", engine.name().replace('-', "_"));

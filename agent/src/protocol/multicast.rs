@@ -130,8 +130,8 @@ pub struct Install<T> {
 }
 
 impl<T: Clone> TotalOrder<T> {
-    /// A member without a view. Of its own messages at most `window`, and at least one, may wait for
-    /// delivery at a time.
+    /// A member without a view. Of its own messages at most `window`, and at least one, may wait
+    /// for delivery at a time.
     pub const fn new(me: NodeId, window: usize) -> Self {
         Self {
             me,
@@ -186,9 +186,9 @@ impl<T: Clone> TotalOrder<T> {
     }
 
     /// Acknowledges what has come in since this member has last said something: the result goes to
-    /// all other members; `None` if nothing has. Called after each [`TotalOrder::receive`], delivery
-    /// is soonest; called later, it takes fewer messages, and none where there is something to
-    /// multicast in the meantime.
+    /// all other members; `None` if nothing has. Called after each [`TotalOrder::receive`],
+    /// delivery is soonest; called later, it takes fewer messages, and none where there is
+    /// something to multicast in the meantime.
     pub fn acknowledge(&mut self) -> Option<Message<T>> {
         let owes = !self.owed.is_empty() && !self.frozen;
         owes.then(|| self.say(None))
@@ -295,8 +295,9 @@ impl<T: Clone> TotalOrder<T> {
     }
 
     /// The view ends: nothing more is said, taken in or delivered in it. The result goes to whoever
-    /// decides on the next; asked again, it is the same. Only for an epoch above [`TotalOrder::epoch`]:
-    /// a late call, for a view that was given up, would stop the one in force.
+    /// decides on the next; asked again, it is the same. Only for an epoch above
+    /// [`TotalOrder::epoch`]: a late call, for a view that was given up, would stop the one in
+    /// force.
     pub fn freeze(&mut self) -> Undelivered<T> {
         self.frozen = true;
         let messages = self.queue.iter();

@@ -8,26 +8,30 @@
 //!
 //! Every input and output goes by the [`Checkers`] and into the [`Trace`].
 
+mod lives;
+mod record;
+
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::num::NonZeroU32;
 use core::ops::Range;
 use core::time::Duration;
 
+use self::record::Transmissions;
 use super::checkers::{Checkers, Leases, Process, Violation, violation};
-use super::clock::{Clock, quarantine};
+use super::clock::Clock;
 use super::dissect;
 use super::history::{Moment, What};
 use super::network::{Conditions, Network, Weather};
 use super::queue::Queue;
-use super::quorum::logs::{Lies, Logs};
+use super::quorum::logs::Lies;
 use super::rng::{Permille, Rng};
 use super::trace::Trace;
 use crate::protocol::ids::Incarnation;
-use crate::protocol::wire::{GroupId, Header, decode};
+use crate::protocol::wire::{GroupId, decode};
 use crate::protocol::{
-    Boot, Command, Epoch, Event, Failure, Input, LockName, Node, NodeConfig, NodeId, Output,
-    Record, Settings, Ticket, Time,
+    Command, Epoch, Event, Failure, Input, LockName, Node, NodeId, Output, Record, Settings,
+    Ticket, Time,
 };
 
 /// What surrounds the nodes.
@@ -82,14 +86,6 @@ pub struct Cluster<A> {
     transmissions: Transmissions,
     steps: u64,
     step_limit: u64,
-}
-
-/// The engines' messages that went out, where the history is kept.
-#[derive(Debug, Default)]
-struct Transmissions {
-    count: u64,
-    /// Those that went out before: from which life of whom, to whom, with which number.
-    known: BTreeSet<(NodeId, Incarnation, NodeId, u64)>,
 }
 
 /// What the driver is told.
@@ -311,122 +307,6 @@ impl<A> Cluster<A> {
             .plan(self.now + delay, Happening::Act { at, act });
     }
 
-    /// Starts a process in this member's place, which must be empty, from what its disk holds.
-    ///
-    /// # Errors
-    /// A rule was broken.
-    pub fn start(&mut self, node: NodeId) -> Result<(), Violation> {
-        let now = self.now;
-        let seat = self.seats.get_mut(&node).expect("only members are started");
-        assert!(seat.running.is_none(), "one process a member");
-        seat.life += 1;
-        let process = Process {
-            node,
-            life: seat.life,
-        };
-        let config = NodeConfig {
-            me: node,
-            members: self.seats.keys().copied().collect(),
-            voters: self.voters.clone(),
-            settings: self.settings.clone(),
-        };
-        let seat = self.seats.get_mut(&node).expect("as above");
-        let back = self.rng.chance(self.surroundings.wall_back) && seat.disk.is_some();
-        let wall = WALL + now.since(Time::ZERO);
-        let boot = Boot {
-            record: seat.disk.clone(),
-            wall: if back { wall - HOUR } else { wall },
-        };
-        self.trace
-            .say(now, format_args!("{process} starts with {:?}", boot.record));
-        let local = seat.clock.shows(now);
-        let node = match self.lies.clone() {
-            None => Node::new(config, boot, local),
-            Some(lies) => {
-                let lying = |_, lease| Logs::Lying { lease, lies };
-                Node::with_logs(config, boot, local, lying)
-            }
-        };
-        let running = Running {
-            node,
-            alarm: None,
-            writing: None,
-        };
-        seat.running = Some(running);
-        let waited = seat
-            .clock
-            .when(seat.clock.shows(now) + quarantine(self.settings.lease));
-        self.checkers.begins(process, waited);
-        self.drain(process)
-    }
-
-    /// Ends this member's process without a word.
-    pub fn crash(&mut self, node: NodeId) {
-        let Some(process) = self.process(node) else {
-            return;
-        };
-        let seat = self.seats.get_mut(&node).expect("it runs");
-        seat.paused = None;
-        if let Some(Running {
-            writing: Some(record),
-            ..
-        }) = seat.running.take()
-            && self.rng.chance(500)
-        {
-            seat.disk = Some(record);
-        }
-        self.trace.say(
-            self.now,
-            format_args!("{process} crashes, on disk: {:?}", seat.disk),
-        );
-        self.trace.record(self.now, node, What::Crashed);
-        self.checkers.crashes(process);
-    }
-
-    /// Stops this member's host, if a process runs there and it is not stopped yet; whether it was.
-    pub fn pause(&mut self, node: NodeId) -> bool {
-        let Some(process) = self.process(node).filter(|_| !self.is_paused(node)) else {
-            return false;
-        };
-        self.trace
-            .say(self.now, format_args!("{process} stands still"));
-        let seat = self.seats.get_mut(&node).expect("it runs");
-        seat.paused = Some(Vec::new());
-        true
-    }
-
-    /// Lets this member's host go on, if it stands still: what came meanwhile happens now.
-    pub fn resume(&mut self, node: NodeId) {
-        let seat = self.seats.get_mut(&node).expect("it was a member");
-        if let Some(paused) = seat.paused.take() {
-            self.trace
-                .say(self.now, format_args!("member {node} goes on"));
-            for happening in paused {
-                self.queue.plan(self.now, happening);
-            }
-        }
-    }
-
-    /// Takes the record from this member's disk.
-    pub fn lose_record(&mut self, node: NodeId) {
-        let seat = self.seats.get_mut(&node).expect("it was a member");
-        seat.disk = None;
-        self.checkers.forgets(node);
-        self.trace.say(
-            self.now,
-            format_args!("the record of member {node} is lost"),
-        );
-    }
-
-    /// Takes away a process that has said [`Event::Left`].
-    pub fn remove(&mut self, process: Process) {
-        let seat = self.seats.get_mut(&process.node).expect("it was a member");
-        if seat.life == process.life {
-            seat.running = None;
-            self.checkers.crashes(process);
-        }
-    }
-
     /// Gives `command` to the process in this member's place; whether there is one.
     ///
     /// # Errors
@@ -621,57 +501,6 @@ impl<A> Cluster<A> {
         Ok(())
     }
 
-    /// Adds the engines' messages in a datagram that goes out to the history; their numbers there.
-    fn record_messages(&mut self, header: &Header, payload: &[u8]) -> Range<u64> {
-        let Transmissions { count, known } = &mut self.transmissions;
-        let first = *count + 1;
-        if !self.trace.has_history() {
-            return first..first;
-        }
-        let (from, to) = (header.from, header.to);
-        for (number, kind) in dissect::engine_messages(header, payload) {
-            *count += 1;
-            let sent = What::Sent {
-                message: *count,
-                to,
-                kind,
-                again: !known.insert((from, header.from_life, to, number)),
-            };
-            self.trace.record(self.now, from, sent);
-        }
-        first..*count + 1
-    }
-
-    /// Adds to the history what a caller at `node` wants.
-    fn record_command(&mut self, node: NodeId, command: &Command) {
-        let what = match command {
-            Command::Acquire { ticket, .. } => What::Asked {
-                request: ticket.0,
-                stamp: None,
-            },
-            Command::Release { ticket, .. } => What::Left { request: ticket.0 },
-            _ => return,
-        };
-        self.trace.record(self.now, node, what);
-    }
-
-    /// Adds to the history what a node tells its callers.
-    fn record_event(&mut self, node: NodeId, event: &Event) {
-        let what = match event {
-            Event::Granted { ticket, fence, .. } => What::Entered {
-                request: ticket.0,
-                fence: *fence,
-            },
-            Event::Lost { ticket } => What::Lost { request: ticket.0 },
-            Event::View { epoch, members } => What::View {
-                epoch: *epoch,
-                members: members.clone(),
-            },
-            _ => return,
-        };
-        self.trace.record(self.now, node, what);
-    }
-
     fn tell(&mut self, process: Process, event: Event) -> Result<(), Violation> {
         self.trace
             .say(self.now, format_args!("{process} says {event:?}"));
@@ -767,4 +596,3 @@ fn endorsed(record: &Record) -> Option<(Incarnation, Option<Epoch>)> {
 const MAX_VOTERS: usize = 7;
 /// The wall clock at the start, in seconds since 2025-01-01.
 const WALL: Duration = Duration::from_secs(60_000_000);
-const HOUR: Duration = Duration::from_secs(3600);

@@ -27,7 +27,8 @@ pub struct Scene {
 const T: Duration = Duration::from_secs(1);
 
 /// Figure 6.16 (Tanenbaum and van Steen 2007): processes 0 and 2 (members 1 and 3) want to enter at
-/// the same time, with the timestamps 8 and 12; process 1 does not. They stay inside for that many T.
+/// the same time, with the timestamps 8 and 12; process 1 does not. They stay inside for that many
+/// T.
 ///
 /// # Errors
 /// An engine does what it may not.

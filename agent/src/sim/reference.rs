@@ -265,8 +265,8 @@ fn token_ring_requests(n: f64) -> Reference {
     }
 }
 
-/// Under heavy load, too, all must acknowledge, as who asks is the last; in a burst one of every two
-/// requests that cross is not acknowledged.
+/// Under heavy load, too, all must acknowledge, as who asks is the last; in a burst one of every
+/// two requests that cross is not acknowledged.
 fn lamport(n: f64) -> Reference {
     let k = n - 1.0;
     let messages =

@@ -91,8 +91,8 @@ fn in_the_end_one_of_several_was_told_of() {
     history.checkers.all_told(Time::ZERO).unwrap();
 }
 
-/// Who was told did not enter after all, and says so when a view has gone on without it: in that one
-/// somebody else was told.
+/// Who was told did not enter after all, and says so when a view has gone on without it: in that
+/// one somebody else was told.
 #[test]
 fn what_a_removed_member_did_not_use_is_owed_to_nobody() {
     let told_and_unused = |is_removed: bool| {

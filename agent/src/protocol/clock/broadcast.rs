@@ -1,14 +1,14 @@
 //! Reference-broadcast synchronisation (Elson, Girod and Estrin 2002).
 //!
 //! A sender broadcasts numbered beacons, `BEACON(k)`; the receivers note when each came, and tell
-//! each other, `TIMES(k -> T)`. What a beacon waited for before it left is the same for all who hear
-//! it, so the difference of two receivers' times for one beacon is the difference of their clocks,
-//! up to how much longer one of them took to notice it. The sender takes no part, nobody sets a
-//! clock, and it holds for those that hear one sender, without anybody between.
+//! each other, `TIMES(k -> T)`. What a beacon waited for before it left is the same for all who
+//! hear it, so the difference of two receivers' times for one beacon is the difference of their
+//! clocks, up to how much longer one of them took to notice it. The sender takes no part, nobody
+//! sets a clock, and it holds for those that hear one sender, without anybody between.
 //!
 //! `Offset[p, q]` is C_p - C_q, as in the lecture; Elson subtracts the other way. The mean is over
-//! the beacons that *both* heard; the lecture divides by all that were sent. Clocks drift, so a mean
-//! is soon stale; [`OffsetFit`] also has the least-squares line.
+//! the beacons that *both* heard; the lecture divides by all that were sent. Clocks drift, so a
+//! mean is soon stale; [`OffsetFit`] also has the least-squares line.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

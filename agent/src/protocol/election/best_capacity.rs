@@ -1,9 +1,9 @@
 //! The election of the best leader in a wireless network (Vasudevan, Kurose and Towsley 2004).
 //!
-//! Nodes reach their neighbours only. The source sends `ELECTION` to its neighbours; who gets it for
-//! the first time takes the sender for its parent and passes it on to all others; who gets it again
-//! answers that it is no child. Who has heard from all answers its parent with the best node of its
-//! subtree. So the source learns the best of all, and tells it down the tree.
+//! Nodes reach their neighbours only. The source sends `ELECTION` to its neighbours; who gets it
+//! for the first time takes the sender for its parent and passes it on to all others; who gets it
+//! again answers that it is no child. Who has heard from all answers its parent with the best node
+//! of its subtree. So the source learns the best of all, and tells it down the tree.
 //!
 //! Messages: `ELECTION(index)`, `ACK(index, child, best)`, `LEADER(index, best)`. With N nodes and
 //! |E| links 2|E|-N+1 of the first, as many of the second, and N-1 of the third: 4|E|-N+1.

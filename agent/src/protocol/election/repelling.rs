@@ -4,20 +4,20 @@
 //! nodes, push each other away, and so spread out. Who has held a token for long enough is a
 //! super-peer.
 //!
-//! Messages: `GOSSIP(sightings)`, `MOVE(token)`, `TAKEN(token)`, `REFUSED(token)`. Nodes gossip where
-//! tokens were seen last. A token is pushed by each other one with strength / distance²; if that adds
-//! up to more than the threshold, it is offered to the neighbour nearest to where the force points.
-//! Who has a token already refuses, and the next best neighbour is asked.
+//! Messages: `GOSSIP(sightings)`, `MOVE(token)`, `TAKEN(token)`, `REFUSED(token)`. Nodes gossip
+//! where tokens were seen last. A token is pushed by each other one with strength / distance²; if
+//! that adds up to more than the threshold, it is offered to the neighbour nearest to where the
+//! force points. Who has a token already refuses, and the next best neighbour is asked.
 //!
-//! Invariant: tokens are neither lost nor doubled. A token is the receiver's once that takes it, and
-//! its version goes up; the giver lets go when it hears so. In a new view messages of the old are
-//! dead; of two that have the same token then, the higher version counts, and tokens that are gone
-//! are issued anew ([`census`]).
+//! Invariant: tokens are neither lost nor doubled. A token is the receiver's once that takes it,
+//! and its version goes up; the giver lets go when it hears so. In a new view messages of the old
+//! are dead; of two that have the same token then, the higher version counts, and tokens that are
+//! gone are issued anew ([`census`]).
 //!
-//! The lecture has neither the law of the force, nor refusals, nor what stops tokens from moving for
-//! ever. Here a token grows heavier with every move: the threshold is as many times higher. As the
-//! force is bounded, so are its moves. Everything is done in integers, so that all hosts compute the
-//! same.
+//! The lecture has neither the law of the force, nor refusals, nor what stops tokens from moving
+//! for ever. Here a token grows heavier with every move: the threshold is as many times higher. As
+//! the force is bounded, so are its moves. Everything is done in integers, so that all hosts
+//! compute the same.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;

@@ -2,11 +2,11 @@
 //! lecture's structured peer-to-peer networks).
 //!
 //! A key's super-peer is the node that is responsible for the key with all but its first k bits
-//! cleared: in a ring of identifiers the first node from there on. It is a function of who is there,
-//! and is computed anew with each view; no message is sent.
+//! cleared: in a ring of identifiers the first node from there on. It is a function of who is
+//! there, and is computed anew with each view; no message is sent.
 //!
-//! Read so, there are at most 2^k super-peers, however many nodes there are. One can also read it as
-//! "nodes whose identifier ends in zeros", of which there are about 2^(k-m) times the number of
+//! Read so, there are at most 2^k super-peers, however many nodes there are. One can also read it
+//! as "nodes whose identifier ends in zeros", of which there are about 2^(k-m) times the number of
 //! nodes: [`IdentifierSpace::is_reserved`]. The lecture has it that this easily meets all four
 //! requirements. By itself it bounds neither how far a super-peer is away nor how many nodes it
 //! serves.
@@ -47,7 +47,8 @@ impl IdentifierSpace {
         id == self.pattern(id)
     }
 
-    /// The super-peer of `key` among `nodes`, which are their identifiers; `None` if there are none.
+    /// The super-peer of `key` among `nodes`, which are their identifiers; `None` if there are
+    /// none.
     pub fn super_peer(self, key: u64, nodes: &BTreeSet<u64>) -> Option<u64> {
         let from_there_on = nodes.range(self.pattern(key)..=self.last());
         let around = nodes.range(..=self.last());

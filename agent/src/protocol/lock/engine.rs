@@ -7,8 +7,8 @@
 //! Engines bear messages that come twice or out of order (guards G1 to G5 of the design), though
 //! the links underneath deliver each once and in order: an algorithm's safety rests on its own
 //! rules. Those that say so ([`Algorithm::needs_order`](super::Algorithm::needs_order)) rest on the
-//! order of links too. A fence's counter and the Lamport clock travel with every message; the engine sees
-//! neither.
+//! order of links too. A fence's counter and the Lamport clock travel with every message; the
+//! engine sees neither.
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
