@@ -197,7 +197,8 @@ fn who_goes_first_can_be_chosen() {
     assert_eq!(served(Priority::LeastRecent, &before, &all), [3, 1, 2]);
 }
 
-/// The value is frozen when the request is made, as S2 takes for granted; and who yields asks again.
+/// The value is frozen when the request is made, as S2 takes for granted; and who yields asks
+/// again.
 #[test]
 fn a_rank_is_said_again_as_it_was() {
     let mut bench = Bench::new(3, by(Priority::LeastRecent));

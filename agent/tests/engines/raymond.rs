@@ -85,37 +85,6 @@ fn a_request_may_overtake_the_token() {
     assert_eq!(order(&bench), [1, 2, 3]);
 }
 
-#[test]
-fn a_cancelled_request_leaves_a_ghost_that_lets_the_token_pass() {
-    let mut bench = Bench::new(3, SPEC);
-    let inside = bench.acquire(1, 1);
-    let given_up = bench.acquire(2, 1);
-    let waits = bench.acquire(3, 1);
-    bench.deliver_all();
-    bench.cancel(given_up);
-    bench.release(inside);
-    assert_eq!(bench.deliver_all(), 4, "to 2, asked back, to 1 and to 3");
-    assert_eq!(bench.granted, [inside, waits]);
-    bench.release(waits);
-    assert_eq!(bench.deliver_all(), 0, "it stays");
-}
-
-#[test]
-fn a_new_request_takes_the_ghost_s_place_and_says_nothing() {
-    let mut bench = Bench::new(3, SPEC);
-    let inside = bench.acquire(1, 1);
-    let given_up = bench.acquire(2, 1);
-    bench.deliver_all();
-    bench.cancel(given_up);
-    let again = bench.acquire(2, 5);
-    assert_eq!(bench.kinds(), [""; 0]);
-    bench.release(inside);
-    bench.deliver_all();
-    assert_eq!(bench.granted, [inside, again]);
-    bench.release(again);
-    assert_eq!(bench.deliver_all(), 0);
-}
-
 /// G1: an old request is not taken for a new one, which would send the token to who does not want
 /// it.
 #[test]
@@ -130,25 +99,6 @@ fn a_request_that_comes_twice_moves_the_token_once() {
     bench.receive(2, 1, &request);
     bench.release(second);
     assert_eq!(bench.kinds(), [""; 0]);
-}
-
-/// G3.
-#[test]
-fn a_token_that_comes_twice_is_taken_once() {
-    let mut bench = Bench::new(3, SPEC);
-    let first = bench.acquire(2, 1);
-    bench.deliver(2, 1);
-    let token = bench.deliver(1, 2);
-    bench.release(first);
-    let second = bench.acquire(3, 1);
-    bench.deliver_all();
-    let waits = bench.acquire(2, 2);
-    bench.receive(1, 2, &token);
-    assert_eq!(bench.granted, [first, second]);
-    bench.deliver_all();
-    bench.release(second);
-    bench.deliver_all();
-    assert_eq!(bench.granted, [first, second, waits]);
 }
 
 #[test]
@@ -182,18 +132,4 @@ fn a_view_lays_the_tree_from_its_holder() {
 
     let bench = Bench::rebuilt(3, SPEC, &[], &waiters);
     assert_eq!(bench.granted, [waiters[0].id]);
-}
-
-#[test]
-fn who_leaves_passes_an_unused_token_on() {
-    for size in [2, 3] {
-        let mut bench = Bench::new(size, SPEC);
-        bench.step(1, |engine, out| engine.leave(out));
-        assert_eq!(bench.deliver_all(), 1);
-        let id = bench.acquire(2, 1);
-        assert_eq!(bench.granted, [id], "it is here");
-    }
-    let mut alone = Bench::new(1, SPEC);
-    alone.step(1, |engine, out| engine.leave(out));
-    assert_eq!(alone.kinds(), [""; 0]);
 }

@@ -132,35 +132,6 @@ fn only_who_waits_and_has_spared_somebody_asks_more() {
     assert_eq!(bench.granted, [inside]);
 }
 
-#[test]
-fn a_cancelled_request_leaves_a_ghost_that_lets_the_token_pass() {
-    let mut bench = Bench::new(3, SPEC);
-    let inside = bench.acquire(1, 1);
-    let given_up = bench.acquire(2, 1);
-    let waits = bench.acquire(3, 1);
-    bench.deliver_all();
-    bench.cancel(given_up);
-    bench.release(inside);
-    assert_eq!(bench.deliver_all(), 2, "to 2, and on to 3");
-    assert_eq!(bench.granted, [inside, waits]);
-    bench.release(waits);
-    assert_eq!(bench.deliver_all(), 0, "the ghost has been served");
-}
-
-#[test]
-fn a_new_request_takes_the_ghost_s_place_and_says_nothing() {
-    let mut bench = Bench::new(3, SPEC);
-    let inside = bench.acquire(1, 1);
-    let given_up = bench.acquire(2, 1);
-    bench.deliver_all();
-    bench.cancel(given_up);
-    let again = bench.acquire(2, 5);
-    assert_eq!(bench.kinds(), [""; 0]);
-    bench.release(inside);
-    bench.deliver_all();
-    assert_eq!(bench.granted, [inside, again]);
-}
-
 /// G1.
 #[test]
 fn a_request_that_comes_twice_moves_nothing() {
@@ -172,37 +143,6 @@ fn a_request_that_comes_twice_moves_nothing() {
     enter_and_leave(&mut bench, 1, 2);
     bench.receive(2, 1, &request);
     assert_eq!(bench.kinds(), [""; 0]);
-}
-
-/// G3.
-#[test]
-fn a_token_that_comes_twice_is_taken_once() {
-    let mut bench = Bench::new(3, SPEC);
-    let first = bench.acquire(2, 1);
-    bench.deliver(2, 1);
-    let token = bench.deliver(1, 2);
-    bench.release(first);
-    let second = bench.acquire(3, 1);
-    bench.deliver_all();
-    let waits = bench.acquire(2, 2);
-    bench.receive(1, 2, &token);
-    assert_eq!(bench.granted, [first, second]);
-    bench.deliver_all();
-    bench.release(second);
-    bench.deliver_all();
-    assert_eq!(bench.granted, [first, second, waits]);
-}
-
-#[test]
-fn who_is_inside_says_so_to_who_only_tries() {
-    let mut bench = Bench::new(3, SPEC);
-    bench.acquire(1, 1);
-    let tries = bench.acquire(3, 1);
-    bench.deliver_all();
-    assert_eq!(bench.busy, [tries]);
-    bench.cancel(tries);
-    bench.receive(1, 3, &message(r#"{"Busy":{"number":1}}"#));
-    assert_eq!(bench.busy, [tries], "nobody waits any more");
 }
 
 /// The lowest step is where the token is needed, and those who wait ask anew.
@@ -233,15 +173,4 @@ fn a_token_that_names_strangers_is_put_right() {
     let (_, to, token) = bench.wire.pop().unwrap();
     let right = r#"{"Token":{"hop":2,"wants":[3],"numbers":{"3":4}}}"#;
     assert_eq!((to, token), (3, message(right)));
-}
-
-#[test]
-fn who_leaves_passes_an_unused_token_on() {
-    for size in [2, 3] {
-        let mut bench = Bench::new(size, SPEC);
-        bench.step(1, |engine, out| engine.leave(out));
-        assert_eq!(bench.deliver_all(), 1);
-        let id = bench.acquire(2, 1);
-        assert_eq!(bench.granted, [id], "it is here");
-    }
 }

@@ -84,66 +84,6 @@ fn the_newest_request_wins() {
     assert_eq!(bench.granted, [first, inside, second]);
 }
 
-#[test]
-fn a_cancelled_request_leaves_a_ghost_that_lets_the_token_pass() {
-    let mut bench = Bench::new(3, SPEC);
-    let inside = bench.acquire(1, 1);
-    let given_up = bench.acquire(2, 1);
-    let waits = bench.acquire(3, 1);
-    bench.deliver_all();
-    bench.cancel(given_up);
-    bench.release(inside);
-    assert_eq!(bench.deliver_all(), 2, "to 2, and on to 3");
-    assert_eq!(bench.granted, [inside, waits]);
-    bench.release(waits);
-    assert_eq!(bench.deliver_all(), 0, "the ghost has been served");
-}
-
-#[test]
-fn a_new_request_takes_the_ghost_s_place_and_says_nothing() {
-    let mut bench = Bench::new(3, SPEC);
-    let inside = bench.acquire(1, 1);
-    let given_up = bench.acquire(2, 1);
-    bench.deliver_all();
-    bench.cancel(given_up);
-    let again = bench.acquire(2, 5);
-    assert_eq!(bench.kinds(), [""; 0]);
-    bench.release(inside);
-    bench.deliver_all();
-    assert_eq!(bench.granted, [inside, again]);
-}
-
-/// G3.
-#[test]
-fn a_token_that_comes_twice_is_taken_once() {
-    let mut bench = Bench::new(3, SPEC);
-    let first = bench.acquire(2, 1);
-    bench.deliver(2, 1);
-    let token = bench.deliver(1, 2);
-    bench.release(first);
-    let second = bench.acquire(3, 1);
-    bench.deliver_all();
-    let waits = bench.acquire(2, 2);
-    bench.receive(1, 2, &token);
-    assert_eq!(bench.granted, [first, second]);
-    bench.deliver_all();
-    bench.release(second);
-    bench.deliver_all();
-    assert_eq!(bench.granted, [first, second, waits]);
-}
-
-#[test]
-fn who_is_inside_says_so_to_who_only_tries() {
-    let mut bench = Bench::new(3, SPEC);
-    bench.acquire(1, 1);
-    let tries = bench.acquire(3, 1);
-    bench.deliver_all();
-    assert_eq!(bench.busy, [tries]);
-    bench.cancel(tries);
-    bench.receive(1, 3, &message(r#"{"Busy":{"number":1}}"#));
-    assert_eq!(bench.busy, [tries], "nobody waits any more");
-}
-
 /// The view's table is the queue: nobody has to say anything.
 #[test]
 fn a_view_begins_with_its_waiters_in_the_queue() {
@@ -177,15 +117,4 @@ fn a_token_that_names_strangers_or_one_member_twice_is_put_right() {
         (to, token),
         (3, message(r#"{"Token":{"hop":2,"served":{},"queue":[]}}"#))
     );
-}
-
-#[test]
-fn who_leaves_passes_an_unused_token_on() {
-    for size in [2, 3] {
-        let mut bench = Bench::new(size, SPEC);
-        bench.step(1, |engine, out| engine.leave(out));
-        assert_eq!(bench.deliver_all(), 1);
-        let id = bench.acquire(2, 1);
-        assert_eq!(bench.granted, [id], "it is here");
-    }
 }
