@@ -58,6 +58,7 @@ impl Group {
             let boot = Boot {
                 record: None,
                 wall: Duration::from_secs(50_000_000),
+                seed: u64::from(me.as_u16()),
             };
             group.nodes.insert(me, Node::new(config, boot, group.now));
             group.drain(me);

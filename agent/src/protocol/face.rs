@@ -86,6 +86,8 @@ pub struct Boot {
     /// Wall-clock time since 2025-01-01 00:00 UTC. It is a floor for incarnations, and for epochs
     /// where there is no record, so that both rise even when the state was lost.
     pub wall: Duration,
+    /// By chance, and another one in each member: random waits come of it.
+    pub seed: u64,
 }
 
 /// What must outlive the process.

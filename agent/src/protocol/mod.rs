@@ -8,6 +8,7 @@
 //! (which members make up the group, in which epoch), [`lock`] (the algorithms) and [`election`]
 //! (who is to lead). Beside them are [`clock`]s and [`multicast`].
 
+pub(crate) mod chance;
 pub mod clock;
 pub mod election;
 pub mod face;

@@ -1,6 +1,7 @@
 //! An agent: one member of a group, in a thread of this process, or driven by it.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::mem;
 use std::os::fd::AsRawFd;
@@ -339,6 +340,8 @@ fn prepare(
     let boot = Boot {
         record,
         wall: clock::wall(),
+        // Its keys are random: it is the standard library's only source of chance.
+        seed: RandomState::new().hash_one(me),
     };
     let node = Node::new(config, boot, clock::now());
     let host = nix::unistd::gethostname().map_or_else(

@@ -20,6 +20,7 @@ use super::in_order::InOrder;
 use super::network::{Network, Weather};
 use super::queue::Queue;
 use super::trace::Trace;
+use crate::protocol::chance::Chance;
 use crate::protocol::lock::{
     Effects, Engine, HopTimer, Last, LockSpec, LockSummary, Message, Rebuild, Request, Stamp,
     Summary, Trail, build,
@@ -42,6 +43,8 @@ pub struct Bare<A> {
     network: Network,
     /// The order of messages, if the algorithm needs it.
     order: Option<InOrder<Letter>>,
+    /// The random waits of engines.
+    chance: Chance,
     engines: BTreeMap<NodeId, Box<dyn Engine>>,
     seats: BTreeMap<NodeId, Seat>,
     turns: VecDeque<Turn<A>>,
@@ -132,6 +135,7 @@ impl<A> Bare<A> {
             epoch: Epoch::ZERO,
             now: Time::ZERO,
             queue: Queue::new(),
+            chance: network.chance(),
             network,
             order: None,
             engines: BTreeMap::new(),
@@ -555,13 +559,19 @@ impl<A> Bare<A> {
         match hop_timer {
             None => {}
             Some(HopTimer::Clear) => self.seat(node).hop = None,
-            Some(HopTimer::Set(delay)) => {
-                let (at, epoch) = (self.now + delay, self.epoch);
-                self.seat(node).hop = Some(at);
-                self.queue.plan(at, Happening::Hop { node, at, epoch });
+            Some(HopTimer::Set(delay)) => self.plan_hop(node, delay),
+            Some(HopTimer::Within(longest)) => {
+                let delay = self.chance.below(longest);
+                self.plan_hop(node, delay);
             }
         }
         Ok(())
+    }
+
+    fn plan_hop(&mut self, node: NodeId, delay: Duration) {
+        let (at, epoch) = (self.now + delay, self.epoch);
+        self.seat(node).hop = Some(at);
+        self.queue.plan(at, Happening::Hop { node, at, epoch });
     }
 
     fn grant(&mut self, node: NodeId, id: RequestId, booked: Previous) -> Result<(), Violation> {

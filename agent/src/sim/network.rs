@@ -9,6 +9,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::rng::{Permille, Rng};
+use crate::protocol::chance::Chance;
 use crate::protocol::{NodeId, Time};
 
 /// How long a datagram is under way.
@@ -123,6 +124,11 @@ impl Network {
                 corrupted: 0,
             },
         }
+    }
+
+    /// A stream of random times of its own. Nothing is drawn from the network's.
+    pub(super) fn chance(&self) -> Chance {
+        Chance::new(self.rng.clone().next_u64())
     }
 
     /// What happened so far.

@@ -105,6 +105,7 @@ impl Group {
         let boot = Boot {
             record: self.records.get(&me).cloned(),
             wall: Duration::from_secs(50_000_000) + self.now.since(Time::ZERO),
+            seed: u64::from(me.as_u16()),
         };
         self.nodes.insert(me, Node::new(config, boot, self.now));
         self.drain(me);

@@ -160,6 +160,7 @@ fn greetings_of_a_large_group_arrive() {
     let boot = Boot {
         record: None,
         wall: Duration::from_secs(1000),
+        seed: 1,
     };
     let now = Time::from_nanos(1);
     let (mut a, mut b) = (

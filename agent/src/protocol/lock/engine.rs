@@ -285,6 +285,8 @@ impl Message {
 pub enum HopTimer {
     /// Call [`Engine::timeout`] after this time, and not before.
     Set(Duration),
+    /// Call [`Engine::timeout`] after a random time below this, which the host chooses.
+    Within(Duration),
     /// Do not call it.
     Clear,
 }

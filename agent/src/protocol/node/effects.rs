@@ -197,6 +197,7 @@ impl Node {
         for (lock, timer) in hops {
             let at = match timer {
                 HopTimer::Set(stay) => Some(now + stay),
+                HopTimer::Within(longest) => Some(now + self.chance.below(longest)),
                 HopTimer::Clear => None,
             };
             self.timers.set_or_clear(Timer::Hop(lock), at);

@@ -26,6 +26,7 @@ use core::time::Duration;
 use self::peers::Peers;
 use self::quarantine::Quarantine;
 use self::storage::Storage;
+use super::chance::Chance;
 use super::election::Elections;
 use super::face::{
     Boot, Command, Event, Failure, Input, Marks, NodeConfig, Output, Previous, Record, Refusal,
@@ -77,6 +78,8 @@ pub struct Node {
     joined: Option<Time>,
     /// When a new view was last asked for.
     wished_at: Option<Time>,
+    /// The random waits of algorithms.
+    chance: Chance,
     outputs: VecDeque<Output>,
 }
 
@@ -231,6 +234,7 @@ impl Node {
             incomplete_since: None,
             joined: None,
             wished_at: None,
+            chance: Chance::new(boot.seed),
             outputs: VecDeque::new(),
         };
         node.note_missing(now);

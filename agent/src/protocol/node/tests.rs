@@ -38,6 +38,7 @@ impl Alone {
         let boot = Boot {
             record: None,
             wall: Duration::from_secs(1000),
+            seed: 1,
         };
         let now = Time::from_nanos(1);
         let mut alone = Self {

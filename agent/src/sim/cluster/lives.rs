@@ -38,6 +38,7 @@ impl<A> Cluster<A> {
         let boot = Boot {
             record: seat.disk.clone(),
             wall: if back { wall - HOUR } else { wall },
+            seed: u64::from(node.as_u16()) << 32 | u64::from(seat.life),
         };
         self.trace
             .say(now, format_args!("{process} starts with {:?}", boot.record));

@@ -184,7 +184,7 @@ impl Lock {
         for (_, timer) in hops {
             self.hop += 1;
             self.hop_in = match timer {
-                HopTimer::Set(stay) => Some((stay, self.hop)),
+                HopTimer::Set(stay) | HopTimer::Within(stay) => Some((stay, self.hop)),
                 HopTimer::Clear => None,
             };
         }

@@ -169,7 +169,7 @@ impl Seat {
         input(&mut self.locks, &mut out);
         debug_assert!(out.declares.is_empty(), "the lock is listed");
         for (_, timer) in out.hops {
-            self.hops = matches!(timer, HopTimer::Set(_));
+            self.hops = timer != HopTimer::Clear;
         }
         for event in &out.events {
             match *event {

@@ -26,6 +26,7 @@ use super::library::{Call, Library, Noraft, Position, Role, Voters};
 use super::message::{Body, LogEntry, LogMessage, MAX_LEAP, check_size};
 use super::record::{BadRecord, LogRecord, Snapshot};
 use super::{Decided, LogAction, NotNow, Proposal, Timing, ViewLog, VoterId};
+use crate::protocol::chance::Chance;
 use crate::protocol::ids::Epoch;
 use crate::protocol::time::Time;
 
@@ -45,6 +46,7 @@ const SLOWER_EVERY: u64 = 64;
 pub struct RaftLog<L = Noraft> {
     me: VoterId,
     timing: Timing,
+    /// Elections come at different times because of this, and of nothing else.
     chance: Chance,
     library: L,
     /// The views in the log, each by its index and with its term.
@@ -157,7 +159,7 @@ impl<L: Library> RaftLog<L> {
         Self {
             me,
             timing,
-            chance: Chance(seed),
+            chance: Chance::new(seed),
             library,
             views: BTreeMap::new(),
             decided: None,
@@ -452,22 +454,5 @@ impl<L: Library> RaftLog<L> {
             entries: entries.collect(),
             snapshot,
         }
-    }
-}
-
-/// Elections come at different times because of this, and of nothing else: SplitMix64 (Steele,
-/// Lea and Flood 2014).
-#[derive(Clone, Debug)]
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, bound: Duration) -> Duration {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^= z >> 31;
-        let nanos = u64::try_from(bound.as_nanos()).unwrap_or(u64::MAX);
-        Duration::from_nanos(((u128::from(z) * u128::from(nanos)) >> 64) as u64)
     }
 }
