@@ -5,9 +5,10 @@
 //! ```
 //!
 //! Each mutant of `mutants.toml` is a search and a replacement. It is applied to a copy of the
-//! source tree (in the target directory; the sources themselves know nothing of mutants), built,
-//! and given to `sim_campaign` for as many seeds as it says, or to `model_check` for as many states.
-//! The unbroken core must pass the very same first, so that what is caught is the breach.
+//! source tree (in the target directory; the sources themselves know nothing of mutants), built
+//! (together with others that cannot meddle with it), and given to `sim_campaign` for as many seeds
+//! as it says, or to `model_check` for as many states. The unbroken core must pass the very same
+//! first, so that what is caught is the breach.
 
 mod patch;
 
@@ -77,23 +78,59 @@ fn run(options: &Options) -> Result<Vec<String>> {
     }
     println!("the unbroken core passes; {} mutants follow", mutants.len());
     let mut survivors = Vec::new();
-    for mutant in mutants {
-        let path = bench.tree.join("agent").join(&mutant.file);
-        let whole = fs::read_to_string(&path)?;
-        fs::write(&path, mutant.apply(&whole)?)?;
-        bench
-            .build()
-            .map_err(|error| format!("{}: {error}", mutant.name))?;
-        match bench.run(&mutant.run)? {
-            Outcome::Caught(what) => println!("{:<40} {what}", mutant.name),
-            Outcome::Passed => {
-                println!("{:<40} SURVIVED {}", mutant.name, mutant.run.seeds);
-                survivors.push(mutant.name.clone());
+    for batch in batches(mutants) {
+        let unbroken = bench.breach(&batch)?;
+        for mutant in &batch {
+            match bench.run(&mutant.run)? {
+                Outcome::Caught(what) => println!("{:<40} {what}", mutant.name),
+                Outcome::Passed => {
+                    println!("{:<40} SURVIVED {}", mutant.name, mutant.run.seeds);
+                    survivors.push(mutant.name.clone());
+                }
             }
         }
-        fs::write(&path, whole)?;
+        for (path, whole) in unbroken {
+            fs::write(path, whole)?;
+        }
     }
     Ok(survivors)
+}
+
+/// Which mutants are built together, since building is what takes long: those that have their
+/// files for themselves, one of each file. All others go alone.
+fn batches(mutants: Vec<Mutant>) -> Vec<Vec<Mutant>> {
+    let (private, others): (Vec<_>, Vec<_>) = mutants.into_iter().partition(is_private);
+    let mut batches: Vec<Vec<Mutant>> = Vec::new();
+    for mutant in private {
+        let is_free =
+            |batch: &&mut Vec<Mutant>| batch.iter().all(|other| other.file != mutant.file);
+        match batches.iter_mut().find(is_free) {
+            Some(batch) => batch.push(mutant),
+            None => batches.push(vec![mutant]),
+        }
+    }
+    batches.extend(others.into_iter().map(|mutant| vec![mutant]));
+    batches
+}
+
+/// Whether its file is that of what is put to the test alone: nothing else that is run to notice a
+/// mutant has it in it, unless that has the same file.
+fn is_private(mutant: &Mutant) -> bool {
+    let private = match &mutant.run.subject {
+        Subject::Engine {
+            engine, bare: true, ..
+        } => match engine.as_str() {
+            "majority" => "lock/maekawa".to_owned(),
+            engine => format!("lock/{}", engine.replace('-', "_")),
+        },
+        Subject::World { world } => match world.as_str() {
+            "wireless" => "election/best_capacity".to_owned(),
+            "tokens" => "election/repelling".to_owned(),
+            world => world.to_owned(),
+        },
+        _ => return false,
+    };
+    mutant.file == format!("src/protocol/{private}.rs")
 }
 
 /// The runs that contain all runs of `mutants`.
@@ -190,6 +227,21 @@ impl Bench {
             }
         }
         Ok(bench)
+    }
+
+    /// Builds the core with these breaches, each in a file of its own. Returns what the files were.
+    fn breach(&self, mutants: &[Mutant]) -> Result<Vec<(PathBuf, String)>> {
+        let mut files = Vec::new();
+        for mutant in mutants {
+            let path = self.tree.join("agent").join(&mutant.file);
+            let whole = fs::read_to_string(&path)?;
+            fs::write(&path, mutant.apply(&whole)?)?;
+            files.push((path, whole));
+        }
+        let names: Vec<_> = mutants.iter().map(|mutant| mutant.name.as_str()).collect();
+        self.build()
+            .map_err(|error| format!("{}: {error}", names.join(", ")))?;
+        Ok(files)
     }
 
     fn build(&self) -> Result<()> {
