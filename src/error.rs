@@ -219,6 +219,15 @@ pub enum HandleError {
         /// What the caller wants.
         asked: Algorithm,
     },
+    /// The algorithm lets two in with some probability, and the group promises more.
+    #[error(
+        "{asked} lets two in with some probability, which failure = \"quorum\" rules out; choose \
+         another, or another group"
+    )]
+    OnlyProbable {
+        /// What the caller wants.
+        asked: Algorithm,
+    },
     /// The lock has another number of permits.
     #[error("this lock has {actual} permits, not {asked}; ask for as many as it has")]
     WrongPermits {

@@ -121,7 +121,11 @@ impl<W: Way> Backend for Group<W> {
 
 /// How a lock is to be served if it is new, unless the caller and the configuration contradict.
 fn agree(ask: Ask, description: Description) -> Result<LockSpec, HandleError> {
-    let Description { spec, is_listed } = description;
+    let Description {
+        spec,
+        is_listed,
+        by_quorum,
+    } = description;
     if is_listed {
         if let Some(asked) = ask.algorithm
             && asked.engine() != Some(spec.algorithm)
@@ -145,6 +149,14 @@ fn agree(ask: Ask, description: Description) -> Result<LockSpec, HandleError> {
         ),
         None => None,
     };
+    if let Some(asked) = ask.algorithm
+        && by_quorum
+        && asked
+            .engine()
+            .is_some_and(|engine| engine.is_probabilistic())
+    {
+        return Err(HandleError::OnlyProbable { asked });
+    }
     let permits = ask.permits.ok_or(HandleError::PermitsUnknown)?;
     let spec = match engine {
         Some(algorithm) => LockSpec {

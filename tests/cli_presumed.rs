@@ -92,3 +92,37 @@ fn the_danger_is_told() {
     assert_eq!(status["failure"], "presume-failed");
     assert_eq!(status["locks"][0]["holders"][0]["fence"], json!(null));
 }
+
+/// The example of the lecture: one is inside for 30 s, and a member restarts once an hour.
+#[test]
+fn voting_is_served_and_how_probably_it_excludes_is_told() {
+    let group = group(3);
+    let text = fs::read_to_string(group.config()).expect("a file");
+    let text = format!("{text}\n[[lock]]\nname = \"chance\"\nalgorithm = \"voting\"\n");
+    fs::write(group.config(), text).expect("a file");
+    let _agents = [2, 3].map(|id| group.agent(id));
+    let said = output(&mut group.member(1, ["run", "chance", "true"]));
+    assert_eq!(said.status.code(), Some(0), "{said:?}");
+    let said = stderr(&said);
+    for words in ["voting", "3 of 3 votes", "5.8e-7", "no fences"] {
+        assert!(said.contains(words), "{said:?}");
+    }
+    let mut holder = run(&group, 2, "chance");
+    assert_eq!(holder.line(), "fence none");
+    let busy = output(&mut group.client(3, ["run", "-n", "chance", "true"]));
+    assert_eq!(busy.status.code(), Some(1), "{busy:?}");
+    assert_eq!(holder.let_go().code(), Some(3));
+}
+
+/// Where a majority decides, also a lock that the file does not list is not served so.
+#[test]
+fn voting_is_refused_where_a_majority_decides() {
+    let group = Group::udp(1);
+    let said = output(&mut group.member(1, ["run", "--algorithm", "voting", "new", "true"]));
+    assert_eq!(said.status.code(), Some(78), "{said:?}");
+    let said = stderr(&said);
+    assert!(
+        said.contains("voting") && said.contains("quorum"),
+        "{said:?}"
+    );
+}

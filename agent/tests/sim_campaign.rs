@@ -103,6 +103,11 @@ fn raymond() {
     play(Algorithm::Raymond);
 }
 
+#[test]
+fn voting() {
+    play(Algorithm::Voting);
+}
+
 /// The same seed is the same run, to the last byte.
 #[test]
 fn a_seed_decides_everything() {

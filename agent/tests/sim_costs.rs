@@ -66,6 +66,7 @@ measured! {
     suzuki_kasami: SuzukiKasami,
     singhal: Singhal,
     raymond: Raymond,
+    voting: Voting,
 }
 
 fn keeps_to_the_table(measure: Measure, algorithm: Algorithm) {

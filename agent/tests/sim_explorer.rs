@@ -94,6 +94,11 @@ fn raymond() {
     explore_all(Algorithm::Raymond, 500);
 }
 
+#[test]
+fn voting() {
+    explore_all(Algorithm::Voting, 500);
+}
+
 /// The same seed is the same run.
 #[test]
 fn a_seed_decides_everything() {

@@ -17,7 +17,7 @@ use serde::Deserialize;
 use toml::Spanned;
 
 use super::{Config, ConfigError};
-use crate::{Algorithm, ParseAlgorithmError};
+use crate::Algorithm;
 
 const DEFAULT_LEASE: Duration = Duration::from_secs(5);
 const MIN_LEASE: Duration = Duration::from_millis(100);
@@ -104,22 +104,23 @@ pub(super) fn check(bytes: &[u8], source: &str) -> Result<Config, ConfigError> {
 fn read(text: &str, source: &str) -> Result<Config, Fault> {
     let file: File = toml::from_str(text).map_err(|error| syntax_fault(text, &error))?;
     check_key_file(file.key_file.as_ref())?;
+    let failure = read_failure(file.failure.as_ref())?;
     let algorithm = match &file.algorithm {
-        Some(name) => read_algorithm(name)?,
+        Some(name) => read_algorithm(name, failure)?,
         None => protocol::Algorithm::RicartAgrawala,
     };
     let members = read_members(&file.member, file.insecure)?;
     let settings = Settings {
         group: read_group(&file.group)?,
         lease: file.lease.as_ref().map_or(Ok(DEFAULT_LEASE), read_lease)?,
-        failure: read_failure(file.failure.as_ref())?,
+        failure,
         lock_delay: file
             .lock_delay
             .as_ref()
             .map_or(Ok(Duration::ZERO), read_lock_delay)?,
         algorithm,
         election: read_election(file.election.as_ref())?,
-        locks: read_locks(&file.lock)?,
+        locks: read_locks(&file.lock, failure)?,
     };
     let voters = match &file.voters {
         Some(voters) => read_voters(voters, &members)?,
@@ -243,21 +244,23 @@ fn read_duration(spanned: &Spanned<String>, key: &str) -> Result<Duration, Fault
     })
 }
 
-fn read_algorithm(name: &Spanned<String>) -> Result<protocol::Algorithm, Fault> {
+fn read_algorithm(name: &Spanned<String>, failure: Failure) -> Result<protocol::Algorithm, Fault> {
     let fault = |reason: &str| Fault::new(name.span(), reason);
-    match name.get_ref().parse::<Algorithm>() {
-        Ok(algorithm) => algorithm.engine().ok_or_else(|| {
-            fault(&format!(
-                "the algorithm \"kernel\" is the local group's, which has no configuration; \
-                 choose {AlgorithmNames}"
-            ))
-        }),
-        Err(ParseAlgorithmError::NotAvailable { name }) if name == "voting" => Err(fault(
-            "the algorithm \"voting\" cannot keep its promise under failure = \"quorum\", and this \
-             version does not have it for another rule; choose ricart-agrawala, for one",
-        )),
-        Err(error) => Err(fault(&error.to_string())),
+    let algorithm = name.get_ref().parse::<Algorithm>();
+    let algorithm = algorithm.map_err(|error| fault(&error.to_string()))?;
+    let engine = algorithm.engine().ok_or_else(|| {
+        fault(&format!(
+            "the algorithm \"kernel\" is the local group's, which has no configuration; choose \
+             {AlgorithmNames}"
+        ))
+    })?;
+    if engine.is_probabilistic() && failure == Failure::Quorum {
+        return Err(fault(&format!(
+            "the algorithm \"{engine}\" lets two in with some probability, which failure = \
+             \"quorum\" rules out; choose majority, or failure = \"presume-failed\""
+        )));
     }
+    Ok(engine)
 }
 
 fn read_id(id: &Spanned<i64>) -> Result<NodeId, Fault> {
@@ -351,13 +354,16 @@ fn check_reach(
     }
 }
 
-fn read_locks(locks: &[Spanned<Lock>]) -> Result<BTreeMap<LockName, LockSpec>, Fault> {
+fn read_locks(
+    locks: &[Spanned<Lock>],
+    failure: Failure,
+) -> Result<BTreeMap<LockName, LockSpec>, Fault> {
     let mut known = BTreeMap::new();
     for lock in locks {
         let lock = lock.get_ref();
         let name = LockName::new(lock.name.get_ref())
             .map_err(|error| Fault::new(lock.name.span(), error.to_string()))?;
-        let spec = read_spec(lock)?;
+        let spec = read_spec(lock, failure)?;
         if known.insert(name.clone(), spec).is_some() {
             let reason = format!("the lock {name:?} is there twice: list it once");
             return Err(Fault::new(lock.name.span(), reason));
@@ -374,8 +380,8 @@ fn read_locks(locks: &[Spanned<Lock>]) -> Result<BTreeMap<LockName, LockSpec>, F
     Ok(known)
 }
 
-fn read_spec(lock: &Lock) -> Result<LockSpec, Fault> {
-    let mut spec = read_algorithm_and_permits(lock)?;
+fn read_spec(lock: &Lock, failure: Failure) -> Result<LockSpec, Fault> {
+    let mut spec = read_algorithm_and_permits(lock, failure)?;
     if let Some(name) = &lock.priority {
         spec.priority = read_priority(name, spec.algorithm)?;
     }
@@ -406,8 +412,10 @@ fn read_priority(
     }
 }
 
-fn read_algorithm_and_permits(lock: &Lock) -> Result<LockSpec, Fault> {
-    let algorithm = lock.algorithm.as_ref().map(read_algorithm).transpose()?;
+fn read_algorithm_and_permits(lock: &Lock, failure: Failure) -> Result<LockSpec, Fault> {
+    let algorithm = lock.algorithm.as_ref();
+    let algorithm = algorithm.map(|name| read_algorithm(name, failure));
+    let algorithm = algorithm.transpose()?;
     let Some(text) = &lock.permits else {
         let algorithm = algorithm.ok_or_else(|| {
             let reason = "this lock has neither algorithm nor permits: add one, or do not list it";

@@ -95,6 +95,7 @@ pub(super) fn handle(error: &HandleError) -> Errno {
         | HandleError::WrongAlgorithm { .. }
         | HandleError::NotInThisGroup { .. }
         | HandleError::NoElections { .. }
+        | HandleError::OnlyProbable { .. }
         | HandleError::WrongPermits { .. }
         | HandleError::PermitsUnknown
         | HandleError::TooManyPermits { .. }

@@ -37,6 +37,7 @@ use super::request::{Grant, Waiting};
 use super::roster::Roster;
 use super::status::Status;
 use super::transport::{Faults, Transport, TransportCounters};
+use crate::protocol::lock::{violation_probability, votes_needed};
 use crate::protocol::{
     Boot, Change, Epoch, Failure, LockName, LockSpec, Mode, Node, NodeConfig, NodeId, Settings,
     node,
@@ -75,6 +76,30 @@ pub struct Agent {
     thread: Mutex<Option<JoinHandle<()>>>,
 }
 
+/// How long a lock is held, and how long a member runs, in what is told of voting: the example of
+/// the lecture.
+const TYPICAL_STAY: Duration = Duration::from_secs(30);
+const TYPICAL_LIFE: Duration = Duration::from_secs(3600);
+
+/// Says how probably locks that are served by voting exclude, if there are any.
+fn warn_of_voting(settings: &Settings, members: usize) {
+    let mut specs = settings.locks.values();
+    if !settings.algorithm.is_probabilistic()
+        && !specs.any(|spec| spec.algorithm.is_probabilistic())
+    {
+        return;
+    }
+    let votes = votes_needed(members);
+    let forgets = TYPICAL_STAY.as_secs_f64() / TYPICAL_LIFE.as_secs_f64();
+    let probability = violation_probability(members as u32, votes as u32, forgets);
+    tracing::warn!(
+        "algorithm = \"voting\" excludes with some probability only: a lock is held with {votes} of \
+         {members} votes; if each member forgot its vote once an hour, a second one would get in \
+         beside one that is inside for 30 s with a probability of {probability:.1e}; there are no \
+         fences"
+    );
+}
+
 /// How the group's configuration says that a lock is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Description {
@@ -82,6 +107,9 @@ pub struct Description {
     pub spec: LockSpec,
     /// Whether the configuration lists the lock. Then nobody may say otherwise.
     pub is_listed: bool,
+    /// Whether a majority decides who belongs to the group. Then no algorithm is served that lets
+    /// two in with some probability.
+    pub by_quorum: bool,
 }
 
 impl Description {
@@ -91,6 +119,7 @@ impl Description {
         Self {
             spec,
             is_listed: listed.is_some(),
+            by_quorum: settings.failure == Failure::Quorum,
         }
     }
 }
@@ -337,6 +366,7 @@ fn prepare(
              are no fences; to be safe from that, leave the key out"
         );
     }
+    warn_of_voting(&settings, members.len());
     let boot = Boot {
         record,
         wall: clock::wall(),

@@ -133,7 +133,9 @@ impl Setup {
     /// The one-way delay, T.
     const fn unit(&self) -> Duration {
         match self.body {
-            Body::Engines if matches!(self.algorithm, Algorithm::Singhal) => SINGHAL_DELAY,
+            Body::Engines if matches!(self.algorithm, Algorithm::Singhal | Algorithm::Voting) => {
+                SHORT_DELAY
+            }
             Body::Engines => BARE_DELAY,
             Body::Nodes { .. } => NODE_DELAY,
         }
@@ -238,9 +240,9 @@ pub const INSIDE: u32 = 6;
 /// at each member, which the table does not know.
 const BARE_DELAY: Duration = Duration::from_secs(10);
 
-/// The same for Singhal's algorithm: short beside the 200 ms after which who waits asks everybody,
-/// which the table does not know either.
-const SINGHAL_DELAY: Duration = Duration::from_millis(20);
+/// The same where who waits acts by itself: short beside the 200 ms after which it asks everybody
+/// by Singhal's algorithm, which the table does not know either, and beside the pauses of voting.
+const SHORT_DELAY: Duration = Duration::from_millis(20);
 
 /// The one-way delay between nodes: short beside the time after which a link repeats itself.
 const NODE_DELAY: Duration = Duration::from_millis(5);

@@ -52,8 +52,10 @@ pub enum Value {
     About(f64),
     /// Between the two, both included.
     Between(f64, f64),
-    /// No bound.
+    /// No bound, however many entries there are.
     Unbounded,
+    /// A matter of chance, with no bound either, but some mean in each run.
+    ByChance,
 }
 
 impl Value {
@@ -63,7 +65,7 @@ impl Value {
             Self::Exactly(value) => (measured - value).abs() < 1e-9,
             Self::About(value) => (measured / value - 1.0).abs() < 0.03,
             Self::Between(low, high) => (low - 1e-9..=high + 1e-9).contains(&measured),
-            Self::Unbounded => true,
+            Self::Unbounded | Self::ByChance => true,
         }
     }
 }
@@ -135,6 +137,7 @@ pub fn reference(algorithm: Algorithm, size: u16) -> Reference {
         Algorithm::SuzukiKasami => suzuki_kasami(n),
         Algorithm::Singhal => singhal(n),
         Algorithm::Raymond => raymond(size),
+        Algorithm::Voting => voting(n),
     }
 }
 
@@ -315,19 +318,19 @@ fn maekawa(size: u16) -> Reference {
             heavy: said("5 sqrt N", 5.0 * root),
         },
         deviation: "K-1 others vote; who comes last everywhere pays 4(K-1); its own vote saves T",
-        ..voting(voters(size))
+        ..votes(voters(size))
     }
 }
 
 /// Any majority.
 fn majority(size: u16) -> Reference {
-    voting(f64::from(size / 2 + 1))
+    votes(f64::from(size / 2 + 1))
 }
 
 /// 3(K-1) messages under light load; 4(K-1) under heavy load, as whoever asks comes too late
 /// everywhere, and at most that in a burst. From an exit to the next entry 2T, or T where either of
 /// the two is the only voter that both need.
-fn voting(voters: f64) -> Reference {
+fn votes(voters: f64) -> Reference {
     let k = voters - 1.0;
     let each = |kinds: &[&'static str]| {
         Messages::exactly(kinds.iter().map(|kind| (*kind, k)).collect::<Vec<_>>())
@@ -385,6 +388,22 @@ fn raymond(size: u16) -> Reference {
             heavy: said("4", 4.0),
         },
         deviation: "log N is an order: here 2d, d hops apart; heavily used, the token goes round",
+    }
+}
+
+/// A round of questions and answers, and one that it is over. Who does not win asks again after a
+/// random pause, any number of times.
+fn voting(n: f64) -> Reference {
+    let k = n - 1.0;
+    let by_chance = || Messages::total(Value::ByChance);
+    Reference {
+        response: Value::Exactly(if k > 0.0 { 2.0 } else { 0.0 }),
+        sync: Value::ByChance,
+        light: Messages::exactly(vec![("REQUEST", k), ("VOTE", k), ("RELEASE", k)]),
+        heavy: by_chance(),
+        burst: by_chance(),
+        book: Book::default(),
+        deviation: "",
     }
 }
 

@@ -14,6 +14,7 @@ mod singhal;
 mod suzuki_kasami;
 mod token_ring;
 mod token_ring_requests;
+mod voting;
 mod vouching;
 
 use std::collections::BTreeMap;

@@ -191,3 +191,22 @@ fn a_view_tells_who_may_be_inside() {
         assert!(vouches(&bench, 1, 3) && vouches(&bench, 2, 1));
     }
 }
+
+/// Three of three votes are needed, and three of four.
+#[test]
+fn a_replica_knows_who_cannot_have_won_without_it() {
+    let mut bench = Bench::new(3, LockSpec::exclusive(Algorithm::Voting));
+    assert!(vouches(&bench, 2, 1) && vouches(&bench, 1, 2));
+    let id = bench.acquire(1, 1);
+    assert!(vouches(&bench, 2, 1), "it was not asked yet");
+    bench.deliver(1, 2);
+    assert!(!vouches(&bench, 2, 1), "the vote is on its way");
+    assert!(vouches(&bench, 2, 3), "3 needs the vote that 1 has");
+    bench.deliver_all();
+    assert!(vouches(&bench, 1, 2) && vouches(&bench, 1, 3), "inside");
+    bench.release(id);
+    bench.deliver_all();
+    assert!(vouches(&bench, 2, 1) && vouches(&bench, 3, 1));
+    let bench = Bench::new(4, LockSpec::exclusive(Algorithm::Voting));
+    assert!(!vouches(&bench, 2, 1), "three others may do");
+}

@@ -82,4 +82,5 @@ each_engine! {
     suzuki_kasami: SuzukiKasami,
     singhal: Singhal,
     raymond: Raymond,
+    voting: Voting,
 }

@@ -39,10 +39,7 @@ impl From<ConfigError> for Failure {
 
 impl From<ParseAlgorithmError> for Failure {
     fn from(error: ParseAlgorithmError) -> Self {
-        match error {
-            ParseAlgorithmError::NotAvailable { .. } => Self::new(CONFIG, error),
-            _ => Self::usage(error, "run"),
-        }
+        Self::usage(error, "run")
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use distlock::{
     Agent, Algorithm, DistMutex, Election, Guard, HandleError, Leadership, LockError, LockName,
-    ParseAlgorithmError, Semaphore, TimedLockError, TryLockError, UnlockError,
+    Semaphore, TimedLockError, TryLockError, UnlockError,
 };
 use distlock_agent::protocol::Time;
 use distlock_agent::runtime::clock;
@@ -37,7 +37,7 @@ const RENEWAL_POLL_MS: u8 = 5;
 /// Whatever keeps the command from running.
 pub(crate) fn run(args: &args::Run) -> Result<ExitCode, Failure> {
     let aim = Aim::Lock {
-        wanted: Wanted::parse(args.algorithm.as_deref())?,
+        algorithm: args.algorithm.as_deref().map(str::parse).transpose()?,
         is_shared: args.shared,
     };
     work(&args.work, &aim)
@@ -84,7 +84,11 @@ fn work(args: &args::Work, aim: &Aim) -> Result<ExitCode, Failure> {
 /// What this process wants of the lock.
 enum Aim {
     /// To hold it.
-    Lock { wanted: Wanted, is_shared: bool },
+    Lock {
+        /// The algorithm that must serve the lock, if one is named.
+        algorithm: Option<Algorithm>,
+        is_shared: bool,
+    },
     /// To lead; to be elected by this algorithm, if it is named.
     Lead { algorithm: Option<String> },
 }
@@ -95,25 +99,6 @@ impl Aim {
         match self {
             Self::Lock { .. } => "run",
             Self::Lead { .. } => "elect",
-        }
-    }
-}
-
-/// The algorithm that must serve the lock.
-enum Wanted {
-    Any,
-    This(Algorithm),
-    /// One that this version does not have. It is refused when it is known which one it should be.
-    Missing(ParseAlgorithmError),
-}
-
-impl Wanted {
-    fn parse(word: Option<&str>) -> Result<Self, Failure> {
-        match word.map(str::parse).transpose() {
-            Ok(None) => Ok(Self::Any),
-            Ok(Some(algorithm)) => Ok(Self::This(algorithm)),
-            Err(error @ ParseAlgorithmError::NotAvailable { .. }) => Ok(Self::Missing(error)),
-            Err(error) => Err(error.into()),
         }
     }
 }
@@ -130,7 +115,10 @@ enum Entrance {
 impl Entrance {
     fn open(agent: &Agent, name: &LockName, aim: &Aim) -> Result<Self, Failure> {
         match aim {
-            Aim::Lock { wanted, is_shared } => Self::lock_for(agent, name, wanted, *is_shared),
+            Aim::Lock {
+                algorithm,
+                is_shared,
+            } => Self::lock_for(agent, name, *algorithm, *is_shared),
             Aim::Lead { algorithm } => Self::election(agent, name, algorithm.as_deref()),
         }
     }
@@ -164,47 +152,28 @@ impl Entrance {
     fn lock_for(
         agent: &Agent,
         name: &LockName,
-        wanted: &Wanted,
+        algorithm: Option<Algorithm>,
         is_shared: bool,
     ) -> Result<Self, Failure> {
-        let mutex = match wanted {
-            Wanted::This(algorithm) => agent.mutex_with(name.as_bytes(), *algorithm),
-            Wanted::Any | Wanted::Missing(_) => agent.mutex(name.as_bytes()),
+        let mutex = match algorithm {
+            Some(algorithm) => agent.mutex_with(name.as_bytes(), algorithm),
+            None => agent.mutex(name.as_bytes()),
         };
-        let entrance = match mutex {
-            Ok(mutex) if is_shared => Self::Mutex(mutex.shared()),
-            Ok(mutex) => Self::Mutex(mutex),
-            Err(HandleError::WrongPermits { actual, .. }) if is_shared => {
-                return Err(Failure::new(
-                    CONFIG,
-                    format_args!(
-                        "'{name}' has {actual} permits, and only a lock with one can be shared; \
-                         leave out -s"
-                    ),
-                ));
-            }
-            Err(HandleError::WrongPermits { actual, .. }) => {
-                Self::Permit(agent.semaphore(name.as_bytes(), Some(actual))?)
-            }
-            Err(error) => return Err(error.into()),
-        };
-        match wanted {
-            Wanted::Missing(error) => Err(Failure::new(
+        match mutex {
+            Ok(mutex) if is_shared => Ok(Self::Mutex(mutex.shared())),
+            Ok(mutex) => Ok(Self::Mutex(mutex)),
+            Err(HandleError::WrongPermits { actual, .. }) if is_shared => Err(Failure::new(
                 CONFIG,
                 format_args!(
-                    "{error}; this group serves '{name}' by {}",
-                    entrance.algorithm()
+                    "'{name}' has {actual} permits, and only a lock with one can be shared; \
+                     leave out -s"
                 ),
             )),
-            Wanted::Any | Wanted::This(_) => Ok(entrance),
-        }
-    }
-
-    fn algorithm(&self) -> Algorithm {
-        match self {
-            Self::Mutex(mutex) => mutex.algorithm(),
-            Self::Permit(_) => Algorithm::Semaphore,
-            Self::Election(_) => unreachable!("only locks are asked for by an algorithm"),
+            Err(HandleError::WrongPermits { actual, .. }) => {
+                let permit = agent.semaphore(name.as_bytes(), Some(actual))?;
+                Ok(Self::Permit(permit))
+            }
+            Err(error) => Err(error.into()),
         }
     }
 

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     bakery, carvalho_roucairol, lamport, maekawa, raymond, ricart_agrawala, semaphore, singhal,
-    suzuki_kasami, token_ring, token_ring_requests,
+    suzuki_kasami, token_ring, token_ring_requests, voting,
 };
 use crate::protocol::face::{Previous, Release};
 use crate::protocol::ids::{LockName, NodeId, RequestId};
@@ -219,6 +219,7 @@ pub enum Message {
     SuzukiKasami(suzuki_kasami::Message),
     Singhal(singhal::Message),
     Raymond(raymond::Message),
+    Voting(voting::Message),
 }
 
 impl Message {
@@ -236,6 +237,7 @@ impl Message {
             Self::SuzukiKasami(message) => message.kind(),
             Self::Singhal(message) => message.kind(),
             Self::Raymond(message) => message.kind(),
+            Self::Voting(message) => message.kind(),
         }
     }
 
@@ -252,6 +254,7 @@ impl Message {
             Self::Maekawa(message) | Self::Majority(message) => message.is_request(),
             Self::SuzukiKasami(message) => message.is_request(),
             Self::Singhal(message) => message.is_request(),
+            Self::Voting(message) => message.is_request(),
         }
     }
 
@@ -276,6 +279,7 @@ impl Message {
             Self::SuzukiKasami(_) => super::Algorithm::SuzukiKasami,
             Self::Singhal(_) => super::Algorithm::Singhal,
             Self::Raymond(_) => super::Algorithm::Raymond,
+            Self::Voting(_) => super::Algorithm::Voting,
         }
     }
 }

@@ -21,6 +21,7 @@ mod token;
 mod token_ring;
 mod token_ring_requests;
 mod trail;
+mod voting;
 
 pub use engine::{Effects, Engine, HopTimer, Mark, Message, Mode, Rebuild, Request, Stamp};
 pub use spec::{Algorithm, AlgorithmNames, LockSpec, Priority, UnknownAlgorithm, UnknownPriority};
@@ -28,6 +29,7 @@ pub use spec::{Algorithm, AlgorithmNames, LockSpec, Priority, UnknownAlgorithm, 
 pub use summary::{Last, LockSummary, Summary};
 pub use table::LockView;
 pub use trail::{Ending, Trail};
+pub use voting::{violation_probability, votes_needed};
 
 pub(crate) use queue::Waiting;
 pub(crate) use settle::{LockMessage, LockOutput};
@@ -57,5 +59,6 @@ pub fn build(spec: LockSpec, from: &Rebuild<'_>, out: &mut Effects) -> Box<dyn E
         Algorithm::SuzukiKasami => Box::new(suzuki_kasami::SuzukiKasami::new(from, out)),
         Algorithm::Singhal => Box::new(singhal::Singhal::new(from, out)),
         Algorithm::Raymond => Box::new(raymond::Raymond::new(from, out)),
+        Algorithm::Voting => Box::new(voting::Voting::new(from, out)),
     }
 }

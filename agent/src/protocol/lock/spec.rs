@@ -38,11 +38,14 @@ pub enum Algorithm {
     Singhal,
     /// `raymond`: a token in a tree, asked for along the branches, Raymond 1989.
     Raymond,
+    /// `voting`: the votes of three quarters of all, tried again by chance, Lin and others 2004. It
+    /// excludes with some probability only, and gives no fences.
+    Voting,
 }
 
 impl Algorithm {
     /// All algorithms, in the order of their declaration.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Semaphore,
         Self::Bakery,
         Self::RicartAgrawala,
@@ -55,6 +58,7 @@ impl Algorithm {
         Self::SuzukiKasami,
         Self::Singhal,
         Self::Raymond,
+        Self::Voting,
     ];
 
     /// The name in configuration files and on the command line.
@@ -72,11 +76,18 @@ impl Algorithm {
             Self::SuzukiKasami => "suzuki-kasami",
             Self::Singhal => "singhal",
             Self::Raymond => "raymond",
+            Self::Voting => "voting",
         }
     }
 }
 
 impl Algorithm {
+    /// Whether two can be inside though nothing goes wrong with views: where replicas forget their
+    /// votes. Such a lock has no fences, and where a majority decides it is refused.
+    pub const fn is_probabilistic(self) -> bool {
+        matches!(self, Self::Voting)
+    }
+
     /// Whether one member lets everybody in. It keeps the mark that a grant was abandoned in its
     /// books, since grants that overlap are not joined by a chain of messages.
     pub(crate) const fn keeps_books(self) -> bool {

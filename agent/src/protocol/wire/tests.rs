@@ -370,6 +370,18 @@ fn bodies() -> Vec<(Body, &'static str)> {
             "01077072696e7465720100c80103010b0114",
         ),
         (
+            engine(r#"{"Voting":{"Request":{"number":21}}}"#),
+            "01077072696e7465720100c80103010c0015",
+        ),
+        (
+            engine(r#"{"Voting":{"Vote":{"number":21,"granted":true}}}"#),
+            "01077072696e7465720100c80103010c011501",
+        ),
+        (
+            engine(r#"{"Voting":{"Release":{"number":21}}}"#),
+            "01077072696e7465720100c80103010c0215",
+        ),
+        (
             Body::Declare {
                 lock: lock.clone(),
                 wish: None,

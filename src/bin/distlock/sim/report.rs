@@ -173,13 +173,13 @@ fn number(value: Value) -> String {
         Value::Exactly(value) => format!("{value:.2}"),
         Value::About(value) => format!("about {value:.2}"),
         Value::Between(low, high) => format!("{low:.2} to {high:.2}"),
-        Value::Unbounded => "no bound".to_owned(),
+        Value::Unbounded | Value::ByChance => "no bound".to_owned(),
     }
 }
 
 fn in_t(value: Value) -> String {
     match value {
-        Value::Unbounded => number(value),
+        Value::Unbounded | Value::ByChance => number(value),
         value => format!("{} T", number(value)),
     }
 }

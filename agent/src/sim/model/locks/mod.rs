@@ -342,9 +342,11 @@ impl System for LockModel {
             ..
         } = self.bounds;
         let takes_over = crashes > 0 && views > 0;
+        // By chance alone three seldom get in twice within the bounds.
+        let served = rounds > 1 && !(self.algorithm.is_probabilistic() && self.members > 2);
         let goals = [
             (true, "somebody enters", ENTERED),
-            (rounds > 1, "all enter twice", ALL_TWICE),
+            (served, "all enter twice", ALL_TWICE),
             (crashes > 0, "somebody crashes inside", CRASHED_INSIDE),
             (takes_over, "another enters after that", TAKEN_OVER),
             (cancels > 0, "a cancel meets a grant", CANCEL_MEETS_GRANT),

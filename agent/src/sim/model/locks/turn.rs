@@ -324,6 +324,6 @@ impl Master {
 fn lets_in(message: &LockMessage) -> bool {
     matches!(
         message.body.kind(),
-        "GRANT" | "REPLY" | "VALUE" | "TOKEN" | "ACK" | "PERM"
+        "GRANT" | "REPLY" | "VALUE" | "TOKEN" | "ACK" | "PERM" | "VOTE"
     )
 }
