@@ -5,8 +5,10 @@
 
 use std::time::Duration;
 
-use distlock_agent::protocol::Algorithm;
-use distlock_agent::sim::costs::{Costs, INSIDE, Load, measure_bare, measure_nodes};
+use distlock_agent::protocol::{Algorithm, NodeId};
+use distlock_agent::sim::costs::{
+    Body, Costs, Crash, INSIDE, Load, Setup, When, measure, measure_bare, measure_nodes,
+};
 use distlock_agent::sim::reference::{Messages, Value, reference};
 
 /// The group sizes of the table.
@@ -238,5 +240,46 @@ fn a_group_of_one_sends_nothing() {
                 "{algorithm}, {load:?}"
             );
         }
+    }
+}
+
+/// The longest response, without the time inside and in T, of five nodes with a lease of 50 T, of
+/// which the last one crashes soon after the measurement began; one request at a time.
+fn longest_with_a_crash(algorithm: Algorithm, when: When) -> f64 {
+    let node = NodeId::new(5).unwrap();
+    let body = Body::Nodes { quorum: true };
+    let mut setup = Setup::new(algorithm, 5, Load::Light, body);
+    setup.crashes = vec![Crash { node, when }];
+    setup.entries = Some(30);
+    let costs = measure(&setup).unwrap().costs;
+    costs.response.longest.as_secs_f64() / costs.unit.as_secs_f64() - f64::from(INSIDE)
+}
+
+/// The guide to the algorithms says so: who only answered is missed where all are asked, or some
+/// that it was one of, until the view without it; elsewhere nobody waits. It is not the server, and
+/// of five votes four suffice.
+#[test]
+fn an_idle_member_that_crashes_is_missed_where_it_is_asked() {
+    for algorithm in Algorithm::ALL {
+        let longest = longest_with_a_crash(algorithm, When::After(1.0));
+        match algorithm {
+            Algorithm::Semaphore
+            | Algorithm::TokenRingRequests
+            | Algorithm::CarvalhoRoucairol
+            | Algorithm::SuzukiKasami
+            | Algorithm::Singhal
+            | Algorithm::Raymond
+            | Algorithm::Voting => assert!(longest <= 10.0, "{algorithm}: {longest} T"),
+            _ => assert!((35.0..=80.0).contains(&longest), "{algorithm}: {longest} T"),
+        }
+    }
+}
+
+/// With every algorithm alike: the lock is free again when the lease is over.
+#[test]
+fn a_holder_that_crashes_costs_a_lease() {
+    for algorithm in Algorithm::ALL {
+        let longest = longest_with_a_crash(algorithm, When::Inside);
+        assert!((35.0..=80.0).contains(&longest), "{algorithm}: {longest} T");
     }
 }

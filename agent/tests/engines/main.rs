@@ -1,6 +1,7 @@
 //! The algorithms' rules and traps, one step at a time. Sections are those of the design's
 //! `ALGORITHMS`; the randomised explorer looks for what nobody thought of.
 
+mod again;
 mod asked_tokens;
 mod bakery;
 mod carvalho_roucairol;
