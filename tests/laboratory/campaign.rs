@@ -15,14 +15,16 @@ const RECOVERY: Duration = Duration::from_secs(5);
 const TAKEOVER: Duration = Duration::from_secs(3);
 /// What flaps does so well within the time after which a member is suspected.
 const FLAP: Duration = Duration::from_millis(100);
-/// All that serve locks today.
-const ENGINES: [&str; 10] = [
+/// All that serve locks under quorum views.
+const ENGINES: [&str; 12] = [
     "ricart-agrawala",
     "bakery",
     "token-ring",
     "token-ring-requests",
     "lamport",
     "carvalho-roucairol",
+    "maekawa",
+    "majority",
     "suzuki-kasami",
     "singhal",
     "raymond",
