@@ -188,9 +188,12 @@ struct Copy {
 impl Copy {
     /// All begin with nothing, so each can make the first view by itself.
     fn new(me: NodeId, members: &[NodeId]) -> Result<Self> {
-        let blank = |node: NodeId| TotalOrder::<Word>::new(node, WINDOW).freeze();
         let first = Epoch::ZERO.next().ok_or("there are many epochs")?;
-        let blanks = members.iter().map(|&node| blank(node));
+        let blank = |node: &NodeId| TotalOrder::new(*node, WINDOW).freeze(first);
+        let blanks: Vec<_> = members
+            .iter()
+            .map(blank)
+            .collect::<std::result::Result<_, _>>()?;
         let view = Install::new(first, members.to_vec(), blanks)?;
         let mut order = TotalOrder::new(me, WINDOW);
         order.install(&view)?;

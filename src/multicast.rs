@@ -16,7 +16,10 @@
 //! let mut san_francisco = TotalOrder::new(here, 64);
 //! let mut new_york = TotalOrder::new(there, 64);
 //! let first = Epoch::ZERO.next().expect("there are many");
-//! let view = Install::new(first, vec![here, there], [san_francisco.freeze(), new_york.freeze()])?;
+//! let view = Install::new(first, vec![here, there], [
+//!     san_francisco.freeze(first)?,
+//!     new_york.freeze(first)?,
+//! ])?;
 //! san_francisco.install(&view)?;
 //! new_york.install(&view)?;
 //!
@@ -56,6 +59,6 @@
 
 pub use distlock_agent::protocol::Epoch;
 pub use distlock_agent::protocol::multicast::{
-    Delivery, Install, InstallError, Message, MulticastError, ReceiveError, TotalOrder,
+    Delivery, Install, InstallError, Message, MulticastError, ReceiveError, TooLate, TotalOrder,
     Undelivered, ViewError,
 };

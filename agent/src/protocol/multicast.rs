@@ -294,21 +294,26 @@ impl<T: Clone> TotalOrder<T> {
         Some(Delivery { stamp, payload })
     }
 
-    /// The view ends: nothing more is said, taken in or delivered in it. The result goes to whoever
-    /// decides on the next; asked again, it is the same. Only for an epoch above
-    /// [`TotalOrder::epoch`]: a late call, for a view that was given up, would stop the one in
-    /// force.
-    pub fn freeze(&mut self) -> Undelivered<T> {
+    /// The view ends, for that of epoch `next`: nothing more is said, taken in or delivered in it.
+    /// The result goes to whoever decides on the next; asked again, it is the same.
+    ///
+    /// # Errors
+    /// Such a view is in force, or a later one: the call comes late, and changes nothing.
+    pub fn freeze(&mut self, next: Epoch) -> Result<Undelivered<T>, TooLate> {
+        if next <= self.epoch {
+            let epoch = self.epoch;
+            return Err(TooLate { next, epoch });
+        }
         self.frozen = true;
         let messages = self.queue.iter();
-        Undelivered {
+        Ok(Undelivered {
             node: self.me,
             epoch: self.epoch,
             clock: self.clock.time(),
             messages: messages
                 .map(|(stamp, queued)| (*stamp, queued.payload.clone()))
                 .collect(),
-        }
+        })
     }
 
     /// A new view is in force. What its members had not delivered in the one before is delivered
@@ -441,6 +446,16 @@ pub enum ReceiveError {
     /// More waits here than can be kept: this member has fallen too far behind.
     #[error("too many messages wait here: this member must leave, and join anew")]
     TooMuch,
+}
+
+/// A member is not stopped for a view that does not come any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("epoch {next} is over: here is epoch {epoch}; ignore what asks for it")]
+pub struct TooLate {
+    /// The view that was to come.
+    pub next: Epoch,
+    /// The view in force here.
+    pub epoch: Epoch,
 }
 
 /// Why a view is not installed.

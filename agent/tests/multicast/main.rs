@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use distlock_agent::protocol::multicast::{
-    Install, InstallError, Message, MulticastError, ReceiveError, TotalOrder, Undelivered,
+    Install, InstallError, Message, MulticastError, ReceiveError, TooLate, TotalOrder, Undelivered,
     ViewError,
 };
 use distlock_agent::protocol::{Epoch, NodeId};
@@ -42,9 +42,16 @@ impl Group {
         group
     }
 
+    fn freeze(&mut self, number: u32) -> Vec<Undelivered<Payload>> {
+        let members = self.members.values_mut();
+        members
+            .map(|member| member.freeze(epoch(number)).unwrap())
+            .collect()
+    }
+
     /// All members go to the next view.
     fn change(&mut self, number: u32) -> Install<Payload> {
-        let said: Vec<_> = self.members.values_mut().map(TotalOrder::freeze).collect();
+        let said = self.freeze(number);
         let members = self.members.keys().copied().collect();
         let install = Install::new(epoch(number), members, said).unwrap();
         for member in self.members.values_mut() {
@@ -260,8 +267,7 @@ fn survivors_deliver_the_union() {
 #[test]
 fn what_comes_before_its_view_waits_for_it() {
     let mut group = Group::new(2);
-    let said: Vec<Undelivered<Payload>> =
-        group.members.values_mut().map(TotalOrder::freeze).collect();
+    let said = group.freeze(2);
     let install = Install::new(epoch(2), vec![id(1), id(2)], said).unwrap();
     group
         .members
@@ -284,11 +290,19 @@ fn views_follow_each_other() {
     let mut group = Group::new(2);
     group.say(1, "a");
     let one = group.members.get_mut(&id(1)).unwrap();
-    let early = Install::new(epoch(2), vec![id(1)], [one.clone().freeze()]).unwrap();
+    let early = Install::new(
+        epoch(2),
+        vec![id(1)],
+        [one.clone().freeze(epoch(2)).unwrap()],
+    )
+    .unwrap();
     assert_eq!(one.install(&early), Err(InstallError::NotFrozen));
-    let said = one.freeze();
+    let late = one.clone().freeze(epoch(1));
+    let (now, next) = (epoch(1), epoch(1));
+    assert_eq!(late, Err(TooLate { next, epoch: now }));
+    let said = one.freeze(epoch(2)).unwrap();
     // Asked again, it says the same.
-    assert_eq!(one.freeze(), said);
+    assert_eq!(one.freeze(epoch(2)).as_ref(), Ok(&said));
     let other = Install::new(epoch(2), vec![id(2)], [said.clone()]);
     assert_eq!(other, Err(ViewError::NotHeard { node: id(2) }));
     let old = Install::new(epoch(1), vec![id(1)], [said.clone()]);
@@ -302,12 +316,16 @@ fn views_follow_each_other() {
     );
     one.install(&Install::new(epoch(2), vec![id(1)], [said.clone()]).unwrap())
         .unwrap();
-    let third = Install::new(epoch(3), vec![id(1)], [one.freeze()]).unwrap();
+    let third = Install::new(epoch(3), vec![id(1)], [one.freeze(epoch(3)).unwrap()]).unwrap();
     let two = group.members.get_mut(&id(2)).unwrap();
-    let gone = two.freeze();
+    let gone = two.freeze(epoch(2)).unwrap();
     assert_eq!(two.install(&third), Err(InstallError::NotAMember));
     let one = group.members.get_mut(&id(1)).unwrap();
-    let both = Install::new(epoch(4), vec![id(1), id(2)], [one.freeze(), gone]);
+    let both = Install::new(
+        epoch(4),
+        vec![id(1), id(2)],
+        [one.freeze(epoch(4)).unwrap(), gone],
+    );
     assert_eq!(both, Err(ViewError::TwoViews));
 }
 

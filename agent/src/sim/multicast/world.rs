@@ -141,10 +141,9 @@ impl World {
                 Ok(())
             }
             Happening::Freeze(epoch, node) => {
-                // What is late, of a view that was given up, must not stop the one in force.
+                // What is late, of a view that was given up, stops nobody.
                 let order = self.members.get_mut(&node);
-                if let Some(order) = order.filter(|order| order.epoch() < epoch) {
-                    let said = order.freeze();
+                if let Some(Ok(said)) = order.map(|order| order.freeze(epoch)) {
                     self.plan_soon(Happening::Heard(epoch, node, said));
                 }
                 Ok(())
