@@ -62,6 +62,7 @@ pub(crate) fn options(config: &NodeConfig) -> Options {
         state_dir: config.state_dir(),
         socket: config.endpoint().cloned(),
         pulse: config.pulse().cloned(),
+        trace: config.trace().map(Into::into),
         faults: None,
     }
 }

@@ -6,6 +6,8 @@
 
 extern crate alloc;
 
+#[cfg(any(feature = "std", feature = "sim"))]
+mod dissect;
 pub mod protocol;
 #[cfg(feature = "std")]
 pub mod runtime;

@@ -113,7 +113,7 @@ fn assert_keeps(costs: &Costs, algorithm: Algorithm, size: u16, load: Load) {
                 _ => {}
             }
         }
-        Load::Burst => assert_eq!(costs.entries, size.into(), "{what}"),
+        Load::Burst => assert_eq!(costs.entries, u64::from(size), "{what}"),
     }
 }
 

@@ -99,6 +99,9 @@ impl Config {
             ),
             endpoint: None,
             pulse: None,
+            trace: std::env::var_os("DISTLOCK_TRACE")
+                .filter(|dir| !dir.is_empty())
+                .map(PathBuf::from),
         })
     }
 
@@ -128,6 +131,7 @@ pub struct NodeConfig {
     state_base: PathBuf,
     endpoint: Option<Endpoint>,
     pulse: Option<Pulse>,
+    trace: Option<PathBuf>,
 }
 
 impl NodeConfig {
@@ -165,6 +169,23 @@ impl NodeConfig {
     pub fn with_pulse(mut self, pulse: Pulse) -> Self {
         self.pulse = Some(pulse);
         self
+    }
+
+    /// Has what happens to this member written down in the directory `dir`, for `distlock trace`:
+    /// requests, entries and exits, the algorithms' messages, views. In two files of at most 32 MiB
+    /// each, named after the group and the member; what does not fit any more is the oldest. If they
+    /// cannot be written the agent says so, and goes on without.
+    ///
+    /// Where this is not called it is `$DISTLOCK_TRACE`, and if that is not set nothing is written.
+    #[must_use]
+    pub fn with_trace(mut self, dir: impl Into<PathBuf>) -> Self {
+        self.trace = Some(dir.into());
+        self
+    }
+
+    /// Where what happens is written down, if it is.
+    pub(crate) fn trace(&self) -> Option<&Path> {
+        self.trace.as_deref()
     }
 
     /// Where the programs of this host are served, if they are.

@@ -36,6 +36,7 @@ use super::report::Identity;
 use super::request::{Grant, Waiting};
 use super::roster::Roster;
 use super::status::Status;
+use super::trace::{self, Scribe, Tracer, Writer};
 use super::transport::{Faults, Transport, TransportCounters};
 use crate::protocol::lock::{violation_probability, votes_needed};
 use crate::protocol::{
@@ -60,6 +61,8 @@ pub struct Options {
     pub socket: Option<Endpoint>,
     /// What is to be done in the event loop again and again while it is well.
     pub pulse: Option<Pulse>,
+    /// In which directory what happens is written down, if it is: [`super::trace`].
+    pub trace: Option<PathBuf>,
     /// For tests only: what happens to outgoing datagrams.
     pub faults: Option<Faults>,
 }
@@ -319,6 +322,7 @@ fn prepare(
         state_dir,
         socket,
         pulse,
+        trace,
         faults,
     } = options;
     if !members.contains_key(&me) {
@@ -378,6 +382,8 @@ fn prepare(
         |_| String::new(),
         |name| name.to_string_lossy().into_owned(),
     );
+    let trace = trace.and_then(|dir| trace::open(&dir, me, &settings, &host, node.incarnation()));
+    let (tracer, writer) = trace.and_then(|pair| writing(pair, &runner)).unzip();
     let identity = Identity {
         me,
         settings,
@@ -387,13 +393,27 @@ fn prepare(
     let roster = Roster::new(members);
     let shared = Shared::new(node, transport, roster, runner, registry, stamp, identity);
     let heart = pulse.map(Heart::new);
-    let mut event_loop = EventLoop::new(shared.clone(), poll, state, service, heart);
+    let mut event_loop = EventLoop::new(shared.clone(), poll, state, service, heart, writer);
     let mut turn = shared.turn();
-    turn.begin();
+    turn.begin(tracer);
     turn.finish();
     // The first record is written here, so that a failure is the start's.
     event_loop.persist_once()?;
     Ok(event_loop)
+}
+
+/// Who writes a trace: a thread, where the agent has one. A trace that cannot be had is done without.
+fn writing((tracer, scribe): (Tracer, Scribe), runner: &Runner) -> Option<(Tracer, Writer)> {
+    match runner {
+        Runner::Callers(_) => Some((tracer, Writer::in_loop(scribe))),
+        Runner::Thread(_) => match Writer::thread(scribe) {
+            Ok(writer) => Some((tracer, writer)),
+            Err(error) => {
+                tracing::warn!("cannot start a thread for the trace: {error}; there is none");
+                None
+            }
+        },
+    }
 }
 
 fn system(doing: &'static str) -> impl FnOnce(io::Error) -> StartError {

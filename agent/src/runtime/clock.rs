@@ -79,6 +79,16 @@ impl Shift {
     }
 }
 
+/// What tells this clock from others: the boot of the kernel, and the time namespace. Where it
+/// cannot be known it is like no other.
+pub(crate) fn identity() -> String {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
+    match (boot, time_namespace()) {
+        (Ok(boot), Some(namespace)) => format!("{}/{namespace}", boot.trim()),
+        _ => format!("unknown/{}/{}", std::process::id(), now().as_nanos()),
+    }
+}
+
 fn time_namespace() -> Option<u64> {
     match stat("/proc/self/ns/time") {
         Ok(stat) => Some(stat.st_ino),

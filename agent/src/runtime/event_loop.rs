@@ -15,6 +15,7 @@ use super::error::SessionEnd;
 use super::handoff::Shared;
 use super::lifeline;
 use super::pulse::Heart;
+use super::trace::Writer;
 use super::turn::Task;
 use crate::protocol::{Input, Time};
 
@@ -38,6 +39,7 @@ pub(super) struct EventLoop {
     state: StateDir,
     service: Option<Service>,
     heart: Option<Heart>,
+    writer: Option<Writer>,
     /// Whether there may be something at the member's socket.
     readable: bool,
     /// When the clients want to be looked after, if nothing happens before.
@@ -51,6 +53,7 @@ impl EventLoop {
         state: StateDir,
         service: Option<Service>,
         heart: Option<Heart>,
+        writer: Option<Writer>,
     ) -> Self {
         Self {
             shared,
@@ -59,6 +62,7 @@ impl EventLoop {
             state,
             service,
             heart,
+            writer,
             readable: true,
             service_at: Some(Time::ZERO),
         }
@@ -151,6 +155,7 @@ impl EventLoop {
         self.persist();
         self.do_tasks();
         self.service_at = self.serve_clients();
+        self.writer.iter_mut().for_each(Writer::work);
         if self.shared.turn().end_of_session().is_some() {
             return Ok(false);
         }

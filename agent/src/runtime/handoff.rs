@@ -263,6 +263,7 @@ mod tests {
             state_dir: directory.join("state"),
             socket: None,
             pulse,
+            trace: None,
             faults: None,
         })
         .unwrap()

@@ -31,6 +31,7 @@ mod session;
 mod sigio;
 mod spin;
 pub mod status;
+pub mod trace;
 mod transport;
 mod turn;
 

@@ -30,6 +30,7 @@ use super::report::Reports;
 use super::request::Request;
 use super::roster::Roster;
 use super::session::Session;
+use super::trace::Tracer;
 use super::transport::{Received, Transport, TransportCounters};
 use crate::protocol::election;
 use crate::protocol::{
@@ -82,6 +83,8 @@ pub(crate) struct Core {
     sleeps_until: Option<Time>,
     /// When an application's thread last stepped.
     active_at: Time,
+    /// Notes what happens, if somebody wants to know.
+    tracer: Option<Tracer>,
 }
 
 /// A caller's request as the agent knows it.
@@ -308,8 +311,10 @@ impl Turn<'_> {
         }
     }
 
-    /// Does what a new core says before its first input.
-    pub(crate) fn begin(&mut self) {
+    /// Does what a new core says before its first input. What happens from now on is noted by
+    /// `tracer`.
+    pub(crate) fn begin(&mut self, tracer: Option<Tracer>) {
+        self.core.tracer = tracer;
         self.run(None);
     }
 
@@ -324,10 +329,17 @@ impl Turn<'_> {
         }
         self.guarded(|turn| {
             if let Some(input) = input {
+                if let Some(tracer) = &mut turn.core.tracer {
+                    tracer.note_input(&input);
+                }
                 // The clock is read under the mutex, so that time never goes back for the core.
                 turn.core.node.handle(clock::now(), input);
             }
             while let Some(output) = turn.core.node.poll_output() {
+                let core = &mut *turn.core;
+                if let Some(tracer) = &mut core.tracer {
+                    tracer.note_output(&output, &core.node);
+                }
                 turn.perform(output);
             }
         });
@@ -415,6 +427,10 @@ impl Turn<'_> {
             return;
         }
         self.core.phase = Phase::Over(end.clone());
+        // With it, who writes comes to an end.
+        if let Some(mut tracer) = self.core.tracer.take() {
+            tracer.note_end(&end);
+        }
         self.core.persist = None;
         self.end_change(&end);
         self.core.session.end();
@@ -593,6 +609,7 @@ impl Core {
             notes_lost: 0,
             sleeps_until: None,
             active_at: clock::now(),
+            tracer: None,
         }
     }
 

@@ -1,9 +1,7 @@
-//! What datagrams say: in words, for traces; which of the engines' messages they carry, for the
-//! history; and what voters endorse in them, for the checkers.
+//! What datagrams say: in words, for traces; and what voters endorse in them, for the checkers.
 
 use alloc::format;
 use alloc::string::String;
-use alloc::vec::Vec;
 use core::fmt::Write as _;
 
 use crate::protocol::membership::ViewMessage;
@@ -35,24 +33,6 @@ pub(super) fn in_words(group: &str, bytes: &[u8]) -> String {
         };
     }
     words
-}
-
-/// The engines' messages in a datagram from its own sender: their numbers on that link, and kinds.
-/// One that takes several frames is not among them.
-pub(super) fn engine_messages(header: &Header, payload: &[u8]) -> Vec<(u64, &'static str)> {
-    if header.kind != Kind::Frames {
-        return Vec::new();
-    }
-    let frames = decode_frames(payload).unwrap_or_default();
-    let mut messages = Vec::new();
-    for (number, frame) in (header.first..).zip(frames) {
-        if let Ok(Body::Lock(message)) = decode_all(&frame.bytes)
-            && !frame.more
-        {
-            messages.push((number, message.body.kind()));
-        }
-    }
-    messages
 }
 
 /// What a voter says in this datagram that it has endorsed.

@@ -75,6 +75,7 @@ impl Group {
             state_dir: self.directory.join(format!("state-{id}")),
             socket: None,
             pulse: None,
+            trace: None,
             faults: self.faults.map(|faults| Faults {
                 seed: faults.seed + u64::from(id),
                 ..faults

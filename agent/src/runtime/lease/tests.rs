@@ -57,6 +57,7 @@ impl Host {
             state_dir: directory.path().join("state"),
             socket: Some(Endpoint::Path(socket.clone())),
             pulse: None,
+            trace: None,
             faults: None,
         })
         .unwrap();

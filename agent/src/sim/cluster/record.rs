@@ -4,10 +4,10 @@ use alloc::collections::BTreeSet;
 use core::ops::Range;
 
 use super::Cluster;
+use crate::dissect;
 use crate::protocol::ids::Incarnation;
 use crate::protocol::wire::Header;
 use crate::protocol::{Command, Event, NodeId};
-use crate::sim::dissect;
 use crate::sim::history::What;
 
 /// The engines' messages that went out, where the history is kept.
@@ -27,13 +27,14 @@ impl<A> Cluster<A> {
             return first..first;
         }
         let (from, to) = (header.from, header.to);
-        for (number, kind) in dissect::engine_messages(header, payload) {
+        let messages = dissect::engine_messages(header, payload).into_iter();
+        for message in messages.filter(|message| !message.elects) {
             *count += 1;
             let sent = What::Sent {
                 message: *count,
                 to,
-                kind,
-                again: !known.insert((from, header.from_life, to, number)),
+                kind: message.kind,
+                again: !known.insert((from, header.from_life, to, message.number)),
             };
             self.trace.record(self.now, from, sent);
         }

@@ -1,0 +1,52 @@
+//! Which of the algorithms' messages a datagram carries: for the traces of agents, and for the
+//! history of simulated ones.
+
+use alloc::vec::Vec;
+
+use crate::protocol::ids::LockName;
+use crate::protocol::wire::{Body, Header, Kind, decode_all, decode_frames};
+
+/// A message between two members' engines.
+#[derive(Debug)]
+pub(crate) struct Carried {
+    /// Its number on the link, from 1.
+    pub(crate) number: u64,
+    /// What the algorithm calls it.
+    pub(crate) kind: &'static str,
+    /// The lock, or the election.
+    #[cfg_attr(
+        not(feature = "std"),
+        expect(dead_code, reason = "the simulator has one lock")
+    )]
+    pub(crate) lock: LockName,
+    /// Whether it is an election's.
+    #[cfg_attr(not(feature = "sim"), expect(dead_code, reason = "agents trace both"))]
+    pub(crate) elects: bool,
+}
+
+/// The engines' messages in a datagram whose checksum was right. One that takes several frames is
+/// not among them; engines' messages are short.
+pub(crate) fn engine_messages(header: &Header, payload: &[u8]) -> Vec<Carried> {
+    if header.kind != Kind::Frames {
+        return Vec::new();
+    }
+    let frames = decode_frames(payload).unwrap_or_default();
+    let mut messages = Vec::new();
+    for (number, frame) in (header.first..).zip(frames) {
+        if frame.more {
+            continue;
+        }
+        let (kind, lock, elects) = match decode_all(&frame.bytes) {
+            Ok(Body::Lock(message)) => (message.body.kind(), message.lock, false),
+            Ok(Body::Election(message)) => (message.kind(), message.lock, true),
+            _ => continue,
+        };
+        messages.push(Carried {
+            number,
+            kind,
+            lock,
+            elects,
+        });
+    }
+    messages
+}
