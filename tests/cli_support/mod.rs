@@ -6,6 +6,7 @@
 )]
 
 pub(crate) mod group;
+pub(crate) mod shiviz;
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};

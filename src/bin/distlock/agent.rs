@@ -38,6 +38,10 @@ pub(crate) fn agent(args: &args::Agent) -> Result<ExitCode, Failure> {
     let signals = Signals::block().map_err(|error| refusal::system("read signals", error))?;
     let agent = way::join(&member, |config| {
         let config = place.of(config);
+        let config = match &args.trace {
+            Some(dir) => config.with_trace(dir),
+            None => config,
+        };
         match manager.pulse() {
             Some(pulse) => config.with_pulse(pulse),
             None => config,

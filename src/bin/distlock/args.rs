@@ -33,6 +33,7 @@ pub(crate) enum Command {
     Recover(Recover),
     Fence(Fence),
     Sim(crate::sim::args::Sim),
+    Trace(crate::trace::args::Trace),
     Completions(Completions),
 }
 
@@ -151,6 +152,11 @@ pub(crate) struct Work {
     args_override_self = true
 )]
 pub(crate) struct Agent {
+    /// Write down what happens, in a file below DIR, for 'distlock trace'
+    /// [environment: DISTLOCK_TRACE]
+    #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath)]
+    pub(crate) trace: Option<PathBuf>,
+
     #[command(flatten)]
     pub(crate) group: Group,
 }

@@ -4,6 +4,7 @@ mod agent;
 mod args;
 mod command;
 mod completions;
+mod diagram;
 mod exit;
 mod fence;
 mod group;
@@ -16,6 +17,7 @@ mod signals;
 mod sim;
 mod status;
 mod terminal;
+mod trace;
 mod waiting;
 mod way;
 
@@ -34,6 +36,7 @@ fn main() -> ExitCode {
         Ok(Command::Recover(args)) => recover::recover(&args),
         Ok(Command::Fence(args)) => fence::fence(&args.command),
         Ok(Command::Sim(args)) => sim::sim(&args),
+        Ok(Command::Trace(args)) => trace::trace(&args),
         Ok(Command::Completions(args)) => completions::completions(&args),
         Err(done) => done,
     };

@@ -1,15 +1,9 @@
 //! `distlock sim`: the algorithms in the simulator, measured, drawn, and compared with the books.
 
 pub(crate) mod args;
-mod axis;
 mod compare;
-mod files;
-mod labels;
-mod picture;
+mod film;
 mod report;
-mod shiviz;
-mod story;
-mod svg;
 
 use std::fmt::Display;
 use std::process::ExitCode;
@@ -19,9 +13,10 @@ use distlock_agent::sim::checkers::Violation;
 use distlock_agent::sim::costs::{Body, Load, Run, Setup, Spread, measure};
 use distlock_agent::sim::figures;
 
+use crate::diagram::{self, Film, Wanted};
 use crate::exit::{self, Failure};
 use args::{Figure, Sim};
-use picture::Film;
+use film::{Frame, film};
 
 /// How many nodes where nobody says how many.
 const NODES: u16 = 5;
@@ -43,14 +38,15 @@ pub(crate) fn sim(args: &Sim) -> Result<ExitCode, Failure> {
         return compare::compare(args);
     }
     let algorithm = args.algorithm.ok_or_else(|| usage("which algorithm?"))?;
-    files::check(args)?;
+    diagram::check(&wanted(args))?;
     if let Some(Figure::RicartAgrawala) = args.figure {
         return figure_6_16(args, algorithm);
     }
     let setup = setup(args, algorithm)?;
     let run = measure(&setup).map_err(|broken| broken_rule(&broken))?;
     let report = report::report(&setup, &run);
-    files::write(args, &film(&setup, &run), &title(&setup), &report)?;
+    let film = shown(&setup, &run);
+    diagram::write(&wanted(args), &film, &title(&setup), &report)?;
     exit::print(report.as_bytes(), "the report")
 }
 
@@ -63,8 +59,7 @@ fn figure_6_16(args: &Sim, algorithm: Algorithm) -> Result<ExitCode, Failure> {
     }
     let scene =
         figures::figure_6_16(args.cs.unwrap_or(3.0)).map_err(|broken| broken_rule(&broken))?;
-    let film = Film {
-        history: &scene.history,
+    let frame = Frame {
         span: (Time::ZERO, scene.end),
         unit: scene.unit,
         members: 3,
@@ -72,27 +67,38 @@ fn figure_6_16(args: &Sim, algorithm: Algorithm) -> Result<ExitCode, Failure> {
         has_stamps: true,
         patience: f64::INFINITY,
     };
+    let film = film(&scene.history, frame);
     let title = "Figure 6.16: processes 0 and 2 ask at once, and the lower timestamp wins";
-    let story = format!("{}\n{DEFERRED}\n", story::story(&film));
-    files::write(args, &film, title, &story)?;
+    let story = format!("{}\n{DEFERRED}\n", diagram::story(&film));
+    diagram::write(&wanted(args), &film, title, &story)?;
     exit::print(format!("{title}\n\n{story}").as_bytes(), "the figure")
 }
 
 /// What a diagram of the run shows: what was measured.
-fn film<'a>(setup: &Setup, run: &'a Run) -> Film<'a> {
+fn shown(setup: &Setup, run: &Run) -> Film {
     let patience = match (setup.body, setup.spread) {
         (Body::Engines, _) => f64::INFINITY,
         (Body::Nodes { .. }, Spread::Constant) => 1.0,
         (Body::Nodes { .. }, Spread::Exponential) => 5.0,
     };
-    Film {
-        history: &run.history,
+    let frame = Frame {
         span: (run.since, run.since + run.costs.elapsed),
         unit: run.costs.unit,
         members: setup.members,
         first: 1,
         has_stamps: false,
         patience,
+    };
+    film(&run.history, frame)
+}
+
+/// The files that are asked for.
+fn wanted(args: &Sim) -> Wanted<'_> {
+    Wanted {
+        diagram: args.trace.as_deref(),
+        shiviz: args.shiviz.as_deref(),
+        less: "take fewer --nodes or --entries",
+        command: "sim",
     }
 }
 

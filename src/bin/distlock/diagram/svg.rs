@@ -13,7 +13,7 @@ const STYLE: &str = include_str!("style.css");
 /// Up to so many messages each has its name beside it; with more, colours must do.
 const NAMED: usize = 40;
 
-/// Up to so many T are drawn wide.
+/// Up to so many units are drawn wide.
 const SHORT: f64 = 16.0;
 
 /// How many colours there are for kinds of messages.
@@ -56,8 +56,9 @@ impl<'a> Drawing<'a> {
             9..=20 => (40.0, 40.0),
             _ => (40.0, 22.0),
         };
-        let names = picture.lanes.iter().map(|name| width(name));
-        let left = 28.0 + names.fold(0.0, f64::max);
+        let names = picture.lanes.iter().map(|(name, _)| width(name));
+        let names = names.fold(0.0, f64::max).max(width(picture.measure.name()));
+        let left = 28.0 + names;
         let axis = Axis::new(&picture.times(), left, scale);
         let mut drawing = Self {
             picture,
@@ -83,6 +84,7 @@ impl<'a> Drawing<'a> {
         self.arrows();
         self.views();
         self.crashes();
+        self.ends();
         self.words();
         let bottom = self.marks();
         let (width, height) = (self.width, bottom + 24.0);
@@ -147,6 +149,8 @@ impl<'a> Drawing<'a> {
             &cross("crash", (13.0, 0.0), 7.0),
             "crash",
         );
+        let end = "<line class=\"end\" x1=\"13\" y1=\"-8\" x2=\"13\" y2=\"8\"/>";
+        add(!picture.ends.is_empty(), end, "ends");
         let view = "<path class=\"view\" d=\"M13 -6l5 6l-5 6l-5 -6z\"/>";
         add(!picture.views.is_empty(), view, "installs a new view");
 
@@ -180,25 +184,43 @@ impl<'a> Drawing<'a> {
 
     fn lanes(&mut self) {
         let end = self.axis.end;
-        for (lane, name) in self.picture.lanes.iter().enumerate() {
+        for (lane, (name, is_known)) in self.picture.lanes.iter().enumerate() {
             let y = self.y(lane);
-            let crash = self.picture.crashes.iter().find(|crash| crash.0 == lane);
-            let alive = crash.map_or(end, |(_, at)| self.axis.x(*at));
             let left = self.left;
+            let unknown = if *is_known { "" } else { ", no log" };
             self.put(format_args!(
-                "<text x=\"16\" y=\"{:.1}\">{name}</text>\
-                 <line class=\"lane\" x1=\"{left:.1}\" y1=\"{y:.1}\" x2=\"{alive:.1}\" \
-                 y2=\"{y:.1}\"/>",
+                "<text x=\"16\" y=\"{:.1}\">{name}{unknown}</text>",
                 y + 4.0
             ));
-            if crash.is_some() {
-                self.put(format_args!(
-                    "<line class=\"lane dead\" x1=\"{alive:.1}\" y1=\"{y:.1}\" x2=\"{end:.1}\" \
-                     y2=\"{y:.1}\"/>"
-                ));
+            let absences = self.picture.absences.iter();
+            let absences = absences.filter(|absence| absence.0 == lane);
+            let mut from = left;
+            let mut absences: Vec<_> = absences
+                .map(|(_, from, to)| (self.axis.x(*from), self.axis.x(*to)))
+                .collect();
+            if !is_known {
+                absences.push((left, end));
+            }
+            for (gone, back) in absences {
+                if gone > from {
+                    self.lane("lane", (from, gone), y);
+                }
+                self.lane("lane dead", (gone, back), y);
+                from = back;
+            }
+            if end > from {
+                self.lane("lane", (from, end), y);
             }
             self.page.lines.push(((left, y), (end, y)));
         }
+    }
+
+    /// A part of a process's line.
+    fn lane(&mut self, class: &str, (from, to): (f64, f64), y: f64) {
+        self.put(format_args!(
+            "<line class=\"{class}\" x1=\"{from:.1}\" y1=\"{y:.1}\" x2=\"{to:.1}\" \
+             y2=\"{y:.1}\"/>"
+        ));
     }
 
     fn bars(&mut self) {
@@ -212,11 +234,12 @@ impl<'a> Drawing<'a> {
                 State::Waiting => "waits",
                 State::Inside => "is in the critical section",
             };
-            let name = &self.picture.lanes[bar.lane];
-            let (from, to) = (bar.from, bar.to);
+            let (name, _) = &self.picture.lanes[bar.lane];
+            let [from, to] = [bar.from, bar.to].map(|time| self.picture.measure.tell(time));
+            let lock = self.of_lock(bar.lock.as_deref());
             self.put(format_args!(
                 "<rect class=\"{class}\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\">\
-                 <title>{name} {what} from {from:.2} T to {to:.2} T</title></rect>",
+                 <title>{name} {what}{lock} from {from} to {to}</title></rect>",
                 area.left,
                 area.top,
                 (area.right - area.left).max(1.0),
@@ -280,31 +303,40 @@ impl<'a> Drawing<'a> {
     }
 
     fn tooltip(&self, arrow: &Arrow) -> String {
-        let name = |lane: usize| &self.picture.lanes[lane];
+        let name = |lane: usize| &self.picture.lanes[lane].0;
+        let tell = |time| self.picture.measure.tell(time);
         let fate = match arrow.fate {
-            Fate::Arrived(at) => format!("arrives at {at:.2} T"),
+            Fate::Arrived(at) => format!("arrives at {}", tell(at)),
             Fate::Lost => "never arrives".to_owned(),
             Fate::UnderWay => "is under way at the end".to_owned(),
         };
-        let (from, to, sent) = (name(arrow.from), name(arrow.to), arrow.sent);
+        let (from, to, sent) = (name(arrow.from), name(arrow.to), tell(arrow.sent));
+        let lock = self.of_lock(arrow.lock.as_deref());
         format!(
-            "{} from {from} to {to}, sent at {sent:.2} T, {fate}",
+            "{}{lock} from {from} to {to}, sent at {sent}, {fate}",
             caption(arrow)
         )
+    }
+
+    /// Which lock it is, where that is a question.
+    fn of_lock(&self, lock: Option<&str>) -> String {
+        let lock = lock.filter(|_| self.picture.has_locks);
+        lock.map_or_else(String::new, |lock| format!(" of {}", escape(lock)))
     }
 
     /// When each member goes on without others.
     fn views(&mut self) {
         for view in &self.picture.views {
-            let members: Vec<_> = view.members.iter().map(|node| node.to_string()).collect();
+            let members: Vec<_> = view.members.iter().map(u16::to_string).collect();
             let words = format!("view of {}", members.join(", "));
             for (lane, at) in &view.installed {
                 let (x, y) = (self.axis.x(*at), self.y(*lane));
+                let at = self.picture.measure.tell(*at);
                 self.put(format_args!(
                     "<path class=\"view\" d=\"M{x:.1} {:.1}l5 6l-5 6l-5 -6z\"><title>{} installs \
-                     the {words} at {at:.2} T</title></path>",
+                     the {words} at {at}</title></path>",
                     y - 6.0,
-                    self.picture.lanes[*lane]
+                    self.picture.lanes[*lane].0
                 ));
             }
             let half = width(&words) / 2.0;
@@ -326,9 +358,10 @@ impl<'a> Drawing<'a> {
         for (lane, at) in &self.picture.crashes {
             let (x, y) = (self.axis.x(*at), self.y(*lane));
             let sign = cross("crash", (x, y), 8.0);
-            let name = &self.picture.lanes[*lane];
+            let (name, _) = &self.picture.lanes[*lane];
+            let at = self.picture.measure.tell(*at);
             self.put(format_args!(
-                "<g><title>{name} crashes at {at:.2} T</title>{sign}</g>"
+                "<g><title>{name} crashes at {at}</title>{sign}</g>"
             ));
             self.page.reserve(Area {
                 left: x - 10.0,
@@ -347,6 +380,23 @@ impl<'a> Drawing<'a> {
         }
     }
 
+    /// Who ends in good order, or for a reason that is known.
+    fn ends(&mut self) {
+        for (lane, at, why) in &self.picture.ends {
+            let (x, y) = (self.axis.x(*at), self.y(*lane));
+            let (name, _) = &self.picture.lanes[*lane];
+            let at = self.picture.measure.tell(*at);
+            let why = why.as_deref().map(|why| format!(": {}", escape(why)));
+            let why = why.unwrap_or_default();
+            self.put(format_args!(
+                "<line class=\"end\" x1=\"{x:.1}\" y1=\"{:.1}\" x2=\"{x:.1}\" y2=\"{:.1}\">\
+                 <title>{name} ends at {at}{why}</title></line>",
+                y - 9.0,
+                y + 9.0
+            ));
+        }
+    }
+
     /// The names of messages, bars and timestamps, where there is room.
     fn words(&mut self) {
         if !self.is_named {
@@ -354,7 +404,8 @@ impl<'a> Drawing<'a> {
         }
         for bar in &self.picture.bars {
             let area = self.area(bar);
-            let word = "inside";
+            let lock = bar.lock.as_deref().filter(|_| self.picture.has_locks);
+            let word = &escape(lock.unwrap_or("inside"));
             if bar.state != State::Inside || area.right - area.left < width(word) + 4.0 {
                 continue;
             }
@@ -416,10 +467,13 @@ impl<'a> Drawing<'a> {
         let (left, end) = (self.left, self.axis.end);
         self.put(format_args!(
             "<line class=\"axis\" x1=\"{left:.1}\" y1=\"{y:.1}\" x2=\"{end:.1}\" y2=\"{y:.1}\"/>\
-             <text class=\"faint\" x=\"16\" y=\"{:.1}\">time in T</text>",
-            y + 16.0
+             <text class=\"faint\" x=\"16\" y=\"{:.1}\">{}</text>",
+            y + 16.0,
+            self.picture.measure.name()
         ));
-        for (x, number) in self.axis.marks() {
+        let longest = self.picture.measure.mark(self.picture.length as u64);
+        for (x, number) in self.axis.marks((width(&longest) + 8.0).max(36.0)) {
+            let number = self.picture.measure.mark(number);
             self.put(format_args!(
                 "<line class=\"axis\" x1=\"{x:.1}\" y1=\"{y:.1}\" x2=\"{x:.1}\" y2=\"{:.1}\"/>\
                  <text class=\"faint\" text-anchor=\"middle\" x=\"{x:.1}\" \
@@ -429,10 +483,11 @@ impl<'a> Drawing<'a> {
             ));
         }
         for (x, length) in self.axis.gaps.clone() {
+            let length = self.picture.measure.tell_roughly(length);
             self.put(format_args!(
                 "<rect class=\"ground\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"4\"/>\
                  <text class=\"faint\" text-anchor=\"middle\" x=\"{:.1}\" \
-                 y=\"{:.1}\">{length:.0} T</text>",
+                 y=\"{:.1}\">{length}</text>",
                 x + 5.0,
                 y - 2.0,
                 GAP - 10.0,

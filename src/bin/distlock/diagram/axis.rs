@@ -1,6 +1,6 @@
 //! The time axis of a diagram: even, but for long times in which nothing happens.
 
-/// How many T nothing must happen until that is left out.
+/// How many units of time nothing must happen until that is left out.
 const LONG: f64 = 8.0;
 
 /// How wide a gap is drawn, in pixels.
@@ -12,14 +12,14 @@ pub(crate) struct Axis {
     scale: f64,
     /// From each of these times on, it is this far to the right.
     knots: Vec<(f64, f64)>,
-    /// Where something is left out, and how much, in T.
+    /// Where something is left out, and how much, in units.
     pub(crate) gaps: Vec<(f64, f64)>,
     /// Where it ends.
     pub(crate) end: f64,
 }
 
 impl Axis {
-    /// An axis from `left` on, with so many pixels a T, for what happens at `times`, in order.
+    /// An axis from `left` on, with so many pixels a unit, for what happens at `times`, in order.
     pub(crate) fn new(times: &[f64], left: f64, scale: f64) -> Self {
         let mut axis = Self {
             scale,
@@ -51,22 +51,23 @@ impl Axis {
         self.knots.get(place).map_or(x, |(_, next)| x.min(*next))
     }
 
-    /// The marks: whole T, as far apart as their numbers need.
-    pub(crate) fn marks(&self) -> Vec<(f64, u32)> {
-        let step = [1, 2, 5, 10, 20, 50];
-        let step = step
-            .into_iter()
-            .find(|step| f64::from(*step) * self.scale >= 36.0);
-        let step = step.unwrap_or(100);
-        let mut marks: Vec<(f64, u32)> = Vec::new();
+    /// The marks: whole units, at least `room` pixels apart.
+    pub(crate) fn marks(&self, room: f64) -> Vec<(f64, u64)> {
+        let decades = (0..15).map(|power| 10_u64.pow(power));
+        let mut steps = decades.flat_map(|decade| [1, 2, 5].map(|step| step * decade));
+        let is_wide = |step: &u64| *step as f64 * self.scale >= room;
+        let step = steps.find(is_wide).unwrap_or(u64::MAX);
+        let mut marks: Vec<(f64, u64)> = Vec::new();
         for pair in self.segments() {
-            let first = (pair.0 / f64::from(step)).ceil() as u32;
-            let last = (pair.1 / f64::from(step)).floor() as u32;
+            let first = (pair.0 / step as f64).ceil() as u64;
+            let last = (pair.1 / step as f64).floor() as u64;
             for number in (first..=last).map(|i| i * step) {
-                marks.push((self.x(number.into()), number));
+                let x = self.x(number as f64);
+                if marks.last().is_none_or(|(before, _)| before + room <= x) {
+                    marks.push((x, number));
+                }
             }
         }
-        marks.dedup_by_key(|(_, number)| *number);
         marks
     }
 
@@ -94,7 +95,8 @@ mod tests {
             [100.0, 125.0, 190.0]
         );
         assert_eq!(axis.end, 190.0);
-        assert_eq!(axis.marks().len(), 2, "{:?}", axis.marks());
+        let marks = axis.marks(36.0);
+        assert_eq!(marks.len(), 2, "{marks:?}");
     }
 
     #[test]
@@ -109,7 +111,8 @@ mod tests {
         );
         assert_eq!(axis.x(101.0), 60.0 + GAP + 20.0);
         assert_eq!(axis.end, 60.0 + GAP + 60.0);
-        let numbers: Vec<u32> = axis.marks().into_iter().map(|(_, number)| number).collect();
+        let marks = axis.marks(36.0).into_iter();
+        let numbers: Vec<u64> = marks.map(|(_, number)| number).collect();
         assert_eq!(numbers, [0, 1, 101, 102]);
     }
 }

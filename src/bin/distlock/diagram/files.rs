@@ -1,11 +1,12 @@
-//! The files that `distlock sim` writes: the diagram, alone or in a page, and the log for ShiViz.
+//! The files that are written: the diagram, alone or in a page, and the log for ShiViz.
 
+use std::fmt::Display;
 use std::path::Path;
 
-use super::args::Sim;
-use super::picture::{Film, Picture};
+use super::film::Film;
+use super::picture::Picture;
+use super::shiviz;
 use super::svg::{escape, svg};
-use super::{shiviz, usage};
 use crate::exit::{Failure, quoted};
 use crate::refusal;
 
@@ -24,13 +25,32 @@ pre { font-size: 13px; line-height: 1.45; overflow-x: auto; }
   body { background: #0c0f13; color: #dde4ec; } .scroll { border-color: #5d6975; } }
 ";
 
-/// Whether the files can be made: to be asked before anything is run.
+/// Which files somebody wants.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted<'a> {
+    /// The diagram: a .svg or .html file.
+    pub(crate) diagram: Option<&'a Path>,
+    /// The log for ShiViz.
+    pub(crate) shiviz: Option<&'a Path>,
+    /// What to do when there is too much to look at.
+    pub(crate) less: &'static str,
+    /// The command that wants them.
+    pub(crate) command: &'static str,
+}
+
+impl Wanted<'_> {
+    fn usage(&self, message: impl Display) -> Failure {
+        Failure::usage(message, self.command)
+    }
+}
+
+/// Whether the files can be made: to be asked before anything else is done.
 ///
 /// # Errors
 /// 64 if a diagram's name does not say which kind it is.
-pub(crate) fn check(args: &Sim) -> Result<(), Failure> {
-    match &args.trace {
-        Some(file) if !is_page(file) && !is_svg(file) => Err(usage(format_args!(
+pub(crate) fn check(wanted: &Wanted<'_>) -> Result<(), Failure> {
+    match wanted.diagram {
+        Some(file) if !is_page(file) && !is_svg(file) => Err(wanted.usage(format_args!(
             "the diagram {} must be a .svg or .html file; name it so",
             quoted(file)
         ))),
@@ -42,14 +62,20 @@ pub(crate) fn check(args: &Sim) -> Result<(), Failure> {
 ///
 /// # Errors
 /// 64 if there is too much to draw; 66, 69 or 77 if a file cannot be written.
-pub(crate) fn write(args: &Sim, film: &Film<'_>, title: &str, report: &str) -> Result<(), Failure> {
+pub(crate) fn write(
+    wanted: &Wanted<'_>,
+    film: &Film,
+    title: &str,
+    report: &str,
+) -> Result<(), Failure> {
     let many = film.shown().count();
-    if many > MOST && (args.trace.is_some() || args.shiviz.is_some()) {
-        return Err(usage(format_args!(
-            "{many} events are too many to look at; take fewer --nodes or --entries"
+    if many > MOST && (wanted.diagram.is_some() || wanted.shiviz.is_some()) {
+        return Err(wanted.usage(format_args!(
+            "{many} events are too many to look at; {}",
+            wanted.less
         )));
     }
-    if let Some(file) = &args.trace {
+    if let Some(file) = wanted.diagram {
         let diagram = svg(&Picture::new(film), title);
         let text = if is_page(file) {
             page(title, &diagram, report)
@@ -58,7 +84,7 @@ pub(crate) fn write(args: &Sim, film: &Film<'_>, title: &str, report: &str) -> R
         };
         write_to(file, &text, "the diagram")?;
     }
-    if let Some(file) = &args.shiviz {
+    if let Some(file) = wanted.shiviz {
         write_to(file, &shiviz::log(film), "the log")?;
     }
     Ok(())

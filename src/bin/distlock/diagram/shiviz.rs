@@ -1,0 +1,52 @@
+//! A log for ShiViz (<https://bestchai.bitbucket.io/shiviz/>), with vector clocks (Fidge 1988,
+//! Mattern 1989). Its first line is the regular expression by which ShiViz reads it; the second,
+//! for what separates several runs, is empty.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use super::film::{Film, What};
+use super::story::tell;
+
+/// How ShiViz finds events, hosts and clocks: its own default.
+const EXPRESSION: &str = r"(?<event>.*)\n(?<host>\S*) (?<clock>{.*})";
+
+/// A vector clock: of each lane, how many events are known.
+type Clock = BTreeMap<usize, u64>;
+
+/// The log. The clocks count what it shows.
+pub(crate) fn log(film: &Film) -> String {
+    let mut text = format!("{EXPRESSION}\n\n");
+    let mut clocks: BTreeMap<usize, Clock> = BTreeMap::new();
+    let mut messages: BTreeMap<u64, Clock> = BTreeMap::new();
+    for moment in film.shown() {
+        let lane = moment.lane;
+        let clock = clocks.entry(lane).or_default();
+        if let What::Received { cause, .. } = &moment.what {
+            let sent = cause.and_then(|cause| messages.get(&cause));
+            for (lane, ticks) in sent.into_iter().flatten() {
+                let known = clock.entry(*lane).or_default();
+                *known = (*known).max(*ticks);
+            }
+        }
+        *clock.entry(lane).or_default() += 1;
+        if let What::Sent { message, .. } = &moment.what {
+            messages.insert(*message, clock.clone());
+        }
+        let entries = clock.iter();
+        let entries = entries.map(|(lane, ticks)| format!("\"{}\":{ticks}", host(film, *lane)));
+        let _ = writeln!(
+            text,
+            "{}: {}\n{} {{{}}}",
+            film.measure.tell_exactly(film.time(moment.at)),
+            tell(film, moment),
+            host(film, lane),
+            entries.collect::<Vec<_>>().join(",")
+        );
+    }
+    text
+}
+
+fn host(film: &Film, lane: usize) -> String {
+    film.lanes[lane].name().replace(' ', "-")
+}

@@ -1,0 +1,51 @@
+//! What happened, in words, event by event.
+
+use std::fmt::Write as _;
+
+use super::film::{Film, Moment, What};
+
+/// What happens, without when and where.
+pub(crate) fn tell(film: &Film, moment: &Moment) -> String {
+    let mut words = match &moment.what {
+        What::Asked {
+            stamp: Some(stamp), ..
+        } => format!("asks with timestamp {stamp}"),
+        What::Asked { .. } => "asks".to_owned(),
+        What::Entered { .. } => "enters".to_owned(),
+        What::Left { .. } => "leaves".to_owned(),
+        What::Ended { .. } => "asks no longer".to_owned(),
+        What::Lost { .. } => "is told that the lock is lost".to_owned(),
+        What::Sent {
+            to, kind, again, ..
+        } => {
+            let again = if *again { " again" } else { "" };
+            format!("sends {kind} to {}{again}", film.number(*to))
+        }
+        What::Received { from, kind, .. } => format!("gets {kind} from {}", film.number(*from)),
+        What::View { members, .. } => {
+            let members: Vec<_> = members.iter().map(u16::to_string).collect();
+            format!("installs the view of {}", members.join(", "))
+        }
+        What::Suspects { lane } => format!("hears nothing from {}", film.number(*lane)),
+        What::Excluded => "is excluded, and begins anew".to_owned(),
+        What::Began => "begins".to_owned(),
+        What::Closed { why: None } => "ends".to_owned(),
+        What::Closed { why: Some(why) } => format!("ends: {why}"),
+        What::Crashed => "crashes".to_owned(),
+    };
+    if let Some(lock) = &moment.lock {
+        let _ = write!(words, " ({lock})");
+    }
+    words
+}
+
+/// All of it, a line an event.
+pub(crate) fn story(film: &Film) -> String {
+    let mut text = String::new();
+    for moment in film.shown() {
+        let at = film.time_in_words(moment.at);
+        let name = film.lanes[moment.lane].name();
+        let _ = writeln!(text, "{at:>8}  {name} {}", tell(film, moment));
+    }
+    text
+}

@@ -1,0 +1,47 @@
+//! The options of `distlock trace`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, ValueHint};
+
+use super::when::When;
+
+/// Merge the traces of a group's agents: into a diagram, a log for ShiViz, or a story.
+///
+/// Agents write traces where --trace or DISTLOCK_TRACE says. FILE is one of them, or a directory
+/// with several. Those of all members belong together; of a member whose trace is missing only what
+/// the others say is known.
+///
+/// Without --story it tells what there is: from when to when, of whom, which locks.
+#[derive(Debug, Args)]
+#[command(args_override_self = true)]
+pub(crate) struct Trace {
+    /// The traces
+    #[arg(value_name = "FILE", required = true, value_hint = ValueHint::AnyPath)]
+    pub(crate) files: Vec<PathBuf>,
+
+    /// Draw a space-time diagram, which needs no network: FILE.svg, or FILE.html with the report
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) diagram: Option<PathBuf>,
+
+    /// Write a log with vector clocks for ShiViz
+    #[arg(long, value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) shiviz: Option<PathBuf>,
+
+    /// Print what happened, a line an event
+    #[arg(long)]
+    pub(crate) story: bool,
+
+    /// Only what concerns this lock, and views; may be repeated
+    #[arg(long, value_name = "NAME", value_parser = clap::value_parser!(OsString))]
+    pub(crate) lock: Vec<OsString>,
+
+    /// Only from this time on: seconds after the beginning, or 2026-01-31T12:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = When::parse)]
+    pub(crate) since: Option<When>,
+
+    /// Only up to this time
+    #[arg(long, value_name = "TIME", value_parser = When::parse)]
+    pub(crate) until: Option<When>,
+}

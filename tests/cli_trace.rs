@@ -1,0 +1,290 @@
+//! `distlock agent --trace` and `distlock trace`: what real agents write down, and what becomes of
+//! it.
+
+mod cli_support;
+
+use std::fs::{self, File};
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use cli_support::group::{AgentProcess, Group};
+use cli_support::{assert_refused, distlock, eventually, output, shiviz, stdout};
+use nix::sys::signal::Signal;
+use tempfile::TempDir;
+
+/// What `distlock trace` prints with these arguments.
+#[track_caller]
+fn trace(args: &[&Path]) -> String {
+    let output = output(distlock().arg("trace").args(args));
+    assert_eq!(output.status.code(), Some(0), "{args:?}: {output:?}");
+    assert!(output.stderr.is_empty(), "{args:?}: {output:?}");
+    stdout(&output)
+}
+
+fn path(text: &str) -> &Path {
+    Path::new(text)
+}
+
+/// The agent of member `id`, which writes its trace into `traces`.
+fn traced(group: &Group, id: usize, traces: &Path) -> AgentProcess {
+    let mut command = group.agent_command(id);
+    command.arg("--trace").arg(traces);
+    AgentProcess::start(command)
+}
+
+/// How many entries member `id` has counted in a report.
+#[track_caller]
+fn row(report: &str, id: usize) -> Vec<String> {
+    let id = id.to_string();
+    let mut rows = report.lines().map(str::split_whitespace);
+    let row = rows.find_map(|mut row| (row.next() == Some(&id)).then_some(row));
+    let row = row.unwrap_or_else(|| panic!("no member {id} in {report}"));
+    row.map(str::to_owned).collect()
+}
+
+/// Three agents, whose printer everybody has twice; then the third is killed inside, and comes
+/// back.
+fn session() -> (Group, PathBuf) {
+    let group = Group::udp(3);
+    let traces = group.file("traces");
+    let mut agents: Vec<_> = (1..=3).map(|id| traced(&group, id, &traces)).collect();
+    for lock in ["printer", "printer", "ring"] {
+        for id in 1..=3 {
+            let done = output(&mut group.client(id, ["run", "-w", "30", lock, "true"]));
+            assert!(done.status.success(), "{done:?}");
+        }
+    }
+    let inside = group.hold(3, "printer");
+    agents.pop().expect("the third").end_by(Signal::SIGKILL);
+    // Its view is gone, and somebody else is inside.
+    let done = output(&mut group.client(1, ["run", "-w", "30", "printer", "true"]));
+    assert!(done.status.success(), "{done:?}");
+    drop(inside);
+    agents.push(traced(&group, 3, &traces));
+    let done = output(&mut group.client(3, ["run", "-w", "30", "printer", "true"]));
+    assert!(done.status.success(), "{done:?}");
+    for agent in agents {
+        assert!(agent.end_by(Signal::SIGTERM).success());
+    }
+    (group, traces)
+}
+
+#[test]
+fn three_agents_are_one_story() {
+    let (group, traces) = session();
+    let (page, log) = (group.file("run.html"), group.file("run.log"));
+    let all = [&traces, path("--diagram"), &page, path("--shiviz"), &log];
+    let report = trace(&all);
+    assert!(report.starts_with("Group shop, from 20"), "{report}");
+    for (id, entries, lives, crashes) in
+        [(1, "4", "1", "0"), (2, "3", "1", "0"), (3, "5", "2", "1")]
+    {
+        assert_eq!(row(&report, id)[2..], [entries, lives, crashes], "{report}");
+    }
+    assert!(report.contains("printer: 9 entries\n"), "{report}");
+    assert!(report.contains("ring: 3 entries\n"), "{report}");
+    for doubt in [
+        "cannot be read",
+        "without a trace",
+        "were lost",
+        "before their causes",
+    ] {
+        assert!(!report.contains(doubt), "{doubt}: {report}");
+    }
+
+    let checked = shiviz::check(&fs::read_to_string(&log).expect("a log"));
+    let hosts: Vec<_> = checked
+        .events
+        .iter()
+        .map(|(host, _)| host.as_str())
+        .collect();
+    for host in ["member-1", "member-2", "member-3"] {
+        assert!(hosts.contains(&host), "{host}");
+    }
+    assert_eq!(checked.count(": crashes"), 1);
+    assert_eq!(checked.count(": enters (printer)"), 9);
+    // Two requests and two replies for each entry of the printer but those of crashed holders,
+    // unless the network lost some.
+    assert!(
+        checked.count(": gets REQUEST") >= 16,
+        "{}",
+        checked.count(": gets REQUEST")
+    );
+
+    let page = fs::read_to_string(&page).expect("a page");
+    let count = |what: &str| page.matches(what).count();
+    assert_eq!(count("member 3 crashes at"), 1);
+    assert_eq!(count(">crash</text>"), 2, "the sign and the legend");
+    assert!(
+        count("class=\"lane dead\"") >= 2,
+        "before the restart, and after the ends"
+    );
+    assert_eq!(count("class=\"stay\" x="), 12);
+    assert!(page.contains("is in the critical section of ring from"));
+    assert_eq!(count("class=\"end\" x1=\"13\""), 1, "in the legend");
+    assert!(count(" ends at ") == 3, "{}", count(" ends at "));
+    assert!(
+        page.contains(
+            &report
+                .lines()
+                .next()
+                .expect("a line")
+                .replace('"', "&quot;")
+        )
+    );
+
+    only_a_lock(&traces, &group);
+    only_a_time(&traces);
+    without_one(&traces, &group);
+    with_a_torn_line(&traces, &report);
+}
+
+fn only_a_lock(traces: &Path, group: &Group) {
+    let log = group.file("ring.log");
+    let report = trace(&[traces, path("--lock"), path("ring"), path("--shiviz"), &log]);
+    assert!(report.contains("ring: 3 entries\n"), "{report}");
+    assert!(!report.contains("printer"), "{report}");
+    let checked = shiviz::check(&fs::read_to_string(&log).expect("a log"));
+    assert_eq!(checked.count(": enters"), 3);
+    assert_eq!(checked.count("printer"), 0);
+    assert!(checked.count(": installs the view of 1, 2, 3") >= 3);
+}
+
+fn only_a_time(traces: &Path) {
+    let story = trace(&[traces, path("--story")]);
+    let crash = story.lines().find(|line| line.contains("crashes"));
+    let crash = crash.and_then(|line| line.split_whitespace().next());
+    let millis: f64 = crash.expect("a crash").parse().expect("a number");
+    let since = format!("{}", millis / 1_000.0 + 0.001);
+    let rest = trace(&[traces, path("--story"), path("--since"), path(&since)]);
+    assert!(!rest.contains("crashes"), "{rest}");
+    assert!(rest.contains("installs the view of 1, 2\n"), "{rest}");
+    assert!(rest.lines().count() < story.lines().count());
+    let late = ["--since", "2999-01-01T00:00:00Z"];
+    let refused = output(distlock().arg("trace").arg(traces).args(late));
+    // Beyond what a date can be here, and then beyond the end of the trace.
+    assert_refused(&refused, 64, &["2026-01-31T12:00:00"]);
+    let refused = output(
+        distlock()
+            .arg("trace")
+            .arg(traces)
+            .args(["--since", "9999"]),
+    );
+    assert_refused(&refused, 64, &["nothing happened"]);
+}
+
+fn without_one(traces: &Path, group: &Group) {
+    let [one, three] = ["shop-1.trace", "shop-3.trace"].map(|name| traces.join(name));
+    let log = group.file("two.log");
+    let report = trace(&[&one, &three, path("--shiviz"), &log]);
+    assert_eq!(row(&report, 2)[..2], ["no", "trace"], "{report}");
+    assert!(report.contains("members without a trace"), "{report}");
+    let checked = shiviz::check(&fs::read_to_string(&log).expect("a log"));
+    assert!(checked.count(": gets REPLY from 2") > 0);
+    assert!(checked.events.iter().all(|(host, _)| host != "member-2"));
+}
+
+/// A killed agent can leave half a line, and what comes after it is whole again.
+fn with_a_torn_line(traces: &Path, before: &str) {
+    let file = traces.join("shop-2.trace");
+    let whole = fs::metadata(&file).expect("a trace").len();
+    let torn = File::options().write(true).open(&file).expect("a trace");
+    torn.set_len(whole - 7).expect("it is cut");
+    let report = trace(&[traces]);
+    assert!(report.contains("1 lines cannot be read"), "{report}");
+    assert_eq!(row(&report, 2)[2..4], row(before, 2)[2..4], "{report}");
+}
+
+/// The environment says where the others write, and all that are members do.
+#[test]
+fn members_of_their_own_write_too() {
+    let group = Group::udp(1);
+    let traces = group.file("traces");
+    let mut run = group.member(1, ["run", "-w", "30", "printer", "true"]);
+    let done = output(run.env("DISTLOCK_TRACE", &traces));
+    assert!(done.status.success(), "{done:?}");
+    let report = trace(&[&traces]);
+    assert_eq!(row(&report, 1)[2..], ["1", "1", "0"], "{report}");
+}
+
+/// What the trace needs and does not get is no loss to the agent.
+#[test]
+fn a_full_disk_takes_the_trace_and_nothing_else() {
+    let group = Group::udp(1);
+    let traces = group.file("traces");
+    fs::create_dir(&traces).expect("a directory");
+    symlink("/dev/full", traces.join("shop-1.trace")).expect("a link");
+    let log = group.file("agent.log");
+    let mut command = group.agent_command(1);
+    command.arg("--trace").arg(&traces);
+    let written = File::create(&log).expect("a file");
+    let agent = AgentProcess::start_with_log(&mut command, written);
+    for _ in 0..20 {
+        let done = output(&mut group.client(1, ["run", "-w", "30", "printer", "true"]));
+        assert!(done.status.success(), "{done:?}");
+    }
+    assert!(agent.end_by(Signal::SIGTERM).success());
+    let told = fs::read_to_string(&log).expect("what it told");
+    assert_eq!(told.matches("cannot write a trace").count(), 1, "{told}");
+    assert!(told.contains("No space left on device"), "{told}");
+}
+
+#[test]
+fn what_is_no_trace_is_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let head = |group: &str| {
+        format!(
+            "{{\"distlock_trace\":1,\"group\":\"{group}\",\"member\":1,\"host\":\"a\",\
+             \"clock\":\"x\",\"at\":1,\"wall\":1}}\n{{\"life\":1,\"n\":1,\"at\":5,\"what\":\
+             \"began\"}}\n"
+        )
+    };
+    let file = |name: &str, text: &str| {
+        let path = dir.path().join(name);
+        fs::write(&path, text).expect("room");
+        path
+    };
+    let refused = |args: &[&Path], code, words: &[&str]| {
+        let refused = output(distlock().arg("trace").args(args));
+        assert_refused(&refused, code, words);
+    };
+    let [shop, lab] = ["shop", "lab"].map(|group| file(&format!("{group}.trace"), &head(group)));
+    trace(&[&shop]);
+    refused(&[&shop, &lab], 64, &["shop", "lab", "one group"]);
+    refused(&[dir.path()], 64, &["one group"]);
+    let other = head("shop").replace("\"at\":5", "\"at\":6");
+    let other = file("other", &other);
+    refused(&[&shop, &other], 64, &["two groups of one name"]);
+    let new = file("new", &head("shop").replace(":1,\"group", ":2,\"group"));
+    refused(&[&new], 64, &["format 2", "version"]);
+    let text = file("text", "hello\n");
+    refused(&[&text], 64, &["text", "no trace"]);
+    let empty = file("empty", "");
+    refused(&[&empty], 64, &["no event"]);
+    refused(&[path("/nonexistent")], 66, &["/nonexistent"]);
+    let bare = TempDir::new().expect("a directory");
+    refused(&[bare.path()], 66, &[".trace"]);
+    refused(&[&shop, path("--diagram"), path("x.png")], 64, &[".svg"]);
+    refused(&[&shop, path("--since"), path("noon")], 64, &["2026-01-31"]);
+    refused(&[&shop, path("--lock"), path("")], 64, &["empty"]);
+    refused(&[], 64, &["FILE"]);
+    let unwritable = [&*shop, path("--diagram"), path("/nonexistent/x.svg")];
+    refused(&unwritable, 66, &["/nonexistent/x.svg"]);
+}
+
+/// Nothing is written where nobody asks for it.
+#[test]
+fn nobody_is_traced_unasked() {
+    let group = Group::udp(1);
+    let mut run: Command = group.member(1, ["run", "-w", "30", "printer", "true"]);
+    let done = output(run.current_dir(group.state()));
+    assert!(done.status.success(), "{done:?}");
+    let mut files = Vec::new();
+    eventually("the state is all there is", || {
+        files = cli_support::files(&group.state());
+        !files.is_empty()
+    });
+    let is_trace = |file: &PathBuf| file.extension().is_some_and(|ending| ending == "trace");
+    assert!(!files.iter().any(is_trace), "{files:?}");
+}
