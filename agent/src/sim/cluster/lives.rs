@@ -121,7 +121,7 @@ impl<A> Cluster<A> {
         );
     }
 
-    /// Takes away a process that has said [`Event::Left`].
+    /// Takes away a process that has said [`Event::Left`](crate::protocol::Event::Left).
     pub fn remove(&mut self, process: Process) {
         let seat = self.seats.get_mut(&process.node).expect("it was a member");
         if seat.life == process.life {
