@@ -58,6 +58,9 @@
 //! # Ok::<(), distlock::clock::ReplyError>(())
 //! ```
 //!
+//! Two answers, some time apart, tell whether its rate is out of bounds: a [`DriftWatch`] tells of
+//! no clock that is within them, whatever messages take.
+//!
 //! # One time for a group
 //!
 //! An [`AveragingRound`] sets the clocks of a group to their average (the Berkeley algorithm:
@@ -110,6 +113,6 @@
 pub use distlock_agent::protocol::Time;
 pub use distlock_agent::protocol::clock::{
     AveragingError, AveragingLimits, AveragingRound, BeaconLog, Causality, ClockTooFar,
-    Corrections, Estimate, ImpossibleStamp, LamportClock, OffsetFilter, OffsetFit, Reply,
-    ReplyError, Sample, SlewedClock, Stamp, VectorClock,
+    Corrections, DriftWatch, Estimate, ImpossibleStamp, LamportClock, OffsetFilter, OffsetFit,
+    Rate, Reply, ReplyError, Sample, SlewedClock, Stamp, VectorClock,
 };

@@ -3,6 +3,7 @@
 
 mod averaging;
 mod broadcast;
+mod drift;
 mod logical;
 mod offset;
 

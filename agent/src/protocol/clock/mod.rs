@@ -4,6 +4,7 @@
 //! - [`VectorClock`]: which also tell when two events have nothing to do with each other (Fidge
 //!   1988, Mattern 1989).
 //! - [`OffsetFilter`]: how far another clock is ahead, by questions and answers (RFC 5905).
+//! - [`DriftWatch`]: whether another clock's rate is out of bounds, proven by the same answers.
 //! - [`AveragingRound`]: what each clock of a group has to be set forward or back by, so that all
 //!   agree (the Berkeley algorithm: Gusella and Zatti 1989).
 //! - [`BeaconLog`] and [`OffsetFit`]: how far two clocks are apart that heard the same broadcasts
@@ -16,6 +17,7 @@
 
 mod averaging;
 mod broadcast;
+mod drift;
 mod lamport;
 mod offset;
 mod slew;
@@ -23,6 +25,7 @@ mod vector;
 
 pub use averaging::{AveragingError, AveragingLimits, AveragingRound, Corrections};
 pub use broadcast::{BeaconLog, OffsetFit};
+pub use drift::{DriftWatch, Rate};
 pub use lamport::{ClockTooFar, LamportClock, Stamp};
 pub use offset::{Estimate, OffsetFilter, Reply, ReplyError, Sample};
 pub use slew::SlewedClock;
