@@ -172,6 +172,7 @@ impl EventLoop {
         turn.expire();
         turn.expire_reports();
         turn.expire_change();
+        turn.ask_for_time();
         turn.finish();
         more
     }

@@ -22,6 +22,7 @@ mod frames;
 mod handoff;
 mod lease;
 mod lifeline;
+mod offsets;
 mod process;
 mod pulse;
 mod report;

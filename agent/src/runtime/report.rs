@@ -18,6 +18,7 @@ use super::frames::FromAgent;
 use super::handoff::Shared;
 use super::status::{HolderStatus, LockStatus, MemberState, MemberStatus, Status, WaiterStatus};
 use super::turn::{ClientId, Entry, Task, Turn};
+use crate::protocol::clock::Reply;
 use crate::protocol::node::PeerState;
 use crate::protocol::{Algorithm, Command, Fence, Input, LockName, NodeId, Settings, Time};
 
@@ -67,14 +68,27 @@ pub(crate) enum Asker<T = Status> {
 
 /// What members say to each other. Append only.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-enum Note {
-    Query { query: u64 },
-    Report { query: u64, part: Part },
+pub(super) enum Note {
+    Query {
+        query: u64,
+    },
+    Report {
+        query: u64,
+        part: Part,
+    },
+    /// What time is it there? ([`super::offsets`])
+    AskTime {
+        asked_ns: u64,
+    },
+    Time {
+        life: u64,
+        reply: Reply,
+    },
 }
 
 /// What one member knows of its own callers.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-struct Part {
+pub(super) struct Part {
     host: String,
     locks: Vec<PartLock>,
     /// How many callers found no room.
@@ -145,7 +159,7 @@ impl Turn<'_> {
             .keys()
             .copied()
             .filter(|&id| id != self.shared.identity.me)
-            .filter(|&id| self.member_state(id) == MemberState::Alive)
+            .filter(|&id| self.is_heard(id))
             .collect();
         self.core.reports.last += 1;
         let query = self.core.reports.last;
@@ -183,6 +197,8 @@ impl Turn<'_> {
                     self.finish_report_if_complete(query);
                 }
             }
+            Ok(Note::AskTime { asked_ns }) => self.answer_time(from, asked_ns),
+            Ok(Note::Time { life, reply }) => self.hear_time(from, life, reply),
             Err(error) => tracing::debug!("a note of member {from} cannot be read: {error}"),
         }
     }
@@ -201,7 +217,7 @@ impl Turn<'_> {
         }
     }
 
-    fn send_note(&mut self, to: NodeId, note: &Note) {
+    pub(super) fn send_note(&mut self, to: NodeId, note: &Note) {
         match postcard::to_extend(note, vec![VERSION]) {
             Ok(bytes) if bytes.len() <= Command::MAX_NOTE => {
                 self.step(Input::Command(&Command::Note { to, bytes }));
@@ -294,7 +310,7 @@ impl Turn<'_> {
         let detail = match self.core.reports.disagreements.get(&id) {
             Some(words) => words.clone(),
             None if is_there && votes.get(&id) == Some(&false) => "does not vote yet".to_owned(),
-            None => String::new(),
+            None => self.core.offsets.complaint(id).unwrap_or_default(),
         };
         MemberStatus {
             id: id.as_u16(),
@@ -372,6 +388,11 @@ fn list(lock: &mut PartLock, entry: &Entry, identity: &Identity) {
 }
 
 impl Turn<'_> {
+    /// Whether the member is in the view, and not silent.
+    pub(super) fn is_heard(&self, id: NodeId) -> bool {
+        self.member_state(id) == MemberState::Alive
+    }
+
     fn member_state(&self, id: NodeId) -> MemberState {
         let node = &self.core.node;
         match node.peer_state(id) {

@@ -26,6 +26,7 @@ use super::events::{AgentEvent, Leader, observe};
 use super::frames::FromAgent;
 use super::handoff::Shared;
 use super::lease::Lease;
+use super::offsets::Offsets;
 use super::report::Reports;
 use super::request::Request;
 use super::roster::Roster;
@@ -72,6 +73,7 @@ pub(crate) struct Core {
     pub(super) session_number: u64,
     pub(super) reports: Reports,
     pub(super) roster: Roster,
+    pub(super) offsets: Offsets,
     phase: Phase,
     /// What the core wants on disk. The agent thread writes it.
     persist: Option<Record>,
@@ -84,7 +86,7 @@ pub(crate) struct Core {
     /// When an application's thread last stepped.
     active_at: Time,
     /// Notes what happens, if somebody wants to know.
-    tracer: Option<Tracer>,
+    pub(super) tracer: Option<Tracer>,
 }
 
 /// A caller's request as the agent knows it.
@@ -602,6 +604,7 @@ impl Core {
             session_number: 0,
             reports: Reports::default(),
             roster,
+            offsets: Offsets::default(),
             phase: Phase::Running,
             persist: None,
             tasks: VecDeque::new(),
@@ -632,6 +635,7 @@ impl Core {
             self.node.poll_timeout(),
             self.reports.next_deadline(),
             self.roster.next_deadline(),
+            self.offsets.next_deadline(),
             leaving,
         ];
         // As numbers: what the compiler makes of a minimum of options looks to valgrind, which C

@@ -142,6 +142,19 @@ pub enum What {
         /// When something last came from it, if anything did.
         heard: Option<u64>,
     },
+    /// Another member was asked for its time ([RFC 5905](crate::protocol::clock::OffsetFilter)).
+    Compared {
+        /// Which member.
+        member: u16,
+        /// In which life.
+        life: u64,
+        /// When that was which is believed, in nanoseconds of this member's clock.
+        measured: u64,
+        /// How far its clock was ahead of this member's then.
+        ahead_ns: i64,
+        /// How far from the truth that may be.
+        error_ns: u64,
+    },
     /// A view has gone on without this life. Another begins in the same process.
     Excluded,
     /// The agent ends in good order, or for a reason that it knows.

@@ -9,6 +9,7 @@ use crossbeam_channel::{Sender, TrySendError, bounded};
 
 use super::{Entry, Scribe, What};
 use crate::dissect::engine_messages;
+use crate::protocol::clock::Estimate;
 use crate::protocol::wire::{self, GroupId, Header, Route};
 use crate::protocol::{
     Command, Epoch, Event, Failure, Fence, Incarnation, Input, Node, NodeId, Output, Settings,
@@ -102,6 +103,17 @@ impl Tracer {
             Output::Event(event) => self.note_event(event, node),
             Output::Persist(_) => {}
         }
+    }
+
+    /// How far another member's clock is ahead is believed to be known.
+    pub(crate) fn note_clock(&mut self, member: NodeId, life: u64, estimate: &Estimate) {
+        self.log(What::Compared {
+            member: member.as_u16(),
+            life,
+            measured: estimate.at.as_nanos(),
+            ahead_ns: estimate.offset_ns,
+            error_ns: u64::try_from(estimate.error.as_nanos()).unwrap_or(u64::MAX),
+        });
     }
 
     /// The session is over.

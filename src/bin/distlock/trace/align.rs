@@ -4,8 +4,9 @@
 //! shows when a message arrives less what A's showed when it left, the least bounds from above how
 //! far B is ahead of A; the other way bounds it from below; and in the middle is the offset, right
 //! to within half of the distance. That is the Network Time Protocol's (RFC 5905, section 8) for
-//! questions and answers that do not belong together. As clocks drift, each stretch of time has an
-//! offset of its own, and between them a straight line.
+//! questions and answers that do not belong together. Agents also ask each other for the time, and
+//! write down what they believe of the answers. As clocks drift, each stretch of time has an offset
+//! of its own, the most certain of these, and between them is a straight line.
 //!
 //! Messages that were sent more than once are left out: which of them arrived is not known. Clocks
 //! that no messages join are compared by the wall clocks of their hosts.
@@ -157,12 +158,18 @@ impl Line {
 
     /// The same of the other clock.
     fn turned(&self) -> Self {
-        let points = self.0.iter().map(|point| Point {
-            at: u64::try_from(i128::from(point.at) - point.ahead).unwrap_or_default(),
-            ahead: -point.ahead,
-            error: point.error,
-        });
-        Self(points.collect())
+        Self(self.0.iter().map(Point::turned).collect())
+    }
+}
+
+impl Point {
+    /// The same by the other clock.
+    fn turned(&self) -> Self {
+        Self {
+            at: u64::try_from(i128::from(self.at) - self.ahead).unwrap_or_default(),
+            ahead: -self.ahead,
+            error: self.error,
+        }
     }
 }
 
@@ -171,22 +178,55 @@ fn lines(logs: &Logs) -> BTreeMap<(usize, usize), Line> {
     if logs.clocks.len() < 2 {
         return BTreeMap::new();
     }
-    let mut lines = BTreeMap::new();
-    for ((first, second), stretches) in bounds(logs) {
-        let points = stretches.into_values().filter_map(|bounds| {
+    // Of each stretch of the first clock's time the most certain point.
+    let mut points: BTreeMap<(usize, usize), BTreeMap<u64, Point>> = BTreeMap::new();
+    let mut add = |pair: (usize, usize), point: Point| {
+        let stretches = points.entry(pair).or_default();
+        let best = stretches.entry(point.at / STRETCH).or_insert(point);
+        if point.error < best.error {
+            *best = point;
+        }
+    };
+    for (pair, stretches) in bounds(logs) {
+        for bounds in stretches.into_values() {
+            let (Some(there), Some(back)) = (bounds.there, bounds.back) else {
+                continue;
+            };
             // How far the second is ahead of the first, at most and at least.
-            let (most, least) = (bounds.there?, -bounds.back?);
-            Some(Point {
+            let (most, least) = (there, -back);
+            let point = Point {
                 at: bounds.at,
                 ahead: -(most + least) / 2,
                 error: u64::try_from((most - least).abs() / 2).unwrap_or(u64::MAX),
-            })
-        });
-        let line = Line(points.collect());
-        if !line.0.is_empty() {
-            lines.insert((second, first), line.turned());
-            lines.insert((first, second), line);
+            };
+            add(pair, point);
         }
+    }
+    for (clock, compared) in &logs.comparisons {
+        let (id, life) = compared.other;
+        let other = logs
+            .members
+            .get(&id)
+            .and_then(|member| member.clocks.get(&life));
+        let Some(other) = other.filter(|other| *other != clock) else {
+            continue;
+        };
+        let point = Point {
+            at: compared.at,
+            ahead: -i128::from(compared.ahead_ns),
+            error: compared.error_ns,
+        };
+        if clock < other {
+            add((*clock, *other), point);
+        } else {
+            add((*other, *clock), point.turned());
+        }
+    }
+    let mut lines = BTreeMap::new();
+    for ((first, second), stretches) in points {
+        let line = Line(stretches.into_values().collect());
+        lines.insert((second, first), line.turned());
+        lines.insert((first, second), line);
     }
     lines
 }
@@ -243,6 +283,7 @@ fn behind(one: u64, other: u64) -> i128 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::trace::read::Compared;
 
     /// Two hosts: the second one's clock is ahead by `ahead` and gains `ppm`, and its wall clock is
     /// wrong. They send each other messages that take `there` and `back`, every second.
@@ -328,6 +369,41 @@ mod tests {
         let logs = logs(5_000_000_000, 100, 100_000, 100_000, 600);
         let (worst, _) = worst(&logs, 5_000_000_000, 100, 600);
         assert!(worst < 2_000_000, "{worst}");
+    }
+
+    /// Agents that rarely speak have asked each other for the time.
+    #[test]
+    fn what_agents_know_of_their_clocks_counts() {
+        let ahead = -3_600_000_000_000_i64;
+        let second = |at: u64| at.checked_add_signed(ahead + at as i64 / 10_000).unwrap();
+        for asker in [0, 1] {
+            let mut logs = logs(0, 0, 1, 1, 0);
+            for (id, clock) in [(1, 0), (2, 1)] {
+                logs.members.get_mut(&id).unwrap().clocks.insert(1, clock);
+            }
+            for i in 720..840_u64 {
+                let at = i * 5_000_000_000;
+                let clocks = [at, second(at)];
+                let (own, other) = (clocks[asker], clocks[1 - asker]);
+                // Of the two in a stretch one is far off, and says that it may be.
+                let wrong = i % 2 * 70_000_000;
+                let compared = Compared {
+                    other: (2 - asker as u16, 1),
+                    at: own,
+                    ahead_ns: other as i64 - own as i64 + wrong as i64,
+                    error_ns: 1_000 + wrong,
+                };
+                logs.comparisons.push((asker, compared));
+            }
+            let alignment = Alignment::of(&logs);
+            assert_eq!(alignment.error(), Some(1_000));
+            for at in (3_600..4_190).map(|secs| secs * 1_000_000_000) {
+                let apart = alignment
+                    .reading(0, at)
+                    .abs_diff(alignment.reading(1, second(at)));
+                assert!(apart < 10_000, "{asker} {at} {apart}");
+            }
+        }
     }
 
     #[test]

@@ -7,6 +7,9 @@
 //! Which of several transmissions of one message has arrived is not written anywhere. Drawn is the
 //! last one before it; for vector clocks it is the first, since what the receiver does follows from
 //! what was sent then.
+//!
+//! That a member asked another for its time is no event of the group: it only says how the clocks
+//! stand.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};

@@ -23,6 +23,8 @@ pub(super) struct Logs {
     pub(super) members: BTreeMap<u16, Member>,
     /// The clocks by which times are, with a reading of each (its own, and the wall clock's).
     pub(super) clocks: Vec<(String, u64, u64)>,
+    /// What members have learned of each other's clocks, each by its own clock.
+    pub(super) comparisons: Vec<(usize, Compared)>,
     /// How many lines could not be read.
     pub(super) damaged: u64,
     locks: BTreeSet<Rc<str>>,
@@ -37,6 +39,8 @@ pub(super) struct Member {
     pub(super) events: Vec<Event>,
     /// The numbers of each life's events, wanted or not.
     pub(super) lives: BTreeMap<u64, Numbers>,
+    /// By which clock each life was.
+    pub(super) clocks: BTreeMap<u64, usize>,
 }
 
 /// Which events of a life there are.
@@ -109,6 +113,17 @@ pub(super) enum What {
     },
 }
 
+/// How far another member's clock was believed to be ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Compared {
+    /// Whose, in which life.
+    pub(super) other: (u16, u64),
+    /// When, by the clock that it was compared with.
+    pub(super) at: u64,
+    pub(super) ahead_ns: i64,
+    pub(super) error_ns: u64,
+}
+
 /// What tells a message from all others: both ends, each with its life, and the number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Message {
@@ -170,13 +185,12 @@ impl Logs {
             match serde_json::from_slice(&line) {
                 Ok(entry) => {
                     let event = self.event(entry, id, clock);
-                    self.members.entry(id).or_default().count(&event);
-                    let lock = event.lock.as_deref();
-                    let is_wanted = lock.is_none_or(|lock| locks.contains(lock));
-                    if locks.is_empty() || is_wanted {
-                        let member = self.members.entry(id).or_default();
-                        member.events.push(event);
-                    }
+                    let is_wanted = |event: &Event| {
+                        let lock = event.lock.as_deref();
+                        locks.is_empty() || lock.is_none_or(|lock| locks.contains(lock))
+                    };
+                    let member = self.members.entry(id).or_default();
+                    member.events.extend(event.filter(is_wanted));
                 }
                 // The last line of a life that was killed while it wrote is torn, for one.
                 Err(_) => self.damaged += 1,
@@ -216,21 +230,41 @@ impl Logs {
         Ok((head.member, clock))
     }
 
-    fn event(&mut self, entry: trace::Entry, id: u16, clock: usize) -> Event {
-        let (what, lock) = self.what(entry.what, (id, entry.life));
-        Event {
-            life: entry.life,
-            n: entry.n,
+    /// `None` if it only tells of clocks.
+    fn event(&mut self, entry: trace::Entry, id: u16, clock: usize) -> Option<Event> {
+        let trace::Entry { life, n, at, what } = entry;
+        self.members.entry(id).or_default().count(life, n, clock);
+        if let trace::What::Compared {
+            member,
+            life,
+            measured,
+            ahead_ns,
+            error_ns,
+        } = what
+        {
+            let compared = Compared {
+                other: (member, life),
+                at: measured,
+                ahead_ns,
+                error_ns,
+            };
+            self.comparisons.push((clock, compared));
+            return None;
+        }
+        let (what, lock) = self.what(what, (id, life))?;
+        Some(Event {
+            life,
+            n,
             clock,
-            at: entry.at,
+            at,
             lock,
             what,
-        }
+        })
     }
 
-    fn what(&mut self, what: trace::What, me: (u16, u64)) -> (What, Option<Rc<str>>) {
+    fn what(&mut self, what: trace::What, me: (u16, u64)) -> Option<(What, Option<Rc<str>>)> {
         let of = |logs: &mut Self, what, lock: String| (what, Some(logs.lock(lock)));
-        match what {
+        Some(match what {
             trace::What::Began => (What::Began, None),
             trace::What::Asked { request, lock } => of(self, What::Asked { request }, lock),
             trace::What::Entered { request, lock, .. } => of(self, What::Entered { request }, lock),
@@ -269,12 +303,13 @@ impl Logs {
             }
             trace::What::View { epoch, members } => (What::View { epoch, members }, None),
             trace::What::Suspects { member, heard } => (What::Suspects { member, heard }, None),
+            trace::What::Compared { .. } => return None,
             trace::What::Excluded => (What::Excluded, None),
             trace::What::Closed { why } => {
                 let why = why.map(Rc::from);
                 (What::Closed { why }, None)
             }
-        }
+        })
     }
 
     /// The same text again and again takes room once.
@@ -299,15 +334,16 @@ impl Logs {
 }
 
 impl Member {
-    fn count(&mut self, event: &Event) {
-        let numbers = self.lives.entry(event.life).or_insert(Numbers {
-            first: event.n,
-            last: event.n,
+    fn count(&mut self, life: u64, n: u64, clock: usize) {
+        let numbers = self.lives.entry(life).or_insert(Numbers {
+            first: n,
+            last: n,
             count: 0,
         });
-        numbers.first = numbers.first.min(event.n);
-        numbers.last = numbers.last.max(event.n);
+        numbers.first = numbers.first.min(n);
+        numbers.last = numbers.last.max(n);
         numbers.count += 1;
+        self.clocks.insert(life, clock);
     }
 
     /// Sorts the events, and drops those that come twice.

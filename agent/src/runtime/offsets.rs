@@ -1,0 +1,292 @@
+//! How far the clocks of the other members are ahead of this one's, and whether their rates differ
+//! by more than leases allow for.
+//!
+//! One member is asked for its time every ten seconds, one after the other, by notes on the links
+//! that there are: nothing is added to datagrams. No lock rests on the answers. They go into the
+//! trace, where those of several hosts are compared, and if a rate is proven to be out of bounds
+//! the agent warns of it.
+//!
+//! The clocks are those that leases are measured by (`CLOCK_BOOTTIME`): they go on while a host is
+//! suspended, and nobody can set them.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::clock;
+use super::report::Note;
+use super::turn::Turn;
+use crate::protocol::clock::{DriftWatch, OffsetFilter, Rate, Reply};
+use crate::protocol::{NodeId, Time};
+
+/// How often some member is asked.
+const EVERY: Duration = Duration::from_secs(10);
+/// Up to when an answer counts.
+const MAX_AGE: Duration = Duration::from_secs(3_600);
+/// How much one clock may gain on another, in parts per million: the tenth that waiting for leases
+/// allows for.
+const BOUND_PPM: u64 = 100_000;
+/// Who loses this much has not counted at all for a while.
+const STANDSTILL_PPM: u64 = 10_000_000;
+
+/// What is known of the others' clocks.
+#[derive(Debug, Default)]
+pub(super) struct Offsets {
+    peers: BTreeMap<NodeId, PeerClock>,
+    /// Who was asked last.
+    last: Option<NodeId>,
+    /// When the next one is; `None` before the first time.
+    next: Option<Time>,
+}
+
+/// What is known of one member's clock.
+#[derive(Debug)]
+struct PeerClock {
+    /// Of this life of it: another one may have another clock.
+    life: u64,
+    filter: OffsetFilter,
+    watch: DriftWatch,
+    /// What was told of its rate.
+    told: Rate,
+}
+
+impl Offsets {
+    /// When the next member is to be asked.
+    pub(super) const fn next_deadline(&self) -> Option<Time> {
+        self.next
+    }
+
+    /// What `peer`'s clock does that it may not, in words.
+    pub(super) fn complaint(&self, peer: NodeId) -> Option<String> {
+        self.peers.get(&peer).and_then(|known| in_words(known.told))
+    }
+}
+
+impl PeerClock {
+    const fn new(life: u64) -> Self {
+        Self {
+            life,
+            filter: OffsetFilter::new(MAX_AGE),
+            watch: DriftWatch::new(BOUND_PPM, MAX_AGE),
+            told: Rate::Within,
+        }
+    }
+}
+
+impl Turn<'_> {
+    /// Asks the next member for its time, if it is time for that.
+    pub(super) fn ask_for_time(&mut self) {
+        let now = clock::now();
+        if self.end_of_session().is_some() {
+            self.core.offsets.next = None;
+            return;
+        }
+        match self.core.offsets.next {
+            Some(next) if next > now => {}
+            // A group of one has nobody to ask.
+            _ if self.core.roster.members().len() < 2 => self.core.offsets.next = None,
+            next => {
+                self.core.offsets.next = Some(now + EVERY);
+                if next.is_some() {
+                    self.ask_next(now);
+                }
+            }
+        }
+    }
+
+    fn ask_next(&mut self, now: Time) {
+        let members = self.core.roster.members().keys().copied();
+        let others: Vec<_> = members
+            .filter(|&id| id != self.shared.identity.me && self.is_heard(id))
+            .collect();
+        let last = self.core.offsets.last;
+        let after = others.iter().find(|&&id| Some(id) > last);
+        let Some(&to) = after.or(others.first()) else {
+            return;
+        };
+        self.core.offsets.last = Some(to);
+        let known = self.core.offsets.peers.entry(to);
+        let asked_ns = known.or_insert_with(|| PeerClock::new(0)).filter.ask(now);
+        self.send_note(to, &Note::AskTime { asked_ns });
+    }
+
+    /// Answers a member that asks for the time here.
+    pub(super) fn answer_time(&mut self, to: NodeId, asked_ns: u64) {
+        let received_ns = clock::now().as_nanos();
+        let life = self.core.node.incarnation().0;
+        let reply = Reply {
+            asked_ns,
+            received_ns,
+            answered_ns: clock::now().as_nanos(),
+        };
+        self.send_note(to, &Note::Time { life, reply });
+    }
+
+    /// A member answers what time it is there.
+    pub(super) fn hear_time(&mut self, from: NodeId, life: u64, reply: Reply) {
+        self.take_time(from, life, reply, clock::now());
+    }
+
+    /// The same; the answer came at `now`.
+    fn take_time(&mut self, from: NodeId, life: u64, reply: Reply, now: Time) {
+        let core = &mut *self.core;
+        let Some(known) = core.offsets.peers.get_mut(&from) else {
+            return;
+        };
+        // What was not asked for or does not fit together tells nothing; another answer comes soon.
+        if known.filter.receive(reply, now).is_err() {
+            return;
+        }
+        if known.life != life {
+            // What the life before has said is of another clock.
+            *known = PeerClock::new(life);
+            known.filter.ask(Time::from_nanos(reply.asked_ns));
+            let _ = known.filter.receive(reply, now);
+        }
+        known.watch.receive(reply, now);
+        let rate = known.watch.rate();
+        let is_news = core::mem::discriminant(&rate) != core::mem::discriminant(&known.told);
+        known.told = rate;
+        if let Some(tracer) = &mut core.tracer
+            && let Some(estimate) = known.filter.estimate(now)
+        {
+            tracer.note_clock(from, life, &estimate);
+        }
+        match in_words(rate).filter(|_| is_news) {
+            Some(words) => tracing::warn!(
+                "member {from}: {words}; a holder whose clock is too slow can believe in its lease \
+                 when another is let in already, and only fences tell them apart: see to the \
+                 clocks of both hosts"
+            ),
+            None if is_news => tracing::warn!("member {from}: its clock keeps to its bounds again"),
+            None => {}
+        }
+    }
+}
+
+fn in_words(rate: Rate) -> Option<String> {
+    let (which, ppm, other) = match rate {
+        Rate::Within => return None,
+        Rate::Slow(ppm) if ppm >= STANDSTILL_PPM => {
+            return Some("its clock stood still while this member's went on".to_owned());
+        }
+        Rate::Fast(ppm) => ("its clock", ppm, "this member's"),
+        Rate::Slow(ppm) => ("this member's clock", ppm, "its"),
+    };
+    Some(format!(
+        "{which} gains {}.{} % on {other}, and leases allow for {} %",
+        ppm / 10_000,
+        ppm / 1_000 % 10,
+        BOUND_PPM / 10_000
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::path::Path;
+
+    use super::*;
+    use crate::protocol::{Algorithm, ElectionAlgorithm, Failure, Settings};
+    use crate::runtime::{Address, Agent, Options};
+
+    fn id(id: u16) -> NodeId {
+        NodeId::new(id).unwrap()
+    }
+
+    /// Member `me` of a group of two.
+    fn agent(directory: &Path, me: u16) -> Agent {
+        let address = |id: u16| Address::unix(directory.join(id.to_string())).unwrap();
+        Agent::start(Options {
+            me: id(me),
+            members: BTreeMap::from([1, 2].map(|member| (id(member), address(member)))),
+            voters: BTreeSet::from([id(1), id(2)]),
+            settings: Settings {
+                group: "test".to_owned(),
+                lease: Duration::from_secs(5),
+                failure: Failure::Quorum,
+                lock_delay: Duration::ZERO,
+                election: ElectionAlgorithm::Bully,
+                algorithm: Algorithm::RicartAgrawala,
+                locks: BTreeMap::new(),
+            },
+            state_dir: directory.join(format!("state-{me}")),
+            socket: None,
+            pulse: None,
+            trace: None,
+            faults: None,
+        })
+        .unwrap()
+    }
+
+    fn detail(agent: &Agent) -> String {
+        let status = agent.status().unwrap();
+        let member = status.members.into_iter().find(|member| member.id == 2);
+        member.unwrap().detail
+    }
+
+    #[test]
+    fn members_ask_each_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let agents = [1, 2].map(|me| agent(directory.path(), me));
+        let deadline = clock::now() + Duration::from_secs(30);
+        let estimate = loop {
+            let mut turn = agents[0].shared.turn();
+            let now = clock::now();
+            let known = turn.core.offsets.peers.get(&id(2));
+            if let Some(estimate) = known.and_then(|known| known.filter.estimate(now)) {
+                break estimate;
+            }
+            assert!(now < deadline, "no answer came");
+            // As if the ten seconds were over.
+            turn.core.offsets.next = Some(now);
+            turn.finish_as_application();
+            std::thread::sleep(Duration::from_millis(50));
+        };
+        // It is one clock.
+        assert!(u128::from(estimate.offset_ns.unsigned_abs()) <= estimate.error.as_nanos());
+        assert_eq!(agents[0].shared.turn().core.offsets.complaint(id(2)), None);
+    }
+
+    /// Answers of a clock that counts `percent` of what this one does.
+    fn hear(agent: &Agent, percent: u64, life: u64) {
+        let start = 1_000_000_000_000;
+        for i in 1..=3 {
+            let mut turn = agent.shared.turn();
+            let now = Time::from_nanos(start + i * 20_000_000_000);
+            let known = turn.core.offsets.peers.entry(id(2));
+            let known = known.or_insert_with(|| PeerClock::new(life));
+            let asked_ns = known.filter.ask(now);
+            let there = i * 20_000_000_000 / 100 * percent;
+            let reply = Reply {
+                asked_ns,
+                received_ns: there,
+                answered_ns: there + 1_000,
+            };
+            turn.take_time(id(2), life, reply, now + Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn a_drift_beyond_the_bound_is_told_and_another_life_is_another_clock() {
+        let directory = tempfile::tempdir().unwrap();
+        let agent = agent(directory.path(), 1);
+        hear(&agent, 109, 1);
+        assert_eq!(detail(&agent), "");
+        hear(&agent, 120, 2);
+        let told = detail(&agent);
+        assert!(
+            told.starts_with("its clock gains 19.9 % on this member's"),
+            "{told}"
+        );
+        hear(&agent, 100, 3);
+        assert_eq!(detail(&agent), "");
+        hear(&agent, 80, 4);
+        let told = detail(&agent);
+        assert!(
+            told.starts_with("this member's clock gains 24.9 % on its"),
+            "{told}"
+        );
+        hear(&agent, 0, 5);
+        assert!(detail(&agent).contains("stood still"));
+    }
+}
