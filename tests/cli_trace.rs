@@ -56,6 +56,10 @@ fn session() -> (Group, PathBuf) {
         }
     }
     let inside = group.hold(3, "printer");
+    eventually("its entry is written", || {
+        let text = fs::read_to_string(traces.join("shop-3.trace")).expect("a trace");
+        text.matches("\"entered\"").count() == 4
+    });
     agents.pop().expect("the third").end_by(Signal::SIGKILL);
     // Its view is gone, and somebody else is inside.
     let done = output(&mut group.client(1, ["run", "-w", "30", "printer", "true"]));
