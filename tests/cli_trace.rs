@@ -124,7 +124,8 @@ fn three_agents_are_one_story() {
         count("class=\"lane dead\"") >= 2,
         "before the restart, and after the ends"
     );
-    assert_eq!(count("class=\"stay\" x="), 12);
+    // Who was killed may have been heard last when it entered: then its stay has no length.
+    assert!((11..=12).contains(&count("class=\"stay\" x=")));
     assert!(page.contains("is in the critical section of ring from"));
     assert_eq!(count("class=\"end\" x1=\"13\""), 1, "in the legend");
     assert!(count(" ends at ") == 3, "{}", count(" ends at "));
