@@ -48,7 +48,8 @@ impl Spin {
     pub(crate) fn start(&self) -> Option<Spinner<'_>> {
         let pays = self.credit.load(Ordering::Relaxed) > 0
             || self.waits_since.fetch_add(1, Ordering::Relaxed) % PROBE_EVERY == PROBE_EVERY - 1;
-        (pays && !self.taken.swap(true, Ordering::Acquire)).then_some(Spinner { spin: self })
+        // Made only where it is given out: one that is dropped lets the next one in.
+        (pays && !self.taken.swap(true, Ordering::Acquire)).then(|| Spinner { spin: self })
     }
 
     /// Whether somebody spins.
@@ -114,6 +115,8 @@ mod tests {
         let spin = Spin::default();
         let first = spin.start();
         assert!(first.is_some() && spin.is_taken());
+        assert!(spin.start().is_none());
+        assert!(spin.is_taken(), "who was refused took nothing away");
         assert!(spin.start().is_none());
         drop(first);
         assert!(spin.start().is_some());
