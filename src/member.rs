@@ -63,6 +63,7 @@ pub(crate) fn options(config: &NodeConfig) -> Options {
         socket: config.endpoint().cloned(),
         pulse: config.pulse().cloned(),
         trace: config.trace().map(Into::into),
+        multicast: config.multicast(),
         faults: None,
     }
 }

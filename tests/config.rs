@@ -275,6 +275,47 @@ fn refusals_name_line_and_reason() {
             &["insecure"],
         ),
         (
+            format!("multicast = \"239.255.77.1:7400\"\n{small}"),
+            1,
+            &["multicast", "udp:"],
+        ),
+        (
+            format!("multicast = \"udp:10.0.0.1:7400\"\n{small}"),
+            1,
+            &["10.0.0.1 is no multicast address", "239.255.77.1"],
+        ),
+        (
+            format!("multicast = \"udp:224.0.0.5:7400\"\n{small}"),
+            1,
+            &["routing"],
+        ),
+        (
+            format!("multicast = \"udp:239.255.77.1:0\"\n{small}"),
+            1,
+            &["port"],
+        ),
+        (
+            format!("\nmulticast = \"udp:[ff05::4d01]:7400\"\n{small}"),
+            2,
+            &["udp over IPv4", "[ff05::4d01]:7400"],
+        ),
+        (
+            format!(
+                "multicast = \"udp:239.255.77.1:7400\"\n{}",
+                member("1", "\"udp:[::1]:7400\"")
+            ),
+            1,
+            &["udp over IPv6"],
+        ),
+        (
+            format!(
+                "multicast = \"udp:239.255.77.1:7400\"\n{}",
+                member("1", "\"unix:/run/x\"")
+            ),
+            1,
+            &["unix", "remove the key"],
+        ),
+        (
             "[group]\nname = \"g\"\n[[member]]\nid = 1\n".into(),
             3,
             &["address"],
@@ -405,6 +446,16 @@ fn is_refused((text, line, words): &(String, usize, &[&str])) -> Result<(), Stri
     is_right
         .then_some(())
         .ok_or_else(|| format!("{error}\n\tshould name {line} and {words:?}"))
+}
+
+#[test]
+fn multicast_addresses_are_of_the_members_kind() {
+    assert_eq!(Config::parse(SMALL).unwrap().multicast(), None);
+    let config = Config::parse(&format!("multicast = \"udp:239.255.77.1:7400\"\n{SMALL}"));
+    let expected = "udp:239.255.77.1:7400".parse().unwrap();
+    let config = config.unwrap();
+    assert_eq!(config.multicast(), Some(expected));
+    assert_eq!(config.node(1).unwrap().multicast(), Some(expected));
 }
 
 #[test]

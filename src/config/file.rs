@@ -12,7 +12,7 @@ use distlock_agent::protocol::{
     self, AlgorithmNames, ElectionAlgorithm, Failure, LockName, LockSpec, NodeId, Priority,
     Settings,
 };
-use distlock_agent::runtime::Address;
+use distlock_agent::runtime::{Address, MulticastAddress};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -38,6 +38,7 @@ struct File {
     failure: Option<Spanned<String>>,
     lock_delay: Option<Spanned<String>>,
     key_file: Option<Spanned<String>>,
+    multicast: Option<Spanned<String>>,
     #[serde(default)]
     insecure: bool,
     voters: Option<Spanned<Vec<Spanned<i64>>>>,
@@ -126,11 +127,16 @@ fn read(text: &str, source: &str) -> Result<Config, Fault> {
         Some(voters) => read_voters(voters, &members)?,
         None => members.keys().copied().take(MAX_VOTERS).collect(),
     };
+    let multicast = file.multicast.as_ref();
+    let multicast = multicast
+        .map(|text| read_multicast(text, &members))
+        .transpose()?;
     Ok(Config {
         source: source.to_owned(),
         settings,
         members,
         voters,
+        multicast,
     })
 }
 
@@ -330,19 +336,41 @@ fn read_address(text: &Spanned<String>, is_insecure: bool) -> Result<Address, Fa
     Ok(address)
 }
 
+/// A multicast address of the kind of the members' own, which are all of one kind.
+fn read_multicast(
+    text: &Spanned<String>,
+    members: &BTreeMap<NodeId, Address>,
+) -> Result<MulticastAddress, Fault> {
+    let fault = |reason: String| Fault::new(text.span(), reason);
+    let address: MulticastAddress = text
+        .get_ref()
+        .parse()
+        .map_err(|error| fault(format!("multicast = {:?}: {error}", text.get_ref())))?;
+    let kind = match members.values().next() {
+        Some(Address::Udp(own)) if !address.is_of_the_kind_of(*own) => kind(&Address::Udp(*own)),
+        Some(own @ Address::Unix(_)) => kind(own),
+        _ => return Ok(address),
+    };
+    Err(fault(format!(
+        "members have addresses of the kind {kind}, and cannot send to {address}: give multicast \
+         an address of their kind, or remove the key"
+    )))
+}
+
+fn kind(address: &Address) -> &'static str {
+    match address {
+        Address::Udp(address) if address.is_ipv4() => "udp over IPv4",
+        Address::Udp(_) => "udp over IPv6",
+        Address::Unix(_) => "unix",
+    }
+}
+
 /// Whether a socket of the first member can send to another one's address.
 fn check_reach(
     first: Option<(&NodeId, &Address)>,
     id: NodeId,
     address: &Address,
 ) -> Result<(), String> {
-    fn kind(address: &Address) -> &'static str {
-        match address {
-            Address::Udp(address) if address.is_ipv4() => "udp over IPv4",
-            Address::Udp(_) => "udp over IPv6",
-            Address::Unix(_) => "unix",
-        }
-    }
     match first {
         Some((other, first)) if kind(first) != kind(address) => Err(format!(
             "member {other} has an address of the kind {}, and member {id} one of the kind {}: \

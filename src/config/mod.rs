@@ -5,6 +5,7 @@
 //! lock_delay = "0s"                   # the default
 //! algorithm = "ricart-agrawala"       # the default, for locks that are not listed
 //! election = "bully"                  # the default; or "ring", "chang-roberts"
+//! multicast = "udp:239.255.77.1:7400" # one datagram for many; by default each has its own
 //!
 //! [group]
 //! name = "shop"
@@ -36,7 +37,7 @@ use std::path::{Path, PathBuf};
 use distlock_agent::protocol::NodeId;
 pub use distlock_agent::protocol::{Failure, LockSpec, Settings};
 use distlock_agent::runtime::Endpoint;
-pub use distlock_agent::runtime::{Address, Listener, ListenerError, Pulse};
+pub use distlock_agent::runtime::{Address, Listener, ListenerError, MulticastAddress, Pulse};
 
 /// A configured group, read and checked.
 ///
@@ -51,6 +52,7 @@ pub struct Config {
     settings: Settings,
     members: BTreeMap<NodeId, Address>,
     voters: Vec<NodeId>,
+    multicast: Option<MulticastAddress>,
 }
 
 impl Config {
@@ -93,6 +95,7 @@ impl Config {
             members: self.members.clone(),
             voters: self.voters.iter().copied().collect(),
             settings: self.settings.clone(),
+            multicast: self.multicast,
             state_base: default_state_base(
                 |name| std::env::var_os(name),
                 nix::unistd::geteuid().is_root(),
@@ -119,6 +122,11 @@ impl Config {
     pub fn voters(&self) -> &[NodeId] {
         &self.voters
     }
+
+    /// Where what goes to several members alike is sent by multicast, if it is.
+    pub fn multicast(&self) -> Option<MulticastAddress> {
+        self.multicast
+    }
 }
 
 /// One member's part of a [`Config`].
@@ -128,6 +136,7 @@ pub struct NodeConfig {
     members: BTreeMap<NodeId, Address>,
     voters: BTreeSet<NodeId>,
     settings: Settings,
+    multicast: Option<MulticastAddress>,
     state_base: PathBuf,
     endpoint: Option<Endpoint>,
     pulse: Option<Pulse>,
@@ -211,6 +220,11 @@ impl NodeConfig {
     /// The members that vote on views.
     pub fn voters(&self) -> &BTreeSet<NodeId> {
         &self.voters
+    }
+
+    /// Where what goes to several members alike is sent by multicast, if it is.
+    pub fn multicast(&self) -> Option<MulticastAddress> {
+        self.multicast
     }
 
     /// What all members must have alike.

@@ -43,6 +43,7 @@ pub(crate) fn read(directory: &Directory) -> Result<Status, StatusError> {
         epoch: 0,
         members: Vec::new(),
         locks,
+        multicast: None,
     })
 }
 

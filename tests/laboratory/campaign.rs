@@ -66,6 +66,7 @@ impl Settings {
             },
             seed: self.seed,
             has_walls: false,
+            has_multicast: self.seed % 2 == 1,
         }
     }
 

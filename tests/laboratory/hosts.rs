@@ -183,10 +183,22 @@ impl Host {
 
     /// The epoch of the view that the agent is in.
     pub(crate) fn epoch(&self) -> u64 {
+        self.status()["epoch"].as_u64().expect("an epoch")
+    }
+
+    /// What the agent tells of multicast: how many others it reaches so, how many datagrams that has
+    /// replaced, and how many times somebody was not reached any more.
+    pub(crate) fn multicast(&self) -> (usize, u64, u64) {
+        let multicast = &self.status()["multicast"];
+        let number = |name: &str| multicast[name].as_u64().expect("a number");
+        let reached = multicast["reached"].as_array().expect("members");
+        (reached.len(), number("merged"), number("lost"))
+    }
+
+    fn status(&self) -> serde_json::Value {
         let output = self.ask("status", &["--json"]);
-        let status: Option<serde_json::Value> = serde_json::from_slice(&output.stdout).ok();
-        let epoch = status.and_then(|status| status["epoch"].as_u64());
-        epoch.unwrap_or_else(|| panic!("{output:?}"))
+        let status = serde_json::from_slice(&output.stdout);
+        status.unwrap_or_else(|error| panic!("{error}: {output:?}"))
     }
 
     fn socket(&self) -> PathBuf {

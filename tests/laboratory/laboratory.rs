@@ -65,6 +65,8 @@ pub(crate) struct Order {
     pub(crate) seed: u64,
     /// Whether each host has a wall clock of its own.
     pub(crate) has_walls: bool,
+    /// Whether the hosts' file has a multicast address.
+    pub(crate) has_multicast: bool,
 }
 
 pub(crate) struct Laboratory {
@@ -103,6 +105,7 @@ impl Laboratory {
         };
         let directory = tempfile::Builder::new().prefix("dlab").tempdir();
         let directory = directory.expect("a directory");
+        let configuration = configuration(&order);
         let (path, locks) = (directory.path(), order.locks);
         fs::create_dir(critical::logs(path)).expect("a directory");
         let permits = Lock::permits(&locks);
@@ -110,7 +113,6 @@ impl Laboratory {
         let resource = Resource::new(&critical::resource(path), &log, permits);
         let walls = order.has_walls.then(|| Walls::new(path, order.hosts));
         let place = Arc::new(Place::new(path, locks, walls));
-        let configuration = configuration(order.hosts, &place.locks);
         fs::write(place.config(), configuration).expect("a file");
         let hosts = (1..).zip(namespaces);
         let hosts = hosts.map(|(number, namespace)| Host::new(number, namespace, &place));
@@ -276,15 +278,16 @@ impl Laboratory {
 }
 
 /// The file of all members.
-fn configuration(hosts: u16, locks: &[Lock]) -> String {
-    let mut text = format!(
-        "lease = \"{}ms\"\ninsecure = true\n[group]\nname = \"{GROUP}\"\n",
-        LEASE.as_millis()
-    );
-    for host in 1..=hosts {
+fn configuration(order: &Order) -> String {
+    let mut text = format!("lease = \"{}ms\"\ninsecure = true\n", LEASE.as_millis());
+    if order.has_multicast {
+        text += &format!("multicast = \"udp:{}:7400\"\n", network::MULTICAST);
+    }
+    text += &format!("[group]\nname = \"{GROUP}\"\n");
+    for host in 1..=order.hosts {
         let address = network::address(host);
         text += &format!("[[member]]\nid = {host}\naddress = \"udp:{address}:7400\"\n");
     }
-    text.extend(locks.iter().map(Lock::configuration));
+    text.extend(order.locks.iter().map(Lock::configuration));
     text
 }

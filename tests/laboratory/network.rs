@@ -15,6 +15,9 @@ use nix::sched::{CloneFlags, unshare};
 use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 
+/// What goes here is for all hosts that listen.
+pub(crate) const MULTICAST: Ipv4Addr = Ipv4Addr::new(239, 77, 1, 1);
+
 /// A host's address; hosts are 1 and up.
 pub(crate) fn address(host: u16) -> Ipv4Addr {
     Ipv4Addr::new(10, 77, 1, u8::try_from(host).expect("few hosts"))

@@ -20,6 +20,7 @@ fn three_hosts() -> Option<Laboratory> {
         locks: Lock::only("ricart-agrawala"),
         seed: 1,
         has_walls: false,
+        has_multicast: false,
     })
 }
 
@@ -46,6 +47,29 @@ impl Laboratory {
         assert_eq!(output.status.code(), Some(NO_QUORUM), "{said}");
         let is_told = said.contains("no quorum") && said.contains(missing);
         assert!(is_told && said.lines().count() == 1, "{said}");
+    }
+
+    /// Until every host reaches so many others by multicast.
+    fn await_reached(&mut self, others: usize) {
+        let until = now_ns() + u64::try_from(PATIENCE.as_nanos()).expect("short");
+        while self.hosts.iter().any(|host| host.multicast().0 != others) {
+            assert!(now_ns() < until, "not all reach {others} others");
+            self.await_everybody("they find out who is reached", ALL);
+        }
+    }
+
+    /// Until multicast has replaced more datagrams than so many.
+    fn await_merged(&mut self, count: u64) {
+        let until = now_ns() + u64::try_from(PATIENCE.as_nanos()).expect("short");
+        while self.merged() <= count {
+            assert!(now_ns() < until, "nothing goes by multicast");
+            self.await_everybody("there is multicast", ALL);
+        }
+    }
+
+    /// How many datagrams multicast has replaced.
+    fn merged(&self) -> u64 {
+        self.hosts.iter().map(|host| host.multicast().1).sum()
     }
 
     fn fail_totally(&mut self) {
@@ -160,6 +184,40 @@ fn a_broken_link_costs_nobody_its_membership() {
     lab.judge();
 }
 
+/// A network that stops to carry multicast, of which nobody is told, costs nobody a lock or its
+/// membership; what it carries again is used again.
+#[test]
+fn multicast_that_is_dropped_is_done_without() {
+    let order = Order {
+        hosts: 5,
+        locks: Lock::only("ricart-agrawala"),
+        seed: 1,
+        has_walls: false,
+        has_multicast: true,
+    };
+    let Some(mut lab) = Laboratory::new(order) else {
+        return;
+    };
+    lab.await_reached(4);
+    lab.await_merged(0);
+    let epoch = lab.hosts[0].epoch();
+
+    lab.switch.carry_multicast(false);
+    lab.await_everybody("multicast has just gone", ALL);
+    lab.await_reached(0);
+    let before = lab.merged();
+    lab.await_everybody("there is no multicast", ALL);
+    assert_eq!(lab.merged(), before);
+    assert!(lab.hosts.iter().all(|host| host.multicast().2 > 0));
+
+    lab.switch.carry_multicast(true);
+    lab.await_reached(4);
+    lab.await_merged(before);
+    let epochs: Vec<u64> = lab.hosts.iter().map(|host| host.epoch()).collect();
+    assert_eq!(epochs, [epoch; 5]);
+    lab.judge();
+}
+
 /// FAULTS 10: no view comes of it, no lock is lost, and a restart forgets nothing.
 #[test]
 fn wall_clocks_may_show_anything() {
@@ -168,6 +226,7 @@ fn wall_clocks_may_show_anything() {
         locks: Lock::only("ricart-agrawala"),
         seed: 1,
         has_walls: true,
+        has_multicast: false,
     };
     let Some(mut lab) = Laboratory::new(order) else {
         return;

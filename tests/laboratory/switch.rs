@@ -36,6 +36,8 @@ pub(crate) struct Counts {
     pub(crate) duplicated: u64,
     pub(crate) corrupted: u64,
     pub(crate) delayed: u64,
+    /// For all hosts, whether they were carried or not.
+    pub(crate) multicast: u64,
     /// The receiver's device, or the switch, had no room.
     pub(crate) overrun: u64,
 }
@@ -58,6 +60,7 @@ struct State {
     links: Vec<Link>,
     rngs: Vec<Rng>,
     counts: Counts,
+    carries_multicast: bool,
 }
 
 impl Switch {
@@ -71,6 +74,7 @@ impl Switch {
             links: vec![Link::default(); links],
             rngs: (0..links).map(|_| Rng::new(seeds.next())).collect(),
             counts: Counts::default(),
+            carries_multicast: true,
         }));
         let (stopped, stop) = nix::unistd::pipe().expect("a pipe");
         let shared = Arc::clone(&state);
@@ -94,6 +98,11 @@ impl Switch {
         }
     }
 
+    /// Whether what is for all hosts gets to any, from now on.
+    pub(crate) fn carry_multicast(&self, carries: bool) {
+        lock(&self.state).carries_multicast = carries;
+    }
+
     pub(crate) fn counts(&self) -> Counts {
         lock(&self.state).counts
     }
@@ -111,6 +120,30 @@ impl Drop for Switch {
 impl State {
     fn index(&self, from: u16, to: u16) -> usize {
         usize::from(from - 1) * self.hosts + usize::from(to - 1)
+    }
+
+    /// What arrives of `packet`, where, and with which delay.
+    fn copies(&mut self, from: u16, packet: &[u8]) -> Vec<(u16, Duration, Vec<u8>)> {
+        let mut copies = Vec::new();
+        for to in self.receivers(from, packet) {
+            let suffered = self.suffer(from, to, packet);
+            copies.extend(suffered.into_iter().map(|(delay, copy)| (to, delay, copy)));
+        }
+        copies
+    }
+
+    /// The hosts that a packet is for.
+    fn receivers(&mut self, from: u16, packet: &[u8]) -> Vec<u16> {
+        let is_multicast = packet.get(16..20) == Some(&network::MULTICAST.octets()[..]);
+        if !is_multicast {
+            return receiver(packet, self.hosts).into_iter().collect();
+        }
+        self.counts.multicast += 1;
+        if !self.carries_multicast {
+            return Vec::new();
+        }
+        let hosts = u16::try_from(self.hosts).expect("few hosts");
+        (1..=hosts).filter(|&to| to != from).collect()
     }
 
     /// The copies of `packet` that arrive, with their delays.
@@ -167,11 +200,8 @@ fn forward(devices: &[File], state: &Mutex<State>, stopped: &OwnedFd) {
             let from = u16::try_from(index + 1).expect("few hosts");
             let mut buffer = [0; MAX_LEN];
             while let Ok(len) = device.read(&mut buffer) {
-                let Some(to) = receiver(&buffer[..len], devices.len()) else {
-                    continue;
-                };
                 let mut locked = lock(state);
-                for (delay, packet) in locked.suffer(from, to, &buffer[..len]) {
+                for (to, delay, packet) in locked.copies(from, &buffer[..len]) {
                     if waiting.len() == MAX_WAITING {
                         locked.counts.overrun += 1;
                         continue;
@@ -263,6 +293,7 @@ mod tests {
             links: vec![link; 4],
             rngs: (0..4).map(Rng::new).collect(),
             counts: Counts::default(),
+            carries_multicast: true,
         }
     }
 
@@ -275,6 +306,18 @@ mod tests {
         let mut other = packet(2);
         other[0] = 0x65;
         assert_eq!(receiver(&other, 3), None);
+    }
+
+    #[test]
+    fn what_is_for_all_gets_to_all_others_if_it_is_carried() {
+        let mut state = state(Link::default());
+        let mut packet = packet(2);
+        packet[16..20].copy_from_slice(&network::MULTICAST.octets());
+        let copies = state.copies(1, &packet);
+        assert_eq!(copies, [(2, Duration::ZERO, packet.clone())]);
+        state.carries_multicast = false;
+        assert_eq!(state.copies(1, &packet), []);
+        assert_eq!(state.counts.multicast, 2);
     }
 
     #[test]

@@ -77,6 +77,7 @@ fn takeovers() {
         ),
         seed: 1,
         has_walls: false,
+        has_multicast: false,
     };
     let Some(mut lab) = Laboratory::new(order) else {
         return;

@@ -11,12 +11,18 @@
 //! 44 selective: bit i is set if frame acknowledged + 2 + i has arrived
 //! 52 sequence number of the first frame
 //! 60 kind 0: a greeting; kind 1: frames, each flags (1 byte), length (2 bytes), bytes; kind 2: one
-//!    body, which is not repeated if it is lost
+//!    body, which is not repeated if it is lost; kinds 3 and 4 are for multicast (`merged.rs`)
 //! -4 CRC-32C (RFC 3720, Castagnoli) of all before it
 //! ```
 //! All numbers are big-endian. What stands in greetings and frames is postcard's wire format,
 //! version 1. Nothing is read past the checksum before the checksum is found right; UDP's own is
 //! optional, and too weak.
+
+#[cfg_attr(
+    not(any(test, feature = "std")),
+    expect(dead_code, reason = "the runtime merges; without it nobody does")
+)]
+pub(crate) mod merged;
 
 use alloc::vec::Vec;
 
@@ -249,13 +255,7 @@ pub(crate) fn decode(group: GroupId, bytes: &[u8]) -> Result<(Header, &[u8]), Dr
     if bytes.len() < HEADER + CHECKSUM || bytes.len() > 2 * MAX_DATAGRAM {
         return Err(Drop::Length);
     }
-    if bytes[0] != VERSION {
-        return Err(Drop::Version);
-    }
-    let (sealed, checksum) = bytes.split_at(bytes.len() - CHECKSUM);
-    if CASTAGNOLI.checksum(sealed).to_be_bytes() != checksum {
-        return Err(Drop::Checksum);
-    }
+    let sealed = checked(bytes)?;
     let (mut header, payload) = sealed.split_at(HEADER);
     let [_, kind, flags, zero] = take(&mut header);
     let from = u16::from_be_bytes(take(&mut header));
@@ -296,6 +296,18 @@ pub(crate) fn decode(group: GroupId, bytes: &[u8]) -> Result<(Header, &[u8]), Dr
         first,
     };
     Ok((header, payload))
+}
+
+/// All of a datagram but its checksum, which is right. It must be longer than that.
+fn checked(bytes: &[u8]) -> Result<&[u8], Drop> {
+    if bytes[0] != VERSION {
+        return Err(Drop::Version);
+    }
+    let (sealed, checksum) = bytes.split_at(bytes.len() - CHECKSUM);
+    if CASTAGNOLI.checksum(sealed).to_be_bytes() != checksum {
+        return Err(Drop::Checksum);
+    }
+    Ok(sealed)
 }
 
 /// Who sent a whole datagram, of whatever group.

@@ -103,7 +103,64 @@ impl FromStr for Address {
     }
 }
 
-/// Why a text is no [`Address`].
+/// A group's multicast address, `udp:IP:PORT`: what is sent there reaches all who listen there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MulticastAddress(SocketAddr);
+
+impl MulticastAddress {
+    /// Checks `address` as one that many hosts can listen at.
+    ///
+    /// # Errors
+    /// If it is none, is kept for other uses, has a port the system chooses, or names an interface.
+    pub fn new(address: SocketAddr) -> Result<Self, AddressError> {
+        let ip = address.ip();
+        if !ip.is_multicast() {
+            return Err(AddressError::NotMulticast { ip });
+        }
+        if matches!(ip, IpAddr::V4(ip) if ip.octets()[..3] == [224, 0, 0]) {
+            return Err(AddressError::ReservedMulticast { ip });
+        }
+        if matches!(address, SocketAddr::V6(v6) if v6.scope_id() != 0) {
+            return Err(AddressError::MulticastInterface { ip });
+        }
+        if address.port() == 0 {
+            return Err(AddressError::NoPort);
+        }
+        Ok(Self(address))
+    }
+
+    /// As the system knows it.
+    pub fn socket_addr(self) -> SocketAddr {
+        self.0
+    }
+
+    /// Whether a member with the address `own` can send there: both are IPv4, or both IPv6.
+    pub fn is_of_the_kind_of(self, own: SocketAddr) -> bool {
+        self.0.is_ipv4() == own.is_ipv4()
+    }
+}
+
+/// As it stands in the configuration.
+impl fmt::Display for MulticastAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "udp:{}", self.0)
+    }
+}
+
+impl FromStr for MulticastAddress {
+    type Err = AddressError;
+
+    fn from_str(text: &str) -> Result<Self, AddressError> {
+        let address = text.strip_prefix("udp:").ok_or(AddressError::NotUdp)?;
+        let parsed = address.parse().map_err(|source| AddressError::NotAnIp {
+            text: address.to_owned(),
+            source,
+        })?;
+        Self::new(parsed)
+    }
+}
+
+/// Why a text is no [`Address`], or no [`MulticastAddress`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum AddressError {
@@ -133,6 +190,33 @@ pub enum AddressError {
     /// A link-local address without its interface.
     #[error("{ip} is link-local: write its interface's number too, as in [{ip}%2]:7400")]
     NoInterface {
+        /// The address.
+        ip: IpAddr,
+    },
+    /// A multicast address of another kind than UDP.
+    #[error("a multicast address starts with udp:, as in udp:239.255.77.1:7400")]
+    NotUdp,
+    /// The address is not one of many hosts.
+    #[error(
+        "{ip} is no multicast address: choose one that nobody else uses, as in 239.255.77.1 or \
+         ff05::4d01"
+    )]
+    NotMulticast {
+        /// The address.
+        ip: IpAddr,
+    },
+    /// The address is kept for routers and the like.
+    #[error("{ip} is kept for routing protocols: choose another, as in 239.255.77.1")]
+    ReservedMulticast {
+        /// The address.
+        ip: IpAddr,
+    },
+    /// The address names an interface.
+    #[error(
+        "{ip} is followed by an interface: leave that out, each host uses the one that has its \
+         member's address"
+    )]
+    MulticastInterface {
         /// The address.
         ip: IpAddr,
     },
@@ -185,6 +269,33 @@ mod tests {
         let mapped: Address = "udp:[::ffff:127.0.0.1]:7400".parse().unwrap();
         assert_eq!(mapped, "udp:127.0.0.1:7400".parse().unwrap());
         assert!(mapped.is_loopback());
+    }
+
+    #[test]
+    fn multicast_addresses_are_read_and_others_refused() {
+        for text in [
+            "udp:239.255.77.1:7400",
+            "udp:[ff05::4d01]:7400",
+            "udp:[ff02::4d]:1",
+        ] {
+            assert_eq!(text.parse::<MulticastAddress>().unwrap().to_string(), text);
+        }
+        for text in [
+            "",
+            "239.255.77.1:7400",
+            "unix:/run/x",
+            "udp:host:7400",
+            "udp:239.255.77.1",
+            "udp:239.255.77.1:0",
+            "udp:10.0.0.1:7400",
+            "udp:255.255.255.255:7400",
+            "udp:224.0.0.1:7400",
+            "udp:[fd00::1]:7400",
+            "udp:[ff02::4d%2]:7400",
+        ] {
+            let refused = text.parse::<MulticastAddress>();
+            assert!(refused.is_err(), "{text:?} was accepted");
+        }
     }
 
     #[test]

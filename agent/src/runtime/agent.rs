@@ -4,7 +4,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::mem;
-use std::os::fd::AsRawFd;
 use std::os::unix::thread::JoinHandleExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,14 +11,13 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
-use mio::unix::SourceFd;
-use mio::{Interest, Poll, Registry, Waker};
+use mio::{Poll, Registry, Waker};
 use nix::sys::pthread::pthread_self;
 use nix::sys::signal::{SigSet, SigmaskHow};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
-use super::address::Address;
+use super::address::{Address, MulticastAddress};
 use super::ask::{Caller, Patience};
 use super::clients::Service;
 use super::clock;
@@ -27,10 +25,10 @@ use super::driven::{Driven, Driver, Runner};
 use super::durable::{Owner, StateDir, StateError};
 use super::endpoint::Endpoint;
 use super::error::{AcquireError, ChangeError, StartError, StatusError};
-use super::event_loop::{EventLoop, SERVICE, TRANSPORT, WAKER};
+use super::event_loop::{EventLoop, SERVICE, WAKER};
 use super::events::{AgentEvent, Leader};
 use super::fork::ForkStamp;
-use super::handoff::Shared;
+use super::handoff::{Shared, watch};
 use super::pulse::{Heart, Pulse};
 use super::report::Identity;
 use super::request::{Grant, Waiting};
@@ -39,6 +37,7 @@ use super::status::Status;
 use super::trace::{self, Scribe, Tracer, Writer};
 use super::transport::{Faults, Transport, TransportCounters};
 use crate::protocol::lock::{violation_probability, votes_needed};
+use crate::protocol::wire::GroupId;
 use crate::protocol::{
     Boot, Change, Epoch, Failure, LockName, LockSpec, Mode, Node, NodeConfig, NodeId, Settings,
     node,
@@ -63,6 +62,8 @@ pub struct Options {
     pub pulse: Option<Pulse>,
     /// In which directory what happens is written down, if it is: [`super::trace`].
     pub trace: Option<PathBuf>,
+    /// Where what goes to several members alike is sent by multicast, if it is.
+    pub multicast: Option<MulticastAddress>,
     /// For tests only: what happens to outgoing datagrams.
     pub faults: Option<Faults>,
 }
@@ -323,6 +324,7 @@ fn prepare(
         socket,
         pulse,
         trace,
+        multicast,
         faults,
     } = options;
     if !members.contains_key(&me) {
@@ -336,15 +338,14 @@ fn prepare(
     let place = state
         .try_clone_lock()
         .map_err(system("copy a descriptor"))?;
-    let transport = Transport::bind(me, &members, faults)?;
+    let group = GroupId::of(&settings.group);
+    let multicast = multicast.map(|address| (group, address));
+    let transport = Transport::bind(me, &members, multicast, faults)?;
     let poll = Poll::new().map_err(system("open an epoll instance"))?;
     let runner = runner(poll.registry())?;
-    poll.registry()
-        .register(
-            &mut SourceFd(&transport.as_raw_fd()),
-            TRANSPORT,
-            Interest::READABLE,
-        )
+    transport
+        .sockets()
+        .try_for_each(|fd| watch(poll.registry(), fd))
         .map_err(system("wait for the member's socket"))?;
     let registry = poll
         .registry()

@@ -6,7 +6,7 @@
 //! the same; whoever calls runs a round of it. One who waits for a lock does so until it has the
 //! lock, as nobody else would.
 //!
-//! One descriptor says when there is something to do: an epoll instance with the member's socket
+//! One descriptor says when there is something to do: an epoll instance with the member's sockets
 //! and a timer, which is always set for the next moment at which the protocol wants to be called.
 //!
 //! In the lecture the signal's handler itself receives the message and answers it. Here it must
@@ -245,7 +245,7 @@ impl Driver {
         if let Some(end) = turn.end_of_session() {
             return Err(SignalError::Closed(end.clone()));
         }
-        if let Some(socket) = turn.transport_fd() {
+        for socket in turn.sockets() {
             sigio::announce(socket, is_on).map_err(system)?;
         }
         *driven.signal.lock() = timer;

@@ -8,6 +8,7 @@
 //! that, while a waiting thread has the [`NetworkRole`].
 
 use std::io;
+use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -124,10 +125,23 @@ impl Shared {
             return None;
         }
         let spinner = self.spin.start()?;
-        let turn = self.turn();
-        self.registry
-            .deregister(&mut SourceFd(&turn.transport_fd()?))
-            .ok()?;
+        let mut turn = self.turn();
+        if turn.end_of_session().is_some() {
+            return None;
+        }
+        let is_mine = |fd: &RawFd| self.registry.deregister(&mut SourceFd(fd)).is_ok();
+        let (all, mine) = (
+            turn.sockets().count(),
+            turn.sockets().take_while(is_mine).count(),
+        );
+        if mine < all {
+            let mut given_back = turn.sockets().take(mine);
+            let registered = given_back.try_for_each(|fd| watch(&self.registry, fd));
+            turn.end_if_failed(registered);
+            turn.finish();
+            return None;
+        }
+        turn.finish();
         Some(NetworkRole {
             shared: self,
             spinner,
@@ -139,6 +153,22 @@ impl Shared {
         let mut turn = self.turn();
         turn.leave();
         turn.finish_as_application();
+    }
+}
+
+/// Has the event loop wait for what arrives at the socket `fd`.
+pub(super) fn watch(registry: &Registry, fd: RawFd) -> io::Result<()> {
+    registry.register(&mut SourceFd(&fd), TRANSPORT, Interest::READABLE)
+}
+
+impl Turn<'_> {
+    /// Ends the session if its sockets cannot be waited for.
+    fn end_if_failed(&mut self, waiting: io::Result<()>) {
+        if let Err(error) = waiting {
+            self.end(SessionEnd::Poll {
+                what: error.to_string(),
+            });
+        }
     }
 }
 
@@ -169,16 +199,10 @@ impl NetworkRole<'_> {
 impl Drop for NetworkRole<'_> {
     fn drop(&mut self) {
         let mut turn = self.shared.turn();
-        if let Some(fd) = turn.transport_fd() {
-            // What has arrived in the meantime wakes the agent thread now.
-            let mut source = SourceFd(&fd);
-            let registry = &self.shared.registry;
-            if let Err(error) = registry.register(&mut source, TRANSPORT, Interest::READABLE) {
-                turn.end(SessionEnd::Poll {
-                    what: error.to_string(),
-                });
-            }
-        }
+        // What has arrived in the meantime wakes the agent thread now.
+        let registry = &self.shared.registry;
+        let registered = turn.sockets().try_for_each(|fd| watch(registry, fd));
+        turn.end_if_failed(registered);
         turn.finish_as_application();
     }
 }
@@ -264,6 +288,7 @@ mod tests {
             socket: None,
             pulse,
             trace: None,
+            multicast: None,
             faults: None,
         })
         .unwrap()
@@ -304,7 +329,7 @@ mod tests {
 
         let mut turn = agent.shared.turn();
         turn.guarded(|_| panic!("a defect"));
-        assert_eq!(turn.transport_fd(), None);
+        assert_eq!(turn.sockets().next(), None);
         turn.finish_as_application();
 
         assert!(!grant.is_held());

@@ -36,7 +36,7 @@ pub mod trace;
 mod transport;
 mod turn;
 
-pub use address::{Address, AddressError};
+pub use address::{Address, AddressError, MulticastAddress};
 pub use agent::{Agent, Counters, Description, Options, forget_votes};
 pub use announcer::Announcer;
 pub use ask::{Caller, Patience, Purpose};

@@ -213,6 +213,7 @@ mod tests {
             socket: None,
             pulse: None,
             trace: None,
+            multicast: None,
             faults: None,
         })
         .unwrap()

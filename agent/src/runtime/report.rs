@@ -296,6 +296,7 @@ impl Turn<'_> {
             epoch: self.core.node.view().map_or(0, |view| view.epoch.as_u32()),
             members,
             locks,
+            multicast: self.multicast(),
         }
     }
 

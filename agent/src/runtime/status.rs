@@ -18,6 +18,25 @@ pub struct Status {
     pub members: Vec<MemberStatus>,
     /// The locks that are held or waited for, by name.
     pub locks: Vec<LockStatus>,
+    /// What goes by multicast, as far as the member that is asked knows; `None` if it uses none.
+    pub multicast: Option<MulticastStatus>,
+}
+
+/// What one member sends and gets by multicast. The numbers count from its start.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MulticastStatus {
+    /// Where it is sent to.
+    pub address: String,
+    /// The members that it reaches at present; to all others goes everything directly.
+    pub reached: Vec<u16>,
+    /// Datagrams sent by multicast.
+    pub sent: u64,
+    /// How many datagrams those have replaced.
+    pub merged: u64,
+    /// Datagrams that came by multicast.
+    pub received: u64,
+    /// How many times a member was found not to be reached any more.
+    pub lost: u64,
 }
 
 /// One member.

@@ -8,7 +8,7 @@ mod news;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem;
-use std::os::fd::{AsRawFd, RawFd};
+use std::os::fd::RawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -31,6 +31,7 @@ use super::report::Reports;
 use super::request::Request;
 use super::roster::Roster;
 use super::session::Session;
+use super::status::MulticastStatus;
 use super::trace::Tracer;
 use super::transport::{Received, Transport, TransportCounters};
 use crate::protocol::election;
@@ -175,9 +176,15 @@ impl<'a> Turn<'a> {
 }
 
 impl Turn<'_> {
-    /// The member's socket; `None` once the session is over.
-    pub(super) fn transport_fd(&self) -> Option<RawFd> {
-        self.core.transport.as_ref().map(AsRawFd::as_raw_fd)
+    /// The member's sockets; none once the session is over.
+    pub(super) fn sockets(&self) -> impl Iterator<Item = RawFd> + use<> {
+        let transport = self.core.transport.as_ref();
+        transport.map(Transport::sockets).into_iter().flatten()
+    }
+
+    /// What there is to tell of multicast.
+    pub(super) fn multicast(&self) -> Option<MulticastStatus> {
+        self.core.transport.as_ref()?.multicast()
     }
 
     pub(crate) fn counters(&self) -> Counters {
@@ -344,6 +351,9 @@ impl Turn<'_> {
                 }
                 turn.perform(output);
             }
+            if let Some(transport) = &mut turn.core.transport {
+                transport.flush();
+            }
         });
     }
 
@@ -367,7 +377,7 @@ impl Turn<'_> {
         match output {
             Output::Transmit { to, bytes } => {
                 if let Some(transport) = &mut self.core.transport {
-                    transport.send(to, &bytes);
+                    transport.post(to, bytes);
                 }
             }
             Output::Persist(record) => self.core.persist = Some(*record),
@@ -530,6 +540,9 @@ impl Turn<'_> {
         {
             self.step(Input::Timeout);
         }
+        if let Some(transport) = &mut self.core.transport {
+            transport.report();
+        }
         match self.core.phase {
             Phase::Draining { deadline } if deadline <= now => {
                 // Without a goodbye, and with a record that says so: who comes after this life
@@ -636,6 +649,7 @@ impl Core {
             self.reports.next_deadline(),
             self.roster.next_deadline(),
             self.offsets.next_deadline(),
+            self.transport.as_ref().and_then(Transport::next_report),
             leaving,
         ];
         // As numbers: what the compiler makes of a minimum of options looks to valgrind, which C

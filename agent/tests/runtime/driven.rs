@@ -88,9 +88,9 @@ fn one_thread_drives_two_members() {
 }
 
 /// Processes with threads and without take turns at a file that nothing else protects.
-fn take_turns(algorithm: Algorithm, kind: Kind) {
+fn take_turns(group: Group) {
     const ROUNDS: usize = 50;
-    let group = Group::new(kind, 5, algorithm).with_quorum();
+    let group = group.with_quorum();
     let counter = group.directory.join("counter");
     fs::write(&counter, "0").unwrap();
     let roles = [
@@ -115,17 +115,40 @@ fn take_turns(algorithm: Algorithm, kind: Kind) {
 
 #[test]
 fn driven_members_take_turns_with_others_by_ricart_agrawala() {
-    take_turns(Algorithm::RicartAgrawala, Kind::Udp);
+    take_turns(Group::new(Kind::Udp, 5, Algorithm::RicartAgrawala));
 }
 
 #[test]
 fn driven_members_take_turns_with_others_by_a_token() {
-    take_turns(Algorithm::TokenRingRequests, Kind::Unix);
+    take_turns(Group::new(Kind::Unix, 5, Algorithm::TokenRingRequests));
 }
 
 #[test]
 fn driven_members_take_turns_with_others_by_a_server() {
-    take_turns(Algorithm::Semaphore, Kind::Udp);
+    take_turns(Group::new(Kind::Udp, 5, Algorithm::Semaphore));
+}
+
+#[test]
+fn driven_members_take_turns_with_others_by_multicast() {
+    take_turns(Group::new(Kind::Udp, 5, Algorithm::RicartAgrawala).with_multicast());
+}
+
+/// What comes by multicast is something to process, too.
+#[test]
+fn one_thread_drives_members_that_hear_multicast() {
+    let group = Group::new(Kind::Udp, 3, Algorithm::RicartAgrawala);
+    let group = group.with_quorum().with_multicast();
+    let (agents, drivers): (Vec<_>, Vec<_>) = (1..=3).map(|id| start(&group, id)).unzip();
+    let drivers: Vec<_> = drivers.iter().collect();
+    let gains = |agent: &Agent| agent.counters().transport.multicast_merged > 20;
+    eventually("multicast", || {
+        for agent in &agents {
+            let mut waiting = begin(agent, "x");
+            let grant = process_until(&drivers, || look(&mut waiting));
+            grant.release().unwrap();
+        }
+        agents.iter().all(gains)
+    });
 }
 
 /// As a thread that stood still: the guard ends on its own clock, and the others go on.

@@ -6,6 +6,7 @@ mod driven;
 mod leases;
 mod legacies;
 mod life;
+mod multicast;
 mod processes;
 mod restart;
 mod roles;

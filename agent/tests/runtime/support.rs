@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use distlock_agent::protocol::{Algorithm, ElectionAlgorithm, Failure, LockName, NodeId, Settings};
 use distlock_agent::runtime::{
-    Address, Agent, Caller, Faults, Grant, Options, Patience, StartError, clock,
+    Address, Agent, Caller, Faults, Grant, MulticastAddress, Options, Patience, StartError, clock,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -37,6 +37,7 @@ pub(crate) struct Group {
     pub(crate) members: BTreeMap<NodeId, Address>,
     pub(crate) settings: Settings,
     pub(crate) faults: Option<Faults>,
+    pub(crate) multicast: Option<MulticastAddress>,
     /// Removes the directory at the end, in the process that made it.
     _owned: Option<TempDir>,
 }
@@ -62,6 +63,7 @@ impl Group {
             members,
             settings,
             faults: None,
+            multicast: None,
             _owned: Some(owned),
         }
     }
@@ -76,6 +78,7 @@ impl Group {
             socket: None,
             pulse: None,
             trace: None,
+            multicast: self.multicast,
             faults: self.faults.map(|faults| Faults {
                 seed: faults.seed + u64::from(id),
                 ..faults
@@ -135,6 +138,8 @@ impl Group {
             format!("{seed} {drop_per_mille} {duplicate_per_mille} {corrupt_per_mille}")
         });
         writeln!(text, "{}", faults.unwrap_or_default()).unwrap();
+        let multicast = self.multicast.map(|address| address.to_string());
+        writeln!(text, "{}", multicast.unwrap_or_default()).unwrap();
         for (id, address) in &self.members {
             writeln!(text, "{id} {address}").unwrap();
         }
@@ -161,6 +166,8 @@ impl Group {
             duplicate_per_mille: share(2),
             corrupt_per_mille: share(3),
         });
+        let multicast = lines.next().filter(|text| !text.is_empty());
+        let multicast = multicast.map(|text| text.parse().unwrap());
         let members = lines
             .map(|line| line.split_once(' ').unwrap())
             .map(|(id, address)| (node(id.parse().unwrap()), address.parse().unwrap()))
@@ -170,6 +177,7 @@ impl Group {
             members,
             settings: settings(algorithm),
             faults,
+            multicast,
             _owned: None,
         };
         if has_quorum {
@@ -177,6 +185,12 @@ impl Group {
         } else {
             group
         }
+    }
+
+    /// The same with a multicast address that no other test has, nor another process of them.
+    pub(crate) fn with_multicast(mut self) -> Self {
+        self.multicast = Some(multicast_address());
+        self
     }
 
     /// The same with views of a majority, and so with leases.
@@ -302,6 +316,13 @@ fn udp_addresses(size: u16) -> BTreeMap<NodeId, Address> {
         .zip(1..)
         .map(|(socket, id)| (node(id), address(socket)))
         .collect()
+}
+
+pub(crate) fn multicast_address() -> MulticastAddress {
+    static NEXT: AtomicU8 = AtomicU8::new(1);
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let ip = Ipv4Addr::new(239, high, low, NEXT.fetch_add(1, Ordering::Relaxed));
+    MulticastAddress::new((ip, 7400).into()).unwrap()
 }
 
 /// What a counter file says.

@@ -58,6 +58,7 @@ impl Host {
             socket: Some(Endpoint::Path(socket.clone())),
             pulse: None,
             trace: None,
+            multicast: None,
             faults: None,
         })
         .unwrap();

@@ -4,8 +4,16 @@
 //! route) is the same as a datagram lost on the way: counted, and repaired by the links. What
 //! arrives from no member's address, or larger than any datagram of ours, is dropped here, before
 //! the core sees it.
+//!
+//! Where there is a multicast address, what goes to several members alike goes there as one
+//! datagram ([`multicast`]), to those who are known to be reached so ([`audience`]). The core knows
+//! nothing of it.
 
+mod audience;
+mod error;
 mod faults;
+mod group;
+mod multicast;
 pub(crate) mod place;
 mod udp;
 mod unix;
@@ -20,13 +28,15 @@ use std::path::PathBuf;
 
 use socket2::{SockAddr, SockRef, Socket};
 
+pub use error::BindError;
 pub use faults::Faults;
 use faults::Injector;
-use place::{PlaceError, SocketFile};
+use group::Group;
+use place::SocketFile;
 
-use super::address::Address;
-use super::durable::advice;
+use super::address::{Address, MulticastAddress};
 use crate::protocol::NodeId;
+use crate::protocol::wire::GroupId;
 
 /// Room for what arrives while the agent is busy: a few thousand small datagrams. The kernel may
 /// grant less.
@@ -38,6 +48,7 @@ pub(crate) struct Transport {
     me: NodeId,
     medium: Medium,
     peers: BTreeMap<NodeId, SockAddr>,
+    group: Option<Box<Group>>,
     faults: Option<Injector>,
     counters: TransportCounters,
     _file: Option<SocketFile>,
@@ -74,6 +85,16 @@ pub struct TransportCounters {
     pub dropped_foreign: u64,
     /// Datagrams dropped because they were longer than any of ours.
     pub dropped_truncated: u64,
+    /// Datagrams dropped because what came by multicast made no sense, or was of another group.
+    pub dropped_malformed: u64,
+    /// Of those sent: by multicast, for several members each.
+    pub multicast_sent: u64,
+    /// How many datagrams those have replaced.
+    pub multicast_merged: u64,
+    /// Of those received: by multicast, for this member or for others.
+    pub multicast_received: u64,
+    /// How many times a member was found not to be reached by multicast any more.
+    pub multicast_lost: u64,
     /// Errors while receiving, other than that there was nothing.
     pub receive_errors: u64,
 }
@@ -93,10 +114,11 @@ impl Transport {
     /// Room for the longest UDP datagram, and the byte that tells a longer one.
     pub(crate) const BUFFER: usize = 65_536;
 
-    /// Binds the address of `me`.
+    /// Binds the address of `me`, and joins the multicast group, if there is one.
     pub(crate) fn bind(
         me: NodeId,
         members: &BTreeMap<NodeId, Address>,
+        multicast: Option<(GroupId, MulticastAddress)>,
         faults: Option<Faults>,
     ) -> Result<Self, BindError> {
         let own = &members[&me];
@@ -119,11 +141,15 @@ impl Transport {
                 (Medium::Unix { socket, sources }, Some(file))
             }
         };
+        let group = multicast
+            .map(|(id, address)| multicast::join(id, me, address, own, &medium))
+            .transpose()?;
         let faults = faults.map(Injector::new);
         let mut transport = Self {
             me,
             medium,
             peers: BTreeMap::new(),
+            group: group.map(Box::new),
             faults,
             counters: Default::default(),
             _file: file,
@@ -135,6 +161,10 @@ impl Transport {
     /// These are the members from now on, this one among them.
     pub(crate) fn read(&mut self, members: &BTreeMap<NodeId, Address>) {
         let others = members.iter().filter(|(id, _)| **id != self.me);
+        let ids = others.clone().map(|(&id, _)| id);
+        self.group
+            .iter_mut()
+            .for_each(|group| group.audience.read(ids.clone()));
         self.peers.clear();
         match &mut self.medium {
             Medium::Udp { sources, .. } => {
@@ -165,46 +195,68 @@ impl Transport {
         self.counters
     }
 
-    /// Sends `bytes` to member `to`, or loses them.
-    pub(crate) fn send(&mut self, to: NodeId, bytes: &[u8]) {
-        if let Some(injector) = &mut self.faults {
-            for copy in injector.suffer(bytes) {
-                self.send_once(to, &copy);
-            }
-        } else {
-            self.send_once(to, bytes);
-        }
-    }
-
-    fn send_once(&mut self, to: NodeId, bytes: &[u8]) {
-        let Some(address) = self.peers.get(&to) else {
+    /// Sends `bytes` to member `to`, by themselves.
+    fn send(&mut self, to: NodeId, bytes: &[u8]) {
+        let Some(address) = self.peers.get(&to).cloned() else {
             debug_assert!(false, "the core sent to {to}, who is no other member");
             return;
         };
+        self.transmit(&address, bytes);
+    }
+
+    /// Sends `bytes`, once or as a test has it; whether the kernel took all.
+    fn transmit(&mut self, to: &SockAddr, bytes: &[u8]) -> bool {
+        match &mut self.faults {
+            Some(injector) => {
+                let copies = injector.suffer(bytes);
+                copies.iter().all(|copy| self.send_once(to, copy))
+            }
+            None => self.send_once(to, bytes),
+        }
+    }
+
+    fn send_once(&mut self, to: &SockAddr, bytes: &[u8]) -> bool {
         let socket = match &self.medium {
             Medium::Udp { socket, .. } => SockRef::from(socket),
             Medium::Unix { socket, .. } => SockRef::from(socket),
         };
         loop {
-            match socket.send_to_with_flags(bytes, address, libc::MSG_NOSIGNAL) {
+            match socket.send_to_with_flags(bytes, to, libc::MSG_NOSIGNAL) {
                 Ok(_) => {
                     self.counters.sent += 1;
                     self.counters.sent_bytes += bytes.len() as u64;
-                    return;
+                    return true;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => {
                     self.counters.send_lost += 1;
-                    tracing::trace!("lost a datagram to member {to}: {error}");
-                    return;
+                    tracing::trace!("lost a datagram: {error}");
+                    return false;
                 }
             }
         }
     }
 
-    /// Takes one datagram off the socket, if there is one. The kernel cuts what is longer than
+    /// Takes one datagram off the sockets, if there is one. The kernel cuts what is longer than
     /// `buffer`, so one that fills it counts as too long.
     pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> Received {
+        let Some(group) = &mut self.group else {
+            return self.receive_directly(buffer);
+        };
+        if group.is_first() {
+            match self.receive_by_multicast(buffer) {
+                Received::Empty => self.receive_directly(buffer),
+                received => received,
+            }
+        } else {
+            match self.receive_directly(buffer) {
+                Received::Empty => self.receive_by_multicast(buffer),
+                received => received,
+            }
+        }
+    }
+
+    fn receive_directly(&mut self, buffer: &mut [u8]) -> Received {
         let received = match &self.medium {
             Medium::Udp { socket, sources } => socket
                 .recv_from(buffer)
@@ -215,8 +267,17 @@ impl Transport {
                 (len, path.and_then(|path| sources.get(path)).copied())
             }),
         };
+        let received = self.note(received, buffer.len());
+        if let (Some(group), Received::Datagram { from, .. }) = (&mut self.group, &received) {
+            group.audience.heard_directly(*from);
+        }
+        received
+    }
+
+    /// Counts what came into a buffer of so many bytes.
+    fn note(&mut self, received: io::Result<(usize, Option<NodeId>)>, room: usize) -> Received {
         match received {
-            Ok((len, _)) if len == buffer.len() => {
+            Ok((len, _)) if len == room => {
                 self.counters.dropped_truncated += 1;
                 Received::Dropped
             }
@@ -241,12 +302,15 @@ impl Transport {
     }
 }
 
-impl AsRawFd for Transport {
-    fn as_raw_fd(&self) -> RawFd {
-        match &self.medium {
+impl Transport {
+    /// The sockets at which something may arrive: one, or two where there is multicast.
+    pub(crate) fn sockets(&self) -> impl Iterator<Item = RawFd> + use<> {
+        let own = match &self.medium {
             Medium::Udp { socket, .. } => socket.as_raw_fd(),
             Medium::Unix { socket, .. } => socket.as_raw_fd(),
-        }
+        };
+        let group = self.group.as_ref().map(|group| group.socket.as_raw_fd());
+        [Some(own), group].into_iter().flatten()
     }
 }
 
@@ -269,115 +333,6 @@ fn size_buffers(socket: &Socket) {
     }
 }
 
-/// Why a member cannot have its address, or an agent its socket.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum BindError {
-    /// Another process has it.
-    #[error(
-        "{address} is in use by {}: end that process, or choose another address",
-        process(*pid)
-    )]
-    InUse {
-        /// The address.
-        address: String,
-        /// The process, where it could be found.
-        pid: Option<u32>,
-    },
-    /// The system forbids it.
-    #[error("{address} is forbidden ({source}): {advice}")]
-    Permission {
-        /// The address.
-        address: String,
-        /// What the system says.
-        source: io::Error,
-        /// What to do.
-        advice: &'static str,
-    },
-    /// No interface of this host has the address.
-    #[error(
-        "this host does not have the address {address}: give the id of this host's member, or \
-         correct the member's address"
-    )]
-    NotHere {
-        /// The address.
-        address: String,
-    },
-    /// The directory of a Unix socket is missing.
-    #[error("the directory of {address} does not exist: create it, or choose another path")]
-    NoDirectory {
-        /// The address.
-        address: String,
-    },
-    /// There is a file that is no socket.
-    #[error("{address} is a file, and no socket: remove it, or choose another path")]
-    NotASocket {
-        /// The address.
-        address: String,
-    },
-    /// A dead process of another user left a socket there.
-    #[error("{address} belongs to user {uid}: let that user remove it, or choose another path")]
-    NotOurs {
-        /// The address.
-        address: String,
-        /// The user.
-        uid: u32,
-    },
-    /// Members whose addresses are of two kinds cannot reach each other.
-    #[error(
-        "{own} cannot send to {other}: give all members addresses of one kind (UDP over IPv4, UDP \
-         over IPv6, or Unix)"
-    )]
-    Mixed {
-        /// This member's address.
-        own: Address,
-        /// Another member's.
-        other: Address,
-    },
-    /// The system refused for another reason.
-    #[error("cannot open {address}: {source}{}", advice(source))]
-    Io {
-        /// The address.
-        address: String,
-        /// What the system says.
-        source: io::Error,
-    },
-}
-
-impl BindError {
-    pub(super) fn io(address: impl ToString, source: io::Error) -> Self {
-        Self::Io {
-            address: address.to_string(),
-            source,
-        }
-    }
-
-    /// What went wrong with the Unix socket called `address`.
-    pub(super) fn place(address: String, error: PlaceError) -> Self {
-        match error {
-            PlaceError::InUse { pid } => Self::InUse { address, pid },
-            PlaceError::NotASocket => Self::NotASocket { address },
-            PlaceError::NotOurs { uid } => Self::NotOurs { address, uid },
-            PlaceError::Io(source) => match source.kind() {
-                io::ErrorKind::NotFound => Self::NoDirectory { address },
-                io::ErrorKind::PermissionDenied => Self::Permission {
-                    address,
-                    source,
-                    advice: "run as the user who owns the directory, or choose another path",
-                },
-                _ => Self::Io { address, source },
-            },
-        }
-    }
-}
-
-fn process(pid: Option<u32>) -> String {
-    pid.map_or_else(
-        || "another process".to_owned(),
-        |pid| format!("process {pid}"),
-    )
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -392,7 +347,7 @@ mod tests {
         let [first, second] = sockets.map(|socket| socket.local_addr().unwrap());
         let members = [(id(1), first), (id(2), second)];
         let members = members.map(|(id, address)| (id, Address::udp(address).unwrap()));
-        let transport = Transport::bind(id(1), &BTreeMap::from(members), None).unwrap();
+        let transport = Transport::bind(id(1), &BTreeMap::from(members), None, None).unwrap();
         (transport, first, second)
     }
 
@@ -400,7 +355,7 @@ mod tests {
         let [first, second] = ["1", "2"].map(|name| directory.join(name));
         let members = [(id(1), &first), (id(2), &second)];
         let members = members.map(|(id, path)| (id, Address::unix(path).unwrap()));
-        let transport = Transport::bind(id(1), &BTreeMap::from(members), None).unwrap();
+        let transport = Transport::bind(id(1), &BTreeMap::from(members), None, None).unwrap();
         (transport, first, second)
     }
 
@@ -521,7 +476,7 @@ mod tests {
             (id(1), "udp:127.0.0.1:7400".parse().unwrap()),
             (id(2), "unix:/run/nowhere".parse().unwrap()),
         ]);
-        let refused = Transport::bind(id(1), &members, None).unwrap_err();
+        let refused = Transport::bind(id(1), &members, None, None).unwrap_err();
         assert!(matches!(refused, BindError::Mixed { .. }), "{refused}");
     }
 }
