@@ -100,7 +100,8 @@ fn main() -> Result<()> {
     let mut copy = Copy::new(me, &members)?;
     while copy.ended < members.len() {
         copy.take(inputs.recv()?)?;
-        // What is delivered makes room for more to say, and alone what is said is delivered at once.
+        // What is delivered makes room for more to say, and alone what is said is delivered at
+        // once.
         loop {
             copy.deliver()?;
             let mut messages = copy.say()?;

@@ -6,15 +6,15 @@
 //! refuses all others, and queues nobody. Who cannot reach m any more gives its votes back, waits
 //! for a random time, twice as long in the mean as before, and asks again with a new number.
 //!
-//! Messages: `REQUEST(n)`; `VOTE(n, granted)`; `RELEASE(n)`, also to give back what was won in vain.
-//! A member talks to its own replica without messages.
+//! Messages: `REQUEST(n)`; `VOTE(n, granted)`; `RELEASE(n)`, also to give back what was won in
+//! vain. A member talks to its own replica without messages.
 //!
-//! Invariant: a vote is given to one request at a time, and m is more than half. That holds while no
-//! replica forgets its vote. In the paper replicas do, as they restart, and exclusion is *probable*:
-//! [`violation_probability`] says how much so. Here a member that restarts is a new one, and the view
-//! that takes it in gives all votes to who is inside; what can still go wrong is what goes wrong with
-//! views where the silent are presumed gone, which is the only rule this algorithm is offered under.
-//! So there is no fence.
+//! Invariant: a vote is given to one request at a time, and m is more than half. That holds while
+//! no replica forgets its vote. In the paper replicas do, as they restart, and exclusion is
+//! *probable*: [`violation_probability`] says how much so. Here a member that restarts is a new
+//! one, and the view that takes it in gives all votes to who is inside; what can still go wrong is
+//! what goes wrong with views where the silent are presumed gone, which is the only rule this
+//! algorithm is offered under. So there is no fence.
 //!
 //! Progress: none is guaranteed, and nobody is served before another. Votes can be split so that
 //! nobody wins, again and again, each time with less probability; and who leaves and asks again at
@@ -24,8 +24,8 @@
 //! one is waited for as by all other algorithms, until it answers or a view goes on without it. And
 //! its votes expire; here they end with the view.
 //!
-//! Cost: 3N messages under light load, of which the 3 to oneself are none; response 2T+E. Under heavy
-//! load there is no bound.
+//! Cost: 3N messages under light load, of which the 3 to oneself are none; response 2T+E. Under
+//! heavy load there is no bound.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -276,8 +276,8 @@ pub const fn votes_needed(replicas: usize) -> usize {
 ///
 /// A rival needs as many votes, and `replicas - votes` have not voted, so that `2 * votes -
 /// replicas` or more must forget (Tanenbaum and van Steen 2007, section 6.3.3). The lecture counts
-/// from half as many, which no rival can win with: its sum is too large. What it says of its example
-/// of nine votes of sixteen, below 10^-18, is neither: that is 0.0024.
+/// from half as many, which no rival can win with: its sum is too large. What it says of its
+/// example of nine votes of sixteen, below 10^-18, is neither: that is 0.0024.
 ///
 /// # Panics
 /// `votes` is not more than half of `replicas`, or more than all.
