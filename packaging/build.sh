@@ -6,8 +6,17 @@
 # would take longer to compile than everything here. The same commit, toolchain and directory give
 # the same files.
 # Needs cargo, cc, jq and dpkg-dev. DEBFULLNAME and DEBEMAIL, as elsewhere, say who packages.
+# `--profile=NAME`: how cargo builds, if not for release.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+profile=release
+for argument; do
+    case $argument in
+        --profile=*) profile=${argument#*=} ;;
+        *) echo "Usage: packaging/build.sh [--profile=NAME]" >&2; exit 64 ;;
+    esac
+done
 
 target=${CARGO_TARGET_DIR:-target}
 out=$target/packages
@@ -41,14 +50,16 @@ main() {
     ls -l -- *
 }
 
-# The program twice, from the same compiled crates; the usual one last, so that it stays in
-# target/release.
+# The program twice, from the same compiled crates; the usual one last, so that it stays where
+# cargo puts it.
 programs() {
-    local build=(cargo rustc --locked --release --package distlock --all-features --bin distlock)
+    local build=(cargo rustc --locked --package distlock --all-features --bin distlock)
+    local binary=$target/${profile/#dev/debug}/distlock
+    build+=(--profile "$profile")
     "${build[@]}" -- -C target-feature=+crt-static
-    strip -o "$work/distlock-static" "$target/release/distlock"
+    strip -o "$work/distlock-static" "$binary"
     "${build[@]}"
-    strip -o "$work/distlock" "$target/release/distlock"
+    strip -o "$work/distlock" "$binary"
 }
 
 # The licences of all that is compiled in, each text once, below the crates that it is for.
@@ -124,7 +135,8 @@ END
 
 library_debs() {
     local all=$work/c shared=$work/shared dev=$work/dev libdir=usr/lib/$multiarch
-    packaging/install-c.sh --prefix=/usr --libdir="/$libdir" --destdir="$all"
+    packaging/install-c.sh --prefix=/usr --libdir="/$libdir" --destdir="$all" \
+        --profile="$profile"
     mkdir -p "$shared/$libdir" "$shared/DEBIAN" "$dev"
     cp -a "$all/." "$dev"
     mv "$dev/$libdir"/libdistlock.so.* "$shared/$libdir/"
