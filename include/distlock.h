@@ -279,7 +279,7 @@ int distlock_timedlock(struct distlock_mutex *mutex, int64_t timeout_ms, uint64_
  * -EPERM: this thread does not hold it by this handle;
  * -ESTALE: it had been lost before, or that is not known in time, so another may have been inside
  * since;
- * -ECANCELED: the agent was closed, which released it;
+ * -ECANCELED: the mutex or the agent was closed, which released it;
  * -EINVAL: the handle is none of this process;
  * or what the system says. This thread does not hold the lock afterwards in any case.
  */

@@ -54,7 +54,13 @@ impl Mutex {
             let mut state = self.state.lock();
             let thread = ThreadId::current();
             let mine = state.held.iter().position(|held| held.thread == thread);
-            state.held.swap_remove(mine.ok_or(Errno::EPERM)?)
+            // Who closes it at this very moment has released everything.
+            let none = if state.is_closed {
+                Errno::ECANCELED
+            } else {
+                Errno::EPERM
+            };
+            state.held.swap_remove(mine.ok_or(none)?)
         };
         let unlocked = held.guard.unlock();
         self.lost.settle(held.grant);

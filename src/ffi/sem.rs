@@ -42,11 +42,17 @@ impl Sem {
     pub(super) fn post(&self) -> Result<(), Errno> {
         let permit = {
             let mut permits = self.agent.permits.lock();
-            let held = permits.get_mut(self.lock.name()).ok_or(Errno::EPERM)?;
+            // Who closes it at this very moment has given back everything.
+            let none = if self.is_closed() {
+                Errno::ECANCELED
+            } else {
+                Errno::EPERM
+            };
+            let held = permits.get_mut(self.lock.name()).ok_or(none)?;
             let thread = ThreadId::current();
             let nearness = |permit: &Permit| (permit.thread == thread, permit.sem == self.number);
             let nearest = (0..held.len()).max_by_key(|at| nearness(&held[*at]));
-            let permit = held.swap_remove(nearest.ok_or(Errno::EPERM)?);
+            let permit = held.swap_remove(nearest.ok_or(none)?);
             if held.is_empty() {
                 permits.remove(self.lock.name());
             }
