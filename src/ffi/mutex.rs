@@ -174,3 +174,37 @@ impl Entrance for Mutex {
         Ok(fence)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::num::NonZeroU32;
+
+    use super::*;
+    use crate::Agent;
+    use crate::backend::Ask;
+
+    /// The thread that unlocks has found the handle, and then another closes it.
+    #[test]
+    fn an_unlock_beside_a_close_hears_of_the_close() {
+        let directory = tempfile::tempdir().unwrap();
+        let agent = Agent::local_in(directory.path().join("group")).unwrap();
+        let ask = Ask {
+            algorithm: None,
+            permits: Some(NonZeroU32::MIN),
+        };
+        let mutex = Mutex::new(agent.handle(b"m", ask).unwrap());
+        let lock = || {
+            let mut waiting = mutex.begin(Patience::Try).unwrap();
+            let Poll::Ready(Ok(guard)) = waiting.wait(None) else {
+                panic!("nobody else is here");
+            };
+            mutex.enter(guard).unwrap();
+        };
+        assert_eq!(mutex.unlock(), Err(Errno::EPERM));
+        lock();
+        assert_eq!(mutex.unlock(), Ok(()));
+        lock();
+        mutex.close();
+        assert_eq!(mutex.unlock(), Err(Errno::ECANCELED));
+    }
+}
