@@ -7,8 +7,7 @@ use distlock_agent::protocol::{
 };
 
 use crate::group::{Group, node};
-
-const ALL: [Algorithm; Algorithm::ALL.len()] = Algorithm::ALL;
+use crate::quorum::ALL;
 
 fn group(size: u16, algorithm: Algorithm) -> Group {
     Group::with(size, algorithm, Failure::Quorum)

@@ -8,7 +8,17 @@ use distlock_agent::protocol::{
 
 use crate::group::{Group, node};
 
-pub(crate) const ALL: [Algorithm; Algorithm::ALL.len()] = Algorithm::ALL;
+/// All but `voting`, the last one, which is refused where a majority decides.
+pub(crate) const ALL: [Algorithm; Algorithm::ALL.len() - 1] = {
+    let mut all = [Algorithm::ALL[0]; Algorithm::ALL.len() - 1];
+    let mut place = 0;
+    while place < all.len() {
+        all[place] = Algorithm::ALL[place];
+        place += 1;
+    }
+    assert!(Algorithm::ALL[place].is_probabilistic());
+    all
+};
 
 pub(crate) fn group(size: u16, algorithm: Algorithm) -> Group {
     Group::with(size, algorithm, Failure::Quorum)
