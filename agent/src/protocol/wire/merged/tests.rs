@@ -155,6 +155,28 @@ fn as_many_as_fit_and_no_more() {
     assert_eq!(fill(&[7; 1300]).0, 1);
 }
 
+/// Who leaves and asks again at once: a reply, to each one's own request, and a request, as agents
+/// of `ricart-agrawala` have sent them.
+#[test]
+fn replies_with_a_request_behind_them_go_as_one() {
+    let sent = |to, reply: &str, clocks: [u8; 2]| {
+        let lock = |clock: u8| {
+            let head = b"\x01\x0fricart-agrawala\x01\x00";
+            [&head[..], &[clock, 0x2b, 0xd9, 0x04, 0, 2]].concat()
+        };
+        let reply = [lock(clocks[0]), reply.as_bytes().to_vec()].concat();
+        let request = [lock(clocks[1]), b"\0\x01 request 1: 5545".to_vec()].concat();
+        let frames = [reply, request].map(|bytes| frame(&bytes));
+        encode_frames(group(), &header(to, 0), frames.iter())
+    };
+    let first = sent(2, "your request 79", [0xa4, 0xa9]);
+    let second = sent(3, "your request 81", [0xa5, 0xaa]);
+    let mut merger = Merger::new(Mergeable::new(&first).unwrap());
+    assert!(merger.add(Mergeable::new(&second).unwrap()));
+    let bytes = merger.encode();
+    assert_eq!(read_as(3, &bytes), Ok(Multicast::Part(second)));
+}
+
 #[test]
 fn what_is_too_different_is_not_merged() {
     let encode = |to, body: &[u8]| {
