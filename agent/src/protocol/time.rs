@@ -6,6 +6,9 @@
 use core::ops::{Add, Sub};
 use core::time::Duration;
 
+/// The bound on the rate error of clocks that count for leases: 1 in so many.
+pub(crate) const DRIFT: u32 = 10;
+
 /// A point on the local clock, in nanoseconds since an arbitrary start (the host's boot).
 ///
 /// Times of two hosts cannot be compared.

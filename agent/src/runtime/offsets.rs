@@ -16,15 +16,15 @@ use super::clock;
 use super::report::Note;
 use super::turn::Turn;
 use crate::protocol::clock::{DriftWatch, OffsetFilter, Rate, Reply};
+use crate::protocol::time::DRIFT;
 use crate::protocol::{NodeId, Time};
 
 /// How often some member is asked.
 const EVERY: Duration = Duration::from_secs(10);
 /// Up to when an answer counts.
 const MAX_AGE: Duration = Duration::from_secs(3_600);
-/// How much one clock may gain on another, in parts per million: the tenth that waiting for leases
-/// allows for.
-const BOUND_PPM: u64 = 100_000;
+/// How much one clock may gain on another, in parts per million: what waiting for leases allows for.
+const BOUND_PPM: u64 = 1_000_000 / DRIFT as u64;
 /// Who loses this much has not counted at all for a while.
 const STANDSTILL_PPM: u64 = 10_000_000;
 

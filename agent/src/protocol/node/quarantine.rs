@@ -12,11 +12,8 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::Node;
-use crate::protocol::time::Time;
+use crate::protocol::time::{DRIFT, Time};
 use crate::protocol::timers::Timer;
-
-/// The bound on the rate error of clocks that count for leases: 1 in 10.
-const DRIFT: u32 = 10;
 
 #[derive(Debug)]
 pub(super) struct Quarantine {

@@ -23,10 +23,7 @@ use super::process::Terms;
 use crate::protocol::ids::{Epoch, NodeId};
 use crate::protocol::lock::Summary;
 use crate::protocol::membership::Member;
-use crate::protocol::time::Time;
-
-/// The bound on the rate error of clocks that count for leases: 1 in 10.
-const DRIFT: u32 = 10;
+use crate::protocol::time::{DRIFT, Time};
 
 /// How long a lease that was renewed now may be in use, counted on another clock.
 pub(super) fn longest_lease(lease: Duration) -> Duration {
