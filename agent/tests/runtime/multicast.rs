@@ -124,12 +124,15 @@ fn losses_are_repaired_directly() {
     });
     let agents = group.start_all();
     await_reached(&agents, 2);
-    contend(&agents, 30);
-    assert!(sum(&agents, |it| it.multicast_lost) > 0, "nothing was lost");
-    assert!(
-        sum(&agents, |it| it.dropped_malformed) > 0,
-        "nothing was damaged"
-    );
+    // How much goes by multicast depends on what else the host does.
+    eventually("losses and damage", || {
+        contend(&agents, 30);
+        let [lost, damaged] = [
+            sum(&agents, |it| it.multicast_lost),
+            sum(&agents, |it| it.dropped_malformed),
+        ];
+        lost > 0 && damaged > 0
+    });
 }
 
 /// In a network of its own: loopback carries no multicast of IPv6.
