@@ -57,6 +57,12 @@ pub enum OpenError {
         /// What is wrong, why, and what to do.
         reason: String,
     },
+    /// The group's keys are refused.
+    #[error("{reason}")]
+    Keys {
+        /// What is wrong, why, and what to do.
+        reason: String,
+    },
     /// A process already runs as this member.
     #[error(
         "member {id} already runs on this host (its state is in {state}); use its socket, or end \

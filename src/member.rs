@@ -9,7 +9,7 @@ use crossbeam_channel::Receiver;
 use distlock_agent::protocol::{Change, LockName, LockSpec, Mode, NodeId};
 use distlock_agent::runtime::status::Status;
 use distlock_agent::runtime::{
-    self, AgentEvent, BindError, Caller, Description, Options, StartError, StateError,
+    self, AgentEvent, BindError, Caller, Description, KeyFileError, Options, StartError, StateError,
 };
 
 use crate::config::NodeConfig;
@@ -64,6 +64,7 @@ pub(crate) fn options(config: &NodeConfig) -> Options {
         pulse: config.pulse().cloned(),
         trace: config.trace().map(Into::into),
         multicast: config.multicast(),
+        key_file: config.key_file().map(Into::into),
         faults: None,
     }
 }
@@ -138,6 +139,7 @@ pub(crate) fn open(error: StartError, id: NodeId) -> OpenError {
         StartError::Service => OpenError::NoService,
         StartError::State(error) => state(error, id),
         StartError::Bind(error) => bind(error),
+        StartError::Keys(error) => keys(error),
         StartError::System { doing, source } => {
             OpenError::io(format!("cannot {doing}"), source, "run it with more rights")
         }
@@ -186,6 +188,19 @@ fn state(error: StateError, id: NodeId) -> OpenError {
         error => OpenError::Io {
             what: "the state directory cannot be used".to_owned(),
             source: io::Error::other(error),
+        },
+    }
+}
+
+fn keys(error: KeyFileError) -> OpenError {
+    match error {
+        KeyFileError::Io { path, source } => OpenError::io(
+            format!("cannot read the key file {}", path.display()),
+            source,
+            "run as the user who owns it",
+        ),
+        error => OpenError::Keys {
+            reason: error.to_string(),
         },
     }
 }

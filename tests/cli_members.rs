@@ -60,7 +60,7 @@ fn a_member_is_added_and_removed_while_all_run() {
         ),
         (&["members", "add", "5", &address], "member 4"),
         (&["members", "add", "5", "udp:nobody:9"], "udp:nobody:9"),
-        (&["members", "add", "5", "udp:192.0.2.1:9"], "insecure"),
+        (&["members", "add", "5", "udp:192.0.2.1:9"], "key_file"),
         (&["members", "remove", "9"], "no member 9"),
     ] {
         assert_refused(&output(&mut group.client(1, args)), 64, &[words]);

@@ -64,6 +64,7 @@ fn help_names_what_is_there_and_nothing_else() {
             "who",
             "recover",
             "fence",
+            "keygen",
             "sim",
             "trace",
             "completions",

@@ -40,6 +40,24 @@ fn little_is_needed() {
     assert_eq!(node.members()[&id(1)].to_string(), "udp:127.0.0.1:7401");
 }
 
+/// A relative path begins where the configuration is, so that it works from everywhere.
+#[test]
+fn a_key_lets_datagrams_leave_the_host() {
+    let remote = SMALL.replace("127.0.0.1", "10.0.0.1");
+    assert!(Config::parse(&remote).is_err());
+    let root = tempfile::tempdir().unwrap();
+    let path = root.path().join("shop.toml");
+    for (key_file, expected) in [
+        ("shop.key", root.path().join("shop.key")),
+        ("/etc/shop.key", "/etc/shop.key".into()),
+    ] {
+        std::fs::write(&path, format!("key_file = {key_file:?}\n{remote}")).unwrap();
+        let config = Config::load(&path).unwrap();
+        assert_eq!(config.key_file(), Some(&*expected));
+        assert_eq!(config.node(1).unwrap().key_file(), Some(&*expected));
+    }
+}
+
 #[test]
 fn everything_can_be_said() {
     let config = Config::parse(
@@ -241,9 +259,19 @@ fn refusals_name_line_and_reason() {
             &["none", "quorum", "presume-failed"],
         ),
         (
-            format!("key_file = \"/k\"\n{small}"),
+            format!("key_file = \"\"\n{small}"),
             1,
-            &["key_file", "seal"],
+            &["key_file", "keygen"],
+        ),
+        (
+            format!("insecure = true\nkey_file = \"/k\"\n{small}"),
+            2,
+            &["key_file", "insecure", "remove one"],
+        ),
+        (
+            format!("key_file = \"$CREDENTIALS_DIRECTORY/k\"\n{small}"),
+            1,
+            &["CREDENTIALS_DIRECTORY", "LoadCredential"],
         ),
         (format!("insecure = 1\n{small}"), 1, &["boolean"]),
         (member("0", "\"unix:/x\""), 4, &["0", "65535"]),
@@ -262,7 +290,7 @@ fn refusals_name_line_and_reason() {
         (
             member("1", "\"udp:10.0.0.1:7400\""),
             5,
-            &["10.0.0.1:7400", "insecure = true"],
+            &["10.0.0.1:7400", "key_file", "insecure = true"],
         ),
         (
             member("1", "\"udp:[fd00::1]:7400\""),

@@ -8,65 +8,31 @@
 //! with multicast and in one without, a round here and a round there, so that what else the machine
 //! does hits both. Members are agents with threads of their own, all in this process.
 
-use std::collections::BTreeMap;
-use std::net::{Ipv4Addr, UdpSocket};
+#[path = "support/agents.rs"]
+mod agents;
+
+use std::net::Ipv4Addr;
 use std::time::Duration;
 
-use distlock_agent::protocol::{Algorithm, ElectionAlgorithm, Failure, LockName, NodeId, Settings};
-use distlock_agent::runtime::{
-    Address, Agent, Caller, MulticastAddress, Options, Patience, TransportCounters, clock,
-};
-use tempfile::TempDir;
+use distlock_agent::runtime::{Agent, MulticastAddress, TransportCounters, clock};
 
-/// No entry takes longer, nor does it take longer to find out who is reached.
-const TIMEOUT: Duration = Duration::from_secs(60);
+use agents::{Agents, TIMEOUT};
 
 struct World {
-    agents: Vec<Agent>,
-    lock: LockName,
+    agents: Agents,
     has_multicast: bool,
     /// Of each round.
     took: Vec<Duration>,
     before: Vec<TransportCounters>,
-    _directory: TempDir,
 }
 
 impl World {
     fn new(size: u16, multicast: Option<MulticastAddress>) -> Self {
-        let directory = tempfile::tempdir().expect("a directory");
-        // All are bound at once, so that their ports differ.
-        let sockets: Vec<_> = (0..size)
-            .map(|_| UdpSocket::bind("127.0.0.1:0").expect("a port"))
-            .collect();
-        let addresses = sockets
-            .iter()
-            .map(|socket| socket.local_addr().expect("bound"));
-        let addresses = addresses.map(|address| Address::udp(address).expect("one of a host"));
-        let ids = (1..=size).filter_map(NodeId::new);
-        let members: BTreeMap<_, _> = ids.zip(addresses).collect();
-        drop(sockets);
-        let start = |&me: &NodeId| {
-            let options = Options {
-                me,
-                voters: members.keys().copied().take(7).collect(),
-                members: members.clone(),
-                settings: settings(),
-                state_dir: directory.path().join(me.to_string()),
-                socket: None,
-                pulse: None,
-                trace: None,
-                multicast,
-                faults: None,
-            };
-            Agent::start(options).expect("it starts")
-        };
         let mut world = Self {
-            agents: members.keys().map(start).collect(),
-            lock: LockName::new("printer").expect("a name"),
+            agents: Agents::start(size, |options| options.multicast = multicast),
             has_multicast: multicast.is_some(),
             took: Vec::new(),
             before: Vec::new(),
-            _directory: directory,
         };
         world.warm_up();
         world
@@ -76,7 +42,7 @@ impl World {
     fn warm_up(&mut self) {
         let start = clock::now();
         let expected = if self.has_multicast {
-            self.agents.len() - 1
+            self.agents.all.len() - 1
         } else {
             0
         };
@@ -88,7 +54,12 @@ impl World {
                     .multicast
                     .map_or(0, |multicast| multicast.reached.len())
             };
-            if self.agents.iter().all(|agent| reached(agent) == expected) {
+            if self
+                .agents
+                .all
+                .iter()
+                .all(|agent| reached(agent) == expected)
+            {
                 break;
             }
             assert!(
@@ -101,22 +72,18 @@ impl World {
     }
 
     fn counters(&self) -> Vec<TransportCounters> {
-        let agents = self.agents.iter();
+        let agents = self.agents.all.iter();
         agents.map(|agent| agent.counters().transport).collect()
     }
 
     fn take_turns(&mut self) {
         let start = clock::now();
-        for agent in &self.agents {
-            let patience = Patience::For(TIMEOUT);
-            let grant = agent.acquire(&self.lock, None, patience, Caller::current());
-            grant.expect("it is free").release().expect("it is held");
-        }
+        (0..self.agents.all.len()).for_each(|index| self.agents.enter(index));
         self.took.push(clock::now().since(start));
     }
 
     fn tell(mut self) {
-        let size = self.agents.len();
+        let size = self.agents.all.len();
         let entries = (size * self.took.len()) as f64;
         let after = self.counters();
         let per_entry = |of: fn(&TransportCounters) -> u64| {
@@ -132,18 +99,6 @@ impl World {
             per_entry(|it| it.multicast_merged),
             per_entry(|it| it.received),
         );
-    }
-}
-
-fn settings() -> Settings {
-    Settings {
-        group: "cost".to_owned(),
-        lease: Duration::from_secs(5),
-        failure: Failure::Quorum,
-        lock_delay: Duration::ZERO,
-        election: ElectionAlgorithm::default(),
-        algorithm: Algorithm::RicartAgrawala,
-        locks: BTreeMap::new(),
     }
 }
 

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use distlock_agent::protocol::{
@@ -24,6 +25,8 @@ const MIN_LEASE: Duration = Duration::from_millis(100);
 const MAX_LEASE: Duration = Duration::from_secs(3600);
 /// As in Chubby (Burrows 2006): whoever needs longer has to clean up by hand.
 const MAX_LOCK_DELAY: Duration = Duration::from_secs(60);
+/// What the path of a key begins with that systemd keeps.
+const CREDENTIAL: &str = "$CREDENTIALS_DIRECTORY/";
 const MAX_GROUP_LEN: usize = 255;
 const MAX_MEMBERS: usize = 1024;
 const MAX_LOCKS: usize = 10_000;
@@ -86,31 +89,37 @@ impl Fault {
     }
 }
 
-/// Reads and checks `bytes`; `source` is their name in errors.
-pub(super) fn check(bytes: &[u8], source: &str) -> Result<Config, ConfigError> {
+/// Reads and checks `bytes`; `source` is their name in errors, and `base` the directory at which paths
+/// in them begin.
+pub(super) fn check(bytes: &[u8], source: &str, base: &Path) -> Result<Config, ConfigError> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let at = error.valid_up_to();
         Fault::new(at..at, "this is not UTF-8: save the file in that encoding")
     });
-    text.and_then(|text| read(text, source)).map_err(|fault| {
-        let before = &bytes[..fault.at.min(bytes.len())];
-        ConfigError::Invalid {
-            source_name: source.to_owned(),
-            line: 1 + before.iter().filter(|byte| **byte == b'\n').count(),
-            reason: fault.reason,
-        }
-    })
+    text.and_then(|text| read(text, source, base))
+        .map_err(|fault| {
+            let before = &bytes[..fault.at.min(bytes.len())];
+            ConfigError::Invalid {
+                source_name: source.to_owned(),
+                line: 1 + before.iter().filter(|byte| **byte == b'\n').count(),
+                reason: fault.reason,
+            }
+        })
 }
 
-fn read(text: &str, source: &str) -> Result<Config, Fault> {
+fn read(text: &str, source: &str, base: &Path) -> Result<Config, Fault> {
     let file: File = toml::from_str(text).map_err(|error| syntax_fault(text, &error))?;
-    check_key_file(file.key_file.as_ref())?;
+    let key_file = file.key_file.as_ref();
+    let key_file = key_file
+        .map(|path| read_key_file(path, file.insecure, base))
+        .transpose()?;
     let failure = read_failure(file.failure.as_ref())?;
     let algorithm = match &file.algorithm {
         Some(name) => read_algorithm(name, failure)?,
         None => protocol::Algorithm::RicartAgrawala,
     };
-    let members = read_members(&file.member, file.insecure)?;
+    let may_leave_host = file.insecure || key_file.is_some();
+    let members = read_members(&file.member, may_leave_host)?;
     let settings = Settings {
         group: read_group(&file.group)?,
         lease: file.lease.as_ref().map_or(Ok(DEFAULT_LEASE), read_lease)?,
@@ -137,6 +146,7 @@ fn read(text: &str, source: &str) -> Result<Config, Fault> {
         members,
         voters,
         multicast,
+        key_file,
     })
 }
 
@@ -171,15 +181,33 @@ fn read_failure(failure: Option<&Spanned<String>>) -> Result<Failure, Fault> {
     }
 }
 
-fn check_key_file(key_file: Option<&Spanned<String>>) -> Result<(), Fault> {
-    let Some(key_file) = key_file else {
-        return Ok(());
+/// Where the key file is; a path that is not absolute begins at `base`, the directory of this file.
+fn read_key_file(path: &Spanned<String>, is_insecure: bool, base: &Path) -> Result<PathBuf, Fault> {
+    let fault = |reason: &str| Fault::new(path.span(), reason);
+    if is_insecure {
+        return Err(fault(
+            "there are both key_file, by which datagrams are sealed, and insecure = true, by which \
+             they are not: remove one",
+        ));
+    }
+    let text = path.get_ref();
+    if text.is_empty() || text.contains('\0') {
+        return Err(fault(
+            "key_file is no path: name the file that distlock keygen wrote",
+        ));
+    }
+    let Some(credential) = text.strip_prefix(CREDENTIAL) else {
+        return Ok(base.join(text));
     };
-    Err(Fault::new(
-        key_file.span(),
-        "key_file is set, but this version cannot seal datagrams; remove the key, and use \
-         loopback addresses, or insecure = true in a network that you trust",
-    ))
+    let directory = std::env::var_os("CREDENTIALS_DIRECTORY");
+    let directory = directory.filter(|directory| !directory.is_empty());
+    let directory = directory.ok_or_else(|| {
+        fault(
+            "CREDENTIALS_DIRECTORY is not set: systemd sets it for services that have \
+             LoadCredential=; elsewhere give the path of the file",
+        )
+    })?;
+    Ok(PathBuf::from(directory).join(credential))
 }
 
 fn read_group(group: &Group) -> Result<String, Fault> {
@@ -281,7 +309,7 @@ fn read_id(id: &Spanned<i64>) -> Result<NodeId, Fault> {
 
 fn read_members(
     members: &[Spanned<Member>],
-    is_insecure: bool,
+    may_leave_host: bool,
 ) -> Result<BTreeMap<NodeId, Address>, Fault> {
     let mut known = BTreeMap::new();
     let mut addresses = BTreeMap::new();
@@ -291,7 +319,7 @@ fn read_members(
             address: address_text,
         } = member.get_ref();
         let id = read_id(id_text)?;
-        let address = read_address(address_text, is_insecure)?;
+        let address = read_address(address_text, may_leave_host)?;
         if let Some(other) = addresses
             .insert(address.clone(), id)
             .filter(|other| *other != id)
@@ -319,17 +347,17 @@ fn read_members(
     }
 }
 
-fn read_address(text: &Spanned<String>, is_insecure: bool) -> Result<Address, Fault> {
+fn read_address(text: &Spanned<String>, may_leave_host: bool) -> Result<Address, Fault> {
     let address: Address = text.get_ref().parse().map_err(|error| {
         Fault::new(
             text.span(),
             format!("bad address {:?}: {error}", text.get_ref()),
         )
     })?;
-    if !address.is_loopback() && !is_insecure {
+    if !address.is_loopback() && !may_leave_host {
         let reason = format!(
-            "datagrams to {address} would leave the host unsealed: set insecure = true if \
-             everybody in that network may be trusted, or use loopback addresses"
+            "datagrams to {address} would leave the host unsealed: write a key with distlock keygen, \
+             and set key_file; or set insecure = true if everybody in that network may be trusted"
         );
         return Err(Fault::new(text.span(), reason));
     }

@@ -5,6 +5,7 @@
 //! lock_delay = "0s"                   # the default
 //! algorithm = "ricart-agrawala"       # the default, for locks that are not listed
 //! election = "bully"                  # the default; or "ring", "chang-roberts"
+//! key_file = "group.key"              # what distlock keygen wrote: datagrams are sealed
 //! multicast = "udp:239.255.77.1:7400" # one datagram for many; by default each has its own
 //!
 //! [group]
@@ -53,6 +54,7 @@ pub struct Config {
     members: BTreeMap<NodeId, Address>,
     voters: Vec<NodeId>,
     multicast: Option<MulticastAddress>,
+    key_file: Option<PathBuf>,
 }
 
 impl Config {
@@ -66,15 +68,17 @@ impl Config {
             path: path.to_owned(),
             source,
         })?;
-        file::check(&bytes, &path.display().to_string())
+        let base = path.parent().unwrap_or(Path::new(""));
+        file::check(&bytes, &path.display().to_string(), base)
     }
 
-    /// Checks a configuration's text.
+    /// Checks a configuration's text. Paths in it that are not absolute begin at the working
+    /// directory.
     ///
     /// # Errors
     /// If it says what it may not.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
-        file::check(text.as_bytes(), "configuration")
+        file::check(text.as_bytes(), "configuration", Path::new(""))
     }
 
     /// What member `id` needs to take part. The state directory is the default one:
@@ -96,6 +100,7 @@ impl Config {
             voters: self.voters.iter().copied().collect(),
             settings: self.settings.clone(),
             multicast: self.multicast,
+            key_file: self.key_file.clone(),
             state_base: default_state_base(
                 |name| std::env::var_os(name),
                 nix::unistd::geteuid().is_root(),
@@ -127,6 +132,11 @@ impl Config {
     pub fn multicast(&self) -> Option<MulticastAddress> {
         self.multicast
     }
+
+    /// The file with the group's keys, if datagrams are sealed.
+    pub fn key_file(&self) -> Option<&Path> {
+        self.key_file.as_deref()
+    }
 }
 
 /// One member's part of a [`Config`].
@@ -137,6 +147,7 @@ pub struct NodeConfig {
     voters: BTreeSet<NodeId>,
     settings: Settings,
     multicast: Option<MulticastAddress>,
+    key_file: Option<PathBuf>,
     state_base: PathBuf,
     endpoint: Option<Endpoint>,
     pulse: Option<Pulse>,
@@ -225,6 +236,11 @@ impl NodeConfig {
     /// Where what goes to several members alike is sent by multicast, if it is.
     pub fn multicast(&self) -> Option<MulticastAddress> {
         self.multicast
+    }
+
+    /// The file with the group's keys, if datagrams are sealed.
+    pub fn key_file(&self) -> Option<&Path> {
+        self.key_file.as_deref()
     }
 
     /// What all members must have alike.

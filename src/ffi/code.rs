@@ -73,7 +73,7 @@ pub(super) fn open(error: &OpenError) -> Errno {
     match error {
         OpenError::Config(ConfigError::Read { source, .. }) => io(source),
         OpenError::Config(_) | OpenError::Address { .. } | OpenError::NoService => Errno::EINVAL,
-        OpenError::Directory { .. } => Errno::EACCES,
+        OpenError::Directory { .. } | OpenError::Keys { .. } => Errno::EACCES,
         OpenError::Permission { source, .. } => match io(source) {
             // That is the number of "not the holder".
             Errno::EPERM | PANIC => Errno::EACCES,

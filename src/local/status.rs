@@ -44,6 +44,7 @@ pub(crate) fn read(directory: &Directory) -> Result<Status, StatusError> {
         members: Vec::new(),
         locks,
         multicast: None,
+        protection: None,
     })
 }
 

@@ -67,6 +67,7 @@ impl Settings {
             seed: self.seed,
             has_walls: false,
             has_multicast: self.seed % 2 == 1,
+            has_key: true,
         }
     }
 

@@ -1,6 +1,7 @@
 //! Hosts with all that runs on them: an agent, a program with the library, and one `distlock run`
 //! after the other.
 
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::AsFd;
@@ -193,6 +194,16 @@ impl Host {
         let number = |name: &str| multicast[name].as_u64().expect("a number");
         let reached = multicast["reached"].as_array().expect("members");
         (reached.len(), number("merged"), number("lost"))
+    }
+
+    /// What the agent tells of datagrams that came: how many it took, how many were of handshakes,
+    /// and how many it dropped, by reason.
+    pub(crate) fn account(&self) -> (u64, u64, BTreeMap<String, u64>) {
+        let protection = &self.status()["protection"];
+        let number = |name: &str| protection[name].as_u64().expect("a number");
+        let dropped = serde_json::from_value(protection["dropped"].clone());
+        let dropped = dropped.expect("numbers");
+        (number("received"), number("handshakes"), dropped)
     }
 
     fn status(&self) -> serde_json::Value {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use distlock_agent::runtime::GroupKey;
 use tempfile::TempDir;
 
 use crate::clock::now_ns;
@@ -67,6 +68,8 @@ pub(crate) struct Order {
     pub(crate) has_walls: bool,
     /// Whether the hosts' file has a multicast address.
     pub(crate) has_multicast: bool,
+    /// Whether it has a key, or says that it is insecure.
+    pub(crate) has_key: bool,
 }
 
 pub(crate) struct Laboratory {
@@ -114,6 +117,10 @@ impl Laboratory {
         let walls = order.has_walls.then(|| Walls::new(path, order.hosts));
         let place = Arc::new(Place::new(path, locks, walls));
         fs::write(place.config(), configuration).expect("a file");
+        if order.has_key {
+            let key = GroupKey::generate().expect("random numbers");
+            key.write(&path.join("group.key")).expect("a file");
+        }
         let hosts = (1..).zip(namespaces);
         let hosts = hosts.map(|(number, namespace)| Host::new(number, namespace, &place));
         let mut laboratory = Self {
@@ -279,7 +286,11 @@ impl Laboratory {
 
 /// The file of all members.
 fn configuration(order: &Order) -> String {
-    let mut text = format!("lease = \"{}ms\"\ninsecure = true\n", LEASE.as_millis());
+    let mut text = format!("lease = \"{}ms\"\n", LEASE.as_millis());
+    text += match order.has_key {
+        true => "key_file = \"group.key\"\n",
+        false => "insecure = true\n",
+    };
     if order.has_multicast {
         text += &format!("multicast = \"udp:{}:7400\"\n", network::MULTICAST);
     }

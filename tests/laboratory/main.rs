@@ -23,6 +23,8 @@ mod history;
 mod hosts;
 mod laboratory;
 mod locks;
+mod meddler;
+mod middle;
 mod network;
 mod plan;
 mod resource;

@@ -21,6 +21,7 @@ fn three_hosts() -> Option<Laboratory> {
         seed: 1,
         has_walls: false,
         has_multicast: false,
+        has_key: true,
     })
 }
 
@@ -194,6 +195,7 @@ fn multicast_that_is_dropped_is_done_without() {
         seed: 1,
         has_walls: false,
         has_multicast: true,
+        has_key: true,
     };
     let Some(mut lab) = Laboratory::new(order) else {
         return;
@@ -227,6 +229,7 @@ fn wall_clocks_may_show_anything() {
         seed: 1,
         has_walls: true,
         has_multicast: false,
+        has_key: true,
     };
     let Some(mut lab) = Laboratory::new(order) else {
         return;

@@ -13,6 +13,7 @@ use std::time::Duration;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::clock::now_ns;
+use crate::meddler::{self, Meddler};
 use crate::network;
 use crate::rng::Rng;
 
@@ -42,6 +43,15 @@ pub(crate) struct Counts {
     pub(crate) overrun: u64,
 }
 
+/// What got to one host's device, of what is for its member.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Arrivals {
+    /// What a member sent.
+    pub(crate) sent: u64,
+    /// What somebody in the middle did.
+    pub(crate) made: u64,
+}
+
 /// Packets that wait for their time; more are lost, as in any switch.
 const MAX_WAITING: usize = 20_000;
 /// No packet is longer: the devices' MTU.
@@ -61,6 +71,11 @@ struct State {
     rngs: Vec<Rng>,
     counts: Counts,
     carries_multicast: bool,
+    meddler: Option<Meddler>,
+    /// By host.
+    arrivals: Vec<Arrivals>,
+    /// What is to be delivered at once, whatever is said of links.
+    made: Vec<(u16, Vec<u8>)>,
 }
 
 impl Switch {
@@ -75,6 +90,9 @@ impl Switch {
             rngs: (0..links).map(|_| Rng::new(seeds.next())).collect(),
             counts: Counts::default(),
             carries_multicast: true,
+            meddler: None,
+            arrivals: vec![Arrivals::default(); hosts],
+            made: Vec::new(),
         }));
         let (stopped, stop) = nix::unistd::pipe().expect("a pipe");
         let shared = Arc::clone(&state);
@@ -103,6 +121,26 @@ impl Switch {
         lock(&self.state).carries_multicast = carries;
     }
 
+    /// Lets somebody into the middle, or out; who was there before.
+    pub(crate) fn let_in(&self, meddler: Option<Meddler>) -> Option<Meddler> {
+        std::mem::replace(&mut lock(&self.state).meddler, meddler)
+    }
+
+    /// Delivers packets that nobody sent, each to a host.
+    pub(crate) fn inject(&self, packets: impl IntoIterator<Item = (u16, Vec<u8>)>) {
+        lock(&self.state).made.extend(packets);
+    }
+
+    /// Whether all that was injected is delivered.
+    pub(crate) fn is_drained(&self) -> bool {
+        lock(&self.state).made.is_empty()
+    }
+
+    /// What got to host `number`.
+    pub(crate) fn arrivals(&self, number: u16) -> Arrivals {
+        lock(&self.state).arrivals[usize::from(number) - 1]
+    }
+
     pub(crate) fn counts(&self) -> Counts {
         lock(&self.state).counts
     }
@@ -122,12 +160,17 @@ impl State {
         usize::from(from - 1) * self.hosts + usize::from(to - 1)
     }
 
-    /// What arrives of `packet`, where, and with which delay.
-    fn copies(&mut self, from: u16, packet: &[u8]) -> Vec<(u16, Duration, Vec<u8>)> {
+    /// What arrives of `packet`, where, with which delay, and whether it is what was sent.
+    fn copies(&mut self, from: u16, packet: &[u8]) -> Vec<(u16, Duration, Vec<u8>, bool)> {
         let mut copies = Vec::new();
         for to in self.receivers(from, packet) {
-            let suffered = self.suffer(from, to, packet);
-            copies.extend(suffered.into_iter().map(|(delay, copy)| (to, delay, copy)));
+            let suffered = self.suffer(from, to, packet).into_iter();
+            copies.extend(suffered.map(|(delay, copy)| (to, delay, copy, true)));
+            let is_cut = self.links[self.index(from, to)].is_cut;
+            let meddler = self.meddler.as_mut().filter(|_| !is_cut);
+            if let Some((to, made)) = meddler.and_then(|it| it.sees(from, to, packet)) {
+                copies.push((to, Duration::ZERO, made, false));
+            }
         }
         copies
     }
@@ -174,8 +217,13 @@ impl State {
     }
 }
 
-/// A packet: when it is due, its place among all, the receiver, and its bytes.
-type Waiting = Reverse<(u64, u64, u16, Vec<u8>)>;
+/// A packet: when it is due, its place among all, the receiver, its bytes, and whether it was sent.
+type Waiting = Reverse<(u64, u64, u16, Vec<u8>, bool)>;
+
+/// How many injected packets are delivered at a time: a socket has room for more.
+const AT_ONCE: usize = 100;
+/// How long to wait before the next of them.
+const PAUSE: Duration = Duration::from_millis(1);
 
 /// Until `stopped` is.
 fn forward(devices: &[File], state: &Mutex<State>, stopped: &OwnedFd) {
@@ -187,12 +235,26 @@ fn forward(devices: &[File], state: &Mutex<State>, stopped: &OwnedFd) {
             if *due > now {
                 break;
             }
-            let Some(Reverse((_, _, to, packet))) = waiting.pop() else {
+            let Some(Reverse((_, _, to, packet, is_sent))) = waiting.pop() else {
                 unreachable!("it was there")
             };
-            deliver(devices, state, to, &packet);
+            deliver(devices, state, to, &packet, is_sent);
         }
-        let next = waiting.peek().map(|Reverse((due, ..))| *due);
+        let (made, are_left) = {
+            let all = &mut lock(state).made;
+            let count = all.len().min(AT_ONCE);
+            let made: Vec<_> = all.drain(..count).collect();
+            (made, !all.is_empty())
+        };
+        for (to, packet) in made {
+            deliver(devices, state, to, &packet, false);
+        }
+        let mut next = waiting.peek().map(|Reverse((due, ..))| *due);
+        // What is injected wakes nobody.
+        if are_left || lock(state).meddler.is_some() {
+            let soon = now + PAUSE.as_nanos() as u64;
+            next = Some(next.map_or(soon, |next| next.min(soon)));
+        }
         if wait(devices, stopped, next, now) {
             return;
         }
@@ -201,7 +263,7 @@ fn forward(devices: &[File], state: &Mutex<State>, stopped: &OwnedFd) {
             let mut buffer = [0; MAX_LEN];
             while let Ok(len) = device.read(&mut buffer) {
                 let mut locked = lock(state);
-                for (to, delay, packet) in locked.copies(from, &buffer[..len]) {
+                for (to, delay, packet, is_sent) in locked.copies(from, &buffer[..len]) {
                     if waiting.len() == MAX_WAITING {
                         locked.counts.overrun += 1;
                         continue;
@@ -209,20 +271,27 @@ fn forward(devices: &[File], state: &Mutex<State>, stopped: &OwnedFd) {
                     order += 1;
                     let delay = u64::try_from(delay.as_nanos()).expect("short");
                     // Without a delay packets keep their order.
-                    waiting.push(Reverse((now_ns() + delay, order, to, packet)));
+                    waiting.push(Reverse((now_ns() + delay, order, to, packet, is_sent)));
                 }
             }
         }
     }
 }
 
-fn deliver(devices: &[File], state: &Mutex<State>, to: u16, packet: &[u8]) {
-    let mut device = &devices[usize::from(to) - 1];
-    let written = device.write(packet);
-    let counts = &mut lock(state).counts;
-    match written {
-        Ok(_) => counts.forwarded += 1,
-        Err(_) => counts.overrun += 1,
+fn deliver(devices: &[File], state: &Mutex<State>, to: u16, packet: &[u8], is_sent: bool) {
+    let index = usize::from(to) - 1;
+    let written = (&devices[index]).write(packet);
+    let mut state = lock(state);
+    if written.is_err() {
+        state.counts.overrun += 1;
+        return;
+    }
+    state.counts.forwarded += 1;
+    let arrivals = &mut state.arrivals[index];
+    match (meddler::payload(packet), is_sent) {
+        (None, _) => {}
+        (Some(_), true) => arrivals.sent += 1,
+        (Some(_), false) => arrivals.made += 1,
     }
 }
 
@@ -294,6 +363,9 @@ mod tests {
             rngs: (0..4).map(Rng::new).collect(),
             counts: Counts::default(),
             carries_multicast: true,
+            meddler: None,
+            arrivals: vec![Arrivals::default(); 2],
+            made: Vec::new(),
         }
     }
 
@@ -314,7 +386,7 @@ mod tests {
         let mut packet = packet(2);
         packet[16..20].copy_from_slice(&network::MULTICAST.octets());
         let copies = state.copies(1, &packet);
-        assert_eq!(copies, [(2, Duration::ZERO, packet.clone())]);
+        assert_eq!(copies, [(2, Duration::ZERO, packet.clone(), true)]);
         state.carries_multicast = false;
         assert_eq!(state.copies(1, &packet), []);
         assert_eq!(state.counts.multicast, 2);

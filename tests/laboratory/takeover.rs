@@ -78,6 +78,7 @@ fn takeovers() {
         seed: 1,
         has_walls: false,
         has_multicast: false,
+        has_key: true,
     };
     let Some(mut lab) = Laboratory::new(order) else {
         return;

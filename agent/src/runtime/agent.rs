@@ -16,6 +16,7 @@ use nix::sys::pthread::pthread_self;
 use nix::sys::signal::{SigSet, SigmaskHow};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
+use zeroize::Zeroizing;
 
 use super::address::{Address, MulticastAddress};
 use super::ask::{Caller, Patience};
@@ -25,7 +26,7 @@ use super::driven::{Driven, Driver, Runner};
 use super::durable::{Owner, StateDir, StateError};
 use super::endpoint::Endpoint;
 use super::error::{AcquireError, ChangeError, StartError, StatusError};
-use super::event_loop::{EventLoop, SERVICE, WAKER};
+use super::event_loop::{EventLoop, Files, SERVICE, WAKER};
 use super::events::{AgentEvent, Leader};
 use super::fork::ForkStamp;
 use super::handoff::{Shared, watch};
@@ -33,11 +34,12 @@ use super::pulse::{Heart, Pulse};
 use super::report::Identity;
 use super::request::{Grant, Waiting};
 use super::roster::Roster;
+use super::seal::{self, KeyFile, KeyRing, Seals};
 use super::status::Status;
 use super::trace::{self, Scribe, Tracer, Writer};
 use super::transport::{Faults, Transport, TransportCounters};
 use crate::protocol::lock::{violation_probability, votes_needed};
-use crate::protocol::wire::GroupId;
+use crate::protocol::wire::{Drop as Dropped, GroupId};
 use crate::protocol::{
     Boot, Change, Epoch, Failure, LockName, LockSpec, Mode, Node, NodeConfig, NodeId, Settings,
     node,
@@ -64,6 +66,8 @@ pub struct Options {
     pub trace: Option<PathBuf>,
     /// Where what goes to several members alike is sent by multicast, if it is.
     pub multicast: Option<MulticastAddress>,
+    /// The file that has the group's keys, if datagrams are sealed. It is read again when it changes.
+    pub key_file: Option<PathBuf>,
     /// For tests only: what happens to outgoing datagrams.
     pub faults: Option<Faults>,
 }
@@ -138,6 +142,42 @@ pub struct Counters {
     pub transport: TransportCounters,
     /// Notes of other agents that found no room.
     pub notes_lost: u64,
+}
+
+impl Counters {
+    /// What came and was dropped, by reason; without reasons for which nothing was.
+    pub(super) fn dropped(&self) -> impl Iterator<Item = (&'static str, u64)> {
+        let socket = &self.transport;
+        let by_socket = [
+            ("foreign", socket.dropped_foreign),
+            ("too-long", socket.dropped_truncated),
+            ("malformed", socket.dropped_malformed),
+            ("not-sealed", socket.dropped_unsealed),
+            ("sealed", socket.dropped_sealed),
+            ("unknown-key", socket.dropped_unknown_key),
+            ("forged", socket.dropped_forged),
+            ("replayed", socket.dropped_replayed),
+            ("unproven", socket.dropped_unproven),
+            ("stale-handshake", socket.dropped_stale),
+            ("strange", socket.dropped_strange),
+        ];
+        let by_core = self.node.dropped.iter().map(|(why, &count)| {
+            let why = match why {
+                Dropped::Length => "length",
+                Dropped::Version => "version",
+                Dropped::Checksum => "checksum",
+                Dropped::Group => "group",
+                Dropped::Address => "address",
+                Dropped::Malformed => "malformed-content",
+                Dropped::Stale => "stale",
+                Dropped::Stranger => "stranger",
+                Dropped::Early => "early",
+            };
+            (why, count)
+        });
+        let all: Vec<_> = by_socket.into_iter().chain(by_core).collect();
+        all.into_iter().filter(|(_, count)| *count > 0)
+    }
 }
 
 impl Agent {
@@ -325,11 +365,20 @@ fn prepare(
         pulse,
         trace,
         multicast,
+        key_file,
         faults,
     } = options;
     if !members.contains_key(&me) {
         return Err(StartError::NotAMember { me });
     }
+    let keys = key_file.as_deref().map(KeyFile::open).transpose()?;
+    let (key_file, seals) = match keys {
+        Some((file, keys)) => (Some(file), Some(begin_to_seal(me, keys)?)),
+        None => {
+            warn_of_insecurity(&members);
+            (None, None)
+        }
+    };
     let owner = Owner {
         group: settings.group.clone(),
         node: me,
@@ -340,7 +389,7 @@ fn prepare(
         .map_err(system("copy a descriptor"))?;
     let group = GroupId::of(&settings.group);
     let multicast = multicast.map(|address| (group, address));
-    let transport = Transport::bind(me, &members, multicast, faults)?;
+    let transport = Transport::bind(me, &members, multicast, seals, faults)?;
     let poll = Poll::new().map_err(system("open an epoll instance"))?;
     let runner = runner(poll.registry())?;
     transport
@@ -391,16 +440,46 @@ fn prepare(
         host,
         place,
     };
-    let roster = Roster::new(members);
+    let roster = Roster::new(members, key_file.is_some());
     let shared = Shared::new(node, transport, roster, runner, registry, stamp, identity);
     let heart = pulse.map(Heart::new);
-    let mut event_loop = EventLoop::new(shared.clone(), poll, state, service, heart, writer);
+    let mut event_loop = EventLoop::new(
+        shared.clone(),
+        poll,
+        Files {
+            state,
+            keys: key_file,
+        },
+        service,
+        heart,
+        writer,
+    );
     let mut turn = shared.turn();
     turn.begin(tracer);
     turn.finish();
     // The first record is written here, so that a failure is the start's.
     event_loop.persist_once()?;
     Ok(event_loop)
+}
+
+/// What a new life of member `me` seals with.
+fn begin_to_seal(me: NodeId, keys: KeyRing) -> Result<Seals, StartError> {
+    let mut seed = Zeroizing::new([0; seal::SEED]);
+    getrandom::fill(&mut *seed)
+        .map_err(io::Error::from)
+        .map_err(system("draw random numbers"))?;
+    Ok(Seals::new(me, keys, &seed))
+}
+
+/// Says what a group without a key risks, if its datagrams leave the host.
+fn warn_of_insecurity(members: &BTreeMap<NodeId, Address>) {
+    if members.values().any(|address| !address.is_loopback()) {
+        tracing::warn!(
+            "insecure = true: datagrams are not sealed, and whoever can send some to a member can \
+             let two in at once; to be safe from that, write a key with distlock keygen, and give \
+             all members key_file"
+        );
+    }
 }
 
 /// Who writes a trace: a thread, where the agent has one. A trace that cannot be had is done without.

@@ -212,7 +212,7 @@ impl Client {
     pub fn status(&self) -> Result<Status, StatusError> {
         let asked = self.link.ask(|id| ToAgent::Status { id })?;
         match asked {
-            Answer::Status(status) => Ok(status),
+            Answer::Status(status) => Ok(*status),
             _ => Err(StatusError::TimedOut),
         }
     }

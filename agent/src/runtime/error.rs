@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::durable::StateError;
+use super::seal::KeyFileError;
 use super::transport::BindError;
 use crate::protocol::{ElectionAlgorithm, LockSpec, NodeId, Refusal};
 
@@ -22,6 +23,9 @@ pub enum StartError {
     /// The member's address or the socket for local programs cannot be had.
     #[error(transparent)]
     Bind(#[from] BindError),
+    /// The group's keys cannot be had.
+    #[error(transparent)]
+    Keys(#[from] KeyFileError),
     /// An agent without a thread was to serve local programs.
     #[error(
         "an agent that its application drives serves no other programs: leave its socket out, or \

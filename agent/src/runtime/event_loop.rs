@@ -10,11 +10,13 @@ use std::time::Duration;
 use mio::{Events, Poll, Token};
 
 use super::clients::Service;
+use super::clock;
 use super::durable::{StateDir, StateError};
 use super::error::SessionEnd;
 use super::handoff::Shared;
 use super::lifeline;
 use super::pulse::Heart;
+use super::seal::KeyFile;
 use super::trace::Writer;
 use super::turn::Task;
 use crate::protocol::{Input, Time};
@@ -30,13 +32,25 @@ const RECEIVE_LIMIT: usize = 32;
 /// when it hears that the last is on disk.
 const PERSIST_LIMIT: usize = 4;
 
+/// How often it is looked whether the file with the group's keys has changed.
+const KEYS_EVERY: Duration = Duration::from_secs(1);
+
+/// The files that are the loop's to read and write.
+#[derive(Debug)]
+pub(super) struct Files {
+    pub(super) state: StateDir,
+    pub(super) keys: Option<KeyFile>,
+}
+
 /// What belongs to whoever runs the loop alone.
 #[derive(Debug)]
 pub(super) struct EventLoop {
     shared: Arc<Shared>,
     poll: Poll,
     events: Events,
-    state: StateDir,
+    files: Files,
+    /// When to look at the file with the keys again.
+    keys_at: Time,
     service: Option<Service>,
     heart: Option<Heart>,
     writer: Option<Writer>,
@@ -50,7 +64,7 @@ impl EventLoop {
     pub(super) fn new(
         shared: Arc<Shared>,
         poll: Poll,
-        state: StateDir,
+        files: Files,
         service: Option<Service>,
         heart: Option<Heart>,
         writer: Option<Writer>,
@@ -59,7 +73,8 @@ impl EventLoop {
             shared,
             poll,
             events: Events::with_capacity(EVENTS),
-            state,
+            files,
+            keys_at: Time::ZERO,
             service,
             heart,
             writer,
@@ -155,6 +170,7 @@ impl EventLoop {
         self.persist();
         self.do_tasks();
         self.service_at = self.serve_clients();
+        self.look_at_keys();
         self.writer.iter_mut().for_each(Writer::work);
         if self.shared.turn().end_of_session().is_some() {
             return Ok(false);
@@ -195,12 +211,36 @@ impl EventLoop {
     pub(super) fn persist_once(&mut self) -> Result<(), StateError> {
         let record = self.shared.turn().take_persist();
         if let Some(record) = record {
-            self.state.write(record)?;
+            self.files.state.write(record)?;
             let mut turn = self.shared.turn();
             turn.step(Input::Persisted);
             turn.finish();
         }
         Ok(())
+    }
+
+    /// Takes new keys over, if the file has some. A group talks often enough to come by here.
+    fn look_at_keys(&mut self) {
+        let Some(file) = &mut self.files.keys else {
+            return;
+        };
+        let now = clock::now();
+        if now < self.keys_at {
+            return;
+        }
+        self.keys_at = now + KEYS_EVERY;
+        match file.read_again() {
+            None => {}
+            Some(Ok(keys)) => {
+                let ids: Vec<_> = keys.ids().map(|id| id.to_string()).collect();
+                let path = file.path().display();
+                tracing::info!("{path} has changed: its keys are {}", ids.join(", "));
+                self.shared.turn().change_keys(keys);
+            }
+            Some(Err(error)) => {
+                tracing::error!("{error}; the keys that were read before stay in use");
+            }
+        }
     }
 
     fn do_tasks(&mut self) {

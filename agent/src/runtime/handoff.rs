@@ -289,6 +289,7 @@ mod tests {
             pulse,
             trace: None,
             multicast: None,
+            key_file: None,
             faults: None,
         })
         .unwrap()

@@ -214,6 +214,7 @@ mod tests {
             pulse: None,
             trace: None,
             multicast: None,
+            key_file: None,
             faults: None,
         })
         .unwrap()

@@ -16,7 +16,9 @@ use super::clock;
 use super::error::StatusError;
 use super::frames::FromAgent;
 use super::handoff::Shared;
-use super::status::{HolderStatus, LockStatus, MemberState, MemberStatus, Status, WaiterStatus};
+use super::status::{
+    HolderStatus, LockStatus, MemberState, MemberStatus, Protection, Status, WaiterStatus,
+};
 use super::turn::{ClientId, Entry, Task, Turn};
 use crate::protocol::clock::Reply;
 use crate::protocol::node::PeerState;
@@ -297,6 +299,7 @@ impl Turn<'_> {
             members,
             locks,
             multicast: self.multicast(),
+            protection: Some(self.protection()),
         }
     }
 
@@ -389,6 +392,26 @@ fn list(lock: &mut PartLock, entry: &Entry, identity: &Identity) {
 }
 
 impl Turn<'_> {
+    /// How this member's datagrams are protected.
+    fn protection(&self) -> Protection {
+        let keys: Vec<_> = self.keys().map(|key| key.to_string()).collect();
+        let addresses = self.core.roster.members().values();
+        let insecure = keys.is_empty() && !{ addresses }.all(Address::is_loopback);
+        let counters = self.counters();
+        let dropped = counters.dropped();
+        let by_kernel = self.core.dropped_by_kernel();
+        let by_kernel = (by_kernel > 0).then_some(("by-kernel", by_kernel));
+        let dropped = dropped.chain(by_kernel);
+        let dropped = dropped.map(|(why, count)| (why.to_owned(), count));
+        Protection {
+            keys,
+            insecure,
+            received: counters.transport.received,
+            handshakes: counters.transport.handshakes,
+            dropped: dropped.collect(),
+        }
+    }
+
     /// Whether the member is in the view, and not silent.
     pub(super) fn is_heard(&self, id: NodeId) -> bool {
         self.member_state(id) == MemberState::Alive

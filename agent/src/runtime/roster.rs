@@ -33,6 +33,8 @@ pub(crate) struct Roster {
     present: BTreeMap<NodeId, Address>,
     /// Those, and where removed ones were, so that they can be told.
     known: BTreeMap<NodeId, Address>,
+    /// Whether datagrams may leave the host, as they are sealed.
+    is_sealed: bool,
     asked: Option<Asked>,
 }
 
@@ -45,12 +47,13 @@ struct Asked {
 }
 
 impl Roster {
-    pub(super) fn new(listed: BTreeMap<NodeId, Address>) -> Self {
+    pub(super) fn new(listed: BTreeMap<NodeId, Address>, is_sealed: bool) -> Self {
         Self {
             present: listed.clone(),
             known: listed.clone(),
             listed,
             book: Book::default(),
+            is_sealed,
             asked: None,
         }
     }
@@ -117,10 +120,11 @@ impl Roster {
                         "{address} cannot be reached by all members: give it an address of their kind"
                     ));
                 }
-                if !address.is_loopback() && self.present.values().all(Address::is_loopback) {
+                let is_allowed = self.is_sealed || !self.present.values().all(Address::is_loopback);
+                if !address.is_loopback() && !is_allowed {
                     return Err(format!(
                         "{address} is on another host, and the members' files do not allow that: \
-                         set insecure = true in all of them"
+                         write a key with distlock keygen, and set key_file in all of them"
                     ));
                 }
                 if self.book.with(change).is_none() {
@@ -249,7 +253,8 @@ mod tests {
         let node = |id| NodeId::new(id).unwrap();
         let address = |id: u16| format!("udp:127.0.0.1:{}", 10_000 + id);
         let add = |id| Change::Add(node(id), address(id));
-        let mut roster = Roster::new(BTreeMap::from([(node(1), address(1).parse().unwrap())]));
+        let listed = BTreeMap::from([(node(1), address(1).parse().unwrap())]);
+        let mut roster = Roster::new(listed, false);
         for id in 2.. {
             match roster.consider(&add(id)) {
                 Ok(is_done) => assert!(!is_done),
@@ -262,5 +267,15 @@ mod tests {
             let book = roster.book.with(&add(id)).expect("there is room");
             roster.read(book);
         }
+    }
+    /// A key lets datagrams leave the host.
+    #[test]
+    fn who_is_on_another_host_needs_a_key() {
+        let node = |id| NodeId::new(id).unwrap();
+        let listed = BTreeMap::from([(node(1), "udp:127.0.0.1:7400".parse().unwrap())]);
+        let add = Change::Add(node(2), "udp:192.0.2.1:7400".to_owned());
+        let refused = Roster::new(listed.clone(), false).consider(&add);
+        assert!(refused.unwrap_err().contains("keygen"));
+        assert_eq!(Roster::new(listed, true).consider(&add), Ok(false));
     }
 }

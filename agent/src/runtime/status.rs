@@ -2,6 +2,8 @@
 //!
 //! The field names are those of `distlock status --json`.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// A whole group, as one member sees it.
@@ -20,6 +22,29 @@ pub struct Status {
     pub locks: Vec<LockStatus>,
     /// What goes by multicast, as far as the member that is asked knows; `None` if it uses none.
     pub multicast: Option<MulticastStatus>,
+    /// How the datagrams of the member that is asked are protected. `None` for the local group, which
+    /// sends none.
+    #[serde(default)]
+    pub protection: Option<Protection>,
+}
+
+/// How one member's datagrams are protected, and what it has dropped.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Protection {
+    /// The ids of the keys that open datagrams; the first one seals. Empty if nothing is sealed.
+    pub keys: Vec<String>,
+    /// Whether datagrams leave the host and are not sealed: whoever can send some to a member can let
+    /// two in at once.
+    pub insecure: bool,
+    /// How many datagrams were taken since the member's start. What is dropped after that, as it makes
+    /// no sense or comes too late, is counted below, too.
+    pub received: u64,
+    /// Of sealed members' handshakes: challenges that were answered, and answers that were right.
+    pub handshakes: u64,
+    /// How many datagrams were dropped since the member's start, by reason; those of which there
+    /// were none are left out. `by-kernel` are those that never reached the agent: they came from no
+    /// member's address, or found the socket's queue full.
+    pub dropped: BTreeMap<String, u64>,
 }
 
 /// What one member sends and gets by multicast. The numbers count from its start.

@@ -30,6 +30,7 @@ use super::offsets::Offsets;
 use super::report::Reports;
 use super::request::Request;
 use super::roster::Roster;
+use super::seal::{KeyId, KeyRing};
 use super::session::Session;
 use super::status::MulticastStatus;
 use super::trace::Tracer;
@@ -185,6 +186,12 @@ impl Turn<'_> {
     /// What there is to tell of multicast.
     pub(super) fn multicast(&self) -> Option<MulticastStatus> {
         self.core.transport.as_ref()?.multicast()
+    }
+
+    /// The ids of the keys that open datagrams; the first one seals.
+    pub(super) fn keys(&self) -> impl Iterator<Item = KeyId> {
+        let transport = self.core.transport.iter();
+        transport.flat_map(Transport::keys)
     }
 
     pub(crate) fn counters(&self) -> Counters {
@@ -507,15 +514,19 @@ impl Turn<'_> {
     pub(crate) fn receive(&mut self, limit: usize) -> bool {
         let mut buffer = mem::take(&mut self.core.buffer);
         let mut more = true;
+        self.core
+            .transport
+            .iter_mut()
+            .for_each(Transport::begin_turn);
         for _ in 0..limit {
             let Some(transport) = &mut self.core.transport else {
                 break;
             };
             match transport.receive(&mut buffer) {
-                Received::Datagram { from, len } => {
+                Received::Datagram { from, at } => {
                     self.step(Input::Datagram {
                         from,
-                        bytes: &buffer[..len],
+                        bytes: &buffer[at],
                     });
                 }
                 Received::Dropped => {}
@@ -552,6 +563,13 @@ impl Turn<'_> {
             }
             Phase::Leaving { deadline } if deadline <= now => self.end(SessionEnd::Closed),
             _ => {}
+        }
+    }
+
+    /// The group's keys are these from now on.
+    pub(crate) fn change_keys(&mut self, keys: KeyRing) {
+        if let Some(transport) = &mut self.core.transport {
+            transport.change_keys(keys);
         }
     }
 
@@ -632,6 +650,12 @@ impl Core {
     /// Whether something is left that only the agent thread can do.
     fn has_work(&self) -> bool {
         self.persist.is_some() || !self.tasks.is_empty() || matches!(self.phase, Phase::Over(_))
+    }
+
+    /// What the kernel dropped before it could be read.
+    pub(super) fn dropped_by_kernel(&self) -> u64 {
+        let transport = self.transport.as_ref();
+        transport.map_or(0, Transport::dropped_by_kernel)
     }
 
     /// The member's socket; `None` once the session is over.

@@ -199,6 +199,7 @@ fn garbage_at_the_port_hinders_nobody() {
         enter(&agents[round % 2], &name).release().unwrap();
     }
     for agent in &agents {
-        assert!(agent.counters().transport.dropped_foreign > 100);
+        let dropped = agent.status().unwrap().protection.unwrap().dropped;
+        assert!(dropped["by-kernel"] > 100, "{dropped:?}");
     }
 }

@@ -3,6 +3,7 @@
 mod clients;
 mod counts;
 mod driven;
+mod flood;
 mod leases;
 mod legacies;
 mod life;
@@ -10,5 +11,6 @@ mod multicast;
 mod processes;
 mod restart;
 mod roles;
+mod sealed;
 mod support;
 mod threads;

@@ -1,5 +1,5 @@
 //! Eight processes increment a file that nothing else protects: with each engine, over UDP and
-//! Unix datagrams, and over UDP with datagrams dropped, duplicated and damaged.
+//! Unix datagrams, and over UDP with sealed datagrams dropped, duplicated and damaged.
 //!
 //! `DISTLOCK_TEST_ENTRIES` sets how often each of them enters; 250 is the number to show.
 
@@ -30,6 +30,9 @@ fn take_turns(kind: Kind, algorithm: Algorithm, faults: Option<Faults>) {
     };
     let rounds = count("DISTLOCK_TEST_ENTRIES", rounds);
     let mut group = Group::new(kind, PROCESSES, algorithm);
+    if faults.is_some() {
+        group = group.with_key();
+    }
     group.faults = faults;
     let counter = group.directory.join("counter");
     fs::write(&counter, "0").unwrap();

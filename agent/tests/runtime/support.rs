@@ -13,7 +13,8 @@ use std::time::Duration;
 
 use distlock_agent::protocol::{Algorithm, ElectionAlgorithm, Failure, LockName, NodeId, Settings};
 use distlock_agent::runtime::{
-    Address, Agent, Caller, Faults, Grant, MulticastAddress, Options, Patience, StartError, clock,
+    Address, Agent, Caller, Faults, Grant, GroupKey, MulticastAddress, Options, Patience,
+    StartError, clock,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -38,6 +39,8 @@ pub(crate) struct Group {
     pub(crate) settings: Settings,
     pub(crate) faults: Option<Faults>,
     pub(crate) multicast: Option<MulticastAddress>,
+    /// The file with the group's key, if it has one.
+    pub(crate) key_file: Option<PathBuf>,
     /// Removes the directory at the end, in the process that made it.
     _owned: Option<TempDir>,
 }
@@ -64,6 +67,7 @@ impl Group {
             settings,
             faults: None,
             multicast: None,
+            key_file: None,
             _owned: Some(owned),
         }
     }
@@ -79,6 +83,7 @@ impl Group {
             pulse: None,
             trace: None,
             multicast: self.multicast,
+            key_file: self.key_file.clone(),
             faults: self.faults.map(|faults| Faults {
                 seed: faults.seed + u64::from(id),
                 ..faults
@@ -140,6 +145,13 @@ impl Group {
         writeln!(text, "{}", faults.unwrap_or_default()).unwrap();
         let multicast = self.multicast.map(|address| address.to_string());
         writeln!(text, "{}", multicast.unwrap_or_default()).unwrap();
+        let key_file = self.key_file.as_ref().map(|path| path.display());
+        writeln!(
+            text,
+            "{}",
+            key_file.map_or(String::new(), |path| path.to_string())
+        )
+        .unwrap();
         for (id, address) in &self.members {
             writeln!(text, "{id} {address}").unwrap();
         }
@@ -168,6 +180,7 @@ impl Group {
         });
         let multicast = lines.next().filter(|text| !text.is_empty());
         let multicast = multicast.map(|text| text.parse().unwrap());
+        let key_file = lines.next().filter(|text| !text.is_empty());
         let members = lines
             .map(|line| line.split_once(' ').unwrap())
             .map(|(id, address)| (node(id.parse().unwrap()), address.parse().unwrap()))
@@ -178,6 +191,7 @@ impl Group {
             settings: settings(algorithm),
             faults,
             multicast,
+            key_file: key_file.map(PathBuf::from),
             _owned: None,
         };
         if has_quorum {
@@ -190,6 +204,14 @@ impl Group {
     /// The same with a multicast address that no other test has, nor another process of them.
     pub(crate) fn with_multicast(mut self) -> Self {
         self.multicast = Some(multicast_address());
+        self
+    }
+
+    /// The same with a key of its own.
+    pub(crate) fn with_key(mut self) -> Self {
+        let path = self.directory.join("group.key");
+        GroupKey::generate().unwrap().write(&path).unwrap();
+        self.key_file = Some(path);
         self
     }
 

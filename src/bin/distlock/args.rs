@@ -32,6 +32,7 @@ pub(crate) enum Command {
     Who(Who),
     Recover(Recover),
     Fence(Fence),
+    Keygen(Keygen),
     Sim(crate::sim::args::Sim),
     Trace(crate::trace::args::Trace),
     Completions(Completions),
@@ -212,6 +213,20 @@ pub(crate) struct FenceCheck {
     /// The fence, as DISTLOCK_FENCE has it
     #[arg(value_name = "FENCE", value_hint = ValueHint::Other, allow_hyphen_values = true)]
     pub(crate) fence: String,
+}
+
+/// Write a new group key to the new file FILE.
+///
+/// Only its owner can read it (mode 0600). Copy it to every host of the group, over a way that
+/// nobody else can read, and set key_file in the configuration. FILE is never overwritten: a file
+/// may have several keys, and distlock.toml(5) says how one is replaced while the group runs.
+///
+/// Prints the key's id, which is no secret. Exits with 73 if there is a FILE already.
+#[derive(Debug, Args)]
+pub(crate) struct Keygen {
+    /// Where the key is written
+    #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
+    pub(crate) file: PathBuf,
 }
 
 /// A shell that can be told what to complete.

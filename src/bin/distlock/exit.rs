@@ -14,6 +14,8 @@ pub(crate) const USAGE: u8 = 64;
 pub(crate) const NO_INPUT: u8 = 66;
 /// No agent, no quorum, or the place is taken.
 pub(crate) const UNAVAILABLE: u8 = 69;
+/// A file that is to be made is there already.
+pub(crate) const CANNOT_CREATE: u8 = 73;
 /// Standard output takes no more.
 pub(crate) const IO: u8 = 74;
 /// Permission denied.

@@ -8,6 +8,7 @@ mod diagram;
 mod exit;
 mod fence;
 mod group;
+mod keygen;
 mod manager;
 mod members;
 mod recover;
@@ -35,6 +36,7 @@ fn main() -> ExitCode {
         Ok(Command::Who(args)) => status::who(&args),
         Ok(Command::Recover(args)) => recover::recover(&args),
         Ok(Command::Fence(args)) => fence::fence(&args.command),
+        Ok(Command::Keygen(args)) => keygen::keygen(&args),
         Ok(Command::Sim(args)) => sim::sim(&args),
         Ok(Command::Trace(args)) => trace::trace(&args),
         Ok(Command::Completions(args)) => completions::completions(&args),

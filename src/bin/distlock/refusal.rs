@@ -15,7 +15,9 @@ impl From<OpenError> for Failure {
         };
         let code = match &error {
             OpenError::Directory { .. } | OpenError::Permission { .. } => NO_PERMISSION,
-            OpenError::Damaged { .. } | OpenError::Address { .. } => CONFIG,
+            OpenError::Damaged { .. } | OpenError::Address { .. } | OpenError::Keys { .. } => {
+                CONFIG
+            }
             OpenError::Io { source, .. } => code_of(source),
             _ => UNAVAILABLE,
         };

@@ -120,6 +120,11 @@ fn heading(status: &Status) -> String {
             "A silent member is presumed gone: two can hold a lock at once, and there are no fences.\n",
         );
     }
+    if status.protection.as_ref().is_some_and(|it| it.insecure) {
+        text.push_str(
+            "Datagrams are not sealed (insecure = true): whoever can send some can let two in at once.\n",
+        );
+    }
     text
 }
 

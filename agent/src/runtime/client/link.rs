@@ -60,7 +60,7 @@ pub(super) struct Table {
 /// What an agent answers to a question.
 #[derive(Debug)]
 pub(super) enum Answer {
-    Status(Status),
+    Status(Box<Status>),
     Description(Description),
     Changed(Result<(), ChangeError>),
 }
@@ -282,7 +282,9 @@ impl Link {
                 drop(table);
                 changed.iter().for_each(|session| session.ring());
             }
-            FromAgent::Status { id, status } => table.answer(id, Ok(Answer::Status(status))),
+            FromAgent::Status { id, status } => {
+                table.answer(id, Ok(Answer::Status(Box::new(status))))
+            }
             FromAgent::StatusRefused { id } => table.answer(id, Err(StatusError::Limit)),
             FromAgent::StatusTooLong { id } => table.answer(id, Err(StatusError::TooLong)),
             FromAgent::Described { id, description } => {

@@ -59,6 +59,7 @@ impl Host {
             pulse: None,
             trace: None,
             multicast: None,
+            key_file: None,
             faults: None,
         })
         .unwrap();

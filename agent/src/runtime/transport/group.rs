@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::iter;
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
 
 use nix::ifaddrs::getifaddrs;
 use nix::net::if_::if_nametoindex;
-use socket2::{Domain, Protocol, SockAddr, SockFilter, SockRef, Socket, Type};
+use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
 use super::audience::Audience;
-use super::size_buffers;
+use super::{filter, size_buffers};
 use crate::protocol::wire::GroupId;
 use crate::protocol::wire::merged::{Mergeable, Merger};
 use crate::protocol::{NodeId, Time};
@@ -69,8 +70,8 @@ impl Group {
             }
             _ => return Err(io::ErrorKind::InvalidInput.into()),
         };
-        // Several agents of one host hear each other by the loop, and so would each itself.
-        socket.attach_filter(&all_but_from(me))?;
+        // Nobody, until it is known who the members are.
+        filter::attach((&socket).into(), iter::empty(), Some(me));
         Ok(Self {
             id,
             socket: OwnedFd::from(socket).into(),
@@ -130,22 +131,6 @@ fn open(group: SocketAddr) -> io::Result<Socket> {
     size_buffers(&socket);
     socket.bind(&group.into())?;
     Ok(socket)
-}
-
-/// A filter that passes no datagram whose sender's number is that of `me`. It sees datagrams from
-/// the UDP header on; one that is too short for a number does not pass.
-fn all_but_from(me: NodeId) -> [SockFilter; 4] {
-    const UDP_HEADER: u32 = 8;
-    const FROM: u32 = 4;
-    let load = (libc::BPF_LD | libc::BPF_H | libc::BPF_ABS) as u16;
-    let equals = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
-    let pass = (libc::BPF_RET | libc::BPF_K) as u16;
-    [
-        SockFilter::new(load, 0, 0, UDP_HEADER + FROM),
-        SockFilter::new(equals, 0, 1, me.as_u16().into()),
-        SockFilter::new(pass, 0, 0, 0),
-        SockFilter::new(pass, 0, 0, u32::MAX),
-    ]
 }
 
 /// The number of the interface that has the address `own`.

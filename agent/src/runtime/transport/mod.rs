@@ -12,9 +12,11 @@
 mod audience;
 mod error;
 mod faults;
+mod filter;
 mod group;
 mod multicast;
 pub(crate) mod place;
+mod sealed;
 mod udp;
 mod unix;
 mod who;
@@ -22,10 +24,12 @@ mod who;
 use std::collections::BTreeMap;
 use std::io;
 use std::net::{SocketAddr, UdpSocket};
+use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 
+use nix::sys::stat::fstat;
 use socket2::{SockAddr, SockRef, Socket};
 
 pub use error::BindError;
@@ -33,8 +37,10 @@ pub use faults::Faults;
 use faults::Injector;
 use group::Group;
 use place::SocketFile;
+use sealed::Sealing;
 
 use super::address::{Address, MulticastAddress};
+use super::seal::{Seals, Way};
 use crate::protocol::NodeId;
 use crate::protocol::wire::GroupId;
 
@@ -49,6 +55,7 @@ pub(crate) struct Transport {
     medium: Medium,
     peers: BTreeMap<NodeId, SockAddr>,
     group: Option<Box<Group>>,
+    sealing: Option<Box<Sealing>>,
     faults: Option<Injector>,
     counters: TransportCounters,
     _file: Option<SocketFile>,
@@ -85,8 +92,31 @@ pub struct TransportCounters {
     pub dropped_foreign: u64,
     /// Datagrams dropped because they were longer than any of ours.
     pub dropped_truncated: u64,
-    /// Datagrams dropped because what came by multicast made no sense, or was of another group.
+    /// Datagrams dropped because they were nothing that is sealed, or sealed for another member, or
+    /// because what came by multicast made no sense, or was of another group.
     pub dropped_malformed: u64,
+    /// Datagrams dropped because they were not sealed, in a group that has a key.
+    pub dropped_unsealed: u64,
+    /// Datagrams dropped because they were sealed, in a group without a key.
+    pub dropped_sealed: u64,
+    /// Datagrams dropped because they were sealed with a key that this member does not have.
+    pub dropped_unknown_key: u64,
+    /// Datagrams dropped because they were not sealed by the member that they name, or were changed
+    /// on their way.
+    pub dropped_forged: u64,
+    /// Datagrams dropped because they came before.
+    pub dropped_replayed: u64,
+    /// Datagrams dropped because the life that sealed them had not shown yet that it is there. They
+    /// were answered by a challenge.
+    pub dropped_unproven: u64,
+    /// Datagrams dropped because they answered no challenge that was open, or challenged another life
+    /// of this member.
+    pub dropped_stale: u64,
+    /// Datagrams dropped because too many came in one turn, from one address, of lives that had not
+    /// shown that they are there.
+    pub dropped_strange: u64,
+    /// Challenges that were answered, and answers that were right.
+    pub handshakes: u64,
     /// Of those sent: by multicast, for several members each.
     pub multicast_sent: u64,
     /// How many datagrams those have replaced.
@@ -102,8 +132,8 @@ pub struct TransportCounters {
 /// What one look at the socket gave.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Received {
-    /// A datagram of this member, the first so many bytes of the buffer.
-    Datagram { from: NodeId, len: usize },
+    /// A datagram of this member, in this part of the buffer.
+    Datagram { from: NodeId, at: Range<usize> },
     /// A datagram that was dropped and counted.
     Dropped,
     /// Nothing is there.
@@ -119,6 +149,7 @@ impl Transport {
         me: NodeId,
         members: &BTreeMap<NodeId, Address>,
         multicast: Option<(GroupId, MulticastAddress)>,
+        seals: Option<Seals>,
         faults: Option<Faults>,
     ) -> Result<Self, BindError> {
         let own = &members[&me];
@@ -150,6 +181,7 @@ impl Transport {
             medium,
             peers: BTreeMap::new(),
             group: group.map(Box::new),
+            sealing: seals.map(|seals| Box::new(Sealing::new(seals))),
             faults,
             counters: Default::default(),
             _file: file,
@@ -167,13 +199,19 @@ impl Transport {
             .for_each(|group| group.audience.read(ids.clone()));
         self.peers.clear();
         match &mut self.medium {
-            Medium::Udp { sources, .. } => {
+            Medium::Udp { socket, sources } => {
                 sources.clear();
                 for (&id, address) in others {
                     if let Address::Udp(address) = address {
                         self.peers.insert(id, SockAddr::from(*address));
                         sources.insert(*address, id);
                     }
+                }
+                filter::attach((&*socket).into(), sources.keys(), None);
+                if let Some(group) = &self.group {
+                    // Several agents of one host hear each other by the loop, and so would each
+                    // itself.
+                    filter::attach((&group.socket).into(), sources.keys(), Some(self.me));
                 }
             }
             Medium::Unix { sources, .. } => {
@@ -201,11 +239,24 @@ impl Transport {
             debug_assert!(false, "the core sent to {to}, who is no other member");
             return;
         };
-        self.transmit(&address, bytes);
+        self.transmit(Way::Directly(to), &address, bytes);
+    }
+
+    /// Sends `bytes`, sealed where this group has a key; whether the kernel took all.
+    fn transmit(&mut self, way: Way, to: &SockAddr, bytes: &[u8]) -> bool {
+        let Some(sealing) = &mut self.sealing else {
+            return self.send_out(to, bytes);
+        };
+        let sealed = sealing.seal(way, bytes);
+        let is_sent = self.send_out(to, &sealed);
+        if let Some(sealing) = &mut self.sealing {
+            sealing.give_back(sealed);
+        }
+        is_sent
     }
 
     /// Sends `bytes`, once or as a test has it; whether the kernel took all.
-    fn transmit(&mut self, to: &SockAddr, bytes: &[u8]) -> bool {
+    fn send_out(&mut self, to: &SockAddr, bytes: &[u8]) -> bool {
         match &mut self.faults {
             Some(injector) => {
                 let copies = injector.suffer(bytes);
@@ -268,24 +319,21 @@ impl Transport {
             }),
         };
         let received = self.note(received, buffer.len());
+        let received = self.unseal(received, false, buffer);
         if let (Some(group), Received::Datagram { from, .. }) = (&mut self.group, &received) {
             group.audience.heard_directly(*from);
         }
         received
     }
 
-    /// Counts what came into a buffer of so many bytes.
+    /// Sorts what came into a buffer of so many bytes, and counts what is dropped of it.
     fn note(&mut self, received: io::Result<(usize, Option<NodeId>)>, room: usize) -> Received {
         match received {
             Ok((len, _)) if len == room => {
                 self.counters.dropped_truncated += 1;
                 Received::Dropped
             }
-            Ok((len, Some(from))) => {
-                self.counters.received += 1;
-                self.counters.received_bytes += len as u64;
-                Received::Datagram { from, len }
-            }
+            Ok((len, Some(from))) => Received::Datagram { from, at: 0..len },
             Ok((_, None)) => {
                 self.counters.dropped_foreign += 1;
                 Received::Dropped
@@ -303,6 +351,18 @@ impl Transport {
 }
 
 impl Transport {
+    /// How many datagrams the kernel dropped before they were read, because no member has the address
+    /// that they came from, or because the queue was full; as far as the system tells.
+    pub(crate) fn dropped_by_kernel(&self) -> u64 {
+        let Medium::Udp { socket, .. } = &self.medium else {
+            return 0;
+        };
+        let sockets = [Some(socket), self.group.as_ref().map(|group| &group.socket)];
+        let inode = |socket: &UdpSocket| fstat(socket).ok().map(|stat| stat.st_ino);
+        let inodes = sockets.into_iter().flatten().filter_map(inode);
+        inodes.filter_map(who::drops).sum()
+    }
+
     /// The sockets at which something may arrive: one, or two where there is multicast.
     pub(crate) fn sockets(&self) -> impl Iterator<Item = RawFd> + use<> {
         let own = match &self.medium {
@@ -347,7 +407,7 @@ mod tests {
         let [first, second] = sockets.map(|socket| socket.local_addr().unwrap());
         let members = [(id(1), first), (id(2), second)];
         let members = members.map(|(id, address)| (id, Address::udp(address).unwrap()));
-        let transport = Transport::bind(id(1), &BTreeMap::from(members), None, None).unwrap();
+        let transport = Transport::bind(id(1), &BTreeMap::from(members), None, None, None).unwrap();
         (transport, first, second)
     }
 
@@ -355,7 +415,7 @@ mod tests {
         let [first, second] = ["1", "2"].map(|name| directory.join(name));
         let members = [(id(1), &first), (id(2), &second)];
         let members = members.map(|(id, path)| (id, Address::unix(path).unwrap()));
-        let transport = Transport::bind(id(1), &BTreeMap::from(members), None, None).unwrap();
+        let transport = Transport::bind(id(1), &BTreeMap::from(members), None, None, None).unwrap();
         (transport, first, second)
     }
 
@@ -369,13 +429,25 @@ mod tests {
         let (mut transport, own, other) = udp_pair("127.0.0.1:0");
         let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
         stranger.send_to(b"hello", own).unwrap();
+        assert_eq!(
+            receive(&mut transport, 64),
+            Received::Empty,
+            "by the kernel"
+        );
+        assert_eq!(transport.dropped_by_kernel(), 1);
+        // Where that does not filter.
+        let Medium::Udp { socket, .. } = &transport.medium else {
+            unreachable!()
+        };
+        SockRef::from(socket).detach_filter().unwrap();
+        stranger.send_to(b"hello", own).unwrap();
         assert_eq!(receive(&mut transport, 64), Received::Dropped);
         assert_eq!(transport.counters().dropped_foreign, 1);
         let member = UdpSocket::bind(other).unwrap();
         member.send_to(b"hello", own).unwrap();
         let heard = Received::Datagram {
             from: id(2),
-            len: 5,
+            at: 0..5,
         };
         assert_eq!(receive(&mut transport, 64), heard);
         assert_eq!(receive(&mut transport, 64), Received::Empty);
@@ -393,11 +465,18 @@ mod tests {
             return;
         }
         let (mut transport, own, other) = udp_pair("[::1]:0");
+        let stranger = UdpSocket::bind("[::1]:0").unwrap();
+        stranger.send_to(b"hello", own).unwrap();
+        assert_eq!(
+            receive(&mut transport, 64),
+            Received::Empty,
+            "by the kernel"
+        );
         let member = UdpSocket::bind(other).unwrap();
         member.send_to(b"hello", own).unwrap();
         let heard = Received::Datagram {
             from: id(2),
-            len: 5,
+            at: 0..5,
         };
         assert_eq!(receive(&mut transport, 64), heard);
         transport.send(id(2), b"hello yourself");
@@ -420,7 +499,7 @@ mod tests {
         member.send_to(b"hello", &own).unwrap();
         let heard = Received::Datagram {
             from: id(2),
-            len: 5,
+            at: 0..5,
         };
         assert_eq!(receive(&mut transport, 64), heard);
     }
@@ -436,7 +515,7 @@ mod tests {
         assert_eq!(transport.counters().dropped_truncated, 1);
         let heard = Received::Datagram {
             from: id(2),
-            len: 64,
+            at: 0..64,
         };
         assert_eq!(receive(&mut transport, 64), heard);
 
@@ -476,7 +555,7 @@ mod tests {
             (id(1), "udp:127.0.0.1:7400".parse().unwrap()),
             (id(2), "unix:/run/nowhere".parse().unwrap()),
         ]);
-        let refused = Transport::bind(id(1), &members, None, None).unwrap_err();
+        let refused = Transport::bind(id(1), &members, None, None, None).unwrap_err();
         assert!(matches!(refused, BindError::Mixed { .. }), "{refused}");
     }
 }

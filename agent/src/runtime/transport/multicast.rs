@@ -8,6 +8,7 @@ use crate::protocol::wire::merged::{self, Mergeable, Multicast};
 use crate::protocol::{NodeId, Time};
 use crate::runtime::address::{Address, MulticastAddress};
 use crate::runtime::clock;
+use crate::runtime::seal::Way;
 use crate::runtime::status::MulticastStatus;
 
 /// Joins the group `address`, from the socket of member `me` at `own`.
@@ -129,11 +130,24 @@ impl Transport {
         };
         let received = group.socket.recv_from(&mut group.buffer);
         let received = received.map(|(len, from)| (len, sources.get(&udp::spelled(from)).copied()));
+        let mut own = std::mem::take(&mut group.buffer);
         let received = self.note(received, Self::BUFFER);
-        let (Some(group), Received::Datagram { from, len }) = (&mut self.group, &received) else {
-            return received;
+        let received = self.unseal(received, true, &mut own);
+        let received = match received {
+            Received::Datagram { from, at } => self.take_part(from, &own[at], buffer),
+            other => other,
         };
-        let (from, bytes) = (*from, &group.buffer[..*len]);
+        if let Some(group) = &mut self.group {
+            group.buffer = own;
+        }
+        received
+    }
+
+    /// Puts into `buffer` what of `bytes`, which `from` sent by multicast, is for this member.
+    fn take_part(&mut self, from: NodeId, bytes: &[u8], buffer: &mut [u8]) -> Received {
+        let Some(group) = &mut self.group else {
+            return Received::Dropped;
+        };
         match merged::read(group.id, from, self.me, bytes) {
             Ok(what) => {
                 self.counters.multicast_received += 1;
@@ -141,8 +155,8 @@ impl Transport {
                 match what {
                     Multicast::Part(part) => {
                         buffer[..part.len()].copy_from_slice(&part);
-                        let len = part.len();
-                        return Received::Datagram { from, len };
+                        let at = 0..part.len();
+                        return Received::Datagram { from, at };
                     }
                     Multicast::Report { hears_me } => {
                         let is_lost = group.audience.reported(from, hears_me);
@@ -161,7 +175,7 @@ impl Transport {
         let Some(to) = self.group.as_ref().map(|group| group.to.clone()) else {
             return false;
         };
-        let is_sent = self.transmit(&to, bytes);
+        let is_sent = self.transmit(Way::Multicast, &to, bytes);
         self.counters.multicast_sent += u64::from(is_sent);
         is_sent
     }

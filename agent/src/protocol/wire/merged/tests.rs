@@ -151,7 +151,7 @@ fn as_many_as_fit_and_no_more() {
             "{count} of {len}"
         );
     }
-    assert_eq!(fill(&[7; 30]).0, 36);
+    assert_eq!(fill(&[7; 30]).0, 35);
     assert_eq!(fill(&[7; 1300]).0, 1);
 }
 

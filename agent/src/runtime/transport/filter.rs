@@ -1,0 +1,88 @@
+//! What the kernel is asked to drop before it takes room in a socket's queue: what comes from no
+//! member's address. So nobody else can fill the queue, at whatever rate he sends; and it costs the
+//! agent nothing.
+//!
+//! Classic BPF (McCanne and Jacobson 1993). A filter of a UDP socket sees a datagram from the UDP
+//! header on, and what is before it at [`NETWORK`]. It is a help and no proof: where the kernel
+//! refuses it, or the members are too many for it, the transport looks for itself, as it does
+//! anyway.
+
+use std::net::SocketAddr;
+
+use socket2::{SockFilter, SockRef};
+
+use crate::protocol::NodeId;
+
+/// Where the IP header begins (`SKF_NET_OFF` in linux/filter.h).
+const NETWORK: u32 = -0x10_0000_i32 as u32;
+/// Where the source address is in the headers of IPv4 and IPv6.
+const SOURCE_V4: u32 = 12;
+const SOURCE_V6: u32 = 8;
+const SOURCE_PORT: u32 = 0;
+const UDP_HEADER: u32 = 8;
+/// Where a datagram has its sender's number.
+const FROM: u32 = 4;
+/// The kernel takes no longer program (`BPF_MAXINSNS`).
+const MAX_LEN: usize = 4096;
+
+const LOAD_WORD: u16 = (libc::BPF_LD | libc::BPF_W | libc::BPF_ABS) as u16;
+const LOAD_HALF: u16 = (libc::BPF_LD | libc::BPF_H | libc::BPF_ABS) as u16;
+const JUMP_IF_EQUAL: u16 = (libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K) as u16;
+const RETURN: u16 = (libc::BPF_RET | libc::BPF_K) as u16;
+const DROP: SockFilter = SockFilter::new(RETURN, 0, 0, 0);
+const PASS: SockFilter = SockFilter::new(RETURN, 0, 0, u32::MAX);
+
+/// Has `socket` hear members alone, and, if it is one that hears what it sends itself, not `me`.
+pub(super) fn attach<'a>(
+    socket: SockRef<'_>,
+    members: impl Iterator<Item = &'a SocketAddr>,
+    me: Option<NodeId>,
+) {
+    let attached = match program(members, me) {
+        Some(program) => socket.attach_filter(&program),
+        // What was attached before would keep new members out.
+        None => socket.detach_filter(),
+    };
+    if let Err(error) = attached {
+        tracing::debug!("the kernel does not filter what comes: {error}");
+    }
+}
+
+/// `None` if it would be too long.
+fn program<'a>(
+    members: impl Iterator<Item = &'a SocketAddr>,
+    me: Option<NodeId>,
+) -> Option<Vec<SockFilter>> {
+    let mut program = Vec::new();
+    if let Some(me) = me {
+        // What is too short to be loaded does not pass.
+        program.push(SockFilter::new(LOAD_HALF, 0, 0, UDP_HEADER + FROM));
+        program.push(SockFilter::new(JUMP_IF_EQUAL, 0, 1, me.as_u16().into()));
+        program.push(DROP);
+    }
+    for member in members {
+        let words: Vec<_> = match member {
+            SocketAddr::V4(member) => vec![(SOURCE_V4, u32::from(*member.ip()))],
+            SocketAddr::V6(member) => {
+                let octets = member.ip().octets();
+                let words = octets.as_chunks::<4>().0.iter().copied();
+                (SOURCE_V6..)
+                    .step_by(4)
+                    .zip(words.map(u32::from_be_bytes))
+                    .collect()
+            }
+        };
+        // Each comparison that fails goes on after what passes this member.
+        let mut left = 2 * words.len() + 2;
+        for (at, word) in words {
+            left -= 2;
+            program.push(SockFilter::new(LOAD_WORD, 0, 0, NETWORK.wrapping_add(at)));
+            program.push(SockFilter::new(JUMP_IF_EQUAL, 0, left as u8 + 1, word));
+        }
+        program.push(SockFilter::new(LOAD_HALF, 0, 0, SOURCE_PORT));
+        program.push(SockFilter::new(JUMP_IF_EQUAL, 0, 1, member.port().into()));
+        program.push(PASS);
+    }
+    program.push(DROP);
+    (program.len() <= MAX_LEN).then_some(program)
+}

@@ -1,0 +1,149 @@
+//! What is sealed on its way out, and opened on its way in.
+
+use std::collections::BTreeSet;
+
+use super::{Received, Transport};
+use crate::protocol::NodeId;
+use crate::runtime::seal::{self, KeyId, KeyRing, Opened, Seals, Way, Why};
+
+/// How many members are told of once each, so that what anybody can send fills no log.
+const MAX_TOLD: usize = 64;
+
+/// The seals of a group that has a key.
+#[derive(Debug)]
+pub(super) struct Sealing {
+    seals: Seals,
+    /// What was sealed last: its room is used again.
+    scratch: Vec<u8>,
+    /// Of whom it was told that their keys, or their lack of keys, keep them out.
+    told: BTreeSet<(NodeId, Option<KeyId>)>,
+}
+
+impl Sealing {
+    pub(super) fn new(seals: Seals) -> Self {
+        Self {
+            seals,
+            scratch: Vec::new(),
+            told: BTreeSet::new(),
+        }
+    }
+
+    /// Seals `bytes`. To be given back once it is sent.
+    pub(super) fn seal(&mut self, way: Way, bytes: &[u8]) -> Vec<u8> {
+        let mut sealed = std::mem::take(&mut self.scratch);
+        self.seals.seal(way, bytes, &mut sealed);
+        sealed
+    }
+
+    pub(super) fn give_back(&mut self, sealed: Vec<u8>) {
+        self.scratch = sealed;
+    }
+
+    /// Tells an operator why a member is not heard, once.
+    fn tell(&mut self, from: NodeId, why: Why) {
+        let (key, words) = match why {
+            Why::Unsealed => (None, "does not seal its datagrams".to_owned()),
+            Why::UnknownKey(key) => (
+                Some(key),
+                format!("seals its datagrams with the key {key}, which is not here"),
+            ),
+            _ => return,
+        };
+        if self.told.len() < MAX_TOLD && self.told.insert((from, key)) {
+            tracing::warn!(
+                "what comes from the address of member {from} {words}; it is not heard: see that \
+                 all members have the same key_file"
+            );
+        }
+    }
+}
+
+impl Transport {
+    /// Opens, in `buffer`, what came there, and counts it.
+    pub(super) fn unseal(
+        &mut self,
+        came: Received,
+        by_multicast: bool,
+        buffer: &mut [u8],
+    ) -> Received {
+        let opened = self.try_unseal(came, by_multicast, buffer);
+        if let Received::Datagram { at, .. } = &opened {
+            self.counters.received += 1;
+            self.counters.received_bytes += at.len() as u64;
+        }
+        opened
+    }
+
+    fn try_unseal(&mut self, came: Received, by_multicast: bool, buffer: &mut [u8]) -> Received {
+        let Received::Datagram { from, at } = came else {
+            return came;
+        };
+        let Some(sealing) = &mut self.sealing else {
+            if buffer[at.clone()].first() == Some(&seal::VERSION) {
+                self.refuse_sealed(from);
+                return Received::Dropped;
+            }
+            return Received::Datagram { from, at };
+        };
+        match sealing.seals.open(from, by_multicast, &mut buffer[at]) {
+            Opened::Datagram(at) => return Received::Datagram { from, at },
+            Opened::Reply { bytes, to } => {
+                match to {
+                    seal::Asked::Unproven => self.counters.dropped_unproven += 1,
+                    seal::Asked::Challenged => self.counters.handshakes += 1,
+                }
+                if let Some(address) = self.peers.get(&from).cloned() {
+                    self.send_out(&address, &bytes);
+                }
+            }
+            Opened::Believed => self.counters.handshakes += 1,
+            Opened::Dropped(why) => {
+                let counters = &mut self.counters;
+                *match why {
+                    Why::Unsealed => &mut counters.dropped_unsealed,
+                    Why::Malformed => &mut counters.dropped_malformed,
+                    Why::UnknownKey(_) => &mut counters.dropped_unknown_key,
+                    Why::Forged => &mut counters.dropped_forged,
+                    Why::Replayed => &mut counters.dropped_replayed,
+                    Why::Stale => &mut counters.dropped_stale,
+                    Why::Strange => &mut counters.dropped_strange,
+                } += 1;
+                sealing.tell(from, why);
+            }
+        }
+        Received::Dropped
+    }
+
+    /// A member seals, and this one has no key.
+    fn refuse_sealed(&mut self, from: NodeId) {
+        if self.counters.dropped_sealed == 0 {
+            tracing::warn!(
+                "what comes from the address of member {from} is sealed, and this member has no \
+                 key: give it the key_file of the others"
+            );
+        }
+        self.counters.dropped_sealed += 1;
+    }
+
+    /// Another turn, in which a bounded number of datagrams is received.
+    pub(crate) fn begin_turn(&mut self) {
+        if let Some(sealing) = &mut self.sealing {
+            sealing.seals.begin_turn();
+        }
+    }
+
+    /// The keys that are good from now on.
+    pub(crate) fn change_keys(&mut self, keys: KeyRing) {
+        if let Some(sealing) = &mut self.sealing {
+            sealing.told.clear();
+            sealing.seals.change_keys(keys);
+        }
+    }
+
+    /// The ids of the keys that are good; that of the one that seals comes first. None where this
+    /// group has no key.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = KeyId> {
+        let sealing = self.sealing.iter();
+        sealing.flat_map(|sealing| sealing.seals.keys().ids())
+    }
+}
