@@ -13,7 +13,7 @@ use distlock_agent::protocol::{
     self, AlgorithmNames, ElectionAlgorithm, Failure, LockName, LockSpec, NodeId, Priority,
     Settings,
 };
-use distlock_agent::runtime::{Address, MulticastAddress};
+use distlock_agent::runtime::{Address, CREDENTIAL, MulticastAddress};
 use serde::Deserialize;
 use toml::Spanned;
 
@@ -25,8 +25,6 @@ const MIN_LEASE: Duration = Duration::from_millis(100);
 const MAX_LEASE: Duration = Duration::from_secs(3600);
 /// As in Chubby (Burrows 2006): whoever needs longer has to clean up by hand.
 const MAX_LOCK_DELAY: Duration = Duration::from_secs(60);
-/// What the path of a key begins with that systemd keeps.
-const CREDENTIAL: &str = "$CREDENTIALS_DIRECTORY/";
 const MAX_GROUP_LEN: usize = 255;
 const MAX_MEMBERS: usize = 1024;
 const MAX_LOCKS: usize = 10_000;
@@ -196,18 +194,11 @@ fn read_key_file(path: &Spanned<String>, is_insecure: bool, base: &Path) -> Resu
             "key_file is no path: name the file that distlock keygen wrote",
         ));
     }
-    let Some(credential) = text.strip_prefix(CREDENTIAL) else {
-        return Ok(base.join(text));
-    };
-    let directory = std::env::var_os("CREDENTIALS_DIRECTORY");
-    let directory = directory.filter(|directory| !directory.is_empty());
-    let directory = directory.ok_or_else(|| {
-        fault(
-            "CREDENTIALS_DIRECTORY is not set: systemd sets it for services that have \
-             LoadCredential=; elsewhere give the path of the file",
-        )
-    })?;
-    Ok(PathBuf::from(directory).join(credential))
+    // Where that is, is known where the agent runs.
+    if text.starts_with(CREDENTIAL) {
+        return Ok(text.into());
+    }
+    Ok(base.join(text))
 }
 
 fn read_group(group: &Group) -> Result<String, Fault> {

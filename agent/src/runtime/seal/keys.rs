@@ -8,6 +8,8 @@
 //! without a pause: the new one is added below the old one in every member's file, then put above
 //! it everywhere, then the old one is removed.
 
+use std::borrow::Cow;
+use std::ffi::OsString;
 use std::fmt;
 use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
@@ -22,6 +24,8 @@ use zeroize::Zeroizing;
 const KEY: usize = 32;
 /// The most keys in one file: the present one, those before and after it, and one to spare.
 pub const MAX_KEYS: usize = 4;
+/// What the path of a key begins with that systemd keeps for the service (`LoadCredential=`).
+pub const CREDENTIAL: &str = "$CREDENTIALS_DIRECTORY/";
 /// No key file is longer.
 const MAX_FILE: u64 = 16 * 1024;
 const ID_CONTEXT: &str = "distlock 2026-11 id of a group's key";
@@ -227,8 +231,9 @@ impl Stamp {
 }
 
 impl KeyFile {
-    /// Reads the keys in the file `path`.
+    /// Reads the keys in the file `path`, which may begin with [`CREDENTIAL`].
     pub(crate) fn open(path: &Path) -> Result<(Self, KeyRing), KeyFileError> {
+        let path = &*resolve(path, credentials())?;
         let failed = |source| KeyFileError::Io {
             path: path.to_owned(),
             source,
@@ -309,8 +314,25 @@ fn check(path: &Path, metadata: &Metadata) -> Result<(), KeyFileError> {
 
 /// Whether a file is one of this service's credentials.
 fn is_given(path: &Path) -> bool {
+    credentials().is_some_and(|directory| path.starts_with(directory))
+}
+
+/// Where systemd keeps this service's credentials.
+fn credentials() -> Option<OsString> {
     let directory = std::env::var_os("CREDENTIALS_DIRECTORY");
-    directory.is_some_and(|directory| path.starts_with(directory))
+    directory.filter(|directory| !directory.is_empty())
+}
+
+/// Where the key is that the configuration calls `path`.
+fn resolve(path: &Path, credentials: Option<OsString>) -> Result<Cow<'_, Path>, KeyFileError> {
+    let text = path.to_str();
+    let Some(name) = text.and_then(|text| text.strip_prefix(CREDENTIAL)) else {
+        return Ok(path.into());
+    };
+    let directory = credentials.ok_or_else(|| KeyFileError::NoCredentials {
+        path: path.to_owned(),
+    })?;
+    Ok(Path::new(&directory).join(name).into())
 }
 
 /// Why a group's keys cannot be had.
@@ -327,6 +349,16 @@ pub enum KeyFileError {
         path: PathBuf,
         /// What the system says.
         source: io::Error,
+    },
+    /// It is one of a service's credentials, and this process has none.
+    #[error(
+        "the key file {path} is one that systemd hands to a service, and CREDENTIALS_DIRECTORY is \
+         not set: let the service have LoadCredential=, or give the path of a file",
+        path = path.display()
+    )]
+    NoCredentials {
+        /// As in the configuration.
+        path: PathBuf,
     },
     /// It is a directory, a pipe or something else.
     #[error(
@@ -490,6 +522,18 @@ mod tests {
             std::os::unix::fs::chown(&path, Some(12_345), None).unwrap();
             assert!(refused(&path).contains("belongs to user 12345"));
         }
+    }
+
+    #[test]
+    fn a_credential_is_where_the_service_manager_says() {
+        let plain = Path::new("/etc/group.key");
+        assert_eq!(resolve(plain, None).unwrap(), plain);
+        let given = Path::new("$CREDENTIALS_DIRECTORY/group.key");
+        let directory = || Some("/run/credentials/a".into());
+        let expected = Path::new("/run/credentials/a/group.key");
+        assert_eq!(resolve(given, directory()).unwrap(), expected);
+        let refused = resolve(given, None).unwrap_err().to_string();
+        assert!(refused.contains("LoadCredential"), "{refused}");
     }
 
     #[test]
