@@ -2,7 +2,8 @@
 
 mod cli_support;
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Stdio};
 use std::time::{Duration, SystemTime};
@@ -663,4 +664,23 @@ fn an_agent_tells_its_service_manager_when_it_serves_and_when_it_leaves() {
     assert!(told().contains("READY=1"));
     assert_eq!(agent.end_by(Signal::SIGTERM).code(), Some(0));
     assert!(told().contains("STOPPING=1"));
+}
+
+/// Who can put a socket beside those of members can be taken for one of them.
+#[test]
+fn a_members_socket_is_in_nobody_elses_directory() {
+    let group = Group::unix(1);
+    let directory = group.file(".");
+    let mode = |mode| fs::set_permissions(&directory, Permissions::from_mode(mode)).unwrap();
+    let run = || output(&mut group.member(1, ["run", "printer", "--", "true"]));
+    for open in [0o770, 0o1777] {
+        mode(open);
+        assert_refused(
+            &run(),
+            78,
+            &["1.dgram", &format!("{open:04o}"), "chmod go-w"],
+        );
+    }
+    mode(0o755);
+    assert_eq!(run().status.code(), Some(0));
 }

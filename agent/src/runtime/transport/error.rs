@@ -60,6 +60,28 @@ pub enum BindError {
         /// The user.
         uid: u32,
     },
+    /// Others may put sockets into the directory of a member's address.
+    #[error(
+        "others can put sockets of theirs beside {address}, and be taken for members: the directory \
+         has mode {mode:04o}; chmod go-w it, or choose a path in one of your own"
+    )]
+    OpenDirectory {
+        /// The address.
+        address: String,
+        /// The directory's mode.
+        mode: u32,
+    },
+    /// Another user owns the directory of a member's address.
+    #[error(
+        "the directory of {address} belongs to user {uid}, who can be taken for members: choose a \
+         path in one of your own"
+    )]
+    TheirDirectory {
+        /// The address.
+        address: String,
+        /// The user.
+        uid: u32,
+    },
     /// Members whose addresses are of two kinds cannot reach each other.
     #[error(
         "{own} cannot send to {other}: give all members addresses of one kind (UDP over IPv4, UDP \
@@ -117,6 +139,8 @@ impl BindError {
             PlaceError::InUse { pid } => Self::InUse { address, pid },
             PlaceError::NotASocket => Self::NotASocket { address },
             PlaceError::NotOurs { uid } => Self::NotOurs { address, uid },
+            PlaceError::OpenDirectory { mode } => Self::OpenDirectory { address, mode },
+            PlaceError::TheirDirectory { uid } => Self::TheirDirectory { address, uid },
             PlaceError::Io(source) => match source.kind() {
                 io::ErrorKind::NotFound => Self::NoDirectory { address },
                 io::ErrorKind::PermissionDenied => Self::Permission {

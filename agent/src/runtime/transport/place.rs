@@ -37,6 +37,10 @@ pub(crate) enum PlaceError {
     NotASocket,
     /// A dead process of another user left it.
     NotOurs { uid: u32 },
+    /// Others may put sockets of theirs into the directory, in the place of other members'.
+    OpenDirectory { mode: u32 },
+    /// The directory's owner may.
+    TheirDirectory { uid: u32 },
     /// The system refused.
     Io(io::Error),
 }
@@ -70,6 +74,23 @@ pub(crate) fn bind(socket: &Socket, path: &Path, mode: Mode) -> Result<SocketFil
         path: path.to_owned(),
         identity: (file.dev(), file.ino()),
     })
+}
+
+/// Whether nobody but this process's user and root can put sockets into the directory of `path`. Who
+/// can could be taken for a member whose address is there, and who is not running.
+pub(crate) fn check_directory(path: &Path) -> Result<(), PlaceError> {
+    let directory = path.parent().expect("a socket's path is absolute");
+    let directory = fs::metadata(directory)?;
+    let mode = directory.mode() & 0o7777;
+    if directory.uid() != geteuid().as_raw() && directory.uid() != 0 {
+        return Err(PlaceError::TheirDirectory {
+            uid: directory.uid(),
+        });
+    }
+    match mode & 0o022 {
+        0 => Ok(()),
+        _ => Err(PlaceError::OpenDirectory { mode }),
+    }
 }
 
 fn lock(mut directory: File) -> Result<Flock<File>, PlaceError> {
@@ -173,6 +194,27 @@ mod tests {
         drop(ours);
         assert!(path.exists());
         drop(successor);
+    }
+
+    #[test]
+    fn a_directory_of_others_is_found_out() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("s");
+        check_directory(&path).unwrap();
+        for mode in [0o770, 0o702, 0o1777] {
+            fs::set_permissions(root.path(), fs::Permissions::from_mode(mode)).unwrap();
+            let refused = check_directory(&path).unwrap_err();
+            let told = matches!(refused, PlaceError::OpenDirectory { mode: told } if told == mode);
+            assert!(told, "{refused:?}");
+        }
+        fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        check_directory(&path).unwrap();
+        if geteuid().is_root() {
+            std::os::unix::fs::chown(root.path(), Some(12_345), None).unwrap();
+            let refused = check_directory(&path).unwrap_err();
+            let told = matches!(refused, PlaceError::TheirDirectory { uid: 12_345 });
+            assert!(told, "{refused:?}");
+        }
     }
 
     #[test]

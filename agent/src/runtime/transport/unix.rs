@@ -14,6 +14,7 @@ use crate::runtime::address::Address;
 /// A socket bound to `own`, and its file.
 pub(super) fn bind(own: &Path) -> Result<(UnixDatagram, SocketFile), BindError> {
     let address = || Address::Unix(own.to_owned()).to_string();
+    place::check_directory(own).map_err(|error| BindError::place(address(), error))?;
     let socket = Socket::new(Domain::UNIX, Type::DGRAM.nonblocking().cloexec(), None)
         .map_err(|source| BindError::io(address(), source))?;
     size_buffers(&socket);
