@@ -475,9 +475,9 @@ fn begin_to_seal(me: NodeId, keys: KeyRing) -> Result<Seals, StartError> {
 fn warn_of_insecurity(members: &BTreeMap<NodeId, Address>) {
     if members.values().any(|address| !address.is_loopback()) {
         tracing::warn!(
-            "insecure = true: datagrams are not sealed, and whoever can send some to a member can \
-             let two in at once; to be safe from that, write a key with distlock keygen, and give \
-             all members key_file"
+            "datagrams leave this host and are not sealed (insecure = true): whoever can send some to a \
+             member can let two in at once; to be safe from that, write a key with distlock keygen, \
+             and give all members key_file"
         );
     }
 }

@@ -13,7 +13,7 @@ use std::fmt;
 
 use aes_gcm_siv::aead::{AeadInOut, KeyInit};
 use aes_gcm_siv::{Aes256GcmSiv, Nonce};
-use zeroize::Zeroizing;
+use zeroize::{Zeroize, Zeroizing};
 
 use super::keys::GroupKey;
 use crate::protocol::NodeId;
@@ -45,8 +45,9 @@ impl Cipher {
         hasher.update(key.secret());
         hasher.update(&member.as_u16().to_be_bytes());
         hasher.update(&life.0);
-        let key = Zeroizing::new(*hasher.finalize().as_bytes());
-        Self(Aes256GcmSiv::new((&*key).into()))
+        let hash = Zeroizing::new(hasher.finalize());
+        hasher.zeroize();
+        Self(Aes256GcmSiv::new(hash.as_bytes().into()))
     }
 
     /// Seals `body` in place, and `header` with it, which stays readable. `counter` must be another

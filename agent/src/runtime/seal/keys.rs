@@ -11,14 +11,14 @@
 use std::borrow::Cow;
 use std::ffi::OsString;
 use std::fmt;
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{Metadata, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use base64ct::{Base64, Encoding};
 use nix::unistd::geteuid;
-use zeroize::Zeroizing;
+use zeroize::{Zeroize, Zeroizing};
 
 /// The length of a key, in bytes.
 const KEY: usize = 32;
@@ -76,9 +76,11 @@ impl GroupKey {
     }
 
     fn new(secret: Zeroizing<[u8; KEY]>) -> Self {
-        let hash = blake3::derive_key(ID_CONTEXT, &*secret);
+        let mut hasher = blake3::Hasher::new_derive_key(ID_CONTEXT);
+        hasher.update(&*secret);
         let mut id = [0; KeyId::LEN];
-        id.copy_from_slice(&hash[..KeyId::LEN]);
+        hasher.finalize_xof().fill(&mut id);
+        hasher.zeroize();
         Self {
             id: KeyId(id),
             secret,
@@ -208,7 +210,13 @@ enum Flaw {
 pub(crate) struct KeyFile {
     path: PathBuf,
     stamp: Stamp,
+    /// How often in a row it could not be had.
+    misses: u32,
 }
+
+/// A file that is being replaced may be away for a moment, and the system may be short of something;
+/// what lasts for so many looks is told.
+const MISSES: u32 = 5;
 
 /// What changes when a file does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -233,12 +241,17 @@ impl Stamp {
 impl KeyFile {
     /// Reads the keys in the file `path`, which may begin with [`CREDENTIAL`].
     pub(crate) fn open(path: &Path) -> Result<(Self, KeyRing), KeyFileError> {
-        let path = &*resolve(path, credentials())?;
+        let path = resolve(path, credentials())?;
+        // The process may go to another directory, and the file is read again.
+        let path = &*std::path::absolute(&path).unwrap_or(path.into_owned());
         let failed = |source| KeyFileError::Io {
             path: path.to_owned(),
             source,
         };
-        let mut file = File::open(path).map_err(failed)?;
+        // Without waiting, should it be a pipe.
+        let mut options = OpenOptions::new();
+        let options = options.read(true).custom_flags(libc::O_NONBLOCK);
+        let mut file = options.open(path).map_err(failed)?;
         // Of the very file that is read, whatever the path leads to next.
         let metadata = file.metadata().map_err(failed)?;
         check(path, &metadata)?;
@@ -264,24 +277,46 @@ impl KeyFile {
         })?;
         let path = path.to_owned();
         let stamp = Stamp::of(&metadata);
-        Ok((Self { path, stamp }, ring))
+        let misses = 0;
+        let file = Self {
+            path,
+            stamp,
+            misses,
+        };
+        Ok((file, ring))
     }
 
     /// The keys, if the file has changed since it was last looked at.
     pub(crate) fn read_again(&mut self) -> Option<Result<KeyRing, KeyFileError>> {
-        // A file that is being replaced may be missing for a moment.
-        let metadata = std::fs::metadata(&self.path).ok()?;
-        let stamp = Stamp::of(&metadata);
-        if stamp == self.stamp {
-            return None;
+        let looked = std::fs::metadata(&self.path);
+        let stamp = looked.as_ref().map(Stamp::of).unwrap_or(self.stamp);
+        let read = match looked {
+            Ok(_) if stamp == self.stamp => {
+                self.misses = 0;
+                return None;
+            }
+            Ok(_) => Self::open(&self.path),
+            Err(source) => Err(KeyFileError::Io {
+                path: self.path.clone(),
+                source,
+            }),
+        };
+        match read {
+            Ok((file, ring)) => {
+                *self = file;
+                Some(Ok(ring))
+            }
+            Err(error @ KeyFileError::Io { .. }) => {
+                self.misses = self.misses.saturating_add(1);
+                (self.misses == MISSES).then_some(Err(error))
+            }
+            Err(error) => {
+                // Each state of the file is told of once.
+                self.misses = 0;
+                self.stamp = stamp;
+                Some(Err(error))
+            }
         }
-        // Each state of the file is told of once, also one that is wrong.
-        self.stamp = stamp;
-        let read = Self::open(&self.path).map(|(file, ring)| {
-            self.stamp = file.stamp;
-            ring
-        });
-        Some(read)
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -314,7 +349,8 @@ fn check(path: &Path, metadata: &Metadata) -> Result<(), KeyFileError> {
 
 /// Whether a file is one of this service's credentials.
 fn is_given(path: &Path) -> bool {
-    credentials().is_some_and(|directory| path.starts_with(directory))
+    let goes_up = path.components().any(|it| it == Component::ParentDir);
+    !goes_up && credentials().is_some_and(|directory| path.starts_with(directory))
 }
 
 /// Where systemd keeps this service's credentials.
@@ -517,6 +553,9 @@ mod tests {
         std::fs::set_permissions(&path, Permissions::from_mode(0o400)).unwrap();
         KeyFile::open(&path).unwrap();
         assert!(refused(path.parent().unwrap()).contains("is no file"));
+        let pipe = path.with_extension("pipe");
+        nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRUSR).unwrap();
+        assert!(refused(&pipe).contains("is no file"));
         assert!(refused(&path.with_extension("missing")).contains("distlock keygen"));
         if geteuid().is_root() {
             std::os::unix::fs::chown(&path, Some(12_345), None).unwrap();
@@ -554,7 +593,8 @@ mod tests {
         file.read_again().unwrap().unwrap_err();
         assert!(file.read_again().is_none());
         std::fs::remove_file(&path).unwrap();
-        assert!(file.read_again().is_none());
+        let told = (0..3 * MISSES).filter_map(|_| file.read_again()).count();
+        assert_eq!(told, 1, "when it stays away");
         std::fs::write(&path, line(&second)).unwrap();
         std::fs::set_permissions(&path, Permissions::from_mode(0o600)).unwrap();
         assert_eq!(

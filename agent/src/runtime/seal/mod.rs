@@ -17,8 +17,9 @@
 //! ([`cipher`] says how, and why a counter is enough of a nonce).
 //!
 //! **What is recorded opens nothing.** Of each sender one life at a time is believed, and of that
-//! life each counter once ([`window`]). A life is believed once it has answered a challenge: so a
-//! recorded one, which cannot, is not, however often what it said is sent again. Nothing is kept
+//! life each counter once ([`window`]). A life is believed once it has answered a challenge: so one
+//! that has ended is not, however often what it said is sent again. (An answer that was held up on its
+//! way until its life had ended is believed, once: it is late, and not a copy.) Nothing is kept
 //! for a life that has not answered. The challenge is a hash, under a secret of the receiver's own
 //! life, of the sender, the life, and how many lives of that sender have answered: the answer of a
 //! life that has had a successor is not good any more either. Everything that a life said before
@@ -51,14 +52,17 @@ pub(crate) const VERSION: u8 = wire::VERSION | 0x80;
 const HEADER: usize = 36;
 /// How much longer a datagram is when it is sealed, in bytes.
 pub(crate) const OVERHEAD: usize = HEADER + TAG;
+/// No sealed datagram is longer: greetings may be, by one long line of settings.
+const MAX_LEN: usize = 2 * wire::MAX_DATAGRAM + OVERHEAD;
 const _: () = assert!(wire::MAX_DATAGRAM + OVERHEAD == 1400, "as it is said there");
 
 const DATAGRAM: u8 = 0;
 const CHALLENGE: u8 = 1;
 const ANSWER: u8 = 2;
-/// How many datagrams of lives that are not believed are looked at in one turn, from each address:
-/// for each a key must be made, and who starts needs two of them to be believed. The others count
-/// as lost, so that a flood of them costs little more than taking it off the socket.
+/// How many datagrams are looked at in one turn, from each address, for which a key must be made: of
+/// lives that are not believed, or with another of the group's keys than before. Who starts needs two
+/// of them to be believed, and who changes the key one. The others count as lost, so that a flood of
+/// them costs little more than taking it off the socket.
 const STRANGE_IN_A_TURN: u8 = 4;
 /// The length of what a challenged life has to say again.
 const RANDOM: usize = 16;
@@ -78,7 +82,7 @@ pub(crate) struct Seals {
     /// How much was sealed in this life: each of the numbers up to this one is used.
     sealed: u64,
     senders: BTreeMap<NodeId, Sender>,
-    /// How many datagrams of lives that are not believed came in this turn, by address.
+    /// How many datagrams came in this turn for which a key must be made, by address.
     strange: Vec<(NodeId, u8)>,
 }
 
@@ -95,9 +99,8 @@ struct Sender {
 struct Believed {
     life: LifeId,
     window: Window,
-    /// Opens what it seals, with the key that it used last.
-    key: KeyId,
-    cipher: Cipher,
+    /// Opens what it seals, with the key that it used last, unless that is not good any more.
+    cipher: Option<(KeyId, Cipher)>,
 }
 
 /// To whom a datagram goes, or how it came.
@@ -135,7 +138,8 @@ pub(crate) enum Asked {
 pub(crate) enum Why {
     /// It is not sealed.
     Unsealed,
-    /// It is nothing that was ever sealed: too short, of another version, for somebody else.
+    /// It is nothing that was ever sealed: too short or too long, of another version, for somebody
+    /// else.
     Malformed,
     /// It is sealed with a key that this member does not have.
     UnknownKey(KeyId),
@@ -145,7 +149,7 @@ pub(crate) enum Why {
     Replayed,
     /// It answers no challenge that is open, or challenges another life.
     Stale,
-    /// It is of a life that is not believed, and too many of those came in this turn.
+    /// A key would have to be made for it, and too many such came in this turn.
     Strange,
 }
 
@@ -184,6 +188,12 @@ impl Seals {
     pub(crate) fn change_keys(&mut self, keys: KeyRing) {
         self.own = Cipher::new(keys.first(), self.me, self.life);
         self.keys = keys;
+        for sender in self.senders.values_mut() {
+            let cipher = &mut sender.believed.cipher;
+            *cipher = cipher
+                .take()
+                .filter(|(key, _)| self.keys.find(*key).is_some());
+        }
     }
 
     /// The keys that are good.
@@ -246,16 +256,15 @@ impl Seals {
             return Err(Why::Replayed);
         }
 
-        if believed.is_none() && !has_room(&mut self.strange, from) {
-            return Err(Why::Strange);
-        }
-        let known = believed
-            .as_ref()
-            .filter(|believed| believed.key == header.key);
+        let known = believed.as_ref().and_then(|it| it.cipher.as_ref());
+        let known = known.filter(|(key, _)| *key == header.key);
         let mut fresh = None;
         let cipher = match known {
-            Some(believed) => &believed.cipher,
-            None => fresh.insert(Cipher::new(group_key, from, header.life)),
+            Some((_, cipher)) => cipher,
+            None if has_room(&mut self.strange, from) => {
+                fresh.insert(Cipher::new(group_key, from, header.life))
+            }
+            None => return Err(Why::Strange),
         };
         let (readable, rest) = bytes.split_at_mut(HEADER);
         let (body, tag) = rest.split_at_mut(rest.len() - TAG);
@@ -269,7 +278,7 @@ impl Seals {
             let is_new = believed.window.take(header.counter);
             debug_assert!(is_new, "that was asked before");
             if let Some(cipher) = fresh.take() {
-                (believed.key, believed.cipher) = (header.key, cipher);
+                believed.cipher = Some((header.key, cipher));
             }
         }
         match header.kind {
@@ -302,8 +311,7 @@ impl Seals {
                 let believed = Believed {
                     life: header.life,
                     window: Window::after(header.counter),
-                    key: header.key,
-                    cipher,
+                    cipher: Some((header.key, cipher)),
                 };
                 let answers = answers + 1;
                 self.senders.insert(from, Sender { believed, answers });
@@ -325,7 +333,7 @@ impl Seals {
     }
 }
 
-/// Whether one more of a life that is not believed may come from that address in this turn.
+/// Whether one more, for which a key must be made, may come from that address in this turn.
 fn has_room(strange: &mut Vec<(NodeId, u8)>, from: NodeId) -> bool {
     match strange.iter_mut().find(|(known, _)| *known == from) {
         Some((_, count)) if *count == STRANGE_IN_A_TURN => false,
@@ -378,7 +386,7 @@ fn is_equal(expected: &[u8; RANDOM], said: &[u8]) -> bool {
 
 fn read_header(bytes: &[u8], from: NodeId, to: Way) -> Result<Header, Why> {
     match bytes.first() {
-        Some(&VERSION) if bytes.len() >= OVERHEAD => {}
+        Some(&VERSION) if (OVERHEAD..=MAX_LEN).contains(&bytes.len()) => {}
         Some(&wire::VERSION) => return Err(Why::Unsealed),
         _ => return Err(Why::Malformed),
     }

@@ -70,7 +70,7 @@ fn who_has_answered_is_read_once() {
     let key = key();
     let [mut one, mut two] = [1, 2].map(|id| life(id, &key));
     introduce(&mut one, &mut two);
-    for len in [0, 1, 60, 1_400] {
+    for len in [0, 1, 60, wire::MAX_DATAGRAM, 2 * wire::MAX_DATAGRAM] {
         let bytes = vec![7; len];
         let out = sealed(&mut one, 2, &bytes);
         assert_eq!(out.len(), len + OVERHEAD);
@@ -305,6 +305,28 @@ fn few_strangers_are_looked_at_in_one_turn() {
     two.begin_turn();
     let opened = two.open(node(1), false, &mut strange[10].clone());
     assert!(matches!(opened, Opened::Reply { .. }), "{opened:?}");
+
+    // Nor does who is believed make many keys necessary, by naming another one each time.
+    let other = self::key();
+    two.change_keys(KeyRing::of([copy(&key), copy(&other)]));
+    two.begin_turn();
+    let outcomes: Vec<_> = (0..20)
+        .map(|_| {
+            let mut forged = sealed(&mut one, 2, b"good");
+            forged[8..12].copy_from_slice(other.id().as_bytes());
+            two.open(node(1), false, &mut forged)
+        })
+        .collect();
+    assert!(
+        outcomes[..count]
+            .iter()
+            .all(|it| *it == Opened::Dropped(Why::Forged))
+    );
+    assert!(
+        outcomes[count..]
+            .iter()
+            .all(|it| *it == Opened::Dropped(Why::Strange))
+    );
 }
 
 /// The new key is added everywhere, then put first, then the old one is removed.
@@ -360,10 +382,25 @@ fn a_nonce_that_is_used_twice_gives_nothing_away() {
         stream(&b, 1),
         "they would with a cipher by nonce alone"
     );
+
+    // What the one says with the content of the other, to somebody who believes them.
     let mut two = life(2, &key);
     introduce(&mut one, &mut two);
+    copied.sealed = one.sealed;
+    let a = sealed(&mut one, 2, &[0; 64]);
+    let b = sealed(&mut copied, 2, &[1; 64]);
     let mixed = [&a[..HEADER], &b[HEADER..HEADER + 64], &a[HEADER + 64..]].concat();
-    assert_eq!(take(&mut two, 1, &mixed), dropped(Why::Replayed));
+    assert_eq!(take(&mut two, 1, &mixed), dropped(Why::Forged));
+    assert_eq!(take(&mut two, 1, &a).1, [0; 64]);
+}
+
+#[test]
+fn what_is_longer_than_anything_that_is_sealed_is_not_opened() {
+    let key = key();
+    let [mut one, mut two] = [1, 2].map(|id| life(id, &key));
+    introduce(&mut one, &mut two);
+    let long = sealed(&mut one, 2, &[0; 2 * wire::MAX_DATAGRAM + 1]);
+    assert_eq!(take(&mut two, 1, &long), dropped(Why::Malformed));
 }
 
 /// RFC 8452, appendix C.2: one of its vectors, so that it is known to be that cipher.

@@ -38,14 +38,16 @@ pub(super) fn attach<'a>(
     members: impl Iterator<Item = &'a SocketAddr>,
     me: Option<NodeId>,
 ) {
-    let attached = match program(members, me) {
-        Some(program) => socket.attach_filter(&program),
-        // What was attached before would keep new members out.
-        None => socket.detach_filter(),
+    let refused = match program(members, me) {
+        Some(program) => match socket.attach_filter(&program) {
+            Ok(()) => return,
+            Err(error) => error.to_string(),
+        },
+        None => "the members are too many".to_owned(),
     };
-    if let Err(error) = attached {
-        tracing::debug!("the kernel does not filter what comes: {error}");
-    }
+    tracing::debug!("the kernel does not filter what comes: {refused}");
+    // One that was attached before would keep new members out. There may have been none.
+    let _ = socket.detach_filter();
 }
 
 /// `None` if it would be too long.

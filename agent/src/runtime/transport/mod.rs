@@ -357,10 +357,9 @@ impl Transport {
         let Medium::Udp { socket, .. } = &self.medium else {
             return 0;
         };
-        let sockets = [Some(socket), self.group.as_ref().map(|group| &group.socket)];
-        let inode = |socket: &UdpSocket| fstat(socket).ok().map(|stat| stat.st_ino);
-        let inodes = sockets.into_iter().flatten().filter_map(inode);
-        inodes.filter_map(who::drops).sum()
+        // Not of the one for multicast, which drops what this member sends there itself.
+        let inode = fstat(socket).ok().map(|stat| stat.st_ino);
+        inode.and_then(who::drops).unwrap_or_default()
     }
 
     /// The sockets at which something may arrive: one, or two where there is multicast.

@@ -6,17 +6,15 @@ use super::{Received, Transport};
 use crate::protocol::NodeId;
 use crate::runtime::seal::{self, KeyId, KeyRing, Opened, Seals, Way, Why};
 
-/// How many members are told of once each, so that what anybody can send fills no log.
-const MAX_TOLD: usize = 64;
-
 /// The seals of a group that has a key.
 #[derive(Debug)]
 pub(super) struct Sealing {
     seals: Seals,
     /// What was sealed last: its room is used again.
     scratch: Vec<u8>,
-    /// Of whom it was told that their keys, or their lack of keys, keep them out.
-    told: BTreeSet<(NodeId, Option<KeyId>)>,
+    /// Of whom it was told that they do not seal, and of whom that they do with another key. Once
+    /// each, so that what anybody can send fills no log.
+    told: [BTreeSet<NodeId>; 2],
 }
 
 impl Sealing {
@@ -24,7 +22,7 @@ impl Sealing {
         Self {
             seals,
             scratch: Vec::new(),
-            told: BTreeSet::new(),
+            told: Default::default(),
         }
     }
 
@@ -41,20 +39,23 @@ impl Sealing {
 
     /// Tells an operator why a member is not heard, once.
     fn tell(&mut self, from: NodeId, why: Why) {
-        let (key, words) = match why {
-            Why::Unsealed => (None, "does not seal its datagrams".to_owned()),
-            Why::UnknownKey(key) => (
-                Some(key),
-                format!("seals its datagrams with the key {key}, which is not here"),
-            ),
-            _ => return,
+        let [unsealed, other_key] = &mut self.told;
+        let is_new = match why {
+            Why::Unsealed => unsealed.insert(from),
+            Why::UnknownKey(_) => other_key.insert(from),
+            _ => false,
         };
-        if self.told.len() < MAX_TOLD && self.told.insert((from, key)) {
-            tracing::warn!(
-                "what comes from the address of member {from} {words}; it is not heard: see that \
-                 all members have the same key_file"
-            );
+        if !is_new {
+            return;
         }
+        let how = match why {
+            Why::UnknownKey(key) => format!("is sealed with the key {key}, which is not here"),
+            _ => "is not sealed".to_owned(),
+        };
+        tracing::warn!(
+            "what comes from the address of member {from} {how}; it is not heard: see that all \
+             members have the same key_file"
+        );
     }
 }
 
@@ -135,7 +136,7 @@ impl Transport {
     /// The keys that are good from now on.
     pub(crate) fn change_keys(&mut self, keys: KeyRing) {
         if let Some(sealing) = &mut self.sealing {
-            sealing.told.clear();
+            sealing.told = Default::default();
             sealing.seals.change_keys(keys);
         }
     }
