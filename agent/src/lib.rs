@@ -8,6 +8,8 @@ extern crate alloc;
 
 #[cfg(any(feature = "std", feature = "sim"))]
 mod dissect;
+#[cfg(fuzzing)]
+pub mod fuzz;
 pub mod protocol;
 #[cfg(feature = "std")]
 pub mod runtime;

@@ -250,6 +250,19 @@ fn seal(mut bytes: Vec<u8>) -> Vec<u8> {
     bytes
 }
 
+/// Makes version, group and checksum right; whether there is room for them.
+#[cfg(fuzzing)]
+pub(crate) fn correct(group: GroupId, bytes: &mut [u8]) -> bool {
+    if bytes.len() < HEADER + CHECKSUM {
+        return false;
+    }
+    bytes[0] = VERSION;
+    bytes[8..16].copy_from_slice(&group.0.to_be_bytes());
+    let (sealed, checksum) = bytes.split_at_mut(bytes.len() - CHECKSUM);
+    checksum.copy_from_slice(&CASTAGNOLI.checksum(sealed).to_be_bytes());
+    true
+}
+
 /// Reads and checks all of a datagram but its payload, which is returned.
 pub(crate) fn decode(group: GroupId, bytes: &[u8]) -> Result<(Header, &[u8]), Drop> {
     // Greetings may be longer than MAX_DATAGRAM, by one long line of settings.

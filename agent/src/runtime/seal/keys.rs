@@ -87,8 +87,8 @@ impl GroupKey {
         }
     }
 
-    #[cfg(test)]
-    pub(super) fn of(secret: [u8; KEY]) -> Self {
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn of(secret: [u8; KEY]) -> Self {
         Self::new(Zeroizing::new(secret))
     }
 
@@ -137,8 +137,8 @@ impl fmt::Debug for GroupKey {
 pub(crate) struct KeyRing(Vec<GroupKey>);
 
 impl KeyRing {
-    #[cfg(test)]
-    pub(super) fn of(keys: impl IntoIterator<Item = GroupKey>) -> Self {
+    #[cfg(any(test, fuzzing))]
+    pub(crate) fn of(keys: impl IntoIterator<Item = GroupKey>) -> Self {
         Self(keys.into_iter().collect())
     }
 
