@@ -115,12 +115,13 @@ fn suffer(from_member: bool, datagrams: impl Fn([u8; 4], u64) -> Vec<u8> + Sync)
 
 fn judge(outcome: &Outcome) {
     println!("{outcome:?}");
+    println!(
+        "{:.0} entries a second, {:.0} without",
+        outcome.during, outcome.before
+    );
     assert!(outcome.sent > 10_000, "{outcome:?}");
     // What it costs is for a release build to say.
-    assert!(
-        outcome.before > outcome.during.min(1.0) && outcome.during >= 1.0,
-        "{outcome:?}"
-    );
+    assert!(outcome.during >= 1.0, "{outcome:?}");
     // 4 MiB: what is allocated differs a little from run to run, and grows with nothing.
     assert!(outcome.memory[1] < outcome.memory[0] + 1_024, "{outcome:?}");
 }

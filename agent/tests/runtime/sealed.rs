@@ -89,6 +89,8 @@ fn multicast_is_sealed_too() {
             .all(|agent| agent.counters().transport.multicast_merged > 0)
     });
     assert!(agents.iter().all(|agent| dropped(agent, "forged") == 0));
+    // What a member sends to all it gets back itself, and that is no flood.
+    assert!(agents.iter().all(|agent| dropped(agent, "by-kernel") == 0));
 }
 
 /// Without the key, with another, and with what was recorded: nobody is let in by that, and the

@@ -25,10 +25,10 @@
 //! life that has had a successor is not good any more either. Everything that a life said before
 //! its answer counts as lost; the links say it again.
 //!
-//! **What is not authentic costs little.** It is looked at in constant time, in the buffer it came
-//! in; it changes numbers that count it, and nothing else. Of lives that are not believed, which cost
-//! most, a few a turn are looked at. An authentic datagram of a life that has
-//! not answered is answered by one challenge, which is shorter than most.
+//! **What is not authentic costs little.** It is opened in the buffer it came in, once, if it is no longer
+//! than what members send; it changes numbers that count it, and nothing else. Of those for which a
+//! key must be made, which cost most, a few a turn are looked at. An authentic datagram of a life that
+//! has not answered is answered by one challenge, which is shorter than most.
 //!
 //! This is pure, like the core: keys and random numbers come from outside, and there is no clock.
 

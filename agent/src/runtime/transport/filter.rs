@@ -88,3 +88,32 @@ fn program<'a>(
     program.push(DROP);
     (program.len() <= MAX_LEN).then_some(program)
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use super::*;
+
+    /// One that was there before would know nothing of who is a member since.
+    #[test]
+    fn one_that_would_be_too_long_leaves_none_behind() {
+        let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+        socket.set_nonblocking(true).unwrap();
+        let own = socket.local_addr().unwrap();
+        let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
+        let is_heard = || {
+            stranger.send_to(b"hello", own).unwrap();
+            socket.recv(&mut [0; 8]).is_ok()
+        };
+        assert!(is_heard());
+        attach((&socket).into(), [own].iter(), None);
+        assert!(!is_heard());
+        let many: Vec<_> = (1..1_100)
+            .map(|port| ([192, 0, 2, 1], port).into())
+            .collect();
+        assert!(program(many.iter(), None).is_none());
+        attach((&socket).into(), many.iter(), None);
+        assert!(is_heard());
+    }
+}
