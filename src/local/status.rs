@@ -45,6 +45,7 @@ pub(crate) fn read(directory: &Directory) -> Result<Status, StatusError> {
         locks,
         multicast: None,
         protection: None,
+        clients: None,
     })
 }
 

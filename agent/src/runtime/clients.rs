@@ -6,13 +6,18 @@
 //! too, and what has it open is killed. What is taken back so counts as abandoned; what a client
 //! releases itself does not.
 //!
-//! Everything here runs on the agent thread, and is bounded: clients, requests of one client, bytes
-//! read in one turn, and bytes that wait to be read by a client that does not.
+//! Everything here runs on the agent thread, and is bounded: clients, also of one process, and what
+//! they may take of the process's descriptors; requests of one client; messages obeyed in one turn,
+//! of one client and of all together; bytes that are read and make no message yet, and bytes that
+//! wait to be read by a client that does not. A client that says nothing costs two descriptors and
+//! nothing else; it may be one that holds a lock, so it has no time limit.
 
 mod connection;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::collections::btree_map::{BTreeMap, Entry};
 use std::io;
+use std::mem;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::time::Duration;
@@ -25,8 +30,9 @@ use nix::sys::stat::Mode;
 use nix::unistd::geteuid;
 use socket2::{Domain, Socket, Type};
 
-use self::connection::{Connection, Peer, READ_LIMIT};
+use self::connection::{Connection, Ended, Peer, UNREAD_LIMIT};
 use super::clock::{self, Reading};
+use super::descriptors;
 use super::endpoint::Endpoint;
 use super::events::AgentEvent;
 use super::frames::FromAgent;
@@ -34,13 +40,21 @@ use super::handoff::Shared;
 use super::lease::Lease;
 use super::lifeline::{self, LIFELINES, Lifeline, Lifelines};
 use super::process::Process;
+use super::status::ClientsStatus;
 use super::transport::BindError;
 use super::transport::place::{self, SocketFile};
 use super::turn::ClientId;
 use crate::protocol::{Release, Time};
 
-/// More are turned away with a message.
+/// More are turned away with a message. All of them at once can be told of a new lease, or that a
+/// lock is lost, in some milliseconds.
 const MAX_CLIENTS: usize = 4_096;
+/// Clients of one process: a program that forgets to close them does not keep all others out.
+const MAX_OF_ONE_PROCESS: usize = 1_024;
+/// Messages obeyed in one turn, of all clients together, which share them evenly; a client whose turn
+/// it is counts for one more. It is some hundred microseconds' work, after which datagrams and timers
+/// come first again.
+const TURN_LIMIT: usize = 256;
 /// Connections accepted in one turn.
 const ACCEPT_LIMIT: usize = 64;
 /// After a failed accept (no descriptors left) the next try comes so much later.
@@ -55,8 +69,16 @@ pub(crate) struct Service {
     listener: UnixListener,
     token: Token,
     clients: BTreeMap<ClientId, Connection>,
+    /// How many of them each process has.
+    of_process: BTreeMap<u32, usize>,
     /// Those with something to read or to write.
     ready: BTreeSet<ClientId>,
+    /// Whose turn it is next among those.
+    turn_of: ClientId,
+    /// Of those who were turned away or cut off, by reason.
+    dropped: BTreeMap<&'static str, u64>,
+    /// Whether the status does not tell of all that yet.
+    is_news: bool,
     next: usize,
     /// Whether connections may be waiting, and from when on to look.
     accept_at: Option<Time>,
@@ -101,7 +123,11 @@ impl Service {
             listener,
             token,
             clients: BTreeMap::new(),
+            of_process: BTreeMap::new(),
             ready: BTreeSet::new(),
+            turn_of: ClientId(0),
+            dropped: BTreeMap::new(),
+            is_news: true,
             next: token.0 + 1,
             // Some may have been waiting since before there was an agent.
             accept_at: Some(Time::ZERO),
@@ -137,27 +163,59 @@ impl Service {
     /// happens before.
     pub(crate) fn work(&mut self, shared: &Shared, registry: &Registry) -> Option<Time> {
         self.accept(shared, registry);
-        for id in std::mem::take(&mut self.ready) {
-            let Some(client) = self.clients.get_mut(&id) else {
-                continue;
-            };
-            if let Err(error) = client.work(id, shared, &mut self.lifelines, registry) {
-                tracing::debug!("client {:?} ended: {error}", client.peer());
-                self.end(id, shared, registry);
-            } else if client.wants_a_turn() {
-                self.ready.insert(id);
-            }
-        }
+        self.serve(shared, registry);
         if self.lifelines.take_commands_noted() {
             self.evict_at = self.eviction(shared);
         }
         self.evict_in_time(shared, registry);
         let look_at = self.lifelines.work(shared);
+        self.publish(shared);
         if self.ready.is_empty() {
             let times = [self.accept_at, look_at, self.evict_at];
             times.into_iter().flatten().min()
         } else {
             Some(Time::ZERO)
+        }
+    }
+
+    /// Has the status tell of the clients. Asking for it must not wait for the event loop.
+    fn publish(&mut self, shared: &Shared) {
+        if mem::take(&mut self.is_news) {
+            shared.turn().set_clients(self.status());
+        }
+    }
+
+    /// Serves those who are ready, as many as fit into one turn; the others first in the next.
+    fn serve(&mut self, shared: &Shared, registry: &Registry) {
+        let mut left = TURN_LIMIT;
+        let (late, early) = (
+            self.ready.range(self.turn_of..),
+            self.ready.range(..self.turn_of),
+        );
+        let in_turn: Vec<_> = late.chain(early).copied().take(TURN_LIMIT).collect();
+        let share = (TURN_LIMIT / in_turn.len().max(1)).max(1);
+        for id in in_turn {
+            self.turn_of = id;
+            if left == 0 {
+                return;
+            }
+            self.ready.remove(&id);
+            left -= 1;
+            let Some(client) = self.clients.get_mut(&id) else {
+                continue;
+            };
+            match client.work(id, share.min(left), shared, &mut self.lifelines, registry) {
+                Ok(obeyed) => left -= obeyed,
+                Err(ended) => {
+                    tracing::debug!("client {:?} ended: {ended}", client.peer());
+                    self.end(id, &ended, shared, registry);
+                    continue;
+                }
+            }
+            if client.wants_a_turn() {
+                self.ready.insert(id);
+            }
+            self.turn_of = ClientId(id.0 + 1);
         }
     }
 
@@ -251,7 +309,7 @@ impl Service {
     pub(crate) fn tell_listeners(&mut self, event: &AgentEvent) {
         for (&id, client) in &mut self.clients {
             let message = client.heard_as(event);
-            if let Some(message) = message.filter(|_| client.unread() < READ_LIMIT) {
+            if let Some(message) = message.filter(|_| client.unread() < UNREAD_LIMIT) {
                 client.tell(&message);
                 self.ready.insert(id);
             }
@@ -302,9 +360,15 @@ impl Service {
         registry: &Registry,
     ) -> io::Result<()> {
         let peer = Peer::of(&stream)?;
+        self.is_news = true;
+        if let Some((why, answer)) = self.refusal(&stream, peer) {
+            *self.dropped.entry(why.reason()).or_default() += 1;
+            // It is the first message, for which there is room; who is gone does not miss it.
+            let _ = connection::tell_only(&stream, &answer);
+            return Err(io::Error::other(why.to_string()));
+        }
         let id = ClientId(self.next);
         self.next += 1;
-        let refusal = self.refusal(peer);
         let process = match Process::of_peer(&stream, peer.pid) {
             Ok(process) => process,
             Err(error) => match error.raw_os_error() {
@@ -316,21 +380,14 @@ impl Service {
                 _ => return Err(error),
             },
         };
-        if refusal.is_none() {
-            let interest = Interest::READABLE | Interest::WRITABLE;
-            registry.register(&mut stream, Token(id.0), interest)?;
-            registry.register(
-                &mut SourceFd(&process.as_raw_fd()),
-                Token(PROCESSES + id.0),
-                Interest::READABLE,
-            )?;
-        }
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        registry.register(&mut stream, Token(id.0), interest)?;
+        registry.register(
+            &mut SourceFd(&process.as_raw_fd()),
+            Token(PROCESSES + id.0),
+            Interest::READABLE,
+        )?;
         let mut client = Connection::new(stream, peer, process);
-        if let Some((why, message)) = refusal {
-            client.tell(&message);
-            client.flush()?;
-            return Err(io::Error::other(why));
-        }
         let identity = &shared.identity;
         let group = identity.settings.group.clone();
         client.tell(&FromAgent::Welcome {
@@ -340,24 +397,52 @@ impl Service {
             clock: Reading::take(),
         });
         self.clients.insert(id, client);
+        *self.of_process.entry(peer.pid).or_default() += 1;
         self.ready.insert(id);
         Ok(())
     }
 
     /// Why this client is turned away, if it is, and what it is told.
-    fn refusal(&self, peer: Peer) -> Option<(String, FromAgent)> {
+    fn refusal(&self, stream: &UnixStream, peer: Peer) -> Option<(Refusal, FromAgent)> {
+        let of_process = self.of_process.get(&peer.pid);
         // The mode of the socket's file keeps others out; this holds also if somebody widened it.
         if peer.uid != geteuid().as_raw() && peer.uid != 0 {
-            let why = format!("user {} may not use this agent", peer.uid);
-            return Some((why, FromAgent::Forbidden));
+            Some((Refusal::User(peer.uid), FromAgent::Forbidden))
+        } else if self.clients.len() >= MAX_CLIENTS {
+            Some((Refusal::All, FromAgent::TooMany))
+        } else if of_process.is_some_and(|&count| count >= MAX_OF_ONE_PROCESS) {
+            Some((Refusal::Process(peer.pid), FromAgent::TooMany))
+        } else if !descriptors::is_spare(stream) {
+            Some((Refusal::Descriptors, FromAgent::TooMany))
+        } else {
+            None
         }
-        let is_full = self.clients.len() >= MAX_CLIENTS;
-        is_full.then(|| ("there are too many clients".to_owned(), FromAgent::TooMany))
     }
 
-    fn end(&mut self, id: ClientId, shared: &Shared, registry: &Registry) {
-        if let Some(client) = self.clients.remove(&id) {
-            client.end(id, shared, &mut self.lifelines, registry);
+    fn end(&mut self, id: ClientId, ended: &Ended, shared: &Shared, registry: &Registry) {
+        self.is_news = true;
+        if let Some(reason) = ended.reason() {
+            *self.dropped.entry(reason).or_default() += 1;
+        }
+        let Some(client) = self.clients.remove(&id) else {
+            return;
+        };
+        if let Entry::Occupied(mut count) = self.of_process.entry(client.peer().pid) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
+        client.end(id, shared, &mut self.lifelines, registry);
+    }
+
+    /// How many clients there are, and what became of others.
+    fn status(&self) -> ClientsStatus {
+        let dropped = self.dropped.iter();
+        let dropped = dropped.map(|(&why, &count)| (why.to_owned(), count));
+        ClientsStatus {
+            connected: self.clients.len() as u64,
+            dropped: dropped.collect(),
         }
     }
 
@@ -369,6 +454,31 @@ impl Service {
             .into_values()
             .flat_map(Connection::into_commands);
         of_clients.chain(self.lifelines.into_all()).collect()
+    }
+}
+
+/// Why a client is turned away.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+enum Refusal {
+    #[error("user {0} may not use this agent")]
+    User(u32),
+    #[error("there are {MAX_CLIENTS} clients")]
+    All,
+    #[error("process {0} has {MAX_OF_ONE_PROCESS} clients")]
+    Process(u32),
+    #[error("few descriptors are left: raise the limit of open files, ulimit -n")]
+    Descriptors,
+}
+
+impl Refusal {
+    /// What the status counts it as.
+    fn reason(self) -> &'static str {
+        match self {
+            Self::User(_) => "other-user",
+            Self::All => "too-many",
+            Self::Process(_) => "too-many-of-one-process",
+            Self::Descriptors => "few-descriptors",
+        }
     }
 }
 

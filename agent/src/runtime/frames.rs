@@ -17,7 +17,7 @@ use super::events::{AgentEvent, Leader};
 use super::status::Status;
 use crate::protocol::{Change, ElectionAlgorithm, LockName, LockSpec, Mode, NodeId, Release};
 
-const VERSION: u8 = 5;
+const VERSION: u8 = 6;
 const HEADER_LEN: usize = 4;
 /// The longest message of a client: a name, and a command line of at most [`MAX_COMMAND`].
 pub(crate) const MAX_TO_AGENT: usize = 8 * 1024;
@@ -97,7 +97,7 @@ pub(crate) enum FromAgent {
     /// A grant is void.
     Lost { id: u64 },
     /// How the group is.
-    Status { id: u64, status: Status },
+    Status { id: u64, status: Box<Status> },
     /// Too many ask for the status at once.
     StatusRefused { id: u64 },
     /// What happened to the group.
@@ -232,7 +232,7 @@ mod tests {
         put(&mut bytes, &acquire(), MAX_TO_AGENT).unwrap();
         assert_eq!(
             bytes,
-            b"\0\0\0\x13\x05\x00\xac\x02\x07printer\x00\x01\x02\x02lp\x01"
+            b"\0\0\0\x13\x06\x00\xac\x02\x07printer\x00\x01\x02\x02lp\x01"
         );
         bytes.clear();
         let granted = FromAgent::Granted {
@@ -241,21 +241,21 @@ mod tests {
             abandoned: true,
         };
         put(&mut bytes, &granted, MAX_FROM_AGENT).unwrap();
-        assert_eq!(bytes, b"\0\0\0\x09\x05\x02\x01\x80\x80\x80\x80\x10\x01");
+        assert_eq!(bytes, b"\0\0\0\x09\x06\x02\x01\x80\x80\x80\x80\x10\x01");
         bytes.clear();
         let release = ToAgent::Release {
             id: 300,
             how: Release::Abandoned,
         };
         put(&mut bytes, &release, MAX_TO_AGENT).unwrap();
-        assert_eq!(bytes, b"\0\0\0\x05\x05\x02\xac\x02\x01");
+        assert_eq!(bytes, b"\0\0\0\x05\x06\x02\xac\x02\x01");
         bytes.clear();
         let lease = FromAgent::Lease {
             session: 1,
             until: 1 << 32,
         };
         put(&mut bytes, &lease, MAX_FROM_AGENT).unwrap();
-        assert_eq!(bytes, b"\0\0\0\x08\x05\x0b\x01\x80\x80\x80\x80\x10");
+        assert_eq!(bytes, b"\0\0\0\x08\x06\x0b\x01\x80\x80\x80\x80\x10");
     }
 
     #[test]
@@ -280,14 +280,21 @@ mod tests {
 
     #[test]
     fn refuses_nonsense() {
-        let refused = |bytes: &[u8]| take::<ToAgent>(bytes, MAX_TO_AGENT).is_err();
+        let frame = |version: u8, body: &[u8]| {
+            let len = u8::try_from(body.len() + 1).unwrap();
+            [&[0, 0, 0, len, version], body].concat()
+        };
+        let taken = |bytes: &[u8]| take::<ToAgent>(bytes, MAX_TO_AGENT);
+        let listen = frame(VERSION, b"\x05");
+        assert_eq!(taken(&listen).unwrap(), Some((ToAgent::Listen, 6)));
+        let refused = |bytes: &[u8]| taken(bytes).is_err();
         assert!(refused(b"\0\0\0\0"), "empty");
         assert!(refused(b"\xff\0\0\0"), "huge");
-        assert!(refused(b"\0\0\0\x02\x02\x05"), "another version");
-        assert!(refused(b"\0\0\0\x02\x04\x7f"), "an unknown message");
-        assert!(refused(b"\0\0\0\x03\x04\x05\x00"), "bytes left over");
+        assert!(refused(&frame(VERSION - 1, b"\x05")), "another version");
+        assert!(refused(&frame(VERSION, b"\x7f")), "an unknown message");
+        assert!(refused(&frame(VERSION, b"\x05\x00")), "bytes left over");
         assert!(
-            refused(b"\0\0\0\x05\x04\x00\x01\x00\x00"),
+            refused(&frame(VERSION, b"\x00\x01\x00\x00")),
             "a lock without a name"
         );
     }

@@ -41,6 +41,12 @@ pub(crate) struct Lifeline {
     is_powerless: bool,
 }
 
+impl AsRawFd for Lifeline {
+    fn as_raw_fd(&self) -> RawFd {
+        self.pipe.as_raw_fd()
+    }
+}
+
 impl Lifeline {
     /// Takes a descriptor that a client sent.
     ///

@@ -11,6 +11,7 @@ mod ask;
 mod client;
 mod clients;
 pub mod clock;
+mod descriptors;
 mod driven;
 mod durable;
 mod endpoint;

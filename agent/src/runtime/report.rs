@@ -252,6 +252,7 @@ impl Turn<'_> {
             // The channel has room for one answer; who asked may have given up.
             Asker::Thread(sender) => drop(sender.try_send(status)),
             Asker::Client { client, id } => {
+                let status = Box::new(status);
                 let message = FromAgent::Status { id, status };
                 self.core.tasks.push_back(Task::Tell { client, message });
             }
@@ -300,6 +301,7 @@ impl Turn<'_> {
             locks,
             multicast: self.multicast(),
             protection: Some(self.protection()),
+            clients: self.core.clients.clone(),
         }
     }
 

@@ -26,6 +26,20 @@ pub struct Status {
     /// sends none.
     #[serde(default)]
     pub protection: Option<Protection>,
+    /// The programs that use the agent that is asked. `None` for the local group, and for a member
+    /// that serves no programs.
+    #[serde(default)]
+    pub clients: Option<ClientsStatus>,
+}
+
+/// The programs that use an agent by its socket.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClientsStatus {
+    /// How many are connected.
+    pub connected: u64,
+    /// How many were turned away or cut off since the agent's start, by reason; those of which there
+    /// were none are left out.
+    pub dropped: BTreeMap<String, u64>,
 }
 
 /// How one member's datagrams are protected, and what it has dropped.

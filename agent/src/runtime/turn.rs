@@ -32,7 +32,7 @@ use super::request::Request;
 use super::roster::Roster;
 use super::seal::{KeyId, KeyRing};
 use super::session::Session;
-use super::status::MulticastStatus;
+use super::status::{ClientsStatus, MulticastStatus};
 use super::trace::Tracer;
 use super::transport::{Received, Transport, TransportCounters};
 use crate::protocol::election;
@@ -89,6 +89,8 @@ pub(crate) struct Core {
     active_at: Time,
     /// Notes what happens, if somebody wants to know.
     pub(super) tracer: Option<Tracer>,
+    /// Who uses the service for clients, as it has last told.
+    pub(super) clients: Option<ClientsStatus>,
 }
 
 /// A caller's request as the agent knows it.
@@ -192,6 +194,11 @@ impl Turn<'_> {
     pub(super) fn keys(&self) -> impl Iterator<Item = KeyId> {
         let transport = self.core.transport.iter();
         transport.flat_map(Transport::keys)
+    }
+
+    /// Notes who uses the service for clients, for the status.
+    pub(crate) fn set_clients(&mut self, status: ClientsStatus) {
+        self.core.clients = Some(status);
     }
 
     pub(crate) fn counters(&self) -> Counters {
@@ -644,6 +651,7 @@ impl Core {
             sleeps_until: None,
             active_at: clock::now(),
             tracer: None,
+            clients: None,
         }
     }
 

@@ -35,6 +35,18 @@ fn enter_through(client: &Client, name: &str) -> Grant {
         .unwrap()
 }
 
+/// A stream to the agent whose welcome was read, and the version of what is said on it.
+fn connect(group: &Group) -> (UnixStream, u8) {
+    let mut stream = UnixStream::connect(group.socket(1)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+    let mut header = [0; 5];
+    stream.read_exact(&mut header).unwrap();
+    let [len @ .., version] = header;
+    let mut rest = vec![0; u32::from_be_bytes(len) as usize - 1];
+    stream.read_exact(&mut rest).unwrap();
+    (stream, version)
+}
+
 fn one() -> Group {
     Group::new(Kind::Unix, 1, Algorithm::RicartAgrawala)
 }
@@ -175,10 +187,12 @@ fn who_talks_nonsense_is_cut_off_and_nobody_else() {
     let _agent = serve(&group, 1);
     let client = Client::connect(&group.socket(1)).unwrap();
     let grant = enter_through(&client, "x");
+    let (_, version) = connect(&group);
     for nonsense in [
         &[0xff; 64][..],
         b"GET / HTTP/1.1\r\n\r\n",
-        b"\0\0\0\x02\x01\x63",
+        &[0, 0, 0, 2, version, 99],
+        &[0, 0, 0, 2, version - 1, 5],
     ] {
         let mut stream = UnixStream::connect(group.socket(1)).unwrap();
         stream.set_read_timeout(Some(TIMEOUT)).unwrap();
@@ -188,6 +202,8 @@ fn who_talks_nonsense_is_cut_off_and_nobody_else() {
         assert!(ended.is_ok() || ended.is_err_and(|e| e.raw_os_error() == Some(libc::ECONNRESET)));
     }
     assert!(grant.is_held());
+    let clients = client.status().unwrap().clients.unwrap();
+    assert_eq!(clients.dropped, [("malformed".to_owned(), 4)].into());
     grant.release().unwrap();
 }
 
@@ -195,16 +211,19 @@ fn who_talks_nonsense_is_cut_off_and_nobody_else() {
 fn who_does_not_read_hinders_nobody() {
     let group = one();
     let agent = serve(&group, 1);
-    let mut deaf = UnixStream::connect(group.socket(1)).unwrap();
+    let (mut deaf, version) = connect(&group);
     deaf.set_nonblocking(true).unwrap();
     // Status, again and again: the agent stops reading what this one asks.
-    let question = b"\0\0\0\x03\x01\x04\x07".repeat(1_000);
+    let question = [0, 0, 0, 3, version, 4, 7].repeat(1_000);
     let mut refused = 0;
     let client = Client::connect(&group.socket(1)).unwrap();
     while refused < 50 {
         refused += usize::from(deaf.write(&question).is_err());
         enter_through(&client, "x").release().unwrap();
     }
+    // It was not cut off for anything else.
+    let clients = agent.status().unwrap().clients.unwrap();
+    assert_eq!((clients.connected, clients.dropped.len()), (2, 0));
     drop(deaf);
     enter(&agent, &lock("x")).release().unwrap();
 }

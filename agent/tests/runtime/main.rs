@@ -2,6 +2,7 @@
 
 mod clients;
 mod counts;
+mod crowds;
 mod driven;
 mod flood;
 mod leases;

@@ -3,11 +3,13 @@
 
 use std::env;
 use std::fs;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
+use std::thread;
 use std::time::Duration;
 
 use distlock_agent::protocol::{Mode, Release};
@@ -41,6 +43,10 @@ fn run() {
         "hold" => hold(&group.start(id).unwrap()),
         "stand-still" => stand_still(&group.start(id).unwrap()),
         "serve" => serve(&group, id),
+        "serve-with-descriptors" => serve_with_descriptors(&group, id, rounds),
+        "crowd" => crowd(&group, id, rounds, b""),
+        "half-crowd" => crowd(&group, id, rounds, &[0, 0, 0x1f, 0xff]),
+        "loud-crowd" => crowd(&group, id, rounds, &[0, 0, 0, 3]),
         "idle" => idle(&group.start(id).unwrap()),
         "enter" => once(&group.start(id).unwrap()),
         "client" => hold_as_client(&group, id),
@@ -203,6 +209,68 @@ fn serve(group: &Group, id: u16) {
     let _agent = Agent::start(options).unwrap();
     println!("role: serves");
     await_end_of_input();
+}
+
+/// Is there for as many clients as there are descriptors for.
+fn serve_with_descriptors(group: &Group, id: u16, limit: usize) {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, limit as u64, hard).unwrap();
+    serve(group, id);
+}
+
+/// Connects so many times, and then says nothing; or half a message; or, if `header` is that of one
+/// which cancels nothing, that one without end.
+fn crowd(group: &Group, id: u16, size: usize, header: &[u8]) {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
+    let mut streams = Vec::new();
+    let mut first = [0; 6];
+    for _ in 0..size {
+        let mut stream = UnixStream::connect(group.socket(id)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+        stream.read_exact(&mut first).unwrap();
+        // 0 is a welcome.
+        if first[5] == 0 {
+            streams.push(stream);
+        }
+    }
+    println!("role: crowd {}", streams.len());
+    let cancel = [header, &[first[4], 1, 99]].concat();
+    match header {
+        [] => await_end_of_input(),
+        [0, 0, 0, 3] => shout(&streams, &cancel.repeat(4_000)),
+        _ => {
+            let rest = vec![0; 8_000];
+            for stream in &mut streams {
+                stream.write_all(&cancel).unwrap();
+                stream.write_all(&rest).unwrap();
+            }
+            println!("role: said");
+            await_end_of_input();
+        }
+    }
+}
+
+/// Sends `messages` by each stream, as far as there is room, until the end of the input.
+fn shout(streams: &[UnixStream], messages: &[u8]) {
+    let is_over = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            await_end_of_input();
+            is_over.store(true, Ordering::Relaxed);
+        });
+        let mut said = vec![0; streams.len()];
+        { streams.iter() }.for_each(|stream| stream.set_nonblocking(true).unwrap());
+        while !is_over.load(Ordering::Relaxed) {
+            for (mut stream, said) in streams.iter().zip(&mut said) {
+                match stream.write(&messages[*said..]) {
+                    // It goes on where it stopped, within a message or not.
+                    Ok(len) => *said = (*said + len) % messages.len(),
+                    Err(error) => assert_eq!(error.kind(), io::ErrorKind::WouldBlock),
+                }
+            }
+        }
+    });
 }
 
 /// Is there, and has entered something else.

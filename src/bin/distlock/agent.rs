@@ -14,6 +14,7 @@ use crossbeam_channel::{Receiver, bounded, select};
 use distlock::config::Listener;
 use distlock::{Event, NodeConfig, StatusError};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use sd_notify::NotifyState;
 
 use crate::args;
@@ -25,6 +26,10 @@ use crate::signals::{self, Signals};
 use crate::waiting::differs;
 use crate::way;
 
+/// Open files for as many clients as an agent takes: a stream, a process and a command's pipe for each
+/// of 4,096, and some for the agent itself.
+const OPEN_FILES: u64 = 3 * 4_096 + 256;
+
 /// Runs until a signal ends it.
 ///
 /// # Errors
@@ -34,6 +39,7 @@ pub(crate) fn agent(args: &args::Agent) -> Result<ExitCode, Failure> {
     let manager = Manager::meet()?;
     let member = Member::select(&args.group, "agent")?;
     let place = Place::choose(&args.group, &manager)?;
+    allow_open_files();
     // Before any thread starts: all of them inherit it.
     let signals = Signals::block().map_err(|error| refusal::system("read signals", error))?;
     let agent = way::join(&member, |config| {
@@ -69,6 +75,18 @@ pub(crate) fn agent(args: &args::Agent) -> Result<ExitCode, Failure> {
             let what = format_args!("the agent ended: {reason}; then start it again");
             Err(Failure::new(exit::UNAVAILABLE, what))
         }
+    }
+}
+
+/// The usual limit is for programs that use select(2), which this one does not. Where it may not be
+/// raised, fewer clients are taken, and the others are told.
+fn allow_open_files() {
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else {
+        return;
+    };
+    let wanted = OPEN_FILES.min(hard);
+    if soft < wanted {
+        let _ = setrlimit(Resource::RLIMIT_NOFILE, wanted, hard);
     }
 }
 

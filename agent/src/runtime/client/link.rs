@@ -282,9 +282,7 @@ impl Link {
                 drop(table);
                 changed.iter().for_each(|session| session.ring());
             }
-            FromAgent::Status { id, status } => {
-                table.answer(id, Ok(Answer::Status(Box::new(status))))
-            }
+            FromAgent::Status { id, status } => table.answer(id, Ok(Answer::Status(status))),
             FromAgent::StatusRefused { id } => table.answer(id, Err(StatusError::Limit)),
             FromAgent::StatusTooLong { id } => table.answer(id, Err(StatusError::TooLong)),
             FromAgent::Described { id, description } => {

@@ -14,6 +14,7 @@ use crate::protocol::{LockName, LockSpec, Mode, Release, Ticket};
 use crate::runtime::agent::Description;
 use crate::runtime::ancillary;
 use crate::runtime::ask::{Caller, Patience, Purpose};
+use crate::runtime::descriptors;
 use crate::runtime::error::AcquireError;
 use crate::runtime::events::AgentEvent;
 use crate::runtime::frames::{self, FromAgent, MAX_FROM_AGENT, MAX_TO_AGENT, ToAgent};
@@ -24,27 +25,34 @@ use crate::runtime::process::Process;
 use crate::runtime::report::Asker;
 use crate::runtime::turn::{ClientId, Sink, Turn};
 
-/// Requests of one client, waiting and granted.
+/// Requests of one client, waiting and granted: more threads than a program has, and a sixteenth of
+/// what an agent takes in all.
 const MAX_REQUESTS: usize = 4_096;
-/// Bytes taken from one client in one turn.
-pub(super) const READ_LIMIT: usize = 64 * 1024;
-/// A client that leaves more than this unread is cut off.
+/// Bytes taken from one client in one turn, when no whole message of it is left: at least one, of
+/// the longest there are, and so little that thousands of clients together fill no memory.
+const READ_LIMIT: usize = 2 * MAX_TO_AGENT;
+/// A client that leaves more than this unread is not heard, and misses events.
+pub(super) const UNREAD_LIMIT: usize = 64 * 1024;
+/// A client that leaves more than this unread is cut off: it can have asked for one status of the
+/// greatest length, and gets the next before it has read it all.
 const MAX_UNREAD: usize = 2 * MAX_FROM_AGENT;
-/// Descriptors of one client whose messages have not come yet.
+/// Descriptors of one client whose messages have not come yet: `run` sends one with its only request.
 const MAX_DESCRIPTORS: usize = 16;
-/// How much is still heard of a client whose process has ended: more than a stream can have left.
-const LAST_TURNS: u32 = 64;
+/// How many bytes are still heard of a client whose process has ended: more than a stream can have
+/// left (the kernel's own bound is a twentieth of it), and an end to what is said in its name for ever.
+const LAST_BYTES: usize = 4 << 20;
 
 /// A client's stream, and its requests.
 #[derive(Debug)]
 pub(super) struct Connection {
     stream: UnixStream,
     peer: Peer,
-    /// How often it is still read from once its process has ended: what it had said is heard,
-    /// and not what is said in its name for ever.
-    last_turns: Option<u32>,
+    /// How much is still heard of it once its process has ended.
+    last_bytes: Option<usize>,
     _process: Process,
     input: Vec<u8>,
+    /// Whether the first message in `input` may be there as a whole.
+    has_message: bool,
     /// What came with the bytes, and belongs to messages in their order.
     descriptors: VecDeque<OwnedFd>,
     /// Whether there may be more to read.
@@ -83,6 +91,32 @@ impl Asked {
     }
 }
 
+/// Why a client is not served any more.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum Ended {
+    #[error("its process has ended")]
+    Process,
+    #[error("its stream has ended: {0}")]
+    Stream(#[from] io::Error),
+    #[error("it does not read its answers")]
+    Unread,
+    #[error("it cannot be understood: {0}")]
+    Malformed(io::Error),
+    #[error("{0}")]
+    Breach(&'static str),
+}
+
+impl Ended {
+    /// What the status counts it as; `None` if the client ended it in order.
+    pub(super) fn reason(&self) -> Option<&'static str> {
+        match self {
+            Self::Process | Self::Stream(_) => None,
+            Self::Unread => Some("unread"),
+            Self::Malformed(_) | Self::Breach(_) => Some("malformed"),
+        }
+    }
+}
+
 /// Who is at the other end, as the kernel says.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Peer {
@@ -101,14 +135,23 @@ impl Peer {
     }
 }
 
+/// Tells somebody who is no client, and does not become one.
+pub(super) fn tell_only(stream: &UnixStream, message: &FromAgent) -> io::Result<()> {
+    let mut bytes = Vec::new();
+    frames::put(&mut bytes, message, MAX_FROM_AGENT)?;
+    SockRef::from(stream).send_with_flags(&bytes, libc::MSG_NOSIGNAL)?;
+    Ok(())
+}
+
 impl Connection {
     pub(super) fn new(stream: UnixStream, peer: Peer, process: Process) -> Self {
         Self {
             stream,
             peer,
-            last_turns: None,
+            last_bytes: None,
             _process: process,
             input: Vec::new(),
+            has_message: false,
             descriptors: VecDeque::new(),
             readable: true,
             output: Vec::new(),
@@ -132,91 +175,118 @@ impl Connection {
 
     /// Notes that the process is gone; what it had said is still to be heard.
     pub(super) fn note_end_of_process(&mut self) {
-        self.last_turns.get_or_insert(LAST_TURNS);
+        self.last_bytes.get_or_insert(LAST_BYTES);
         self.readable = true;
     }
 
     /// Whether there is something to do though no event tells.
     pub(super) fn wants_a_turn(&self) -> bool {
-        self.wants_more() || self.last_turns.is_some()
+        self.wants_more() || self.last_bytes.is_some()
     }
 
-    /// Reads, answers and writes what is possible. An error ends the client.
+    /// Reads, answers and writes what is possible, for at most so many messages; how many they were.
     pub(super) fn work(
         &mut self,
         id: ClientId,
+        most: usize,
         shared: &Shared,
         lifelines: &mut Lifelines,
         registry: &Registry,
-    ) -> io::Result<()> {
-        let mut open = true;
+    ) -> Result<usize, Ended> {
+        let (mut is_open, mut obeyed) = (true, 0);
         if self.wants_a_turn() {
-            open = self.fill()?;
-            self.obey(id, shared, lifelines, registry)?;
+            if !self.has_message {
+                is_open = self.fill()?;
+            }
+            obeyed = self.obey(id, most, shared, lifelines, registry)?;
         }
-        if let Some(turns) = &mut self.last_turns {
-            *turns -= 1;
-            if !self.readable || *turns == 0 {
-                return Err(io::Error::other("its process has ended"));
+        let is_heard_out = !self.readable && !self.has_message;
+        if self
+            .last_bytes
+            .is_some_and(|left| left == 0 || is_heard_out)
+        {
+            return Err(Ended::Process);
+        }
+        if let Err(error) = self.flush() {
+            // It reads nothing more. What it had said before is heard all the same.
+            self.output.clear();
+            self.sent = 0;
+            if !self.wants_more() {
+                return Err(error.into());
             }
         }
-        self.flush()?;
         if self.unread() > MAX_UNREAD {
-            return Err(io::Error::other("it does not read its answers"));
+            return Err(Ended::Unread);
         }
-        if open {
-            Ok(())
+        if is_open || self.has_message {
+            Ok(obeyed)
         } else {
-            Err(io::ErrorKind::UnexpectedEof.into())
+            Err(Ended::Stream(io::ErrorKind::UnexpectedEof.into()))
         }
     }
 
-    /// Whether there is more to read from it. Who does not read its answers is not asked for more
+    /// Whether there is more to hear from it. Who does not read its answers is not asked for more
     /// questions; when it has read them, the poll says that its stream can be written to.
     fn wants_more(&self) -> bool {
-        self.readable && self.unread() < READ_LIMIT
+        (self.readable || self.has_message) && self.unread() < UNREAD_LIMIT
     }
 
     /// Reads what has come; whether the stream is open.
     fn fill(&mut self) -> io::Result<bool> {
-        let mut chunk = [0; 16 * 1024];
+        let mut chunk = [0; READ_LIMIT];
         let mut taken = 0;
         while taken < READ_LIMIT {
-            match ancillary::receive(&self.stream, &mut chunk, &mut self.descriptors) {
-                Ok(0) => return Ok(false),
-                Ok(len) => {
-                    self.input.extend_from_slice(&chunk[..len]);
-                    taken += len;
+            match ancillary::receive(&self.stream, &mut chunk[taken..], &mut self.descriptors) {
+                Ok(0) => {
+                    self.hear(&chunk[..taken]);
+                    return Ok(false);
                 }
+                Ok(len) => taken += len,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.readable = false;
-                    return Ok(true);
+                    break;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
         }
+        self.hear(&chunk[..taken]);
         Ok(true)
+    }
+
+    fn hear(&mut self, bytes: &[u8]) {
+        self.input.extend_from_slice(bytes);
+        self.has_message |= !bytes.is_empty();
+        if let Some(left) = &mut self.last_bytes {
+            *left = left.saturating_sub(bytes.len());
+        }
     }
 
     fn obey(
         &mut self,
         id: ClientId,
+        most: usize,
         shared: &Shared,
         lifelines: &mut Lifelines,
         registry: &Registry,
-    ) -> io::Result<()> {
+    ) -> Result<usize, Ended> {
         let input = std::mem::take(&mut self.input);
-        let mut done = 0;
-        while let Some((message, len)) = frames::take(&input[done..], MAX_TO_AGENT)? {
-            done += len;
-            self.obey_one(id, message, shared, lifelines, registry)?;
-        }
-        if self.descriptors.len() > MAX_DESCRIPTORS {
-            return Err(io::Error::other("it sent descriptors that nobody wants"));
+        let (mut done, mut obeyed) = (0, 0);
+        while self.has_message && obeyed < most {
+            match frames::take(&input[done..], MAX_TO_AGENT).map_err(Ended::Malformed)? {
+                None => self.has_message = false,
+                Some((message, len)) => {
+                    done += len;
+                    obeyed += 1;
+                    self.obey_one(id, message, shared, lifelines, registry)?;
+                }
+            }
         }
         self.input.extend_from_slice(&input[done..]);
-        Ok(())
+        if self.descriptors.len() > MAX_DESCRIPTORS {
+            return Err(Ended::Breach("it sent descriptors that nobody wants"));
+        }
+        Ok(obeyed)
     }
 
     fn obey_one(
@@ -226,7 +296,7 @@ impl Connection {
         shared: &Shared,
         lifelines: &mut Lifelines,
         registry: &Registry,
-    ) -> io::Result<()> {
+    ) -> Result<(), Ended> {
         let mut turn = shared.turn();
         match message {
             ToAgent::Acquire {
@@ -327,12 +397,13 @@ impl Connection {
         (lock, spec, mode, patience): (LockName, Option<LockSpec>, Mode, Patience),
         caller: Caller,
         lifeline: Option<Lifeline>,
-    ) -> io::Result<()> {
+    ) -> Result<(), Ended> {
         if self.requests.contains_key(&id) {
-            return Err(io::Error::other("it used a request's number twice"));
+            return Err(Ended::Breach("it used a request's number twice"));
         }
         let sink = Sink::Client { client, id };
-        let asked = if self.requests.len() < MAX_REQUESTS {
+        let is_spare = lifeline.as_ref().is_none_or(descriptors::is_spare);
+        let asked = if is_spare && self.requests.len() < MAX_REQUESTS {
             turn.ask(lock, spec, mode, patience.wait(), caller, sink)
         } else {
             Err(AcquireError::Limit)
@@ -352,9 +423,9 @@ impl Connection {
     }
 
     /// Tells who leads, and from now on whenever that changes.
-    fn observe(&mut self, turn: &Turn<'_>, lock: LockName) -> io::Result<()> {
+    fn observe(&mut self, turn: &Turn<'_>, lock: LockName) -> Result<(), Ended> {
         if self.observed.len() >= MAX_REQUESTS {
-            return Err(io::Error::other("it observes too many elections"));
+            return Err(Ended::Breach("it observes too many elections"));
         }
         let leader = turn.leader(&lock);
         self.observed.insert(lock.clone());
@@ -374,7 +445,7 @@ impl Connection {
         }
     }
 
-    fn take_lifeline_if(&mut self, comes: bool) -> io::Result<Option<Lifeline>> {
+    fn take_lifeline_if(&mut self, comes: bool) -> Result<Option<Lifeline>, Ended> {
         comes.then(|| self.take_lifeline()).transpose()
     }
 
@@ -429,7 +500,9 @@ impl Connection {
                 Err(error) => return Err(error),
             }
         }
+        // A long answer is rare, and its room is not kept for the next.
         self.output.clear();
+        self.output.shrink_to(UNREAD_LIMIT);
         self.sent = 0;
         Ok(())
     }
@@ -455,9 +528,9 @@ impl Connection {
     }
 
     /// The descriptor that came with a message.
-    fn take_lifeline(&mut self) -> io::Result<Lifeline> {
-        let none = || io::Error::other("its lifeline did not come with its request");
-        Lifeline::new(self.descriptors.pop_front().ok_or_else(none)?)
+    fn take_lifeline(&mut self) -> Result<Lifeline, Ended> {
+        let none = Ended::Breach("its lifeline did not come with its request");
+        Lifeline::new(self.descriptors.pop_front().ok_or(none)?).map_err(Ended::Malformed)
     }
 
     /// What runs under its locks, when there is nobody any more to give them back to.

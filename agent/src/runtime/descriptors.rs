@@ -1,0 +1,18 @@
+//! The descriptors of this process, which clients share with the agent itself.
+
+use std::os::fd::AsRawFd;
+
+use nix::sys::resource::{Resource, getrlimit};
+
+/// How many clients leave to the agent and its program. The agent opens one file when it puts its
+/// state on disk, without which it has to end, one when it looks at the group's keys, one for the
+/// status, and one for a client that comes; the rest is for what the program does.
+const RESERVED: u64 = 16;
+
+/// Whether `fd` can be spared: the kernel gives the lowest number that is free, so a high one tells
+/// that there are few left.
+pub(super) fn is_spare(fd: &impl AsRawFd) -> bool {
+    let number = u64::try_from(fd.as_raw_fd()).unwrap_or(u64::MAX);
+    getrlimit(Resource::RLIMIT_NOFILE)
+        .is_ok_and(|(limit, _)| number < limit.saturating_sub(RESERVED))
+}

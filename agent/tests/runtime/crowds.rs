@@ -1,0 +1,236 @@
+//! Thousands of clients that connect and say nothing, or half a message, or too much: the others go
+//! on, leases are renewed, and what is refused is counted.
+
+use std::fs;
+use std::thread;
+use std::time::Duration;
+
+use distlock_agent::protocol::Algorithm;
+use distlock_agent::runtime::status::ClientsStatus;
+use distlock_agent::runtime::{
+    AcquireError, Agent, Caller, Client, ConnectError, Grant, Options, Patience, clock,
+};
+
+use crate::support::{Group, Kind, LEASE, Process, TIMEOUT, count, enter, eventually, lock};
+
+/// As the agent has it.
+const MAX_CLIENTS: u64 = 4_096;
+const MAX_OF_ONE_PROCESS: u64 = 1_024;
+
+/// Two members, so that there is a lease to be renewed, and a client of the first, which is a process
+/// of its own.
+struct Pair {
+    group: Group,
+    server: Process,
+    other: Agent,
+    client: Client,
+}
+
+impl Pair {
+    fn new(role: &str, parameter: usize) -> Self {
+        let group = Group::new(Kind::Unix, 2, Algorithm::RicartAgrawala).with_quorum();
+        let mut server = group.spawn(role, 1, parameter);
+        server.expect("serves");
+        let other = group.start(2).unwrap();
+        let client = Client::connect(&group.socket(1)).unwrap();
+        Self {
+            group,
+            server,
+            other,
+            client,
+        }
+    }
+
+    fn enter(&self, name: &str) -> Grant {
+        let patience = Patience::For(TIMEOUT);
+        self.client
+            .acquire(&lock(name), None, patience, Caller::current())
+            .unwrap()
+    }
+
+    /// How many entries the client has in a second.
+    fn entries(&self, lasts: Duration) -> f64 {
+        let start = clock::now();
+        let mut entries = 0;
+        while clock::now().since(start) < lasts {
+            self.enter("other").release().unwrap();
+            entries += 1;
+        }
+        f64::from(entries) / clock::now().since(start).as_secs_f64()
+    }
+
+    /// Starts a process that connects so many times; and how many of those were welcome.
+    fn crowd(&self, kind: &str, size: usize) -> (Process, u64) {
+        let mut crowd = self.group.spawn(kind, 1, size);
+        let welcome = crowd.expect("crowd").parse().unwrap();
+        (crowd, welcome)
+    }
+
+    fn clients(&self) -> ClientsStatus {
+        self.client.status().unwrap().clients.unwrap()
+    }
+
+    /// Pages of memory that the agent's process has.
+    fn resident(&self) -> u64 {
+        resident(&self.server.pid().to_string())
+    }
+}
+
+#[test]
+fn thousands_who_say_nothing_or_half_a_message_hinder_nobody() {
+    let pair = Pair::new("serve", 0);
+    let held = pair.enter("held");
+    let without = pair.entries(Duration::from_millis(500));
+    let memory = pair.resident();
+
+    // One process does not get all there are.
+    let mut crowds = vec![pair.crowd("half-crowd", 1_100)];
+    assert_eq!(crowds[0].1, MAX_OF_ONE_PROCESS);
+    for kind in ["crowd", "half-crowd", "crowd", "crowd"] {
+        crowds.push(pair.crowd(kind, 1_100));
+    }
+    let welcome: u64 = crowds.iter().map(|(_, welcome)| welcome).sum();
+    // The client is one of them.
+    assert_eq!(welcome, MAX_CLIENTS - 1);
+    { crowds.iter_mut().step_by(2).take(2) }.for_each(|(crowd, _)| drop(crowd.expect("said")));
+    let refused = Client::connect(&pair.group.socket(1))
+        .map(drop)
+        .unwrap_err();
+    assert!(matches!(refused, ConnectError::TooMany { .. }), "{refused}");
+    let clients = pair.clients();
+    assert_eq!(clients.connected, MAX_CLIENTS);
+    let of_one = 3 * (1_100 - MAX_OF_ONE_PROCESS);
+    let in_all = 5 * 1_100 - welcome - of_one + 1;
+    assert_eq!(
+        clients.dropped,
+        [
+            ("too-many".to_owned(), in_all),
+            ("too-many-of-one-process".to_owned(), of_one)
+        ]
+        .into()
+    );
+
+    let with = pair.entries(LEASE * 3 / 2);
+    let grown = pair.resident() - memory;
+    println!("{with:.0} entries a second, {without:.0} without; {grown} pages more");
+    assert!(held.is_held());
+    assert!(with > without / 10.0, "{with} of {without}");
+    // 2,047 halves of 8 kB, which are all that is kept, and a few hundred bytes for each client.
+    assert!(grown < 6_144, "{grown} pages");
+
+    { crowds.into_iter() }.for_each(|(crowd, _)| crowd.kill());
+    eventually("they are forgotten", || pair.clients().connected == 1);
+    drop(Client::connect(&pair.group.socket(1)).unwrap());
+    held.release().unwrap();
+}
+
+/// An agent without a descriptor to spare could not put its state on the disk at the next change of
+/// the view, and ended.
+#[test]
+fn clients_leave_the_agent_the_descriptors_that_it_needs() {
+    let pair = Pair::new("serve-with-descriptors", 128);
+    let held = pair.enter("held");
+    let (crowd, welcome) = pair.crowd("crowd", 200);
+    assert!((20..64).contains(&welcome), "{welcome}");
+    let clients = pair.clients();
+    assert_eq!(clients.connected, welcome + 1);
+    assert_eq!(
+        clients.dropped,
+        [("few-descriptors".to_owned(), 200 - welcome)].into()
+    );
+    // The view changes, and again.
+    let Pair {
+        group,
+        server,
+        other,
+        client,
+    } = pair;
+    other.close();
+    let pair = Pair {
+        other: group.start(2).unwrap(),
+        group,
+        server,
+        client,
+    };
+    drop(enter(&pair.other, &lock("x")));
+    assert!(held.is_held());
+    crowd.kill();
+    eventually("there is room again", || {
+        Client::connect(&pair.group.socket(1)).is_ok()
+    });
+    held.release().unwrap();
+}
+
+/// All that thousands had to say was heard before the next look at the timers: leases ran out
+/// meanwhile.
+#[test]
+fn who_says_too_much_waits_for_its_turn() {
+    let pair = Pair::new("serve", 0);
+    let held = pair.enter("held");
+    let without = pair.entries(Duration::from_millis(500));
+    let crowds: Vec<_> = (0..2).map(|_| pair.crowd("loud-crowd", 500)).collect();
+    let until = clock::now() + LEASE * 2;
+    let with = thread::scope(|scope| {
+        let rate = scope.spawn(|| pair.entries(LEASE * 2));
+        while clock::now() < until {
+            assert!(held.is_held());
+            thread::sleep(Duration::from_millis(5));
+        }
+        rate.join().unwrap()
+    });
+    println!("{with:.0} entries a second, {without:.0} without");
+    assert!(with >= 1.0, "{with} of {without}");
+    let clients = pair.clients();
+    assert_eq!((clients.connected, clients.dropped.len()), (1_001, 0));
+    held.release().unwrap();
+    drop(crowds);
+}
+
+/// More than a client may have at once is refused. Of locks that nobody uses, so many are remembered,
+/// and then the next view forgets them: whoever needs another waits for that.
+#[test]
+fn names_without_end_take_no_memory_without_end() {
+    let most = 4_096;
+    let group = Group::new(Kind::Unix, 1, Algorithm::RicartAgrawala).with_quorum();
+    let agent = Agent::start(Options {
+        socket: Some(group.socket(1).into()),
+        ..group.options(1)
+    });
+    let agent = agent.unwrap();
+    let client = Client::connect(&group.socket(1)).unwrap();
+    let ask = |number: usize| {
+        let (name, patience) = (lock(&format!("{number:0>255}")), Patience::For(TIMEOUT));
+        client.acquire(&name, None, patience, Caller::current())
+    };
+    let mut grants: Vec<_> = (0..most).map(|number| ask(number).unwrap()).collect();
+    assert_eq!(ask(most).unwrap_err(), AcquireError::Limit);
+    grants.pop().unwrap().release().unwrap();
+    grants.push(ask(most).unwrap());
+    { grants.into_iter() }.for_each(|grant| grant.release().unwrap());
+
+    let memory = resident("self");
+    let names = count("DISTLOCK_TEST_NAMES", 5_000);
+    let mut refused = 0;
+    for number in most..most + names {
+        let mut granted = None;
+        eventually("there is room for another name", || {
+            granted = ask(number).ok();
+            refused += usize::from(granted.is_none());
+            granted.is_some()
+        });
+        granted.unwrap().release().unwrap();
+    }
+    let grown = resident("self").saturating_sub(memory);
+    println!("{grown} pages more after {names} names; {refused} refused");
+    // 2 KiB for a lock, with its name of 255 bytes and its engine.
+    assert!(grown < names.min(65_536) as u64 / 2, "{grown} pages");
+    eventually("nothing is left", || {
+        agent.status().unwrap().locks.is_empty()
+    });
+}
+
+/// Pages of memory that a process has.
+fn resident(process: &str) -> u64 {
+    let statm = fs::read_to_string(format!("/proc/{process}/statm")).unwrap();
+    statm.split(' ').nth(1).unwrap().parse().unwrap()
+}
