@@ -3,15 +3,19 @@
 //! `DISTLOCK_TEST_FLOOD_SECS` says for how long; 60 is the number to show.
 
 use std::fs;
+use std::io::IoSlice;
 use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use distlock_agent::protocol::Algorithm;
 use distlock_agent::runtime::{Address, Agent, GuardState, clock};
+use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrStorage, sendmsg};
+use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::support::{Group, Kind, count, enter, lock};
+use crate::support::{Group, Kind, count, enter, lock, node};
 
 /// What a flood did, and what went on meanwhile.
 #[derive(Debug)]
@@ -22,6 +26,8 @@ struct Outcome {
     during: f64,
     /// Pages of memory that this process has, before and after.
     memory: [u64; 2],
+    /// The share of the tenths of a second in which the first member's queue was full.
+    full: f64,
     dropped: String,
 }
 
@@ -78,23 +84,30 @@ fn suffer(from_member: bool, datagrams: impl Fn([u8; 4], u64) -> Vec<u8> + Sync)
         false => UdpSocket::bind((addresses[2].ip(), 0)).unwrap(),
     };
     let (is_over, sent) = (AtomicBool::new(false), AtomicU64::new(0));
-    let during = thread::scope(|scope| {
+    let (during, full) = thread::scope(|scope| {
         scope.spawn(|| {
             let all: Vec<_> = (0..1_000).map(|number| datagrams(key, number)).collect();
             for bytes in all.iter().cycle() {
                 for address in &addresses[..2] {
-                    // Whether it finds room is not the flooder's concern.
-                    let _ = flooder.send_to(bytes, address);
-                    sent.fetch_add(1, Ordering::Relaxed);
+                    sent.fetch_add(pour(&flooder, bytes, *address), Ordering::Relaxed);
                 }
                 if is_over.load(Ordering::Relaxed) {
                     break;
                 }
             }
         });
+        let full = scope.spawn(|| {
+            let mut looks = Vec::new();
+            while !is_over.load(Ordering::Relaxed) {
+                looks.push(dropped_by_kernel(addresses[0].port()));
+                thread::sleep(Duration::from_millis(100));
+            }
+            let times = looks.windows(2).filter(|two| two[0] < two[1]).count();
+            times as f64 / looks.len() as f64
+        });
         let during = entries(&agents[1], "other", lasts);
         is_over.store(true, Ordering::Relaxed);
-        during
+        (during, full.join().unwrap())
     });
     assert_eq!(
         held.state(),
@@ -109,21 +122,60 @@ fn suffer(from_member: bool, datagrams: impl Fn([u8; 4], u64) -> Vec<u8> + Sync)
         before,
         during,
         memory,
+        full,
         dropped: format!("{dropped:?}"),
     }
+}
+
+/// How many datagrams the kernel has dropped at a port, as it tells in the last column.
+fn dropped_by_kernel(port: u16) -> u64 {
+    let all = fs::read_to_string("/proc/net/udp").unwrap();
+    let of_port = format!(":{port:04X}");
+    let line = all.lines().find(|line| {
+        let local = line.split_whitespace().nth(1);
+        local.is_some_and(|local| local.ends_with(&of_port))
+    });
+    let drops = line.unwrap().split_whitespace().last();
+    drops.unwrap().parse().unwrap()
 }
 
 fn judge(outcome: &Outcome) {
     println!("{outcome:?}");
     println!(
-        "{:.0} entries a second, {:.0} without",
-        outcome.during, outcome.before
+        "{:.0} entries a second, {:.0} without; the queue overflowed in {:.0} % of the time",
+        outcome.during,
+        outcome.before,
+        outcome.full * 100.0
     );
     assert!(outcome.sent > 10_000, "{outcome:?}");
     // What it costs is for a release build to say.
     assert!(outcome.during >= 1.0, "{outcome:?}");
     // 4 MiB: what is allocated differs a little from run to run, and grows with nothing.
     assert!(outcome.memory[1] < outcome.memory[0] + 1_024, "{outcome:?}");
+}
+
+/// Sends a datagram as often as the kernel does in one go, which is more than one that receives takes
+/// meanwhile; how often. Whether they find room is not the flooder's concern.
+fn pour(flooder: &UdpSocket, bytes: &[u8], to: SocketAddr) -> u64 {
+    /// The kernel's own, UDP_MAX_SEGMENTS of all versions, and the longest datagram.
+    const MOST: (usize, usize) = (64, 65_507);
+    let times = MOST.0.min(MOST.1 / bytes.len().max(1));
+    let (all, len) = (bytes.repeat(times), bytes.len() as u16);
+    let segments = [ControlMessage::UdpGsoSegments(&len)];
+    let segments = if bytes.is_empty() {
+        &[][..]
+    } else {
+        &segments[..]
+    };
+    let to = SockaddrStorage::from(to);
+    let _ = sendmsg(
+        flooder.as_raw_fd(),
+        &[IoSlice::new(&all)],
+        segments,
+        MsgFlags::empty(),
+        Some(&to),
+    );
+    if bytes.is_empty() { 1 } else { times as u64 }
 }
 
 /// As a sealed datagram begins, with nonsense behind it: all that can be checked without the key is
@@ -161,4 +213,67 @@ fn from_a_members_address_is_survived() {
     for why in ["malformed", "not-sealed", "forged", "strange"] {
         assert!(outcome.dropped.contains(why), "{outcome:?}");
     }
+}
+
+/// Whoever has the rights to can send with any address: here with that of a member that comes only
+/// then, and has to show that it is there.
+#[test]
+fn a_member_joins_while_others_speak_in_its_name() {
+    let group = Group::new(Kind::Udp, 3, Algorithm::RicartAgrawala);
+    let group = group.with_quorum().with_key();
+    // For their first view all must be there.
+    let mut agents = group.start_all();
+    drop(enter(&agents[2], &lock("first")));
+    agents.remove(2).close();
+    let key = agents[0]
+        .status()
+        .unwrap()
+        .protection
+        .unwrap()
+        .keys
+        .remove(0);
+    let key = u32::from_str_radix(&key, 16).unwrap().to_be_bytes();
+    let [one, two, three] = [1, 2, 3].map(|id| match group.members[&node(id)] {
+        Address::Udp(address) => address,
+        Address::Unix(_) => unreachable!(),
+    });
+    let raw = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::UDP));
+    let Ok(raw) = raw.and_then(|raw| raw.bind(&three.into()).map(|()| raw)) else {
+        println!("SKIPPED: raw sockets need root");
+        assert_ne!(std::env::var("DISTLOCK_TESTS").as_deref(), Ok("all"));
+        return;
+    };
+    let (is_over, sent) = (AtomicBool::new(false), AtomicU64::new(0));
+    let joining = |name| {
+        let start = clock::now();
+        let agent = group.start(3).unwrap();
+        drop(enter(&agent, &lock(name)));
+        let lasted = clock::now().since(start);
+        agent.close();
+        lasted
+    };
+    let without = joining("without");
+    let with = thread::scope(|scope| {
+        scope.spawn(|| {
+            for number in 0.. {
+                for to in [one, two] {
+                    let body = sealed_by_nobody(3, key, number);
+                    let length = body.len() as u16 + 8;
+                    // Without a checksum, which UDP lets be.
+                    let header = [three.port(), to.port(), length, 0].map(u16::to_be_bytes);
+                    let _ = raw.send_to(&[header.as_flattened(), &body].concat(), &to.into());
+                    sent.fetch_add(1, Ordering::Relaxed);
+                }
+                if is_over.load(Ordering::Relaxed) {
+                    break;
+                }
+            }
+        });
+        let times = [(); 3].map(|()| joining("with"));
+        is_over.store(true, Ordering::Relaxed);
+        times
+    });
+    let dropped = agents[0].status().unwrap().protection.unwrap().dropped;
+    println!("joined in {with:?}, {without:?} without; {sent:?} sent, {dropped:?}");
+    assert!(dropped["strange"] > 1_000, "{dropped:?}");
 }
