@@ -36,6 +36,7 @@ mod spin;
 pub mod status;
 pub mod trace;
 mod transport;
+pub mod trust;
 mod turn;
 
 pub use address::{Address, AddressError, MulticastAddress};

@@ -3,8 +3,9 @@
 use std::io;
 
 use super::place::PlaceError;
-use crate::runtime::address::{Address, MulticastAddress};
+use crate::runtime::address::{Address, AddressError, MulticastAddress};
 use crate::runtime::durable::advice;
+use crate::runtime::trust::Distrust;
 
 /// Why a member cannot have its address, or an agent its socket.
 #[derive(Debug, thiserror::Error)]
@@ -60,27 +61,24 @@ pub enum BindError {
         /// The user.
         uid: u32,
     },
-    /// Others may put sockets into the directory of a member's address.
+    /// Others can put sockets where an agent or a member serves, and be taken for it.
     #[error(
-        "others can put sockets of theirs beside {address}, and be taken for members: the directory \
-         has mode {mode:04o}; chmod go-w it, or choose a path in one of your own"
+        "{address} is refused, as others could put a socket of theirs there, and be believed: {why}; \
+         {}", why.advice()
     )]
-    OpenDirectory {
+    Unsafe {
         /// The address.
         address: String,
-        /// The directory's mode.
-        mode: u32,
+        /// What lets them.
+        why: Distrust,
     },
-    /// Another user owns the directory of a member's address.
-    #[error(
-        "the directory of {address} belongs to user {uid}, who can be taken for members: choose a \
-         path in one of your own"
-    )]
-    TheirDirectory {
-        /// The address.
+    /// No socket can have the path.
+    #[error("there can be no socket at {address:?}: {source}")]
+    Name {
+        /// The path.
         address: String,
-        /// The user.
-        uid: u32,
+        /// Why not.
+        source: AddressError,
     },
     /// Members whose addresses are of two kinds cannot reach each other.
     #[error(
@@ -139,8 +137,8 @@ impl BindError {
             PlaceError::InUse { pid } => Self::InUse { address, pid },
             PlaceError::NotASocket => Self::NotASocket { address },
             PlaceError::NotOurs { uid } => Self::NotOurs { address, uid },
-            PlaceError::OpenDirectory { mode } => Self::OpenDirectory { address, mode },
-            PlaceError::TheirDirectory { uid } => Self::TheirDirectory { address, uid },
+            PlaceError::Unsafe(why) => Self::Unsafe { address, why },
+            PlaceError::Name(source) => Self::Name { address, source },
             PlaceError::Io(source) => match source.kind() {
                 io::ErrorKind::NotFound => Self::NoDirectory { address },
                 io::ErrorKind::PermissionDenied => Self::Permission {

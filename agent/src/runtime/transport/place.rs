@@ -15,6 +15,8 @@ use nix::unistd::geteuid;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::who;
+use crate::runtime::address::{AddressError, check_socket_path};
+use crate::runtime::trust::{self, Distrust};
 
 /// How often another process's take-over in the same directory is waited for, 10 ms each time. It
 /// takes microseconds; a directory's lock held for longer is not one of ours.
@@ -37,10 +39,10 @@ pub(crate) enum PlaceError {
     NotASocket,
     /// A dead process of another user left it.
     NotOurs { uid: u32 },
-    /// Others may put sockets of theirs into the directory, in the place of other members'.
-    OpenDirectory { mode: u32 },
-    /// The directory's owner may.
-    TheirDirectory { uid: u32 },
+    /// Others could put a socket of theirs in its place.
+    Unsafe(Distrust),
+    /// No socket can be there.
+    Name(AddressError),
     /// The system refused.
     Io(io::Error),
 }
@@ -57,12 +59,25 @@ impl From<Errno> for PlaceError {
     }
 }
 
-/// Binds `socket` to `path` with the permissions `mode`. A file that a dead process left there is
-/// replaced; no client can reach the socket before its permissions are set.
+impl From<Distrust> for PlaceError {
+    fn from(distrust: Distrust) -> Self {
+        match distrust {
+            Distrust::Io { source, .. } => Self::Io(source),
+            distrust => Self::Unsafe(distrust),
+        }
+    }
+}
+
+/// Binds `socket` to `path` with the permissions `mode`, in a directory from which nobody else can
+/// remove it. A file that a dead process left there is replaced; no client can reach the socket
+/// before its permissions are set.
 pub(crate) fn bind(socket: &Socket, path: &Path, mode: Mode) -> Result<SocketFile, PlaceError> {
+    // A path that begins with a NUL would be an abstract name: those have no owner and no mode.
+    check_socket_path(path).map_err(PlaceError::Name)?;
+    let directory = path.parent().expect("it is absolute, and has a name");
+    trust::own_directory(directory)?;
     // One take-over at a time: between the look at the old file and its removal another process
     // could have bound the same path. The lock is the directory's own, so nothing is left behind.
-    let directory = path.parent().expect("a socket's path is absolute");
     let _lock = lock(File::open(directory)?)?;
     remove_stale(path, socket.r#type()?)?;
     // On Linux a socket's file gets the mode that the socket had when it was bound, less the
@@ -80,29 +95,21 @@ pub(crate) fn bind(socket: &Socket, path: &Path, mode: Mode) -> Result<SocketFil
 /// can could be taken for a member whose address is there, and who is not running.
 pub(crate) fn check_directory(path: &Path) -> Result<(), PlaceError> {
     let directory = path.parent().expect("a socket's path is absolute");
-    let directory = fs::metadata(directory)?;
-    let mode = directory.mode() & 0o7777;
-    if directory.uid() != geteuid().as_raw() && directory.uid() != 0 {
-        return Err(PlaceError::TheirDirectory {
-            uid: directory.uid(),
-        });
-    }
-    match mode & 0o022 {
-        0 => Ok(()),
-        _ => Err(PlaceError::OpenDirectory { mode }),
-    }
+    Ok(trust::directory(directory)?)
 }
 
-fn lock(mut directory: File) -> Result<Flock<File>, PlaceError> {
+/// `None` if somebody keeps it locked: whoever may read the directory can, and would keep agents
+/// from starting. Without it two that take over at once may leave one that nobody reaches.
+fn lock(mut directory: File) -> Result<Option<Flock<File>>, PlaceError> {
     for _ in 0..LOCK_TRIES {
         match Flock::lock(directory, FlockArg::LockExclusiveNonblock) {
-            Ok(lock) => return Ok(lock),
+            Ok(lock) => return Ok(Some(lock)),
             Err((back, Errno::EWOULDBLOCK | Errno::EINTR)) => directory = back,
             Err((_, errno)) => return Err(errno.into()),
         }
         thread::sleep(Duration::from_millis(10));
     }
-    Err(Errno::EWOULDBLOCK.into())
+    Ok(None)
 }
 
 fn remove_stale(path: &Path, kind: Type) -> Result<(), PlaceError> {
@@ -201,19 +208,49 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         let path = root.path().join("s");
         check_directory(&path).unwrap();
-        for mode in [0o770, 0o702, 0o1777] {
+        let bind = || bind(&socket(), &path, Mode::from_bits_truncate(0o600));
+        // What is in a sticky directory is its owner's alone; others' sockets may be beside it.
+        for (mode, is_fine) in [
+            (0o770, true),
+            (0o777, false),
+            (0o702, false),
+            (0o1777, true),
+        ] {
             fs::set_permissions(root.path(), fs::Permissions::from_mode(mode)).unwrap();
             let refused = check_directory(&path).unwrap_err();
-            let told = matches!(refused, PlaceError::OpenDirectory { mode: told } if told == mode);
-            assert!(told, "{refused:?}");
+            assert!(matches!(refused, PlaceError::Unsafe(_)), "{refused:?}");
+            assert_eq!(bind().is_ok(), is_fine, "{mode:o}");
         }
         fs::set_permissions(root.path(), fs::Permissions::from_mode(0o755)).unwrap();
         check_directory(&path).unwrap();
         if geteuid().is_root() {
             std::os::unix::fs::chown(root.path(), Some(12_345), None).unwrap();
-            let refused = check_directory(&path).unwrap_err();
-            let told = matches!(refused, PlaceError::TheirDirectory { uid: 12_345 });
-            assert!(told, "{refused:?}");
+            for refused in [check_directory(&path).unwrap_err(), bind().unwrap_err()] {
+                let PlaceError::Unsafe(why) = refused else {
+                    panic!("{refused:?}");
+                };
+                assert!(why.to_string().contains("belongs to user 12345"), "{why}");
+            }
+        }
+    }
+
+    #[test]
+    fn who_keeps_the_directory_locked_is_in_nobodys_way() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("s");
+        let held = File::open(root.path()).unwrap();
+        let _held = Flock::lock(held, FlockArg::LockExclusive).unwrap();
+        bind(&socket(), &path, Mode::from_bits_truncate(0o600)).unwrap();
+    }
+
+    #[test]
+    fn names_that_are_no_paths_are_refused() {
+        for name in ["\0abstract", "@abstract", "s", "", "/", "/tmp/a\0b"] {
+            let refused = bind(&socket(), Path::new(name), Mode::S_IRUSR).unwrap_err();
+            assert!(
+                matches!(refused, PlaceError::Name(_)),
+                "{name:?}: {refused:?}"
+            );
         }
     }
 
@@ -225,5 +262,16 @@ mod tests {
         let refused = bind(&socket(), &path, Mode::from_bits_truncate(0o600)).unwrap_err();
         assert!(matches!(refused, PlaceError::NotASocket), "{refused:?}");
         assert_eq!(fs::read(&path).unwrap(), b"precious");
+
+        let link = root.path().join("link");
+        std::os::unix::fs::symlink("elsewhere", &link).unwrap();
+        let pipe = root.path().join("pipe");
+        nix::unistd::mkfifo(&pipe, Mode::S_IRUSR).unwrap();
+        for path in [&link, &pipe] {
+            let refused = bind(&socket(), path, Mode::from_bits_truncate(0o600)).unwrap_err();
+            assert!(matches!(refused, PlaceError::NotASocket), "{refused:?}");
+            fs::symlink_metadata(path).expect("it is left alone");
+        }
+        assert!(!root.path().join("elsewhere").exists());
     }
 }

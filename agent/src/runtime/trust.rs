@@ -1,0 +1,390 @@
+//! Whom a path is trusted to: whether others than root and this process's user decide what is found
+//! there.
+//!
+//! Who may write to a directory may replace what is in it, and so everything below. A path is
+//! therefore looked at from the root on. Each step is taken in a directory that was found safe
+//! before, so what was seen in it cannot be changed by others afterwards: the path may be used by
+//! its name, and nothing comes between the look and the use.
+//!
+//! - A directory that everybody may write to is let through only if it is sticky, as `/tmp` is, and
+//!   then what is looked up in it must be root's or this user's: others cannot replace that, but
+//!   they may have made theirs first. It may be a directory, a symbolic link, a socket, a file.
+//! - Else the directories on the way may be another user's, or a group's to write to. Nobody led
+//!   this process there but who named the path, and who names one below another user's directory
+//!   trusts that user and whom he lets in. Root in a user's checkout does, and private groups
+//!   (umask 002) are common; to refuse them would only teach people to run with less checks.
+//! - The directory itself that has state, locks or members' sockets in it must be root's or this
+//!   user's, and nobody else may write to it, no group either ([`directory`]).
+
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::unistd::geteuid;
+
+/// As many symbolic links as the kernel follows.
+const MAX_LINKS: u32 = 40;
+const EVERYBODY: u32 = 0o002;
+const OTHERS: u32 = 0o022;
+const STICKY: u32 = 0o1000;
+
+/// Why a path is not trusted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Distrust {
+    /// Everybody may change what is in it.
+    #[error("everybody can change what is in {} (mode {mode:04o})", path.display())]
+    Open {
+        /// The directory, or the file.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+    /// Where everybody may write, somebody was there first.
+    #[error(
+        "{} belongs to user {owner}, who can have planted it, as everybody may write beside it",
+        path.display()
+    )]
+    Planted {
+        /// What is there.
+        path: PathBuf,
+        /// Whose it is.
+        owner: u32,
+    },
+    /// It is another user's.
+    #[error("{} belongs to user {owner}, neither this user nor root", path.display())]
+    Stranger {
+        /// What is there.
+        path: PathBuf,
+        /// Whose it is.
+        owner: u32,
+    },
+    /// Others may write to it.
+    #[error("others may write to {} (mode {mode:04o})", path.display())]
+    Writable {
+        /// What is there.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+    /// It is something else than it should be: a pipe, a symbolic link.
+    #[error("{} is no {expected}", path.display())]
+    OtherKind {
+        /// What is there.
+        path: PathBuf,
+        /// What it should be.
+        expected: &'static str,
+    },
+    /// The system does not let this process look.
+    #[error("cannot look at {}: {source}", path.display())]
+    Io {
+        /// At what.
+        path: PathBuf,
+        /// What it says.
+        source: io::Error,
+    },
+}
+
+impl Distrust {
+    /// What to do about it. What is not this user's to change, this does not say to.
+    pub fn advice(&self) -> &'static str {
+        match self {
+            Self::Open { .. } => "chmod o-w it, or choose a path elsewhere",
+            Self::Writable { .. } => "chmod go-w it, or choose a path elsewhere",
+            Self::Planted { .. } | Self::Stranger { .. } => {
+                "choose a path in a directory of your own, or run as that user"
+            }
+            Self::OtherKind { .. } => "remove it, or choose a path elsewhere",
+            Self::Io { .. } => "run as a user who may, or choose a path elsewhere",
+        }
+    }
+
+    /// Whether there is nothing to look at.
+    pub fn is_missing(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+
+    fn io(path: &Path, source: impl Into<io::Error>) -> Self {
+        Self::Io {
+            path: path.to_owned(),
+            source: source.into(),
+        }
+    }
+}
+
+/// Looks at everything on the way to `path`, and at what is there, which it returns. Symbolic links
+/// are followed.
+///
+/// # Errors
+/// If somebody else can have decided what is there, or there is nothing.
+pub fn way(path: &Path) -> Result<Metadata, Distrust> {
+    let whole = std::path::absolute(path).map_err(|source| Distrust::io(path, source))?;
+    look(&whole, &mut 0)
+}
+
+/// Looks at what there is of the way to `path`, before what is missing is made there.
+///
+/// # Errors
+/// If somebody else can have decided where that would be.
+pub fn way_so_far(path: &Path) -> Result<(), Distrust> {
+    let whole = std::path::absolute(path).map_err(|source| Distrust::io(path, source))?;
+    for part in whole.ancestors() {
+        match look(part, &mut 0) {
+            Err(missing) if missing.is_missing() => {}
+            looked => return looked.map(drop),
+        }
+    }
+    Ok(())
+}
+
+/// Checks `path` as a directory in which nobody but root and this user can put or remove anything.
+///
+/// # Errors
+/// If others can, or could replace it, or it is no directory.
+pub fn directory(path: &Path) -> Result<(), Distrust> {
+    let metadata = own_directory(path)?;
+    alone(path, &metadata)
+}
+
+/// Checks `path` as a directory of root's or of this user's, from which others cannot remove what
+/// this user has put there. They may be able to put things of theirs beside it.
+///
+/// # Errors
+/// If others can, or could replace it, or it is no directory.
+pub fn own_directory(path: &Path) -> Result<Metadata, Distrust> {
+    let metadata = way(path)?;
+    if !metadata.is_dir() {
+        return Err(Distrust::io(path, Errno::ENOTDIR));
+    }
+    owned(path, &metadata)?;
+    Ok(metadata)
+}
+
+/// Whether `user` can be believed to be the one who serves a socket in the directory `path`, of
+/// which root asks. Root may use what is another user's, but not what anybody can have put there.
+///
+/// # Errors
+/// If others than root and `user` can.
+pub(crate) fn directory_of(user: u32, path: &Path) -> Result<(), Distrust> {
+    let metadata = way(path)?;
+    if metadata.uid() != user {
+        owned(path, &metadata)?;
+    }
+    alone(path, &metadata)
+}
+
+/// Checks what was opened as `path` as a file that only root and this user can have written.
+///
+/// # Errors
+/// If others can have.
+pub fn file(path: &Path, metadata: &Metadata) -> Result<(), Distrust> {
+    regular(path, metadata)?;
+    owned(path, metadata)?;
+    alone(path, metadata)
+}
+
+/// Checks what was opened as `path` as a regular file that not everybody can write to. Whose it is,
+/// and of which group, does not matter.
+///
+/// # Errors
+/// If it is something else, or everybody can.
+pub fn shared_file(path: &Path, metadata: &Metadata) -> Result<(), Distrust> {
+    regular(path, metadata)?;
+    if metadata.mode() & EVERYBODY == 0 {
+        return Ok(());
+    }
+    Err(Distrust::Open {
+        path: path.to_owned(),
+        mode: metadata.mode() & 0o7777,
+    })
+}
+
+/// Checks whose it is that was found at `path`.
+///
+/// # Errors
+/// If it is neither root's nor this user's.
+pub fn owned(path: &Path, metadata: &Metadata) -> Result<(), Distrust> {
+    if is_trusted(metadata.uid()) {
+        return Ok(());
+    }
+    Err(Distrust::Stranger {
+        path: path.to_owned(),
+        owner: metadata.uid(),
+    })
+}
+
+/// Whether `user` is this process's or root.
+pub fn is_trusted(user: u32) -> bool {
+    user == 0 || user == geteuid().as_raw()
+}
+
+fn regular(path: &Path, metadata: &Metadata) -> Result<(), Distrust> {
+    if metadata.is_file() {
+        return Ok(());
+    }
+    Err(Distrust::OtherKind {
+        path: path.to_owned(),
+        expected: "regular file",
+    })
+}
+
+fn alone(path: &Path, metadata: &Metadata) -> Result<(), Distrust> {
+    if metadata.mode() & OTHERS == 0 {
+        return Ok(());
+    }
+    Err(Distrust::Writable {
+        path: path.to_owned(),
+        mode: metadata.mode() & 0o7777,
+    })
+}
+
+fn look(path: &Path, links: &mut u32) -> Result<Metadata, Distrust> {
+    let is_beside_others = match path.parent() {
+        Some(parent) => look(parent, links)?.mode() & EVERYBODY != 0,
+        None => false,
+    };
+    let metadata = fs::symlink_metadata(path).map_err(|source| Distrust::io(path, source))?;
+    if is_beside_others && !is_trusted(metadata.uid()) {
+        return Err(Distrust::Planted {
+            path: path.to_owned(),
+            owner: metadata.uid(),
+        });
+    }
+    if metadata.is_symlink() {
+        *links += 1;
+        if *links > MAX_LINKS {
+            return Err(Distrust::io(path, Errno::ELOOP));
+        }
+        let target = fs::read_link(path).map_err(|source| Distrust::io(path, source))?;
+        // One that is absolute replaces the rest.
+        return look(&path.parent().unwrap_or(path).join(target), links);
+    }
+    let mode = metadata.mode() & 0o7777;
+    if metadata.is_dir() && mode & EVERYBODY != 0 && mode & STICKY == 0 {
+        return Err(Distrust::Open {
+            path: path.to_owned(),
+            mode,
+        });
+    }
+    Ok(metadata)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+
+    use super::*;
+
+    fn chmod(path: &Path, mode: u32) {
+        fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn a_directory_that_everybody_may_write_to_must_be_sticky() {
+        let root = tempfile::tempdir().unwrap();
+        let inner = root.path().join("inner");
+        fs::create_dir(&inner).unwrap();
+        for (mode, is_fine) in [
+            (0o700, true),
+            (0o755, true),
+            (0o775, true),
+            (0o777, false),
+            (0o702, false),
+            (0o1777, true),
+        ] {
+            chmod(root.path(), mode);
+            for looked in [way(&inner).map(drop), directory(&inner)] {
+                assert_eq!(looked.is_ok(), is_fine, "{mode:o}: {looked:?}");
+            }
+            let missing = way_so_far(&root.path().join("a/b"));
+            assert_eq!(missing.is_ok(), is_fine, "{mode:o}: {missing:?}");
+        }
+    }
+
+    #[test]
+    fn in_the_directory_itself_nobody_else_may_write() {
+        let root = tempfile::tempdir().unwrap();
+        for mode in [0o770, 0o702, 0o1777] {
+            chmod(root.path(), mode);
+            let refused = directory(root.path()).unwrap_err();
+            let is_told = refused.to_string().contains(&format!("{mode:04o}"));
+            assert!(is_told, "{refused}");
+        }
+        chmod(root.path(), 0o755);
+        directory(root.path()).unwrap();
+    }
+
+    #[test]
+    fn links_are_followed_to_where_they_lead() {
+        let root = tempfile::tempdir().unwrap();
+        let path = |name: &str| root.path().join(name);
+        fs::create_dir_all(path("open/inner")).unwrap();
+        symlink("open/../open/inner", path("link")).unwrap();
+        directory(&path("link")).unwrap();
+        chmod(&path("open"), 0o777);
+        let refused = directory(&path("link")).unwrap_err();
+        assert!(matches!(&refused, Distrust::Open { path, mode: 0o777 } if path.ends_with("open")));
+        symlink("loop", path("loop")).unwrap();
+        let looped = way(&path("loop")).unwrap_err();
+        assert!(matches!(looped, Distrust::Io { .. }), "{looped}");
+        symlink("nowhere", path("broken")).unwrap();
+        assert!(way(&path("broken")).unwrap_err().is_missing());
+        way_so_far(&path("broken")).unwrap();
+    }
+
+    /// What others can have made where everybody may write. It takes root to make it here.
+    #[test]
+    fn what_is_planted_is_found_out() {
+        if !geteuid().is_root() {
+            let all = std::env::var("DISTLOCK_TESTS");
+            assert_ne!(all.as_deref(), Ok("all"), "this test needs root");
+            eprintln!("SKIPPED: this test needs root");
+            return;
+        }
+        const STRANGER: u32 = 12_345;
+        let root = tempfile::tempdir().unwrap();
+        let path = |name: &str| root.path().join(name);
+        fs::create_dir_all(path("theirs/below")).unwrap();
+        fs::create_dir(path("ours")).unwrap();
+        symlink("ours", path("link")).unwrap();
+        for name in ["theirs", "link"] {
+            std::os::unix::fs::lchown(path(name), Some(STRANGER), None).unwrap();
+        }
+        // Where root alone may write, root has let them.
+        way(&path("theirs/below")).unwrap();
+        way(&path("link")).unwrap();
+        chmod(root.path(), 0o1777);
+        for name in ["theirs/below", "theirs/missing", "link", "link/missing"] {
+            let refused = way_so_far(&path(name)).unwrap_err();
+            let is_told = matches!(
+                refused,
+                Distrust::Planted {
+                    owner: STRANGER,
+                    ..
+                }
+            );
+            assert!(is_told, "{name}: {refused}");
+        }
+        way(&path("ours")).unwrap();
+        chmod(root.path(), 0o755);
+        let refused = directory(&path("theirs")).unwrap_err();
+        let is_told = matches!(
+            refused,
+            Distrust::Stranger {
+                owner: STRANGER,
+                ..
+            }
+        );
+        assert!(is_told, "{refused}");
+        // Of root's and of theirs they may be believed to serve what is there, not of others'.
+        directory_of(STRANGER, &path("theirs")).unwrap();
+        directory_of(STRANGER, &path("ours")).unwrap();
+        chown(path("theirs"), Some(STRANGER + 1), None).unwrap();
+        directory_of(STRANGER, &path("theirs")).unwrap_err();
+        chmod(&path("ours"), 0o1777);
+        directory_of(STRANGER, &path("ours")).unwrap_err();
+    }
+}
