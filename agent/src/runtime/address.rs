@@ -31,6 +31,14 @@ impl Address {
         }
     }
 
+    /// The path of a Unix socket.
+    pub fn as_path(&self) -> Option<&Path> {
+        match self {
+            Self::Udp(_) => None,
+            Self::Unix(path) => Some(path),
+        }
+    }
+
     /// Checks `path` as the place of a Unix socket.
     ///
     /// # Errors
@@ -328,6 +336,8 @@ mod tests {
             "unix:x.sock",
             "unix:/",
             "unix:/a\0b",
+            "unix:@abstract",
+            "unix:\0abstract",
             &long,
         ] {
             assert!(text.parse::<Address>().is_err(), "{text:?} was accepted");

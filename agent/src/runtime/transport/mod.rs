@@ -27,8 +27,9 @@ use std::net::{SocketAddr, UdpSocket};
 use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
 use std::os::unix::net::UnixDatagram;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
+use nix::sys::socket::UnixAddr;
 use nix::sys::stat::fstat;
 use socket2::{SockAddr, SockRef, Socket};
 
@@ -36,7 +37,7 @@ pub use error::BindError;
 pub use faults::Faults;
 use faults::Injector;
 use group::Group;
-use place::SocketFile;
+use place::{PlaceError, SocketFile};
 use sealed::Sealing;
 
 use super::address::{Address, MulticastAddress};
@@ -88,7 +89,8 @@ pub struct TransportCounters {
     pub received: u64,
     /// Their bytes.
     pub received_bytes: u64,
-    /// Datagrams dropped because no member has the address they came from.
+    /// Datagrams dropped because no member has the address they came from; of Unix datagrams also
+    /// those of other users than root and this process's.
     pub dropped_foreign: u64,
     /// Datagrams dropped because they were longer than any of ours.
     pub dropped_truncated: u64,
@@ -168,7 +170,8 @@ impl Transport {
             }
             Address::Unix(own) => {
                 let sources = BTreeMap::new();
-                let (socket, file) = unix::bind(own)?;
+                let others = others().filter_map(|(_, other)| other.as_path());
+                let (socket, file) = unix::bind(own, others)?;
                 (Medium::Unix { socket, sources }, Some(file))
             }
         };
@@ -220,6 +223,7 @@ impl Transport {
                     // That it is no path of a socket was refused when it was read.
                     if let Address::Unix(path) = address
                         && let Ok(to) = SockAddr::unix(path)
+                        && is_safe(id, path)
                     {
                         self.peers.insert(id, to);
                         sources.insert(path.clone(), id);
@@ -236,7 +240,9 @@ impl Transport {
     /// Sends `bytes` to member `to`, by themselves.
     fn send(&mut self, to: NodeId, bytes: &[u8]) {
         let Some(address) = self.peers.get(&to).cloned() else {
-            debug_assert!(false, "the core sent to {to}, who is no other member");
+            // Its address was refused, and that was told.
+            debug_assert!(to != self.me, "the core sent to its own member");
+            self.counters.send_lost += 1;
             return;
         };
         self.transmit(Way::Directly(to), &address, bytes);
@@ -312,11 +318,13 @@ impl Transport {
             Medium::Udp { socket, sources } => socket
                 .recv_from(buffer)
                 .map(|(len, from)| (len, sources.get(&udp::spelled(from)).copied())),
-            Medium::Unix { socket, sources } => socket.recv_from(buffer).map(|(len, from)| {
-                // A sender without a path of its own is no member.
-                let path = from.as_pathname();
-                (len, path.and_then(|path| sources.get(path)).copied())
-            }),
+            Medium::Unix { socket, sources } => {
+                unix::receive(socket, buffer).map(|(len, from)| {
+                    // A sender without a path of its own is no member.
+                    let path = from.as_ref().and_then(UnixAddr::path);
+                    (len, path.and_then(|path| sources.get(path)).copied())
+                })
+            }
         };
         let received = self.note(received, buffer.len());
         let received = self.unseal(received, false, buffer);
@@ -382,6 +390,20 @@ pub(super) fn can_reach(own: &Address, other: &Address) -> bool {
     }
 }
 
+/// Whether nobody else can have put a socket at `path`, where member `id` is that came to the group
+/// while it runs. Tells of it if somebody can.
+fn is_safe(id: NodeId, path: &Path) -> bool {
+    let Err(PlaceError::Unsafe(why)) = place::check_directory(path) else {
+        return true;
+    };
+    tracing::warn!(
+        "nothing is sent to member {id}, as others could put a socket of theirs at its address: \
+         {why}; {}",
+        why.advice()
+    );
+    false
+}
+
 /// Sizes the buffers. A smaller buffer than asked for is no error: it loses more under load.
 fn size_buffers(socket: &Socket) {
     let sized = socket
@@ -394,6 +416,11 @@ fn size_buffers(socket: &Socket) {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
+    use nix::unistd::geteuid;
+
     use super::*;
 
     fn id(id: u16) -> NodeId {
@@ -410,7 +437,7 @@ mod tests {
         (transport, first, second)
     }
 
-    fn unix_pair(directory: &std::path::Path) -> (Transport, PathBuf, PathBuf) {
+    fn unix_pair(directory: &Path) -> (Transport, PathBuf, PathBuf) {
         let [first, second] = ["1", "2"].map(|name| directory.join(name));
         let members = [(id(1), &first), (id(2), &second)];
         let members = members.map(|(id, path)| (id, Address::unix(path).unwrap()));
@@ -501,6 +528,91 @@ mod tests {
             at: 0..5,
         };
         assert_eq!(receive(&mut transport, 64), heard);
+    }
+
+    /// Who could put a socket there would be sent what is for the member.
+    #[test]
+    fn nothing_is_sent_where_others_can_put_sockets() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(open.path(), PermissionsExt::from_mode(0o1777)).unwrap();
+        let [own, planted] = [directory.path().join("1"), open.path().join("2")];
+        let address = |path: &PathBuf| Address::unix(path).unwrap();
+        let both = BTreeMap::from([(id(1), address(&own)), (id(2), address(&planted))]);
+        let refused = Transport::bind(id(1), &both, None, None, None).unwrap_err();
+        let BindError::Unsafe { address: told, .. } = &refused else {
+            panic!("{refused}");
+        };
+        assert!(told.ends_with("/2"), "{refused}");
+
+        // One that is added later.
+        let alone = BTreeMap::from([(id(1), address(&own))]);
+        let mut transport = Transport::bind(id(1), &alone, None, None, None).unwrap();
+        transport.read(&both);
+        let stranger = UnixDatagram::bind(&planted).unwrap();
+        stranger.set_nonblocking(true).unwrap();
+        transport.send(id(2), b"not for you");
+        assert!(stranger.recv(&mut [0; 64]).is_err());
+        assert_eq!(transport.counters().send_lost, 1);
+        stranger.send_to(b"nor from you", &own).unwrap();
+        assert_eq!(receive(&mut transport, 64), Received::Dropped);
+    }
+
+    /// Should somebody have widened the socket's mode. Root may say that it is another user.
+    #[test]
+    fn other_users_are_not_heard_whatever_their_address() {
+        if !geteuid().is_root() {
+            let all = std::env::var("DISTLOCK_TESTS");
+            assert_ne!(all.as_deref(), Ok("all"), "this test needs root");
+            eprintln!("SKIPPED: this test needs root");
+            return;
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let (mut transport, own, other) = unix_pair(directory.path());
+        let member = UnixDatagram::bind(other).unwrap();
+        let to = UnixAddr::new(&own).unwrap();
+        let mut say_as = |uid| {
+            let pid = std::process::id().cast_signed();
+            let sender = libc::ucred { pid, uid, gid: 0 }.into();
+            let with = [ControlMessage::ScmCredentials(&sender)];
+            let bytes = [io::IoSlice::new(b"hello")];
+            sendmsg(
+                member.as_raw_fd(),
+                &bytes,
+                &with,
+                MsgFlags::empty(),
+                Some(&to),
+            )
+            .unwrap();
+            receive(&mut transport, 64)
+        };
+        assert_eq!(say_as(12_345), Received::Dropped);
+        assert!(matches!(say_as(0), Received::Datagram { .. }));
+        assert_eq!(transport.counters().dropped_foreign, 1);
+    }
+
+    /// Descriptors that travel with a datagram would stay open for ever.
+    #[test]
+    fn what_travels_with_a_datagram_is_not_taken() {
+        let directory = tempfile::tempdir().unwrap();
+        let (mut transport, own, other) = unix_pair(directory.path());
+        let member = UnixDatagram::bind(other).unwrap();
+        let count = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+        let (to, sent) = (UnixAddr::new(&own).unwrap(), [member.as_raw_fd(); 50]);
+        let with = [ControlMessage::ScmRights(&sent)];
+        let bytes = [io::IoSlice::new(b"hello")];
+        sendmsg(
+            member.as_raw_fd(),
+            &bytes,
+            &with,
+            MsgFlags::empty(),
+            Some(&to),
+        )
+        .unwrap();
+        let before = count();
+        assert_eq!(receive(&mut transport, 64), Received::Dropped);
+        // Other tests of this process open some meanwhile.
+        assert!(count() < before + 40);
     }
 
     #[test]

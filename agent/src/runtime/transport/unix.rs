@@ -1,25 +1,77 @@
 //! Members on one host: Unix datagrams.
+//!
+//! The mode of each socket lets its user and root send there, and no one else; and the kernel says
+//! of each datagram whose process sent it, should somebody have widened that mode.
 
-use std::os::fd::OwnedFd;
+use std::io::{self, IoSliceMut};
+use std::mem::offset_of;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
+use nix::cmsg_space;
+use nix::sys::socket::{
+    ControlMessageOwned, MsgFlags, SockaddrLike, UnixAddr, UnixCredentials, recvmsg, setsockopt,
+    sockopt,
+};
 use nix::sys::stat::Mode;
 use socket2::{Domain, Socket, Type};
 
-use super::place::{self, SocketFile};
+use super::place::{self, PlaceError, SocketFile};
 use super::{BindError, size_buffers};
 use crate::runtime::address::Address;
+use crate::runtime::trust;
 
-/// A socket bound to `own`, and its file.
-pub(super) fn bind(own: &Path) -> Result<(UnixDatagram, SocketFile), BindError> {
+/// A socket bound to `own`, and its file. What is sent to `others` must reach nobody else.
+pub(super) fn bind<'a>(
+    own: &Path,
+    others: impl Iterator<Item = &'a Path>,
+) -> Result<(UnixDatagram, SocketFile), BindError> {
+    let refused =
+        |path: &Path, error| BindError::place(Address::Unix(path.to_owned()).to_string(), error);
     let address = || Address::Unix(own.to_owned()).to_string();
-    place::check_directory(own).map_err(|error| BindError::place(address(), error))?;
-    let socket = Socket::new(Domain::UNIX, Type::DGRAM.nonblocking().cloexec(), None)
-        .map_err(|source| BindError::io(address(), source))?;
+    let failed = |source| BindError::io(address(), source);
+    place::check_directory(own).map_err(|error| refused(own, error))?;
+    for other in others {
+        match place::check_directory(other) {
+            // It may not be there yet; and where this process may not look, it may not send.
+            Ok(()) | Err(PlaceError::Io(_)) => {}
+            Err(error) => return Err(refused(other, error)),
+        }
+    }
+    let kind = Type::DGRAM.nonblocking().cloexec();
+    let socket = Socket::new(Domain::UNIX, kind, None).map_err(failed)?;
     size_buffers(&socket);
+    // Before it has an address: so none can come without.
+    setsockopt(&socket, sockopt::PassCred, &true).map_err(|errno| failed(errno.into()))?;
     // All members of such a group run as one user, or as root.
     let file = place::bind(&socket, own, Mode::S_IRUSR | Mode::S_IWUSR)
-        .map_err(|error| BindError::place(address(), error))?;
+        .map_err(|error| refused(own, error))?;
     Ok((OwnedFd::from(socket).into(), file))
+}
+
+/// Receives a datagram into `buffer`: how long it is, and the address of its sender if that is a
+/// process of this user or of root.
+pub(super) fn receive(
+    socket: &UnixDatagram,
+    buffer: &mut [u8],
+) -> io::Result<(usize, Option<UnixAddr>)> {
+    let mut bytes = [IoSliceMut::new(buffer)];
+    // Room for this and no more: descriptors that somebody sends along are not installed.
+    let mut room = cmsg_space!(UnixCredentials);
+    let flags = MsgFlags::MSG_CMSG_CLOEXEC;
+    let received = recvmsg::<UnixAddr>(socket.as_raw_fd(), &mut bytes, Some(&mut room), flags)?;
+    let is_trusted = received.cmsgs().is_ok_and(|mut messages| {
+        messages.any(|message| match message {
+            ControlMessageOwned::ScmCredentials(sender) => trust::is_trusted(sender.uid()),
+            _ => false,
+        })
+    });
+    // Of one that has none the kernel gives no byte, and nix would stumble over that.
+    let is_whole = |address: &UnixAddr| {
+        let len = address.len() as usize;
+        offset_of!(libc::sockaddr_un, sun_path) < len && len <= size_of::<libc::sockaddr_un>()
+    };
+    let address = received.address.filter(is_whole);
+    Ok((received.bytes, address.filter(|_| is_trusted)))
 }
