@@ -38,7 +38,7 @@ impl Listener {
     /// Takes `socket`, which no program that this process starts inherits from now on.
     ///
     /// # Errors
-    /// If it is anything but a Unix stream socket that listens.
+    /// If it is anything but a Unix stream socket that listens at a path.
     pub fn new(socket: OwnedFd) -> Result<Self, ListenerError> {
         let kind = {
             let socket = SockRef::from(&socket);
@@ -56,6 +56,9 @@ impl Listener {
         }
         if !SockRef::from(&socket).is_listener()? {
             return Err(ListenerError::NotListening);
+        }
+        if SockRef::from(&socket).local_addr()?.as_pathname().is_none() {
+            return Err(ListenerError::NoPath);
         }
         fcntl(&socket, FcntlArg::F_SETFD(FdFlag::FD_CLOEXEC)).map_err(io::Error::from)?;
         Ok(Self {
@@ -94,6 +97,10 @@ pub enum ListenerError {
     /// It is a socket for something else.
     #[error("it is no Unix stream socket")]
     OtherKind,
+    /// It listens at an abstract name, which is nobody's: it has no owner and no mode, and who is the
+    /// first has it.
+    #[error("it listens at an abstract name, and not at a path")]
+    NoPath,
     /// It is a connection, or was only bound.
     #[error("it does not listen")]
     NotListening,
@@ -107,6 +114,8 @@ mod tests {
     use std::net::TcpListener;
     use std::os::unix::net::{UnixDatagram, UnixListener, UnixStream};
 
+    use socket2::{SockAddr, Socket};
+
     use super::*;
 
     #[test]
@@ -118,6 +127,12 @@ mod tests {
         assert_eq!(listener, listener.clone());
 
         let refused = |fd: OwnedFd| Listener::new(fd).unwrap_err().to_string();
+        let nobodys = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+        // The kernel chooses the name.
+        nobodys.bind(&SockAddr::unix("").unwrap()).unwrap();
+        nobodys.listen(1).unwrap();
+        let no_path = "it listens at an abstract name, and not at a path";
+        assert_eq!(refused(nobodys.into()), no_path);
         let (stream, _other) = UnixStream::pair().unwrap();
         assert_eq!(refused(stream.into()), "it does not listen");
         let datagram = UnixDatagram::bind(root.path().join("d")).unwrap();

@@ -152,6 +152,15 @@ impl Member {
 pub(crate) fn checked_socket(path: PathBuf, command: &str) -> Result<PathBuf, Failure> {
     match path.as_os_str().len() {
         0 => Err(Failure::usage("the path of the socket is empty", command)),
+        // Elsewhere that stands for an abstract name.
+        _ if path.as_os_str().as_encoded_bytes().starts_with(b"@") => Err(Failure::usage(
+            format_args!(
+                "{} is an abstract name, which is anybody's to take: name the path of a socket; a \
+                 file of this name is ./{0}",
+                path.display()
+            ),
+            command,
+        )),
         1..=MAX_SOCKET_PATH => Ok(path),
         len => Err(Failure::usage(
             format_args!(
