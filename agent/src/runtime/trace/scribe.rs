@@ -1,9 +1,9 @@
 //! Writes entries to a file: in a thread of its own, or between an application's rounds.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::mem;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -13,6 +13,7 @@ use super::{Entry, FORMAT, Head};
 use crate::protocol::NodeId;
 use crate::runtime::agent::spawn;
 use crate::runtime::clock;
+use crate::runtime::trust::{self, Distrust};
 
 /// The longest file, in bytes. There are at most two.
 const LIMIT: u64 = 32 << 20;
@@ -44,7 +45,8 @@ impl Scribe {
         host: &str,
         entries: Receiver<Entry>,
     ) -> io::Result<Self> {
-        fs::create_dir_all(dir)?;
+        trust::way_so_far(dir).map_err(refused)?;
+        DirBuilder::new().mode(0o700).recursive(true).create(dir)?;
         let path = dir.join(file_name(group, me));
         let (file, len) = open_file(&path)?;
         let mut scribe = Self {
@@ -200,9 +202,19 @@ impl Drop for Writer {
 fn open_file(path: &Path) -> io::Result<(File, u64)> {
     let mut options = OpenOptions::new();
     options.read(true).append(true).create(true).mode(0o600);
+    // The directory may be one in which everybody can plant a link, or a pipe that nobody reads.
+    options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
     let file = options.open(path)?;
-    let len = file.metadata()?.len();
-    Ok((file, len))
+    let metadata = file.metadata()?;
+    trust::file(path, &metadata).map_err(refused)?;
+    if metadata.nlink() > 1 {
+        return Err(io::Error::other("it has another name, too"));
+    }
+    Ok((file, metadata.len()))
+}
+
+fn refused(why: Distrust) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, why)
 }
 
 /// A name of its own for each member of each group.
@@ -230,9 +242,14 @@ fn put(buffer: &mut Vec<u8>, line: &impl serde::Serialize) {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
+    use crossbeam_channel::Sender;
+    use nix::sys::stat::Mode;
+
     use super::*;
     use crate::runtime::trace::What;
-    use crossbeam_channel::Sender;
 
     fn scribe(dir: &Path) -> (Sender<Entry>, Scribe) {
         let (sender, receiver) = bounded(1_000);
@@ -304,6 +321,49 @@ mod tests {
         assert_eq!(last(&new).unwrap().n, 500);
         let first: Entry = serde_json::from_str(new.lines().nth(1).unwrap()).unwrap();
         assert_eq!(last(&old).unwrap().n + 1, first.n, "nothing is between");
+    }
+
+    /// What others could have put there is not written to.
+    #[test]
+    fn writes_to_no_file_but_its_own() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = |name: &str| dir.path().join(name);
+        fs::write(path("victim"), "precious").expect("room");
+        let open = |dir: &Path| {
+            let (_, receiver) = bounded(1);
+            Scribe::open(
+                dir,
+                "shop",
+                NodeId::new(3).expect("an id"),
+                "alpha",
+                receiver,
+            )
+        };
+        let name = || path("shop-3.trace");
+        let link = || std::os::unix::fs::symlink("victim", name()).expect("a link");
+        let hard_link = || fs::hard_link(path("victim"), name()).expect("a link");
+        let pipe = || nix::unistd::mkfifo(&name(), Mode::S_IRWXU).expect("a pipe");
+        let shared = || {
+            fs::write(name(), "").expect("a file");
+            fs::set_permissions(name(), Permissions::from_mode(0o666)).expect("its mode");
+        };
+        for plant in [&link as &dyn Fn(), &hard_link, &pipe, &shared] {
+            plant();
+            let refused = open(dir.path()).expect_err("a refusal");
+            assert_eq!(fs::read_to_string(path("victim")).expect("it"), "precious");
+            fs::remove_file(name()).expect("it was there");
+            drop(refused);
+        }
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o777)).expect("its mode");
+        open(&path("below")).expect_err("a refusal");
+        assert!(!path("below").exists());
+        fs::set_permissions(dir.path(), Permissions::from_mode(0o1777)).expect("its mode");
+        open(&path("below")).expect("a file");
+        let mode = fs::metadata(path("below"))
+            .expect("it")
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o7777, 0o700);
     }
 
     /// What is full takes the trace, and whoever notes something goes on.
