@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::env;
-use std::fs;
+use std::fs::{self, DirBuilder};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
@@ -125,7 +125,10 @@ impl Place {
         if path == Path::new(HOST_SOCKET) {
             // Made by the system at boot where it starts the agent, and by root otherwise. Whether
             // that is so, and whether it can be used, shows when the socket is bound.
-            let _ = path.parent().map(fs::create_dir);
+            let mut directory = DirBuilder::new();
+            // Whatever the umask: who may write there can take the agent's place.
+            directory.mode(0o755);
+            let _ = path.parent().map(|path| directory.create(path));
         }
         Ok(Self::At(path))
     }
