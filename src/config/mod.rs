@@ -32,13 +32,14 @@ mod file;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use distlock_agent::protocol::NodeId;
 pub use distlock_agent::protocol::{Failure, LockSpec, Settings};
-use distlock_agent::runtime::Endpoint;
 pub use distlock_agent::runtime::{Address, Listener, ListenerError, MulticastAddress, Pulse};
+use distlock_agent::runtime::{Endpoint, trust};
 
 /// A configured group, read and checked.
 ///
@@ -58,13 +59,13 @@ pub struct Config {
 }
 
 impl Config {
-    /// Reads and checks the file `path`.
+    /// Reads and checks the file `path`. A warning in the log tells if other users can change it.
     ///
     /// # Errors
     /// If the file cannot be read, or says what it may not.
     pub fn load(path: impl AsRef<Path>) -> Result<Self, ConfigError> {
         let path = path.as_ref();
-        let bytes = std::fs::read(path).map_err(|source| ConfigError::Read {
+        let bytes = read(path).map_err(|source| ConfigError::Read {
             path: path.to_owned(),
             source,
         })?;
@@ -294,6 +295,14 @@ fn default_state_base(env: impl Fn(&str) -> Option<OsString>, is_root: bool) -> 
         Some(base) => base.join("distlock"),
         None => "/var/lib/distlock".into(),
     }
+}
+
+fn read(path: &Path) -> io::Result<Vec<u8>> {
+    let mut file = File::open(path)?;
+    trust::tell_of_writers(path, &file.metadata()?);
+    let mut bytes = Vec::new();
+    file.read_to_end(&mut bytes)?;
+    Ok(bytes)
 }
 
 /// What is wrong with a configuration.

@@ -7,6 +7,7 @@ use distlock::{Config, NodeConfig};
 use crate::args;
 use crate::exit::{Failure, say};
 use crate::group::Group;
+use crate::way;
 
 /// Has this host's member forget what it voted for.
 ///
@@ -24,6 +25,7 @@ pub(crate) fn recover(args: &args::Recover) -> Result<ExitCode, Failure> {
                     --config and --id";
         return Err(Failure::usage(what, "recover"));
     };
+    way::tell_warnings();
     let mut config: NodeConfig = Config::load(&member.config)?.node(member.id)?;
     if let Some(dir) = &member.state_dir {
         config = config.with_state_dir(dir);

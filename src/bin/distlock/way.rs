@@ -31,7 +31,16 @@ pub(crate) fn join(
     member: &Member,
     equip: impl FnOnce(NodeConfig) -> NodeConfig,
 ) -> Result<Agent, Failure> {
-    // What a member warns of concerns who runs it: state that a reboot loses, for one.
+    tell_warnings();
+    let mut config: NodeConfig = Config::load(&member.config)?.node(member.id)?;
+    if let Some(dir) = &member.state_dir {
+        config = config.with_state_dir(dir);
+    }
+    Ok(Agent::from_config(equip(config))?)
+}
+
+/// Has what a member warns of told: it concerns who runs it. State that a reboot loses, for one.
+pub(crate) fn tell_warnings() {
     tracing_subscriber::fmt()
         .with_writer(std::io::stderr)
         .with_max_level(tracing_subscriber::filter::LevelFilter::WARN)
@@ -39,11 +48,6 @@ pub(crate) fn join(
         .log_internal_errors(false)
         .event_format(Line)
         .init();
-    let mut config: NodeConfig = Config::load(&member.config)?.node(member.id)?;
-    if let Some(dir) = &member.state_dir {
-        config = config.with_state_dir(dir);
-    }
-    Ok(Agent::from_config(equip(config))?)
 }
 
 /// A warning as one line, like all that this program says.
