@@ -96,6 +96,13 @@ fn open(error: ConnectError) -> OpenError {
             ),
             hint: "use an agent of this user or of root".to_owned(),
         },
+        ConnectError::Unsafe { path, why } => OpenError::Unsafe {
+            reason: format!(
+                "the agent at {} is not trusted: {why}; {}",
+                path.display(),
+                why.advice()
+            ),
+        },
         ConnectError::Io { path, source } => {
             let what = format!("cannot connect to the agent at {}", path.display());
             OpenError::io(what, source, "run as its user, or as root")

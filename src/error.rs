@@ -63,6 +63,12 @@ pub enum OpenError {
         /// What is wrong, why, and what to do.
         reason: String,
     },
+    /// Others could have put, or could replace, what this process was to use.
+    #[error("{reason}")]
+    Unsafe {
+        /// What is wrong, why, and what to do.
+        reason: String,
+    },
     /// A process already runs as this member.
     #[error(
         "member {id} already runs on this host (its state is in {state}); use its socket, or end \
@@ -175,6 +181,12 @@ pub enum DirectoryFault {
         /// Its mode.
         mode: u32,
     },
+    /// Others may replace it, or a directory above it.
+    #[error("{why}")]
+    Replaceable {
+        /// What lets them.
+        why: String,
+    },
 }
 
 impl DirectoryFault {
@@ -182,7 +194,7 @@ impl DirectoryFault {
     fn advice(&self) -> &'static str {
         match self {
             Self::Symlink => "remove the link, or set DISTLOCK_DIR to a directory of yours",
-            Self::NotADirectory | Self::Stranger { .. } => {
+            Self::NotADirectory | Self::Stranger { .. } | Self::Replaceable { .. } => {
                 "set DISTLOCK_DIR to a directory of yours"
             }
             Self::Writable { .. } => {

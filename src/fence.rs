@@ -12,6 +12,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use distlock_agent::protocol::Fence;
+use distlock_agent::runtime::trust::{self, Distrust};
 use nix::fcntl::{Flock, FlockArg};
 
 /// What the line begins with; the number is the format's.
@@ -41,7 +42,8 @@ const MAX_LEN: u64 = 128;
 /// ```
 ///
 /// The file is one of its own for each resource, on a file system of one host: an NFS client's
-/// locks are not counted on. Beside it are `FILE.lock`, which stays, and for a moment `FILE.new`.
+/// locks are not counted on. A group may share it, but what everybody can change is refused. Beside
+/// it are `FILE.lock`, which stays, and for a moment `FILE.new`.
 /// Checking what was checked and doing it are two steps: where a slower holder may come between
 /// them, the resource does both under a lock of its own, or checks once more at the end.
 #[derive(Clone, Debug)]
@@ -78,6 +80,12 @@ pub enum FenceError {
         /// What is wrong.
         why: &'static str,
     },
+    /// Others could make it forget what it has seen.
+    #[error("the file of fences is refused: {why}; {}", why.advice())]
+    Unsafe {
+        /// What lets them.
+        why: Distrust,
+    },
     /// The system refuses.
     #[error("cannot {doing} {}: {source}; see that it can be written, and its directory", file.display())]
     Io {
@@ -88,6 +96,19 @@ pub enum FenceError {
         /// What it says.
         source: io::Error,
     },
+}
+
+impl From<Distrust> for FenceError {
+    fn from(why: Distrust) -> Self {
+        match why {
+            Distrust::Io { path, source } => Self::Io {
+                doing: "find",
+                file: path,
+                source,
+            },
+            why => Self::Unsafe { why },
+        }
+    }
 }
 
 impl FenceChecker {
@@ -150,6 +171,7 @@ impl Place {
         let name = file
             .file_name()
             .ok_or_else(|| damaged("it names a directory"))?;
+        trust::way_so_far(file)?;
         let file = match fs::canonicalize(file) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -198,11 +220,14 @@ impl Place {
             source,
         };
         let mut options = OpenOptions::new();
-        options.read(true).write(true).create(true).mode(0o666);
+        // Who may read it could keep it locked.
+        options.read(true).write(true).create(true).mode(0o660);
         let file = options
             .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
             .open(&path)
             .map_err(failed)?;
+        trust::way(&path)?;
+        trust::shared_file(&path, &file.metadata().map_err(failed)?)?;
         let mut fd = OwnedFd::from(file);
         loop {
             match Flock::lock(fd, FlockArg::LockExclusive) {
@@ -236,6 +261,7 @@ impl Place {
                 "it has several names, of which only one would be kept up",
             ));
         }
+        trust::shared_file(&self.file, &metadata)?;
         let mut text = String::new();
         let read = (&mut file).take(MAX_LEN + 1).read_to_string(&mut text);
         match read {
@@ -276,7 +302,7 @@ impl Place {
             _ => {}
         }
         let mut options = OpenOptions::new();
-        let mut file = options.write(true).create_new(true).mode(0o666).open(new)?;
+        let mut file = options.write(true).create_new(true).mode(0o664).open(new)?;
         if let Some(old) = old {
             let (was, is) = (old.metadata()?, file.metadata()?);
             if (was.uid(), was.gid()) != (is.uid(), is.gid()) {

@@ -175,6 +175,12 @@ fn state(error: StateError, id: NodeId) -> OpenError {
                  wrote it, or a later one"
             ),
         },
+        StateError::Unsafe { why } => OpenError::Unsafe {
+            reason: format!(
+                "the state directory is refused: {why}; {}, with --state-dir or DISTLOCK_STATE_DIR",
+                why.advice()
+            ),
+        },
         StateError::Io {
             doing,
             path,

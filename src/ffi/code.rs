@@ -73,7 +73,9 @@ pub(super) fn open(error: &OpenError) -> Errno {
     match error {
         OpenError::Config(ConfigError::Read { source, .. }) => io(source),
         OpenError::Config(_) | OpenError::Address { .. } | OpenError::NoService => Errno::EINVAL,
-        OpenError::Directory { .. } | OpenError::Keys { .. } => Errno::EACCES,
+        OpenError::Directory { .. } | OpenError::Keys { .. } | OpenError::Unsafe { .. } => {
+            Errno::EACCES
+        }
         OpenError::Permission { source, .. } => match io(source) {
             // That is the number of "not the holder".
             Errno::EPERM | PANIC => Errno::EACCES,
@@ -172,6 +174,7 @@ pub(super) fn fence(error: &FenceError) -> Errno {
     match error {
         FenceError::Refused { .. } => Errno::ESTALE,
         FenceError::Damaged { .. } => Errno::EBADMSG,
+        FenceError::Unsafe { .. } => Errno::EACCES,
         FenceError::Io { source, .. } => io(source),
     }
 }

@@ -1,7 +1,7 @@
 //! The local group's directory: where it is, and whether it is safe to use.
 //!
 //! Whoever may write in it could replace a lock's file and let two in, so it must be this user's
-//! alone. The files in it are created with mode 0600.
+//! alone, and nobody else may replace it. The files in it are created with mode 0600.
 
 use std::fs::{DirBuilder, File};
 use std::io;
@@ -10,6 +10,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use distlock_agent::runtime::trust::{self, Distrust};
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, OFlag, openat};
@@ -58,16 +59,17 @@ const OPEN: OFlag = OFlag::O_RDWR
 impl Directory {
     /// Opens the directory at `path`, and makes it if there is none.
     pub(crate) fn open(path: &Path) -> Result<Self, OpenError> {
+        let fault = |fault| OpenError::Directory {
+            path: path.to_owned(),
+            fault,
+        };
         let fd = match open_directory(path) {
             Err(Errno::ENOENT) => {
+                trust_way_to(path).map_err(fault)?;
                 create(path)?;
                 open_directory(path)
             }
             opened => opened,
-        };
-        let fault = |fault| OpenError::Directory {
-            path: path.to_owned(),
-            fault,
         };
         let fd = fd.map_err(|errno| match errno {
             Errno::ELOOP => fault(DirectoryFault::Symlink),
@@ -81,6 +83,7 @@ impl Directory {
             fd,
         };
         directory.check()?;
+        trust_way_to(path).map_err(fault)?;
         Ok(directory)
     }
 
@@ -230,6 +233,18 @@ fn is_dead(rest: &str) -> bool {
 fn open_directory(path: &Path) -> nix::Result<OwnedFd> {
     let flags = OFlag::O_RDONLY | OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
     nix::fcntl::open(path, flags, Mode::empty())
+}
+
+/// Who may rename the directory could have a second one be made in its place, with locks of its own.
+fn trust_way_to(path: &Path) -> Result<(), DirectoryFault> {
+    let above = path.parent().unwrap_or(path);
+    match trust::way_so_far(above) {
+        // Where this process may not look, but may pass.
+        Ok(()) | Err(Distrust::Io { .. }) => Ok(()),
+        Err(why) => Err(DirectoryFault::Replaceable {
+            why: why.to_string(),
+        }),
+    }
 }
 
 /// Makes the directory with mode 0700, and what is missing above it.

@@ -31,6 +31,7 @@ use super::frames::{FromAgent, ToAgent};
 use super::request::{Grant, Waiting};
 use super::spin::Spin;
 use super::status::Status;
+use super::trust::{self, Distrust};
 use crate::protocol::{Change, LockName, LockSpec, Mode, NodeId};
 
 /// How long an agent may take for its first message, for a message it does not read, for the
@@ -83,6 +84,16 @@ pub enum ConnectError {
         path: PathBuf,
         /// Its user.
         uid: u32,
+    },
+    /// Others can have put the socket there.
+    #[error(
+        "the agent at {} is not trusted: {why}; {}", path.display(), why.advice()
+    )]
+    Unsafe {
+        /// The socket.
+        path: PathBuf,
+        /// What lets them.
+        why: Distrust,
     },
     /// The agent has too many clients.
     #[error("the agent at {} has too many clients: end some, or try later", path.display())]
@@ -329,8 +340,17 @@ impl Drop for Client {
     }
 }
 
-/// Connects, and checks who is at the other end.
+/// Connects, and checks who is at the other end, and who can have put him there.
 fn open(path: &Path) -> Result<UnixStream, ConnectError> {
+    let refused = |why| ConnectError::Unsafe {
+        path: path.to_owned(),
+        why,
+    };
+    match trust::way(path) {
+        // Where nothing is, or this user may not look, the system says so below.
+        Ok(_) | Err(Distrust::Io { .. }) => {}
+        Err(why) => return Err(refused(why)),
+    }
     let stream = UnixStream::connect(path).map_err(|source| {
         let path = path.to_owned();
         match source.raw_os_error().map(Errno::from_raw) {
@@ -345,12 +365,17 @@ fn open(path: &Path) -> Result<UnixStream, ConnectError> {
         path: path.to_owned(),
         source: errno.into(),
     })?;
-    let me = geteuid();
-    if peer.uid() != 0 && peer.uid() != me.as_raw() && !me.is_root() {
+    if trust::is_trusted(peer.uid()) {
+        return Ok(stream);
+    }
+    if !geteuid().is_root() {
         return Err(ConnectError::Untrusted {
             path: path.to_owned(),
             uid: peer.uid(),
         });
     }
+    let directory = path.parent().filter(|path| !path.as_os_str().is_empty());
+    let directory = directory.unwrap_or(Path::new("."));
+    trust::directory_of(peer.uid(), directory).map_err(refused)?;
     Ok(stream)
 }

@@ -9,7 +9,7 @@
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,7 +17,9 @@ use crc::{CRC_32_ISCSI, Crc};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
+use nix::unistd::geteuid;
 
+use super::trust::{self, Distrust};
 use crate::protocol::{Epoch, Incarnation, Marks, NodeId, Record, VoterRecord};
 
 const MAGIC: [u8; 8] = *b"distlock";
@@ -31,6 +33,8 @@ const CRC_LEN: usize = 4;
 const MAX_VOTER_LEN: usize = 16 << 20;
 /// No state file is longer; a longer one is not read into memory.
 const MAX_LEN: usize = FIXED_LEN + u16::MAX as usize + MAX_VOTER_LEN + CRC_LEN;
+/// The file `lock` has a number of a process in it, and nothing more.
+const MAX_LOCK_LEN: u64 = 32;
 /// CRC-32C, as in the datagrams.
 const CRC: Crc<u32> = Crc::<u32>::new(&CRC_32_ISCSI);
 
@@ -41,6 +45,9 @@ pub(crate) struct StateDir {
     handle: File,
     owner: Owner,
     lock: Flock<File>,
+    /// The user whose state it is and stays, where that is not this process's: root may have it
+    /// changed by an operator's word.
+    keeper: Option<u32>,
 }
 
 /// Whose state it is.
@@ -54,6 +61,14 @@ impl StateDir {
     /// Takes the directory at `path` for this process, creating it if need be, and reads what the
     /// last life left there.
     pub(crate) fn open(path: &Path, owner: Owner) -> Result<(Self, Option<Record>), StateError> {
+        Self::open_for(path, owner, false)
+    }
+
+    fn open_for(
+        path: &Path,
+        owner: Owner,
+        is_operator: bool,
+    ) -> Result<(Self, Option<Record>), StateError> {
         let failed = |doing| {
             move |source| StateError::Io {
                 doing,
@@ -61,9 +76,17 @@ impl StateDir {
                 source,
             }
         };
+        trust::way_so_far(path)?;
         create_dir(path).map_err(failed("create the state directory"))?;
+        let keeper = match trust::directory(path) {
+            Ok(()) => None,
+            Err(Distrust::Stranger { owner, .. }) if is_operator && geteuid().is_root() => {
+                Some(owner)
+            }
+            Err(why) => return Err(why.into()),
+        };
         let handle = File::open(path).map_err(failed("open the state directory"))?;
-        let lock = lock_dir(path)?;
+        let lock = lock_dir(path, keeper)?;
         if is_forgetful(path) {
             tracing::warn!(
                 "the state directory {} is in memory and lost at a reboot: choose one on a disk",
@@ -75,6 +98,7 @@ impl StateDir {
             handle,
             owner,
             lock,
+            keeper,
         };
         let record = state.read()?;
         Ok((state, record))
@@ -86,7 +110,7 @@ impl StateDir {
     /// # Errors
     /// If the member runs, or its state cannot be read or written.
     pub(crate) fn forget_votes(path: &Path, owner: Owner) -> Result<Option<Epoch>, StateError> {
-        let (state, record) = Self::open(path, owner)?;
+        let (state, record) = Self::open_for(path, owner, true)?;
         let Some(record) = record else {
             return Ok(None);
         };
@@ -114,13 +138,18 @@ impl StateDir {
 
     fn replace(&self, bytes: &[u8]) -> io::Result<()> {
         let temporary = self.path.join("state.new");
+        // What a crash has left; and should it be a link, what it leads to is not ours to write.
+        match fs::remove_file(&temporary) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
         let mut options = OpenOptions::new();
         let mut file = options
             .write(true)
-            .create(true)
-            .truncate(true)
+            .create_new(true)
             .mode(0o600)
             .open(&temporary)?;
+        fchown(&file, self.keeper, None)?;
         file.write_all(bytes)?;
         file.sync_all()?;
         fs::rename(&temporary, self.state_path())?;
@@ -129,19 +158,19 @@ impl StateDir {
 
     fn read(&self) -> Result<Option<Record>, StateError> {
         let path = self.state_path();
+        let failed = |source| StateError::Io {
+            doing: "read",
+            path: path.clone(),
+            source,
+        };
+        let mut options = OpenOptions::new();
+        let file = match open_file(options.read(true), &path, self.keeper) {
+            Err(Refusal::Io(error)) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(|refusal| refusal.or(failed))?,
+        };
         let mut bytes = Vec::new();
         let limit = MAX_LEN as u64 + 1;
-        match File::open(&path).and_then(|file| file.take(limit).read_to_end(&mut bytes)) {
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(source) => {
-                return Err(StateError::Io {
-                    doing: "read",
-                    path,
-                    source,
-                });
-            }
-        }
+        file.take(limit).read_to_end(&mut bytes).map_err(failed)?;
         let (record, owner) = decode(&bytes).map_err(|why| match why {
             Flaw::Version(version) => StateError::Version {
                 path: path.clone(),
@@ -218,6 +247,12 @@ pub enum StateError {
         /// Its version.
         version: u8,
     },
+    /// Others could change the state, or have put something else in its place.
+    #[error("the state directory is refused: {why}; {}", why.advice())]
+    Unsafe {
+        /// What lets them.
+        why: Distrust,
+    },
     /// The system refused.
     #[error("cannot {doing} {}: {source}{}", path.display(), advice(source))]
     Io {
@@ -228,6 +263,19 @@ pub enum StateError {
         /// What the system says.
         source: io::Error,
     },
+}
+
+impl From<Distrust> for StateError {
+    fn from(why: Distrust) -> Self {
+        match why {
+            Distrust::Io { path, source } => Self::Io {
+                doing: "look at",
+                path,
+                source,
+            },
+            why => Self::Unsafe { why },
+        }
+    }
 }
 
 fn process(pid: Option<u32>) -> String {
@@ -269,21 +317,25 @@ fn create_dir(path: &Path) -> io::Result<()> {
 
 /// The lock is on a file of its own, which is never replaced: `state` is a new file every time.
 /// It holds the number of the process, for the message that the next one prints.
-fn lock_dir(path: &Path) -> Result<Flock<File>, StateError> {
+fn lock_dir(path: &Path, keeper: Option<u32>) -> Result<Flock<File>, StateError> {
     let lock_path = path.join("lock");
     let failed = |source| StateError::Io {
         doing: "lock",
         path: lock_path.clone(),
         source,
     };
-    let file = OpenOptions::new()
-        .read(true)
-        .write(true)
-        .create(true)
-        .truncate(false)
-        .mode(0o600)
-        .open(&lock_path)
-        .map_err(failed)?;
+    let mut options = OpenOptions::new();
+    options.read(true).write(true).create(true).mode(0o600);
+    let file = open_file(&mut options, &lock_path, keeper).map_err(|refusal| refusal.or(failed))?;
+    if file.metadata().map_err(failed)?.len() > MAX_LOCK_LEN {
+        // It would be lost: another file's second name, or something that was put here.
+        let why = Distrust::OtherKind {
+            path: lock_path,
+            expected: "lock of a state directory",
+        };
+        return Err(why.into());
+    }
+    fchown(&file, keeper, None).map_err(failed)?;
     let mut lock =
         Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(file, errno)| {
             if errno == Errno::EWOULDBLOCK {
@@ -301,10 +353,44 @@ fn lock_dir(path: &Path) -> Result<Flock<File>, StateError> {
     Ok(lock)
 }
 
+/// Why a file of the state directory was not opened.
+enum Refusal {
+    Unsafe(Distrust),
+    Io(io::Error),
+}
+
+impl Refusal {
+    fn or(self, failed: impl FnOnce(io::Error) -> StateError) -> StateError {
+        match self {
+            Self::Unsafe(why) => why.into(),
+            Self::Io(source) => failed(source),
+        }
+    }
+}
+
+/// Opens the file itself, no link to another, and without waiting should it be a pipe. It must be
+/// root's, this user's or `keeper`'s, and nobody else's to write to.
+fn open_file(options: &mut OpenOptions, path: &Path, keeper: Option<u32>) -> Result<File, Refusal> {
+    let opened = options
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(path);
+    let file = opened.map_err(|error| match error.raw_os_error() {
+        Some(libc::ELOOP) => Refusal::Unsafe(Distrust::OtherKind {
+            path: path.to_owned(),
+            expected: "regular file",
+        }),
+        _ => Refusal::Io(error),
+    })?;
+    match trust::file(path, &file.metadata().map_err(Refusal::Io)?) {
+        Err(Distrust::Stranger { owner, .. }) if Some(owner) == keeper => Ok(file),
+        checked => checked.map(|()| file).map_err(Refusal::Unsafe),
+    }
+}
+
 fn read_pid(mut file: File) -> Option<u32> {
     let mut text = String::new();
     file.rewind().ok()?;
-    file.take(32).read_to_string(&mut text).ok()?;
+    file.take(MAX_LOCK_LEN).read_to_string(&mut text).ok()?;
     text.trim().parse().ok()
 }
 
@@ -550,6 +636,77 @@ mod tests {
             if pid == std::process::id()));
         drop(first);
         StateDir::open(root.path(), owner()).unwrap();
+    }
+
+    fn refused(path: &Path) -> StateError {
+        StateDir::open(path, owner()).unwrap_err()
+    }
+
+    /// What others could put there, or have put there while they could.
+    #[test]
+    fn refuses_what_others_could_change() {
+        let root = tempfile::tempdir().unwrap();
+        let path = |name: &str| root.path().join(name);
+        let chmod = |path: &Path, mode| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        for mode in [0o770, 0o702, 0o1777] {
+            chmod(root.path(), mode);
+            let why = refused(root.path()).to_string();
+            assert!(why.contains(&format!("{mode:04o}")), "{why}");
+        }
+        // Below one that everybody can change, nothing is even made.
+        chmod(root.path(), 0o777);
+        let why = refused(&path("a/b")).to_string();
+        assert!(why.contains("everybody") && !path("a").exists(), "{why}");
+        chmod(root.path(), 0o755);
+
+        let victim = path("victim");
+        let precious = "much longer than the number of any process";
+        fs::write(&victim, precious).unwrap();
+        for name in ["state", "lock"] {
+            let link = || std::os::unix::fs::symlink("victim", path(name)).unwrap();
+            let hard_link = || fs::hard_link(&victim, path(name)).unwrap();
+            let pipe = || nix::unistd::mkfifo(&path(name), nix::sys::stat::Mode::S_IRWXU).unwrap();
+            let directory = || fs::create_dir(path(name)).unwrap();
+            let open = || {
+                fs::write(path(name), "").unwrap();
+                chmod(&path(name), 0o666);
+            };
+            // From before.
+            let _ = fs::remove_file(path(name));
+            for plant in [&link as &dyn Fn(), &hard_link, &pipe, &directory, &open] {
+                plant();
+                let error = refused(root.path());
+                assert!(!matches!(error, StateError::InUse { .. }), "{error}");
+                assert_eq!(fs::read_to_string(&victim).unwrap(), precious);
+                let _ = fs::remove_file(path(name)).or_else(|_| fs::remove_dir(path(name)));
+            }
+            if geteuid().is_root() {
+                fs::write(path(name), "").unwrap();
+                std::os::unix::fs::chown(path(name), Some(12_345), None).unwrap();
+                let why = refused(root.path()).to_string();
+                assert!(why.contains("belongs to user 12345"), "{why}");
+                fs::remove_file(path(name)).unwrap();
+            }
+        }
+        let (state, _) = StateDir::open(root.path(), owner()).unwrap();
+        std::os::unix::fs::symlink("victim", path("state.new")).unwrap();
+        state.write(record()).unwrap();
+        assert_eq!(fs::read_to_string(&victim).unwrap(), precious);
+        assert!(!fs::symlink_metadata(path("state")).unwrap().is_symlink());
+    }
+
+    /// A link of this user's may lead to another disk, and a directory of another user's above is
+    /// his who named it.
+    #[test]
+    fn follows_links_that_nobody_else_made() {
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("disk")).unwrap();
+        std::os::unix::fs::symlink("disk", root.path().join("base")).unwrap();
+        let path = root.path().join("base/shop-3");
+        StateDir::open(&path, owner()).unwrap();
+        assert!(root.path().join("disk/shop-3/lock").exists());
     }
 
     #[test]

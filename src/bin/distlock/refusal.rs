@@ -14,7 +14,9 @@ impl From<OpenError> for Failure {
             error => error,
         };
         let code = match &error {
-            OpenError::Directory { .. } | OpenError::Permission { .. } => NO_PERMISSION,
+            OpenError::Directory { .. }
+            | OpenError::Permission { .. }
+            | OpenError::Unsafe { .. } => NO_PERMISSION,
             OpenError::Damaged { .. } | OpenError::Address { .. } | OpenError::Keys { .. } => {
                 CONFIG
             }
