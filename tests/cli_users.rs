@@ -4,7 +4,7 @@
 mod cli_support;
 
 use std::fs::{self, File, Permissions};
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
@@ -47,14 +47,15 @@ fn copy_of_program(dir: &Path) -> PathBuf {
 struct OfDaemon {
     group: Group,
     program: PathBuf,
-    _place: TempDir,
+    place: TempDir,
 }
 
 impl OfDaemon {
     fn new() -> Self {
         let place = tempfile::tempdir().expect("a directory");
         let program = copy_of_program(place.path());
-        let group = Group::unix(1);
+        // Not where everybody could have put it.
+        let group = Group::unix_in(place.path(), 1);
         for dir in [place.path(), &group.file(""), &group.state()] {
             fs::set_permissions(dir, Permissions::from_mode(0o755)).expect("its mode");
         }
@@ -64,7 +65,7 @@ impl OfDaemon {
         Self {
             group,
             program,
-            _place: place,
+            place,
         }
     }
 
@@ -217,6 +218,103 @@ fn files_that_this_user_may_not_use_are_77() {
     assert_refused(&run(STRANGER), 77, &["DISTLOCK_STATE_DIR"]);
 }
 
+/// Where everybody may write, whoever comes first has a name. Root trusts every agent but one that
+/// anybody can have put there.
+#[test]
+fn root_does_not_believe_what_was_planted() {
+    if !is_root() {
+        return;
+    }
+    let of = OfDaemon::new();
+    let _agent = of.agent();
+    let shared = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| shared.path().join(name);
+    let mode = |mode| {
+        fs::set_permissions(shared.path(), Permissions::from_mode(mode)).expect("its mode");
+    };
+    let client = |socket: &Path| {
+        let mut command = of.group.client(1, ["run", "x", "true"]);
+        output(command.env("DISTLOCK_SOCKET", socket))
+    };
+    let by_link = path("link");
+    symlink(of.group.socket(1), &by_link).expect("a link");
+    lchown(&by_link, Some(DAEMON), None).expect("its owner");
+    let directory = path("directory");
+    fs::create_dir(&directory).expect("a directory");
+    chown(&directory, Some(DAEMON), None).expect("its owner");
+    symlink(of.group.socket(1), directory.join("link")).expect("a link");
+    let paths = [by_link, directory.join("link")];
+    for path in &paths {
+        mode(0o755);
+        assert_eq!(client(path).status.code(), Some(0), "root has let them");
+        mode(0o1777);
+        assert_refused(&client(path), 77, &["not trusted", "planted", "61234"]);
+    }
+
+    // A socket of theirs itself.
+    let mut agent = of.group.member(1, ["agent", "--socket"]);
+    agent.env("DISTLOCK_STATE_DIR", of.group.state().join("other"));
+    let other = Group::unix_in(of.place.path(), 1);
+    fs::set_permissions(other.file(""), Permissions::from_mode(0o755)).expect("its mode");
+    chown(other.file(""), Some(DAEMON), Some(DAEMON)).expect("its owner");
+    let socket = path("socket");
+    agent.arg(&socket).env("DISTLOCK_CONFIG", other.config());
+    let _other = AgentProcess::start(of.of_user(&agent, DAEMON));
+    assert_refused(&client(&socket), 77, &["not trusted", "planted", "61234"]);
+    // Its own user is in no doubt about it.
+    let plain = of.group.client(1, ["run", "x", "true"]);
+    let own = output(of.of_user(&plain, DAEMON).env("DISTLOCK_SOCKET", &socket));
+    assert_eq!(own.status.code(), Some(0), "{own:?}");
+}
+
+#[test]
+fn an_agent_serves_in_no_other_users_directory() {
+    if !is_root() {
+        return;
+    }
+    let group = Group::unix(1);
+    let place = tempfile::tempdir().expect("a directory");
+    chown(place.path(), Some(STRANGER), None).expect("its owner");
+    let socket = place.path().join("socket");
+    let mut agent = group.member(1, ["agent", "--socket"]);
+    let refused = output(agent.arg(&socket));
+    assert_refused(&refused, 78, &["socket", "61235", "directory of your own"]);
+}
+
+/// Root has it begin anew, and it stays its user's.
+#[test]
+fn what_root_recovers_is_still_of_its_user() {
+    if !is_root() {
+        return;
+    }
+    let of = OfDaemon::new();
+    let agent = of.agent();
+    assert_eq!(agent.end_by(Signal::SIGTERM).code(), Some(0));
+    let done = output(&mut of.group.member(1, ["recover", "--force"]));
+    assert_eq!(done.status.code(), Some(0), "{done:?}");
+    let agent = of.agent();
+    assert_eq!(agent.end_by(Signal::SIGTERM).code(), Some(0));
+    // Without that word root uses nobody else's.
+    let refused = output(&mut of.group.member(1, ["run", "x", "true"]));
+    assert_refused(&refused, 77, &["state", "61234", "DISTLOCK_STATE_DIR"]);
+}
+
+#[test]
+fn a_configuration_of_another_user_is_told_of() {
+    if !is_root() {
+        return;
+    }
+    let group = Group::unix(1);
+    chown(group.config(), Some(STRANGER), None).expect("its owner");
+    let said = output(&mut group.member(1, ["run", "x", "true"]));
+    assert_eq!(said.status.code(), Some(0), "{said:?}");
+    let said = stderr(&said);
+    assert!(
+        said.contains("group.toml") && said.contains("61235"),
+        "{said}"
+    );
+}
+
 /// What a shell says that runs `script` where `/run` is empty but for `/run/lock`; `$0` is the
 /// program.
 fn in_empty_run(script: &str, dir: &Path) -> Option<Output> {
@@ -333,4 +431,20 @@ fn the_directory_of_the_hosts_socket_is_made_also_if_it_is_named() {
         "$0" run x true; echo $?
         kill $agent; wait $agent; echo $?"#;
     in_empty_run_says(script, dir.path(), "0\n0\n");
+}
+
+/// Who could write there could take the agent's place.
+#[test]
+fn the_directory_of_the_hosts_socket_is_nobody_elses_whatever_the_umask() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let group = Group::unix(1);
+    fs::copy(group.config(), dir.path().join("group.toml")).expect("a copy");
+    let script = r#"
+        cd "$1"
+        ( umask 0 && exec "$0" agent --config group.toml --id 1 --state-dir state \
+            > ready 2>log ) & agent=$!
+        until grep -qs ready ready || ! kill -0 $agent; do sleep 0.01; done
+        stat -c %a /run/distlock /run/distlock/distlock.sock
+        kill $agent; wait $agent; echo $?"#;
+    in_empty_run_says(script, dir.path(), "755\n600\n0\n");
 }

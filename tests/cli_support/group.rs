@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, UdpSocket};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use nix::sys::signal::{Signal, kill};
@@ -40,7 +40,12 @@ impl Group {
 
     /// Members 1 to `size`, by Unix datagrams.
     pub(crate) fn unix(size: usize) -> Self {
-        let dir = tempfile::tempdir().expect("a directory");
+        Self::unix_in(&std::env::temp_dir(), size)
+    }
+
+    /// The same, in a directory below `parent`.
+    pub(crate) fn unix_in(parent: &Path, size: usize) -> Self {
+        let dir = tempfile::tempdir_in(parent).expect("a directory");
         let address = |id| format!("unix:{}", dir.path().join(format!("{id}.dgram")).display());
         let addresses = (1..=size).map(address).collect();
         Self::new(dir, addresses)

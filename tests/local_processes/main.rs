@@ -272,6 +272,21 @@ fn an_unsafe_directory_is_refused() {
     std::fs::write(path("file"), "").unwrap();
     assert_eq!(fault(&path("file")), DirectoryFault::NotADirectory);
 
+    // Who could move it away would have a second one made, and two would be inside.
+    let below = path("open/below");
+    std::fs::create_dir(path("open")).unwrap();
+    for is_there in [false, true] {
+        std::fs::set_permissions(path("open"), mode(0o777)).unwrap();
+        let fault = fault(&below);
+        let is_told = matches!(&fault, DirectoryFault::Replaceable { why } if why.contains("0777"));
+        assert!(is_told, "{fault:?}");
+        assert_eq!(below.exists(), is_there);
+        for bits in [0o1777, 0o775] {
+            std::fs::set_permissions(path("open"), mode(bits)).unwrap();
+            assert!(Agent::local_in(&below).is_ok(), "{bits:o}");
+        }
+    }
+
     // Only root can make a stranger's directory; others have one at hand.
     let (strangers, owner) = if nix::unistd::geteuid().is_root() {
         std::fs::create_dir(path("strangers")).unwrap();
