@@ -165,8 +165,8 @@ impl StateDir {
         };
         let mut options = OpenOptions::new();
         let file = match open_file(options.read(true), &path, self.keeper) {
-            Err(Refusal::Io(error)) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            opened => opened.map_err(|refusal| refusal.or(failed))?,
+            Err(missing) if missing.is_missing() => return Ok(None),
+            opened => opened.map_err(|why| refused(why, failed))?,
         };
         let mut bytes = Vec::new();
         let limit = MAX_LEN as u64 + 1;
@@ -326,7 +326,7 @@ fn lock_dir(path: &Path, keeper: Option<u32>) -> Result<Flock<File>, StateError>
     };
     let mut options = OpenOptions::new();
     options.read(true).write(true).create(true).mode(0o600);
-    let file = open_file(&mut options, &lock_path, keeper).map_err(|refusal| refusal.or(failed))?;
+    let file = open_file(&mut options, &lock_path, keeper).map_err(|why| refused(why, failed))?;
     if file.metadata().map_err(failed)?.len() > MAX_LOCK_LEN {
         // It would be lost: another file's second name, or something that was put here.
         let why = Distrust::OtherKind {
@@ -353,37 +353,25 @@ fn lock_dir(path: &Path, keeper: Option<u32>) -> Result<Flock<File>, StateError>
     Ok(lock)
 }
 
-/// Why a file of the state directory was not opened.
-enum Refusal {
-    Unsafe(Distrust),
-    Io(io::Error),
-}
-
-impl Refusal {
-    fn or(self, failed: impl FnOnce(io::Error) -> StateError) -> StateError {
-        match self {
-            Self::Unsafe(why) => why.into(),
-            Self::Io(source) => failed(source),
-        }
+/// Opens a file of the state directory, which must be root's, this user's or `keeper`'s, and nobody
+/// else's to write to.
+fn open_file(
+    options: &mut OpenOptions,
+    path: &Path,
+    keeper: Option<u32>,
+) -> Result<File, Distrust> {
+    let (file, metadata) = trust::open(options, path)?;
+    match trust::file(path, &metadata) {
+        Err(Distrust::Stranger { owner, .. }) if Some(owner) == keeper => Ok(file),
+        checked => checked.map(|()| file),
     }
 }
 
-/// Opens the file itself, no link to another, and without waiting should it be a pipe. It must be
-/// root's, this user's or `keeper`'s, and nobody else's to write to.
-fn open_file(options: &mut OpenOptions, path: &Path, keeper: Option<u32>) -> Result<File, Refusal> {
-    let opened = options
-        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
-        .open(path);
-    let file = opened.map_err(|error| match error.raw_os_error() {
-        Some(libc::ELOOP) => Refusal::Unsafe(Distrust::OtherKind {
-            path: path.to_owned(),
-            expected: "regular file",
-        }),
-        _ => Refusal::Io(error),
-    })?;
-    match trust::file(path, &file.metadata().map_err(Refusal::Io)?) {
-        Err(Distrust::Stranger { owner, .. }) if Some(owner) == keeper => Ok(file),
-        checked => checked.map(|()| file).map_err(Refusal::Unsafe),
+/// What the system refuses is told as `failed` has it.
+fn refused(why: Distrust, failed: impl FnOnce(io::Error) -> StateError) -> StateError {
+    match why {
+        Distrust::Io { source, .. } => failed(source),
+        why => why.into(),
     }
 }
 

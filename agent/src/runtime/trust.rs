@@ -16,9 +16,9 @@
 //! - The directory itself that has state, locks or members' sockets in it must be root's or this
 //!   user's, and nobody else may write to it, no group either ([`directory`]).
 
-use std::fs::{self, Metadata};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
@@ -173,6 +173,24 @@ pub(crate) fn directory_of(user: u32, path: &Path) -> Result<(), Distrust> {
         owned(path, &metadata)?;
     }
     alone(path, &metadata)
+}
+
+/// Opens the file itself, no link to another, and without waiting should it be a pipe.
+///
+/// # Errors
+/// If it is a link, or the system refuses.
+pub fn open(options: &mut OpenOptions, path: &Path) -> Result<(File, Metadata), Distrust> {
+    let opened = options
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(path);
+    match opened.and_then(|file| Ok((file.metadata()?, file))) {
+        Ok((metadata, file)) => Ok((file, metadata)),
+        Err(error) if error.raw_os_error() == Some(libc::ELOOP) => Err(Distrust::OtherKind {
+            path: path.to_owned(),
+            expected: "regular file",
+        }),
+        Err(error) => Err(Distrust::io(path, error)),
+    }
 }
 
 /// Checks what was opened as `path` as a file that only root and this user can have written.

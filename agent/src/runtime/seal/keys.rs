@@ -20,6 +20,8 @@ use base64ct::{Base64, Encoding};
 use nix::unistd::geteuid;
 use zeroize::{Zeroize, Zeroizing};
 
+use crate::runtime::trust::{self, Distrust};
+
 /// The length of a key, in bytes.
 const KEY: usize = 32;
 /// The most keys in one file: the present one, those before and after it, and one to spare.
@@ -248,6 +250,14 @@ impl KeyFile {
             path: path.to_owned(),
             source,
         };
+        match trust::way(path) {
+            // The system says so below.
+            Ok(_) | Err(Distrust::Io { .. }) => {}
+            Err(why) => {
+                let path = path.to_owned();
+                return Err(KeyFileError::Unsafe { path, why });
+            }
+        }
         // Without waiting, should it be a pipe.
         let mut options = OpenOptions::new();
         let options = options.read(true).custom_flags(libc::O_NONBLOCK);
@@ -431,6 +441,17 @@ pub enum KeyFileError {
         /// Who wants to read it.
         user: u32,
     },
+    /// Others can put another file, or a link to one, in its place.
+    #[error(
+        "the key file {path} is refused: {why}; {}", why.advice(),
+        path = path.display()
+    )]
+    Unsafe {
+        /// The file.
+        path: PathBuf,
+        /// What lets them.
+        why: Distrust,
+    },
     /// There is something in it that is no key.
     #[error(
         "the key file {path}, line {line}: {why}",
@@ -557,6 +578,11 @@ mod tests {
         nix::unistd::mkfifo(&pipe, nix::sys::stat::Mode::S_IRUSR).unwrap();
         assert!(refused(&pipe).contains("is no file"));
         assert!(refused(&path.with_extension("missing")).contains("distlock keygen"));
+        let directory = path.parent().unwrap();
+        std::fs::set_permissions(directory, Permissions::from_mode(0o777)).unwrap();
+        assert!(refused(&path).contains("everybody can change"));
+        std::fs::set_permissions(directory, Permissions::from_mode(0o1777)).unwrap();
+        KeyFile::open(&path).unwrap();
         if geteuid().is_root() {
             std::os::unix::fs::chown(&path, Some(12_345), None).unwrap();
             assert!(refused(&path).contains("belongs to user 12345"));

@@ -203,9 +203,7 @@ fn open_file(path: &Path) -> io::Result<(File, u64)> {
     let mut options = OpenOptions::new();
     options.read(true).append(true).create(true).mode(0o600);
     // The directory may be one in which everybody can plant a link, or a pipe that nobody reads.
-    options.custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
-    let file = options.open(path)?;
-    let metadata = file.metadata()?;
+    let (file, metadata) = trust::open(&mut options, path).map_err(refused)?;
     trust::file(path, &metadata).map_err(refused)?;
     if metadata.nlink() > 1 {
         return Err(io::Error::other("it has another name, too"));
@@ -214,7 +212,10 @@ fn open_file(path: &Path) -> io::Result<(File, u64)> {
 }
 
 fn refused(why: Distrust) -> io::Error {
-    io::Error::new(io::ErrorKind::PermissionDenied, why)
+    match why {
+        Distrust::Io { source, .. } => source,
+        why => io::Error::new(io::ErrorKind::PermissionDenied, why),
+    }
 }
 
 /// A name of its own for each member of each group.
