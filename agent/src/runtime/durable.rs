@@ -149,7 +149,7 @@ impl StateDir {
             .create_new(true)
             .mode(0o600)
             .open(&temporary)?;
-        fchown(&file, self.keeper, None)?;
+        give(&file, self.keeper)?;
         file.write_all(bytes)?;
         file.sync_all()?;
         fs::rename(&temporary, self.state_path())?;
@@ -335,7 +335,7 @@ fn lock_dir(path: &Path, keeper: Option<u32>) -> Result<Flock<File>, StateError>
         };
         return Err(why.into());
     }
-    fchown(&file, keeper, None).map_err(failed)?;
+    give(&file, keeper).map_err(failed)?;
     let mut lock =
         Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(file, errno)| {
             if errno == Errno::EWOULDBLOCK {
@@ -365,6 +365,11 @@ fn open_file(
         Err(Distrust::Stranger { owner, .. }) if Some(owner) == keeper => Ok(file),
         checked => checked.map(|()| file),
     }
+}
+
+/// Leaves `file` to `keeper`, if there is one. Not asked for in vain, as services may be forbidden to.
+fn give(file: &File, keeper: Option<u32>) -> io::Result<()> {
+    keeper.map_or(Ok(()), |keeper| fchown(file, Some(keeper), None))
 }
 
 /// What the system refuses is told as `failed` has it.
