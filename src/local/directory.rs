@@ -235,7 +235,7 @@ fn open_directory(path: &Path) -> nix::Result<OwnedFd> {
     nix::fcntl::open(path, flags, Mode::empty())
 }
 
-/// Who may rename the directory could have a second one be made in its place, with locks of its own.
+/// Who may rename the directory could have a second one made in its place, with locks of its own.
 fn trust_way_to(path: &Path) -> Result<(), DirectoryFault> {
     let above = path.parent().unwrap_or(path);
     match trust::way_so_far(above) {

@@ -367,7 +367,7 @@ fn open_file(
     }
 }
 
-/// Leaves `file` to `keeper`, if there is one. Not asked for in vain, as services may be forbidden to.
+/// Leaves `file` to `keeper`, if there is one. Not asked for in vain: services may be forbidden to.
 fn give(file: &File, keeper: Option<u32>) -> io::Result<()> {
     keeper.map_or(Ok(()), |keeper| fchown(file, Some(keeper), None))
 }

@@ -97,7 +97,7 @@ pub enum ListenerError {
     /// It is a socket for something else.
     #[error("it is no Unix stream socket")]
     OtherKind,
-    /// It listens at an abstract name, which is nobody's: it has no owner and no mode, and who is the
+    /// It listens at an abstract name, which is nobody's: it has no owner and no mode, and who is
     /// first has it.
     #[error("it listens at an abstract name, and not at a path")]
     NoPath,

@@ -63,8 +63,8 @@ pub enum BindError {
     },
     /// Others can put sockets where an agent or a member serves, and be taken for it.
     #[error(
-        "{address} is refused, as others could put a socket of theirs there, and be believed: {why}; \
-         {}", why.advice()
+        "{address} is refused, as others could put a socket of theirs there, and be believed: \
+         {why}; {}", why.advice()
     )]
     Unsafe {
         /// The address.
