@@ -277,8 +277,10 @@ impl<W: Way> GroupWaiting<W> {
                 LockError::WrongElection { asked, actual }
             }
             runtime::AcquireError::Limit => LockError::Limit {
-                what: "too many locks or requests at once; release some, or let fewer wait"
-                    .to_owned(),
+                what:
+                    "too many locks, requests or open files of its agent at once; release some, or \
+                       let fewer wait"
+                        .to_owned(),
             },
             runtime::AcquireError::Forked => LockError::Forked,
             runtime::AcquireError::Closed(SessionEnd::Closed) => LockError::Closed,

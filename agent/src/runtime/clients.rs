@@ -49,7 +49,8 @@ use crate::protocol::{Release, Time};
 /// More are turned away with a message. All of them at once can be told of a new lease, or that a
 /// lock is lost, in some milliseconds.
 const MAX_CLIENTS: usize = 4_096;
-/// Clients of one process: a program that forgets to close them does not keep all others out.
+/// Clients of one process: a program that forgets to close them does not keep all others out. Those of
+/// other PID namespaces, which are all number 0 here, cannot be told apart, and are not counted.
 const MAX_OF_ONE_PROCESS: usize = 1_024;
 /// Messages obeyed in one turn, of all clients together, which share them evenly; a client whose turn
 /// it is counts for one more. It is some hundred microseconds' work, after which datagrams and timers
@@ -59,7 +60,11 @@ const TURN_LIMIT: usize = 256;
 const ACCEPT_LIMIT: usize = 64;
 /// After a failed accept (no descriptors left) the next try comes so much later.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// How often the log tells of clients that are turned away.
+const TELL_EVERY: Duration = Duration::from_secs(1);
 const BACKLOG: i32 = 1_024;
+/// As the status counts what there were too few of.
+const FEW_DESCRIPTORS: &str = "few-descriptors";
 /// The token of a client's process is this much above that of its stream.
 const PROCESSES: usize = 1 << (usize::BITS - 2);
 
@@ -79,6 +84,8 @@ pub(crate) struct Service {
     dropped: BTreeMap<&'static str, u64>,
     /// Whether the status does not tell of all that yet.
     is_news: bool,
+    /// When the log may tell again of one.
+    tell_at: Time,
     next: usize,
     /// Whether connections may be waiting, and from when on to look.
     accept_at: Option<Time>,
@@ -128,6 +135,7 @@ impl Service {
             turn_of: ClientId(0),
             dropped: BTreeMap::new(),
             is_news: true,
+            tell_at: Time::ZERO,
             next: token.0 + 1,
             // Some may have been waiting since before there was an agent.
             accept_at: Some(Time::ZERO),
@@ -205,7 +213,7 @@ impl Service {
                 continue;
             };
             match client.work(id, share.min(left), shared, &mut self.lifelines, registry) {
-                Ok(obeyed) => left -= obeyed,
+                Ok(obeyed) => left = left.saturating_sub(obeyed),
                 Err(ended) => {
                     tracing::debug!("client {:?} ended: {ended}", client.peer());
                     self.end(id, &ended, shared, registry);
@@ -215,6 +223,8 @@ impl Service {
             if client.wants_a_turn() {
                 self.ready.insert(id);
             }
+            let refused = client.take_refused();
+            self.count(FEW_DESCRIPTORS, refused);
             self.turn_of = ClientId(id.0 + 1);
         }
     }
@@ -328,9 +338,7 @@ impl Service {
             match accepted {
                 Ok(stream) => match self.register(stream, shared, registry) {
                     Ok(()) => {}
-                    Err(error) if self.halfway.is_none() => {
-                        tracing::warn!("a client was turned away: {error}");
-                    }
+                    Err(error) if self.halfway.is_none() => self.tell_of_refusal(&error),
                     Err(error) => {
                         tracing::warn!("cannot accept clients: {error}");
                         self.accept_at = Some(clock::now() + ACCEPT_PAUSE);
@@ -353,6 +361,15 @@ impl Service {
         self.accept_at = Some(Time::ZERO);
     }
 
+    /// Tells the log, but not of each of thousands.
+    fn tell_of_refusal(&mut self, error: &io::Error) {
+        let now = clock::now();
+        if self.tell_at <= now {
+            self.tell_at = now + TELL_EVERY;
+            tracing::warn!("a client was turned away: {error}; the status counts them");
+        }
+    }
+
     fn register(
         &mut self,
         mut stream: UnixStream,
@@ -362,7 +379,7 @@ impl Service {
         let peer = Peer::of(&stream)?;
         self.is_news = true;
         if let Some((why, answer)) = self.refusal(&stream, peer) {
-            *self.dropped.entry(why.reason()).or_default() += 1;
+            self.count(why.reason(), 1);
             // It is the first message, for which there is room; who is gone does not miss it.
             let _ = connection::tell_only(&stream, &answer);
             return Err(io::Error::other(why.to_string()));
@@ -410,7 +427,7 @@ impl Service {
             Some((Refusal::User(peer.uid), FromAgent::Forbidden))
         } else if self.clients.len() >= MAX_CLIENTS {
             Some((Refusal::All, FromAgent::TooMany))
-        } else if of_process.is_some_and(|&count| count >= MAX_OF_ONE_PROCESS) {
+        } else if peer.pid != 0 && of_process.is_some_and(|&count| count >= MAX_OF_ONE_PROCESS) {
             Some((Refusal::Process(peer.pid), FromAgent::TooMany))
         } else if !descriptors::is_spare(stream) {
             Some((Refusal::Descriptors, FromAgent::TooMany))
@@ -422,7 +439,7 @@ impl Service {
     fn end(&mut self, id: ClientId, ended: &Ended, shared: &Shared, registry: &Registry) {
         self.is_news = true;
         if let Some(reason) = ended.reason() {
-            *self.dropped.entry(reason).or_default() += 1;
+            self.count(reason, 1);
         }
         let Some(client) = self.clients.remove(&id) else {
             return;
@@ -434,6 +451,14 @@ impl Service {
             }
         }
         client.end(id, shared, &mut self.lifelines, registry);
+    }
+
+    /// Notes for the status that clients were turned away, refused something or cut off.
+    fn count(&mut self, reason: &'static str, times: u64) {
+        if times > 0 {
+            *self.dropped.entry(reason).or_default() += times;
+            self.is_news = true;
+        }
     }
 
     /// How many clients there are, and what became of others.
@@ -477,7 +502,7 @@ impl Refusal {
             Self::User(_) => "other-user",
             Self::All => "too-many",
             Self::Process(_) => "too-many-of-one-process",
-            Self::Descriptors => "few-descriptors",
+            Self::Descriptors => FEW_DESCRIPTORS,
         }
     }
 }

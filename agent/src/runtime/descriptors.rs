@@ -6,7 +6,8 @@ use nix::sys::resource::{Resource, getrlimit};
 
 /// How many clients leave to the agent and its program. The agent opens one file when it puts its
 /// state on disk, without which it has to end, one when it looks at the group's keys, one for the
-/// status, and one for a client that comes; the rest is for what the program does.
+/// status, and one for a moment when a client or its command comes; the rest is for what the program
+/// does.
 const RESERVED: u64 = 16;
 
 /// Whether `fd` can be spared: the kernel gives the lowest number that is free, so a high one tells

@@ -82,8 +82,11 @@ pub enum AcquireError {
         /// How it is served.
         actual: LockSpec,
     },
-    /// Too many locks or waiting requests.
-    #[error("too many locks or requests: release some, or let fewer wait at once")]
+    /// Too many locks or waiting requests, or too few descriptors for another command.
+    #[error(
+        "too many locks, requests or open files: release some, let fewer wait at once, or raise the \
+         agent's limit of open files"
+    )]
     Limit,
     /// The session is over.
     #[error("{0}")]

@@ -19,6 +19,7 @@ use nix::poll::PollFlags;
 use nix::sys::stat::{SFlag, fstat};
 
 use super::clock;
+use super::descriptors;
 use super::handoff::Shared;
 use super::process::{ProcessGroup, has_event};
 use super::turn::ClientId;
@@ -37,14 +38,10 @@ pub(crate) struct Lifeline {
     pipe: OwnedFd,
     /// The command's process group.
     group: Option<ProcessGroup>,
+    /// Keeps the place of the group's descriptor: who is inside cannot be refused it any more.
+    place: Option<OwnedFd>,
     /// Whether it was said already that this process may not end the command.
     is_powerless: bool,
-}
-
-impl AsRawFd for Lifeline {
-    fn as_raw_fd(&self) -> RawFd {
-        self.pipe.as_raw_fd()
-    }
 }
 
 impl Lifeline {
@@ -59,10 +56,16 @@ impl Lifeline {
             return Err(io::Error::other("its lifeline is no reading end of a pipe"));
         }
         Ok(Self {
+            place: pipe.try_clone().ok(),
             pipe,
             group: None,
             is_powerless: false,
         })
+    }
+
+    /// Whether there are descriptors enough for it, and for the group to come.
+    pub(crate) fn is_spare(&self) -> bool {
+        self.place.as_ref().is_some_and(descriptors::is_spare)
     }
 
     /// Notes the command's process: it leads a process group, and `runner` has started it.
@@ -75,6 +78,7 @@ impl Lifeline {
         {
             return;
         }
+        drop(self.place.take());
         match ProcessGroup::of_client(pid, runner) {
             Ok(group) => self.group = Some(group),
             // It cannot be ended from here. It is waited for all the same.

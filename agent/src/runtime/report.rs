@@ -30,6 +30,8 @@ const PATIENCE: Duration = Duration::from_millis(300);
 const GRACE: Duration = Duration::from_secs(2);
 /// How many may ask at once.
 const MAX_OPEN: usize = 64;
+/// And one client, so that it leaves room for others.
+const MAX_OPEN_OF_ONE: usize = 8;
 const VERSION: u8 = 1;
 /// What a holder or waiter takes in a report, beyond its command line.
 const ITEM_LEN: usize = 64;
@@ -66,6 +68,14 @@ struct Open {
 pub(crate) enum Asker<T = Status> {
     Thread(Sender<T>),
     Client { client: ClientId, id: u64 },
+}
+
+impl<T> Asker<T> {
+    /// Whether the same client asks. Threads are this process's own.
+    fn is_same(&self, other: &Self) -> bool {
+        matches!((self, other), (Self::Client { client: one, .. }, Self::Client { client: two, .. })
+            if one == two)
+    }
 }
 
 /// What members say to each other. Append only.
@@ -151,7 +161,9 @@ fn await_status(answer: &Receiver<Status>, deadline: Time) -> Result<Status, Sta
 impl Turn<'_> {
     /// Starts to find out how the group is.
     pub(crate) fn ask_status(&mut self, asker: Asker) -> Result<(), StatusError> {
-        if self.core.reports.open.len() >= MAX_OPEN {
+        let open = &self.core.reports.open;
+        let of_one = open.values().filter(|other| other.asker.is_same(&asker));
+        if open.len() >= MAX_OPEN || of_one.count() >= MAX_OPEN_OF_ONE {
             return Err(StatusError::Limit);
         }
         let heard: BTreeSet<_> = self

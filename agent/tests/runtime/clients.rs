@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::Duration;
 
-use distlock_agent::protocol::Algorithm;
+use distlock_agent::protocol::{Algorithm, Previous};
 use distlock_agent::runtime::{
     AcquireError, Agent, BindError, Caller, Client, ConnectError, Grant, Options, Patience,
     ReleaseError, StartError, StatusError, clock,
@@ -36,7 +36,7 @@ fn enter_through(client: &Client, name: &str) -> Grant {
 }
 
 /// A stream to the agent whose welcome was read, and the version of what is said on it.
-fn connect(group: &Group) -> (UnixStream, u8) {
+pub(crate) fn connect(group: &Group) -> (UnixStream, u8) {
     let mut stream = UnixStream::connect(group.socket(1)).unwrap();
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut header = [0; 5];
@@ -205,6 +205,29 @@ fn who_talks_nonsense_is_cut_off_and_nobody_else() {
     let clients = client.status().unwrap().clients.unwrap();
     assert_eq!(clients.dropped, [("malformed".to_owned(), 4)].into());
     grant.release().unwrap();
+}
+
+/// Of a client that had left something unread, what it had said last was lost: its release, and its
+/// lock counted as abandoned.
+#[test]
+fn what_was_said_last_is_heard_though_not_all_was_read() {
+    let group = one();
+    let agent = serve(&group, 1);
+    for _ in 0..20 {
+        let (mut stream, version) = connect(&group);
+        // To enter "x" for itself alone, however long it takes, with no command and no lifeline.
+        let acquire = [0, 0, 0, 10, version, 0, 1, 1, b'x', 0, 0, 1, 0, 0];
+        stream.write_all(&acquire).unwrap();
+        eventually("it is inside", || {
+            let locks = agent.status().unwrap().locks;
+            locks.iter().any(|lock| !lock.holders.is_empty())
+        });
+        stream.write_all(&[0, 0, 0, 4, version, 2, 1, 0]).unwrap();
+        drop(stream);
+        let grant = enter(&agent, &lock("x"));
+        assert_eq!(grant.previous(), Previous::Clean);
+        grant.release().unwrap();
+    }
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn run() {
         }),
         "hold" => hold(&group.start(id).unwrap()),
         "stand-still" => stand_still(&group.start(id).unwrap()),
-        "serve" => serve(&group, id),
+        "serve" => serve_with_descriptors(&group, id, hard_limit()),
         "serve-with-descriptors" => serve_with_descriptors(&group, id, rounds),
         "crowd" => crowd(&group, id, rounds, b""),
         "half-crowd" => crowd(&group, id, rounds, &[0, 0, 0x1f, 0xff]),
@@ -218,6 +218,12 @@ fn serve_with_descriptors(group: &Group, id: u16, limit: usize) {
     serve(group, id);
 }
 
+/// How many descriptors a process here may have.
+pub(crate) fn hard_limit() -> usize {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    usize::try_from(hard).unwrap_or(usize::MAX)
+}
+
 /// Connects so many times, and then says nothing; or half a message; or, if `header` is that of one
 /// which cancels nothing, that one without end.
 fn crowd(group: &Group, id: u16, size: usize, header: &[u8]) {
@@ -262,6 +268,8 @@ fn shout(streams: &[UnixStream], messages: &[u8]) {
         let mut said = vec![0; streams.len()];
         { streams.iter() }.for_each(|stream| stream.set_nonblocking(true).unwrap());
         while !is_over.load(Ordering::Relaxed) {
+            // All have had as much as there was room for.
+            thread::sleep(Duration::from_millis(1));
             for (mut stream, said) in streams.iter().zip(&mut said) {
                 match stream.write(&messages[*said..]) {
                     // It goes on where it stopped, within a message or not.

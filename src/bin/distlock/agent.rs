@@ -26,9 +26,9 @@ use crate::signals::{self, Signals};
 use crate::waiting::differs;
 use crate::way;
 
-/// Open files for as many clients as an agent takes: a stream, a process and a command's pipe for each
-/// of 4,096, and some for the agent itself.
-const OPEN_FILES: u64 = 3 * 4_096 + 256;
+/// Open files for as many clients as an agent takes: a stream, a process, a command's pipe and the
+/// command for each of 4,096, and some for the agent itself.
+const OPEN_FILES: u64 = 4 * 4_096 + 256;
 
 /// Runs until a signal ends it.
 ///

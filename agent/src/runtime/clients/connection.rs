@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
+use std::mem;
 use std::os::fd::OwnedFd;
 
 use mio::Registry;
@@ -10,6 +11,7 @@ use mio::net::UnixStream;
 use nix::sys::socket::{getsockopt, sockopt};
 use socket2::SockRef;
 
+use super::{FEW_DESCRIPTORS, TURN_LIMIT};
 use crate::protocol::{LockName, LockSpec, Mode, Release, Ticket};
 use crate::runtime::agent::Description;
 use crate::runtime::ancillary;
@@ -36,8 +38,6 @@ pub(super) const UNREAD_LIMIT: usize = 64 * 1024;
 /// A client that leaves more than this unread is cut off: it can have asked for one status of the
 /// greatest length, and gets the next before it has read it all.
 const MAX_UNREAD: usize = 2 * MAX_FROM_AGENT;
-/// Descriptors of one client whose messages have not come yet: `run` sends one with its only request.
-const MAX_DESCRIPTORS: usize = 16;
 /// How many bytes are still heard of a client whose process has ended: more than a stream can have
 /// left (the kernel's own bound is a twentieth of it), and an end to what is said in its name for ever.
 const LAST_BYTES: usize = 4 << 20;
@@ -63,6 +63,8 @@ pub(super) struct Connection {
     requests: BTreeMap<u64, Asked>,
     /// What it was told of the lease.
     lease: Option<Lease>,
+    /// How many requests were refused as few descriptors were left, and are not counted yet.
+    refused: u64,
     /// Whether it gave something back since. It may wait for the next word of the lease, to know
     /// whether that was lost.
     has_released: bool,
@@ -98,6 +100,8 @@ pub(super) enum Ended {
     Process,
     #[error("its stream has ended: {0}")]
     Stream(#[from] io::Error),
+    #[error("few descriptors are left, and it sent one: raise the limit of open files, ulimit -n")]
+    Descriptors,
     #[error("it does not read its answers")]
     Unread,
     #[error("it cannot be understood: {0}")]
@@ -106,11 +110,15 @@ pub(super) enum Ended {
     Breach(&'static str),
 }
 
+/// Only `run` sends descriptors, one each time.
+const UNWANTED: Ended = Ended::Breach("it sent descriptors that nobody wants");
+
 impl Ended {
     /// What the status counts it as; `None` if the client ended it in order.
     pub(super) fn reason(&self) -> Option<&'static str> {
         match self {
             Self::Process | Self::Stream(_) => None,
+            Self::Descriptors => Some(FEW_DESCRIPTORS),
             Self::Unread => Some("unread"),
             Self::Malformed(_) | Self::Breach(_) => Some("malformed"),
         }
@@ -158,10 +166,16 @@ impl Connection {
             sent: 0,
             requests: BTreeMap::new(),
             lease: None,
+            refused: 0,
             has_released: false,
             listens: false,
             observed: BTreeSet::new(),
         }
+    }
+
+    /// How many requests were refused since the last look, as few descriptors were left.
+    pub(super) fn take_refused(&mut self) -> u64 {
+        mem::take(&mut self.refused)
     }
 
     pub(super) fn peer(&self) -> Peer {
@@ -185,6 +199,7 @@ impl Connection {
     }
 
     /// Reads, answers and writes what is possible, for at most so many messages; how many they were.
+    /// A status, for which all locks are looked at, counts for all of a turn.
     pub(super) fn work(
         &mut self,
         id: ClientId,
@@ -207,13 +222,16 @@ impl Connection {
         {
             return Err(Ended::Process);
         }
-        if let Err(error) = self.flush() {
-            // It reads nothing more. What it had said before is heard all the same.
-            self.output.clear();
-            self.sent = 0;
-            if !self.wants_more() {
-                return Err(error.into());
+        match self.flush() {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
+                // It reads nothing more. What it had said before is heard all the same.
+                self.output.clear();
+                self.sent = 0;
+                if !self.wants_more() {
+                    return Err(error.into());
+                }
             }
+            flushed => flushed?,
         }
         if self.unread() > MAX_UNREAD {
             return Err(Ended::Unread);
@@ -231,27 +249,40 @@ impl Connection {
         (self.readable || self.has_message) && self.unread() < UNREAD_LIMIT
     }
 
-    /// Reads what has come; whether the stream is open.
-    fn fill(&mut self) -> io::Result<bool> {
+    /// Reads what has come, up to the next descriptor; whether the stream is open.
+    fn fill(&mut self) -> Result<bool, Ended> {
         let mut chunk = [0; READ_LIMIT];
         let mut taken = 0;
-        while taken < READ_LIMIT {
-            match ancillary::receive(&self.stream, &mut chunk[taken..], &mut self.descriptors) {
-                Ok(0) => {
-                    self.hear(&chunk[..taken]);
-                    return Ok(false);
+        let mut is_open = true;
+        let had = self.descriptors.len();
+        while is_open && taken < READ_LIMIT && self.descriptors.len() == had {
+            match ancillary::receive(&self.stream, &mut chunk[taken..]) {
+                Ok(received) => {
+                    self.keep(received.fd, received.is_cut)?;
+                    taken += received.len;
+                    is_open = received.len > 0;
                 }
-                Ok(len) => taken += len,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     self.readable = false;
                     break;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+                // Of one that has left something unread the kernel says so when all that it had said
+                // is read, and that counts.
+                Err(_) => is_open = false,
             }
         }
         self.hear(&chunk[..taken]);
-        Ok(true)
+        Ok(is_open)
+    }
+
+    /// Keeps what came for a message that is still to come.
+    fn keep(&mut self, fd: Option<OwnedFd>, is_cut: bool) -> Result<(), Ended> {
+        if is_cut {
+            return Err(fd.map_or(Ended::Descriptors, |_| UNWANTED));
+        }
+        self.descriptors.extend(fd);
+        Ok(())
     }
 
     fn hear(&mut self, bytes: &[u8]) {
@@ -270,21 +301,30 @@ impl Connection {
         lifelines: &mut Lifelines,
         registry: &Registry,
     ) -> Result<usize, Ended> {
-        let input = std::mem::take(&mut self.input);
+        let input = mem::take(&mut self.input);
         let (mut done, mut obeyed) = (0, 0);
         while self.has_message && obeyed < most {
             match frames::take(&input[done..], MAX_TO_AGENT).map_err(Ended::Malformed)? {
                 None => self.has_message = false,
                 Some((message, len)) => {
                     done += len;
-                    obeyed += 1;
+                    obeyed += match message {
+                        ToAgent::Status { .. } => TURN_LIMIT,
+                        _ => 1,
+                    };
                     self.obey_one(id, message, shared, lifelines, registry)?;
                 }
             }
         }
         self.input.extend_from_slice(&input[done..]);
-        if self.descriptors.len() > MAX_DESCRIPTORS {
-            return Err(Ended::Breach("it sent descriptors that nobody wants"));
+        // What is left belongs to a message that has begun, and is kept as long as that takes.
+        if !self.has_message {
+            if self.descriptors.len() > 1 {
+                return Err(UNWANTED);
+            }
+            if !self.descriptors.iter().all(descriptors::is_spare) {
+                return Err(Ended::Descriptors);
+            }
         }
         Ok(obeyed)
     }
@@ -402,7 +442,8 @@ impl Connection {
             return Err(Ended::Breach("it used a request's number twice"));
         }
         let sink = Sink::Client { client, id };
-        let is_spare = lifeline.as_ref().is_none_or(descriptors::is_spare);
+        let is_spare = lifeline.as_ref().is_none_or(Lifeline::is_spare);
+        self.refused += u64::from(!is_spare);
         let asked = if is_spare && self.requests.len() < MAX_REQUESTS {
             turn.ask(lock, spec, mode, patience.wait(), caller, sink)
         } else {
