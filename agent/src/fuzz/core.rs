@@ -1,184 +1,210 @@
-//! A node, and whatever can come to it in any order.
+//! Members whose datagrams are lost, doubled, kept back or changed, whose callers want things, and
+//! who crash and come back.
+//!
+//! An input is two bytes that choose the world, and steps of five. In half of the worlds the network
+//! is merely bad: there exclusion, fences and progress are judged. In the other half datagrams are
+//! changed too, and given right checksums. What they break is broken by design, where nothing is
+//! sealed; but also there nothing panics or loops, nothing piles up, and every caller is answered
+//! once.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+mod ledger;
+mod world;
+
 use std::time::Duration;
 
+use self::ledger::Judged;
+use self::world::{World, id};
 use crate::protocol::wire::{self, GroupId};
 use crate::protocol::{
-    Algorithm, Boot, Command, ElectionAlgorithm, Failure, Input, LockName, Mode, Node, NodeConfig,
-    NodeId, Output, Release, Settings, Ticket, Time, Wait,
+    Algorithm, Command, Failure, Input, LockName, LockSpec, Mode, NodeId, Release, Ticket, Wait,
 };
 
-const MEMBERS: u16 = 3;
 const GROUP: &str = "fuzz";
+const LEASE: Duration = Duration::from_secs(1);
+/// How many inputs the nodes may have had before no more steps are made: short executions find more.
+const ENOUGH: u32 = 1_000;
 
-fn id(id: u16) -> NodeId {
-    NodeId::new(id).expect("not 0")
+/// The kind of world.
+#[derive(Clone, Copy, Debug)]
+struct Plan {
+    members: u16,
+    voters: u16,
+    failure: Failure,
+    algorithm: Algorithm,
+    /// Whether datagrams are changed.
+    hostile: bool,
+    /// Whether a record is on disk a while after it was written only.
+    slow_disk: bool,
+    /// Whether the group has formed before the first step.
+    formed: bool,
 }
 
-fn settings(algorithm: Algorithm) -> Settings {
-    Settings {
-        group: GROUP.into(),
-        lease: Duration::from_secs(1),
-        failure: Failure::Quorum,
-        lock_delay: Duration::ZERO,
-        election: ElectionAlgorithm::Bully,
-        algorithm,
-        locks: BTreeMap::new(),
-    }
-}
-
-/// Nodes, what they say, and what they are told to forget.
-struct World {
-    now: Time,
-    nodes: BTreeMap<NodeId, Node>,
-    wire: VecDeque<(NodeId, NodeId, Vec<u8>)>,
-    /// What they have said, to be changed and sent again.
-    kept: Vec<(NodeId, NodeId, Vec<u8>)>,
-    tickets: u64,
-}
-
-impl World {
-    fn new(algorithm: Algorithm) -> Self {
-        let members: BTreeSet<_> = (1..=MEMBERS).map(id).collect();
-        let now = Time::from_nanos(1);
-        let node = |&me: &NodeId| {
-            let config = NodeConfig {
-                me,
-                members: members.clone(),
-                voters: members.clone(),
-                settings: settings(algorithm),
-            };
-            let boot = Boot {
-                record: None,
-                wall: Duration::from_secs(50_000_000),
-                seed: u64::from(me.as_u16()),
-            };
-            (me, Node::new(config, boot, now))
+impl Plan {
+    fn of(how: u8, algorithm: u8) -> Self {
+        let members = match how >> 4 & 7 {
+            7 => 4,
+            few => 2 + u16::from(few % 2),
         };
-        let mut world = Self {
-            now,
-            nodes: members.iter().map(node).collect(),
-            wire: VecDeque::new(),
-            kept: Vec::new(),
-            tickets: 0,
+        let (failure, voters) = match how >> 1 & 3 {
+            0 => (Failure::Quorum, members),
+            1 => (Failure::Quorum, 1),
+            2 => (Failure::PresumeFailed, members),
+            _ => (Failure::Unanimity, members),
         };
-        for me in members {
-            world.drain(me);
-        }
-        world
-    }
-
-    fn drain(&mut self, me: NodeId) {
-        while let Some(output) = self.nodes.get_mut(&me).and_then(Node::poll_output) {
-            match output {
-                Output::Transmit { to, bytes } => {
-                    if self.kept.len() < 500 {
-                        self.kept.push((me, to, bytes.clone()));
-                    }
-                    self.wire.push_back((me, to, bytes));
-                }
-                Output::Persist(_) => self.input(me, Input::Persisted),
-                Output::Event(_) => {}
-            }
+        // Where a majority decides, no configuration may have one that excludes by chance.
+        let can_serve = |it: &&Algorithm| failure != Failure::Quorum || !it.is_probabilistic();
+        let algorithms: Vec<_> = Algorithm::ALL.iter().filter(can_serve).collect();
+        Self {
+            members,
+            voters,
+            failure,
+            algorithm: *algorithms[usize::from(algorithm) % algorithms.len()],
+            hostile: how & 1 != 0,
+            slow_disk: how & 8 != 0,
+            formed: how & 0x80 == 0,
         }
     }
 
-    fn input(&mut self, me: NodeId, input: Input<'_>) {
-        let now = self.now;
-        if let Some(node) = self.nodes.get_mut(&me) {
-            node.handle(now, input);
+    fn judged(self) -> Judged {
+        Judged {
+            failure: self.failure,
+            weather_only: !self.hostile,
+            excludes: !self.algorithm.is_probabilistic(),
         }
-        self.drain(me);
-    }
-
-    /// All that is on its way arrives, and timers run out, for so long.
-    fn run(&mut self, time: Duration) {
-        let end = self.now + time;
-        for _ in 0..2_000 {
-            if let Some((from, to, bytes)) = self.wire.pop_front() {
-                let bytes = &bytes;
-                self.input(to, Input::Datagram { from, bytes });
-                continue;
-            }
-            let due = self.nodes.iter();
-            let due = due.filter_map(|(&id, node)| Some((node.poll_timeout()?, id)));
-            match due.min() {
-                Some((due, me)) if due <= end => {
-                    self.now = self.now.max(due);
-                    self.input(me, Input::Timeout);
-                }
-                _ => break,
-            }
-        }
-        self.now = self.now.max(end);
     }
 }
 
-/// Three nodes that run, and datagrams of theirs, changed and with right checksums, among those that
-/// they send. Nothing panics, nothing loops, and what waits stays within bounds.
+/// A lock of the default algorithm, and one of two permits.
+fn locks() -> [(LockName, Option<LockSpec>); 2] {
+    let two = std::num::NonZeroU32::new(2).expect("not 0");
+    let name = |name| LockName::new(name).expect("a name");
+    [
+        (name("printer"), None),
+        (name("pool"), Some(LockSpec::counting(two))),
+    ]
+}
+
+/// Nodes, and all that can come to them.
 pub fn core(bytes: &[u8]) {
-    let Some((&first, rest)) = bytes.split_first() else {
+    let &[how, algorithm, ref steps @ ..] = bytes else {
         return;
     };
-    let algorithms = Algorithm::ALL.map(|it| it);
-    let quorate = algorithms.iter().filter(|it| !it.is_probabilistic());
-    let quorate: Vec<_> = quorate.collect();
-    let mut world = World::new(*quorate[usize::from(first) % quorate.len()]);
-    world.run(Duration::from_millis(500));
-    let lock = LockName::new("printer").expect("a name");
-    for step in rest.chunks_exact(6).take(200) {
-        let [what, a, b, c, d, e] = [step[0], step[1], step[2], step[3], step[4], step[5]];
-        let me = id(u16::from(a) % MEMBERS + 1);
-        match what % 8 {
-            0 => {
-                world.tickets += 1;
-                let command = Command::Acquire {
-                    ticket: Ticket(world.tickets),
-                    lock: lock.clone(),
-                    spec: None,
-                    mode: Mode::Exclusive,
-                    wait: if b % 4 == 0 {
-                        Wait::Try
-                    } else {
-                        Wait::Cancelled
-                    },
-                };
-                world.input(me, Input::Command(&command));
-            }
-            1 => {
-                let ticket = Ticket(u64::from(b) % (world.tickets + 1));
-                let how = if c % 2 == 0 {
-                    Release::Given
-                } else {
-                    Release::Abandoned
-                };
-                world.input(me, Input::Command(&Command::Release { ticket, how }));
-            }
-            2 => {
-                let ticket = Ticket(u64::from(b) % (world.tickets + 1));
-                world.input(me, Input::Command(&Command::Cancel { ticket }));
-            }
-            3 => world.run(Duration::from_millis(u64::from(b) * 10)),
-            _ if !world.kept.is_empty() => {
-                let which = usize::from(u16::from_be_bytes([b, c])) % world.kept.len();
-                let (from, to, mut bytes) = world.kept[which].clone();
-                let at = usize::from(u16::from_be_bytes([d, what])) % bytes.len();
-                bytes[at] = e;
-                if what % 8 == 7 {
-                    bytes.truncate(at);
-                }
-                wire::correct(GroupId::of(GROUP), &mut bytes);
-                world.input(
-                    to,
-                    Input::Datagram {
-                        from,
-                        bytes: &bytes,
-                    },
-                );
-            }
-            _ => {}
-        }
+    let plan = Plan::of(how, algorithm);
+    let mut world = World::new(plan);
+    if plan.formed {
+        world.form();
     }
-    world.run(Duration::from_secs(2));
+    for step in steps.as_chunks::<5>().0 {
+        if world.inputs() > ENOUGH {
+            break;
+        }
+        take(&mut world, plan, *step);
+    }
+    if plan.hostile {
+        world.run(Duration::from_millis(100));
+    } else {
+        world.serve_all();
+    }
+}
+
+fn take(world: &mut World, plan: Plan, [what, who, a, b, c]: [u8; 5]) {
+    if plan.hostile && what >= 0x80 {
+        return change(world, who, u16::from_be_bytes([a, b]), c, what & 1 != 0);
+    }
+    let me = id(u16::from(who & 0x0f) % plan.members + 1);
+    let other = id(u16::from(who >> 4) % plan.members + 1);
+    let ms = |count: u8, of: u64| Duration::from_millis(u64::from(count) * of);
+    match what % 16 {
+        0 | 1 => ask(world, me, a, b),
+        2 => {
+            if let Some(ticket) = ticket(world, me, a) {
+                let how = [Release::Given, Release::Abandoned, Release::Unused];
+                let how = how[usize::from(b) % how.len()];
+                world.command(me, Command::Release { ticket, how });
+            }
+        }
+        3 => {
+            if let Some(ticket) = ticket(world, me, a) {
+                world.command(me, Command::Cancel { ticket });
+            }
+        }
+        4 | 5 => world.run(ms(a, 1)),
+        6 => world.pass(ms(a, 5)),
+        7 | 8 => world.deliver(a),
+        9 if b == 0 => world.lose_all(),
+        9 => world.lose(a),
+        10 => world.double(u16::from_be_bytes([a, b])),
+        11 => campaign(world, me, a),
+        12 => world.restart(me),
+        13 => {
+            let bytes = vec![b; usize::from(a) * 16];
+            world.command(me, Command::Note { to: other, bytes });
+        }
+        14 if a & 3 == 0 => world.command(me, Command::Leave),
+        14 => world.write(me),
+        _ => world.cut(me, other, a & 1 == 0),
+    }
+}
+
+/// A datagram of theirs comes again, with one byte changed, or cut off there.
+fn change(world: &mut World, which: u8, at: u16, byte: u8, cuts: bool) {
+    let Some((from, to, mut bytes)) = world.said(usize::from(which)) else {
+        return;
+    };
+    let at = usize::from(at) % bytes.len();
+    bytes[at] = byte;
+    if cuts {
+        bytes.truncate(at);
+    }
+    wire::correct(GroupId::of(GROUP), &mut bytes);
+    let bytes = &bytes;
+    world.input(to, Input::Datagram { from, bytes });
+}
+
+fn ask(world: &mut World, me: NodeId, a: u8, b: u8) {
+    let [(printer, _), (pool, _)] = locks();
+    let ticket = world.new_ticket();
+    world.command(
+        me,
+        Command::Acquire {
+            ticket,
+            lock: if a & 1 == 0 { printer } else { pool },
+            spec: None,
+            mode: match a & 6 {
+                0 => Mode::Shared,
+                _ => Mode::Exclusive,
+            },
+            wait: wait(b),
+        },
+    );
+}
+
+fn campaign(world: &mut World, me: NodeId, a: u8) {
+    let [(lock, _), _] = locks();
+    let ticket = world.new_ticket();
+    let spec = LockSpec::exclusive(world.plan().algorithm);
+    world.command(
+        me,
+        Command::Campaign {
+            ticket,
+            lock,
+            spec,
+            algorithm: None,
+            wait: wait(a),
+        },
+    );
+}
+
+fn wait(how: u8) -> Wait {
+    [Wait::Cancelled, Wait::Lease, Wait::Try][usize::from(how) % 3]
+}
+
+/// One of this member's, if it has any; and now and then one that is not.
+fn ticket(world: &World, me: NodeId, which: u8) -> Option<Ticket> {
+    if which == 0xff {
+        return Some(Ticket(u64::MAX));
+    }
+    let tickets = world.ledger().tickets(me);
+    let count = tickets.clone().count();
+    tickets.clone().nth(usize::from(which) % count.max(1))
 }

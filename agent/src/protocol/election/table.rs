@@ -114,6 +114,14 @@ impl Elections {
         self.tickets.contains_key(&ticket)
     }
 
+    /// Whether this caller leads.
+    pub(crate) fn leads(&self, ticket: Ticket) -> bool {
+        let election = self.tickets.get(&ticket);
+        let election = election.and_then(|name| self.table.get(name));
+        let leading = election.and_then(|election| election.leading);
+        leading.is_some_and(|(leading, _)| leading == ticket)
+    }
+
     /// A local caller wants to lead; by `algorithm`, if it says so.
     pub(crate) fn campaign(
         &mut self,

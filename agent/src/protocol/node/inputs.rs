@@ -57,7 +57,11 @@ impl Node {
             Command::Release { ticket, how } => {
                 self.locks.release(*ticket, *how, &mut out);
                 self.absorb(now, out);
-                return self.resign(now, *ticket);
+                // Who waits to lead has been granted nothing, and goes on waiting.
+                if self.elections.leads(*ticket) {
+                    self.resign(now, *ticket);
+                }
+                return;
             }
             Command::Cancel { ticket } => {
                 self.end_request(*ticket, Refusal::Cancelled, &mut out);

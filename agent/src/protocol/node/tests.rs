@@ -1,4 +1,5 @@
-//! What only shows with numbers that no test can count up to.
+//! What only shows with numbers that no test can count up to, and what only a caller can do that no
+//! agent has.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
@@ -8,7 +9,7 @@ use super::*;
 use crate::protocol::ElectionAlgorithm;
 use crate::protocol::face::{Release, Settings, Wait};
 use crate::protocol::ids::LockName;
-use crate::protocol::lock::{Algorithm, Mode};
+use crate::protocol::lock::{Algorithm, LockSpec, Mode};
 
 /// A group of one, by quorum, that has a view.
 struct Alone {
@@ -152,4 +153,37 @@ fn after_the_last_fence_of_an_epoch_nobody_enters_until_the_next() {
         let next = alone.enter().expect("the view has come");
         assert!(next > last, "{algorithm}");
     }
+}
+
+/// Who wants to lead and releases what it was not granted yet goes on waiting, as one who wants to
+/// enter does.
+#[test]
+fn to_release_what_is_waited_for_does_nothing() {
+    let mut alone = Alone::new(Algorithm::Semaphore);
+    let lock = alone.lock.clone();
+    let spec = LockSpec::exclusive(Algorithm::Semaphore);
+    let (wait, algorithm) = (Wait::Cancelled, None);
+    for ticket in [Ticket(1), Ticket(2)] {
+        let lock = lock.clone();
+        let campaign = Command::Campaign {
+            ticket,
+            lock,
+            spec,
+            algorithm,
+            wait,
+        };
+        alone.node.handle(alone.now, Input::Command(&campaign));
+    }
+    let mut granted = Vec::new();
+    for ticket in [Ticket(2), Ticket(1), Ticket(2)] {
+        let how = Release::Given;
+        let release = Command::Release { ticket, how };
+        let told = alone.run(Duration::ZERO);
+        granted.extend(told.into_iter().filter_map(|event| match event {
+            Event::Granted { ticket, .. } => Some(ticket),
+            _ => None,
+        }));
+        alone.node.handle(alone.now, Input::Command(&release));
+    }
+    assert_eq!(granted, [Ticket(1), Ticket(2)]);
 }
