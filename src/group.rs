@@ -247,7 +247,11 @@ impl<W: Way> GroupWaiting<W> {
     fn refusal(&self, error: runtime::AcquireError, spec: LockSpec) -> AcquireError {
         AcquireError::Failed(match error {
             runtime::AcquireError::Busy | runtime::AcquireError::Voided => {
-                return AcquireError::WouldBlock;
+                let missing = Vec::new();
+                return match self.request.patience {
+                    Patience::For(_) => AcquireError::TimedOut { missing },
+                    Patience::Try | Patience::Lease => AcquireError::WouldBlock,
+                };
             }
             runtime::AcquireError::TimedOut { missing } => {
                 return AcquireError::TimedOut { missing };

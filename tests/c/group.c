@@ -147,6 +147,7 @@ static void dead_client(distlock_agent *member)
     await_flag(inside);
     close_flag(inside);
     EXPECT(-EBUSY, distlock_trylock(here, NULL));
+    EXPECT(-ETIMEDOUT, distlock_timedlock(here, 0, NULL));
     CHECK(kill(child, SIGKILL) == 0);
     CHECK(waitpid(child, NULL, 0) == child);
     EXPECT(-EOWNERDEAD, distlock_timedlock(here, 60000, NULL));
