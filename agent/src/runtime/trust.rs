@@ -16,10 +16,11 @@
 //! - The directory itself that has state, locks or members' sockets in it must be root's or this
 //!   user's, and nobody else may write to it, no group either ([`directory`]).
 
+use std::ffi::OsString;
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::unistd::geteuid;
@@ -77,6 +78,12 @@ pub enum Distrust {
         /// What it should be.
         expected: &'static str,
     },
+    /// Its symbolic links go in a circle, or are more than the kernel follows.
+    #[error("too many symbolic links lead to {}", path.display())]
+    Links {
+        /// The path that has them.
+        path: PathBuf,
+    },
     /// The system does not let this process look.
     #[error("cannot look at {}: {source}", path.display())]
     Io {
@@ -97,6 +104,7 @@ impl Distrust {
                 "choose a path in a directory of your own, or run as that user"
             }
             Self::OtherKind { .. } => "remove it, or choose a path elsewhere",
+            Self::Links { .. } => "name it without them, or choose a path elsewhere",
             Self::Io { .. } => "run as a user who may, or choose a path elsewhere",
         }
     }
@@ -120,8 +128,8 @@ impl Distrust {
 /// # Errors
 /// If somebody else can have decided what is there, or there is nothing.
 pub fn way(path: &Path) -> Result<Metadata, Distrust> {
-    let whole = std::path::absolute(path).map_err(|source| Distrust::io(path, source))?;
-    look(&whole, &mut 0)
+    let Way { metadata, missing } = look(path)?;
+    missing.map_or(Ok(metadata), Err)
 }
 
 /// Looks at what there is of the way to `path`, before what is missing is made there.
@@ -129,14 +137,7 @@ pub fn way(path: &Path) -> Result<Metadata, Distrust> {
 /// # Errors
 /// If somebody else can have decided where that would be.
 pub fn way_so_far(path: &Path) -> Result<(), Distrust> {
-    let whole = std::path::absolute(path).map_err(|source| Distrust::io(path, source))?;
-    for part in whole.ancestors() {
-        match look(part, &mut 0) {
-            Err(missing) if missing.is_missing() => {}
-            looked => return looked.map(drop),
-        }
-    }
-    Ok(())
+    look(path).map(drop)
 }
 
 /// Checks `path` as a directory in which nobody but root and this user can put or remove anything.
@@ -277,35 +278,98 @@ fn alone(path: &Path, metadata: &Metadata) -> Result<(), Distrust> {
     })
 }
 
-fn look(path: &Path, links: &mut u32) -> Result<Metadata, Distrust> {
-    let is_beside_others = match path.parent() {
-        Some(parent) => look(parent, links)?.mode() & EVERYBODY != 0,
-        None => false,
-    };
-    let metadata = fs::symlink_metadata(path).map_err(|source| Distrust::io(path, source))?;
-    if is_beside_others && !is_trusted(metadata.uid()) {
-        return Err(Distrust::Planted {
-            path: path.to_owned(),
-            owner: metadata.uid(),
-        });
-    }
-    if metadata.is_symlink() {
-        *links += 1;
-        if *links > MAX_LINKS {
-            return Err(Distrust::io(path, Errno::ELOOP));
+/// How far a path leads.
+struct Way {
+    /// What is there: the whole path, or the directory in which the next step is missing.
+    metadata: Metadata,
+    /// What the system says of that step.
+    missing: Option<Distrust>,
+}
+
+/// Takes one step after the other, and never one of them twice: symbolic links put the steps to
+/// where they lead before those that are left.
+fn look(path: &Path) -> Result<Way, Distrust> {
+    let whole = std::path::absolute(path).map_err(|source| Distrust::io(path, source))?;
+    let root = Path::new("/");
+    let mut at = root.to_owned();
+    let mut metadata = see(root)?;
+    let mut ahead: Vec<OsString> = steps(&whole).collect();
+    let mut links = 0;
+    while let Some(step) = ahead.pop() {
+        passable(&at, &metadata)?;
+        if step == ".." {
+            at.pop();
+            metadata = see(&at)?;
+            continue;
         }
-        let target = fs::read_link(path).map_err(|source| Distrust::io(path, source))?;
-        // One that is absolute replaces the rest.
-        return look(&path.parent().unwrap_or(path).join(target), links);
+        at.push(step);
+        let next = match see(&at) {
+            Err(missing) if missing.is_missing() => {
+                let missing = Some(missing);
+                return Ok(Way { metadata, missing });
+            }
+            seen => seen?,
+        };
+        if metadata.mode() & EVERYBODY != 0 && !is_trusted(next.uid()) {
+            return Err(Distrust::Planted {
+                path: at,
+                owner: next.uid(),
+            });
+        }
+        if !next.is_symlink() {
+            metadata = next;
+            continue;
+        }
+        links += 1;
+        if links > MAX_LINKS {
+            return Err(Distrust::Links {
+                path: path.to_owned(),
+            });
+        }
+        let target = fs::read_link(&at).map_err(|source| Distrust::io(&at, source))?;
+        at.pop();
+        if target.is_absolute() {
+            at = root.to_owned();
+            metadata = see(root)?;
+        }
+        ahead.extend(steps(&target));
     }
-    let mode = metadata.mode() & 0o7777;
-    if metadata.is_dir() && mode & EVERYBODY != 0 && mode & STICKY == 0 {
+    if metadata.is_dir() {
+        passable(&at, &metadata)?;
+    }
+    Ok(Way {
+        metadata,
+        missing: None,
+    })
+}
+
+/// The names in `path`, the last one first.
+fn steps(path: &Path) -> impl Iterator<Item = OsString> + '_ {
+    let names = path.components().rev();
+    names
+        .filter(|part| matches!(part, Component::Normal(_) | Component::ParentDir))
+        .map(|part| part.as_os_str().to_owned())
+}
+
+fn see(path: &Path) -> Result<Metadata, Distrust> {
+    fs::symlink_metadata(path).map_err(|source| Distrust::io(path, source))
+}
+
+/// Checks the directory `path` as one in which what is a trusted user's stays what it is.
+fn passable(path: &Path, metadata: &Metadata) -> Result<(), Distrust> {
+    if !metadata.is_dir() {
+        return Err(Distrust::io(path, Errno::ENOTDIR));
+    }
+    if metadata.mode() & EVERYBODY == 0 {
+        return Ok(());
+    }
+    if metadata.mode() & STICKY == 0 {
         return Err(Distrust::Open {
             path: path.to_owned(),
-            mode,
+            mode: metadata.mode() & 0o7777,
         });
     }
-    Ok(metadata)
+    Ok(())
 }
 
 #[cfg(test)]
@@ -365,11 +429,64 @@ mod tests {
         let refused = directory(&path("link")).unwrap_err();
         assert!(matches!(&refused, Distrust::Open { path, mode: 0o777 } if path.ends_with("open")));
         symlink("loop", path("loop")).unwrap();
-        let looped = way(&path("loop")).unwrap_err();
-        assert!(matches!(looped, Distrust::Io { .. }), "{looped}");
+        // Not `Io`, after which the callers go on.
+        for looped in [way(&path("loop")).map(drop), way_so_far(&path("loop/a"))] {
+            assert!(matches!(looped, Err(Distrust::Links { .. })), "{looped:?}");
+        }
         symlink("nowhere", path("broken")).unwrap();
         assert!(way(&path("broken")).unwrap_err().is_missing());
         way_so_far(&path("broken")).unwrap();
+    }
+
+    /// As many as the kernel follows, each by way of the one before.
+    #[test]
+    fn links_are_counted_as_the_kernel_counts_them() {
+        let root = tempfile::tempdir().unwrap();
+        let path = |number: u32| root.path().join(number.to_string());
+        fs::create_dir_all(path(0).join("d")).unwrap();
+        for number in 1..=MAX_LINKS + 1 {
+            symlink(format!("{}/../0", number - 1), path(number)).unwrap();
+        }
+        for number in [6, MAX_LINKS] {
+            fs::metadata(path(number).join("d/..")).unwrap();
+            directory(&path(number)).unwrap();
+            directory(&path(number).join("d")).unwrap();
+        }
+        let one_more = path(MAX_LINKS + 1);
+        assert_eq!(
+            fs::metadata(&one_more).unwrap_err().raw_os_error(),
+            Some(libc::ELOOP)
+        );
+        let refused = way(&one_more).unwrap_err();
+        assert!(matches!(refused, Distrust::Links { .. }), "{refused}");
+    }
+
+    #[test]
+    fn steps_are_taken_as_the_kernel_takes_them() {
+        let root = tempfile::tempdir().unwrap();
+        let path = |name: &str| root.path().join(name);
+        fs::create_dir_all(path("a/b")).unwrap();
+        fs::write(path("file"), "").unwrap();
+        symlink(path("a/b"), path("link")).unwrap();
+        let inode = |name: &str| way(&path(name)).unwrap().ino();
+        for name in ["link/..", "link/../b/..", "a/./b/../../link/.."] {
+            assert_eq!(
+                inode(name),
+                fs::metadata(path(name)).unwrap().ino(),
+                "{name}"
+            );
+        }
+        for name in ["file/..", "file/x", "missing/..", "link/x"] {
+            let seen = fs::metadata(path(name)).unwrap_err();
+            let Err(Distrust::Io { source, .. }) = way(&path(name)) else {
+                panic!("{name}");
+            };
+            assert_eq!(source.raw_os_error(), seen.raw_os_error(), "{name}");
+        }
+        assert_eq!(
+            way(Path::new("/../..")).unwrap().ino(),
+            fs::metadata("/").unwrap().ino()
+        );
     }
 
     /// What others can have made where everybody may write. It takes root to make it here.
