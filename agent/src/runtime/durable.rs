@@ -9,7 +9,7 @@
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, fchown};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -78,12 +78,11 @@ impl StateDir {
         };
         trust::way_so_far(path)?;
         create_dir(path).map_err(failed("create the state directory"))?;
-        let keeper = match trust::directory(path) {
-            Ok(()) => None,
-            Err(Distrust::Stranger { owner, .. }) if is_operator && geteuid().is_root() => {
-                Some(owner)
-            }
-            Err(why) => return Err(why.into()),
+        let keeper = if is_operator && geteuid().is_root() {
+            trust::directory_of_one(path)?
+        } else {
+            trust::directory(path)?;
+            None
         };
         let handle = File::open(path).map_err(failed("open the state directory"))?;
         let lock = lock_dir(path, keeper)?;
@@ -324,18 +323,15 @@ fn lock_dir(path: &Path, keeper: Option<u32>) -> Result<Flock<File>, StateError>
         path: lock_path.clone(),
         source,
     };
-    let mut options = OpenOptions::new();
-    options.read(true).write(true).create(true).mode(0o600);
-    let file = open_file(&mut options, &lock_path, keeper).map_err(|why| refused(why, failed))?;
+    let file = open_or_make(&lock_path, keeper).map_err(|why| refused(why, failed))?;
     if file.metadata().map_err(failed)?.len() > MAX_LOCK_LEN {
-        // It would be lost: another file's second name, or something that was put here.
+        // It would be lost: it is something else that was put here.
         let why = Distrust::OtherKind {
             path: lock_path,
             expected: "lock of a state directory",
         };
         return Err(why.into());
     }
-    give(&file, keeper).map_err(failed)?;
     let mut lock =
         Flock::lock(file, FlockArg::LockExclusiveNonblock).map_err(|(file, errno)| {
             if errno == Errno::EWOULDBLOCK {
@@ -353,8 +349,31 @@ fn lock_dir(path: &Path, keeper: Option<u32>) -> Result<Flock<File>, StateError>
     Ok(lock)
 }
 
-/// Opens a file of the state directory, which must be root's, this user's or `keeper`'s, and nobody
-/// else's to write to.
+/// Opens the file that is there, or makes one, `keeper`'s if there is a keeper. What was there stays
+/// whose it is.
+fn open_or_make(path: &Path, keeper: Option<u32>) -> Result<File, Distrust> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    match open_file(&mut options, path, keeper) {
+        Err(missing) if missing.is_missing() => {}
+        opened => return opened,
+    }
+    let made = options.clone().create_new(true).mode(0o600).open(path);
+    match made.and_then(|file| give(&file, keeper).map(|()| file)) {
+        // Another process was faster.
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            open_file(&mut options, path, keeper)
+        }
+        made => made.map_err(|source| Distrust::Io {
+            path: path.to_owned(),
+            source,
+        }),
+    }
+}
+
+/// Opens a file of the state directory, which must be root's, this user's or `keeper`'s, nobody
+/// else's to write to, and under this name only: of another one somebody else may have the use, and
+/// a keeper can have linked root's here.
 fn open_file(
     options: &mut OpenOptions,
     path: &Path,
@@ -362,9 +381,16 @@ fn open_file(
 ) -> Result<File, Distrust> {
     let (file, metadata) = trust::open(options, path)?;
     match trust::file(path, &metadata) {
-        Err(Distrust::Stranger { owner, .. }) if Some(owner) == keeper => Ok(file),
-        checked => checked.map(|()| file),
+        Err(Distrust::Stranger { owner, .. }) if Some(owner) == keeper => {}
+        checked => checked?,
     }
+    if metadata.nlink() != 1 {
+        return Err(Distrust::OtherKind {
+            path: path.to_owned(),
+            expected: "regular file with one name",
+        });
+    }
+    Ok(file)
 }
 
 /// Leaves `file` to `keeper`, if there is one. Not asked for in vain: services may be forbidden to.
@@ -688,6 +714,51 @@ mod tests {
         state.write(record()).unwrap();
         assert_eq!(fs::read_to_string(&victim).unwrap(), precious);
         assert!(!fs::symlink_metadata(path("state")).unwrap().is_symlink());
+    }
+
+    /// A second name of what is as short as a lock, which was written to, and given to the keeper of
+    /// the directory. Who may not open a file could link it where links are not protected.
+    #[test]
+    fn refuses_other_names_of_other_files() {
+        let root = tempfile::tempdir().unwrap();
+        let path = |name: &str| root.path().join(name);
+        fs::create_dir(path("d")).unwrap();
+        let refused = || {
+            let operator = StateDir::forget_votes(&path("d"), owner()).map(drop);
+            [refused(&path("d")), operator.unwrap_err()].map(|why| why.to_string())
+        };
+        fs::write(path("victim"), "12345\n").unwrap();
+        for name in ["d/lock", "d/state"] {
+            fs::hard_link(path("victim"), path(name)).unwrap();
+            for why in refused() {
+                assert!(why.contains("one name") && why.contains(name), "{why}");
+            }
+            fs::remove_file(path(name)).unwrap();
+        }
+        assert_eq!(fs::read_to_string(path("victim")).unwrap(), "12345\n");
+        if !geteuid().is_root() {
+            return;
+        }
+        let user = Some(12_345);
+        fs::remove_file(path("d/lock")).unwrap();
+        std::os::unix::fs::chown(path("d"), user, None).unwrap();
+        fs::hard_link(path("victim"), path("d/lock")).unwrap();
+        let [_, why] = refused();
+        assert!(why.contains("one name"), "{why}");
+        assert_eq!(fs::metadata(path("victim")).unwrap().uid(), 0);
+        // A file of root's that is there stays root's; one that is made is the keeper's.
+        fs::remove_file(path("victim")).unwrap();
+        assert_eq!(StateDir::forget_votes(&path("d"), owner()).unwrap(), None);
+        assert_eq!(fs::metadata(path("d/lock")).unwrap().uid(), 0);
+        fs::remove_file(path("d/lock")).unwrap();
+        assert_eq!(StateDir::forget_votes(&path("d"), owner()).unwrap(), None);
+        assert_eq!(fs::metadata(path("d/lock")).unwrap().uid(), 12_345);
+        // And others than the keeper may not write there, for root either.
+        for mode in [0o770, 0o1777] {
+            fs::set_permissions(path("d"), fs::Permissions::from_mode(mode)).unwrap();
+            let [_, why] = refused();
+            assert!(why.contains(&format!("{mode:04o}")), "{why}");
+        }
     }
 
     /// A link of this user's may lead to another disk, and a directory of another user's above is

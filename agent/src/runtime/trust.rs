@@ -149,16 +149,24 @@ pub fn directory(path: &Path) -> Result<(), Distrust> {
     alone(path, &metadata)
 }
 
+/// Checks `path` as [`directory`] does, but it may be another user's alone, whom it returns then.
+///
+/// # Errors
+/// If others than its owner and root can put or remove anything, or it is no directory.
+pub(crate) fn directory_of_one(path: &Path) -> Result<Option<u32>, Distrust> {
+    let metadata = any_directory(path)?;
+    alone(path, &metadata)?;
+    let owner = metadata.uid();
+    Ok((!is_trusted(owner)).then_some(owner))
+}
+
 /// Checks `path` as a directory of root's or of this user's, from which others cannot remove what
 /// this user has put there. They may be able to put things of theirs beside it.
 ///
 /// # Errors
 /// If others can, or could replace it, or it is no directory.
 pub fn own_directory(path: &Path) -> Result<Metadata, Distrust> {
-    let metadata = way(path)?;
-    if !metadata.is_dir() {
-        return Err(Distrust::io(path, Errno::ENOTDIR));
-    }
+    let metadata = any_directory(path)?;
     owned(path, &metadata)?;
     Ok(metadata)
 }
@@ -266,6 +274,14 @@ fn regular(path: &Path, metadata: &Metadata) -> Result<(), Distrust> {
         path: path.to_owned(),
         expected: "regular file",
     })
+}
+
+fn any_directory(path: &Path) -> Result<Metadata, Distrust> {
+    let metadata = way(path)?;
+    if metadata.is_dir() {
+        return Ok(metadata);
+    }
+    Err(Distrust::io(path, Errno::ENOTDIR))
 }
 
 fn alone(path: &Path, metadata: &Metadata) -> Result<(), Distrust> {
@@ -533,6 +549,14 @@ mod tests {
             }
         );
         assert!(is_told, "{refused}");
+        // It may be theirs, but then theirs alone.
+        assert_eq!(directory_of_one(&path("theirs")).unwrap(), Some(STRANGER));
+        assert_eq!(directory_of_one(&path("ours")).unwrap(), None);
+        for mode in [0o770, 0o1777] {
+            chmod(&path("theirs"), mode);
+            directory_of_one(&path("theirs")).unwrap_err();
+        }
+        chmod(&path("theirs"), 0o755);
         // Of root's and of theirs they may be believed to serve what is there, not of others'.
         directory_of(STRANGER, &path("theirs")).unwrap();
         directory_of(STRANGER, &path("ours")).unwrap();
