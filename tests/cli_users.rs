@@ -299,6 +299,53 @@ fn what_root_recovers_is_still_of_its_user() {
     assert_refused(&refused, 77, &["state", "61234", "DISTLOCK_STATE_DIR"]);
 }
 
+/// In a user namespace `/tmp` is of a user that has no number there, which is root as far as can be
+/// told: sandboxes have it so. A stranger's is refused.
+#[test]
+fn a_directory_of_everybodys_is_nobody_elses() {
+    if !is_root() {
+        return;
+    }
+    let place = tempfile::tempdir().expect("a directory");
+    let program = copy_of_program(place.path());
+    let everybodys = place.path().join("tmp");
+    fs::create_dir(&everybodys).expect("a directory");
+    fs::set_permissions(place.path(), Permissions::from_mode(0o755)).expect("its mode");
+    fs::set_permissions(&everybodys, Permissions::from_mode(0o1777)).expect("its mode");
+    // Root's would be nobody's below `/tmp`, in there.
+    chown(place.path(), Some(DAEMON), None).expect("its owner");
+    let run = |within: &[&str]| {
+        let mut command = Command::new("setpriv");
+        let user = DAEMON.to_string();
+        command.args(["--reuid", &user, "--regid", &user, "--clear-groups"]);
+        command
+            .args(within)
+            .arg(&program)
+            .args(["run", "x", "true"]);
+        command
+            .env("DISTLOCK_DIR", everybodys.join("group"))
+            .current_dir("/");
+        output(&mut command)
+    };
+    let sandbox = ["unshare", "--user", "--map-current-user"];
+    for within in [&[][..], &sandbox] {
+        let said = run(within);
+        if stderr(&said).contains("unshare") {
+            let all = std::env::var("DISTLOCK_TESTS");
+            assert_ne!(
+                all.as_deref(),
+                Ok("all"),
+                "no user namespaces here: {said:?}"
+            );
+            eprintln!("SKIPPED: no user namespaces here");
+            return;
+        }
+        assert_eq!(said.status.code(), Some(0), "{within:?}: {said:?}");
+    }
+    chown(&everybodys, Some(STRANGER), None).expect("its owner");
+    assert_refused(&run(&[]), 77, &["tmp", "61235 can replace", "DISTLOCK_DIR"]);
+}
+
 #[test]
 fn a_configuration_of_another_user_is_told_of() {
     if !is_root() {

@@ -2,17 +2,21 @@
 //! there.
 //!
 //! Who may write to a directory may replace what is in it, and so everything below. A path is
-//! therefore looked at from the root on. Each step is taken in a directory that was found safe
-//! before, so what was seen in it cannot be changed by others afterwards: the path may be used by
-//! its name, and nothing comes between the look and the use.
+//! therefore looked at from the root on, and each step is taken in a directory that was found
+//! passable before. What only trusted users can change by then stays what was seen, and may be used
+//! by its name. What else there is of the way may change between the look and the use, by the hand of
+//! those whom its directories let in, and is trusted to them:
 //!
-//! - A directory that everybody may write to is let through only if it is sticky, as `/tmp` is, and
-//!   then what is looked up in it must be root's or this user's: others cannot replace that, but
-//!   they may have made theirs first. It may be a directory, a symbolic link, a socket, a file.
-//! - Else the directories on the way may be another user's, or a group's to write to. Nobody led
-//!   this process there but who named the path, and who names one below another user's directory
-//!   trusts that user and whom he lets in. Root in a user's checkout does, and private groups
-//!   (umask 002) are common; to refuse them would only teach people to run with less checks.
+//! - A directory that everybody may write to is let through only if it is sticky and root's or this
+//!   user's, as `/tmp` is, and then what is looked up in it must be root's or this user's: others
+//!   cannot replace that, but they may have made theirs first. It may be a directory, a symbolic
+//!   link, a socket, a file.
+//! - Else the directories on the way may be another user's, or a group's to write to, and those can
+//!   then replace what is below, the directory itself that is asked for included. Nobody led this
+//!   process there but who named the path, and who names one below another user's directory trusts
+//!   that user and whom he lets in. Root in a user's checkout does; private groups (umask 002),
+//!   Debian's `staff` and the volumes of containers are common, and whether a group has one member
+//!   no mode tells. To refuse them would only teach people to run with less checks.
 //! - The directory itself that has state, locks or members' sockets in it must be root's or this
 //!   user's, and nobody else may write to it, no group either ([`directory`]).
 
@@ -50,6 +54,17 @@ pub enum Distrust {
     )]
     Planted {
         /// What is there.
+        path: PathBuf,
+        /// Whose it is.
+        owner: u32,
+    },
+    /// Everybody may write to it, and it is another user's, who can replace what is in it.
+    #[error(
+        "user {owner} can replace what is in {}, which is that user's and everybody's to write to",
+        path.display()
+    )]
+    Hosted {
+        /// The directory.
         path: PathBuf,
         /// Whose it is.
         owner: u32,
@@ -100,7 +115,7 @@ impl Distrust {
         match self {
             Self::Open { .. } => "chmod o-w it, or choose a path elsewhere",
             Self::Writable { .. } => "chmod go-w it, or choose a path elsewhere",
-            Self::Planted { .. } | Self::Stranger { .. } => {
+            Self::Planted { .. } | Self::Hosted { .. } | Self::Stranger { .. } => {
                 "choose a path in a directory of your own, or run as that user"
             }
             Self::OtherKind { .. } => "remove it, or choose a path elsewhere",
@@ -385,7 +400,26 @@ fn passable(path: &Path, metadata: &Metadata) -> Result<(), Distrust> {
             mode: metadata.mode() & 0o7777,
         });
     }
-    Ok(())
+    let owner = metadata.uid();
+    if is_trusted(owner) || is_unnamed(owner) {
+        return Ok(());
+    }
+    Err(Distrust::Hosted {
+        path: path.to_owned(),
+        owner,
+    })
+}
+
+/// Whether `owner` stands for all users that have no number in this user namespace, as sandboxes have
+/// one. Outside root has `/tmp` and `/run/lock`, and in there it is nobody's.
+fn is_unnamed(owner: u32) -> bool {
+    let read = |path| fs::read_to_string(path).unwrap_or_default();
+    let unnamed = read("/proc/sys/kernel/overflowuid");
+    let all_are_named = ["0", "0", "4294967295"];
+    unnamed.trim().parse() == Ok(owner)
+        && !read("/proc/self/uid_map")
+            .split_whitespace()
+            .eq(all_are_named)
 }
 
 #[cfg(test)]
@@ -540,6 +574,17 @@ mod tests {
         }
         way(&path("ours")).unwrap();
         chmod(root.path(), 0o755);
+        // Sticky or not, its owner can replace what is in it.
+        fs::create_dir_all(path("tmp/ours")).unwrap();
+        chmod(&path("tmp"), 0o1777);
+        way(&path("tmp/ours")).unwrap();
+        chown(path("tmp"), Some(STRANGER), None).unwrap();
+        for name in ["tmp", "tmp/ours", "tmp/missing"] {
+            let refused = way_so_far(&path(name)).unwrap_err();
+            let owner = STRANGER;
+            let is_told = matches!(refused, Distrust::Hosted { owner: told, .. } if told == owner);
+            assert!(is_told, "{refused}");
+        }
         let refused = directory(&path("theirs")).unwrap_err();
         let is_told = matches!(
             refused,
