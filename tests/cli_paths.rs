@@ -3,12 +3,13 @@
 
 mod cli_support;
 
-use std::fs::{self, Permissions};
+use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
 use cli_support::group::{AgentProcess, Group};
 use cli_support::{assert_refused, distlock, output, stderr};
+use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
@@ -45,6 +46,23 @@ fn an_agent_serves_only_where_nobody_can_take_its_socket_away() {
     let refused = output(&mut agent(place.path()));
     assert_refused(&refused, 78, &["socket", "remove it"]);
     assert!(socket.is_symlink() && !place.path().join("elsewhere").exists());
+}
+
+/// Who may read a directory can lock it, and so switch off what keeps two take-overs apart.
+#[test]
+fn who_keeps_the_directory_of_a_socket_locked_is_told_of() {
+    let group = Group::unix(1);
+    let directory = File::open(group.file("")).expect("a directory");
+    let _held = Flock::lock(directory, FlockArg::LockExclusive).expect("its lock");
+    let log = group.file("log");
+    let file = File::create(&log).expect("a file");
+    let agent = AgentProcess::start_with_log(&mut group.agent_command(1), file);
+    assert_eq!(agent.end_by(Signal::SIGTERM).code(), Some(0));
+    let said = fs::read_to_string(&log).expect("it");
+    assert!(
+        said.contains("keeps the directory") && said.contains("fuser"),
+        "{said}"
+    );
 }
 
 #[test]

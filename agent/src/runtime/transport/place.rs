@@ -1,7 +1,7 @@
 //! A Unix socket's file: taken over from a dead process, never from a live one, and removed at the
 //! end.
 
-use std::fs::{self, File};
+use std::fs::{self, File, Metadata};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
@@ -18,6 +18,9 @@ use super::who;
 use crate::runtime::address::{AddressError, check_socket_path};
 use crate::runtime::trust::{self, Distrust};
 
+/// How long a take-over by another process has to be over, where it could not be kept out.
+const SETTLING: Duration = Duration::from_millis(50);
+
 /// How often another process's take-over in the same directory is waited for, 10 ms each time. It
 /// takes microseconds; a directory's lock held for longer is not one of ours.
 const LOCK_TRIES: u32 = 100;
@@ -26,9 +29,13 @@ const LOCK_TRIES: u32 = 100;
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
-    /// Device and inode, so that a successor's file is not removed in place of ours.
-    identity: (u64, u64),
+    /// So that a successor's file is not removed in place of ours.
+    identity: Identity,
 }
+
+/// Device, inode, and when it was made: a file system gives the inode of what is gone to the next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Identity(u64, u64, (i64, i64));
 
 /// Why a socket cannot be had at a path.
 #[derive(Debug)]
@@ -78,16 +85,33 @@ pub(crate) fn bind(socket: &Socket, path: &Path, mode: Mode) -> Result<SocketFil
     trust::own_directory(directory)?;
     // One take-over at a time: between the look at the old file and its removal another process
     // could have bound the same path. The lock is the directory's own, so nothing is left behind.
-    let _lock = lock(File::open(directory)?)?;
-    remove_stale(path, socket.r#type()?)?;
+    let lock = lock(File::open(directory)?)?;
+    if lock.is_none() {
+        tracing::warn!(
+            "another process keeps the directory {0} locked, which is there so that no two agents \
+             take one socket over at once; see who does (fuser {0}), and let only who has to read \
+             that directory",
+            directory.display()
+        );
+    }
+    remove_stale(path, socket.r#type()?, lock.is_some())?;
     // On Linux a socket's file gets the mode that the socket had when it was bound, less the
     // umask: so it is never open wider, not even between bind(2) and chmod(2).
     fchmod(socket, mode)?;
-    socket.bind(&SockAddr::unix(path)?)?;
-    let file = fs::symlink_metadata(path)?;
+    match socket.bind(&SockAddr::unix(path)?) {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Err(in_use(path)),
+        bound => bound?,
+    }
+    let identity = identity(path)?;
+    if lock.is_none() {
+        thread::sleep(SETTLING);
+        if self::identity(path)? != identity {
+            return Err(PlaceError::InUse { pid: None });
+        }
+    }
     Ok(SocketFile {
         path: path.to_owned(),
-        identity: (file.dev(), file.ino()),
+        identity,
     })
 }
 
@@ -99,7 +123,7 @@ pub(crate) fn check_directory(path: &Path) -> Result<(), PlaceError> {
 }
 
 /// `None` if somebody keeps it locked: whoever may read the directory can, and would keep agents
-/// from starting. Without it two that take over at once may leave one that nobody reaches.
+/// from starting. Without it two may take over at once, of which [`take_away`] leaves one.
 fn lock(mut directory: File) -> Result<Option<Flock<File>>, PlaceError> {
     for _ in 0..LOCK_TRIES {
         match Flock::lock(directory, FlockArg::LockExclusiveNonblock) {
@@ -112,7 +136,7 @@ fn lock(mut directory: File) -> Result<Option<Flock<File>>, PlaceError> {
     Ok(None)
 }
 
-fn remove_stale(path: &Path, kind: Type) -> Result<(), PlaceError> {
+fn remove_stale(path: &Path, kind: Type, is_alone: bool) -> Result<(), PlaceError> {
     let file = match fs::symlink_metadata(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
@@ -122,15 +146,52 @@ fn remove_stale(path: &Path, kind: Type) -> Result<(), PlaceError> {
         return Err(PlaceError::NotASocket);
     }
     if is_served(path, kind)? {
-        return Err(PlaceError::InUse {
-            pid: who::has_path(path),
-        });
+        return Err(in_use(path));
     }
     let me = geteuid();
     if !me.is_root() && file.uid() != me.as_raw() {
         return Err(PlaceError::NotOurs { uid: file.uid() });
     }
-    Ok(fs::remove_file(path)?)
+    if is_alone {
+        return Ok(fs::remove_file(path)?);
+    }
+    take_away(path, Identity::of(&file))
+}
+
+/// Removes the file `stale` from `path`; what another process has bound there since stays.
+fn take_away(path: &Path, stale: Identity) -> Result<(), PlaceError> {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(format!(".{}", std::process::id()));
+    match fs::rename(path, &aside) {
+        // That process was faster in this, and will be in the rest.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        renamed => renamed?,
+    }
+    if Identity::of(&fs::symlink_metadata(&aside)?) == stale {
+        return Ok(fs::remove_file(&aside)?);
+    }
+    // Back, if its name is still free.
+    match fs::hard_link(&aside, path) {
+        Err(error) if error.kind() != io::ErrorKind::AlreadyExists => fs::rename(&aside, path)?,
+        _ => fs::remove_file(&aside)?,
+    }
+    Err(in_use(path))
+}
+
+fn in_use(path: &Path) -> PlaceError {
+    PlaceError::InUse {
+        pid: who::has_path(path),
+    }
+}
+
+/// Of what this process has bound at `path`; if it is gone, another one has taken it away.
+fn identity(path: &Path) -> Result<Identity, PlaceError> {
+    match fs::symlink_metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            Err(PlaceError::InUse { pid: None })
+        }
+        found => Ok(Identity::of(&found?)),
+    }
 }
 
 /// Whether a process has a socket bound there: the kernel refuses connections to files whose
@@ -145,10 +206,16 @@ fn is_served(path: &Path, kind: Type) -> io::Result<bool> {
     }
 }
 
+impl Identity {
+    fn of(file: &Metadata) -> Self {
+        Self(file.dev(), file.ino(), (file.mtime(), file.mtime_nsec()))
+    }
+}
+
 impl Drop for SocketFile {
     fn drop(&mut self) {
-        let ours = fs::symlink_metadata(&self.path)
-            .is_ok_and(|file| (file.dev(), file.ino()) == self.identity);
+        let ours =
+            fs::symlink_metadata(&self.path).is_ok_and(|file| Identity::of(&file) == self.identity);
         if ours {
             // If it fails the file stays, stale, and the next agent replaces it.
             let _ = fs::remove_file(&self.path);
@@ -240,7 +307,31 @@ mod tests {
         let path = root.path().join("s");
         let held = File::open(root.path()).unwrap();
         let _held = Flock::lock(held, FlockArg::LockExclusive).unwrap();
-        bind(&socket(), &path, Mode::from_bits_truncate(0o600)).unwrap();
+        drop(UnixDatagram::bind(&path).unwrap());
+        let _file = bind(&socket(), &path, Mode::from_bits_truncate(0o600)).unwrap();
+        let names = fs::read_dir(root.path()).unwrap();
+        assert_eq!(names.count(), 1, "what was taken away is gone");
+    }
+
+    /// Two that take over at once, where the lock does not keep them apart: the slower one has looked
+    /// at the old file, and finds the faster one's in its place.
+    #[test]
+    fn what_was_bound_since_is_not_taken_away() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("s");
+        drop(UnixDatagram::bind(&path).unwrap());
+        let stale = Identity::of(&fs::symlink_metadata(&path).unwrap());
+        fs::remove_file(&path).unwrap();
+        take_away(&path, stale).unwrap();
+        // Files are dated by the clock's ticks.
+        thread::sleep(Duration::from_millis(20));
+        let living = UnixDatagram::bind(&path).unwrap();
+        let refused = take_away(&path, stale).unwrap_err();
+        assert!(matches!(refused, PlaceError::InUse { .. }), "{refused:?}");
+        let probe = UnixDatagram::unbound().unwrap();
+        probe.send_to(b"hello", &path).unwrap();
+        assert_eq!(living.recv(&mut [0; 8]).unwrap(), 5);
+        assert_eq!(fs::read_dir(root.path()).unwrap().count(), 1);
     }
 
     #[test]
