@@ -69,6 +69,19 @@ pub enum Distrust {
         /// Whose it is.
         owner: u32,
     },
+    /// It is not there, and everybody can make it.
+    #[error(
+        "{} does not exist, and everybody may write to {} and make it (mode {mode:04o})",
+        path.display(), above.display()
+    )]
+    Missing {
+        /// What is not there.
+        path: PathBuf,
+        /// The directory it would be in.
+        above: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
     /// It is another user's.
     #[error("{} belongs to user {owner}, neither this user nor root", path.display())]
     Stranger {
@@ -118,6 +131,7 @@ impl Distrust {
             Self::Planted { .. } | Self::Hosted { .. } | Self::Stranger { .. } => {
                 "choose a path in a directory of your own, or run as that user"
             }
+            Self::Missing { .. } => "make it first, or choose a path elsewhere",
             Self::OtherKind { .. } => "remove it, or choose a path elsewhere",
             Self::Links { .. } => "name it without them, or choose a path elsewhere",
             Self::Io { .. } => "run as a user who may, or choose a path elsewhere",
@@ -143,7 +157,9 @@ impl Distrust {
 /// # Errors
 /// If somebody else can have decided what is there, or there is nothing.
 pub fn way(path: &Path) -> Result<Metadata, Distrust> {
-    let Way { metadata, missing } = look(path)?;
+    let Way {
+        metadata, missing, ..
+    } = look(path)?;
     missing.map_or(Ok(metadata), Err)
 }
 
@@ -162,6 +178,29 @@ pub fn way_so_far(path: &Path) -> Result<(), Distrust> {
 pub fn directory(path: &Path) -> Result<(), Distrust> {
     let metadata = own_directory(path)?;
     alone(path, &metadata)
+}
+
+/// Checks `path` as [`directory`] does, if it is there; if not, that not everybody can make it.
+///
+/// # Errors
+/// If others can decide what is in it, or will be, or it is no directory.
+pub(crate) fn directory_to_be(path: &Path) -> Result<(), Distrust> {
+    let Way {
+        path: above,
+        metadata,
+        missing,
+    } = look(path)?;
+    if missing.is_none() {
+        return directory(path);
+    }
+    if metadata.mode() & EVERYBODY == 0 {
+        return Ok(());
+    }
+    Err(Distrust::Missing {
+        path: path.to_owned(),
+        above,
+        mode: metadata.mode() & 0o7777,
+    })
 }
 
 /// Checks `path` as [`directory`] does, but it may be another user's alone, whom it returns then.
@@ -311,7 +350,9 @@ fn alone(path: &Path, metadata: &Metadata) -> Result<(), Distrust> {
 
 /// How far a path leads.
 struct Way {
-    /// What is there: the whole path, or the directory in which the next step is missing.
+    /// What is there: the whole path, or the directory in which the next step is missing. There are
+    /// no links in its name.
+    path: PathBuf,
     metadata: Metadata,
     /// What the system says of that step.
     missing: Option<Distrust>,
@@ -336,8 +377,12 @@ fn look(path: &Path) -> Result<Way, Distrust> {
         at.push(step);
         let next = match see(&at) {
             Err(missing) if missing.is_missing() => {
-                let missing = Some(missing);
-                return Ok(Way { metadata, missing });
+                at.pop();
+                return Ok(Way {
+                    path: at,
+                    metadata,
+                    missing: Some(missing),
+                });
             }
             seen => seen?,
         };
@@ -369,6 +414,7 @@ fn look(path: &Path) -> Result<Way, Distrust> {
         passable(&at, &metadata)?;
     }
     Ok(Way {
+        path: at,
         metadata,
         missing: None,
     })
@@ -466,6 +512,29 @@ mod tests {
         }
         chmod(root.path(), 0o755);
         directory(root.path()).unwrap();
+    }
+
+    #[test]
+    fn what_is_missing_is_made_by_no_stranger() {
+        let root = tempfile::tempdir().unwrap();
+        let path = |name: &str| root.path().join(name);
+        fs::create_dir(path("there")).unwrap();
+        chmod(&path("there"), 0o755);
+        symlink("tmp/a", path("link")).unwrap();
+        fs::create_dir(path("tmp")).unwrap();
+        chmod(&path("tmp"), 0o1777);
+        for name in ["there", "there/a", "a/b"] {
+            directory_to_be(&path(name)).unwrap();
+        }
+        for name in ["tmp/a", "tmp/a/b", "link", "link/b"] {
+            let refused = directory_to_be(&path(name)).unwrap_err();
+            let Distrust::Missing { above, .. } = &refused else {
+                panic!("{name}: {refused}");
+            };
+            assert!(above.ends_with("tmp"), "{refused}");
+        }
+        chmod(&path("there"), 0o770);
+        directory_to_be(&path("there")).unwrap_err();
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub use error::BindError;
 pub use faults::Faults;
 use faults::Injector;
 use group::Group;
-use place::{PlaceError, SocketFile};
+use place::SocketFile;
 use sealed::Sealing;
 
 use super::address::{Address, MulticastAddress};
@@ -393,7 +393,7 @@ pub(super) fn can_reach(own: &Address, other: &Address) -> bool {
 /// Whether nobody else can have put a socket at `path`, where member `id` is that came to the group
 /// while it runs. Tells of it if somebody can.
 fn is_safe(id: NodeId, path: &Path) -> bool {
-    let Err(PlaceError::Unsafe(why)) = place::check_directory(path) else {
+    let Err(why) = place::check_other_directory(path) else {
         return true;
     };
     tracing::warn!(
@@ -556,6 +556,31 @@ mod tests {
         assert_eq!(transport.counters().send_lost, 1);
         stranger.send_to(b"nor from you", &own).unwrap();
         assert_eq!(receive(&mut transport, 64), Received::Dropped);
+    }
+
+    /// Who could make the directory meanwhile would be sent it all.
+    #[test]
+    fn nothing_is_sent_to_where_others_can_make_the_directory() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = tempfile::tempdir().unwrap();
+        std::fs::set_permissions(open.path(), PermissionsExt::from_mode(0o1777)).unwrap();
+        let own = directory.path().join("1");
+        let [safe, unsafe_] = [directory.path().join("a/2"), open.path().join("a/2")];
+        let address = |path: &PathBuf| Address::unix(path).unwrap();
+        let with = |other| BTreeMap::from([(id(1), address(&own)), (id(2), address(other))]);
+        let bind = |other| Transport::bind(id(1), &with(other), None, None, None);
+        let refused = bind(&unsafe_).unwrap_err();
+        assert!(matches!(refused, BindError::Unsafe { .. }), "{refused}");
+        assert!(refused.to_string().contains("does not exist"), "{refused}");
+        let mut transport = bind(&safe).unwrap();
+        for (other, is_sent) in [(&unsafe_, false), (&safe, true)] {
+            transport.read(&with(other));
+            std::fs::create_dir(other.parent().unwrap()).unwrap();
+            let socket = UnixDatagram::bind(other).unwrap();
+            socket.set_nonblocking(true).unwrap();
+            transport.send(id(2), b"hello");
+            assert_eq!(socket.recv(&mut [0; 64]).is_ok(), is_sent);
+        }
     }
 
     /// Should somebody have widened the socket's mode. Root may say that it is another user.

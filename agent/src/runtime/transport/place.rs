@@ -122,6 +122,16 @@ pub(crate) fn check_directory(path: &Path) -> Result<(), PlaceError> {
     Ok(trust::directory(directory)?)
 }
 
+/// The same of another member's path. Its directory may be missing yet, if not everybody can make
+/// it; and where this process may not look, it may not send.
+pub(crate) fn check_other_directory(path: &Path) -> Result<(), Distrust> {
+    let directory = path.parent().expect("a socket's path is absolute");
+    match trust::directory_to_be(directory) {
+        Ok(()) | Err(Distrust::Io { .. }) => Ok(()),
+        Err(why) => Err(why),
+    }
+}
+
 /// `None` if somebody keeps it locked: whoever may read the directory can, and would keep agents
 /// from starting. Without it two may take over at once, of which [`take_away`] leaves one.
 fn lock(mut directory: File) -> Result<Option<Flock<File>>, PlaceError> {

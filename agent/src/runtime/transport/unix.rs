@@ -17,7 +17,7 @@ use nix::sys::socket::{
 use nix::sys::stat::Mode;
 use socket2::{Domain, Socket, Type};
 
-use super::place::{self, PlaceError, SocketFile};
+use super::place::{self, SocketFile};
 use super::{BindError, size_buffers};
 use crate::runtime::address::Address;
 use crate::runtime::trust;
@@ -33,11 +33,7 @@ pub(super) fn bind<'a>(
     let failed = |source| BindError::io(address(), source);
     place::check_directory(own).map_err(|error| refused(own, error))?;
     for other in others {
-        match place::check_directory(other) {
-            // It may not be there yet; and where this process may not look, it may not send.
-            Ok(()) | Err(PlaceError::Io(_)) => {}
-            Err(error) => return Err(refused(other, error)),
-        }
+        place::check_other_directory(other).map_err(|why| refused(other, why.into()))?;
     }
     let kind = Type::DGRAM.nonblocking().cloexec();
     let socket = Socket::new(Domain::UNIX, kind, None).map_err(failed)?;
