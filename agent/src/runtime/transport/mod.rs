@@ -26,7 +26,6 @@ use std::io;
 use std::net::{SocketAddr, UdpSocket};
 use std::ops::Range;
 use std::os::fd::{AsRawFd, RawFd};
-use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
 use nix::sys::socket::UnixAddr;
@@ -39,6 +38,7 @@ use faults::Injector;
 use group::Group;
 use place::SocketFile;
 use sealed::Sealing;
+use unix::Mailbox;
 
 use super::address::{Address, MulticastAddress};
 use super::seal::{Seals, Way};
@@ -70,7 +70,7 @@ enum Medium {
         sources: BTreeMap<SocketAddr, NodeId>,
     },
     Unix {
-        socket: UnixDatagram,
+        mailbox: Mailbox,
         sources: BTreeMap<PathBuf, NodeId>,
     },
 }
@@ -171,8 +171,8 @@ impl Transport {
             Address::Unix(own) => {
                 let sources = BTreeMap::new();
                 let others = others().filter_map(|(_, other)| other.as_path());
-                let (socket, file) = unix::bind(own, others)?;
-                (Medium::Unix { socket, sources }, Some(file))
+                let (mailbox, file) = unix::bind(own, others)?;
+                (Medium::Unix { mailbox, sources }, Some(file))
             }
         };
         let group = multicast
@@ -275,7 +275,7 @@ impl Transport {
     fn send_once(&mut self, to: &SockAddr, bytes: &[u8]) -> bool {
         let socket = match &self.medium {
             Medium::Udp { socket, .. } => SockRef::from(socket),
-            Medium::Unix { socket, .. } => SockRef::from(socket),
+            Medium::Unix { mailbox, .. } => SockRef::from(&mailbox.socket),
         };
         loop {
             match socket.send_to_with_flags(bytes, to, libc::MSG_NOSIGNAL) {
@@ -314,12 +314,12 @@ impl Transport {
     }
 
     fn receive_directly(&mut self, buffer: &mut [u8]) -> Received {
-        let received = match &self.medium {
+        let received = match &mut self.medium {
             Medium::Udp { socket, sources } => socket
                 .recv_from(buffer)
                 .map(|(len, from)| (len, sources.get(&udp::spelled(from)).copied())),
-            Medium::Unix { socket, sources } => {
-                unix::receive(socket, buffer).map(|(len, from)| {
+            Medium::Unix { mailbox, sources } => {
+                unix::receive(mailbox, buffer).map(|(len, from)| {
                     // A sender without a path of its own is no member.
                     let path = from.as_ref().and_then(UnixAddr::path);
                     (len, path.and_then(|path| sources.get(path)).copied())
@@ -374,7 +374,7 @@ impl Transport {
     pub(crate) fn sockets(&self) -> impl Iterator<Item = RawFd> + use<> {
         let own = match &self.medium {
             Medium::Udp { socket, .. } => socket.as_raw_fd(),
-            Medium::Unix { socket, .. } => socket.as_raw_fd(),
+            Medium::Unix { mailbox, .. } => mailbox.socket.as_raw_fd(),
         };
         let group = self.group.as_ref().map(|group| group.socket.as_raw_fd());
         [Some(own), group].into_iter().flatten()
@@ -417,6 +417,7 @@ fn size_buffers(socket: &Socket) {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::net::UnixDatagram;
 
     use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
     use nix::unistd::geteuid;

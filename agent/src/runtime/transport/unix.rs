@@ -15,18 +15,29 @@ use nix::sys::socket::{
     sockopt,
 };
 use nix::sys::stat::Mode;
+use nix::unistd::geteuid;
 use socket2::{Domain, Socket, Type};
 
 use super::place::{self, SocketFile};
 use super::{BindError, size_buffers};
 use crate::runtime::address::Address;
-use crate::runtime::trust;
+
+/// A bound socket, and what it takes to hear who sends there.
+#[derive(Debug)]
+pub(super) struct Mailbox {
+    pub(super) socket: UnixDatagram,
+    /// Whose datagrams are taken, besides root's.
+    user: u32,
+    /// For what the kernel says of the sender, and no more: descriptors that somebody sends along
+    /// are not installed.
+    room: Vec<u8>,
+}
 
 /// A socket bound to `own`, and its file. What is sent to `others` must reach nobody else.
 pub(super) fn bind<'a>(
     own: &Path,
     others: impl Iterator<Item = &'a Path>,
-) -> Result<(UnixDatagram, SocketFile), BindError> {
+) -> Result<(Mailbox, SocketFile), BindError> {
     let refused =
         |path: &Path, error| BindError::place(Address::Unix(path.to_owned()).to_string(), error);
     let address = || Address::Unix(own.to_owned()).to_string();
@@ -43,23 +54,29 @@ pub(super) fn bind<'a>(
     // All members of such a group run as one user, or as root.
     let file = place::bind(&socket, own, Mode::S_IRUSR | Mode::S_IWUSR)
         .map_err(|error| refused(own, error))?;
-    Ok((OwnedFd::from(socket).into(), file))
+    let mailbox = Mailbox {
+        socket: OwnedFd::from(socket).into(),
+        user: geteuid().as_raw(),
+        room: cmsg_space!(UnixCredentials),
+    };
+    Ok((mailbox, file))
 }
 
 /// Receives a datagram into `buffer`: how long it is, and the address of its sender if that is a
 /// process of this user or of root.
 pub(super) fn receive(
-    socket: &UnixDatagram,
+    mailbox: &mut Mailbox,
     buffer: &mut [u8],
 ) -> io::Result<(usize, Option<UnixAddr>)> {
+    let Mailbox { socket, user, room } = mailbox;
     let mut bytes = [IoSliceMut::new(buffer)];
-    // Room for this and no more: descriptors that somebody sends along are not installed.
-    let mut room = cmsg_space!(UnixCredentials);
     let flags = MsgFlags::MSG_CMSG_CLOEXEC;
-    let received = recvmsg::<UnixAddr>(socket.as_raw_fd(), &mut bytes, Some(&mut room), flags)?;
+    let received = recvmsg::<UnixAddr>(socket.as_raw_fd(), &mut bytes, Some(room), flags)?;
     let is_trusted = received.cmsgs().is_ok_and(|mut messages| {
         messages.any(|message| match message {
-            ControlMessageOwned::ScmCredentials(sender) => trust::is_trusted(sender.uid()),
+            ControlMessageOwned::ScmCredentials(sender) => {
+                sender.uid() == 0 || sender.uid() == *user
+            }
             _ => false,
         })
     });
