@@ -346,6 +346,60 @@ fn a_directory_of_everybodys_is_nobody_elses() {
     assert_refused(&run(&[]), 77, &["tmp", "61235 can replace", "DISTLOCK_DIR"]);
 }
 
+/// As the volumes of containers are: root's, and everybody's or a group's to write to. Who is told
+/// so cannot change their mode.
+#[test]
+fn who_cannot_change_a_mode_is_not_told_to() {
+    if !is_root() {
+        return;
+    }
+    let place = tempfile::tempdir().expect("a directory");
+    let program = copy_of_program(place.path());
+    let group = Group::unix_in(place.path(), 1);
+    let volume = place.path().join("volume");
+    fs::create_dir(&volume).expect("a directory");
+    let below = volume.join("state");
+    for dir in [place.path(), &group.file("")] {
+        fs::set_permissions(dir, Permissions::from_mode(0o755)).expect("its mode");
+    }
+    chown(group.file(""), Some(DAEMON), Some(DAEMON)).expect("its owner");
+    let run = |state: &Path| {
+        let mut command = Command::new(&program);
+        command.args(["run", "x", "true"]).current_dir("/");
+        for (key, value) in group.member(1, ["run"]).get_envs() {
+            value.map(|value| command.env(key, value));
+        }
+        command.env("DISTLOCK_STATE_DIR", state);
+        // The group of the volume is one that the process is in.
+        output(command.uid(DAEMON).gid(DAEMON))
+    };
+    let set = |mode, owner| {
+        chown(&volume, Some(owner), Some(DAEMON)).expect("its owner");
+        fs::set_permissions(&volume, Permissions::from_mode(mode)).expect("its mode");
+    };
+    set(0o777, 0);
+    for state in [&volume, &below] {
+        assert_refused(&run(state), 77, &["volume", "ask root", "chmod o-w"]);
+    }
+    set(0o777, STRANGER);
+    assert_refused(&run(&volume), 77, &["volume", "ask the user", "chmod o-w"]);
+    set(0o777, DAEMON);
+    assert_refused(&run(&volume), 77, &["volume", "; chmod o-w"]);
+    // What the manual says to do; the state is in a directory below.
+    for mode in [0o2775, 0o1777] {
+        set(mode, 0);
+        assert_eq!(run(&volume).status.code(), Some(0), "{mode:o}");
+        fs::remove_dir_all(volume.join("shop-1")).expect("it is there");
+    }
+    set(0o700, DAEMON);
+    assert_eq!(run(&volume).status.code(), Some(0));
+    // Where the sockets are.
+    chown(group.file(""), Some(0), Some(DAEMON)).expect("its owner");
+    fs::set_permissions(group.file(""), Permissions::from_mode(0o2775)).expect("its mode");
+    let words = ["unix:", "ask root", "chmod go-w", "below it"];
+    assert_refused(&run(&volume), 78, &words);
+}
+
 #[test]
 fn a_configuration_of_another_user_is_told_of() {
     if !is_root() {

@@ -46,6 +46,8 @@ pub enum Distrust {
         path: PathBuf,
         /// Its mode.
         mode: u32,
+        /// Whose it is, and so to change.
+        owner: u32,
     },
     /// Where everybody may write, somebody was there first.
     #[error(
@@ -97,6 +99,8 @@ pub enum Distrust {
         path: PathBuf,
         /// Its mode.
         mode: u32,
+        /// Whose it is, and so to change.
+        owner: u32,
     },
     /// It is something else than it should be: a pipe, a symbolic link.
     #[error("{} is no {expected}", path.display())]
@@ -126,8 +130,24 @@ impl Distrust {
     /// What to do about it. What is not this user's to change, this does not say to.
     pub fn advice(&self) -> &'static str {
         match self {
-            Self::Open { .. } => "chmod o-w it, or choose a path elsewhere",
-            Self::Writable { .. } => "chmod go-w it, or choose a path elsewhere",
+            Self::Open { owner, .. } if may_change(*owner) => {
+                "chmod o-w it, or choose a path elsewhere"
+            }
+            Self::Writable { owner, .. } if may_change(*owner) => {
+                "chmod go-w it, or choose a path elsewhere"
+            }
+            Self::Open { owner: 0, .. } => {
+                "ask root, whose it is, to chmod o-w it, or choose a path elsewhere"
+            }
+            Self::Writable { owner: 0, .. } => {
+                "ask root, whose it is, to chmod go-w it, or choose a path below it or elsewhere"
+            }
+            Self::Open { .. } => {
+                "ask the user whose it is to chmod o-w it, or choose a path elsewhere"
+            }
+            Self::Writable { .. } => {
+                "ask the user whose it is to chmod go-w it, or choose a path elsewhere"
+            }
             Self::Planted { .. } | Self::Hosted { .. } | Self::Stranger { .. } => {
                 "choose a path in a directory of your own, or run as that user"
             }
@@ -279,6 +299,7 @@ pub fn shared_file(path: &Path, metadata: &Metadata) -> Result<(), Distrust> {
     Err(Distrust::Open {
         path: path.to_owned(),
         mode: metadata.mode() & 0o7777,
+        owner: metadata.uid(),
     })
 }
 
@@ -320,6 +341,12 @@ pub fn is_trusted(user: u32) -> bool {
     user == 0 || user == geteuid().as_raw()
 }
 
+/// Whether this process's user may change the mode of what is `owner`'s.
+fn may_change(owner: u32) -> bool {
+    let user = geteuid().as_raw();
+    user == 0 || user == owner
+}
+
 fn regular(path: &Path, metadata: &Metadata) -> Result<(), Distrust> {
     if metadata.is_file() {
         return Ok(());
@@ -345,6 +372,7 @@ fn alone(path: &Path, metadata: &Metadata) -> Result<(), Distrust> {
     Err(Distrust::Writable {
         path: path.to_owned(),
         mode: metadata.mode() & 0o7777,
+        owner: metadata.uid(),
     })
 }
 
@@ -444,6 +472,7 @@ fn passable(path: &Path, metadata: &Metadata) -> Result<(), Distrust> {
         return Err(Distrust::Open {
             path: path.to_owned(),
             mode: metadata.mode() & 0o7777,
+            owner: metadata.uid(),
         });
     }
     let owner = metadata.uid();
@@ -546,7 +575,9 @@ mod tests {
         directory(&path("link")).unwrap();
         chmod(&path("open"), 0o777);
         let refused = directory(&path("link")).unwrap_err();
-        assert!(matches!(&refused, Distrust::Open { path, mode: 0o777 } if path.ends_with("open")));
+        assert!(
+            matches!(&refused, Distrust::Open { path, mode: 0o777, .. } if path.ends_with("open"))
+        );
         symlink("loop", path("loop")).unwrap();
         // Not `Io`, after which the callers go on.
         for looped in [way(&path("loop")).map(drop), way_so_far(&path("loop/a"))] {
