@@ -588,27 +588,30 @@ mod tests {
         way_so_far(&path("broken")).unwrap();
     }
 
-    /// As many as the kernel follows, each by way of the one before.
+    /// As many as the kernel follows, whether a link is in what another leads to, or leads by way of
+    /// another.
     #[test]
     fn links_are_counted_as_the_kernel_counts_them() {
         let root = tempfile::tempdir().unwrap();
         let path = |number: u32| root.path().join(number.to_string());
-        fs::create_dir_all(path(0).join("d")).unwrap();
+        fs::create_dir(path(0)).unwrap();
+        symlink("../0", path(0).join("back")).unwrap();
         for number in 1..=MAX_LINKS + 1 {
             symlink(format!("{}/../0", number - 1), path(number)).unwrap();
         }
+        let back = |times| (0..times).fold(path(0), |path, _| path.join("back"));
         for number in [6, MAX_LINKS] {
-            fs::metadata(path(number).join("d/..")).unwrap();
-            directory(&path(number)).unwrap();
-            directory(&path(number).join("d")).unwrap();
+            for fine in [back(number), path(number)] {
+                fs::metadata(&fine).unwrap();
+                directory(&fine).unwrap();
+            }
         }
-        let one_more = path(MAX_LINKS + 1);
-        assert_eq!(
-            fs::metadata(&one_more).unwrap_err().raw_os_error(),
-            Some(libc::ELOOP)
-        );
-        let refused = way(&one_more).unwrap_err();
-        assert!(matches!(refused, Distrust::Links { .. }), "{refused}");
+        for too_many in [back(MAX_LINKS + 1), path(MAX_LINKS + 1)] {
+            let told = fs::metadata(&too_many).unwrap_err().raw_os_error();
+            assert_eq!(told, Some(libc::ELOOP));
+            let refused = way(&too_many).unwrap_err();
+            assert!(matches!(refused, Distrust::Links { .. }), "{refused}");
+        }
     }
 
     #[test]
