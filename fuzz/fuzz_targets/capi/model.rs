@@ -218,16 +218,20 @@ impl Model {
         self.slots.iter().filter(same)
     }
 
-    /// How many permits there are by the configuration, or by another handle of that agent.
+    /// How many permits there are by another handle of that agent, or by the configuration.
     pub fn known(&self, agent: Picked, name: Option<&CStr>) -> Option<u32> {
         let (agent, name) = self.open_slot(agent).zip(name)?;
-        if agent.group != Group::Local {
-            return Some(1 + u32::from(name == c"pool"));
-        }
         let is_it = |it: &&Slot| {
-            it.kind != Kind::Agent && it.agent == agent.agent && it.name.as_c_str() == name
+            it.kind != Kind::Agent
+                && it.is_open
+                && it.agent == agent.agent
+                && it.name.as_c_str() == name
         };
-        self.slots.iter().find(is_it).map(|it| it.permits)
+        let configured = || 1 + u32::from(name == c"pool");
+        match self.slots.iter().rfind(is_it) {
+            Some(other) => Some(other.permits),
+            None => (agent.group != Group::Local).then(configured),
+        }
     }
 
     /// Whether that lock may be known with another number of permits.
@@ -305,8 +309,16 @@ impl Model {
         if is_uncertain && otherwise.contains(&got) {
             return;
         }
-        assert_eq!(got, 0, "it is free: {slot:?}");
+        let is_in = got == 0 || self.may_be_told(slot, got);
+        assert!(is_in, "{got}, and it is free: {slot:?}");
         self.entered(picked, fence);
+    }
+
+    /// Whether it may be held with the word that somebody died inside: after a life that was closed
+    /// before it knew whether there had been another.
+    fn may_be_told(&self, slot: &Slot, got: c_int) -> bool {
+        let group = slot.group;
+        got == -libc::EOWNERDEAD && group != Group::Local && self.had_agent_of(group)
     }
 
     fn entered(&mut self, picked: Picked, fence: Option<u64>) {
@@ -370,9 +382,10 @@ impl Model {
         let is_cancelled = !self.agent_is_open(slot);
         let is_full = self.inside(slot) >= slot.permits;
         let is_disputed = self.is_disputed(slot);
+        let is_told = self.may_be_told(slot, got);
         match got {
             _ if got == -libc::EINPROGRESS => return,
-            0 => {
+            _ if got == 0 || is_told => {
                 assert!(!is_full, "two are inside");
                 self.entered(picked, Some(fence));
             }
