@@ -181,10 +181,14 @@ fn an_agent_that_gets_no_thread_is_an_error_that_leaves_nothing() {
         fs::set_permissions(&dir, Permissions::from_mode(0o755)).expect("its mode");
         chown(&dir, Some(NOBODY), Some(NOBODY)).expect("root may");
     }
-    let with_limit = |limit: &str| {
+    let as_user = || {
         let mut user = Command::new("setpriv");
-        let ids = ["--reuid", "61236", "--regid", "61236", "--clear-groups"];
-        user.args(ids).args(["prlimit", limit]).arg(&program);
+        user.args(["--reuid", "61236", "--regid", "61236", "--clear-groups"]);
+        user
+    };
+    let with_limit = |limit: &str| {
+        let mut user = as_user();
+        user.args(["prlimit", limit]).arg(&program);
         user.args(["agent", "--socket"]).arg(group.socket(1));
         user.env("DISTLOCK_CONFIG", group.config());
         user.env("DISTLOCK_ID", "1")
@@ -196,6 +200,9 @@ fn an_agent_that_gets_no_thread_is_an_error_that_leaves_nothing() {
     assert!(stderr(&refused).contains("thread"), "{refused:?}");
     assert!(!group.socket(1).exists() && !group.file("1.dgram").exists());
     let _agent = AgentProcess::start(with_limit("--nproc=100"));
-    let run = output(&mut group.client(1, ["run", "-w", "20", "x", "true"]));
+    // Root would not believe an agent that anybody can have put into /tmp.
+    let mut user = as_user();
+    user.arg(&program).args(["run", "-w", "20", "x", "true"]);
+    let run = output(user.env("DISTLOCK_SOCKET", group.socket(1)));
     assert_eq!(run.status.code(), Some(0), "{run:?}");
 }
