@@ -49,33 +49,31 @@ fn resident() -> u64 {
     statm.split(' ').nth(1).unwrap().parse().unwrap()
 }
 
+/// A group of three that have been there, the first two of which still are; all their addresses, and
+/// the id of their key as datagrams have it.
+fn two_of_three() -> (Group, Vec<Agent>, [SocketAddr; 3], [u8; 4]) {
+    let group = Group::new(Kind::Udp, 3, Algorithm::RicartAgrawala);
+    let group = group.with_quorum().with_key();
+    // For their first view all must be there.
+    let mut agents = group.start_all();
+    drop(enter(&agents[2], &lock("first")));
+    agents.remove(2).close();
+    let addresses = [1, 2, 3].map(|id| match group.members[&node(id)] {
+        Address::Udp(address) => address,
+        Address::Unix(_) => unreachable!(),
+    });
+    let protection = agents[0].status().unwrap().protection.unwrap();
+    let key = u32::from_str_radix(&protection.keys[0], 16).unwrap();
+    (group, agents, addresses, key.to_be_bytes())
+}
+
 /// Two members that are there, one of which holds a lock all the time; the third's address is
 /// flooder's, if it is to be a member's. What is sent to both is what `datagrams` makes of the id of the
 /// group's key, and of a number.
 fn suffer(from_member: bool, datagrams: impl Fn([u8; 4], u64) -> Vec<u8> + Sync) -> Outcome {
     let secs = count("DISTLOCK_TEST_FLOOD_SECS", 2);
     let lasts = Duration::from_secs(secs as u64);
-    let group = Group::new(Kind::Udp, 3, Algorithm::RicartAgrawala);
-    let group = group.with_quorum().with_key();
-    let mut agents = group.start_all();
-    let addresses: Vec<SocketAddr> = group
-        .members
-        .values()
-        .map(|address| match address {
-            Address::Udp(address) => *address,
-            Address::Unix(_) => unreachable!(),
-        })
-        .collect();
-    drop(enter(&agents[2], &lock("first")));
-    agents.remove(2).close();
-    let key = agents[0]
-        .status()
-        .unwrap()
-        .protection
-        .unwrap()
-        .keys
-        .remove(0);
-    let key = u32::from_str_radix(&key, 16).unwrap().to_be_bytes();
+    let (_group, agents, addresses, key) = two_of_three();
     let held = enter(&agents[0], &lock("held"));
     let before = entries(&agents[1], "other", Duration::from_secs(1));
     let memory_before = resident();
@@ -233,24 +231,7 @@ fn from_a_members_address_is_survived() {
 /// then, and has to show that it is there.
 #[test]
 fn a_member_joins_while_others_speak_in_its_name() {
-    let group = Group::new(Kind::Udp, 3, Algorithm::RicartAgrawala);
-    let group = group.with_quorum().with_key();
-    // For their first view all must be there.
-    let mut agents = group.start_all();
-    drop(enter(&agents[2], &lock("first")));
-    agents.remove(2).close();
-    let key = agents[0]
-        .status()
-        .unwrap()
-        .protection
-        .unwrap()
-        .keys
-        .remove(0);
-    let key = u32::from_str_radix(&key, 16).unwrap().to_be_bytes();
-    let [one, two, three] = [1, 2, 3].map(|id| match group.members[&node(id)] {
-        Address::Udp(address) => address,
-        Address::Unix(_) => unreachable!(),
-    });
+    let (group, agents, [one, two, three], key) = two_of_three();
     let raw = Socket::new(Domain::IPV4, Type::RAW, Some(Protocol::UDP));
     let Ok(raw) = raw.and_then(|raw| raw.bind(&three.into()).map(|()| raw)) else {
         println!("SKIPPED: raw sockets need root");
