@@ -4,10 +4,11 @@
 //! in the order in which they were made. Everything that may take long (waking threads, files,
 //! streams) is put off until after it, the latter two for the agent thread.
 
+mod leave;
 mod news;
+mod round;
 
 use std::collections::{BTreeMap, VecDeque};
-use std::mem;
 use std::os::fd::RawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use parking_lot::MutexGuard;
 use super::agent::{Counters, Description};
 use super::ask::{Caller, Purpose};
 use super::clock;
-use super::driven::{Driven, Runner};
+use super::driven::Runner;
 use super::error::{AcquireError, SessionEnd};
 use super::events::{AgentEvent, Leader, observe};
 use super::frames::FromAgent;
@@ -30,11 +31,11 @@ use super::offsets::Offsets;
 use super::report::Reports;
 use super::request::Request;
 use super::roster::Roster;
-use super::seal::{KeyId, KeyRing};
+use super::seal::KeyId;
 use super::session::Session;
 use super::status::{ClientsStatus, MulticastStatus};
 use super::trace::Tracer;
-use super::transport::{Received, Transport, TransportCounters};
+use super::transport::{Transport, TransportCounters};
 use crate::protocol::election;
 use crate::protocol::{
     Command, Failure, Fence, Input, LockName, LockSpec, Mode, Node, NodeId, Output, Record,
@@ -399,85 +400,6 @@ impl Turn<'_> {
         }
     }
 
-    /// Leaves the group. Guards are void before the first datagram says that their locks are free.
-    /// What clients hold stays theirs until they are gone: their commands may be inside, and end
-    /// only now that they hear of it. One lease bounds that.
-    pub(crate) fn leave(&mut self) {
-        if self.core.phase != Phase::Running {
-            return;
-        }
-        self.core.phase = Phase::Draining {
-            deadline: clock::now() + self.shared.identity.settings.lease,
-        };
-        let tickets: Vec<_> = self.core.requests.keys().copied().collect();
-        for ticket in tickets {
-            self.ask_back(ticket);
-        }
-        self.leave_if_drained();
-    }
-
-    /// Takes back what can be taken back at once, and asks a client for the rest.
-    fn ask_back(&mut self, ticket: Ticket) {
-        let Some(entry) = self.core.requests.get(&ticket) else {
-            return;
-        };
-        match (&entry.held, &entry.sink) {
-            (None, _) => self.cancel(ticket),
-            (Some(_), Sink::Thread(_)) => {
-                self.lost(ticket);
-                // The process closes its agent, which it would not do in the middle of something.
-                let how = Release::Given;
-                self.step(Input::Command(&Command::Release { ticket, how }));
-            }
-            (Some(_), &Sink::Client { client, id }) => {
-                let limit = self.limit();
-                self.core.tasks.push_back(Task::Lost { client, id, limit });
-            }
-        }
-    }
-
-    /// Says goodbye to the group, once nobody of this agent is inside any more.
-    fn leave_if_drained(&mut self) {
-        if matches!(self.core.phase, Phase::Draining { .. }) && self.core.requests.is_empty() {
-            self.core.phase = Phase::Leaving {
-                deadline: clock::now() + LEAVE_TIME,
-            };
-            self.step(Input::Command(&Command::Leave));
-        }
-    }
-
-    /// Ends the session: nothing more is sent, who waits is refused, who is inside has lost.
-    /// The agent thread tells the clients by closing their streams.
-    pub(crate) fn end(&mut self, end: SessionEnd) {
-        if self.end_of_session().is_some() {
-            return;
-        }
-        self.core.phase = Phase::Over(end.clone());
-        // With it, who writes comes to an end.
-        if let Some(mut tracer) = self.core.tracer.take() {
-            tracer.note_end(&end);
-        }
-        self.core.persist = None;
-        self.end_change(&end);
-        self.core.session.end();
-        self.ring.push(Arc::clone(&self.core.session));
-        // Without its sockets, nothing that is still in the core can be said any more.
-        if let Some(transport) = self.core.transport.take() {
-            self.core.last_counters = transport.counters();
-        }
-        for (_, entry) in mem::take(&mut self.core.requests) {
-            if let Sink::Thread(request) = entry.sink {
-                if entry.held.is_some() {
-                    request.lose();
-                } else {
-                    request.refuse(AcquireError::Closed(end.clone()));
-                }
-                self.notify.push(request);
-            }
-        }
-        self.shared.hub.end(&end);
-    }
-
     /// Lets go of the mutex after an application's thread stepped, and wakes the agent thread if
     /// it would sleep too long.
     pub(crate) fn finish_as_application(mut self) {
@@ -511,121 +433,6 @@ impl Turn<'_> {
         for request in notify {
             request.notify();
         }
-    }
-}
-
-/// What only who runs the loop does.
-impl Turn<'_> {
-    /// Takes datagrams off the socket and steps the protocol with each, at most `limit`; whether
-    /// there may be more.
-    pub(crate) fn receive(&mut self, limit: usize) -> bool {
-        let mut buffer = mem::take(&mut self.core.buffer);
-        let mut more = true;
-        self.core
-            .transport
-            .iter_mut()
-            .for_each(Transport::begin_turn);
-        for _ in 0..limit {
-            let Some(transport) = &mut self.core.transport else {
-                break;
-            };
-            match transport.receive(&mut buffer) {
-                Received::Datagram { from, at } => {
-                    self.step(Input::Datagram {
-                        from,
-                        bytes: &buffer[at],
-                    });
-                }
-                Received::Dropped => {}
-                Received::Empty => {
-                    more = false;
-                    break;
-                }
-            }
-        }
-        self.core.buffer = buffer;
-        more && self.end_of_session().is_none()
-    }
-
-    /// Steps the protocol if its timer has run out; ends a leave that took too long.
-    pub(crate) fn expire(&mut self) {
-        let now = clock::now();
-        if self
-            .core
-            .node
-            .poll_timeout()
-            .is_some_and(|timeout| timeout <= now)
-        {
-            self.step(Input::Timeout);
-        }
-        if let Some(transport) = &mut self.core.transport {
-            transport.report();
-        }
-        match self.core.phase {
-            Phase::Draining { deadline } if deadline <= now => {
-                // Without a goodbye, and with a record that says so: who comes after this life
-                // waits out what its clients may still do.
-                tracing::warn!("clients still hold locks one lease after they were asked for them");
-                self.end(SessionEnd::Closed);
-            }
-            Phase::Leaving { deadline } if deadline <= now => self.end(SessionEnd::Closed),
-            _ => {}
-        }
-    }
-
-    /// The group's keys are these from now on.
-    pub(crate) fn change_keys(&mut self, keys: KeyRing) {
-        if let Some(transport) = &mut self.core.transport {
-            transport.change_keys(keys);
-        }
-    }
-
-    /// What is to be put on disk now.
-    pub(crate) fn take_persist(&mut self) -> Option<Record> {
-        self.core.persist.take()
-    }
-
-    pub(crate) fn take_tasks(&mut self) -> VecDeque<Task> {
-        self.core.notes_waiting = 0;
-        mem::take(&mut self.core.tasks)
-    }
-
-    /// How long the agent thread may sleep; it must do so right after this turn. It also wants to wake
-    /// at `also`. `None`: until something happens.
-    pub(crate) fn plan_sleep(&mut self, also: Option<Time>) -> Option<Duration> {
-        let now = clock::now();
-        if self.core.has_work() {
-            return Some(Duration::ZERO);
-        }
-        let mut until = self.core.next_deadline().into_iter().chain(also).min();
-        if now.since(self.core.active_at) < ACTIVE {
-            let short = now + SHORT_SLEEP;
-            until = Some(until.map_or(short, |until| until.min(short)));
-        }
-        self.core.sleeps_until = Some(until.unwrap_or(Time::from_nanos(u64::MAX)));
-        until.map(|until| until.since(now))
-    }
-
-    /// Sets the alarm for when the loop wants to go round next; it also wants to at `also`. Under
-    /// the mutex, so that of two threads that plan the later has the last word.
-    pub(super) fn plan_alarm(&mut self, driven: &Driven, also: Option<Time>) {
-        let until = if self.core.has_work() {
-            Some(Time::ZERO)
-        } else {
-            self.core.next_deadline().into_iter().chain(also).min()
-        };
-        self.core.sleeps_until = Some(until.unwrap_or(Time::MAX));
-        driven.set_alarm(until);
-    }
-
-    /// Until when whoever runs the loop may leave it alone; `None` while it runs.
-    pub(super) fn sleeps_until(&self) -> Option<Time> {
-        self.core.sleeps_until
-    }
-
-    /// Says that the agent thread is awake.
-    pub(crate) fn awake(&mut self) {
-        self.core.sleeps_until = None;
     }
 }
 
