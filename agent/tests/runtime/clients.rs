@@ -20,14 +20,6 @@ use crate::support::{
     Group, Kind, Process, TIMEOUT, count, enter, eventually, increment, lock, read_counter,
 };
 
-fn serve(group: &Group, id: u16) -> Agent {
-    Agent::start(Options {
-        socket: Some(group.socket(id).into()),
-        ..group.options(id)
-    })
-    .unwrap()
-}
-
 fn enter_through(client: &Client, name: &str) -> Grant {
     let patience = Patience::For(TIMEOUT);
     client
@@ -54,7 +46,7 @@ fn one() -> Group {
 #[test]
 fn threads_of_clients_take_turns_with_the_agents_own() {
     let group = Group::new(Kind::Unix, 2, Algorithm::RicartAgrawala);
-    let agents = [serve(&group, 1), serve(&group, 2)];
+    let agents = [group.serve(1), group.serve(2)];
     let rounds = count("DISTLOCK_TEST_ENTRIES", 100);
     let counter = group.directory.join("counter");
     fs::write(&counter, "0").unwrap();
@@ -87,7 +79,7 @@ fn threads_of_clients_take_turns_with_the_agents_own() {
 #[test]
 fn a_killed_client_gives_back_what_it_held_and_waited_for() {
     let group = one();
-    let agent = serve(&group, 1);
+    let agent = group.serve(1);
     let mut holder = group.spawn("client", 1, 1);
     holder.expect("holds");
     let waiter = group.spawn("client", 1, 1);
@@ -110,7 +102,7 @@ fn a_killed_client_gives_back_what_it_held_and_waited_for() {
 #[test]
 fn a_client_ends_with_its_process_though_a_child_keeps_its_stream() {
     let group = one();
-    let agent = serve(&group, 1);
+    let agent = group.serve(1);
     let mut client = group.spawn("forking-client", 1, 1);
     let child: i32 = client.expect("forked").parse().unwrap();
     assert_eq!(agent.status().unwrap().locks[0].holders.len(), 1);
@@ -123,7 +115,7 @@ fn a_client_ends_with_its_process_though_a_child_keeps_its_stream() {
 #[test]
 fn waits_end_as_they_should() {
     let group = one();
-    let agent = serve(&group, 1);
+    let agent = group.serve(1);
     let client = Client::connect(&group.socket(1)).unwrap();
     let held = enter(&agent, &lock("x"));
     let ask = |patience| client.acquire(&lock("x"), None, patience, Caller::current());
@@ -147,13 +139,13 @@ fn waits_end_as_they_should() {
 #[test]
 fn a_broken_connection_loses_everything_and_stays_broken() {
     let group = one();
-    let agent = serve(&group, 1);
+    let agent = group.serve(1);
     let client = Client::connect(&group.socket(1)).unwrap();
     let grant = enter_through(&client, "x");
     drop(agent);
     eventually("the grant is lost", || !grant.is_held());
     assert_eq!(grant.release(), Err(ReleaseError::Lost));
-    let agent = serve(&group, 1);
+    let agent = group.serve(1);
     let again = client.acquire(&lock("x"), None, Patience::Try, Caller::current());
     assert!(
         matches!(again, Err(AcquireError::Closed(_))),
@@ -165,7 +157,7 @@ fn a_broken_connection_loses_everything_and_stays_broken() {
 #[test]
 fn the_socket_is_private_and_one_agents_alone() {
     let group = Group::new(Kind::Unix, 2, Algorithm::RicartAgrawala);
-    let _agent = serve(&group, 1);
+    let _agent = group.serve(1);
     let mode = fs::metadata(group.socket(1)).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     let options = Options {
@@ -184,7 +176,7 @@ fn the_socket_is_private_and_one_agents_alone() {
 #[test]
 fn who_talks_nonsense_is_cut_off_and_nobody_else() {
     let group = one();
-    let _agent = serve(&group, 1);
+    let _agent = group.serve(1);
     let client = Client::connect(&group.socket(1)).unwrap();
     let grant = enter_through(&client, "x");
     let (_, version) = connect(&group);
@@ -212,7 +204,7 @@ fn who_talks_nonsense_is_cut_off_and_nobody_else() {
 #[test]
 fn what_was_said_last_is_heard_though_not_all_was_read() {
     let group = one();
-    let agent = serve(&group, 1);
+    let agent = group.serve(1);
     for _ in 0..20 {
         let (mut stream, version) = connect(&group);
         // To enter "x" for itself alone, however long it takes, with no command and no lifeline.
@@ -233,7 +225,7 @@ fn what_was_said_last_is_heard_though_not_all_was_read() {
 #[test]
 fn who_does_not_read_hinders_nobody() {
     let group = one();
-    let agent = serve(&group, 1);
+    let agent = group.serve(1);
     let (mut deaf, version) = connect(&group);
     deaf.set_nonblocking(true).unwrap();
     // Status, again and again: the agent stops reading what this one asks.
@@ -254,7 +246,7 @@ fn who_does_not_read_hinders_nobody() {
 #[test]
 fn many_come_and_go_at_once() {
     let group = one();
-    let _agent = serve(&group, 1);
+    let _agent = group.serve(1);
     let counter = group.directory.join("counter");
     fs::write(&counter, "0").unwrap();
     let mut programs: Vec<_> = (0..8).map(|_| group.spawn("client-turns", 1, 25)).collect();
@@ -284,7 +276,7 @@ fn who_comes_while_descriptors_are_short_waits_its_turn() {
 #[test]
 fn a_forked_child_cannot_use_or_end_the_connection() {
     let group = one();
-    let agent = serve(&group, 1);
+    let agent = group.serve(1);
     let client = Client::connect(&group.socket(1)).unwrap();
     let grant = enter_through(&client, "x");
     #[expect(unsafe_code, reason = "fork is what is tested")]
@@ -319,7 +311,7 @@ fn a_forked_child_cannot_use_or_end_the_connection() {
 #[test]
 fn an_agent_that_leaves_waits_for_its_clients_to_come_out() {
     let group = Group::new(Kind::Unix, 2, Algorithm::RicartAgrawala);
-    let (leaving, other) = (serve(&group, 1), group.start(2).unwrap());
+    let (leaving, other) = (group.serve(1), group.start(2).unwrap());
     let client = Client::connect(&group.socket(1)).unwrap();
     let held = enter_through(&client, "x");
     thread::scope(|scope| {
@@ -347,7 +339,7 @@ fn an_agent_that_leaves_waits_for_its_clients_to_come_out() {
 #[test]
 fn an_agent_waits_for_its_clients_no_longer_than_a_lease_and_its_next_life_waits_another() {
     let group = Group::new(Kind::Unix, 1, Algorithm::RicartAgrawala);
-    let leaving = serve(&group, 1);
+    let leaving = group.serve(1);
     let client = Client::connect(&group.socket(1)).unwrap();
     let held = enter_through(&client, "x");
     let begun = clock::now();

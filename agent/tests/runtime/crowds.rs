@@ -11,7 +11,7 @@ use std::time::Duration;
 use distlock_agent::protocol::Algorithm;
 use distlock_agent::runtime::status::ClientsStatus;
 use distlock_agent::runtime::{
-    AcquireError, Agent, Caller, Client, ConnectError, Grant, Options, Patience, clock,
+    AcquireError, Agent, Caller, Client, ConnectError, Grant, Patience, clock,
 };
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 
@@ -167,6 +167,22 @@ fn clients_leave_the_agent_the_descriptors_that_it_needs() {
     held.release().unwrap();
 }
 
+/// A server that has a member inside, and to which too many connect, is no reason for the lock to be
+/// lost either.
+#[test]
+fn a_process_without_a_descriptor_left_goes_on_in_the_next_view() {
+    let mut pair = Pair::new("hoard", 128);
+    let held = pair.enter("held");
+    pair.server.go_on();
+    pair.server.expect("full");
+    for _ in 0..3 {
+        pair = pair.with_another_view();
+    }
+    assert!(held.is_held());
+    held.release().unwrap();
+    drop(pair.enter("held"));
+}
+
 /// What runs under a lock takes two descriptors of the agent, one of them only when it is known. Who
 /// is let in must have both, and the agent what it needs.
 #[test]
@@ -207,11 +223,7 @@ fn commands_leave_the_agent_the_descriptors_that_it_needs() {
 #[test]
 fn who_asks_for_all_again_and_again_waits_for_its_turn() {
     let group = Group::new(Kind::Unix, 1, Algorithm::RicartAgrawala);
-    let agent = Agent::start(Options {
-        socket: Some(group.socket(1).into()),
-        ..group.options(1)
-    });
-    let agent = agent.unwrap();
+    let agent = group.serve(1);
     let names = 4_000;
     let held: Vec<_> = (0..names)
         .map(|number| enter(&agent, &lock(&format!("{number}"))))
@@ -266,11 +278,7 @@ fn who_says_too_much_waits_for_its_turn() {
 fn names_without_end_take_no_memory_without_end() {
     let most = 4_096;
     let group = Group::new(Kind::Unix, 1, Algorithm::RicartAgrawala).with_quorum();
-    let agent = Agent::start(Options {
-        socket: Some(group.socket(1).into()),
-        ..group.options(1)
-    });
-    let agent = agent.unwrap();
+    let agent = group.serve(1);
     let client = Client::connect(&group.socket(1)).unwrap();
     let ask = |number: usize| {
         let (name, patience) = (lock(&format!("{number:0>255}")), Patience::For(TIMEOUT));

@@ -7,8 +7,8 @@ use std::{fs, mem};
 
 use distlock_agent::protocol::Algorithm;
 use distlock_agent::runtime::{
-    AcquireError, Agent, Caller, Driver, Grant, GuardState, Options, Patience, ProcessError,
-    ReleaseError, SessionEnd, StartError, Waiting, clock,
+    AcquireError, Agent, Caller, Driver, Grant, GuardState, Patience, ProcessError, ReleaseError,
+    SessionEnd, StartError, Waiting, clock,
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::wait::{WaitStatus, waitpid};
@@ -338,11 +338,7 @@ fn a_loss_may_close_the_agent() {
 #[test]
 fn it_serves_nobody_else() {
     let group = Group::new(Kind::Unix, 1, Algorithm::RicartAgrawala);
-    let options = Options {
-        socket: Some(group.socket(1).into()),
-        ..group.options(1)
-    };
-    let refused = Agent::start_driven(options).map(drop).unwrap_err();
+    let refused = Agent::start_driven(group.serving(1)).map(drop).unwrap_err();
     assert!(matches!(refused, StartError::Service), "{refused}");
     assert!(!group.directory.join("state-1").exists());
 }

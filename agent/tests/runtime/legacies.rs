@@ -1,17 +1,9 @@
 //! Who enters is told of who died inside, in real processes: a client, a member, and neither.
 
 use distlock_agent::protocol::{Algorithm, Previous, Release};
-use distlock_agent::runtime::{Agent, Caller, Client, Options, Patience};
+use distlock_agent::runtime::{Agent, Caller, Client, Patience};
 
 use crate::support::{Group, Kind, Process, enter, eventually, lock};
-
-fn serve(group: &Group, id: u16) -> Agent {
-    Agent::start(Options {
-        socket: Some(group.socket(id).into()),
-        ..group.options(id)
-    })
-    .unwrap()
-}
 
 /// Enters and leaves in order; what it was told.
 fn visit(agent: &Agent) -> Previous {
@@ -25,7 +17,7 @@ fn visit(agent: &Agent) -> Previous {
 fn a_client_that_is_killed_inside_is_told_of_wherever_the_next_one_is() {
     for algorithm in Algorithm::ALL {
         let group = Group::new(Kind::Unix, 2, algorithm);
-        let agents = [serve(&group, 1), serve(&group, 2)];
+        let agents = [group.serve(1), group.serve(2)];
         for (at, next) in [(1, 0), (1, 1), (2, 0), (2, 1)] {
             let mut client = group.spawn("client", at, 1);
             client.expect("holds");
@@ -40,7 +32,7 @@ fn a_client_that_is_killed_inside_is_told_of_wherever_the_next_one_is() {
 #[test]
 fn a_client_that_ends_without_a_word_is_told_of_and_one_that_releases_is_not() {
     let group = Group::new(Kind::Unix, 2, Algorithm::RicartAgrawala);
-    let agents = [serve(&group, 1), serve(&group, 2)];
+    let agents = [group.serve(1), group.serve(2)];
     let client = Client::connect(&group.socket(1)).unwrap();
     let hold = |client: &Client| {
         client
@@ -64,7 +56,7 @@ fn a_client_that_ends_without_a_word_is_told_of_and_one_that_releases_is_not() {
 #[test]
 fn a_client_that_is_killed_while_it_waits_is_no_reason_for_alarm() {
     let group = Group::new(Kind::Unix, 2, Algorithm::TokenRingRequests);
-    let agents = [serve(&group, 1), serve(&group, 2)];
+    let agents = [group.serve(1), group.serve(2)];
     let inside = enter(&agents[0], &lock("held"));
     let waiting = group.spawn("client", 2, 1);
     let pid = waiting.pid();
@@ -133,7 +125,7 @@ fn start(mut process: Process) -> Process {
 #[test]
 fn what_a_killed_client_left_is_known_after_a_restart_of_the_whole_group() {
     let group = Group::new(Kind::Unix, 2, Algorithm::RicartAgrawala);
-    let agents = [serve(&group, 1), serve(&group, 2)];
+    let agents = [group.serve(1), group.serve(2)];
     let mut client = group.spawn("client", 2, 1);
     client.expect("holds");
     client.kill();

@@ -4,6 +4,7 @@
 use std::env;
 use std::fs;
 use std::io::{self, Read, Write};
+use std::iter;
 use std::os::fd::AsFd;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
@@ -44,6 +45,7 @@ fn run() {
         "stand-still" => stand_still(&group.start(id).unwrap()),
         "serve" => serve_with_descriptors(&group, id, hard_limit()),
         "serve-with-descriptors" => serve_with_descriptors(&group, id, rounds),
+        "hoard" => hoard(&group, id, rounds),
         "crowd" => crowd(&group, id, rounds, b""),
         "half-crowd" => crowd(&group, id, rounds, &[0, 0, 0x1f, 0xff]),
         "loud-crowd" => crowd(&group, id, rounds, &[0, 0, 0, 3]),
@@ -202,11 +204,7 @@ fn stand_still(agent: &Agent) {
 
 /// Is there for clients.
 fn serve(group: &Group, id: u16) {
-    let options = Options {
-        socket: Some(group.socket(id).into()),
-        ..group.options(id)
-    };
-    let _agent = Agent::start(options).unwrap();
+    let _agent = group.serve(id);
     println!("role: serves");
     await_end_of_input();
 }
@@ -216,6 +214,25 @@ fn serve_with_descriptors(group: &Group, id: u16, limit: usize) {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, limit as u64, hard).unwrap();
     serve(group, id);
+}
+
+/// Is there for clients, in a process that, when it is told to, opens files until it has no descriptor
+/// left, and takes each that becomes free, as a server does that too many connect to.
+fn hoard(group: &Group, id: u16, limit: usize) {
+    let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+    setrlimit(Resource::RLIMIT_NOFILE, limit as u64, hard).unwrap();
+    let _agent = group.serve(id);
+    println!("role: serves");
+    io::stdin().read_exact(&mut [0]).unwrap();
+    let open = || fs::File::open("/dev/null").ok();
+    let mut files: Vec<_> = iter::from_fn(open).collect();
+    println!("role: full");
+    thread::spawn(move || {
+        loop {
+            files.extend(open());
+        }
+    });
+    await_end_of_input();
 }
 
 /// How many descriptors a process here may have.
@@ -373,15 +390,11 @@ fn start_without_rights(group: &Group, id: u16) {
 fn start_with_few_descriptors(group: &Group, id: u16) {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     let before = descriptors();
-    let options = || Options {
-        socket: Some(group.socket(id).into()),
-        ..group.options(id)
-    };
     let mut refused = 0;
     loop {
         let limit = u64::try_from(before + refused).unwrap();
         setrlimit(Resource::RLIMIT_NOFILE, limit, hard).unwrap();
-        let started = Agent::start(options());
+        let started = Agent::start(group.serving(id));
         setrlimit(Resource::RLIMIT_NOFILE, hard, hard).unwrap();
         let Err(error) = started else { break };
         assert!(error.to_string().contains("ulimit -n"), "{error}");
@@ -394,11 +407,7 @@ fn start_with_few_descriptors(group: &Group, id: u16) {
 
 /// Takes locks while there is no descriptor for another client.
 fn run_short_of_descriptors(group: &Group, id: u16, rounds: usize) {
-    let options = Options {
-        socket: Some(group.socket(id).into()),
-        ..group.options(id)
-    };
-    let agent = Agent::start(options).unwrap();
+    let agent = group.serve(id);
     let client = Client::connect(&group.socket(id)).unwrap();
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     // Descriptors are numbered without gaps here, so that their number is the limit.

@@ -96,6 +96,19 @@ impl Group {
         self.directory.join(format!("service-{id}"))
     }
 
+    /// With a service for clients.
+    pub(crate) fn serving(&self, id: u16) -> Options {
+        Options {
+            socket: Some(self.socket(id).into()),
+            ..self.options(id)
+        }
+    }
+
+    /// Starts member `id` with a service for clients.
+    pub(crate) fn serve(&self, id: u16) -> Agent {
+        Agent::start(self.serving(id)).unwrap()
+    }
+
     pub(crate) fn start(&self, id: u16) -> Result<Agent, StartError> {
         Agent::start(self.options(id))
     }

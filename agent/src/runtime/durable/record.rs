@@ -1,0 +1,119 @@
+//! What is in the file `state`, byte for byte.
+
+use std::sync::Arc;
+
+use crc::{CRC_32_ISCSI, Crc};
+
+use super::Owner;
+use crate::protocol::{Epoch, Incarnation, Marks, NodeId, Record, VoterRecord};
+
+const MAGIC: [u8; 8] = *b"distlock";
+/// The present version. Version 1 has no place for a voter's record, and is read as one without.
+pub(super) const VERSION: u8 = 2;
+/// Magic, version, flags, node, incarnation, epoch, length of the group's name; then the name, from
+/// version 2 on what a voter must remember (nothing, if it is none), and the checksum.
+const FIXED_LEN: usize = 8 + 1 + 1 + 2 + 8 + 4 + 2;
+pub(super) const CRC_LEN: usize = 4;
+/// A voter remembers two views, and those in its log that are not decided yet.
+const MAX_VOTER_LEN: usize = 16 << 20;
+/// No state file is longer; a longer one is not read into memory.
+pub(super) const MAX_LEN: usize = FIXED_LEN + u16::MAX as usize + MAX_VOTER_LEN + CRC_LEN;
+/// CRC-32C, as in the datagrams.
+pub(super) const CRC: Crc<u32> = Crc::<u32>::new(&CRC_32_ISCSI);
+
+pub(super) fn encode(record: &Record, owner: &Owner) -> Vec<u8> {
+    let group = owner.group.as_bytes();
+    let group_len = u16::try_from(group.len()).expect("a group's name is short");
+    let mut bytes = Vec::with_capacity(FIXED_LEN + group.len() + CRC_LEN);
+    bytes.extend_from_slice(&MAGIC);
+    let marks = match record.marks {
+        Marks::None => 0,
+        Marks::Shared => 1,
+        Marks::Own => 2,
+    };
+    let flags = u8::from(record.clean) | marks << 1 | u8::from(record.recovers) << 3;
+    bytes.extend_from_slice(&[VERSION, flags]);
+    bytes.extend_from_slice(&owner.node.as_u16().to_be_bytes());
+    bytes.extend_from_slice(&record.incarnation.0.to_be_bytes());
+    bytes.extend_from_slice(&record.epoch.as_u32().to_be_bytes());
+    bytes.extend_from_slice(&group_len.to_be_bytes());
+    bytes.extend_from_slice(group);
+    if let Some(voter) = &record.voter {
+        bytes.extend_from_slice(&voter.to_bytes());
+    }
+    let crc = CRC.checksum(&bytes);
+    bytes.extend_from_slice(&crc.to_be_bytes());
+    bytes
+}
+
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Flaw {
+    Version(u8),
+    Damaged(&'static str),
+}
+
+pub(super) fn decode(bytes: &[u8]) -> Result<(Record, Owner), Flaw> {
+    let Some((body, crc)) = bytes.split_last_chunk::<CRC_LEN>() else {
+        return Err(Flaw::Damaged("it is too short"));
+    };
+    let Some(mut fields) = body.strip_prefix(&MAGIC) else {
+        return Err(Flaw::Damaged("it does not start like a state file"));
+    };
+    if CRC.checksum(body) != u32::from_be_bytes(*crc) {
+        return Err(Flaw::Damaged("its checksum is wrong"));
+    }
+    // From here on the bytes are as they were written: what does not fit is a defect of ours or
+    // another version's.
+    fn take<const N: usize>(fields: &mut &[u8]) -> Result<[u8; N], Flaw> {
+        let Some((field, rest)) = fields.split_first_chunk::<N>() else {
+            return Err(Flaw::Damaged("it ends too early"));
+        };
+        *fields = rest;
+        Ok(*field)
+    }
+    let [version] = take(&mut fields)?;
+    if !matches!(version, 1 | VERSION) {
+        return Err(Flaw::Version(version));
+    }
+    let [flags] = take(&mut fields)?;
+    let marks = match (flags >> 1) & 3 {
+        0 => Marks::None,
+        1 => Marks::Shared,
+        2 => Marks::Own,
+        _ => return Err(Flaw::Damaged("it has a mark that does not exist")),
+    };
+    if flags >> 4 != 0 {
+        return Err(Flaw::Damaged("it has a flag that does not exist"));
+    }
+    let node = NodeId::new(u16::from_be_bytes(take(&mut fields)?))
+        .ok_or(Flaw::Damaged("it names member 0"))?;
+    let incarnation = Incarnation(u64::from_be_bytes(take(&mut fields)?));
+    let epoch = Epoch::new(u32::from_be_bytes(take(&mut fields)?))
+        .ok_or(Flaw::Damaged("its epoch is out of range"))?;
+    let group_len = u16::from_be_bytes(take(&mut fields)?);
+    let Some((group, voter)) = fields.split_at_checked(usize::from(group_len)) else {
+        return Err(Flaw::Damaged("its length is wrong"));
+    };
+    let voter = match voter {
+        [] => None,
+        _ if version == 1 => return Err(Flaw::Damaged("its length is wrong")),
+        voter => {
+            let voter = VoterRecord::from_bytes(voter);
+            let voter = voter.ok_or(Flaw::Damaged("what it says of a voter makes no sense"))?;
+            Some(Arc::new(voter))
+        }
+    };
+    let group = String::from_utf8(group.to_vec())
+        .map_err(|_| Flaw::Damaged("its group's name is not UTF-8"))?;
+    Ok((
+        Record {
+            incarnation,
+            epoch,
+            clean: flags & 1 != 0,
+            marks,
+            recovers: flags & 8 != 0,
+            voter,
+        },
+        Owner { group, node },
+    ))
+}
