@@ -13,6 +13,7 @@ use cli_support::{
     Holder, Local, assert_refused, distlock, eventually, is_running, output, pid_of, stderr, stdout,
 };
 use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use serde_json::json;
 
 #[test]
@@ -107,6 +108,12 @@ fn threads_of_a_client_do_not_wait_for_each_others_questions() {
     let client = distlock::Agent::connect(group.socket(1)).expect("its agent");
     let _known = client.mutex("known").expect("a handle");
     kill(pid_of(&agent.child), Signal::SIGSTOP).expect("it is there");
+    // It stands still only some time after it is told to, and answers until then.
+    let stopped = waitpid(pid_of(&agent.child), Some(WaitPidFlag::WUNTRACED));
+    assert!(
+        matches!(stopped, Ok(WaitStatus::Stopped(..))),
+        "{stopped:?}"
+    );
     std::thread::scope(|scope| {
         let asks = scope.spawn(|| client.mutex("unknown").is_ok());
         // By the end of this time it has asked, and none of the looks had to wait for it.

@@ -163,6 +163,39 @@ fn an_agent_whose_disk_fails_to_sync_ends_and_goes_on_when_it_does() {
     );
 }
 
+/// The usual limit of open files would be too low for the clients that an agent takes.
+#[test]
+fn an_agent_has_as_many_open_files_as_it_may() {
+    // What is set, and how many of 400 clients there is room for: all; those that two descriptors each
+    // can be had for.
+    for (limit, soft, welcome) in [("256:4096", 4_096, 400..=400), ("256:256", 256, 80..=240)] {
+        let group = Group::unix(1);
+        let mut prlimit = Command::new("prlimit");
+        prlimit.arg(format!("--nofile={limit}"));
+        let agent = AgentProcess::start(wrapped(prlimit, &group.agent_command(1)));
+        let limits = format!("/proc/{}/limits", agent.child.id());
+        let limits = fs::read_to_string(limits).expect("Linux has it");
+        let files = limits
+            .lines()
+            .find(|line| line.starts_with("Max open files"));
+        let allowed = files.and_then(|line| line.split_whitespace().nth(3));
+        assert_eq!(allowed, Some(soft.to_string().as_str()), "{limits}");
+
+        let clients: Vec<_> = (0..400)
+            .filter_map(|_| distlock::Agent::connect(group.socket(1)).ok())
+            .collect();
+        assert!(welcome.contains(&clients.len()), "{}", clients.len());
+        let held = clients[0].mutex("x").expect("a handle");
+        let held = held.lock().expect("it is free");
+        let told = clients[0].status().expect("its agent's").clients;
+        let told = told.expect("it has a service");
+        assert_eq!(told.connected, clients.len() as u64);
+        let refused = told.dropped.get("few-descriptors").copied();
+        assert_eq!(refused.unwrap_or_default(), 400 - told.connected);
+        held.unlock().expect("it was held");
+    }
+}
+
 /// Root is refused no thread, so the agent is another user's.
 #[test]
 fn an_agent_that_gets_no_thread_is_an_error_that_leaves_nothing() {
