@@ -81,9 +81,14 @@ impl ProcessGroup {
 
     /// The group that the process `pid` leads, if that is a child of `parent` and has not ended.
     pub(crate) fn of_client(pid: u32, parent: u32) -> io::Result<Self> {
+        // A client in another pid namespace has no number here, and says what its command has there:
+        // who has parent 0 here is the first process, and in its group may be anybody.
+        if parent == 0 {
+            return Err(io::Error::other("the client is in another pid namespace"));
+        }
         let group = Self::open(pid)?;
-        // Of a client in another pid namespace the number means somebody else here. Read after
-        // the descriptor was opened, of a process that is still there: so it is the same one.
+        // The number is the client's word, and may mean somebody else. Read after the descriptor was
+        // opened, of a process that is still there: so it is the same one.
         let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
         let rest = stat.rsplit(')').next().unwrap_or_default();
         let mut words = rest.split_whitespace().skip(1).map(str::parse);
@@ -181,6 +186,8 @@ mod tests {
         let is_refused = |pid, parent| ProcessGroup::of_client(pid, parent).is_err();
         assert!(is_refused(other.id(), me), "no leader");
         assert!(is_refused(leader.id(), me + 1), "another's");
+        let foreign = ProcessGroup::of_client(leader.id(), 0).unwrap_err();
+        assert!(foreign.to_string().contains("namespace"), "{foreign}");
         let group = ProcessGroup::of_client(leader.id(), me).unwrap();
         assert!(!group.has_leader_ended());
         assert_eq!(group.try_signal(0), Ok(()));
