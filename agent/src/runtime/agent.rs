@@ -459,6 +459,7 @@ fn prepare(
     turn.finish();
     // The first record is written here, so that a failure is the start's.
     event_loop.persist_once()?;
+    event_loop.prepare()?;
     Ok(event_loop)
 }
 

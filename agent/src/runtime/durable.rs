@@ -1,8 +1,8 @@
 //! The state directory: what must outlive the process, and the lock that keeps a second process
 //! from running under the same id.
 //!
-//! One small file, `state`, replaced as a whole ([`slots`]): written under another name, synced,
-//! renamed, and the directory synced, so that a crash leaves either the old or the new one. A file
+//! One small file, `state`, replaced as a whole ([`slots`]): written under another name and synced,
+//! it takes the place of the last one, and the directory is synced, so that a crash leaves either the old or the new one. A file
 //! that cannot be understood is an error, never a fresh start: a member that forgot its epoch could
 //! grant what another one still holds.
 
@@ -121,11 +121,21 @@ impl StateDir {
     pub(crate) fn write(&mut self, record: Record) -> Result<(), StateError> {
         let bytes = encode(&record, &self.owner);
         let replaced = self.slots.replace(&self.handle, &bytes);
-        replaced.map_err(|source| StateError::Io {
+        replaced.map_err(|source| self.failed_to_write(source))
+    }
+
+    /// Has what the next write needs. That one may come when no descriptor is left.
+    pub(crate) fn prepare(&mut self) -> Result<(), StateError> {
+        let prepared = self.slots.prepare();
+        prepared.map_err(|source| self.failed_to_write(source))
+    }
+
+    fn failed_to_write(&self, source: io::Error) -> StateError {
+        StateError::Io {
             doing: "write",
             path: self.slots.state().to_owned(),
             source,
-        })
+        }
     }
 
     fn read(&self) -> Result<Option<Record>, StateError> {

@@ -207,6 +207,11 @@ impl EventLoop {
         }
     }
 
+    /// Has all open that the rest of the session needs.
+    pub(super) fn prepare(&mut self) -> Result<(), StateError> {
+        self.files.state.prepare()
+    }
+
     /// The mutex is not held while the disk is waited for.
     pub(super) fn persist_once(&mut self) -> Result<(), StateError> {
         let record = self.shared.turn().take_persist();

@@ -230,6 +230,7 @@ fn hoard(group: &Group, id: u16, limit: usize) {
     thread::spawn(move || {
         loop {
             files.extend(open());
+            thread::yield_now();
         }
     });
     await_end_of_input();

@@ -30,7 +30,7 @@ pub(super) fn create_dir(path: &Path) -> io::Result<()> {
     File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
 }
 
-/// The lock is on a file of its own, which is never replaced: `state` is a new file every time.
+/// The lock is on a file of its own, which is never replaced, as `state` is each time.
 /// It holds the number of the process, for the message that the next one prints.
 pub(super) fn lock_dir(path: &Path, keeper: Option<u32>) -> Result<Flock<File>, StateError> {
     let lock_path = path.join("lock");

@@ -1,26 +1,34 @@
 //! The file `state` and the one that takes its place, `state.new`: two files that take turns.
 //!
-//! Both stay open. A server whose descriptors are used up by those who connect to it could not open a
-//! file, and what a member cannot write down ends it.
+//! Both stay open, and exchange their names. A server whose descriptors are used up by those who
+//! connect to it could not open a file, and what a member cannot write down ends it.
+//!
+//! Where a file system cannot exchange names (NFS does not), the new file is renamed, and one is
+//! opened for the next time as soon as a descriptor is free for it: who takes that first leaves none.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
+use nix::errno::Errno;
 
 use super::files::give;
+
+/// Has two files take each other's name at once.
+pub(super) type Exchange = fn(&Path, &Path) -> Result<(), Errno>;
 
 #[derive(Debug)]
 pub(super) struct Slots {
     state: PathBuf,
     new: PathBuf,
     keeper: Option<u32>,
-    /// What was written last, at `state`.
-    written: Option<File>,
-    /// Nothing is in it yet, at `new`.
+    /// What was written last, at `state`; `None` where it cannot be kept.
+    pub(super) written: Option<File>,
+    /// What is written to next, at `new`, with nothing in it.
     blank: Option<File>,
+    /// `None` once it has turned out that it cannot be done here.
+    pub(super) exchange: Option<Exchange>,
 }
 
 impl Slots {
@@ -32,6 +40,7 @@ impl Slots {
             keeper,
             written: None,
             blank: None,
+            exchange: Some(exchange),
         }
     }
 
@@ -40,38 +49,62 @@ impl Slots {
         &self.state
     }
 
-    /// Replaces the state by `bytes`, on disk when this returns. `handle` is the directory's.
-    pub(super) fn replace(&mut self, handle: &File, bytes: &[u8]) -> io::Result<()> {
-        let file = match self.blank.take() {
-            // Not if somebody took it away or put another one there, which would become the state.
-            Some(blank) if is_at(&blank, &self.new)? => blank,
-            _ => self.make()?,
-        };
-        file.write_all_at(bytes, 0)?;
-        file.sync_all()?;
-        let old = self.written.take();
-        let is_kept = old.is_some() && self.exchange();
-        if !is_kept {
-            fs::rename(&self.new, &self.state)?;
+    /// Has a file open to be written to.
+    pub(super) fn prepare(&mut self) -> io::Result<()> {
+        if self.blank.is_none() {
+            self.blank = Some(self.make()?);
         }
-        handle.sync_all()?;
-        self.written = Some(file);
-        // If there is none in the end, the next one to write makes it.
-        self.blank = match old {
-            Some(old) if is_kept => old.set_len(0).ok().map(|()| old),
-            // Closed before another is opened: it may be the last descriptor.
-            old => {
-                drop(old);
-                self.make().ok()
-            }
-        };
         Ok(())
     }
 
-    /// Has both take each other's place at once, if the file system can do that.
-    fn exchange(&self) -> bool {
-        let flags = RenameFlags::RENAME_EXCHANGE;
-        renameat2(AT_FDCWD, &self.new, AT_FDCWD, &self.state, flags).is_ok()
+    /// Replaces the state by `bytes`, on disk when this returns. `handle` is the directory's.
+    pub(super) fn replace(&mut self, handle: &File, bytes: &[u8]) -> io::Result<()> {
+        // Not if somebody put another one there, which would become the state.
+        self.blank.take_if(|blank| !is_fit(blank, &self.new));
+        self.prepare()?;
+        let file = self.blank.take().expect("it was prepared");
+        file.write_all_at(bytes, 0)?;
+        file.sync_all()?;
+        let old = self.put(&file)?;
+        handle.sync_all()?;
+        self.written = self.exchange.is_some().then_some(file);
+        // Only now, when the new one is certain to be there after a crash.
+        self.blank = old.filter(|old| is_fit(old, &self.new) && old.set_len(0).is_ok());
+        if let Err(error) = self.prepare() {
+            tracing::debug!(
+                "{} is opened when it is needed: {error}",
+                self.new.display()
+            );
+        }
+        Ok(())
+    }
+
+    /// Has `file`, which is at `new`, be the state; what was it before, if that is at `new` then.
+    fn put(&mut self, file: &File) -> io::Result<Option<File>> {
+        let mut old = self.written.take();
+        let exchange = self.exchange.filter(|_| old.is_some());
+        match exchange.map(|exchange| exchange(&self.new, &self.state)) {
+            Some(Ok(())) => {}
+            // These say that nothing was done. After any other, nobody knows what is where, and to
+            // rename could put the old one back.
+            Some(Err(Errno::EINVAL | Errno::ENOSYS | Errno::EOPNOTSUPP | Errno::EPERM)) => {
+                self.exchange = None;
+                old = None;
+            }
+            // Somebody took the state away.
+            Some(Err(Errno::ENOENT)) => old = None,
+            Some(Err(error)) => return Err(error.into()),
+            None => {}
+        }
+        if old.is_none() {
+            // What it replaces is closed by now: what is open, NFS gives another name before, and a
+            // crash would leave none in between.
+            fs::rename(&self.new, &self.state)?;
+        }
+        if is_at(file, &self.state)?.is_none() {
+            return Err(io::Error::other("another file has come to be there"));
+        }
+        Ok(old)
     }
 
     fn make(&self) -> io::Result<File> {
@@ -91,12 +124,35 @@ impl Slots {
     }
 }
 
-/// Whether `path` is a name of `file`.
-fn is_at(file: &File, path: &Path) -> io::Result<bool> {
+/// Whether `file` is at `path` as this process made it: under no other name, and nobody else's to
+/// write to.
+fn is_fit(file: &File, path: &Path) -> bool {
+    let found = is_at(file, path).unwrap_or_default();
+    found.is_some_and(|found| found.nlink() == 1 && found.mode() & 0o022 == 0)
+}
+
+/// What is at `path`, if that is `file`.
+fn is_at(file: &File, path: &Path) -> io::Result<Option<Metadata>> {
     let opened = file.metadata()?;
     match fs::symlink_metadata(path) {
-        Ok(found) => Ok((found.dev(), found.ino()) == (opened.dev(), opened.ino())),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+        Ok(found) => {
+            let is_same = (found.dev(), found.ino()) == (opened.dev(), opened.ino());
+            Ok(is_same.then_some(found))
+        }
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+#[cfg(target_env = "gnu")]
+pub(super) fn exchange(one: &Path, other: &Path) -> Result<(), Errno> {
+    use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
+
+    renameat2(AT_FDCWD, one, AT_FDCWD, other, RenameFlags::RENAME_EXCHANGE)
+}
+
+/// The nix crate has it for glibc only.
+#[cfg(not(target_env = "gnu"))]
+pub(super) fn exchange(_: &Path, _: &Path) -> Result<(), Errno> {
+    Err(Errno::ENOSYS)
 }

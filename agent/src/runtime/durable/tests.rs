@@ -5,7 +5,10 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use nix::errno::Errno;
+
 use super::record::{CRC, CRC_LEN};
+use super::slots::Exchange;
 use super::*;
 use crate::protocol::{Incarnation, Marks, VoterRecord};
 
@@ -30,6 +33,10 @@ fn record() -> Record {
 fn voter() -> Arc<VoterRecord> {
     // A birth, and nothing endorsed yet.
     Arc::new(VoterRecord::from_bytes(b"\x07\x00\x00\x00\x00").unwrap())
+}
+
+fn chmod(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
 /// Version 2, byte for byte: what is on disks must stay readable.
@@ -149,8 +156,60 @@ fn two_files_take_turns_in_being_the_state() {
         inodes.push(fs::metadata(path("state")).unwrap().ino());
         assert_eq!(fs::metadata(path("state.new")).unwrap().len(), 0);
     }
+    if state.slots.exchange.is_none() {
+        let all = std::env::var("DISTLOCK_TESTS");
+        assert_ne!(all.as_deref(), Ok("all"), "names cannot be exchanged here");
+        eprintln!("SKIPPED: this file system cannot exchange names");
+        return;
+    }
     assert_ne!(inodes[0], inodes[1]);
     assert!(inodes.iter().zip(&inodes[2..]).all(|(a, b)| a == b));
+}
+
+/// As on NFS: nothing that is open is replaced there, and one file is open, to be written to.
+#[test]
+fn where_names_cannot_be_exchanged_the_new_file_is_renamed() {
+    let root = tempfile::tempdir().unwrap();
+    let (mut state, _) = StateDir::open(root.path(), owner()).unwrap();
+    state.slots.exchange = Some(|_, _| Err(Errno::EINVAL));
+    let mut epoch = record().epoch;
+    for _ in 0..4 {
+        epoch = epoch.next().unwrap();
+        let record = Record { epoch, ..record() };
+        state.write(record.clone()).unwrap();
+        assert_eq!(state.read().unwrap(), Some(record));
+    }
+    assert!(state.slots.exchange.is_none(), "it is not tried again");
+    assert!(state.slots.written.is_none());
+    assert_eq!(
+        fs::metadata(root.path().join("state.new")).unwrap().len(),
+        0
+    );
+}
+
+/// To rename after it could put the old state back.
+#[test]
+fn an_exchange_that_may_have_been_done_is_an_error() {
+    let next = || Record {
+        epoch: record().epoch.next().unwrap(),
+        ..record()
+    };
+    let done: Exchange = |one, other| slots::exchange(one, other).and(Err(Errno::EIO));
+    let twice: Exchange = |one, other| {
+        slots::exchange(one, other)?;
+        slots::exchange(one, other)
+    };
+    for (exchange, found) in [(done, next()), (twice, record())] {
+        let root = tempfile::tempdir().unwrap();
+        let (mut state, _) = StateDir::open(root.path(), owner()).unwrap();
+        state.write(record()).unwrap();
+        state.slots.exchange = Some(exchange);
+        let error = state.write(next()).unwrap_err();
+        assert!(matches!(error, StateError::Io { .. }), "{error}");
+        assert_eq!(state.read().unwrap(), Some(found));
+        drop(state);
+        StateDir::open(root.path(), owner()).unwrap();
+    }
 }
 
 /// By its own user, as nobody else may write there.
@@ -170,8 +229,14 @@ fn whatever_is_done_to_the_files_meanwhile_the_state_is_the_last_one() {
         remove(path);
         fs::write(path, &old).unwrap();
     };
+    let share = |path: &PathBuf| chmod(path, 0o660);
+    let also = root.path().join("also");
+    let name = |path: &PathBuf| {
+        let _ = fs::remove_file(&also);
+        fs::hard_link(path, &also).unwrap();
+    };
     let leave = |_: &PathBuf| {};
-    let blows = [&remove as &dyn Fn(&PathBuf), &link, &replace, &leave];
+    let blows: [&dyn Fn(&PathBuf); 6] = [&remove, &link, &replace, &share, &name, &leave];
     let mut epoch = record().epoch;
     for (first, second) in blows.iter().flat_map(|a| blows.map(|b| (a, b))) {
         for _ in 0..3 {
@@ -184,6 +249,9 @@ fn whatever_is_done_to_the_files_meanwhile_the_state_is_the_last_one() {
         second(&path("state.new"));
     }
     assert_eq!(fs::read(path("victim")).unwrap(), old);
+    // Nothing of it is left with which the next life would be refused.
+    drop(state);
+    StateDir::open(root.path(), owner()).unwrap();
 }
 
 #[test]
@@ -206,9 +274,6 @@ fn refused(path: &Path) -> StateError {
 fn refuses_what_others_could_change() {
     let root = tempfile::tempdir().unwrap();
     let path = |name: &str| root.path().join(name);
-    let chmod = |path: &Path, mode| {
-        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
-    };
     for mode in [0o770, 0o702, 0o1777] {
         chmod(root.path(), mode);
         let why = refused(root.path()).to_string();

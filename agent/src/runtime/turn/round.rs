@@ -1,4 +1,4 @@
-//! What only who runs the loop does, once in each round of it.
+//! What only who runs the loop does: of each round, and of when the next one is due.
 
 use std::collections::VecDeque;
 use std::mem;
