@@ -203,7 +203,8 @@ fn keys(error: KeyFileError) -> OpenError {
         KeyFileError::Io { path, source } => OpenError::io(
             format!("cannot read the key file {}", path.display()),
             source,
-            "run as the user who owns it",
+            "run as the user who owns it, give it to the user that runs the agent, or have systemd \
+             hand it to the service (LoadCredential=)",
         ),
         error => OpenError::Keys {
             reason: error.to_string(),

@@ -549,3 +549,49 @@ fn the_directory_of_the_hosts_socket_is_nobody_elses_whatever_the_umask() {
         kill $agent; wait $agent; echo $?"#;
     in_empty_run_says(script, dir.path(), "755\n600\n0\n");
 }
+
+/// systemd leaves a credential root's, and lets the service's user read it by an access list, which the
+/// mode shows as a right of the group. Here it is one.
+#[test]
+fn a_service_takes_the_credential_of_root_s_and_no_other_file_like_it() {
+    if !is_root() {
+        return;
+    }
+    let of = OfDaemon::new();
+    let directory = of.place.path().join("credentials");
+    fs::create_dir(&directory).expect("a directory");
+    let [credential, beside] = [directory.join("key"), of.place.path().join("key")];
+    let mut keygen = Command::new(env!("CARGO_BIN_EXE_distlock"));
+    assert!(
+        output(keygen.arg("keygen").arg(&credential))
+            .status
+            .success()
+    );
+    fs::copy(&credential, &beside).expect("a copy");
+    let config = fs::read_to_string(of.group.config()).expect("it is there");
+    let run = |key_file: &str, mode: u32| {
+        for file in [&credential, &beside] {
+            chown(file, Some(0), Some(DAEMON)).expect("root may");
+            fs::set_permissions(file, Permissions::from_mode(mode)).expect("its mode");
+        }
+        let text = format!("key_file = \"{key_file}\"\n{config}");
+        fs::write(of.group.config(), text).expect("a file");
+        let mut member = of.group.member(1, ["run", "x", "true"]);
+        member.env("CREDENTIALS_DIRECTORY", &directory);
+        output(&mut of.of_user(&member, DAEMON))
+    };
+    let given = "$CREDENTIALS_DIRECTORY/key";
+    let fine = run(given, 0o440);
+    assert_eq!(fine.status.code(), Some(0), "{fine:?}");
+    let beside = beside.to_str().expect("text");
+    assert_refused(&run(beside, 0o440), 78, &["key", "0440", "chmod 600"]);
+    // A way out of the directory makes nothing a credential.
+    let out = "$CREDENTIALS_DIRECTORY/../key";
+    assert_refused(&run(out, 0o440), 78, &["key", "0440", "chmod 600"]);
+    for mode in [0o460, 0o444] {
+        let told = format!("{mode:04o}");
+        assert_refused(&run(given, mode), 78, &["key", &told, "chmod 600"]);
+    }
+    // The access list is missing.
+    assert_refused(&run(given, 0o400), 77, &["key", "LoadCredential="]);
+}

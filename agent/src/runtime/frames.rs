@@ -225,7 +225,7 @@ mod tests {
         }
     }
 
-    /// Version 4, byte for byte: programs of both ends are not replaced at the same moment.
+    /// Byte for byte: programs of both ends are not replaced at the same moment.
     #[test]
     fn golden_bytes() {
         let mut bytes = Vec::new();

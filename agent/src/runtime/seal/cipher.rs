@@ -8,6 +8,10 @@
 //! could forge others. Here the nonce goes into a hash of all that is sealed, and both nonce and
 //! content must be the same before anything is: then the same datagram was sent twice, and that is
 //! all that can be seen (RFC 8452, section 9).
+//!
+//! Why from RustCrypto: it is built without a C compiler and CMake, and clears its keys. AWS-LC has the
+//! same cipher four to five times as fast (`benches/ciphers`), which is half a microsecond of the some
+//! forty that an entry takes.
 
 use std::fmt;
 

@@ -11,7 +11,7 @@
 use std::borrow::Cow;
 use std::ffi::OsString;
 use std::fmt;
-use std::fs::{Metadata, OpenOptions};
+use std::fs::{File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
@@ -123,7 +123,12 @@ impl GroupKey {
         ));
         let written = file
             .write_all(text.as_bytes())
-            .and_then(|()| file.sync_all());
+            .and_then(|()| file.sync_all())
+            .and_then(|()| {
+                // Its name is to survive a crash of the host, too: it may have been copied by then.
+                let parent = path.parent().filter(|path| !path.as_os_str().is_empty());
+                File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
+            });
         written.inspect_err(|_| drop(std::fs::remove_file(path)))
     }
 }
@@ -381,14 +386,24 @@ fn resolve(path: &Path, credentials: Option<OsString>) -> Result<Cow<'_, Path>, 
     Ok(Path::new(&directory).join(name).into())
 }
 
+fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::NotFound => "; distlock keygen writes one",
+        io::ErrorKind::PermissionDenied => {
+            "; give it to the user that runs the agent, or have systemd hand it to the service \
+             (LoadCredential=)"
+        }
+        _ => "",
+    }
+}
+
 /// Why a group's keys cannot be had.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum KeyFileError {
     /// The system refused.
     #[error(
-        "cannot read the key file {path}: {source}; distlock keygen writes one",
-        path = path.display()
+        "cannot read the key file {path}: {source}{}", advice(source), path = path.display()
     )]
     Io {
         /// The file.
