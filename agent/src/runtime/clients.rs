@@ -35,12 +35,12 @@ use super::clock::{self, Reading};
 use super::descriptors;
 use super::endpoint::Endpoint;
 use super::events::AgentEvent;
-use super::frames::FromAgent;
+use super::frames::{self, FromAgent};
 use super::handoff::Shared;
 use super::lease::Lease;
 use super::lifeline::{self, LIFELINES, Lifeline, Lifelines};
 use super::process::Process;
-use super::status::ClientsStatus;
+use super::status::{ClientsStatus, Status};
 use super::transport::BindError;
 use super::transport::place::{self, SocketFile};
 use super::turn::ClientId;
@@ -239,6 +239,24 @@ impl Service {
         }
         connection.tell(message);
         self.ready.insert(client);
+    }
+
+    /// Tells clients how the group is, by the numbers of their questions. It is written down once.
+    pub(crate) fn tell_status(&mut self, status: &Status, askers: &[(ClientId, u64)]) {
+        let encoded = frames::encode_status(status);
+        if let Err(error) = &encoded {
+            tracing::error!("a status cannot be written: {error}");
+        }
+        for &(client, id) in askers {
+            let Some(connection) = self.clients.get_mut(&client) else {
+                continue;
+            };
+            match &encoded {
+                Ok(status) => connection.tell_status(id, status),
+                Err(_) => connection.tell(&FromAgent::StatusTooLong { id }),
+            }
+            self.ready.insert(client);
+        }
     }
 
     /// Tells a client that a grant is lost. What runs under it is ended from here too, since its

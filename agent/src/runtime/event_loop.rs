@@ -24,7 +24,8 @@ use crate::protocol::{Input, Time};
 pub(super) const TRANSPORT: Token = Token(0);
 pub(super) const WAKER: Token = Token(1);
 pub(super) const SERVICE: Token = Token(2);
-/// Events taken from the poll at once.
+/// Events taken from the poll at once: as many as clients are served in a turn. The poll keeps what
+/// does not fit for the next round.
 const EVENTS: usize = 256;
 /// Datagrams taken in one stay in the mutex, for which the application's threads wait.
 const RECEIVE_LIMIT: usize = 32;
@@ -169,6 +170,8 @@ impl EventLoop {
         self.readable = self.step(self.readable);
         self.persist();
         self.do_tasks();
+        self.read_note();
+        self.report();
         self.service_at = self.serve_clients();
         self.look_at_keys();
         self.writer.iter_mut().for_each(Writer::work);
@@ -186,7 +189,6 @@ impl EventLoop {
         turn.awake();
         let more = readable && turn.receive(RECEIVE_LIMIT);
         turn.expire();
-        turn.expire_reports();
         turn.expire_change();
         turn.ask_for_time();
         turn.finish();
@@ -252,11 +254,6 @@ impl EventLoop {
         let tasks = self.shared.turn().take_tasks();
         for task in tasks {
             match task {
-                Task::Note { from, bytes } => {
-                    let mut turn = self.shared.turn();
-                    turn.handle_note(from, &bytes);
-                    turn.finish();
-                }
                 Task::Tell { client, message } => {
                     if let Some(service) = &mut self.service {
                         service.tell(client, &message);
@@ -279,6 +276,31 @@ impl EventLoop {
                     }
                 }
             }
+        }
+    }
+
+    /// Reads one note of another agent. To answer it all callers may have to be looked at; so leases
+    /// are renewed before the next.
+    fn read_note(&self) {
+        let mut turn = self.shared.turn();
+        if let Some((from, bytes)) = turn.take_note() {
+            turn.handle_note(from, &bytes);
+        }
+        turn.finish();
+    }
+
+    /// Answers those who want to know how the group is, if that is known by now. The mutex is held
+    /// while it is put together, and not while the system is asked and it is written down.
+    fn report(&mut self) {
+        let mut turn = self.shared.turn();
+        let report = turn.take_report();
+        turn.finish();
+        let Some(report) = report else {
+            return;
+        };
+        let (status, clients) = report.finish();
+        if let Some(service) = self.service.as_mut().filter(|_| !clients.is_empty()) {
+            service.tell_status(&status, &clients);
         }
     }
 

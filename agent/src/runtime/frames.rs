@@ -6,6 +6,7 @@
 use std::io;
 use std::time::Duration;
 
+use postcard::ser_flavors::Flavor;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -134,18 +135,82 @@ pub(crate) enum FromAgent {
 /// Adds `message` to `bytes` as a frame.
 ///
 /// # Errors
-/// If it is longer than `max`; then `bytes` is as before.
+/// If it is longer than `max`; then `bytes` is as before. No more than `max` is ever written.
 pub(crate) fn put<M: Serialize>(bytes: &mut Vec<u8>, message: &M, max: usize) -> io::Result<()> {
-    let body = postcard::to_allocvec(message).map_err(invalid)?;
-    let len = body.len() + 1;
-    if len > max {
-        return Err(invalid("a message is too long"));
-    }
-    let len = u32::try_from(len).map_err(invalid)?;
-    bytes.extend_from_slice(&len.to_be_bytes());
+    let start = bytes.len();
+    bytes.extend_from_slice(&[0; HEADER_LEN]);
     bytes.push(VERSION);
-    bytes.extend_from_slice(&body);
+    let most = start + HEADER_LEN + max;
+    let written = write(bytes, message, most).and_then(|()| {
+        let len = bytes.len() - start - HEADER_LEN;
+        u32::try_from(len).map_err(invalid)
+    });
+    match written {
+        Ok(len) => bytes[start..][..HEADER_LEN].copy_from_slice(&len.to_be_bytes()),
+        Err(_) => bytes.truncate(start),
+    }
+    written.map(drop)
+}
+
+/// A status as it stands in [`FromAgent::Status`], to be written down once for all who asked.
+///
+/// # Errors
+/// If no message has room for it.
+pub(crate) fn encode_status(status: &Status) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    write(&mut bytes, status, MAX_FROM_AGENT - MAX_STATUS_HEAD)?;
+    Ok(bytes)
+}
+
+/// Adds a frame of [`FromAgent::Status`] with what [`encode_status`] gave.
+pub(crate) fn put_status(bytes: &mut Vec<u8>, id: u64, status: &[u8]) -> io::Result<()> {
+    let start = bytes.len();
+    put(bytes, &(STATUS, id), MAX_STATUS_HEAD)?;
+    let len = bytes.len() - start - HEADER_LEN + status.len();
+    let len = u32::try_from(len).map_err(invalid)?;
+    bytes[start..][..HEADER_LEN].copy_from_slice(&len.to_be_bytes());
+    bytes.extend_from_slice(status);
     Ok(())
+}
+
+/// The number of [`FromAgent::Status`].
+const STATUS: u32 = 5;
+/// What stands before the status: the version, that number, and who asked.
+const MAX_STATUS_HEAD: usize = 16;
+
+/// Adds `message`, as long as `bytes` do not become longer than `most`.
+fn write<M: Serialize>(bytes: &mut Vec<u8>, message: &M, most: usize) -> io::Result<()> {
+    let bounded = Bounded { bytes, most };
+    postcard::serialize_with_flavor(message, bounded).map_err(|error| match error {
+        postcard::Error::SerializeBufferFull => invalid("a message is too long"),
+        error => invalid(error),
+    })
+}
+
+/// Bytes that become no more than so many.
+struct Bounded<'a> {
+    bytes: &'a mut Vec<u8>,
+    most: usize,
+}
+
+impl Flavor for Bounded<'_> {
+    type Output = ();
+
+    fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
+        self.try_extend(&[byte])
+    }
+
+    fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
+        if bytes.len() > self.most.saturating_sub(self.bytes.len()) {
+            return Err(postcard::Error::SerializeBufferFull);
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn finalize(self) -> postcard::Result<()> {
+        Ok(())
+    }
 }
 
 /// Room for a frame of [`ToAgent::CommandPid`].
@@ -256,6 +321,43 @@ mod tests {
         };
         put(&mut bytes, &lease, MAX_FROM_AGENT).unwrap();
         assert_eq!(bytes, b"\0\0\0\x08\x06\x0b\x01\x80\x80\x80\x80\x10");
+    }
+
+    /// Also of one written down for many.
+    #[test]
+    fn a_status_is_the_same_for_all() {
+        let status = Status {
+            group: "test".to_owned(),
+            epoch: 300,
+            ..Status::default()
+        };
+        let (mut whole, mut parts) = (b"before".to_vec(), b"before".to_vec());
+        let encoded = encode_status(&status).unwrap();
+        for id in [1, u64::MAX] {
+            put_status(&mut parts, id, &encoded).unwrap();
+            let status = Box::new(status.clone());
+            let message = FromAgent::Status { id, status };
+            put(&mut whole, &message, MAX_FROM_AGENT).unwrap();
+        }
+        assert_eq!(parts, whole);
+    }
+
+    #[test]
+    fn what_is_too_long_leaves_nothing_and_is_not_written_whole() {
+        let mut bytes = b"before".to_vec();
+        put(&mut bytes, &acquire(), 0x13).unwrap();
+        let before = bytes.clone();
+        put(&mut bytes, &acquire(), 0x12).unwrap_err();
+        assert_eq!(bytes, before);
+        let status = Status {
+            group: "x".repeat(2 * MAX_FROM_AGENT),
+            ..Status::default()
+        };
+        let status = Box::new(status);
+        let message = FromAgent::Status { id: 1, status };
+        put(&mut bytes, &message, MAX_FROM_AGENT).unwrap_err();
+        assert_eq!(bytes, before);
+        assert!(bytes.capacity() < MAX_FROM_AGENT);
     }
 
     #[test]

@@ -3,9 +3,16 @@
 //! Each member knows only its own callers. So who asks one member gets them all: it sends a query
 //! to the members it hears, and gives them a short time to report. Whoever does not answer is
 //! missing from the list of holders, and its state among the members says why.
+//!
+//! To list thousands of callers takes milliseconds of the mutex, and megabytes. So one question is
+//! out at a time, and of one answer, the event loop's only one in a round, come the statuses of all
+//! who had asked before the question left. Who asks later waits for the next: it is to find what
+//! others did before it asked. However many ask, members say what they know once in a round trip.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::mem;
 use std::os::fd::OwnedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
@@ -14,28 +21,32 @@ use serde::{Deserialize, Serialize};
 use super::address::Address;
 use super::clock;
 use super::error::StatusError;
-use super::frames::FromAgent;
+use super::frames::MAX_FROM_AGENT;
 use super::handoff::Shared;
 use super::status::{
     HolderStatus, LockStatus, MemberState, MemberStatus, Protection, Status, WaiterStatus,
 };
-use super::turn::{ClientId, Entry, Task, Turn};
+use super::transport::dropped_by_kernel;
+use super::turn::{ClientId, Entry, Turn};
 use crate::protocol::clock::Reply;
 use crate::protocol::node::PeerState;
 use crate::protocol::{Algorithm, Command, Fence, Input, LockName, NodeId, Settings, Time};
 
 /// How long the other members have.
 const PATIENCE: Duration = Duration::from_millis(300);
-/// How long a thread waits for the agent thread beyond that.
+/// How long a thread waits for the agent thread beyond that, twice: another question may be out.
 const GRACE: Duration = Duration::from_secs(2);
-/// How many may ask at once.
+/// How many may ask at once, each of whom gets a copy of the answer in the same round of the loop:
+/// more than people and monitors of one host, and few enough for copies of megabytes.
 const MAX_OPEN: usize = 64;
-/// And one client, so that it leaves room for others.
+/// And one client, so that it leaves room for others: an eighth.
 const MAX_OPEN_OF_ONE: usize = 8;
 const VERSION: u8 = 1;
 /// What a holder or waiter takes in a report, beyond its command line.
 const ITEM_LEN: usize = 64;
 const HEADER_LEN: usize = 1_024;
+/// What a member says of its own callers to another.
+const MAX_PART: usize = Command::MAX_NOTE - HEADER_LEN;
 
 /// Who this member is, for the status.
 #[derive(Debug)]
@@ -47,25 +58,39 @@ pub(crate) struct Identity {
     pub(crate) place: OwnedFd,
 }
 
-/// The questions that are open, and what members were told apart from the view.
+/// What the other members are asked, and what members were told apart from the view.
 #[derive(Debug, Default)]
 pub(crate) struct Reports {
-    open: BTreeMap<u64, Open>,
+    open: Option<Question>,
+    /// Who came after that was asked.
+    waiting: Vec<Asker>,
     last: u64,
     disagreements: BTreeMap<NodeId, String>,
 }
 
 #[derive(Debug)]
-struct Open {
+struct Question {
+    query: u64,
     missing: BTreeSet<NodeId>,
     parts: BTreeMap<NodeId, Part>,
+    /// What those took on their way.
+    len: usize,
     deadline: Time,
-    asker: Asker,
+    askers: Vec<Asker>,
+}
+
+/// How the group is, and who wants to know. What takes long and needs no mutex is still to be done.
+#[derive(Debug)]
+pub(crate) struct Report {
+    status: Status,
+    /// Of the member's socket, where the kernel counts what it drops there.
+    inode: Option<u64>,
+    askers: Vec<Asker>,
 }
 
 /// Who wants to know.
 #[derive(Debug)]
-pub(crate) enum Asker<T = Status> {
+pub(crate) enum Asker<T = Arc<Status>> {
     Thread(Sender<T>),
     Client { client: ClientId, id: u64 },
 }
@@ -115,10 +140,46 @@ struct PartLock {
     waiters: Vec<WaiterStatus>,
 }
 
+impl Question {
+    /// When it is answered, with what has come by then.
+    fn due(&self) -> Time {
+        if self.missing.is_empty() {
+            Time::ZERO
+        } else {
+            self.deadline
+        }
+    }
+}
+
+impl Report {
+    /// The status, and the clients that want it; threads are told.
+    pub(crate) fn finish(self) -> (Arc<Status>, Vec<(ClientId, u64)>) {
+        let mut clients = Vec::new();
+        let status = Arc::new(complete(self.status, self.inode));
+        for asker in self.askers {
+            match asker {
+                // The channel has room for one answer; who asked may have given up.
+                Asker::Thread(sender) => drop(sender.try_send(Arc::clone(&status))),
+                Asker::Client { client, id } => clients.push((client, id)),
+            }
+        }
+        (status, clients)
+    }
+}
+
+/// Adds what the kernel tells, which lists all of the host's sockets for that.
+fn complete(mut status: Status, inode: Option<u64>) -> Status {
+    let by_kernel = inode.and_then(dropped_by_kernel).filter(|&count| count > 0);
+    if let (Some(count), Some(protection)) = (by_kernel, &mut status.protection) {
+        protection.dropped.insert("by-kernel".to_owned(), count);
+    }
+    status
+}
+
 impl Reports {
-    /// When the first open question has waited long enough.
+    /// When the open question has waited long enough.
     pub(crate) fn next_deadline(&self) -> Option<Time> {
-        self.open.values().map(|open| open.deadline).min()
+        self.open.as_ref().map(Question::due)
     }
 
     pub(crate) fn note_disagreement(&mut self, peer: NodeId, key: &str, ours: &str, theirs: &str) {
@@ -143,52 +204,73 @@ impl Shared {
         if let Some(end) = turn.end_of_session() {
             return Err(StatusError::Closed(end.clone()));
         }
+        if turn.heard().is_empty() {
+            // Nobody is to be waited for, the event loop neither.
+            let report = turn.report(BTreeMap::new(), 0, Vec::new());
+            turn.finish_as_application();
+            return Ok(complete(report.status, report.inode));
+        }
         let asked = turn.ask_status(Asker::Thread(sender));
         turn.finish_as_application();
         asked?;
-        let deadline = clock::now() + PATIENCE + GRACE;
+        let deadline = clock::now() + 2 * PATIENCE + GRACE;
         self.drive(Some(deadline), &|| !receiver.is_empty());
         await_status(&receiver, deadline)
     }
 }
 
-fn await_status(answer: &Receiver<Status>, deadline: Time) -> Result<Status, StatusError> {
+fn await_status(answer: &Receiver<Arc<Status>>, deadline: Time) -> Result<Status, StatusError> {
     answer
         .recv_timeout(deadline.since(clock::now()))
+        .map(Arc::unwrap_or_clone)
         .map_err(|_| StatusError::TimedOut)
 }
 
 impl Turn<'_> {
-    /// Starts to find out how the group is.
+    /// Starts to find out how the group is, or has it found out next.
     pub(crate) fn ask_status(&mut self, asker: Asker) -> Result<(), StatusError> {
-        let open = &self.core.reports.open;
-        let of_one = open.values().filter(|other| other.asker.is_same(&asker));
-        if open.len() >= MAX_OPEN || of_one.count() >= MAX_OPEN_OF_ONE {
+        let reports = &mut self.core.reports;
+        let asked = reports.open.iter().flat_map(|open| &open.askers);
+        let all = asked.chain(&reports.waiting);
+        let of_one = all.clone().filter(|other| other.is_same(&asker));
+        if all.clone().count() >= MAX_OPEN || of_one.count() >= MAX_OPEN_OF_ONE {
             return Err(StatusError::Limit);
         }
-        let heard: BTreeSet<_> = self
-            .core
-            .roster
-            .members()
-            .keys()
-            .copied()
-            .filter(|&id| id != self.shared.identity.me)
-            .filter(|&id| self.is_heard(id))
-            .collect();
-        self.core.reports.last += 1;
-        let query = self.core.reports.last;
-        let open = Open {
+        reports.waiting.push(asker);
+        self.ask_members();
+        Ok(())
+    }
+
+    /// Asks the others for all who wait, unless something is asked already or nobody waits.
+    fn ask_members(&mut self) {
+        let reports = &self.core.reports;
+        if reports.open.is_some() || reports.waiting.is_empty() {
+            return;
+        }
+        let heard = self.heard();
+        let reports = &mut self.core.reports;
+        reports.last += 1;
+        let query = reports.last;
+        reports.open = Some(Question {
+            query,
             missing: heard.clone(),
             parts: BTreeMap::new(),
+            len: 0,
             deadline: clock::now() + PATIENCE,
-            asker,
-        };
-        self.core.reports.open.insert(query, open);
+            askers: mem::take(&mut reports.waiting),
+        });
         for to in heard {
             self.send_note(to, &Note::Query { query });
         }
-        self.finish_report_if_complete(query);
-        Ok(())
+    }
+
+    /// The other members that would answer.
+    fn heard(&self) -> BTreeSet<NodeId> {
+        let members = self.core.roster.members().keys().copied();
+        members
+            .filter(|&id| id != self.shared.identity.me)
+            .filter(|&id| self.is_heard(id))
+            .collect()
     }
 
     /// Handles another member's note. What cannot be read is dropped: a member of another version
@@ -199,16 +281,16 @@ impl Turn<'_> {
         };
         match postcard::from_bytes(body) {
             Ok(Note::Query { query }) => {
-                let part = self.own_part(Command::MAX_NOTE - HEADER_LEN);
+                let part = self.own_part(MAX_PART);
                 self.send_note(from, &Note::Report { query, part });
             }
             Ok(Note::Report { query, part }) => {
-                let Some(open) = self.core.reports.open.get_mut(&query) else {
-                    return;
-                };
-                if open.missing.remove(&from) {
+                let open = self.core.reports.open.as_mut();
+                if let Some(open) = open.filter(|open| open.query == query)
+                    && open.missing.remove(&from)
+                {
                     open.parts.insert(from, part);
-                    self.finish_report_if_complete(query);
+                    open.len += bytes.len();
                 }
             }
             Ok(Note::AskTime { asked_ns }) => self.answer_time(from, asked_ns),
@@ -217,17 +299,28 @@ impl Turn<'_> {
         }
     }
 
-    /// Answers who has waited long enough, without the members that did not report.
-    pub(crate) fn expire_reports(&mut self) {
+    /// What is known of the group, if all have answered or had their time; the next question is out
+    /// then, if somebody waits for that.
+    pub(crate) fn take_report(&mut self) -> Option<Report> {
         let now = clock::now();
-        let open = &self.core.reports.open;
-        let due: Vec<_> = open
-            .iter()
-            .filter(|(_, open)| open.deadline <= now)
-            .map(|(&query, _)| query)
-            .collect();
-        for query in due {
-            self.finish_report(query);
+        let due = |open: &mut Question| open.due() <= now;
+        let open = self.core.reports.open.take_if(due)?;
+        let report = self.report(open.parts, open.len, open.askers);
+        self.ask_members();
+        Some(report)
+    }
+
+    /// All that is known, with these reports of others, which took so many bytes.
+    fn report(&self, mut parts: BTreeMap<NodeId, Part>, len: usize, askers: Vec<Asker>) -> Report {
+        // No more than a message has room for; of this member at least what it would tell others.
+        let members = self.core.roster.members().len() * 2 * ITEM_LEN;
+        let room = MAX_FROM_AGENT.saturating_sub(len + members + HEADER_LEN);
+        let room = room.max(MAX_PART);
+        parts.insert(self.shared.identity.me, self.own_part(room));
+        Report {
+            status: self.put_together(parts),
+            inode: self.core.inode(),
+            askers,
         }
     }
 
@@ -238,36 +331,6 @@ impl Turn<'_> {
             }
             Ok(bytes) => tracing::error!("a note of {} bytes is too long", bytes.len()),
             Err(error) => tracing::error!("a note cannot be written: {error}"),
-        }
-    }
-
-    fn finish_report_if_complete(&mut self, query: u64) {
-        if self
-            .core
-            .reports
-            .open
-            .get(&query)
-            .is_some_and(|open| open.missing.is_empty())
-        {
-            self.finish_report(query);
-        }
-    }
-
-    fn finish_report(&mut self, query: u64) {
-        let Some(mut open) = self.core.reports.open.remove(&query) else {
-            return;
-        };
-        let me = self.shared.identity.me;
-        open.parts.insert(me, self.own_part(usize::MAX));
-        let status = self.put_together(open.parts);
-        match open.asker {
-            // The channel has room for one answer; who asked may have given up.
-            Asker::Thread(sender) => drop(sender.try_send(status)),
-            Asker::Client { client, id } => {
-                let status = Box::new(status);
-                let message = FromAgent::Status { id, status };
-                self.core.tasks.push_back(Task::Tell { client, message });
-            }
         }
     }
 
@@ -406,16 +469,13 @@ fn list(lock: &mut PartLock, entry: &Entry, identity: &Identity) {
 }
 
 impl Turn<'_> {
-    /// How this member's datagrams are protected.
+    /// How this member's datagrams are protected, without what only the kernel knows.
     fn protection(&self) -> Protection {
         let keys: Vec<_> = self.keys().map(|key| key.to_string()).collect();
         let addresses = self.core.roster.members().values();
         let insecure = keys.is_empty() && !{ addresses }.all(Address::is_loopback);
         let counters = self.counters();
         let dropped = counters.dropped();
-        let by_kernel = self.core.dropped_by_kernel();
-        let by_kernel = (by_kernel > 0).then_some(("by-kernel", by_kernel));
-        let dropped = dropped.chain(by_kernel);
         let dropped = dropped.map(|(why, count)| (why.to_owned(), count));
         Protection {
             keys,

@@ -42,9 +42,12 @@ use crate::protocol::{
     Release, Ticket, Time, Wait,
 };
 
-/// How many requests an agent has at most, waiting and granted, of threads and clients.
+/// How many requests an agent has at most, waiting and granted, of threads and clients: sixteen
+/// clients' fill (`clients::connection`), and with command lines of 1 KiB less than 100 MB.
 const MAX_REQUESTS: usize = 1 << 16;
-/// How many notes wait for the agent thread; more are lost, as on the way.
+/// How many notes wait for the agent thread, which reads one in each round; more are lost, as on the
+/// way. A member has three under way at most: its own two questions, and an answer. Of the longest,
+/// so many take 64 MiB.
 const MAX_NOTES: usize = 256;
 /// The agent is not woken for a timer that is at most this much earlier than the one it sleeps
 /// for: what such timers repair has taken longer already.
@@ -82,7 +85,8 @@ pub(crate) struct Core {
     persist: Option<Record>,
     /// What else is left for the agent thread.
     pub(super) tasks: VecDeque<Task>,
-    notes_waiting: usize,
+    /// What other agents sent and the agent thread has not read.
+    notes: VecDeque<(NodeId, Vec<u8>)>,
     notes_lost: u64,
     /// Until when the agent thread sleeps; `None` while it is awake, and will look for itself.
     sleeps_until: Option<Time>,
@@ -153,8 +157,6 @@ pub(crate) enum Task {
     },
     /// Tell all clients that listen.
     TellAll(AgentEvent),
-    /// Another agent sent a note.
-    Note { from: NodeId, bytes: Vec<u8> },
 }
 
 /// One stay in the mutex.
@@ -453,7 +455,7 @@ impl Core {
             phase: Phase::Running,
             persist: None,
             tasks: VecDeque::new(),
-            notes_waiting: 0,
+            notes: VecDeque::new(),
             notes_lost: 0,
             sleeps_until: None,
             active_at: clock::now(),
@@ -464,13 +466,13 @@ impl Core {
 
     /// Whether something is left that only the agent thread can do.
     fn has_work(&self) -> bool {
-        self.persist.is_some() || !self.tasks.is_empty() || matches!(self.phase, Phase::Over(_))
+        let has_tasks = !self.tasks.is_empty() || !self.notes.is_empty();
+        self.persist.is_some() || has_tasks || matches!(self.phase, Phase::Over(_))
     }
 
-    /// What the kernel dropped before it could be read.
-    pub(super) fn dropped_by_kernel(&self) -> u64 {
-        let transport = self.transport.as_ref();
-        transport.map_or(0, Transport::dropped_by_kernel)
+    /// The number of the member's socket, if the kernel counts what it drops there.
+    pub(super) fn inode(&self) -> Option<u64> {
+        self.transport.as_ref().and_then(Transport::inode)
     }
 
     /// The member's socket; `None` once the session is over.

@@ -3,8 +3,10 @@
 
 use std::env;
 use std::fs;
-use std::io::{IoSlice, Write, pipe};
+use std::io::{self, IoSlice, Write, pipe};
+use std::net::Shutdown;
 use std::os::fd::AsRawFd;
+use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::Duration;
 
@@ -260,6 +262,89 @@ fn who_asks_for_all_again_and_again_waits_for_its_turn() {
     assert!(lasted < LEASE / 2, "{lasted:?}");
     drop(stream);
     { held.into_iter() }.for_each(|grant| grant.release().unwrap());
+}
+
+/// Enters locks of its own, so many, with a command line of the greatest length, by a stream that is
+/// returned. Nothing of that is awaited.
+fn hold(group: &Group, number: u8, locks: u16) -> UnixStream {
+    let (mut stream, version) = connect(group);
+    let command = [&[0x80, 0x08][..], &[b'c'; 1_024]].concat();
+    for lock in 0..locks {
+        let [low, high] = [0x80 | lock as u8, (lock >> 7) as u8];
+        // Its number is its name as well.
+        let begin = [
+            version,
+            0,
+            low,
+            high,
+            3,
+            b'a' + number,
+            low,
+            high + 1,
+            0,
+            0,
+            1,
+        ];
+        let body = [&begin[..], &command, &[0]].concat();
+        let len = u32::try_from(body.len()).unwrap().to_be_bytes();
+        stream.write_all(&[&len[..], &body].concat()).unwrap();
+    }
+    stream
+}
+
+/// In a group of several the work comes after the question, when the others have answered. All who
+/// had asked were answered in one stay in the mutex, with a copy of everything for each.
+#[test]
+fn who_asks_for_all_of_a_group_again_and_again_waits_for_its_turn() {
+    let pair = Pair::new("serve", 0);
+    let (clients, locks) = (4, 2_000);
+    let holders: Vec<_> = (0..clients)
+        .map(|number| hold(&pair.group, number, locks))
+        .collect();
+    // More than there is room for are counted.
+    let all = u64::from(clients) * u64::from(locks);
+    eventually("all are inside", || {
+        let Ok(status) = pair.client.status() else {
+            return false;
+        };
+        let words = status.members[0].detail.split(' ').next();
+        let left_out: u64 = words.and_then(|word| word.parse().ok()).unwrap_or_default();
+        status
+            .locks
+            .iter()
+            .map(|lock| lock.holders.len() as u64)
+            .sum::<u64>()
+            + left_out
+            == all
+    });
+    let held = pair.enter("held");
+    let memory = pair.resident();
+    let askers: Vec<_> = (0..8).map(|_| connect(&pair.group)).collect();
+    let longest = thread::scope(|scope| {
+        for (stream, version) in &askers {
+            scope.spawn(move || io::copy(&mut { stream }, &mut io::sink()));
+            let question = [0, 0, 0, 3, *version, 4, 7].repeat(8);
+            let mut writer = stream;
+            writer.write_all(&question).unwrap();
+        }
+        let entry = |_| {
+            let start = clock::now();
+            pair.enter("other").release().unwrap();
+            assert!(held.is_held());
+            clock::now().since(start)
+        };
+        let longest = (0..100).map(entry).max().unwrap();
+        for (stream, _) in &askers {
+            stream.shutdown(Shutdown::Both).unwrap();
+        }
+        longest
+    });
+    let grown = pair.resident() - memory;
+    println!("an entry took {longest:?}, {grown} pages more");
+    assert!(held.is_held());
+    assert!(longest < LEASE / 2, "{longest:?}");
+    held.release().unwrap();
+    drop(holders);
 }
 
 /// All that thousands had to say was heard before the next look at the timers: leases ran out

@@ -199,7 +199,7 @@ impl Connection {
     }
 
     /// Reads, answers and writes what is possible, for at most so many messages; how many they were.
-    /// A status, for which all locks are looked at, counts for all of a turn.
+    /// A status, for which all locks are looked at once in a round, counts for all of a turn.
     pub(super) fn work(
         &mut self,
         id: ClientId,
@@ -502,9 +502,15 @@ impl Connection {
         }
         if let Err(error) = frames::put(&mut self.output, message, MAX_FROM_AGENT) {
             tracing::error!("a message to a client cannot be written: {error}");
-            if let FromAgent::Status { id, .. } = message {
-                self.tell(&FromAgent::StatusTooLong { id: *id });
-            }
+        }
+    }
+
+    /// Tells it a status as [`frames::encode_status`] has written it down; not if that is more than it
+    /// may leave unread, for so much can come of eight questions at once.
+    pub(super) fn tell_status(&mut self, id: u64, status: &[u8]) {
+        let has_room = self.unread() + status.len() <= MAX_UNREAD;
+        if !has_room || frames::put_status(&mut self.output, id, status).is_err() {
+            self.tell(&FromAgent::StatusRefused { id });
         }
     }
 

@@ -361,15 +361,13 @@ impl Transport {
 }
 
 impl Transport {
-    /// How many datagrams the kernel dropped before they were read, because no member has the address
-    /// that they came from, or because the queue was full; as far as the system tells.
-    pub(crate) fn dropped_by_kernel(&self) -> u64 {
+    /// The number of the socket for [`dropped_by_kernel`], if it is counted there.
+    pub(crate) fn inode(&self) -> Option<u64> {
         let Medium::Udp { socket, .. } = &self.medium else {
-            return 0;
+            return None;
         };
         // Not of the one for multicast, which drops what this member sends there itself.
-        let inode = fstat(socket).ok().map(|stat| stat.st_ino);
-        inode.and_then(who::drops).unwrap_or_default()
+        fstat(socket).ok().map(|stat| stat.st_ino)
     }
 
     /// The sockets at which something may arrive: one, or two where there is multicast.
@@ -381,6 +379,13 @@ impl Transport {
         let group = self.group.as_ref().map(|group| group.socket.as_raw_fd());
         [Some(own), group].into_iter().flatten()
     }
+}
+
+/// How many datagrams the kernel dropped at a socket before they were read, because no member has the
+/// address that they came from, or because the queue was full; as far as the system tells. It reads a
+/// table of all sockets of the host, for which nobody is to wait.
+pub(crate) fn dropped_by_kernel(inode: u64) -> Option<u64> {
+    who::drops(inode)
 }
 
 /// Whether datagrams can go from one address to the other at all.

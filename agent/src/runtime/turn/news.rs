@@ -72,9 +72,8 @@ impl Turn<'_> {
             }
             Event::Superseded { by } => self.end(SessionEnd::Superseded { by }),
             Event::Note { from, bytes } => {
-                if self.core.notes_waiting < MAX_NOTES {
-                    self.core.notes_waiting += 1;
-                    self.core.tasks.push_back(Task::Note { from, bytes });
+                if self.core.notes.len() < MAX_NOTES {
+                    self.core.notes.push_back((from, bytes));
                 } else {
                     self.core.notes_lost += 1;
                 }

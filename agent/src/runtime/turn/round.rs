@@ -5,7 +5,7 @@ use std::mem;
 use std::time::Duration;
 
 use super::{ACTIVE, Phase, SHORT_SLEEP, Task, Turn};
-use crate::protocol::{Input, Record, Time};
+use crate::protocol::{Input, NodeId, Record, Time};
 use crate::runtime::clock;
 use crate::runtime::driven::Driven;
 use crate::runtime::error::SessionEnd;
@@ -83,8 +83,12 @@ impl Turn<'_> {
     }
 
     pub(crate) fn take_tasks(&mut self) -> VecDeque<Task> {
-        self.core.notes_waiting = 0;
         mem::take(&mut self.core.tasks)
+    }
+
+    /// What another agent sent first of what has not been read.
+    pub(crate) fn take_note(&mut self) -> Option<(NodeId, Vec<u8>)> {
+        self.core.notes.pop_front()
     }
 
     /// How long the agent thread may sleep; it must do so right after this turn. It also wants to wake
