@@ -202,7 +202,8 @@ pub enum Command {
         ticket: Ticket,
     },
     /// To carry `bytes` (at most [`Command::MAX_NOTE`]) to another agent, for what is not the
-    /// protocol's: status, for one. Dropped if that member is not linked.
+    /// protocol's: status, for one. Dropped if that member is not linked, or if so much waits to be
+    /// sent to it that what the protocol says would wait for this.
     Note {
         /// The receiver.
         to: NodeId,

@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use distlock_agent::protocol::{
-    Algorithm, Boot, Command, ElectionAlgorithm, Failure, Input, LockName, LockSpec, Mode, Node,
-    NodeConfig, Output, Refusal, Settings, Ticket, Time, Wait,
+    Algorithm, Boot, Command, ElectionAlgorithm, Event, Failure, Input, LockName, LockSpec, Mode,
+    Node, NodeConfig, Output, Refusal, Settings, Ticket, Time, Wait,
 };
 
 use crate::group::{Group, node};
@@ -20,6 +20,27 @@ fn ask(group: &mut Group, me: u16, ticket: u64, lock: &str, spec: Option<LockSpe
         wait: Wait::Cancelled,
     };
     group.input(node(me), Input::Command(&command));
+}
+
+/// However many notes there are, what locks have to say waits for some of them only.
+#[test]
+fn notes_are_lost_when_too_much_waits_to_be_sent() {
+    let mut group = Group::new(2, Algorithm::RicartAgrawala);
+    let note = Command::Note {
+        to: node(2),
+        bytes: vec![7; Command::MAX_NOTE],
+    };
+    for _ in 0..100 {
+        group.input(node(1), Input::Command(&note));
+    }
+    ask(&mut group, 1, 1, "printer", None, Mode::Exclusive);
+    group.run(Duration::from_secs(60));
+    assert!(group.granted(1).is_some());
+    let is_note = |(_, event): &&(_, Event)| matches!(event, Event::Note { .. });
+    let arrived = group.events.iter().filter(is_note).count() as u64;
+    assert!((1..30).contains(&arrived), "{arrived}");
+    let counters = group.nodes[&node(1)].counters();
+    assert_eq!(counters.notes_lost, 100 - arrived);
 }
 
 /// A holds "printer" as a semaphore of 4; B comes back and wants it as a mutex.

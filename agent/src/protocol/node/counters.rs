@@ -19,6 +19,8 @@ pub struct Counters {
     pub datagrams_received: u64,
     /// Datagrams dropped, by reason.
     pub dropped: BTreeMap<Drop, u64>,
+    /// Notes that were not sent, as too much waited to be sent to that member already.
+    pub notes_lost: u64,
     /// Messages between engines that made no sense where they came.
     pub misplaced: u64,
 }

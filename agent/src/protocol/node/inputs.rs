@@ -69,10 +69,7 @@ impl Node {
                 return self.end_campaign(now, *ticket, Refusal::Cancelled);
             }
             Command::Note { to, bytes } if bytes.len() <= Command::MAX_NOTE => {
-                let note = Body::Note {
-                    bytes: bytes.clone(),
-                };
-                self.peers.send(*to, Epoch::ZERO, &note);
+                self.peers.note(*to, bytes.clone());
             }
             Command::Note { .. } => {}
             Command::Change(change) => {

@@ -196,6 +196,17 @@ impl Peers {
         }
     }
 
+    /// Sends what is not the protocol's, unless so much waits to be sent that locks would wait for it:
+    /// links deliver in order.
+    pub(super) fn note(&mut self, to: NodeId, bytes: Vec<u8>) {
+        let peer = self.peers.get(&to);
+        if peer.is_some_and(|peer| peer.link.is_congested()) {
+            self.counters.notes_lost += 1;
+        } else {
+            self.send(to, Epoch::ZERO, &Body::Note { bytes });
+        }
+    }
+
     /// Says something to one member that need not arrive. What does not fit one datagram goes with
     /// what is repeated, unless too much of that waits already, or the same is on its way yet: long
     /// tables take longer than the pause after which they are said again.
