@@ -8,8 +8,9 @@
 //!
 //! Everything here runs on the agent thread, and is bounded: clients, also of one process, and what
 //! they may take of the process's descriptors; requests of one client; messages obeyed in one turn,
-//! of one client and of all together; bytes that are read and make no message yet, and bytes that
-//! wait to be read by a client that does not. A client that says nothing costs two descriptors and
+//! of one client and of all together; bytes that are read and make no message yet; bytes that wait to
+//! be read by a client that does not, and the names of elections that are observed, of one client and
+//! of all together. A client that says nothing costs two descriptors and
 //! nothing else; it may be one that holds a lock, so it has no time limit.
 
 mod connection;
@@ -56,15 +57,23 @@ const MAX_OF_ONE_PROCESS: usize = 1_024;
 /// it is counts for one more. It is some hundred microseconds' work, after which datagrams and timers
 /// come first again.
 const TURN_LIMIT: usize = 256;
-/// Connections accepted in one turn.
+/// What all clients together leave unread, and observe. It is four of the longest statuses, or 16 KiB
+/// for each of as many clients as there may be: who reads what it is told needs none of it but for
+/// moments, for the kernel keeps as much as most ever have to read.
+const MAX_TAKEN: usize = 64 << 20;
+/// Connections accepted in one turn: each takes some ten system calls, so that they are together as
+/// much work as the messages of a turn.
 const ACCEPT_LIMIT: usize = 64;
 /// After a failed accept (no descriptors left) the next try comes so much later.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// How often the log tells of clients that are turned away.
 const TELL_EVERY: Duration = Duration::from_secs(1);
+/// How many connections the kernel keeps that are not accepted yet: as many as one process may have.
+/// Whoever comes when there are so many waits in connect(2) until some are accepted.
 const BACKLOG: i32 = 1_024;
 /// As the status counts what there were too few of.
 const FEW_DESCRIPTORS: &str = "few-descriptors";
+const TOO_MUCH: &str = "too-much";
 /// The token of a client's process is this much above that of its stream.
 const PROCESSES: usize = 1 << (usize::BITS - 2);
 
@@ -82,6 +91,8 @@ pub(crate) struct Service {
     turn_of: ClientId,
     /// Of those who were turned away or cut off, by reason.
     dropped: BTreeMap<&'static str, u64>,
+    /// What all of them take ([`Connection::taken`]), as it was when each was looked at last.
+    taken: usize,
     /// Whether the status does not tell of all that yet.
     is_news: bool,
     /// When the log may tell again of one.
@@ -134,6 +145,7 @@ impl Service {
             ready: BTreeSet::new(),
             turn_of: ClientId(0),
             dropped: BTreeMap::new(),
+            taken: 0,
             is_news: true,
             tell_at: Time::ZERO,
             next: token.0 + 1,
@@ -172,6 +184,7 @@ impl Service {
     pub(crate) fn work(&mut self, shared: &Shared, registry: &Registry) -> Option<Time> {
         self.accept(shared, registry);
         self.serve(shared, registry);
+        self.cut_off(shared, registry);
         if self.lifelines.take_commands_noted() {
             self.evict_at = self.eviction(shared);
         }
@@ -225,6 +238,7 @@ impl Service {
             }
             let refused = client.take_refused();
             self.count(FEW_DESCRIPTORS, refused);
+            self.recount(id);
             self.turn_of = ClientId(id.0 + 1);
         }
     }
@@ -241,21 +255,57 @@ impl Service {
         self.ready.insert(client);
     }
 
-    /// Tells clients how the group is, by the numbers of their questions. It is written down once.
+    /// Tells clients how the group is, by the numbers of their questions. It is written down once. For
+    /// whom there is no room is refused.
     pub(crate) fn tell_status(&mut self, status: &Status, askers: &[(ClientId, u64)]) {
         let encoded = frames::encode_status(status);
         if let Err(error) = &encoded {
             tracing::error!("a status cannot be written: {error}");
         }
         for &(client, id) in askers {
-            let Some(connection) = self.clients.get_mut(&client) else {
-                continue;
-            };
             match &encoded {
-                Ok(status) => connection.tell_status(id, status),
-                Err(_) => connection.tell(&FromAgent::StatusTooLong { id }),
+                Ok(status) if self.has_room(client, status.len()) => {
+                    let connection = self.clients.get_mut(&client).into_iter();
+                    connection.for_each(|connection| connection.tell_status(id, status));
+                    self.ready.insert(client);
+                    self.recount(client);
+                }
+                Ok(_) => {
+                    self.count(TOO_MUCH, 1);
+                    self.tell(client, &FromAgent::StatusRefused { id });
+                }
+                Err(_) => self.tell(client, &FromAgent::StatusTooLong { id }),
             }
-            self.ready.insert(client);
+        }
+    }
+
+    /// Whether a client may leave so much more unread. Nobody is cut off for it: others may be about to
+    /// read what they were told. What is short is told even so; if then there is too much, who has the
+    /// most is cut off.
+    fn has_room(&self, client: ClientId, len: usize) -> bool {
+        self.clients.get(&client).is_none_or(|connection| {
+            let is_short = connection.taken() + len <= UNREAD_LIMIT;
+            is_short || (connection.has_room(len) && self.taken + len <= MAX_TAKEN)
+        })
+    }
+
+    /// While all together take too much, cuts off the client that takes the most.
+    fn cut_off(&mut self, shared: &Shared, registry: &Registry) {
+        while self.taken > MAX_TAKEN {
+            let most = self.clients.iter().max_by_key(|(_, client)| client.counted);
+            let Some((&id, client)) = most else {
+                return;
+            };
+            tracing::warn!("client {:?} ended: {}", client.peer(), Ended::TooMuch);
+            self.end(id, &Ended::TooMuch, shared, registry);
+        }
+    }
+
+    /// Notes what a client has come to take.
+    fn recount(&mut self, id: ClientId) {
+        if let Some(client) = self.clients.get_mut(&id) {
+            self.taken = self.taken - client.counted + client.taken();
+            client.counted = client.taken();
         }
     }
 
@@ -462,6 +512,7 @@ impl Service {
         let Some(client) = self.clients.remove(&id) else {
             return;
         };
+        self.taken -= client.counted;
         if let Entry::Occupied(mut count) = self.of_process.entry(client.peer().pid) {
             *count.get_mut() -= 1;
             if *count.get() == 0 {

@@ -334,6 +334,9 @@ fn who_asks_for_all_of_a_group_again_and_again_waits_for_its_turn() {
             clock::now().since(start)
         };
         let longest = (0..100).map(entry).max().unwrap();
+        // Some got no status for now; nobody was cut off.
+        let connected = pair.clients().connected;
+        assert_eq!(connected, 1 + u64::from(clients) + askers.len() as u64);
         for (stream, _) in &askers {
             stream.shutdown(Shutdown::Both).unwrap();
         }
@@ -345,6 +348,52 @@ fn who_asks_for_all_of_a_group_again_and_again_waits_for_its_turn() {
     assert!(longest < LEASE / 2, "{longest:?}");
     held.release().unwrap();
     drop(holders);
+}
+
+/// Each client may observe thousands of elections, whose names took gigabytes of all that there may be.
+#[test]
+fn those_who_observe_too_much_together_are_cut_off_and_nobody_else() {
+    let pair = Pair::new("serve", 0);
+    let held = pair.enter("held");
+    let memory = pair.resident();
+    let observe = |version, number| {
+        let header = [0, 0, 1, 3, version, 8, 0xff, 1];
+        [&header[..], format!("{number:0>255}").as_bytes()].concat()
+    };
+    let crowd = 70;
+    let streams: Vec<_> = (0..crowd).map(|_| connect(&pair.group)).collect();
+    thread::scope(|scope| {
+        for (stream, version) in &streams {
+            scope.spawn(move || io::copy(&mut { stream }, &mut io::sink()));
+            let all: Vec<u8> = (0..4_096)
+                .flat_map(|number| observe(*version, number))
+                .collect();
+            // Who is cut off cannot say it all.
+            scope.spawn(move || { stream }.write_all(&all));
+        }
+        eventually("some are cut off", || {
+            pair.clients().dropped.contains_key("too-much")
+        });
+        // A client takes 319 bytes for each, and 50 are 65 MB.
+        eventually("so many are cut off that the others have room", || {
+            let clients = pair.clients();
+            let cut_off = clients.dropped["too-much"];
+            assert_eq!(clients.dropped.len(), 1, "{clients:?}");
+            assert_eq!(clients.connected, crowd - cut_off + 1);
+            crowd - cut_off <= 52
+        });
+        for (stream, _) in &streams {
+            // Some are shut down already.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    });
+    let grown = pair.resident().saturating_sub(memory);
+    println!("{grown} pages more");
+    // 64 MiB, and what the allocator makes of it.
+    assert!(grown < 24_576, "{grown} pages");
+    assert!(held.is_held());
+    held.release().unwrap();
+    drop(pair.enter("other"));
 }
 
 /// All that thousands had to say was heard before the next look at the timers: leases ran out

@@ -11,7 +11,7 @@ use mio::net::UnixStream;
 use nix::sys::socket::{getsockopt, sockopt};
 use socket2::SockRef;
 
-use super::{FEW_DESCRIPTORS, TURN_LIMIT};
+use super::{FEW_DESCRIPTORS, TOO_MUCH, TURN_LIMIT};
 use crate::protocol::{LockName, LockSpec, Mode, Release, Ticket};
 use crate::runtime::agent::Description;
 use crate::runtime::ancillary;
@@ -38,6 +38,9 @@ pub(super) const UNREAD_LIMIT: usize = 64 * 1024;
 /// A client that leaves more than this unread is cut off: it can have asked for one status of the
 /// greatest length, and gets the next before it has read it all.
 const MAX_UNREAD: usize = 2 * MAX_FROM_AGENT;
+/// What an observed election takes besides its name: two words in a set that is not full, and what the
+/// allocator keeps of its own.
+const OBSERVED_LEN: usize = 64;
 /// How many bytes are still heard of a client whose process has ended: more than a stream can have
 /// left (the kernel's own bound is a twentieth of it), and an end to what is said in its name for ever.
 const LAST_BYTES: usize = 4 << 20;
@@ -71,6 +74,10 @@ pub(super) struct Connection {
     listens: bool,
     /// The elections of which it wants to know who leads.
     observed: BTreeSet<LockName>,
+    /// What they take.
+    observed_len: usize,
+    /// What it counts for among what all clients take ([`Self::taken`]).
+    pub(super) counted: usize,
 }
 
 /// A request of a client.
@@ -104,6 +111,8 @@ pub(super) enum Ended {
     Descriptors,
     #[error("it does not read its answers")]
     Unread,
+    #[error("all clients together take too much memory, and it the most")]
+    TooMuch,
     #[error("it cannot be understood: {0}")]
     Malformed(io::Error),
     #[error("{0}")]
@@ -120,6 +129,7 @@ impl Ended {
             Self::Process | Self::Stream(_) => None,
             Self::Descriptors => Some(FEW_DESCRIPTORS),
             Self::Unread => Some("unread"),
+            Self::TooMuch => Some(TOO_MUCH),
             Self::Malformed(_) | Self::Breach(_) => Some("malformed"),
         }
     }
@@ -170,6 +180,8 @@ impl Connection {
             has_released: false,
             listens: false,
             observed: BTreeSet::new(),
+            observed_len: 0,
+            counted: 0,
         }
     }
 
@@ -469,7 +481,9 @@ impl Connection {
             return Err(Ended::Breach("it observes too many elections"));
         }
         let leader = turn.leader(&lock);
-        self.observed.insert(lock.clone());
+        if self.observed.insert(lock.clone()) {
+            self.observed_len += lock.as_bytes().len() + OBSERVED_LEN;
+        }
         self.tell(&FromAgent::Leader { lock, leader });
         Ok(())
     }
@@ -478,9 +492,11 @@ impl Connection {
     pub(super) fn heard_as(&self, event: &AgentEvent) -> Option<FromAgent> {
         match event {
             AgentEvent::Leader { lock, leader } => {
-                let (lock, leader) = (lock.clone(), *leader);
-                let observes = self.observed.contains(&lock);
-                observes.then_some(FromAgent::Leader { lock, leader })
+                let observes = self.observed.contains(lock);
+                observes.then(|| FromAgent::Leader {
+                    lock: lock.clone(),
+                    leader: *leader,
+                })
             }
             event => self.listens.then(|| FromAgent::Event(event.clone())),
         }
@@ -505,13 +521,23 @@ impl Connection {
         }
     }
 
-    /// Tells it a status as [`frames::encode_status`] has written it down; not if that is more than it
-    /// may leave unread, for so much can come of eight questions at once.
+    /// Tells it a status as [`frames::encode_status`] has written it down.
     pub(super) fn tell_status(&mut self, id: u64, status: &[u8]) {
-        let has_room = self.unread() + status.len() <= MAX_UNREAD;
-        if !has_room || frames::put_status(&mut self.output, id, status).is_err() {
-            self.tell(&FromAgent::StatusRefused { id });
+        if let Err(error) = frames::put_status(&mut self.output, id, status) {
+            tracing::error!("a status for a client cannot be written: {error}");
         }
+    }
+
+    /// Whether it may leave so much more unread: statuses of the greatest length can be the answers to
+    /// eight questions at once.
+    pub(super) fn has_room(&self, len: usize) -> bool {
+        self.unread() + len <= MAX_UNREAD
+    }
+
+    /// What it takes of the memory that all clients share: what it has not read, and the names of what
+    /// it observes. Its requests are counted among those of all, and the rest is little.
+    pub(super) fn taken(&self) -> usize {
+        self.output.len() + self.observed_len
     }
 
     /// Tells it the lease, unless it knows.
@@ -542,7 +568,16 @@ impl Connection {
             let socket = SockRef::from(&self.stream);
             match socket.send_with_flags(&self.output[self.sent..], libc::MSG_NOSIGNAL) {
                 Ok(len) => self.sent += len,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    // What is sent is dropped, though not at every byte, also of a client that never
+                    // reads all that there is.
+                    if self.sent >= self.output.len() / 2 {
+                        self.output.drain(..self.sent);
+                        self.output.shrink_to(UNREAD_LIMIT);
+                        self.sent = 0;
+                    }
+                    return Ok(());
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -609,5 +644,34 @@ impl Connection {
             }
         }
         turn.finish();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+
+    use super::*;
+
+    /// What was sent was kept until all was: of a client that always has something left to read, that
+    /// need never come.
+    #[test]
+    fn what_is_sent_is_forgotten_also_of_who_never_catches_up() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let peer = Peer::of(&ours).unwrap();
+        let process = Process::of_peer(&ours, peer.pid).unwrap();
+        let mut client = Connection::new(ours, peer, process);
+        let status = vec![0; 4 * UNREAD_LIMIT];
+        let mut chunk = [0; 4_096];
+        for id in 1..=20 {
+            client.tell_status(id, &status);
+            while client.unread() > status.len() {
+                client.flush().unwrap();
+                // There may be nothing yet.
+                let _ = theirs.read(&mut chunk);
+            }
+            assert!(client.unread() > 0);
+            assert!(client.taken() <= 3 * status.len(), "{}", client.taken());
+        }
     }
 }
