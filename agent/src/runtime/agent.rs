@@ -142,10 +142,14 @@ pub struct Counters {
     pub transport: TransportCounters,
     /// Notes of other agents that found no room.
     pub notes_lost: u64,
+    /// Notes of other agents that could not be read, as of another version.
+    pub notes_malformed: u64,
 }
 
 impl Counters {
-    /// What came and was dropped, by reason; without reasons for which nothing was.
+    /// What came and was dropped, by reason; without reasons for which nothing was. First the
+    /// datagrams that do not count as received, then those that do, and last what was in datagrams
+    /// that were taken, of which there may be several in one.
     pub(super) fn dropped(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let socket = &self.transport;
         let by_socket = [
@@ -160,6 +164,8 @@ impl Counters {
             ("unproven", socket.dropped_unproven),
             ("stale-handshake", socket.dropped_stale),
             ("strange", socket.dropped_strange),
+            ("receive-error", socket.receive_errors),
+            ("malformed-multicast", socket.dropped_multicast),
         ];
         let by_core = self.node.dropped.iter().map(|(why, &count)| {
             let why = match why {
@@ -175,7 +181,17 @@ impl Counters {
             };
             (why, count)
         });
-        let all: Vec<_> = by_socket.into_iter().chain(by_core).collect();
+        let messages = [
+            ("past-view", self.node.past_view),
+            ("misplaced", self.node.misplaced),
+            ("too-many-notes", self.notes_lost),
+            ("malformed-note", self.notes_malformed),
+        ];
+        let all: Vec<_> = by_socket
+            .into_iter()
+            .chain(by_core)
+            .chain(messages)
+            .collect();
         all.into_iter().filter(|(_, count)| *count > 0)
     }
 }
@@ -550,5 +566,37 @@ pub(super) fn join(thread: &Mutex<Option<JoinHandle<()>>>) {
     // `std::thread::current` panics in the destructors of a C thread's data.
     if thread.as_pthread_t() != pthread_self() && thread.join().is_err() {
         tracing::error!("a thread of the agent panicked at its end");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What sockets and nodes count as dropped, each under a word of its own.
+    #[test]
+    fn all_that_is_dropped_is_shown() {
+        let mut counters = Counters::default();
+        assert_eq!(counters.dropped().count(), 0);
+        let socket = &mut counters.transport;
+        (socket.receive_errors, socket.dropped_multicast) = (1, 2);
+        (socket.dropped_malformed, socket.dropped_strange) = (3, 4);
+        let node = &mut counters.node;
+        (node.past_view, node.misplaced) = (5, 6);
+        node.dropped = BTreeMap::from([(Dropped::Malformed, 7)]);
+        (counters.notes_lost, counters.notes_malformed) = (8, 9);
+        let dropped: BTreeMap<_, _> = counters.dropped().collect();
+        let expected = [
+            ("receive-error", 1),
+            ("malformed-multicast", 2),
+            ("malformed", 3),
+            ("strange", 4),
+            ("past-view", 5),
+            ("misplaced", 6),
+            ("malformed-content", 7),
+            ("too-many-notes", 8),
+            ("malformed-note", 9),
+        ];
+        assert_eq!(dropped, BTreeMap::from(expected));
     }
 }

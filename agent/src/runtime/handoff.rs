@@ -316,6 +316,27 @@ mod tests {
         while beats.recv_timeout(long).is_ok() {}
     }
 
+    /// More notes at once than there is room for, of which none can be read.
+    #[test]
+    fn notes_that_are_dropped_are_shown() {
+        const NOTES: u64 = 300;
+        let directory = tempfile::tempdir().unwrap();
+        let agent = alone(directory.path(), None);
+        let mut turn = agent.shared.turn();
+        for _ in 0..NOTES {
+            let (from, bytes) = (NodeId::new(2).unwrap(), vec![0]);
+            turn.pretend(crate::protocol::Event::Note { from, bytes });
+        }
+        turn.finish_as_application();
+        let dropped = || agent.status().unwrap().protection.unwrap().dropped;
+        while dropped().values().sum::<u64>() < NOTES {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let words = ["too-many-notes", "malformed-note"].map(|why| dropped()[why]);
+        assert!(words.iter().all(|count| *count > 0), "{words:?}");
+        assert_eq!(words.iter().sum::<u64>(), NOTES);
+    }
+
     /// A defect in the protocol, as far as the rest can tell: guards are lost, who waits is told,
     /// nothing more is sent, and the agent thread ends.
     #[test]

@@ -26,7 +26,7 @@ use super::handoff::Shared;
 use super::status::{
     HolderStatus, LockStatus, MemberState, MemberStatus, Protection, Status, WaiterStatus,
 };
-use super::transport::dropped_by_kernel;
+use super::transport::KernelDrops;
 use super::turn::{ClientId, Entry, Turn};
 use crate::protocol::clock::Reply;
 use crate::protocol::node::PeerState;
@@ -84,7 +84,7 @@ struct Question {
 pub(crate) struct Report {
     status: Status,
     /// Of the member's socket, where the kernel counts what it drops there.
-    inode: Option<u64>,
+    kernel: Option<KernelDrops>,
     askers: Vec<Asker>,
 }
 
@@ -155,7 +155,7 @@ impl Report {
     /// The status, and the clients that want it; threads are told.
     pub(crate) fn finish(self) -> (Arc<Status>, Vec<(ClientId, u64)>) {
         let mut clients = Vec::new();
-        let status = Arc::new(complete(self.status, self.inode));
+        let status = Arc::new(complete(self.status, self.kernel));
         for asker in self.askers {
             match asker {
                 // The channel has room for one answer; who asked may have given up.
@@ -168,8 +168,8 @@ impl Report {
 }
 
 /// Adds what the kernel tells, which lists all of the host's sockets for that.
-fn complete(mut status: Status, inode: Option<u64>) -> Status {
-    let by_kernel = inode.and_then(dropped_by_kernel).filter(|&count| count > 0);
+fn complete(mut status: Status, kernel: Option<KernelDrops>) -> Status {
+    let by_kernel = kernel.map(KernelDrops::count).filter(|&count| count > 0);
     if let (Some(count), Some(protection)) = (by_kernel, &mut status.protection) {
         protection.dropped.insert("by-kernel".to_owned(), count);
     }
@@ -208,7 +208,7 @@ impl Shared {
             // Nobody is to be waited for, the event loop neither.
             let report = turn.report(BTreeMap::new(), 0, Vec::new());
             turn.finish_as_application();
-            return Ok(complete(report.status, report.inode));
+            return Ok(complete(report.status, report.kernel));
         }
         let asked = turn.ask_status(Asker::Thread(sender));
         turn.finish_as_application();
@@ -277,6 +277,7 @@ impl Turn<'_> {
     /// is missing from the report, as one that does not answer.
     pub(crate) fn handle_note(&mut self, from: NodeId, bytes: &[u8]) {
         let Some((&VERSION, body)) = bytes.split_first() else {
+            self.core.notes_malformed += 1;
             return;
         };
         match postcard::from_bytes(body) {
@@ -295,7 +296,10 @@ impl Turn<'_> {
             }
             Ok(Note::AskTime { asked_ns }) => self.answer_time(from, asked_ns),
             Ok(Note::Time { life, reply }) => self.hear_time(from, life, reply),
-            Err(error) => tracing::debug!("a note of member {from} cannot be read: {error}"),
+            Err(error) => {
+                self.core.notes_malformed += 1;
+                tracing::debug!("a note of member {from} cannot be read: {error}");
+            }
         }
     }
 
@@ -319,7 +323,7 @@ impl Turn<'_> {
         parts.insert(self.shared.identity.me, self.own_part(room));
         Report {
             status: self.put_together(parts),
-            inode: self.core.inode(),
+            kernel: self.core.kernel_drops(),
             askers,
         }
     }

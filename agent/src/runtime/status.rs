@@ -57,7 +57,9 @@ pub struct Protection {
     pub handshakes: u64,
     /// How many datagrams were dropped since the member's start, by reason; those of which there
     /// were none are left out. `by-kernel` are those that never reached the agent: they came from no
-    /// member's address, or found the socket's queue full.
+    /// member's address, or found the socket's queue full. `past-view`, `misplaced`, `too-many-notes`
+    /// and `malformed-note` are of messages in datagrams that were taken, of which one may have
+    /// several.
     pub dropped: BTreeMap<String, u64>,
 }
 

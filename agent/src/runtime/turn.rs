@@ -35,7 +35,7 @@ use super::seal::KeyId;
 use super::session::Session;
 use super::status::{ClientsStatus, MulticastStatus};
 use super::trace::Tracer;
-use super::transport::{Transport, TransportCounters};
+use super::transport::{KernelDrops, Transport, TransportCounters};
 use crate::protocol::election;
 use crate::protocol::{
     Command, Failure, Fence, Input, LockName, LockSpec, Mode, Node, NodeId, Output, Record,
@@ -88,6 +88,8 @@ pub(crate) struct Core {
     /// What other agents sent and the agent thread has not read.
     notes: VecDeque<(NodeId, Vec<u8>)>,
     notes_lost: u64,
+    /// Notes that could not be read.
+    pub(super) notes_malformed: u64,
     /// Until when the agent thread sleeps; `None` while it is awake, and will look for itself.
     sleeps_until: Option<Time>,
     /// When an application's thread last stepped.
@@ -214,6 +216,7 @@ impl Turn<'_> {
             node: core.node.counters().clone(),
             transport,
             notes_lost: core.notes_lost,
+            notes_malformed: core.notes_malformed,
         }
     }
 
@@ -457,6 +460,7 @@ impl Core {
             tasks: VecDeque::new(),
             notes: VecDeque::new(),
             notes_lost: 0,
+            notes_malformed: 0,
             sleeps_until: None,
             active_at: clock::now(),
             tracer: None,
@@ -470,9 +474,9 @@ impl Core {
         self.persist.is_some() || has_tasks || matches!(self.phase, Phase::Over(_))
     }
 
-    /// The number of the member's socket, if the kernel counts what it drops there.
-    pub(super) fn inode(&self) -> Option<u64> {
-        self.transport.as_ref().and_then(Transport::inode)
+    /// Where the kernel counts what it drops before it can be read.
+    pub(super) fn kernel_drops(&self) -> Option<KernelDrops> {
+        self.transport.as_ref().and_then(Transport::kernel_drops)
     }
 
     /// The member's socket; `None` once the session is over.

@@ -71,7 +71,7 @@ fn a_request_goes_out_once() {
         take_turns(&agents, &name);
         sum(&agents, |it| it.multicast_merged) - before == 5 * 4
     });
-    let dropped = sum(&agents, |it| it.dropped_malformed + it.dropped_foreign);
+    let dropped = sum(&agents, |it| it.dropped_multicast + it.dropped_foreign);
     assert_eq!(dropped, 0);
     contend(&agents, 20);
 }
@@ -129,7 +129,7 @@ fn losses_are_repaired_directly() {
         contend(&agents, 30);
         let [lost, damaged] = [
             sum(&agents, |it| it.multicast_lost),
-            sum(&agents, |it| it.dropped_malformed),
+            sum(&agents, |it| it.dropped_multicast),
         ];
         lost > 0 && damaged > 0
     });

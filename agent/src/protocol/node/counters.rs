@@ -23,6 +23,8 @@ pub struct Counters {
     pub notes_lost: u64,
     /// Messages between engines that made no sense where they came.
     pub misplaced: u64,
+    /// Messages about locks that were said in a view that is over, or that this member was not in.
+    pub past_view: u64,
 }
 
 impl Counters {

@@ -116,6 +116,7 @@ impl Node {
         self.absorb(now, out);
         self.tell(Event::Excluded { epoch });
         self.told_until = Time::ZERO;
+        self.peers.counters.past_view += self.early.len() as u64;
         self.early.clear();
         self.joined = None;
         self.quarantine.note_unclean();
@@ -150,9 +151,7 @@ impl Node {
         let mut out = ElectionOutput::default();
         self.elections.install(installed, &mut out);
         self.elect(now, out);
-        let mut early = core::mem::take(&mut self.early);
-        early.retain(|(_, of, _)| *of >= epoch);
-        for (from, of, body) in early {
+        for (from, of, body) in core::mem::take(&mut self.early) {
             self.lock_body(now, from, of, body);
         }
     }

@@ -161,6 +161,7 @@ impl Node {
             return;
         }
         if epoch < present || self.views.view().is_none() {
+            self.peers.counters.past_view += 1;
             return;
         }
         let mut out = LockOutput::default();

@@ -192,3 +192,35 @@ fn to_release_what_is_waited_for_does_nothing() {
     let told = alone.run(Duration::ZERO);
     assert_eq!(told, [Event::Ended { ticket, refusal }]);
 }
+
+/// What is dropped of a datagram that was taken is counted: nothing of it shows anywhere else.
+#[test]
+fn messages_of_other_views_and_those_that_make_no_sense_are_counted() {
+    let mut alone = Alone::new(Algorithm::RicartAgrawala);
+    let other = NodeId::new(2).expect("not zero");
+    let present = alone.node.epoch();
+    let mut hear = |epoch: u32| {
+        // Only who decides how locks are served says so, and that is another.
+        let body = Body::Declared {
+            lock: alone.lock.clone(),
+            spec: Some(LockSpec::exclusive(Algorithm::Lamport)),
+        };
+        let epoch = Epoch::new(epoch).expect("it is not that high");
+        alone.node.lock_body(alone.now, other, epoch, body);
+        let counters = alone.node.counters();
+        (counters.past_view, counters.misplaced)
+    };
+    let epoch = present.as_u32();
+    assert_eq!(hear(epoch - 1), (1, 0));
+    assert_eq!(hear(epoch), (1, 1));
+    assert_eq!(hear(epoch + 1), (1, 1), "it waits");
+    // A new view, for which half of the numbers are used up.
+    let lock = alone.lock.clone();
+    alone.enter().expect("it is free");
+    alone.node.locks.count_up(&lock, (1 << 31) - 3);
+    while alone.node.epoch() == present {
+        alone.enter().expect("it is free");
+    }
+    let counters = alone.node.counters();
+    assert_eq!(counters.past_view + counters.misplaced, 3);
+}

@@ -96,8 +96,7 @@ pub struct TransportCounters {
     pub dropped_foreign: u64,
     /// Datagrams dropped because they were longer than any of ours.
     pub dropped_truncated: u64,
-    /// Datagrams dropped because they were nothing that is sealed, or sealed for another member, or
-    /// because what came by multicast made no sense, or was of another group.
+    /// Datagrams dropped because they were nothing that is sealed, or sealed for another member.
     pub dropped_malformed: u64,
     /// Datagrams dropped because they were not sealed, in a group that has a key.
     pub dropped_unsealed: u64,
@@ -127,6 +126,9 @@ pub struct TransportCounters {
     pub multicast_merged: u64,
     /// Of those received: by multicast, for this member or for others.
     pub multicast_received: u64,
+    /// Of those received: dropped because what came by multicast made no sense, or was of another
+    /// group.
+    pub dropped_multicast: u64,
     /// How many times a member was found not to be reached by multicast any more.
     pub multicast_lost: u64,
     /// Errors while receiving, other than that there was nothing.
@@ -361,13 +363,18 @@ impl Transport {
 }
 
 impl Transport {
-    /// The number of the socket for [`dropped_by_kernel`], if it is counted there.
-    pub(crate) fn inode(&self) -> Option<u64> {
+    /// Where the kernel counts what it drops, if it does.
+    pub(crate) fn kernel_drops(&self) -> Option<KernelDrops> {
         let Medium::Udp { socket, .. } = &self.medium else {
             return None;
         };
-        // Not of the one for multicast, which drops what this member sends there itself.
-        fstat(socket).ok().map(|stat| stat.st_ino)
+        let inode = |socket: &UdpSocket| fstat(socket).ok().map(|stat| stat.st_ino);
+        let group = self.group.as_ref();
+        let group = group.and_then(|group| inode(&group.socket));
+        Some(KernelDrops {
+            own: inode(socket)?,
+            group: group.map(|inode| (inode, self.counters.multicast_sent)),
+        })
     }
 
     /// The sockets at which something may arrive: one, or two where there is multicast.
@@ -381,11 +388,27 @@ impl Transport {
     }
 }
 
-/// How many datagrams the kernel dropped at a socket before they were read, because no member has the
-/// address that they came from, or because the queue was full; as far as the system tells. It reads a
-/// table of all sockets of the host, for which nobody is to wait.
-pub(crate) fn dropped_by_kernel(inode: u64) -> Option<u64> {
-    who::drops(inode)
+/// The sockets of a member, by their numbers: what the kernel drops of each is to be asked of it, which
+/// takes long.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct KernelDrops {
+    own: u64,
+    /// And how many datagrams this member has sent there.
+    group: Option<(u64, u64)>,
+}
+
+impl KernelDrops {
+    /// How many datagrams the kernel dropped before they were read, because no member has the address
+    /// that they came from, or because the queue was full; as far as the system tells.
+    pub(crate) fn count(self) -> u64 {
+        let drops = |inode| who::drops(inode).unwrap_or_default();
+        // The one for multicast gets back, and drops, each datagram that this member sends there. One
+        // that does not come back hides one of another's: it is at least so many.
+        let by_multicast = self
+            .group
+            .map_or(0, |(inode, sent)| drops(inode).saturating_sub(sent));
+        drops(self.own) + by_multicast
+    }
 }
 
 /// Whether datagrams can go from one address to the other at all.

@@ -165,13 +165,13 @@ impl Transport {
                     Multicast::ForOthers => {}
                 }
             }
-            Err(_) => self.counters.dropped_malformed += 1,
+            Err(_) => self.counters.dropped_multicast += 1,
         }
         Received::Dropped
     }
 
     /// Whether the kernel took it.
-    fn send_to_group(&mut self, bytes: &[u8]) -> bool {
+    pub(super) fn send_to_group(&mut self, bytes: &[u8]) -> bool {
         let Some(to) = self.group.as_ref().map(|group| group.to.clone()) else {
             return false;
         };

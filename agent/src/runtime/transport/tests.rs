@@ -7,6 +7,7 @@ use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use nix::unistd::geteuid;
 
 use super::*;
+use crate::protocol::wire::merged;
 
 fn id(id: u16) -> NodeId {
     NodeId::new(id).unwrap()
@@ -52,7 +53,7 @@ fn only_members_are_heard_over_udp() {
         Received::Empty,
         "by the kernel"
     );
-    assert_eq!(transport.inode().and_then(dropped_by_kernel), Some(1));
+    assert_eq!(transport.kernel_drops().unwrap().count(), 1);
     // Where that does not filter.
     let Medium::Udp { socket, .. } = &transport.medium else {
         unreachable!()
@@ -69,6 +70,47 @@ fn only_members_are_heard_over_udp() {
     };
     assert_eq!(receive(&mut transport, 64), heard);
     assert_eq!(receive(&mut transport, 64), Received::Empty);
+}
+
+/// What strangers send to the group's address, beside what this member hears of itself there; and
+/// what a member sends there that makes no sense.
+#[test]
+fn what_comes_by_multicast_and_is_dropped_is_counted() {
+    let [own, other] = [(); 2].map(|()| UdpSocket::bind("127.0.0.1:0").unwrap());
+    let other_at = other.local_addr().unwrap();
+    let [_, _, high, low] = std::process::id().to_be_bytes();
+    let to: SocketAddr = ([239, high, low, 250], 7400).into();
+    let members = [(id(1), own.local_addr().unwrap()), (id(2), other_at)];
+    let members = members.map(|(id, address)| (id, Address::udp(address).unwrap()));
+    drop((own, other));
+    let multicast = (GroupId::of("test"), MulticastAddress::new(to).unwrap());
+    let members = BTreeMap::from(members);
+    let mut transport = Transport::bind(id(1), &members, Some(multicast), None, None).unwrap();
+    let mut buffer = vec![0; Transport::BUFFER];
+
+    let bytes = merged::report(multicast.0, id(1), &[]);
+    for _ in 0..3 {
+        assert!(transport.send_to_group(&bytes));
+    }
+    assert_eq!(transport.receive(&mut buffer), Received::Empty);
+    assert_eq!(transport.kernel_drops().unwrap().count(), 0, "its own");
+    let say_from = |address: SocketAddr| {
+        let socket = UdpSocket::bind(address).unwrap();
+        let SocketAddr::V4(at) = address else {
+            unreachable!()
+        };
+        SockRef::from(&socket).set_multicast_if_v4(at.ip()).unwrap();
+        socket.send_to(b"hello, all of you", to).unwrap();
+    };
+    say_from("127.0.0.1:0".parse().unwrap());
+    assert_eq!(transport.receive(&mut buffer), Received::Empty);
+    assert_eq!(transport.kernel_drops().unwrap().count(), 1, "a stranger's");
+    say_from(other_at);
+    assert_eq!(transport.receive(&mut buffer), Received::Dropped);
+    let counters = transport.counters();
+    // It was received, and so counts with what is received and dropped after all.
+    assert_eq!((counters.received, counters.dropped_multicast), (1, 1));
+    assert_eq!(counters.dropped_malformed, 0);
 }
 
 #[test]

@@ -224,7 +224,7 @@ fn what_is_forged_or_makes_no_sense_does_nothing() {
     }
     assert_eq!(take(&mut transport), []);
     // The filter passes nothing that is too short for a sender's number.
-    assert_eq!(transport.counters().dropped_malformed, 5);
+    assert_eq!(transport.counters().dropped_multicast, 5);
     assert_eq!(transport.multicast().unwrap().reached, [0; 0]);
 
     let member = world.forger(1);
