@@ -83,7 +83,6 @@ struct Question {
 #[derive(Debug)]
 pub(crate) struct Report {
     status: Status,
-    /// Of the member's socket, where the kernel counts what it drops there.
     kernel: Option<KernelDrops>,
     askers: Vec<Asker>,
 }

@@ -71,7 +71,8 @@ impl Group {
             _ => return Err(io::ErrorKind::InvalidInput.into()),
         };
         // Nobody, until it is known who the members are.
-        filter::attach((&socket).into(), iter::empty(), Some(me));
+        // Whether that can be done is told when they are known.
+        let _ = filter::attach((&socket).into(), iter::empty(), Some(me));
         Ok(Self {
             id,
             socket: OwnedFd::from(socket).into(),

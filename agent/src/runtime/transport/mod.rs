@@ -61,6 +61,9 @@ pub(crate) struct Transport {
     sealing: Option<Box<Sealing>>,
     faults: Option<Injector>,
     counters: TransportCounters,
+    /// Whether it was told that the kernel does not filter what comes. Once: each view would say it
+    /// again.
+    told_unfiltered: bool,
     _file: Option<SocketFile>,
 }
 
@@ -191,6 +194,7 @@ impl Transport {
             sealing: seals.map(|seals| Box::new(Sealing::new(seals))),
             faults,
             counters: Default::default(),
+            told_unfiltered: false,
             _file: file,
         };
         transport.read(members);
@@ -214,11 +218,18 @@ impl Transport {
                         sources.insert(*address, id);
                     }
                 }
-                filter::attach((&*socket).into(), sources.keys(), None);
+                let mut attached = filter::attach((&*socket).into(), sources.keys(), None);
                 if let Some(group) = &self.group {
                     // Several agents of one host hear each other by the loop, and so would each
                     // itself.
-                    filter::attach((&group.socket).into(), sources.keys(), Some(self.me));
+                    let by_multicast =
+                        filter::attach((&group.socket).into(), sources.keys(), Some(self.me));
+                    attached = attached.and(by_multicast);
+                }
+                if let Err(why) = attached
+                    && !std::mem::replace(&mut self.told_unfiltered, true)
+                {
+                    warn_of_floods(&why);
                 }
             }
             Medium::Unix { sources, .. } => {
@@ -409,6 +420,16 @@ impl KernelDrops {
             .map_or(0, |(inode, sent)| drops(inode).saturating_sub(sent));
         drops(self.own) + by_multicast
     }
+}
+
+/// The kernel does not drop for this member what no member sent.
+fn warn_of_floods(why: &str) {
+    tracing::warn!(
+        "the kernel does not filter what comes to this member ({why}): whoever can send to its port \
+         can fill its queue, so that members are not heard, and leases run out; let a firewall pass \
+         nothing there but what members send, or raise the sysctl net.core.optmem_max if it is \
+         memory that lacks, and start this agent again"
+    );
 }
 
 /// Whether datagrams can go from one address to the other at all.
