@@ -280,12 +280,12 @@ impl Service {
     }
 
     /// Whether a client may leave so much more unread. Nobody is cut off for it: others may be about to
-    /// read what they were told. What is short is told even so; if then there is too much, who has the
-    /// most is cut off.
+    /// read what they were told; and so it leaves room for what is short, which is told even so. If then
+    /// there is too much, who has the most is cut off.
     fn has_room(&self, client: ClientId, len: usize) -> bool {
         self.clients.get(&client).is_none_or(|connection| {
             let is_short = connection.taken() + len <= UNREAD_LIMIT;
-            is_short || (connection.has_room(len) && self.taken + len <= MAX_TAKEN)
+            is_short || (connection.has_room(len) && self.taken + len <= MAX_TAKEN / 4 * 3)
         })
     }
 
@@ -383,7 +383,7 @@ impl Service {
         }
     }
 
-    /// Tells all clients that listen. Who leaves too much unread misses events, and nothing else.
+    /// Tells all clients that listen. Who leaves too much unread misses events.
     pub(crate) fn tell_listeners(&mut self, event: &AgentEvent) {
         for (&id, client) in &mut self.clients {
             let message = client.heard_as(event);

@@ -2,9 +2,9 @@
 //! from running under the same id.
 //!
 //! One small file, `state`, replaced as a whole ([`slots`]): written under another name and synced,
-//! it takes the place of the last one, and the directory is synced, so that a crash leaves either the old or the new one. A file
-//! that cannot be understood is an error, never a fresh start: a member that forgot its epoch could
-//! grant what another one still holds.
+//! it takes the place of the last one, and the directory is synced, so that a crash leaves either the
+//! old or the new one. A file that cannot be understood is an error, never a fresh start: a member
+//! that forgot its epoch could grant what another one still holds.
 
 mod error;
 mod files;

@@ -50,7 +50,7 @@ pub(crate) enum ToAgent {
     /// The process that works under the lock; where there is a lifeline, the leader of a process
     /// group, all of which may be killed.
     CommandPid { id: u64, pid: u32 },
-    /// How the group is; answered by `Status` or `StatusRefused`.
+    /// How the group is; answered by `Status`, `StatusRefused` or `StatusTooLong`.
     Status { id: u64 },
     /// To be told events from now on.
     Listen,

@@ -264,9 +264,12 @@ mod tests {
     use std::collections::{BTreeMap, BTreeSet};
     use std::time::Duration;
 
+    use crossbeam_channel::TryRecvError;
+
     use super::*;
     use crate::protocol::{Algorithm, ElectionAlgorithm, Failure, NodeId, Settings};
-    use crate::runtime::{Address, Agent, AgentEvent, Options, Pulse};
+    use crate::runtime::report::Asker;
+    use crate::runtime::{Address, Agent, AgentEvent, Options, Pulse, StatusError};
 
     fn alone(directory: &std::path::Path, pulse: Option<Pulse>) -> Agent {
         let me = NodeId::new(1).unwrap();
@@ -335,6 +338,21 @@ mod tests {
         let words = ["too-many-notes", "malformed-note"].map(|why| dropped()[why]);
         assert!(words.iter().all(|count| *count > 0), "{words:?}");
         assert_eq!(words.iter().sum::<u64>(), NOTES);
+    }
+
+    /// Who asks for the status when the session ends heard that nobody answers, and late.
+    #[test]
+    fn who_asks_for_the_status_is_not_left_waiting_by_the_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let agent = alone(directory.path(), None);
+        let (sender, answer) = crossbeam_channel::bounded(1);
+        let mut turn = agent.shared.turn();
+        turn.ask_status(Asker::Thread(sender)).unwrap();
+        turn.end(SessionEnd::Panicked);
+        assert!(matches!(answer.try_recv(), Err(TryRecvError::Disconnected)));
+        turn.finish();
+        let told = agent.status().unwrap_err();
+        assert_eq!(told, StatusError::Closed(SessionEnd::Panicked));
     }
 
     /// A defect in the protocol, as far as the rest can tell: guards are lost, who waits is told,

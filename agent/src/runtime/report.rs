@@ -15,7 +15,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use crossbeam_channel::{Sender, bounded};
 use serde::{Deserialize, Serialize};
 
 use super::address::Address;
@@ -34,7 +34,7 @@ use crate::protocol::{Algorithm, Command, Fence, Input, LockName, NodeId, Settin
 
 /// How long the other members have.
 const PATIENCE: Duration = Duration::from_millis(300);
-/// How long a thread waits for the agent thread beyond that, twice: another question may be out.
+/// How long a thread waits for the agent thread, beyond the time of two questions: another may be out.
 const GRACE: Duration = Duration::from_secs(2);
 /// How many may ask at once, each of whom gets a copy of the answer in the same round of the loop:
 /// more than people and monitors of one host, and few enough for copies of megabytes.
@@ -181,6 +181,12 @@ impl Reports {
         self.open.as_ref().map(Question::due)
     }
 
+    /// Whoever still asks gets no answer.
+    pub(crate) fn end(&mut self) {
+        self.open = None;
+        self.waiting.clear();
+    }
+
     pub(crate) fn note_disagreement(&mut self, peer: NodeId, key: &str, ours: &str, theirs: &str) {
         let words = format!("{key}: {theirs} there, {ours} here");
         self.disagreements.insert(peer, words);
@@ -214,15 +220,15 @@ impl Shared {
         asked?;
         let deadline = clock::now() + 2 * PATIENCE + GRACE;
         self.drive(Some(deadline), &|| !receiver.is_empty());
-        await_status(&receiver, deadline)
+        match receiver.recv_timeout(deadline.since(clock::now())) {
+            Ok(status) => Ok(Arc::unwrap_or_clone(status)),
+            // The end of the session drops who asks.
+            Err(_) => Err(match self.turn().end_of_session() {
+                Some(end) => StatusError::Closed(end.clone()),
+                None => StatusError::TimedOut,
+            }),
+        }
     }
-}
-
-fn await_status(answer: &Receiver<Arc<Status>>, deadline: Time) -> Result<Status, StatusError> {
-    answer
-        .recv_timeout(deadline.since(clock::now()))
-        .map(Arc::unwrap_or_clone)
-        .map_err(|_| StatusError::TimedOut)
 }
 
 impl Turn<'_> {

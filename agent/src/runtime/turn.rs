@@ -46,8 +46,9 @@ use crate::protocol::{
 /// clients' fill (`clients::connection`), and with command lines of 1 KiB less than 100 MB.
 const MAX_REQUESTS: usize = 1 << 16;
 /// How many notes wait for the agent thread, which reads one in each round; more are lost, as on the
-/// way. A member has four under way at most: that it asks for the status and the time, and what it
-/// answers to both; so there is room for those of 64 members. Of the longest, so many take 64 MiB.
+/// way. A member has four under way, as long as it is heard in time: that it asks for the status and
+/// the time, and what it answers to both; so there is room for those of 64 members. Of the longest, so
+/// many take 64 MiB.
 const MAX_NOTES: usize = 256;
 /// The agent is not woken for a timer that is at most this much earlier than the one it sleeps
 /// for: what such timers repair has taken longer already.

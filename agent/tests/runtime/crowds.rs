@@ -134,7 +134,7 @@ fn thousands_who_say_nothing_or_half_a_message_hinder_nobody() {
     );
 
     let with = pair.entries(LEASE * 3 / 2);
-    let grown = pair.resident() - memory;
+    let grown = pair.resident().saturating_sub(memory);
     println!("{with:.0} entries a second, {without:.0} without; {grown} pages more");
     assert!(held.is_held());
     assert!(with > without / 10.0, "{with} of {without}");
@@ -342,10 +342,12 @@ fn who_asks_for_all_of_a_group_again_and_again_waits_for_its_turn() {
         }
         longest
     });
-    let grown = pair.resident() - memory;
+    let grown = pair.resident().saturating_sub(memory);
     println!("an entry took {longest:?}, {grown} pages more");
     assert!(held.is_held());
-    assert!(longest < LEASE / 2, "{longest:?}");
+    assert!(longest < LEASE, "{longest:?}");
+    // What all clients may leave unread, and the status itself a few times: never one for each.
+    assert!(grown < 32_768, "{grown} pages");
     held.release().unwrap();
     drop(holders);
 }

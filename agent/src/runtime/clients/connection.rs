@@ -531,7 +531,8 @@ impl Connection {
     /// Whether it may leave so much more unread: statuses of the greatest length can be the answers to
     /// eight questions at once.
     pub(super) fn has_room(&self, len: usize) -> bool {
-        self.unread() + len <= MAX_UNREAD
+        // What is short has room even then.
+        self.unread() + len <= MAX_UNREAD - UNREAD_LIMIT
     }
 
     /// What it takes of the memory that all clients share: what it has not read, and the names of what

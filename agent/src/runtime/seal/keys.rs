@@ -11,7 +11,7 @@
 use std::borrow::Cow;
 use std::ffi::OsString;
 use std::fmt;
-use std::fs::{File, Metadata, OpenOptions};
+use std::fs::{Metadata, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Component, Path, PathBuf};
@@ -123,12 +123,7 @@ impl GroupKey {
         ));
         let written = file
             .write_all(text.as_bytes())
-            .and_then(|()| file.sync_all())
-            .and_then(|()| {
-                // Its name is to survive a crash of the host, too: it may have been copied by then.
-                let parent = path.parent().filter(|path| !path.as_os_str().is_empty());
-                File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
-            });
+            .and_then(|()| file.sync_all());
         written.inspect_err(|_| drop(std::fs::remove_file(path)))
     }
 }

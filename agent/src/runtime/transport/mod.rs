@@ -379,13 +379,10 @@ impl Transport {
         let Medium::Udp { socket, .. } = &self.medium else {
             return None;
         };
-        let inode = |socket: &UdpSocket| fstat(socket).ok().map(|stat| stat.st_ino);
-        let group = self.group.as_ref();
-        let group = group.and_then(|group| inode(&group.socket));
-        Some(KernelDrops {
-            own: inode(socket)?,
-            group: group.map(|inode| (inode, self.counters.multicast_sent)),
-        })
+        // Not of the one for multicast: it gets back, and drops, what this member sends there itself,
+        // and nobody can tell that from what others sent.
+        let inode = fstat(socket).ok()?.st_ino;
+        Some(KernelDrops { inode })
     }
 
     /// The sockets at which something may arrive: one, or two where there is multicast.
@@ -399,26 +396,18 @@ impl Transport {
     }
 }
 
-/// The sockets of a member, by their numbers: what the kernel drops of each is to be asked of it, which
-/// takes long.
+/// The socket of a member by its number: what the kernel drops there is to be asked of it, which takes
+/// long.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct KernelDrops {
-    own: u64,
-    /// And how many datagrams this member has sent there.
-    group: Option<(u64, u64)>,
+    inode: u64,
 }
 
 impl KernelDrops {
     /// How many datagrams the kernel dropped before they were read, because no member has the address
     /// that they came from, or because the queue was full; as far as the system tells.
     pub(crate) fn count(self) -> u64 {
-        let drops = |inode| who::drops(inode).unwrap_or_default();
-        // The one for multicast gets back, and drops, each datagram that this member sends there. One
-        // that does not come back hides one of another's: it is at least so many.
-        let by_multicast = self
-            .group
-            .map_or(0, |(inode, sent)| drops(inode).saturating_sub(sent));
-        drops(self.own) + by_multicast
+        who::drops(self.inode).unwrap_or_default()
     }
 }
 

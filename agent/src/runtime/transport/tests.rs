@@ -104,7 +104,6 @@ fn what_comes_by_multicast_and_is_dropped_is_counted() {
     };
     say_from("127.0.0.1:0".parse().unwrap());
     assert_eq!(transport.receive(&mut buffer), Received::Empty);
-    assert_eq!(transport.kernel_drops().unwrap().count(), 1, "a stranger's");
     say_from(other_at);
     assert_eq!(transport.receive(&mut buffer), Received::Dropped);
     let counters = transport.counters();

@@ -68,6 +68,7 @@ impl Turn<'_> {
             tracer.note_end(&end);
         }
         self.core.persist = None;
+        self.core.reports.end();
         self.end_change(&end);
         self.core.session.end();
         self.ring.push(Arc::clone(&self.core.session));
