@@ -30,6 +30,10 @@ struct Outcome {
     memory: [u64; 2],
     /// The share of the tenths of a second in which the first member's queue was full.
     full: f64,
+    /// How often it was looked whether the lock that the first member holds is valid, and how often it
+    /// was not.
+    looks: u64,
+    lapses: u64,
     dropped: BTreeMap<String, u64>,
 }
 
@@ -161,7 +165,7 @@ fn suffer(
         false => UdpSocket::bind((addresses[2].ip(), 0)).unwrap(),
     };
     let (is_over, sent) = (AtomicBool::new(false), AtomicU64::new(0));
-    let (during, full) = thread::scope(|scope| {
+    let (during, full, (looks, lapses)) = thread::scope(|scope| {
         let flood = || {
             let both = |number| [0, 1].map(|receiver| datagrams(heard, number, receiver));
             let all: Vec<_> = (0..1_000).map(both).collect();
@@ -186,15 +190,19 @@ fn suffer(
             let times = looks.windows(2).filter(|two| two[0] < two[1]).count();
             times as f64 / looks.len() as f64
         });
+        let held = scope.spawn(|| {
+            let (mut looks, mut lapses) = (0, 0);
+            while !is_over.load(Ordering::Relaxed) {
+                looks += 1;
+                lapses += u64::from(held.state() != GuardState::Valid);
+                thread::sleep(Duration::from_millis(2));
+            }
+            (looks, lapses)
+        });
         let during = entries(&agents[1], "other", lasts);
         is_over.store(true, Ordering::Relaxed);
-        (during, full.join().unwrap())
+        (during, full.join().unwrap(), held.join().unwrap())
     });
-    assert_eq!(
-        held.state(),
-        GuardState::Valid,
-        "the lease was renewed all the time"
-    );
     let memory = [memory_before, resident()];
     let mut dropped = dropped();
     for (why, count) in dropped_before {
@@ -210,6 +218,8 @@ fn suffer(
         during,
         memory,
         full,
+        looks,
+        lapses,
         dropped,
     }
 }
@@ -229,10 +239,17 @@ fn dropped_by_kernel(port: u16) -> u64 {
 fn judge(outcome: &Outcome) {
     println!("{outcome:?}");
     println!(
-        "{:.0} entries a second, {:.0} without; the queue overflowed in {:.0} % of the time",
+        "{:.0} entries a second, {:.0} without; the queue overflowed in {:.0} % of the time; the lease \
+         was over at {} of {} looks",
         outcome.during,
         outcome.before,
-        outcome.full * 100.0
+        outcome.full * 100.0,
+        outcome.lapses,
+        outcome.looks
+    );
+    assert_eq!(
+        outcome.lapses, 0,
+        "its lease was renewed in time: {outcome:?}"
     );
     assert!(outcome.sent > 10_000, "{outcome:?}");
     // What it costs is for a release build to say.
@@ -297,13 +314,14 @@ fn from_outside_is_stopped_by_the_kernel() {
 
 #[test]
 fn from_a_members_address_is_survived() {
-    let lengths = [0, 1, 20, 60, 300, 1_400, 9_000];
+    // The last is the longest that UDP has.
+    let lengths = [0, 1, 20, 60, 300, 1_400, 9_000, 65_507];
     let three = TwoOfThree::begin();
     let outcome = suffer(&three, true, lasting(2), |heard, number, _| {
         match number % 8 {
             0 => {
                 let mut bytes = sealed_by_nobody(3, heard.key, number);
-                bytes.resize(lengths[number as usize % lengths.len()], 0);
+                bytes.resize(lengths[number as usize / 8 % lengths.len()], 0);
                 bytes
             }
             1 => NONSENSE.to_vec(),
@@ -313,7 +331,7 @@ fn from_a_members_address_is_survived() {
     judge(&outcome);
     // How full one thread keeps it depends on how fast the members take what comes.
     assert!(outcome.full > 0.1, "{outcome:?}");
-    for why in ["malformed", "not-sealed", "forged", "strange"] {
+    for why in ["malformed", "not-sealed", "forged", "strange", "too-long"] {
         assert!(outcome.dropped(why) > 0, "{outcome:?}");
     }
 }

@@ -53,7 +53,7 @@ const HEADER: usize = 36;
 /// How much longer a datagram is when it is sealed, in bytes.
 pub(crate) const OVERHEAD: usize = HEADER + TAG;
 /// No sealed datagram is longer: greetings may be, by one long line of settings.
-const MAX_LEN: usize = 2 * wire::MAX_DATAGRAM + OVERHEAD;
+pub(crate) const MAX_LEN: usize = 2 * wire::MAX_DATAGRAM + OVERHEAD;
 const _: () = assert!(wire::MAX_DATAGRAM + OVERHEAD == 1400, "as it is said there");
 
 const DATAGRAM: u8 = 0;

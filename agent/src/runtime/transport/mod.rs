@@ -43,7 +43,7 @@ use sealed::Sealing;
 use unix::Mailbox;
 
 use super::address::{Address, MulticastAddress};
-use super::seal::{Seals, Way};
+use super::seal::{self, Seals, Way};
 use crate::protocol::NodeId;
 use crate::protocol::wire::GroupId;
 
@@ -150,8 +150,9 @@ pub(crate) enum Received {
 }
 
 impl Transport {
-    /// Room for the longest UDP datagram, and the byte that tells a longer one.
-    pub(crate) const BUFFER: usize = 65_536;
+    /// Room for the longest datagram of ours, and the byte that tells a longer one: of that the kernel
+    /// copies no more.
+    pub(crate) const BUFFER: usize = seal::MAX_LEN + 1;
 
     /// Binds the address of `me`, and joins the multicast group, if there is one.
     pub(crate) fn bind(
