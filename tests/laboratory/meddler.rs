@@ -1,7 +1,7 @@
 //! Somebody in the middle: he hears everything that goes through the switch, keeps what he likes,
 //! and sends whatever he likes from whatever address.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use crc::{CRC_32_ISCSI, Crc};
 
@@ -15,8 +15,9 @@ const UDP: usize = 8;
 /// Where a datagram, sealed or not, has its sender's and its receiver's number.
 const FROM: usize = 4;
 const TO: usize = 6;
-/// Datagrams that he keeps.
+/// Datagrams that he keeps, the newest; and how many of these may be in a receiver's window still.
 const MAX_KEPT: usize = 100_000;
+const FRESH: usize = 1_000;
 const CASTAGNOLI: Crc<u32> = Crc::<u32>::new(&CRC_32_ISCSI);
 
 /// What he can do with a datagram that passes, beside letting it pass.
@@ -66,7 +67,7 @@ pub(crate) struct Meddler {
     /// Whether he can make the checksum right: where there are no seals it is all there is.
     is_checksum_known: bool,
     rng: Rng,
-    kept: Vec<Passing>,
+    kept: VecDeque<Passing>,
     tricks: BTreeMap<Trick, u64>,
 }
 
@@ -77,7 +78,7 @@ impl Meddler {
             per_mille,
             is_checksum_known,
             rng: Rng::new(seed),
-            kept: Vec::new(),
+            kept: VecDeque::new(),
             tricks: BTreeMap::new(),
         }
     }
@@ -87,10 +88,10 @@ impl Meddler {
         &self.tricks
     }
 
-    /// All that he has kept, as packets, and to whom they go.
+    /// All that he has kept, as packets, and to whom they go, in order.
     pub(crate) fn kept(&self) -> Vec<(u16, Vec<u8>)> {
         let packet = |passing: &Passing| (passing.to, packet(passing));
-        self.kept.iter().map(packet).collect()
+        self.kept.iter().rev().map(packet).collect()
     }
 
     /// Sees a packet from `from` to `to`; what he sends for it, and where.
@@ -99,14 +100,17 @@ impl Meddler {
             .filter(|payload| !payload.is_empty())?
             .to_vec();
         let passing = Passing { from, to, payload };
-        if self.kept.len() < MAX_KEPT {
-            self.kept.push(passing.clone());
-        }
+        self.kept.truncate(MAX_KEPT - 1);
+        self.kept.push_front(passing.clone());
         if !self.rng.happens(self.per_mille) {
             return None;
         }
         let trick = TRICKS[self.below(TRICKS.len())];
-        let made = self.play(trick, passing)?;
+        let made = self.play(trick, passing.clone())?;
+        // By chance it may be what it was.
+        if made == passing && trick != Trick::Replay {
+            return None;
+        }
         *self.tricks.entry(trick).or_default() += 1;
         Some((made.to, packet(&made)))
     }
@@ -119,7 +123,10 @@ impl Meddler {
         let (from, to) = (passing.from, passing.to);
         match trick {
             Trick::Replay => {
-                let which = self.below(self.kept.len());
+                // What is old is seen to be so by its number alone: half of them are not.
+                let all = self.kept.len();
+                let among = [all, all.min(FRESH)][self.below(2)];
+                let which = self.below(among);
                 return Some(self.kept[which].clone());
             }
             Trick::Mutate => {
@@ -159,8 +166,7 @@ impl Meddler {
         if is_changed && self.is_checksum_known {
             passing.correct();
         }
-        // By chance it may be what it was.
-        (passing.payload != self.kept.last()?.payload || passing.to != to).then_some(passing)
+        Some(passing)
     }
 }
 
