@@ -5,9 +5,11 @@
 
 mod core;
 mod sealed;
+mod service;
 
 pub use self::core::core;
 pub use self::sealed::sealed;
+pub use self::service::service;
 
 use crate::protocol::NodeId;
 use crate::protocol::membership::greeting::Greeting;
@@ -45,7 +47,7 @@ pub fn datagram(bytes: &[u8]) {
     }
 }
 
-/// What a client says to its agent, and an agent to its client.
+/// The decoders of what a client says to its agent, and an agent to its client.
 pub fn client(bytes: &[u8]) {
     let mut rest = bytes;
     while let Ok(Some((message, len))) = frames::take(rest, frames::MAX_TO_AGENT) {

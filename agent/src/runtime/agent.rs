@@ -226,6 +226,11 @@ impl Agent {
         if options.socket.is_some() {
             return Err(StartError::Service);
         }
+        Self::driven(options)
+    }
+
+    /// As [`Agent::start_driven`], also with a service for clients: they wait for whoever drives.
+    pub(crate) fn driven(options: Options) -> Result<(Self, Driver), StartError> {
         let event_loop = prepare(options, |registry| {
             let driven = Driven::new(registry).map_err(system("open a timer"))?;
             Ok(Runner::Callers(Box::new(driven)))
@@ -360,9 +365,14 @@ impl Agent {
         if self.shared.stamp.is_child() {
             return;
         }
-        self.shared.leave();
+        self.leave();
         self.shared.drive_to_the_end();
         join(&self.thread);
+    }
+
+    /// Begins to.
+    pub(crate) fn leave(&self) {
+        self.shared.leave();
     }
 }
 
@@ -440,8 +450,7 @@ fn prepare(
     let boot = Boot {
         record,
         wall: clock::wall(),
-        // Its keys are random: it is the standard library's only source of chance.
-        seed: RandomState::new().hash_one(me),
+        seed: chance(me),
     };
     let node = Node::new(config, boot, clock::now());
     let host = nix::unistd::gethostname().map_or_else(
@@ -477,6 +486,16 @@ fn prepare(
     event_loop.persist_once()?;
     event_loop.prepare()?;
     Ok(event_loop)
+}
+
+/// A number by chance.
+fn chance(me: NodeId) -> u64 {
+    #[cfg(fuzzing)]
+    if clock::pretended::now().is_some() {
+        return 1;
+    }
+    // Its keys are random: it is the standard library's only source of chance.
+    RandomState::new().hash_one(me)
 }
 
 /// What a new life of member `me` seals with.

@@ -189,6 +189,8 @@ impl Service {
             self.evict_at = self.eviction(shared);
         }
         self.evict_in_time(shared, registry);
+        #[cfg(fuzzing)]
+        self.assert_consistent();
         let look_at = self.lifelines.work(shared);
         self.publish(shared);
         if self.ready.is_empty() {
@@ -197,6 +199,26 @@ impl Service {
         } else {
             Some(Time::ZERO)
         }
+    }
+
+    /// What is counted as clients come, ask and go is what can be counted now.
+    #[cfg(fuzzing)]
+    fn assert_consistent(&self) {
+        let counted: usize = self.clients.values().map(|client| client.counted).sum();
+        assert_eq!(self.taken, counted, "of the memory that clients take");
+        let of_process: usize = self.of_process.values().sum();
+        assert_eq!(
+            of_process,
+            self.clients.len(),
+            "of the clients of processes"
+        );
+        // What is answered in one turn comes on top; the statuses of a fuzzer's group are short.
+        let most = 3 * UNREAD_LIMIT;
+        let mut clients = self.clients.values();
+        assert!(
+            clients.all(|client| client.unread() <= most),
+            "it is heard, and does not read"
+        );
     }
 
     /// Has the status tell of the clients. Asking for it must not wait for the event loop.

@@ -8,7 +8,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
-use std::thread;
 use std::time::Duration;
 
 use mio::unix::SourceFd;
@@ -177,7 +176,7 @@ pub(crate) fn end_all(
             lifelines.iter_mut().for_each(act);
         }
         meanwhile();
-        thread::sleep(GLANCE);
+        clock::sleep(GLANCE);
     }
 }
 

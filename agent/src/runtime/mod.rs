@@ -24,7 +24,7 @@ mod handoff;
 mod lease;
 mod lifeline;
 mod offsets;
-mod process;
+pub(crate) mod process;
 mod pulse;
 mod report;
 mod request;

@@ -160,7 +160,7 @@ impl AsRawFd for Process {
 }
 
 /// Whether one of `events` is on `fd` now.
-pub(super) fn has_event(fd: BorrowedFd<'_>, events: PollFlags) -> bool {
+pub(crate) fn has_event(fd: BorrowedFd<'_>, events: PollFlags) -> bool {
     let mut fds = [PollFd::new(fd, events)];
     // Without waiting nothing interrupts it, and there is nothing else that could fail.
     let _ = poll(&mut fds, PollTimeout::ZERO);
