@@ -17,9 +17,9 @@ use std::fmt;
 
 use aes_gcm_siv::aead::{AeadInOut, KeyInit};
 use aes_gcm_siv::{Aes256GcmSiv, Nonce};
-use zeroize::{Zeroize, Zeroizing};
+use zeroize::Zeroizing;
 
-use super::keys::GroupKey;
+use super::keys::{self, GroupKey};
 use crate::protocol::NodeId;
 
 /// The length of what proves that a datagram is authentic.
@@ -44,14 +44,14 @@ impl LifeId {
 pub(super) struct Cipher(Aes256GcmSiv);
 
 impl Cipher {
-    pub(super) fn new(key: &GroupKey, member: NodeId, life: LifeId) -> Self {
+    pub(super) fn new(group_key: &GroupKey, member: NodeId, life: LifeId) -> Self {
         let mut hasher = blake3::Hasher::new_derive_key(CONTEXT);
-        hasher.update(key.secret());
+        hasher.update(group_key.secret());
         hasher.update(&member.as_u16().to_be_bytes());
         hasher.update(&life.0);
-        let hash = Zeroizing::new(hasher.finalize());
-        hasher.zeroize();
-        Self(Aes256GcmSiv::new(hash.as_bytes().into()))
+        let mut key = Zeroizing::new([0; blake3::OUT_LEN]);
+        keys::finish(&mut hasher, &mut *key);
+        Self(Aes256GcmSiv::new((&*key).into()))
     }
 
     /// Seals `body` in place, and `header` with it, which stays readable. `counter` must be another

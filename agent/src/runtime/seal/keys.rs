@@ -81,8 +81,7 @@ impl GroupKey {
         let mut hasher = blake3::Hasher::new_derive_key(ID_CONTEXT);
         hasher.update(&*secret);
         let mut id = [0; KeyId::LEN];
-        hasher.finalize_xof().fill(&mut id);
-        hasher.zeroize();
+        finish(&mut hasher, &mut id);
         Self {
             id: KeyId(id),
             secret,
@@ -132,6 +131,15 @@ impl fmt::Debug for GroupKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "GroupKey({})", self.id)
     }
+}
+
+/// Fills `out` with what `hasher` makes, and clears it. Its reader has what was hashed last, which is
+/// the secret itself, and is cleared too.
+pub(super) fn finish(hasher: &mut blake3::Hasher, out: &mut [u8]) {
+    let mut reader = hasher.finalize_xof();
+    reader.fill(out);
+    reader.zeroize();
+    hasher.zeroize();
 }
 
 /// The keys of a group that are good at present; at least one.
@@ -524,6 +532,18 @@ mod tests {
         assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);
         assert_eq!(KeyFile::open(&path).unwrap().1.first().id(), key.id());
         assert!(!format!("{key:?}").contains(&Base64::encode_string(key.secret())));
+    }
+
+    #[test]
+    fn a_hasher_is_cleared_when_it_is_done_with() {
+        let mut hasher = blake3::Hasher::new_derive_key(ID_CONTEXT);
+        hasher.update(&[7; KEY]);
+        let expected = *hasher.finalize().as_bytes();
+        let mut out = [0; blake3::OUT_LEN];
+        finish(&mut hasher, &mut out);
+        assert_eq!(out, expected);
+        assert_eq!(hasher.count(), 0);
+        assert_ne!(*hasher.finalize().as_bytes(), expected);
     }
 
     #[test]

@@ -370,7 +370,7 @@ fn random(
     hasher.update(&life.0);
     hasher.update(&answers.to_be_bytes());
     let mut random = [0; RANDOM];
-    hasher.finalize_xof().fill(&mut random);
+    keys::finish(&mut hasher, &mut random);
     random
 }
 
