@@ -16,8 +16,9 @@
 use std::fmt;
 
 use aes_gcm_siv::aead::{AeadInOut, KeyInit};
+use aes_gcm_siv::aes::Aes256;
 use aes_gcm_siv::{Aes256GcmSiv, Nonce};
-use zeroize::Zeroizing;
+use zeroize::{ZeroizeOnDrop, Zeroizing};
 
 use super::keys::{self, GroupKey};
 use crate::protocol::NodeId;
@@ -41,7 +42,16 @@ impl LifeId {
 }
 
 /// Seals and opens what one member says in one life, under one key of the group.
-pub(super) struct Cipher(Aes256GcmSiv);
+///
+/// In a box, as what is moved within a collection, or out of an option, leaves a copy behind that
+/// nothing clears.
+pub(super) struct Cipher(Box<Aes256GcmSiv>);
+
+const _: () = assert!(size_of::<Cipher>() == size_of::<usize>(), "no key moves");
+
+// A feature has it clear its keys, which can be lost with another version of a crate.
+const fn is_cleared_at_its_end<T: ZeroizeOnDrop>() {}
+const _: () = is_cleared_at_its_end::<Aes256>();
 
 impl Cipher {
     pub(super) fn new(group_key: &GroupKey, member: NodeId, life: LifeId) -> Self {
@@ -51,7 +61,7 @@ impl Cipher {
         hasher.update(&life.0);
         let mut key = Zeroizing::new([0; blake3::OUT_LEN]);
         keys::finish(&mut hasher, &mut *key);
-        Self(Aes256GcmSiv::new((&*key).into()))
+        Self(Box::new(Aes256GcmSiv::new((&*key).into())))
     }
 
     /// Seals `body` in place, and `header` with it, which stays readable. `counter` must be another
