@@ -403,6 +403,20 @@ fn what_is_longer_than_anything_that_is_sealed_is_not_opened() {
     assert_eq!(take(&mut two, 1, &long), dropped(Why::Malformed));
 }
 
+#[test]
+fn no_secret_is_shown() {
+    let [mut one, mut two] = [1, 2].map(|id| {
+        let mut seed = [0; SEED];
+        seed[LifeId::LEN..].fill(0xd7);
+        Seals::new(node(id), KeyRing::of([GroupKey::of([0xd7; 32])]), &seed)
+    });
+    introduce(&mut one, &mut two);
+    for shown in [format!("{two:?}"), format!("{two:#?}"), format!("{two:x?}")] {
+        let shown = shown.to_lowercase();
+        assert!(!shown.contains("215") && !shown.contains("d7"), "{shown}");
+    }
+}
+
 /// RFC 8452, appendix C.2: one of its vectors, so that it is known to be that cipher.
 #[test]
 fn the_cipher_is_that_of_the_rfc() {
