@@ -167,7 +167,8 @@ impl KeyRing {
     }
 
     fn parse(text: &str) -> Result<Self, Flaw> {
-        let mut keys: Vec<GroupKey> = Vec::new();
+        // Were it to grow, it would leave keys behind that nothing clears.
+        let mut keys: Vec<GroupKey> = Vec::with_capacity(MAX_KEYS);
         for (number, line) in (1..).zip(text.lines()) {
             let line = line.trim();
             if line.is_empty() || line.starts_with('#') {
