@@ -16,7 +16,7 @@ use super::error::SessionEnd;
 use super::handoff::Shared;
 use super::lifeline;
 use super::pulse::Heart;
-use super::seal::KeyFile;
+use super::seal::{self, KeyFile};
 use super::trace::Writer;
 use super::turn::Task;
 use crate::protocol::{Input, Time};
@@ -28,7 +28,7 @@ pub(super) const SERVICE: Token = Token(2);
 /// does not fit for the next round.
 const EVENTS: usize = 256;
 /// Datagrams taken in one stay in the mutex, for which the application's threads wait.
-const RECEIVE_LIMIT: usize = 32;
+const RECEIVE_LIMIT: usize = seal::IN_A_TURN;
 /// Records written in one round. The core has one outstanding at a time, and asks for the next
 /// when it hears that the last is on disk.
 const PERSIST_LIMIT: usize = 4;

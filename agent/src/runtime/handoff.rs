@@ -26,6 +26,7 @@ use super::fork::ForkStamp;
 use super::report::Identity;
 use super::request::{Limit, Owner, Request, Waiting};
 use super::roster::Roster;
+use super::seal;
 use super::spin::{Spin, Spinner};
 use super::transport::Transport;
 use super::turn::{Core, Sink, Turn};
@@ -33,6 +34,7 @@ use crate::protocol::{LockName, LockSpec, Mode, Node, NodeId, Release, Ticket, T
 
 /// How many datagrams a waiting thread takes at once, before it looks for its grant.
 const ROLE_RECEIVE_LIMIT: usize = 8;
+const _: () = assert!(ROLE_RECEIVE_LIMIT <= seal::IN_A_TURN, "as it is said there");
 
 /// What the threads of an agent's process share.
 #[derive(Debug)]

@@ -26,9 +26,10 @@
 //! its answer counts as lost; the links say it again.
 //!
 //! **What is not authentic costs little.** It is opened in the buffer it came in, once, if it is no longer
-//! than what members send; it changes numbers that count it, and nothing else. Of those for which a
-//! key must be made, which cost most, a few a turn are looked at. An authentic datagram of a life that
-//! has not answered is answered by one challenge, which is shorter than most.
+//! than what members send. It changes numbers that count it; and of each member the operator is warned
+//! once that it does not seal, and once that it does with an unknown key. Of those for which a key must
+//! be made, which cost most, a few a turn are looked at from each address. An authentic datagram of a
+//! life that has not answered is answered by one challenge, which is shorter than most.
 //!
 //! This is pure, like the core: keys and random numbers come from outside, and there is no clock.
 
@@ -63,8 +64,11 @@ const ANSWER: u8 = 2;
 /// How many datagrams are looked at in one turn, from each address, for which a key must be made: of
 /// lives that are not believed, or with another of the group's keys than before. Who starts needs two
 /// of them to be believed, and who changes the key one. The others count as lost, so that a flood of
-/// them costs little more than taking it off the socket.
+/// them from one address costs little more than taking it off the socket; one from all addresses of a
+/// large group can have a key made for each datagram.
 const STRANGE_IN_A_TURN: u8 = 4;
+/// How many datagrams an agent takes in one turn at most, and so from how many addresses.
+pub(crate) const IN_A_TURN: usize = 32;
 /// The length of what a challenged life has to say again.
 const RANDOM: usize = 16;
 /// The length of the random bytes that a life begins with.
@@ -82,7 +86,8 @@ pub(crate) struct Seals {
     /// How much was sealed in this life: each of the numbers up to this one is used.
     sealed: u64,
     senders: BTreeMap<NodeId, Sender>,
-    /// How many datagrams came in this turn for which a key must be made, by address.
+    /// How many datagrams came in this turn for which a key must be made, by address. There is room
+    /// for a whole turn's, so that what anybody can send allocates nothing that stays.
     strange: Vec<(NodeId, u8)>,
 }
 
@@ -175,7 +180,7 @@ impl Seals {
             keys,
             sealed: 0,
             senders: BTreeMap::new(),
-            strange: Vec::new(),
+            strange: Vec::with_capacity(IN_A_TURN),
         }
     }
 

@@ -329,6 +329,26 @@ fn few_strangers_are_looked_at_in_one_turn() {
     );
 }
 
+/// However many strangers speak, nothing grows that stays.
+#[test]
+fn what_is_not_authentic_takes_no_memory() {
+    let key = key();
+    let mut two = life(2, &key);
+    let room = two.strange.capacity();
+    for _ in 0..3 {
+        two.begin_turn();
+        for id in 100..100 + IN_A_TURN as u16 {
+            let mut forged = sealed(&mut life(id, &key), 2, b"hello");
+            *forged.last_mut().unwrap() ^= 1;
+            let opened = two.open(node(id), false, &mut forged);
+            assert_eq!(opened, Opened::Dropped(Why::Forged));
+        }
+        assert_eq!(two.strange.len(), IN_A_TURN);
+    }
+    assert_eq!(two.strange.capacity(), room);
+    assert!(two.senders.is_empty());
+}
+
 /// The new key is added everywhere, then put first, then the old one is removed.
 #[test]
 fn a_key_is_changed_without_a_pause() {
