@@ -10,8 +10,9 @@
 //! all that can be seen (RFC 8452, section 9).
 //!
 //! Why from RustCrypto: it is built without a C compiler and CMake, and clears its keys. AWS-LC has the
-//! same cipher four to five times as fast (`benches/ciphers`), which is half a microsecond of the some
-//! forty that an entry takes.
+//! same cipher four to five times as fast (`benches/ciphers`): a datagram of 64 bytes takes it 153 ns,
+//! not 722. An entry between two members has two seals and two opens on its way, so that this costs
+//! it some 2.3 µs, of the 41 at least that it takes. A build without a second tool chain is worth that.
 
 use std::fmt;
 
