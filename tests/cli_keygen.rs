@@ -53,7 +53,11 @@ fn a_key_is_written_once_and_for_its_owner() {
     );
     assert_eq!(fs::read_to_string(&file).unwrap(), text);
     let nowhere = directory.path().join("missing/group.key");
-    assert_refused(&output(&mut keygen(&nowhere)), 66, &["missing/group.key"]);
+    let refused = output(&mut keygen(&nowhere));
+    assert_refused(&refused, 66, &["missing/group.key", "make its directory"]);
+    assert!(!stderr(&refused).contains("of yours"), "{refused:?}");
+    let refused = output(&mut keygen(&file.join("group.key")));
+    assert_refused(&refused, 66, &["group.key", "a file is in the way"]);
     assert_ne!(new_key(&directory.path().join("other.key")), id);
 }
 

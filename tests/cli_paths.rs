@@ -220,3 +220,30 @@ fn a_key_is_written_through_no_link() {
     assert_refused(&refused, 73, &["group.key"]);
     assert!(!elsewhere.exists());
 }
+
+/// Whoever can replace it there has members seal with a key of theirs.
+#[test]
+fn no_key_is_written_where_everybody_can_replace_it() {
+    let place = tempfile::tempdir().expect("a directory");
+    let below = place.path().join("below");
+    fs::create_dir(&below).expect("a directory");
+    for directory in [place.path(), &below] {
+        let keygen = |file: &str| {
+            let mut keygen = distlock();
+            output(keygen.current_dir(directory).args(["keygen", file]))
+        };
+        let file = directory.join("group.key");
+        chmod(place.path(), 0o777);
+        for named in ["group.key", file.to_str().expect("text")] {
+            let refused = keygen(named);
+            assert_refused(
+                &refused,
+                77,
+                &["group.key is refused", "everybody", "0777", "chmod o-w"],
+            );
+            assert!(!file.exists());
+        }
+        chmod(place.path(), 0o1777);
+        assert!(keygen("group.key").status.success());
+    }
+}

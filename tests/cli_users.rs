@@ -281,6 +281,32 @@ fn an_agent_serves_in_no_other_users_directory() {
     assert_refused(&refused, 78, &["socket", "61235", "directory of your own"]);
 }
 
+/// Where everybody may write, a stranger can have made the directory first, or a link to one.
+#[test]
+fn no_key_is_written_in_what_a_stranger_has_planted() {
+    if !is_root() {
+        return;
+    }
+    let place = tempfile::tempdir().expect("a directory");
+    fs::set_permissions(place.path(), Permissions::from_mode(0o1777)).expect("its mode");
+    let [planted, link] = ["planted", "link"].map(|name| place.path().join(name));
+    fs::create_dir(&planted).expect("a directory");
+    let elsewhere = tempfile::tempdir().expect("a directory");
+    symlink(elsewhere.path(), &link).expect("a link");
+    for directory in [&planted, &link] {
+        lchown(directory, Some(STRANGER), None).expect("its owner");
+        let mut keygen = Command::new(env!("CARGO_BIN_EXE_distlock"));
+        let file = directory.join("group.key");
+        let refused = output(keygen.arg("keygen").arg(&file));
+        assert_refused(
+            &refused,
+            77,
+            &["group.key is refused", "61235", "directory of your own"],
+        );
+        assert!(!file.exists());
+    }
+}
+
 /// Root has it begin anew, and it stays its user's.
 #[test]
 fn what_root_recovers_is_still_of_its_user() {

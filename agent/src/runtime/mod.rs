@@ -56,6 +56,6 @@ pub use fork::ForkStamp;
 pub use process::ProcessGroup;
 pub use pulse::Pulse;
 pub use request::{Grant, OnLoss, Waiting};
-pub use seal::{CREDENTIAL, GroupKey, KeyFileError, KeyId, MAX_KEYS};
+pub use seal::{CREDENTIAL, GroupKey, KeyFileError, KeyId, KeyWriteError, MAX_KEYS};
 pub use session::GuardState;
 pub use transport::{BindError, Faults, TransportCounters};

@@ -8,6 +8,8 @@
 //! without a pause: the new one is added below the old one in every member's file, then put above
 //! it everywhere, then the old one is removed.
 
+mod error;
+
 use std::borrow::Cow;
 use std::ffi::OsString;
 use std::fmt;
@@ -20,6 +22,7 @@ use base64ct::{Base64, Encoding};
 use nix::unistd::geteuid;
 use zeroize::{Zeroize, Zeroizing};
 
+pub use self::error::{KeyFileError, KeyWriteError};
 use crate::runtime::trust::{self, Distrust};
 
 /// The length of a key, in bytes.
@@ -105,15 +108,28 @@ impl GroupKey {
     /// Writes it as the only key of the new file `path`, which its owner alone may read.
     ///
     /// # Errors
-    /// If there is something called `path` already, which is left as it is, or the file cannot be
-    /// written; then none is left behind.
-    pub fn write(&self, path: &Path) -> io::Result<()> {
+    /// If there is something called `path` already, which is left as it is, others can decide what
+    /// is in its directory, or the file cannot be written; then none is left behind.
+    pub fn write(&self, path: &Path) -> Result<(), KeyWriteError> {
+        let failed = |source: io::Error| {
+            let path = path.to_owned();
+            match source.kind() {
+                io::ErrorKind::AlreadyExists => KeyWriteError::Exists { path },
+                _ => KeyWriteError::Io { path, source },
+            }
+        };
+        // The file itself is made anew, through no link.
+        let directory = path.parent().unwrap_or(path);
+        trust::way(&Path::new(".").join(directory)).map_err(|why| match why {
+            Distrust::Io { source, .. } => failed(source),
+            why => {
+                let path = path.to_owned();
+                KeyWriteError::Unsafe { path, why }
+            }
+        })?;
         let mut options = OpenOptions::new();
-        let mut file = options
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(path)?;
+        let options = options.write(true).create_new(true).mode(0o600);
+        let mut file = options.open(path).map_err(failed)?;
         let text = Zeroizing::new(format!(
             "# The key of a distlock group: whoever has it can be a member. Keep it secret.\n\
              {} {}\n",
@@ -123,7 +139,9 @@ impl GroupKey {
         let written = file
             .write_all(text.as_bytes())
             .and_then(|()| file.sync_all());
-        written.inspect_err(|_| drop(std::fs::remove_file(path)))
+        written
+            .inspect_err(|_| drop(std::fs::remove_file(path)))
+            .map_err(failed)
     }
 }
 
@@ -390,111 +408,6 @@ fn resolve(path: &Path, credentials: Option<OsString>) -> Result<Cow<'_, Path>, 
     Ok(Path::new(&directory).join(name).into())
 }
 
-fn advice(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::NotFound => "; distlock keygen writes one",
-        io::ErrorKind::PermissionDenied => {
-            "; give it to the user that runs the agent, or have systemd hand it to the service \
-             (LoadCredential=)"
-        }
-        _ => "",
-    }
-}
-
-/// Why a group's keys cannot be had.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum KeyFileError {
-    /// The system refused.
-    #[error(
-        "cannot read the key file {path}: {source}{}", advice(source), path = path.display()
-    )]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        source: io::Error,
-    },
-    /// It is one of a service's credentials, and this process has none.
-    #[error(
-        "the key file {path} is one that systemd hands to a service, and CREDENTIALS_DIRECTORY is \
-         not set: let the service have LoadCredential=, or give the path of a file",
-        path = path.display()
-    )]
-    NoCredentials {
-        /// As in the configuration.
-        path: PathBuf,
-    },
-    /// It is a directory, a pipe or something else.
-    #[error(
-        "the key file {path} is no file: give the path of one that distlock keygen wrote",
-        path = path.display()
-    )]
-    NotAFile {
-        /// The file.
-        path: PathBuf,
-    },
-    /// Others may read or write it.
-    #[error(
-        "the key file {path} has mode {mode:04o}, so that others can read or change the key: chmod 600 it, \
-         and replace the key if they might have",
-        path = path.display()
-    )]
-    Loose {
-        /// The file.
-        path: PathBuf,
-        /// Its mode.
-        mode: u32,
-    },
-    /// It is another user's.
-    #[error(
-        "the key file {path} belongs to user {owner}, and this is user {user}: give it to the user \
-         that runs the agent",
-        path = path.display()
-    )]
-    Stranger {
-        /// The file.
-        path: PathBuf,
-        /// Whose it is.
-        owner: u32,
-        /// Who wants to read it.
-        user: u32,
-    },
-    /// Others can put another file, or a link to one, in its place.
-    #[error(
-        "the key file {path} is refused: {why}; {}", why.advice(),
-        path = path.display()
-    )]
-    Unsafe {
-        /// The file.
-        path: PathBuf,
-        /// What lets them.
-        why: Distrust,
-    },
-    /// There is something in it that is no key.
-    #[error(
-        "the key file {path}, line {line}: {why}",
-        path = path.display()
-    )]
-    Damaged {
-        /// The file.
-        path: PathBuf,
-        /// The line.
-        line: usize,
-        /// What is wrong.
-        why: &'static str,
-    },
-    /// There is no key in it.
-    #[error(
-        "the key file {path} has no key: distlock keygen writes a file with one",
-        path = path.display()
-    )]
-    Empty {
-        /// The file.
-        path: PathBuf,
-    },
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs::Permissions;
@@ -530,9 +443,28 @@ mod tests {
         let (_, ring) = KeyFile::open(&path).unwrap();
         assert_eq!(ring.first().secret(), key.secret());
         let again = GroupKey::generate().unwrap().write(&path).unwrap_err();
-        assert_eq!(again.kind(), io::ErrorKind::AlreadyExists);
+        assert!(matches!(again, KeyWriteError::Exists { .. }), "{again}");
         assert_eq!(KeyFile::open(&path).unwrap().1.first().id(), key.id());
         assert!(!format!("{key:?}").contains(&Base64::encode_string(key.secret())));
+    }
+
+    #[test]
+    fn who_cannot_write_one_is_told_what_helps() {
+        let told = |errno| {
+            let path = PathBuf::from("group.key");
+            let source = io::Error::from_raw_os_error(errno);
+            KeyWriteError::Io { path, source }.to_string()
+        };
+        for (errno, advice) in [
+            (libc::ENOENT, "; make its directory first"),
+            (libc::ENOSPC, "; make room there"),
+            (libc::EROFS, "; choose a place that can be written to"),
+            (libc::EACCES, "; choose a directory of yours"),
+            (libc::ENAMETOOLONG, "; choose another name"),
+            (libc::EIO, "; choose another name"),
+        ] {
+            assert!(told(errno).contains(advice), "{}", told(errno));
+        }
     }
 
     #[test]

@@ -44,7 +44,7 @@ use std::ops::Range;
 use zeroize::Zeroizing;
 
 use self::cipher::{Cipher, LifeId, TAG};
-pub use self::keys::{CREDENTIAL, GroupKey, KeyFileError, KeyId, MAX_KEYS};
+pub use self::keys::{CREDENTIAL, GroupKey, KeyFileError, KeyId, KeyWriteError, MAX_KEYS};
 pub(crate) use self::keys::{KeyFile, KeyRing};
 use self::window::Window;
 use crate::protocol::{NodeId, wire};
