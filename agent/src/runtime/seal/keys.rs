@@ -295,24 +295,22 @@ impl KeyFile {
         let mut bytes = Zeroizing::new(Vec::with_capacity(MAX_FILE as usize + 1));
         let mut limited = (&mut file).take(MAX_FILE + 1);
         limited.read_to_end(&mut bytes).map_err(failed)?;
-        let damaged = |line, why| KeyFileError::Damaged {
+        let not_keys = |what| KeyFileError::NotKeys {
             path: path.to_owned(),
-            line,
-            why,
+            what,
         };
         if bytes.len() as u64 > MAX_FILE {
-            return Err(damaged(1, "it is longer than any key file"));
+            return Err(not_keys("is longer than any key file"));
         }
-        let Ok(text) = str::from_utf8(&bytes) else {
-            return Err(damaged(1, "it is not a text"));
-        };
-        let ring = KeyRing::parse(text).map_err(|flaw| match flaw {
-            Flaw::Line { number, why } => damaged(number, why),
-            Flaw::Empty => KeyFileError::Empty {
-                path: path.to_owned(),
-            },
-        })?;
+        let text = str::from_utf8(&bytes).map_err(|_| not_keys("is not a text"))?;
         let path = path.to_owned();
+        let ring = match KeyRing::parse(text) {
+            Ok(ring) => ring,
+            Err(Flaw::Empty) => return Err(KeyFileError::Empty { path }),
+            Err(Flaw::Line { number: line, why }) => {
+                return Err(KeyFileError::Damaged { path, line, why });
+            }
+        };
         let stamp = Stamp::of(&metadata);
         let misses = 0;
         let file = Self {
@@ -449,6 +447,19 @@ mod tests {
     }
 
     #[test]
+    fn who_cannot_read_one_is_told_what_helps() {
+        let (_root, path) = file("");
+        let below = refused(&path.join("group.key"));
+        assert!(below.contains("; give the path of one"), "{below}");
+        for errno in 1..=133 {
+            let path = path.clone();
+            let source = io::Error::from_raw_os_error(errno);
+            let told = KeyFileError::Io { path, source }.to_string();
+            assert!(told.contains(';'), "no advice: {told}");
+        }
+    }
+
+    #[test]
     fn who_cannot_write_one_is_told_what_helps() {
         let told = |errno| {
             let path = PathBuf::from("group.key");
@@ -510,7 +521,10 @@ mod tests {
             (format!("{} {}\n", key.id(), &text[1..]), "base64"),
             (format!("{} AAAA\n", key.id()), "base64"),
             (format!("{} {text} {text}\n", key.id()), "a key's line has"),
-            ("x".repeat(20_000), "longer"),
+            (
+                "x".repeat(20_000),
+                "longer than any key file: copy it again",
+            ),
         ];
         for (text, why) in cases {
             let (_root, path) = file(&text);
@@ -520,7 +534,9 @@ mod tests {
         }
         let (_root, path) = file("");
         std::fs::write(&path, [0xff, 0xfe]).unwrap();
-        assert!(refused(&path).contains("not a text"));
+        let why = refused(&path);
+        assert!(why.contains("is not a text: copy it again"), "{why}");
+        assert!(!why.contains("line"), "{why}");
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use std::io;
 use std::path::PathBuf;
 
+use nix::errno::Errno;
+
 use crate::runtime::durable;
 use crate::runtime::trust::Distrust;
 
@@ -38,6 +40,17 @@ pub enum KeyFileError {
     NotAFile {
         /// The file.
         path: PathBuf,
+    },
+    /// Nothing that keygen ever wrote is like it.
+    #[error(
+        "the key file {path} {what}: copy it again, or give the path of one that distlock keygen wrote",
+        path = path.display()
+    )]
+    NotKeys {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        what: &'static str,
     },
     /// Others may read or write it.
     #[error(
@@ -132,13 +145,19 @@ pub enum KeyWriteError {
 }
 
 fn advice(error: &io::Error) -> &'static str {
-    match error.kind() {
-        io::ErrorKind::NotFound => "; distlock keygen writes one",
-        io::ErrorKind::PermissionDenied => {
+    match error.raw_os_error().map(Errno::from_raw) {
+        Some(Errno::ENOENT) => "; distlock keygen writes one",
+        Some(Errno::EACCES | Errno::EPERM) => {
             "; give it to the user that runs the agent, or have systemd hand it to the service \
              (LoadCredential=)"
         }
-        _ => "",
+        Some(Errno::ENOTDIR | Errno::ELOOP | Errno::ENAMETOOLONG) => {
+            "; give the path of one that distlock keygen wrote"
+        }
+        _ => match durable::advice(error) {
+            "" => "; see what the system's log says about it, or copy the file again",
+            told => told,
+        },
     }
 }
 
