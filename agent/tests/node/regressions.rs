@@ -293,3 +293,77 @@ fn a_round_does_not_begin_without_a_member_that_left() {
         "member 1 is frozen for a round without 3"
     );
 }
+
+/// No file may say it, and a program could: two would be inside, each with a fence.
+#[test]
+fn where_a_majority_decides_nobody_is_served_by_chance() {
+    const LISTED: LockSpec = LockSpec::exclusive(Algorithm::Majority);
+    let voting = LockSpec::exclusive(Algorithm::Voting);
+    let listed = (LockName::new("listed").unwrap(), LISTED);
+    let mut group = Group::empty(
+        3,
+        Algorithm::Bakery,
+        Failure::Quorum,
+        Duration::from_secs(1),
+    );
+    group.settings.locks = BTreeMap::from([listed]);
+    { 1..=3 }.for_each(|id| group.start(id));
+    group.run(Duration::from_secs(1) * 3);
+    let campaign = |group: &mut Group, me, ticket, lock| {
+        let command = Command::Campaign {
+            ticket: Ticket(ticket),
+            lock: LockName::new(lock).unwrap(),
+            spec: voting,
+            algorithm: None,
+            wait: Wait::Cancelled,
+        };
+        group.input(node(me), Input::Command(&command));
+    };
+    let by_default = LockSpec::exclusive(Algorithm::Bakery);
+    // The coordinator's callers, and another's.
+    for me in 1..=3 {
+        let first = u64::from(me) * 10;
+        ask(
+            &mut group,
+            me,
+            first,
+            "printer",
+            Some(voting),
+            Mode::Exclusive,
+        );
+        ask(
+            &mut group,
+            me,
+            first + 1,
+            "listed",
+            Some(voting),
+            Mode::Exclusive,
+        );
+        campaign(&mut group, me, first + 2, "printer");
+        campaign(&mut group, me, first + 3, "listed");
+        group.run(Duration::from_secs(1));
+        for (ticket, actual) in [
+            (first, by_default),
+            (first + 1, LISTED),
+            (first + 2, by_default),
+            (first + 3, LISTED),
+        ] {
+            let refusal = Refusal::WrongSpec { actual };
+            assert_eq!(group.ended(ticket), Some(&refusal), "ticket {ticket}");
+        }
+    }
+    // Nothing of it stays.
+    ask(&mut group, 2, 1, "printer", None, Mode::Exclusive);
+    group.run(Duration::from_secs(1));
+    assert!(group.granted(1).is_some());
+}
+
+/// Where the silent are presumed gone it is served: there are no fences.
+#[test]
+fn where_the_silent_are_presumed_gone_chance_may_decide() {
+    let mut group = Group::with(3, Algorithm::Bakery, Failure::PresumeFailed);
+    let voting = LockSpec::exclusive(Algorithm::Voting);
+    ask(&mut group, 2, 1, "printer", Some(voting), Mode::Exclusive);
+    group.run(Duration::from_secs(1));
+    assert!(group.granted(1).is_some(), "{:?}", group.ended(1));
+}

@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use super::queue::{LocalQueue, Waiting};
 use super::settle::{Lock, LockMessage, LockOutput, Settling};
 use super::{Effects, LockSpec, Request, Stamp};
-use crate::protocol::face::{Event, Marks, Refusal, Release, Settings, Wait};
+use crate::protocol::face::{Event, Failure, Marks, Refusal, Release, Settings, Wait};
 use crate::protocol::ids::{Fence, Incarnation, LockName, NodeId, RequestId, Ticket};
 use crate::protocol::membership::View;
 use crate::protocol::time::Time;
@@ -56,6 +56,7 @@ impl LockView<'_> {
 pub(crate) struct Locks {
     me: NodeId,
     incarnation: Incarnation,
+    failure: Failure,
     default: LockSpec,
     listed: BTreeMap<LockName, LockSpec>,
     /// The view in force; `None` before the first, and while frozen.
@@ -95,6 +96,7 @@ impl Locks {
         Self {
             me,
             incarnation,
+            failure: settings.failure,
             default: LockSpec::exclusive(settings.algorithm),
             listed: settings.locks.clone(),
             view: None,
@@ -170,6 +172,9 @@ impl Locks {
                 actual: LockSpec::exclusive(wish.algorithm),
             });
         }
+        if let Some(actual) = self.instead_of(name, caller.wish) {
+            return Err(Refusal::WrongSpec { actual });
+        }
         if self.tickets.len() >= MAX_TICKETS {
             return Err(Refusal::Limit);
         }
@@ -197,6 +202,14 @@ impl Locks {
         }
         lock.queue.push(caller);
         Ok(())
+    }
+
+    /// How the lock is served, or would be, if nobody's wish can have it served as this one says.
+    pub(crate) fn instead_of(&self, name: &LockName, wish: Option<LockSpec>) -> Option<LockSpec> {
+        wish.filter(|wish| !self.failure.can_serve(*wish))?;
+        let known = self.table.get(name).and_then(|lock| lock.spec);
+        let listed = self.listed.get(name).copied();
+        Some(known.or(listed).unwrap_or(self.default))
     }
 
     /// The lock called `name`, made if there is room for it. None is made any more in an epoch in
@@ -305,7 +318,7 @@ impl Locks {
             permits,
             priority,
         };
-        if !spec.is_valid() || self.view.is_none() || clock > MAX_CLOCK {
+        if !self.failure.can_serve(spec) || self.view.is_none() || clock > MAX_CLOCK {
             return false;
         }
         self.clock = self.clock.max(clock) + 1;
@@ -353,7 +366,7 @@ impl Locks {
         wish: Option<LockSpec>,
         out: &mut LockOutput,
     ) -> Option<LockSpec> {
-        let default = self.default;
+        let (failure, default) = (self.failure, self.default);
         let Some(lock) = self.lock(name) else {
             out.wants_view = true;
             return None;
@@ -361,7 +374,9 @@ impl Locks {
         if let Some(spec) = lock.spec {
             return Some(spec);
         }
-        let spec = wish.filter(|wish| wish.is_valid()).unwrap_or(default);
+        let spec = wish
+            .filter(|wish| failure.can_serve(*wish))
+            .unwrap_or(default);
         self.learn(name, spec, out);
         Some(spec)
     }

@@ -1,6 +1,8 @@
 //! What follows inside a node from what its elections want, and from what becomes of those who
 //! lead.
 
+use alloc::vec;
+
 use super::Node;
 use crate::protocol::election::{
     Algorithm, AnswerTimer, ElectionMessage, ElectionOutput, Leader, Order,
@@ -32,6 +34,16 @@ impl Node {
         caller: Waiting,
         algorithm: Option<Algorithm>,
     ) {
+        // Who leads is told a fence, as whoever is inside.
+        if let Some(actual) = self.locks.instead_of(lock, caller.wish) {
+            let (ticket, refusal) = (caller.ticket, Refusal::WrongSpec { actual });
+            let events = vec![Event::Ended { ticket, refusal }];
+            let out = ElectionOutput {
+                events,
+                ..ElectionOutput::default()
+            };
+            return self.elect(now, out);
+        }
         if caller.wait == Wait::Try {
             let patience = self.try_patience;
             self.timers.set(Timer::Try(caller.ticket), now + patience);

@@ -32,7 +32,7 @@ use super::face::{
     Boot, Command, Event, Failure, Input, Marks, NodeConfig, Output, Previous, Record, Refusal,
 };
 use super::ids::{Epoch, Fence, Incarnation, NodeId, Ticket};
-use super::lock::{LockView, Locks};
+use super::lock::{LockSpec, LockView, Locks};
 use super::membership::quorum::{Before, MakeLog, Quorum, Rafts, Terms};
 use super::membership::{Fixed, Legacy, Member, Presumed, View, ViewSource};
 use super::time::Time;
@@ -127,7 +127,8 @@ impl Node {
     /// A member that begins a new life. Its first output is the record of it.
     ///
     /// # Panics
-    /// If `config.members` lacks `config.me`.
+    /// If `config.members` lacks `config.me`, or the settings have a lock served as the group cannot
+    /// ([`Failure::can_serve`]).
     pub fn new(config: NodeConfig, boot: Boot, now: Time) -> Self {
         Self::with_logs(config, boot, now, Rafts::new)
     }
@@ -146,6 +147,13 @@ impl Node {
         assert!(
             config.members.contains(&config.me),
             "a member is a member of its own group"
+        );
+        let settings = &config.settings;
+        let default = LockSpec::exclusive(settings.algorithm);
+        let mut specs = settings.locks.values().copied().chain([default]);
+        assert!(
+            specs.all(|spec| settings.failure.can_serve(spec)),
+            "the settings say of no lock that it is served as the group cannot"
         );
         let before = boot.record.as_ref();
         // Without a record the wall clock stands in: it is past what a lost record can have had.

@@ -53,7 +53,8 @@ impl Seat {
         let settings = Settings {
             group: String::from("model"),
             lease: Duration::from_secs(1),
-            failure: Failure::Quorum,
+            // Of all there are, the one that serves any algorithm.
+            failure: Failure::Unanimity,
             lock_delay: Duration::ZERO,
             election: ElectionAlgorithm::Bully,
             algorithm,
