@@ -31,7 +31,7 @@ use nix::sys::stat::Mode;
 use nix::unistd::geteuid;
 use socket2::{Domain, Socket, Type};
 
-use self::connection::{Connection, Ended, Peer, UNREAD_LIMIT};
+use self::connection::{Connection, Ended, Heard, Peer, UNREAD_LIMIT};
 use super::clock::{self, Reading};
 use super::descriptors;
 use super::endpoint::Endpoint;
@@ -74,6 +74,7 @@ const BACKLOG: i32 = 1_024;
 /// As the status counts what there were too few of.
 const FEW_DESCRIPTORS: &str = "few-descriptors";
 const TOO_MUCH: &str = "too-much";
+const MISSED_EVENT: &str = "missed-event";
 /// The token of a client's process is this much above that of its stream.
 const PROCESSES: usize = 1 << (usize::BITS - 2);
 
@@ -405,15 +406,20 @@ impl Service {
         }
     }
 
-    /// Tells all clients that listen. Who leaves too much unread misses events.
+    /// Tells all clients that listen. Who leaves too much unread misses it, and is told so when it has
+    /// read.
     pub(crate) fn tell_listeners(&mut self, event: &AgentEvent) {
+        let mut missed = 0;
         for (&id, client) in &mut self.clients {
-            let message = client.heard_as(event);
-            if let Some(message) = message.filter(|_| client.unread() < UNREAD_LIMIT) {
-                client.tell(&message);
-                self.ready.insert(id);
+            match client.tell_event(event) {
+                Some(Heard::Told) => {
+                    self.ready.insert(id);
+                }
+                Some(Heard::Missed) => missed += 1,
+                None => {}
             }
         }
+        self.count(MISSED_EVENT, missed);
     }
 
     fn accept(&mut self, shared: &Shared, registry: &Registry) {

@@ -216,7 +216,11 @@ impl<T: Send, F: Fn(&AgentEvent) -> Option<T> + Send> Listen for Channel<T, F> {
         match self.send(event) {
             Sent::Taken => true,
             Sent::NoRoom => {
-                self.missed += 1;
+                // A client's agent may have left some out before.
+                self.missed += match event {
+                    AgentEvent::Missed(count) => *count,
+                    _ => 1,
+                };
                 true
             }
             Sent::Gone => false,
@@ -282,6 +286,19 @@ mod tests {
                 AgentEvent::Ended(SessionEnd::Closed)
             ]
         );
+    }
+
+    #[test]
+    fn what_was_missed_on_the_way_is_counted_in() {
+        let hub = Hub::default();
+        let slow = hub.subscribe(|event| Some(event.clone()));
+        for _ in 0..CAPACITY {
+            hub.publish(&AgentEvent::Missed(1));
+        }
+        hub.publish(&AgentEvent::Missed(7));
+        assert_eq!(slow.try_iter().count(), CAPACITY);
+        hub.end(&SessionEnd::Closed);
+        assert_eq!(slow.iter().next(), Some(AgentEvent::Missed(7)));
     }
 
     #[test]

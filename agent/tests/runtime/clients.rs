@@ -1,5 +1,6 @@
 //! The service for local programs, and its clients.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io::{Read, Write};
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +11,7 @@ use std::time::Duration;
 use distlock_agent::protocol::{Algorithm, Previous};
 use distlock_agent::runtime::{
     AcquireError, Agent, BindError, Caller, Client, ConnectError, Grant, Options, Patience,
-    ReleaseError, StartError, StatusError, clock,
+    Purpose, ReleaseError, StartError, StatusError, clock,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitStatus, waitpid};
@@ -350,4 +351,63 @@ fn an_agent_waits_for_its_clients_no_longer_than_a_lease_and_its_next_life_waits
     let begun = clock::now();
     drop(enter(&back, &lock("x")));
     assert!(clock::now().since(begun) >= crate::support::LEASE);
+}
+
+/// A client that stood still while leaders changed went on with the one whom it had heard of last.
+#[test]
+fn who_observes_and_does_not_read_knows_in_the_end_who_leads() {
+    let group = Group::new(Kind::Unix, 1, Algorithm::RicartAgrawala);
+    let agent = group.serve(1);
+    let name = |number| format!("{number:0>255}");
+    let (mut stream, version) = connect(&group);
+    let elections = 3;
+    for number in 0..elections {
+        let header = [0, 0, 1, 3, version, 8, 0xff, 1];
+        stream.write_all(&header).unwrap();
+        stream.write_all(name(number).as_bytes()).unwrap();
+    }
+    // Each with its name, and whether somebody leads.
+    let read = |stream: &mut UnixStream| {
+        let mut len = [0; 4];
+        stream.read_exact(&mut len).ok()?;
+        let mut message = vec![0; u32::from_be_bytes(len) as usize];
+        stream.read_exact(&mut message).unwrap();
+        let (header, rest) = message.split_at(4);
+        assert_eq!(header, [version, 12, 0xff, 1]);
+        let (name, leader) = rest.split_at(255);
+        Some((String::from_utf8(name.to_owned()).unwrap(), leader[0] == 1))
+    };
+    for _ in 0..elections {
+        assert!(!read(&mut stream).unwrap().1, "nobody leads yet");
+    }
+    let lead = |number| {
+        let caller = Caller {
+            purpose: Purpose::Lead { algorithm: None },
+            ..Caller::current()
+        };
+        let patience = Patience::For(TIMEOUT);
+        let grant = agent.acquire(&lock(&name(number)), None, patience, caller);
+        grant.unwrap()
+    };
+    // More than the agent and the kernel keep, and not one change after it.
+    let missed = || agent.status().unwrap().clients.unwrap().dropped;
+    eventually("it misses some", || {
+        for number in 0..elections {
+            lead(number).release().unwrap();
+        }
+        missed()
+            .get("missed-event")
+            .is_some_and(|count| *count > 10)
+    });
+    let leading = lead(1);
+    let mut known = BTreeMap::new();
+    stream
+        .set_read_timeout(Some(crate::support::LEASE))
+        .unwrap();
+    while let Some((name, leads)) = read(&mut stream) {
+        known.insert(name, leads);
+    }
+    let expected = (0..elections).map(|number| (name(number), number == 1));
+    assert_eq!(known, expected.collect());
+    leading.release().unwrap();
 }

@@ -1,6 +1,6 @@
 //! One client: what it says, what it is told, and what it has.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::mem;
 use std::os::fd::OwnedFd;
@@ -18,7 +18,7 @@ use crate::runtime::ancillary;
 use crate::runtime::ask::{Caller, Patience, Purpose};
 use crate::runtime::descriptors;
 use crate::runtime::error::AcquireError;
-use crate::runtime::events::AgentEvent;
+use crate::runtime::events::{AgentEvent, Leader};
 use crate::runtime::frames::{self, FromAgent, MAX_FROM_AGENT, MAX_TO_AGENT, ToAgent};
 use crate::runtime::handoff::Shared;
 use crate::runtime::lease::Lease;
@@ -33,12 +33,13 @@ const MAX_REQUESTS: usize = 4_096;
 /// Bytes taken from one client in one turn, when no whole message of it is left: at least one, of
 /// the longest there are, and so little that thousands of clients together fill no memory.
 const READ_LIMIT: usize = 2 * MAX_TO_AGENT;
-/// A client that leaves more than this unread is not heard, and misses events.
+/// A client that leaves more than this unread is not heard, and misses events, until it has read
+/// some of it.
 pub(super) const UNREAD_LIMIT: usize = 64 * 1024;
 /// A client that leaves more than this unread is cut off: it can have asked for one status of the
 /// greatest length, and gets the next before it has read it all.
 const MAX_UNREAD: usize = 2 * MAX_FROM_AGENT;
-/// What an observed election takes besides its name: two words in a set that is not full, and what the
+/// What an observed election takes besides its name: some two words in a map that is not full, and what the
 /// allocator keeps of its own.
 const OBSERVED_LEN: usize = 64;
 /// How many bytes are still heard of a client whose process has ended: more than a stream can have
@@ -72,8 +73,12 @@ pub(super) struct Connection {
     /// whether that was lost.
     has_released: bool,
     listens: bool,
-    /// The elections of which it wants to know who leads.
-    observed: BTreeSet<LockName>,
+    /// How many events it missed, and was not told so.
+    missed: u64,
+    /// The elections of which it wants to know who leads, and whether it was told who does at present.
+    observed: BTreeMap<LockName, bool>,
+    /// Whether there are some of which it was not.
+    is_behind: bool,
     /// What they take.
     observed_len: usize,
     /// What it counts for among what all clients take ([`Self::taken`]).
@@ -98,6 +103,13 @@ impl Asked {
             Release::Unused
         }
     }
+}
+
+/// What became of an event that a client wants to know.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Heard {
+    Told,
+    Missed,
 }
 
 /// Why a client is not served any more.
@@ -179,7 +191,9 @@ impl Connection {
             refused: 0,
             has_released: false,
             listens: false,
-            observed: BTreeSet::new(),
+            missed: 0,
+            observed: BTreeMap::new(),
+            is_behind: false,
             observed_len: 0,
             counted: 0,
         }
@@ -207,6 +221,10 @@ impl Connection {
 
     /// Whether there is something to do though no event tells.
     pub(super) fn wants_a_turn(&self) -> bool {
+        self.has_to_hear() || self.can_catch_up()
+    }
+
+    fn has_to_hear(&self) -> bool {
         self.wants_more() || self.last_bytes.is_some()
     }
 
@@ -221,7 +239,7 @@ impl Connection {
         registry: &Registry,
     ) -> Result<usize, Ended> {
         let (mut is_open, mut obeyed) = (true, 0);
-        if self.wants_a_turn() {
+        if self.has_to_hear() {
             if !self.has_message {
                 is_open = self.fill()?;
             }
@@ -233,6 +251,10 @@ impl Connection {
             .is_some_and(|left| left == 0 || is_heard_out)
         {
             return Err(Ended::Process);
+        }
+        if self.can_catch_up() {
+            let turn = shared.turn();
+            self.catch_up(|lock| turn.leader(lock));
         }
         match self.flush() {
             Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
@@ -481,24 +503,63 @@ impl Connection {
             return Err(Ended::Breach("it observes too many elections"));
         }
         let leader = turn.leader(&lock);
-        if self.observed.insert(lock.clone()) {
+        if self.observed.insert(lock.clone(), true).is_none() {
             self.observed_len += lock.as_bytes().len() + OBSERVED_LEN;
         }
         self.tell(&FromAgent::Leader { lock, leader });
         Ok(())
     }
 
-    /// Whether it wants to be told `event`, and how it is.
-    pub(super) fn heard_as(&self, event: &AgentEvent) -> Option<FromAgent> {
+    /// Tells it `event`, if it wants to know; whether it missed it, as it leaves too much unread.
+    pub(super) fn tell_event(&mut self, event: &AgentEvent) -> Option<Heard> {
+        let has_room = self.unread() < UNREAD_LIMIT;
         match event {
             AgentEvent::Leader { lock, leader } => {
-                let observes = self.observed.contains(lock);
-                observes.then(|| FromAgent::Leader {
-                    lock: lock.clone(),
-                    leader: *leader,
-                })
+                *self.observed.get_mut(lock)? = has_room;
+                self.is_behind |= !has_room;
+                if has_room {
+                    let (lock, leader) = (lock.clone(), *leader);
+                    self.tell(&FromAgent::Leader { lock, leader });
+                }
             }
-            event => self.listens.then(|| FromAgent::Event(event.clone())),
+            _ if !self.listens => return None,
+            event if has_room => {
+                self.tell_missed();
+                self.tell(&FromAgent::Event(event.clone()));
+            }
+            _ => self.missed += 1,
+        }
+        Some(if has_room { Heard::Told } else { Heard::Missed })
+    }
+
+    /// Whether there is room to tell it of what it missed.
+    fn can_catch_up(&self) -> bool {
+        (self.is_behind || self.missed > 0) && self.unread() < UNREAD_LIMIT
+    }
+
+    /// Tells it how much it missed, and who leads at present, as far as there is room. Of an election
+    /// there may be no other word for long, and it would believe the leader before.
+    fn catch_up(&mut self, leader: impl Fn(&LockName) -> Option<Leader>) {
+        self.tell_missed();
+        self.is_behind = false;
+        let mut observed = mem::take(&mut self.observed);
+        for (lock, is_told) in observed.iter_mut().filter(|(_, is_told)| !**is_told) {
+            if self.unread() >= UNREAD_LIMIT {
+                self.is_behind = true;
+                break;
+            }
+            *is_told = true;
+            let (lock, leader) = (lock.clone(), leader(lock));
+            self.tell(&FromAgent::Leader { lock, leader });
+        }
+        self.observed = observed;
+    }
+
+    /// As who listens in the agent's own process is told.
+    fn tell_missed(&mut self) {
+        let missed = mem::take(&mut self.missed);
+        if missed > 0 {
+            self.tell(&FromAgent::Event(AgentEvent::Missed(missed)));
         }
     }
 
@@ -653,6 +714,7 @@ mod tests {
     use std::io::Read;
 
     use super::*;
+    use crate::protocol::NodeId;
 
     /// What was sent was kept until all was: of a client that always has something left to read, that
     /// need never come.
@@ -674,5 +736,72 @@ mod tests {
             assert!(client.unread() > 0);
             assert!(client.taken() <= 3 * status.len(), "{}", client.taken());
         }
+    }
+
+    /// What `client` is told now, by one who has the time to read all of it.
+    fn read_all(client: &mut Connection, theirs: &mut UnixStream) -> Vec<FromAgent> {
+        let (mut bytes, mut told, mut chunk) = (Vec::new(), Vec::new(), [0; 4_096]);
+        while client.unread() > 0 {
+            client.flush().unwrap();
+            while let Ok(len) = theirs.read(&mut chunk) {
+                bytes.extend_from_slice(&chunk[..len]);
+            }
+        }
+        let mut at = 0;
+        while let Some((message, len)) = frames::take(&bytes[at..], MAX_FROM_AGENT).unwrap() {
+            told.push(message);
+            at += len;
+        }
+        assert_eq!(at, bytes.len());
+        told
+    }
+
+    /// Who had not read while leaders changed believed for ever in the one before.
+    #[test]
+    fn who_missed_events_is_told_so_and_who_leads_now() {
+        let (ours, mut theirs) = UnixStream::pair().unwrap();
+        let peer = Peer::of(&ours).unwrap();
+        let process = Process::of_peer(&ours, peer.pid).unwrap();
+        let mut client = Connection::new(ours, peer, process);
+        client.listens = true;
+        // They do not fit at once.
+        let elections = MAX_REQUESTS;
+        let name = |number: usize| LockName::new(&format!("{number:0>255}")).unwrap();
+        let member = |id| NodeId::new(id).unwrap();
+        client.observed = (0..elections).map(|number| (name(number), true)).collect();
+        let led_by = |number, id| AgentEvent::Leader {
+            lock: name(number),
+            leader: Some(Leader::new(member(id), None)),
+        };
+        let alive = AgentEvent::Alive { peer: member(1) };
+        let mut missed = 0;
+        for number in 0..elections {
+            assert!(client.tell_event(&led_by(number, 1)).is_some());
+            let heard = client.tell_event(&alive).unwrap();
+            missed += u64::from(heard == Heard::Missed);
+        }
+        assert!(missed > 0 && !client.can_catch_up());
+        let (mut leaders, mut events) = (BTreeMap::new(), Vec::new());
+        loop {
+            for message in read_all(&mut client, &mut theirs) {
+                match message {
+                    FromAgent::Leader { lock, leader } => drop(leaders.insert(lock, leader)),
+                    FromAgent::Event(event) => events.push(event),
+                    other => panic!("{other:?}"),
+                }
+            }
+            if !client.can_catch_up() {
+                break;
+            }
+            client.catch_up(|_| Some(Leader::new(member(1), None)));
+            assert!(client.unread() < 2 * UNREAD_LIMIT);
+        }
+        assert_eq!(leaders.len(), elections);
+        assert_eq!(events.pop(), Some(AgentEvent::Missed(missed)));
+        assert_eq!(events.len() as u64 + missed, elections as u64);
+        // From now on it hears everything again.
+        assert_eq!(client.tell_event(&alive), Some(Heard::Told));
+        let told = read_all(&mut client, &mut theirs);
+        assert_eq!(told, [FromAgent::Event(alive)]);
     }
 }
