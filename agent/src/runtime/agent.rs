@@ -147,9 +147,9 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// What came and was dropped, by reason; without reasons for which nothing was. First the
-    /// datagrams that do not count as received, then those that do, and last what was in datagrams
-    /// that were taken, of which there may be several in one.
+    /// What was dropped, by reason; without reasons for which nothing was. First the datagrams that do
+    /// not count as received, then those that do, then what was in datagrams that were taken, of which
+    /// there may be several in one, and last what was to be sent.
     pub(super) fn dropped(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let socket = &self.transport;
         let by_socket = [
@@ -186,6 +186,8 @@ impl Counters {
             ("misplaced", self.node.misplaced),
             ("too-many-notes", self.notes_lost),
             ("malformed-note", self.notes_malformed),
+            ("unsent-note", self.node.notes_lost),
+            ("unsent-notice", self.node.notices_unsent),
         ];
         let all: Vec<_> = by_socket
             .into_iter()
@@ -602,6 +604,7 @@ mod tests {
         (socket.dropped_malformed, socket.dropped_strange) = (3, 4);
         let node = &mut counters.node;
         (node.past_view, node.misplaced) = (5, 6);
+        (node.notes_lost, node.notices_unsent) = (10, 11);
         node.dropped = BTreeMap::from([(Dropped::Malformed, 7)]);
         (counters.notes_lost, counters.notes_malformed) = (8, 9);
         let dropped: BTreeMap<_, _> = counters.dropped().collect();
@@ -615,6 +618,8 @@ mod tests {
             ("malformed-content", 7),
             ("too-many-notes", 8),
             ("malformed-note", 9),
+            ("unsent-note", 10),
+            ("unsent-notice", 11),
         ];
         assert_eq!(dropped, BTreeMap::from(expected));
     }

@@ -21,6 +21,8 @@ pub struct Counters {
     pub dropped: BTreeMap<Drop, u64>,
     /// Notes that were not sent, as too much waited to be sent to that member already.
     pub notes_lost: u64,
+    /// Long notices that were not sent for the same reason: they are said again later.
+    pub notices_unsent: u64,
     /// Messages between engines that made no sense where they came.
     pub misplaced: u64,
     /// Messages about locks that were said in a view that is over, or that this member was not in.

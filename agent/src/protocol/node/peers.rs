@@ -221,8 +221,12 @@ impl Peers {
         let bytes = encode_body(body);
         if bytes.len() <= FRAMES_ROOM {
             peer.notices.push(bytes);
-        } else if !peer.link.is_congested() && !peer.is_on_its_way(&bytes) {
-            peer.link.send(Epoch::ZERO, &bytes, true);
+        } else if !peer.is_on_its_way(&bytes) {
+            if peer.link.is_congested() {
+                self.counters.notices_unsent += 1;
+            } else {
+                peer.link.send(Epoch::ZERO, &bytes, true);
+            }
         }
         self.touched.insert(to);
     }
@@ -527,15 +531,21 @@ mod tests {
         let now = Time::from_nanos(1);
         let mut peers = Peers::new(now, member(me), &config);
         peers.meet(now, &[member(me), member(other)], &mut Vec::new());
-        let mut sent = |byte| {
-            let bytes = vec![byte; 5000];
+        let mut sent = |byte, len| {
+            let bytes = vec![byte; len];
             peers.say(other, &Body::Note { bytes });
             let mut out = VecDeque::new();
             peers.flush(now, &mut Timers::default(), &mut out);
             out.len()
         };
-        assert!(sent(0) >= 4);
-        assert_eq!(sent(0), 0, "it is on its way");
-        assert!(sent(1) >= 4, "something else");
+        assert!(sent(0, 5000) >= 4);
+        assert_eq!(sent(0, 5000), 0, "it is on its way");
+        assert!(sent(1, 5000) >= 4, "something else");
+        // Nothing is acknowledged, so that there is room for no more at some time.
+        for byte in 2..100 {
+            sent(byte, 100_000);
+        }
+        let unsent = peers.counters.notices_unsent;
+        assert!((1..98).contains(&unsent), "{unsent}");
     }
 }
