@@ -61,12 +61,16 @@ const TURN_LIMIT: usize = 256;
 /// for each of as many clients as there may be: who reads what it is told needs none of it but for
 /// moments, for the kernel keeps as much as most ever have to read.
 const MAX_TAKEN: usize = 64 << 20;
+/// What they may leave unread and observe so that another status is told, which may be 16 MiB: a quarter
+/// stays for what is short, which is told however much there is. Otherwise somebody would be cut off
+/// for others' questions.
+const MAX_WITH_STATUS: usize = MAX_TAKEN / 4 * 3;
 /// Connections accepted in one turn: each takes some ten system calls, so that they are together as
 /// much work as the messages of a turn.
 const ACCEPT_LIMIT: usize = 64;
 /// After a failed accept (no descriptors left) the next try comes so much later.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
-/// How often the log tells of clients that are turned away.
+/// How often the log tells of clients that are turned away or cut off.
 const TELL_EVERY: Duration = Duration::from_secs(1);
 /// How many connections the kernel keeps that are not accepted yet: as many as one process may have.
 /// Whoever comes when there are so many waits in connect(2) until some are accepted.
@@ -74,6 +78,8 @@ const BACKLOG: i32 = 1_024;
 /// As the status counts what there were too few of.
 const FEW_DESCRIPTORS: &str = "few-descriptors";
 const TOO_MUCH: &str = "too-much";
+const TOO_MANY_REQUESTS: &str = "too-many-requests";
+const TOO_MANY_QUESTIONS: &str = "too-many-questions";
 const MISSED_EVENT: &str = "missed-event";
 /// The token of a client's process is this much above that of its stream.
 const PROCESSES: usize = 1 << (usize::BITS - 2);
@@ -90,7 +96,7 @@ pub(crate) struct Service {
     ready: BTreeSet<ClientId>,
     /// Whose turn it is next among those.
     turn_of: ClientId,
-    /// Of those who were turned away or cut off, by reason.
+    /// Of those who were turned away, refused something or cut off, by reason.
     dropped: BTreeMap<&'static str, u64>,
     /// What all of them take ([`Connection::taken`]), as it was when each was looked at last.
     taken: usize,
@@ -248,19 +254,22 @@ impl Service {
             let Some(client) = self.clients.get_mut(&id) else {
                 continue;
             };
-            match client.work(id, share.min(left), shared, &mut self.lifelines, registry) {
+            let worked = client.work(id, share.min(left), shared, &mut self.lifelines, registry);
+            let (peer, wants_a_turn) = (client.peer(), client.wants_a_turn());
+            for (reason, times) in client.take_refused() {
+                self.count(reason, times);
+            }
+            match worked {
                 Ok(obeyed) => left = left.saturating_sub(obeyed),
                 Err(ended) => {
-                    tracing::debug!("client {:?} ended: {ended}", client.peer());
+                    tracing::debug!("client {peer:?} ended: {ended}");
                     self.end(id, &ended, shared, registry);
                     continue;
                 }
             }
-            if client.wants_a_turn() {
+            if wants_a_turn {
                 self.ready.insert(id);
             }
-            let refused = client.take_refused();
-            self.count(FEW_DESCRIPTORS, refused);
             self.recount(id);
             self.turn_of = ClientId(id.0 + 1);
         }
@@ -308,7 +317,7 @@ impl Service {
     fn has_room(&self, client: ClientId, len: usize) -> bool {
         self.clients.get(&client).is_none_or(|connection| {
             let is_short = connection.taken() + len <= UNREAD_LIMIT;
-            is_short || (connection.has_room(len) && self.taken + len <= MAX_TAKEN / 4 * 3)
+            is_short || (connection.has_room(len) && self.taken + len <= MAX_WITH_STATUS)
         })
     }
 
@@ -319,7 +328,8 @@ impl Service {
             let Some((&id, client)) = most else {
                 return;
             };
-            tracing::warn!("client {:?} ended: {}", client.peer(), Ended::TooMuch);
+            let what = format!("client {:?} was cut off: {}", client.peer(), Ended::TooMuch);
+            self.tell_log(&what);
             self.end(id, &Ended::TooMuch, shared, registry);
         }
     }
@@ -434,7 +444,9 @@ impl Service {
             match accepted {
                 Ok(stream) => match self.register(stream, shared, registry) {
                     Ok(()) => {}
-                    Err(error) if self.halfway.is_none() => self.tell_of_refusal(&error),
+                    Err(error) if self.halfway.is_none() => {
+                        self.tell_log(&format!("a client was turned away: {error}"));
+                    }
                     Err(error) => {
                         tracing::warn!("cannot accept clients: {error}");
                         self.accept_at = Some(clock::now() + ACCEPT_PAUSE);
@@ -458,11 +470,11 @@ impl Service {
     }
 
     /// Tells the log, but not of each of thousands.
-    fn tell_of_refusal(&mut self, error: &io::Error) {
+    fn tell_log(&mut self, what: &str) {
         let now = clock::now();
         if self.tell_at <= now {
             self.tell_at = now + TELL_EVERY;
-            tracing::warn!("a client was turned away: {error}; the status counts them");
+            tracing::warn!("{what}; the status counts them");
         }
     }
 

@@ -38,7 +38,8 @@ pub struct ClientsStatus {
     /// How many are connected.
     pub connected: u64,
     /// How many were turned away or cut off since the agent's start, by reason; those of which there
-    /// were none are left out.
+    /// were none are left out. `too-many-requests`, `too-many-questions` and `missed-event` count what
+    /// connected programs were refused or not told, `few-descriptors` and `too-much` such things, too.
     pub dropped: BTreeMap<String, u64>,
 }
 
@@ -59,7 +60,7 @@ pub struct Protection {
     /// were none are left out. `by-kernel` are those that never reached the agent: they came from no
     /// member's address, or found the socket's queue full. `past-view`, `misplaced`, `too-many-notes`
     /// and `malformed-note` are of messages in datagrams that were taken, of which one may have
-    /// several.
+    /// several; `unsent-note` and `unsent-notice` of messages that were not sent.
     pub dropped: BTreeMap<String, u64>,
 }
 

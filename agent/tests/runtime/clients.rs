@@ -411,3 +411,24 @@ fn who_observes_and_does_not_read_knows_in_the_end_who_leads() {
     assert_eq!(known, expected.collect());
     leading.release().unwrap();
 }
+
+#[test]
+fn who_asks_too_much_at_once_is_counted() {
+    let group = Group::new(Kind::Unix, 2, Algorithm::RicartAgrawala);
+    let agent = group.serve(1);
+    let other = group.spawn("idle", 2, 0);
+    drop(enter(&agent, &lock("x")));
+    let (mut stream, version) = connect(&group);
+    // The answers wait for its word.
+    other.signal(Signal::SIGSTOP);
+    let question = [0, 0, 0, 3, version, 4, 7];
+    stream.write_all(&question.repeat(20)).unwrap();
+    eventually("all are looked at", || {
+        let dropped = agent.status().unwrap().clients.unwrap().dropped;
+        dropped
+            .get("too-many-questions")
+            .is_some_and(|&count| (1..=12).contains(&count))
+    });
+    other.signal(Signal::SIGCONT);
+    other.finish();
+}

@@ -437,6 +437,8 @@ fn names_without_end_take_no_memory_without_end() {
     };
     let mut grants: Vec<_> = (0..most).map(|number| ask(number).unwrap()).collect();
     assert_eq!(ask(most).unwrap_err(), AcquireError::Limit);
+    let dropped = agent.status().unwrap().clients.unwrap().dropped;
+    assert_eq!(dropped, [("too-many-requests".to_owned(), 1)].into());
     grants.pop().unwrap().release().unwrap();
     grants.push(ask(most).unwrap());
     { grants.into_iter() }.for_each(|grant| grant.release().unwrap());

@@ -11,7 +11,7 @@ use mio::net::UnixStream;
 use nix::sys::socket::{getsockopt, sockopt};
 use socket2::SockRef;
 
-use super::{FEW_DESCRIPTORS, TOO_MUCH, TURN_LIMIT};
+use super::{FEW_DESCRIPTORS, TOO_MANY_QUESTIONS, TOO_MANY_REQUESTS, TOO_MUCH, TURN_LIMIT};
 use crate::protocol::{LockName, LockSpec, Mode, Release, Ticket};
 use crate::runtime::agent::Description;
 use crate::runtime::ancillary;
@@ -67,8 +67,8 @@ pub(super) struct Connection {
     requests: BTreeMap<u64, Asked>,
     /// What it was told of the lease.
     lease: Option<Lease>,
-    /// How many requests were refused as few descriptors were left, and are not counted yet.
-    refused: u64,
+    /// What it was refused since the last look, by reason.
+    refused: BTreeMap<&'static str, u64>,
     /// Whether it gave something back since. It may wait for the next word of the lease, to know
     /// whether that was lost.
     has_released: bool,
@@ -188,7 +188,7 @@ impl Connection {
             sent: 0,
             requests: BTreeMap::new(),
             lease: None,
-            refused: 0,
+            refused: BTreeMap::new(),
             has_released: false,
             listens: false,
             missed: 0,
@@ -199,9 +199,13 @@ impl Connection {
         }
     }
 
-    /// How many requests were refused since the last look, as few descriptors were left.
-    pub(super) fn take_refused(&mut self) -> u64 {
+    /// What it was refused since the last look, by what the status counts it as.
+    pub(super) fn take_refused(&mut self) -> BTreeMap<&'static str, u64> {
         mem::take(&mut self.refused)
+    }
+
+    fn count_refused(&mut self, reason: &'static str) {
+        *self.refused.entry(reason).or_default() += 1;
     }
 
     pub(super) fn peer(&self) -> Peer {
@@ -436,6 +440,7 @@ impl Connection {
             }
             ToAgent::Status { id } => {
                 if turn.ask_status(Asker::Client { client, id }).is_err() {
+                    self.count_refused(TOO_MANY_QUESTIONS);
                     self.tell(&FromAgent::StatusRefused { id });
                 }
             }
@@ -477,7 +482,9 @@ impl Connection {
         }
         let sink = Sink::Client { client, id };
         let is_spare = lifeline.as_ref().is_none_or(Lifeline::is_spare);
-        self.refused += u64::from(!is_spare);
+        if !is_spare {
+            self.count_refused(FEW_DESCRIPTORS);
+        }
         let asked = if is_spare && self.requests.len() < MAX_REQUESTS {
             turn.ask(lock, spec, mode, patience.wait(), caller, sink)
         } else {
@@ -492,7 +499,12 @@ impl Connection {
                 };
                 self.requests.insert(id, asked);
             }
-            Err(why) => self.tell(&FromAgent::Refused { id, why }),
+            Err(why) => {
+                if is_spare && why == AcquireError::Limit {
+                    self.count_refused(TOO_MANY_REQUESTS);
+                }
+                self.tell(&FromAgent::Refused { id, why });
+            }
         }
         Ok(())
     }
