@@ -609,7 +609,10 @@ impl Connection {
     }
 
     /// What it takes of the memory that all clients share: what it has not read, and the names of what
-    /// it observes. Its requests are counted among those of all, and the rest is little.
+    /// it observes. Its requests are counted among those of all. What it has said and was not obeyed yet
+    /// is bounded where it is read: [`READ_LIMIT`] and a part of a message before that are 24 KiB, and
+    /// 96 MiB of as many clients as there may be. It is not counted here: nobody is to be cut off for a
+    /// message that is coming.
     pub(super) fn taken(&self) -> usize {
         self.output.len() + self.observed_len
     }
