@@ -91,9 +91,12 @@ pub enum OpenError {
         /// What the system says.
         source: io::Error,
     },
-    /// The agent has as many clients as it can have.
+    /// The agent has as many clients as it can have, in all or of this process, or has too few
+    /// descriptors for another.
     #[error(
-        "the agent at {socket} has too many clients; end some, or try later",
+        "the agent at {socket} has too many clients; close some if this process has 1024, end some \
+         or try later if there are 4096, or else raise the limit of open files of the agent \
+         (ulimit -n)",
         socket = socket.display()
     )]
     TooManyClients {

@@ -282,8 +282,8 @@ impl<W: Way> GroupWaiting<W> {
             }
             runtime::AcquireError::Limit => LockError::Limit {
                 what:
-                    "too many locks, requests or open files of its agent at once; release some, or \
-                       let fewer wait"
+                    "too many locks, requests or open files at once; release some, let fewer wait, \
+                     or raise the limit of open files of this process and of its agent (ulimit -n)"
                         .to_owned(),
             },
             runtime::AcquireError::Forked => LockError::Forked,

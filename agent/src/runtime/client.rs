@@ -23,6 +23,7 @@ use parking_lot::Mutex;
 use self::link::{Answer, Link, Reader, Table};
 use super::agent::{Description, join, spawn};
 use super::ask::{Caller, Patience};
+use super::clients::{MAX_CLIENTS, MAX_OF_ONE_PROCESS};
 use super::clock::{self, Reading, Shift};
 use super::error::{AcquireError, ChangeError, SessionEnd, StatusError};
 use super::events::{AgentEvent, Hub, Leader, observe};
@@ -95,8 +96,13 @@ pub enum ConnectError {
         /// What lets them.
         why: Distrust,
     },
-    /// The agent has too many clients.
-    #[error("the agent at {} has too many clients: end some, or try later", path.display())]
+    /// The agent has too many clients, in all or of this process, or too few descriptors for another.
+    #[error(
+        "the agent at {} has too many clients: close some if this process has {MAX_OF_ONE_PROCESS}, \
+         end some or try later if there are {MAX_CLIENTS}, or else raise the limit of open files of \
+         the agent (ulimit -n)",
+        path.display()
+    )]
     TooMany {
         /// The socket.
         path: PathBuf,

@@ -49,10 +49,10 @@ use crate::protocol::{Release, Time};
 
 /// More are turned away with a message. All of them at once can be told of a new lease, or that a
 /// lock is lost, in some milliseconds.
-const MAX_CLIENTS: usize = 4_096;
+pub(super) const MAX_CLIENTS: usize = 4_096;
 /// Clients of one process: a program that forgets to close them does not keep all others out. Those of
 /// other PID namespaces, which are all number 0 here, cannot be told apart, and are not counted.
-const MAX_OF_ONE_PROCESS: usize = 1_024;
+pub(super) const MAX_OF_ONE_PROCESS: usize = 1_024;
 /// Messages obeyed in one turn, of all clients together, which share them evenly; a client whose turn
 /// it is counts for one more. It is some hundred microseconds' work, after which datagrams and timers
 /// come first again.

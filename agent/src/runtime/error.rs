@@ -85,7 +85,7 @@ pub enum AcquireError {
     /// Too many locks or waiting requests, or too few descriptors for another command.
     #[error(
         "too many locks, requests or open files: release some, let fewer wait at once, or raise the \
-         agent's limit of open files"
+         limit of open files of this process and of its agent (ulimit -n)"
     )]
     Limit,
     /// The session is over.

@@ -120,6 +120,9 @@ fn thousands_who_say_nothing_or_half_a_message_hinder_nobody() {
         .map(drop)
         .unwrap_err();
     assert!(matches!(refused, ConnectError::TooMany { .. }), "{refused}");
+    for cause in ["1024", "4096", "ulimit -n"] {
+        assert!(refused.to_string().contains(cause), "{refused}");
+    }
     let clients = pair.clients();
     assert_eq!(clients.connected, MAX_CLIENTS);
     let of_one = 3 * (1_100 - MAX_OF_ONE_PROCESS);

@@ -781,7 +781,7 @@ mod tests {
         client.listens = true;
         // They do not fit at once.
         let elections = MAX_REQUESTS;
-        let name = |number: usize| LockName::new(&format!("{number:0>255}")).unwrap();
+        let name = |number: usize| LockName::new(format!("{number:0>255}")).unwrap();
         let member = |id| NodeId::new(id).unwrap();
         client.observed = (0..elections).map(|number| (name(number), true)).collect();
         let led_by = |number, id| AgentEvent::Leader {
