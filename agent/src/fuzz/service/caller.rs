@@ -1,6 +1,6 @@
 //! A program: what it says, in pieces, and what it is told.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IoSlice, PipeWriter, Read};
 use std::mem;
 use std::net::Shutdown;
@@ -17,7 +17,7 @@ use super::world::LEASE;
 use crate::protocol::{LockName, Mode, Time};
 use crate::runtime::frames::{self, FromAgent, MAX_FROM_AGENT, MAX_TO_AGENT, ToAgent};
 use crate::runtime::process::has_event;
-use crate::runtime::{Patience, clock};
+use crate::runtime::{Leader, Patience, clock};
 
 /// Of four at most.
 const MOST_ATTACHED: usize = 60;
@@ -42,7 +42,8 @@ pub(super) struct Caller {
     /// Questions that are not answered, and how many.
     due: BTreeMap<Due, usize>,
     listens: bool,
-    observed: BTreeSet<LockName>,
+    /// The elections that it observes, and who leads, as it was told last.
+    observed: BTreeMap<LockName, Option<Leader>>,
     /// Until when what it is granted is valid, as it was told last.
     lease: Option<Time>,
     is_refused: bool,
@@ -80,7 +81,7 @@ impl Caller {
             input: Vec::new(),
             due: BTreeMap::new(),
             listens: false,
-            observed: BTreeSet::new(),
+            observed: BTreeMap::new(),
             lease: None,
             is_refused: false,
         })
@@ -181,7 +182,7 @@ impl Caller {
                 Due::Change(id)
             }
             ToAgent::Observe { lock } => {
-                self.observed.insert(lock.clone());
+                self.observed.entry(lock.clone()).or_default();
                 Due::Leader(lock)
             }
         };
@@ -355,8 +356,9 @@ impl Caller {
             | FromAgent::StatusTooLong { id } => self.answered(&Due::Status(id)),
             FromAgent::Described { id, .. } => self.answered(&Due::Description(id)),
             FromAgent::Changed { id, .. } => self.answered(&Due::Change(id)),
-            FromAgent::Leader { lock, .. } => {
-                assert!(self.observed.contains(&lock), "nobody asked who leads");
+            FromAgent::Leader { lock, leader } => {
+                let known = self.observed.get_mut(&lock);
+                *known.expect("nobody asked who leads") = leader;
                 // An election can have news before the first answer, which then is one all the same.
                 self.due.remove(&Due::Leader(lock));
             }
@@ -371,6 +373,11 @@ impl Caller {
         if *count == 0 {
             self.due.remove(due);
         }
+    }
+
+    /// Who leads, as far as it knows.
+    pub(super) fn leaders(&self) -> impl Iterator<Item = (&LockName, Option<Leader>)> {
+        self.observed.iter().map(|(lock, leader)| (lock, *leader))
     }
 
     /// What it waits for, besides requests.

@@ -217,6 +217,7 @@ impl World {
         self.serve_all();
         self.until("only they are there", Self::is_told_right);
         self.read_all();
+        self.assert_all_agree_who_leads();
         let is_there = self.callers.iter().any(Option::is_some);
         assert!(!self.is_over || !is_there, "it is not told of the end");
         let has_lost = self.ledger.has_lost();
@@ -229,6 +230,15 @@ impl World {
         let Self { agent, driver, .. } = self;
         drop((agent, driver));
         pretended::end();
+    }
+
+    /// Who observes an election knows who leads, also after it did not read for a while.
+    fn assert_all_agree_who_leads(&self) {
+        let mut known = BTreeMap::new();
+        for (lock, leader) in self.callers.iter().flatten().flat_map(Caller::leaders) {
+            let first = *known.entry(lock).or_insert(leader);
+            assert_eq!(first, leader, "who leads {lock:?}");
+        }
     }
 
     /// Whether the agent says that those are connected who are, and, if nobody is, that no lock is

@@ -44,11 +44,10 @@ impl LifeId {
 
 /// Seals and opens what one member says in one life, under one key of the group.
 ///
-/// In a box, as what is moved within a collection, or out of an option, leaves a copy behind that
-/// nothing clears.
-pub(super) struct Cipher(Box<Aes256GcmSiv>);
-
-const _: () = assert!(size_of::<Cipher>() == size_of::<usize>(), "no key moves");
+/// What is kept is in a box: where it is moved, within a collection for one, it would leave a copy
+/// behind that nothing clears. What a stranger's datagrams are tried with is not, as nothing is
+/// allocated for those.
+pub(super) struct Cipher(Aes256GcmSiv);
 
 // A feature has it clear its keys, which can be lost with another version of a crate.
 const fn is_cleared_at_its_end<T: ZeroizeOnDrop>() {}
@@ -62,7 +61,7 @@ impl Cipher {
         hasher.update(&life.0);
         let mut key = Zeroizing::new([0; blake3::OUT_LEN]);
         keys::finish(&mut hasher, &mut *key);
-        Self(Box::new(Aes256GcmSiv::new((&*key).into())))
+        Self(Aes256GcmSiv::new((&*key).into()))
     }
 
     /// Seals `body` in place, and `header` with it, which stays readable. `counter` must be another

@@ -82,7 +82,7 @@ pub(crate) struct Seals {
     secret: Zeroizing<[u8; blake3::KEY_LEN]>,
     keys: KeyRing,
     /// Seals with the first of the keys.
-    own: Cipher,
+    own: Box<Cipher>,
     /// How much was sealed in this life: each of the numbers up to this one is used.
     sealed: u64,
     senders: BTreeMap<NodeId, Sender>,
@@ -105,7 +105,7 @@ struct Believed {
     life: LifeId,
     window: Window,
     /// Opens what it seals, with the key that it used last, unless that is not good any more.
-    cipher: Option<(KeyId, Cipher)>,
+    cipher: Option<(KeyId, Box<Cipher>)>,
 }
 
 /// To whom a datagram goes, or how it came.
@@ -176,7 +176,7 @@ impl Seals {
             me,
             life,
             secret: Zeroizing::new(secret),
-            own: Cipher::new(keys.first(), me, life),
+            own: Box::new(Cipher::new(keys.first(), me, life)),
             keys,
             sealed: 0,
             senders: BTreeMap::new(),
@@ -191,7 +191,7 @@ impl Seals {
 
     /// The keys that are good from now on. Lives that are believed stay so.
     pub(crate) fn change_keys(&mut self, keys: KeyRing) {
-        self.own = Cipher::new(keys.first(), self.me, self.life);
+        *self.own = Cipher::new(keys.first(), self.me, self.life);
         self.keys = keys;
         for sender in self.senders.values_mut() {
             let cipher = &mut sender.believed.cipher;
@@ -265,9 +265,9 @@ impl Seals {
         let known = known.filter(|(key, _)| *key == header.key);
         let mut fresh = None;
         let cipher = match known {
-            Some((_, cipher)) => cipher,
+            Some((_, cipher)) => &**cipher,
             None if has_room(&mut self.strange, from) => {
-                fresh.insert(Cipher::new(group_key, from, header.life))
+                &*fresh.insert(Cipher::new(group_key, from, header.life))
             }
             None => return Err(Why::Strange),
         };
@@ -283,7 +283,7 @@ impl Seals {
             let is_new = believed.window.take(header.counter);
             debug_assert!(is_new, "that was asked before");
             if let Some(cipher) = fresh.take() {
-                believed.cipher = Some((header.key, cipher));
+                believed.cipher = Some((header.key, Box::new(cipher)));
             }
         }
         match header.kind {
@@ -316,7 +316,7 @@ impl Seals {
                 let believed = Believed {
                     life: header.life,
                     window: Window::after(header.counter),
-                    cipher: Some((header.key, cipher)),
+                    cipher: Some((header.key, Box::new(cipher))),
                 };
                 let answers = answers + 1;
                 self.senders.insert(from, Sender { believed, answers });
