@@ -149,10 +149,11 @@ impl Nodes {
         let settings = Settings {
             group: String::from("costs"),
             lease,
-            failure: if quorum {
-                Failure::Quorum
-            } else {
-                Failure::Unanimity
+            failure: match quorum {
+                // No quorum has it served.
+                true if setup.algorithm.is_probabilistic() => Failure::PresumeFailed,
+                true => Failure::Quorum,
+                false => Failure::Unanimity,
             },
             lock_delay: Duration::ZERO,
             election: ElectionAlgorithm::Bully,
