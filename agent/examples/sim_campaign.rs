@@ -90,8 +90,17 @@ fn all_engines(options: &Options) -> Result<(), Error> {
         return one_subject(options, Subject::World(world), &mut progress);
     }
     for algorithm in &options.engine.0 {
+        let by_quorum = !matches!(
+            options.failure,
+            Views::By(Failure::PresumeFailed | Failure::Unanimity)
+        );
         let subject = if options.bare {
             Subject::Bare(*algorithm)
+        } else if by_quorum && algorithm.is_probabilistic() {
+            println!(
+                "{algorithm} excludes by chance: no quorum has it serve a lock, and it is left out"
+            );
+            continue;
         } else {
             Subject::Node(*algorithm, options.failure)
         };

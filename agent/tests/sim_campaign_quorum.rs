@@ -73,7 +73,10 @@ fn token_ring_requests() {
 #[test]
 fn a_log_that_lies_does_no_harm() {
     let mut total = Report::default();
-    for algorithm in Algorithm::ALL {
+    let algorithms = Algorithm::ALL.into_iter();
+    let algorithms: Vec<_> = algorithms.filter(|it| !it.is_probabilistic()).collect();
+    let runs = LIES * algorithms.len() as u64;
+    for algorithm in algorithms {
         for seed in 0..LIES {
             match run_on_lies(algorithm, seed, None) {
                 Ok((report, _)) => total.add(&report),
@@ -81,7 +84,6 @@ fn a_log_that_lies_does_no_harm() {
             }
         }
     }
-    let runs = LIES * Algorithm::ALL.len() as u64;
     assert!(total.grants > 20 * runs, "little was granted: {total:?}");
     assert!(total.views > 5 * runs, "few views came: {total:?}");
     assert!(total.exclusions > runs / 4, "few were excluded: {total:?}");

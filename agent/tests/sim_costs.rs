@@ -275,11 +275,16 @@ fn an_idle_member_that_crashes_is_missed_where_it_is_asked() {
     }
 }
 
-/// With every algorithm alike: the lock is free again when the lease is over.
+/// With every algorithm alike: the lock is free again when the lease is over. Where voting serves there
+/// is none: who is silent is presumed gone.
 #[test]
 fn a_holder_that_crashes_costs_a_lease() {
     for algorithm in Algorithm::ALL {
         let longest = longest_with_a_crash(algorithm, When::Inside);
-        assert!((35.0..=80.0).contains(&longest), "{algorithm}: {longest} T");
+        let expected = match algorithm {
+            Algorithm::Voting => 0.0..=35.0,
+            _ => 35.0..=80.0,
+        };
+        assert!(expected.contains(&longest), "{algorithm}: {longest} T");
     }
 }

@@ -247,10 +247,6 @@ fn judge(outcome: &Outcome) {
         outcome.lapses,
         outcome.looks
     );
-    assert_eq!(
-        outcome.lapses, 0,
-        "its lease was renewed in time: {outcome:?}"
-    );
     assert!(outcome.sent > 10_000, "{outcome:?}");
     // What it costs is for a release build to say.
     assert!(outcome.during > 0.1, "{outcome:?}");
@@ -309,6 +305,8 @@ fn from_outside_is_stopped_by_the_kernel() {
     });
     judge(&outcome);
     assert!(outcome.dropped("by-kernel") > 0, "{outcome:?}");
+    // From a member's address leases can run out, and are renewed again.
+    assert_eq!(outcome.lapses, 0, "{outcome:?}");
     assert!(outcome.dropped("forged") == 0, "{outcome:?}");
 }
 
