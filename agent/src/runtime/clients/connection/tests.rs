@@ -1,0 +1,93 @@
+use std::io::Read;
+
+use super::*;
+use crate::protocol::NodeId;
+
+/// What was sent was kept until all was: of a client that always has something left to read, that
+/// need never come.
+#[test]
+fn what_is_sent_is_forgotten_also_of_who_never_catches_up() {
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    let peer = Peer::of(&ours).unwrap();
+    let process = Process::of_peer(&ours, peer.pid).unwrap();
+    let mut client = Connection::new(ours, peer, process);
+    let status = vec![0; 4 * UNREAD_LIMIT];
+    let mut chunk = [0; 4_096];
+    for id in 1..=20 {
+        client.tell_status(id, &status);
+        while client.unread() > status.len() {
+            client.flush().unwrap();
+            // There may be nothing yet.
+            let _ = theirs.read(&mut chunk);
+        }
+        assert!(client.unread() > 0);
+        assert!(client.taken() <= 3 * status.len(), "{}", client.taken());
+    }
+}
+
+/// What `client` is told now, by one who has the time to read all of it.
+fn read_all(client: &mut Connection, theirs: &mut UnixStream) -> Vec<FromAgent> {
+    let (mut bytes, mut told, mut chunk) = (Vec::new(), Vec::new(), [0; 4_096]);
+    while client.unread() > 0 {
+        client.flush().unwrap();
+        while let Ok(len) = theirs.read(&mut chunk) {
+            bytes.extend_from_slice(&chunk[..len]);
+        }
+    }
+    let mut at = 0;
+    while let Some((message, len)) = frames::take(&bytes[at..], MAX_FROM_AGENT).unwrap() {
+        told.push(message);
+        at += len;
+    }
+    assert_eq!(at, bytes.len());
+    told
+}
+
+/// Who had not read while leaders changed believed for ever in the one before.
+#[test]
+fn who_missed_events_is_told_so_and_who_leads_now() {
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    let peer = Peer::of(&ours).unwrap();
+    let process = Process::of_peer(&ours, peer.pid).unwrap();
+    let mut client = Connection::new(ours, peer, process);
+    client.listens = true;
+    // They do not fit at once.
+    let elections = MAX_REQUESTS;
+    let name = |number: usize| LockName::new(format!("{number:0>255}")).unwrap();
+    let member = |id| NodeId::new(id).unwrap();
+    client.observed = (0..elections).map(|number| (name(number), true)).collect();
+    let led_by = |number, id| AgentEvent::Leader {
+        lock: name(number),
+        leader: Some(Leader::new(member(id), None)),
+    };
+    let alive = AgentEvent::Alive { peer: member(1) };
+    let mut missed = 0;
+    for number in 0..elections {
+        assert!(client.tell_event(&led_by(number, 1)).is_some());
+        let heard = client.tell_event(&alive).unwrap();
+        missed += u64::from(heard == Heard::Missed);
+    }
+    assert!(missed > 0 && !client.can_catch_up());
+    let (mut leaders, mut events) = (BTreeMap::new(), Vec::new());
+    loop {
+        for message in read_all(&mut client, &mut theirs) {
+            match message {
+                FromAgent::Leader { lock, leader } => drop(leaders.insert(lock, leader)),
+                FromAgent::Event(event) => events.push(event),
+                other => panic!("{other:?}"),
+            }
+        }
+        if !client.can_catch_up() {
+            break;
+        }
+        client.catch_up(|_| Some(Leader::new(member(1), None)));
+        assert!(client.unread() < 2 * UNREAD_LIMIT);
+    }
+    assert_eq!(leaders.len(), elections);
+    assert_eq!(events.pop(), Some(AgentEvent::Missed(missed)));
+    assert_eq!(events.len() as u64 + missed, elections as u64);
+    // From now on it hears everything again.
+    assert_eq!(client.tell_event(&alive), Some(Heard::Told));
+    let told = read_all(&mut client, &mut theirs);
+    assert_eq!(told, [FromAgent::Event(alive)]);
+}
