@@ -153,6 +153,7 @@ impl Counters {
     pub(super) fn dropped(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let socket = &self.transport;
         let by_socket = [
+            ("by-kernel", socket.dropped_by_kernel),
             ("foreign", socket.dropped_foreign),
             ("too-long", socket.dropped_truncated),
             ("malformed", socket.dropped_malformed),

@@ -290,7 +290,7 @@ impl EventLoop {
     }
 
     /// Answers those who want to know how the group is, if that is known by now. The mutex is held
-    /// while it is put together, and not while the system is asked and it is written down.
+    /// while it is put together, and not while it is written down.
     fn report(&mut self) {
         let mut turn = self.shared.turn();
         let report = turn.take_report();

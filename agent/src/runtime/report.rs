@@ -26,7 +26,6 @@ use super::handoff::Shared;
 use super::status::{
     HolderStatus, LockStatus, MemberState, MemberStatus, Protection, Status, WaiterStatus,
 };
-use super::transport::KernelDrops;
 use super::turn::{ClientId, Entry, Turn};
 use crate::protocol::clock::Reply;
 use crate::protocol::node::PeerState;
@@ -79,11 +78,10 @@ struct Question {
     askers: Vec<Asker>,
 }
 
-/// How the group is, and who wants to know. What takes long and needs no mutex is still to be done.
+/// How the group is, and who wants to know, who is still to be told.
 #[derive(Debug)]
 pub(crate) struct Report {
     status: Status,
-    kernel: Option<KernelDrops>,
     askers: Vec<Asker>,
 }
 
@@ -154,7 +152,7 @@ impl Report {
     /// The status, and the clients that want it; threads are told.
     pub(crate) fn finish(self) -> (Arc<Status>, Vec<(ClientId, u64)>) {
         let mut clients = Vec::new();
-        let status = Arc::new(complete(self.status, self.kernel));
+        let status = Arc::new(self.status);
         for asker in self.askers {
             match asker {
                 // The channel has room for one answer; who asked may have given up.
@@ -164,15 +162,6 @@ impl Report {
         }
         (status, clients)
     }
-}
-
-/// Adds what the kernel tells, which lists all of the host's sockets for that.
-fn complete(mut status: Status, kernel: Option<KernelDrops>) -> Status {
-    let by_kernel = kernel.map(KernelDrops::count).filter(|&count| count > 0);
-    if let (Some(count), Some(protection)) = (by_kernel, &mut status.protection) {
-        protection.dropped.insert("by-kernel".to_owned(), count);
-    }
-    status
 }
 
 impl Reports {
@@ -213,7 +202,7 @@ impl Shared {
             // Nobody is to be waited for, the event loop neither.
             let report = turn.report(BTreeMap::new(), 0, Vec::new());
             turn.finish_as_application();
-            return Ok(complete(report.status, report.kernel));
+            return Ok(report.status);
         }
         let asked = turn.ask_status(Asker::Thread(sender));
         turn.finish_as_application();
@@ -328,7 +317,6 @@ impl Turn<'_> {
         parts.insert(self.shared.identity.me, self.own_part(room));
         Report {
             status: self.put_together(parts),
-            kernel: self.core.kernel_drops(),
             askers,
         }
     }
@@ -478,7 +466,7 @@ fn list(lock: &mut PartLock, entry: &Entry, identity: &Identity) {
 }
 
 impl Turn<'_> {
-    /// How this member's datagrams are protected, without what only the kernel knows.
+    /// How this member's datagrams are protected.
     fn protection(&self) -> Protection {
         let keys: Vec<_> = self.keys().map(|key| key.to_string()).collect();
         let addresses = self.core.roster.members().values();

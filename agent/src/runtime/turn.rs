@@ -35,7 +35,7 @@ use super::seal::KeyId;
 use super::session::Session;
 use super::status::{ClientsStatus, MulticastStatus};
 use super::trace::Tracer;
-use super::transport::{KernelDrops, Transport, TransportCounters};
+use super::transport::{Transport, TransportCounters};
 use crate::protocol::election;
 use crate::protocol::{
     Command, Failure, Fence, Input, LockName, LockSpec, Mode, Node, NodeId, Output, Record,
@@ -473,11 +473,6 @@ impl Core {
     fn has_work(&self) -> bool {
         let has_tasks = !self.tasks.is_empty() || !self.notes.is_empty();
         self.persist.is_some() || has_tasks || matches!(self.phase, Phase::Over(_))
-    }
-
-    /// Where the kernel counts what it drops before it can be read.
-    pub(super) fn kernel_drops(&self) -> Option<KernelDrops> {
-        self.transport.as_ref().and_then(Transport::kernel_drops)
     }
 
     /// The member's socket; `None` once the session is over.

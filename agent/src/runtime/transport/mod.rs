@@ -31,7 +31,6 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
 
 use nix::sys::socket::UnixAddr;
-use nix::sys::stat::fstat;
 use socket2::{SockAddr, SockRef, Socket};
 
 pub use error::BindError;
@@ -94,6 +93,9 @@ pub struct TransportCounters {
     pub received: u64,
     /// Their bytes.
     pub received_bytes: u64,
+    /// Datagrams that the kernel dropped before they were read, because no member has the address that
+    /// they came from, or because the queue was full; of those by multicast it is not known.
+    pub dropped_by_kernel: u64,
     /// Datagrams dropped because no member has the address they came from; of Unix datagrams also
     /// those of other users than root and this process's.
     pub dropped_foreign: u64,
@@ -250,7 +252,16 @@ impl Transport {
     }
 
     pub(crate) fn counters(&self) -> TransportCounters {
-        self.counters
+        // Not of the socket for multicast: it gets back, and drops, what this member sends there itself,
+        // and nobody can tell that from what others sent.
+        let dropped_by_kernel = match &self.medium {
+            Medium::Udp { socket, .. } => udp::dropped_by_kernel(socket),
+            Medium::Unix { .. } => 0,
+        };
+        TransportCounters {
+            dropped_by_kernel,
+            ..self.counters
+        }
     }
 
     /// Sends `bytes` to member `to`, by themselves.
@@ -375,17 +386,6 @@ impl Transport {
 }
 
 impl Transport {
-    /// Where the kernel counts what it drops, if it does.
-    pub(crate) fn kernel_drops(&self) -> Option<KernelDrops> {
-        let Medium::Udp { socket, .. } = &self.medium else {
-            return None;
-        };
-        // Not of the one for multicast: it gets back, and drops, what this member sends there itself,
-        // and nobody can tell that from what others sent.
-        let inode = fstat(socket).ok()?.st_ino;
-        Some(KernelDrops { inode })
-    }
-
     /// The sockets at which something may arrive: one, or two where there is multicast.
     pub(crate) fn sockets(&self) -> impl Iterator<Item = RawFd> + use<> {
         let own = match &self.medium {
@@ -394,21 +394,6 @@ impl Transport {
         };
         let group = self.group.as_ref().map(|group| group.socket.as_raw_fd());
         [Some(own), group].into_iter().flatten()
-    }
-}
-
-/// The socket of a member by its number: what the kernel drops there is to be asked of it, which takes
-/// long.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct KernelDrops {
-    inode: u64,
-}
-
-impl KernelDrops {
-    /// How many datagrams the kernel dropped before they were read, because no member has the address
-    /// that they came from, or because the queue was full; as far as the system tells.
-    pub(crate) fn count(self) -> u64 {
-        who::drops(self.inode).unwrap_or_default()
     }
 }
 

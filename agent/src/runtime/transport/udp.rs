@@ -4,6 +4,8 @@ use std::io;
 use std::net::{SocketAddr, SocketAddrV6, UdpSocket};
 use std::os::fd::OwnedFd;
 
+use nix::sys::socket::getsockopt;
+use nix::{getsockopt_impl, sockopt_impl};
 use socket2::{Domain, Protocol, Socket, Type};
 
 use super::{BindError, size_buffers, who};
@@ -38,6 +40,22 @@ fn open(own: SocketAddr) -> io::Result<UdpSocket> {
     socket.bind(&own.into())?;
     Ok(OwnedFd::from(socket).into())
 }
+
+/// How many datagrams the kernel dropped before `socket` could read them: by its filter, or because its
+/// queue was full.
+pub(super) fn dropped_by_kernel(socket: &UdpSocket) -> u64 {
+    let memory = getsockopt(socket, MemoryInfo).unwrap_or_default();
+    memory[libc::SK_MEMINFO_DROPS as usize].into()
+}
+
+sockopt_impl!(
+    /// What `SK_MEMINFO_*` name (linux/sock_diag.h).
+    MemoryInfo,
+    GetOnly,
+    libc::SOL_SOCKET,
+    libc::SO_MEMINFO,
+    [u32; libc::SK_MEMINFO_DROPS as usize + 1]
+);
 
 /// An address in the spelling of [`Address::udp`]: without the flow label of IPv6.
 pub(super) fn spelled(address: SocketAddr) -> SocketAddr {

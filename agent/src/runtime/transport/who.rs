@@ -31,24 +31,6 @@ pub(super) fn has_udp(address: SocketAddr) -> Option<u32> {
     has_socket(inode)
 }
 
-/// How many datagrams the kernel dropped before the UDP socket of number `inode` could read them: by
-/// its filter, or because its queue was full.
-pub(super) fn drops(inode: u64) -> Option<u64> {
-    const INODE: usize = 9;
-    const DROPS: usize = 12;
-    let inode = inode.to_string();
-    ["/proc/net/udp", "/proc/net/udp6"]
-        .iter()
-        .find_map(|table| {
-            let table = fs::read_to_string(table).ok()?;
-            table.lines().skip(1).find_map(|line| {
-                let fields: Vec<_> = line.split_ascii_whitespace().collect();
-                let is_it = fields.get(INODE) == Some(&inode.as_str());
-                is_it.then(|| fields.get(DROPS)?.parse().ok())?
-            })
-        })
-}
-
 fn word(bytes: [u8; 4]) -> String {
     format!("{:08X}", u32::from_ne_bytes(bytes))
 }
