@@ -187,7 +187,7 @@ impl EventLoop {
     fn step(&self, readable: bool) -> bool {
         let mut turn = self.shared.turn();
         turn.awake();
-        let more = readable && turn.receive(RECEIVE_LIMIT);
+        let more = (readable || turn.must_look()) && turn.receive(RECEIVE_LIMIT);
         turn.expire();
         turn.expire_change();
         turn.ask_for_time();

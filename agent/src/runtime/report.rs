@@ -479,6 +479,7 @@ impl Turn<'_> {
             insecure,
             received: counters.transport.received,
             handshakes: counters.transport.handshakes,
+            flooded: self.flooded().map(NodeId::as_u16).collect(),
             dropped: dropped.collect(),
         }
     }

@@ -191,6 +191,12 @@ impl Turn<'_> {
         transport.map(Transport::sockets).into_iter().flatten()
     }
 
+    /// The members from whose addresses floods come.
+    pub(super) fn flooded(&self) -> impl Iterator<Item = NodeId> {
+        let transport = self.core.transport.as_ref();
+        transport.map(Transport::flooded).into_iter().flatten()
+    }
+
     /// What there is to tell of multicast.
     pub(super) fn multicast(&self) -> Option<MulticastStatus> {
         self.core.transport.as_ref()?.multicast()
@@ -491,6 +497,7 @@ impl Core {
             self.roster.next_deadline(),
             self.offsets.next_deadline(),
             self.transport.as_ref().and_then(Transport::next_report),
+            self.transport.as_ref().and_then(Transport::next_look),
             leaving,
         ];
         // As numbers: what the compiler makes of a minimum of options looks to valgrind, which C

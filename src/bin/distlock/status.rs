@@ -120,9 +120,20 @@ fn heading(status: &Status) -> String {
             "A silent member is presumed gone: two can hold a lock at once, and there are no fences.\n",
         );
     }
-    if status.protection.as_ref().is_some_and(|it| it.insecure) {
+    let Some(protection) = &status.protection else {
+        return text;
+    };
+    if protection.insecure {
         text.push_str(
             "Datagrams are not sealed (insecure = true): whoever can send some can let two in at once.\n",
+        );
+    }
+    if !protection.flooded.is_empty() {
+        let ids: Vec<_> = protection.flooded.iter().map(u16::to_string).collect();
+        let ids = ids.join(", ");
+        let _ = writeln!(
+            text,
+            "Floods come from the addresses of members {ids}: find out who sends them."
         );
     }
     text
@@ -261,5 +272,34 @@ impl<const N: usize> Table<N> {
             text.push('\n');
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use distlock::status::Protection;
+
+    use super::*;
+
+    #[test]
+    fn what_endangers_the_group_comes_first() {
+        let mut status = Status {
+            group: "shop".to_owned(),
+            protection: Some(Protection::default()),
+            ..Status::default()
+        };
+        assert_eq!(heading(&status), "Group shop\n");
+        status.protection = Some(Protection {
+            insecure: true,
+            flooded: vec![2, 5],
+            ..Protection::default()
+        });
+        let text = heading(&status);
+        let lines: Vec<_> = text.lines().skip(1).collect();
+        assert!(lines[0].contains("insecure = true"), "{text}");
+        assert_eq!(
+            lines[1],
+            "Floods come from the addresses of members 2, 5: find out who sends them."
+        );
     }
 }

@@ -3,12 +3,14 @@
 //! Sending never blocks. Whatever the kernel refuses (a full queue, a peer that is not there, no
 //! route) is the same as a datagram lost on the way: counted, and repaired by the links. What
 //! arrives from no member's address, or larger than any datagram of ours, is dropped here, before
-//! the core sees it.
+//! the core sees it. What comes from a member's address that is flooded waits in a queue apart
+//! ([`apart`]).
 //!
 //! Where there is a multicast address, what goes to several members alike goes there as one
 //! datagram ([`multicast`]), to those who are known to be reached so ([`audience`]). The core knows
 //! nothing of it.
 
+mod apart;
 mod audience;
 mod error;
 mod faults;
@@ -33,6 +35,7 @@ use std::path::{Path, PathBuf};
 use nix::sys::socket::UnixAddr;
 use socket2::{SockAddr, SockRef, Socket};
 
+use apart::Apart;
 pub use error::BindError;
 pub use faults::Faults;
 use faults::Injector;
@@ -42,9 +45,10 @@ use sealed::Sealing;
 use unix::Mailbox;
 
 use super::address::{Address, MulticastAddress};
+use super::clock;
 use super::seal::{self, Seals, Way};
-use crate::protocol::NodeId;
 use crate::protocol::wire::GroupId;
+use crate::protocol::{NodeId, Time};
 
 /// Room for what arrives while the agent is busy: a few thousand small datagrams. The kernel may
 /// grant less.
@@ -72,6 +76,7 @@ enum Medium {
     Udp {
         socket: UdpSocket,
         sources: BTreeMap<SocketAddr, NodeId>,
+        apart: Apart,
     },
     Unix {
         mailbox: Mailbox,
@@ -176,7 +181,13 @@ impl Transport {
         let (medium, file) = match own {
             Address::Udp(own) => {
                 let socket = udp::bind(*own)?;
-                (Medium::Udp { socket, sources }, None)
+                let apart = Apart::default();
+                let medium = Medium::Udp {
+                    socket,
+                    sources,
+                    apart,
+                };
+                (medium, None)
             }
             Address::Unix(own) => {
                 let sources = BTreeMap::new();
@@ -213,7 +224,12 @@ impl Transport {
             .for_each(|group| group.audience.read(ids.clone()));
         self.peers.clear();
         match &mut self.medium {
-            Medium::Udp { socket, sources } => {
+            Medium::Udp {
+                socket,
+                sources,
+                apart,
+            } => {
+                apart.read(ids);
                 sources.clear();
                 for (&id, address) in others {
                     if let Address::Udp(address) = address {
@@ -255,7 +271,9 @@ impl Transport {
         // Not of the socket for multicast: it gets back, and drops, what this member sends there itself,
         // and nobody can tell that from what others sent.
         let dropped_by_kernel = match &self.medium {
-            Medium::Udp { socket, .. } => udp::dropped_by_kernel(socket),
+            Medium::Udp { socket, apart, .. } => {
+                udp::dropped_by_kernel(socket) + apart.dropped_by_kernel()
+            }
             Medium::Unix { .. } => 0,
         };
         TransportCounters {
@@ -324,6 +342,21 @@ impl Transport {
     /// Takes one datagram off the sockets, if there is one. The kernel cuts what is longer than
     /// `buffer`, so one that fills it counts as too long.
     pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> Received {
+        if let Medium::Udp { apart, .. } = &mut self.medium
+            && apart.is_first()
+            && let received @ (Received::Datagram { .. } | Received::Dropped) =
+                self.receive_apart(buffer)
+        {
+            return received;
+        }
+        match self.receive_shared(buffer) {
+            Received::Empty => self.receive_apart(buffer),
+            received => received,
+        }
+    }
+
+    /// From the sockets that all members send to.
+    fn receive_shared(&mut self, buffer: &mut [u8]) -> Received {
         let Some(group) = &mut self.group else {
             return self.receive_directly(buffer);
         };
@@ -342,7 +375,9 @@ impl Transport {
 
     fn receive_directly(&mut self, buffer: &mut [u8]) -> Received {
         let received = match &mut self.medium {
-            Medium::Udp { socket, sources } => socket
+            Medium::Udp {
+                socket, sources, ..
+            } => socket
                 .recv_from(buffer)
                 .map(|(len, from)| (len, sources.get(&udp::spelled(from)).copied())),
             Medium::Unix { mailbox, sources } => {
@@ -353,12 +388,54 @@ impl Transport {
                 })
             }
         };
+        self.take(received, buffer)
+    }
+
+    /// From the queues of members' addresses that are flooded.
+    fn receive_apart(&mut self, buffer: &mut [u8]) -> Received {
+        let Medium::Udp { sources, apart, .. } = &mut self.medium else {
+            return Received::Empty;
+        };
+        if apart.is_empty() {
+            return Received::Empty;
+        }
+        let received = apart
+            .receive(buffer, clock::now())
+            .map(|(len, from)| (len, sources.get(&udp::spelled(from)).copied()));
+        self.take(received, buffer)
+    }
+
+    /// What came directly into `buffer`.
+    fn take(
+        &mut self,
+        received: io::Result<(usize, Option<NodeId>)>,
+        buffer: &mut [u8],
+    ) -> Received {
+        let sender = received.as_ref().ok().and_then(|(_, from)| *from);
         let received = self.note(received, buffer.len());
         let received = self.unseal(received, false, buffer);
+        if let (Received::Dropped, Some(from)) = (&received, sender) {
+            self.suffer(from);
+        }
         if let (Some(group), Received::Datagram { from, .. }) = (&mut self.group, &received) {
             group.audience.heard_directly(*from);
         }
         received
+    }
+
+    /// Something from the address of a member was dropped. If that happens too often, it has to wait
+    /// in a queue apart.
+    fn suffer(&mut self, from: NodeId) {
+        let Medium::Udp { socket, apart, .. } = &mut self.medium else {
+            return;
+        };
+        let address = self.peers.get(&from).and_then(SockAddr::as_socket);
+        let now = clock::now();
+        if let Some(address) = address
+            && apart.is_flood(from, now)
+        {
+            apart.open(from, address, socket, now);
+        }
     }
 
     /// Sorts what came into a buffer of so many bytes, and counts what is dropped of it.
@@ -394,6 +471,23 @@ impl Transport {
         };
         let group = self.group.as_ref().map(|group| group.socket.as_raw_fd());
         [Some(own), group].into_iter().flatten()
+    }
+
+    /// When something may be there of which no socket of these tells.
+    pub(crate) fn next_look(&self) -> Option<Time> {
+        match &self.medium {
+            Medium::Udp { apart, .. } => apart.next_look(),
+            Medium::Unix { .. } => None,
+        }
+    }
+
+    /// The members from whose addresses floods come.
+    pub(crate) fn flooded(&self) -> impl Iterator<Item = NodeId> {
+        let apart = match &self.medium {
+            Medium::Udp { apart, .. } => Some(apart),
+            Medium::Unix { .. } => None,
+        };
+        apart.into_iter().flat_map(Apart::members)
     }
 }
 

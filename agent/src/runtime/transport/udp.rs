@@ -6,9 +6,9 @@ use std::os::fd::OwnedFd;
 
 use nix::sys::socket::getsockopt;
 use nix::{getsockopt_impl, sockopt_impl};
-use socket2::{Domain, Protocol, Socket, Type};
+use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
-use super::{BindError, size_buffers, who};
+use super::{BindError, filter, size_buffers, who};
 use crate::runtime::address::Address;
 
 /// A socket bound to `own`, and to nothing else: its datagrams have the very source address that
@@ -31,14 +31,46 @@ pub(super) fn bind(own: SocketAddr) -> Result<UdpSocket, BindError> {
 }
 
 fn open(own: SocketAddr) -> io::Result<UdpSocket> {
+    let socket = unbound(own)?;
+    socket.bind(&own.into())?;
+    Ok(OwnedFd::from(socket).into())
+}
+
+fn unbound(own: SocketAddr) -> io::Result<Socket> {
     let kind = Type::DGRAM.nonblocking().cloexec();
     let socket = Socket::new(Domain::for_address(own), kind, Some(Protocol::UDP))?;
     if own.is_ipv6() {
         socket.set_only_v6(true)?;
     }
     size_buffers(&socket);
-    socket.bind(&own.into())?;
+    Ok(socket)
+}
+
+/// A second socket at the address of `shared`, that gets what comes from `other`.
+pub(super) fn bind_apart(shared: &UdpSocket, other: SocketAddr) -> io::Result<UdpSocket> {
+    let own = shared.local_addr()?;
+    let socket = unbound(own)?;
+    // Until it is connected it gets what comes from anywhere. Of that it takes what comes from there;
+    // the rest of these microseconds is lost, as on the way.
+    // Where the kernel does not filter, the transport does.
+    let _ = filter::attach(SockRef::from(&socket), [&other].into_iter(), None);
+    // No two sockets have an address unless all of them agree. The shared one agrees for this moment:
+    // other processes are to be refused.
+    let shared = SockRef::from(shared);
+    socket.set_reuse_address(true)?;
+    shared.set_reuse_address(true)?;
+    let bound = socket.bind(&own.into());
+    shared.set_reuse_address(false)?;
+    bound?;
+    socket.connect(&other.into())?;
     Ok(OwnedFd::from(socket).into())
+}
+
+/// Before a socket of [`bind_apart`] is closed, so that what comes from there is the shared one's again
+/// even if a process that was forked meanwhile keeps this one: nothing comes from an address to itself.
+pub(super) fn let_go(socket: &UdpSocket) -> io::Result<()> {
+    let own = socket.local_addr()?;
+    SockRef::from(socket).connect(&own.into())
 }
 
 /// How many datagrams the kernel dropped before `socket` could read them: by its filter, or because its

@@ -13,6 +13,13 @@ use crate::runtime::seal::KeyRing;
 use crate::runtime::transport::{Received, Transport};
 
 impl Turn<'_> {
+    /// Whether something may be at the sockets of which no event tells.
+    pub(crate) fn must_look(&self) -> bool {
+        let transport = self.core.transport.as_ref();
+        let next = transport.and_then(Transport::next_look);
+        next.is_some_and(|at| at <= clock::now())
+    }
+
     /// Takes datagrams off the socket and steps the protocol with each, at most `limit`; whether
     /// there may be more.
     pub(crate) fn receive(&mut self, limit: usize) -> bool {
