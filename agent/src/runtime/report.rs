@@ -78,7 +78,7 @@ struct Question {
     askers: Vec<Asker>,
 }
 
-/// How the group is, and who wants to know, who is still to be told.
+/// How the group is, and who wants to know, of whom none has been told yet.
 #[derive(Debug)]
 pub(crate) struct Report {
     status: Status,

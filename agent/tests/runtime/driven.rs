@@ -14,6 +14,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::wait::{WaitStatus, waitpid};
 use nix::unistd::{ForkResult, fork};
 
+use crate::flood::flood_as_second;
 use crate::support::{Group, Kind, LEASE, TIMEOUT, enter, eventually, lock, read_counter};
 
 fn start(group: &Group, id: u16) -> (Agent, Driver) {
@@ -84,6 +85,21 @@ fn one_thread_drives_two_members() {
             grant.release().unwrap();
             drop(process_until(&both, || look(&mut next)));
         }
+    }
+}
+
+/// What was flooded is looked at by the clock: so it is there to be processed also if nothing arrives
+/// anywhere else.
+#[test]
+fn a_member_that_was_flooded_is_heard() {
+    let group = Group::new(Kind::Udp, 2, Algorithm::RicartAgrawala);
+    let group = group.with_quorum().with_key();
+    let (first, driver) = start(&group, 1);
+    flood_as_second(&group, &first, || driver.process().unwrap());
+    let _second = group.start(2).unwrap();
+    for _ in 0..3 {
+        let mut waiting = begin(&first, "x");
+        drop(process_until(&[&driver], || look(&mut waiting)));
     }
 }
 

@@ -13,11 +13,11 @@ use std::thread;
 use std::time::Duration;
 
 use distlock_agent::protocol::Algorithm;
-use distlock_agent::runtime::{Address, Agent, GuardState, clock};
+use distlock_agent::runtime::{Agent, Grant, GuardState, clock};
 use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrStorage, sendmsg};
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::support::{Group, Kind, LEASE, TIMEOUT, count, enter, lock, node};
+use crate::support::{Group, Kind, LEASE, TIMEOUT, count, enter, eventually, lock, node, udp};
 
 /// What a flood did, and what went on meanwhile.
 #[derive(Debug)]
@@ -28,7 +28,7 @@ struct Outcome {
     during: f64,
     /// Pages of memory that this process has, before and after.
     memory: [u64; 2],
-    /// The share of the tenths of a second in which the first member's queue was full.
+    /// The share of the tenths of a second in which a queue of the first member was full.
     full: f64,
     /// How often it was looked whether the lock that the first member holds is valid, and how often it
     /// was not.
@@ -63,6 +63,17 @@ fn entries(agent: &Agent, name: &str, lasts: Duration) -> f64 {
     f64::from(entries) / clock::now().since(start).as_secs_f64()
 }
 
+/// How often it was looked whether a guard is valid, until the flood is over, and how often it was not.
+fn lapses(held: &Grant, is_over: &AtomicBool) -> (u64, u64) {
+    let (mut looks, mut lapses) = (0, 0);
+    while !is_over.load(Ordering::Relaxed) {
+        looks += 1;
+        lapses += u64::from(held.state() != GuardState::Valid);
+        thread::sleep(Duration::from_millis(2));
+    }
+    (looks, lapses)
+}
+
 fn resident() -> u64 {
     let statm = fs::read_to_string("/proc/self/statm").unwrap();
     statm.split(' ').nth(1).unwrap().parse().unwrap()
@@ -88,10 +99,7 @@ impl TwoOfThree {
     fn begin() -> Self {
         let group = Group::new(Kind::Udp, 3, Algorithm::RicartAgrawala);
         let group = group.with_quorum().with_key();
-        let addresses = [1, 2, 3].map(|id| match group.members[&node(id)] {
-            Address::Udp(address) => address,
-            Address::Unix(_) => unreachable!(),
-        });
+        let addresses = [1, 2, 3].map(|id| udp(&group.members[&node(id)]));
         // The third speaks to the others already, who are not there.
         let recorders = [0, 1].map(|at| UdpSocket::bind(addresses[at]).unwrap());
         let third = group.start(3).unwrap();
@@ -135,6 +143,8 @@ const NONSENSE: [u8; 90] = [2; 90];
 /// open one takes so long that with more of them members hear nothing else: what they cost is for a
 /// release build to say.
 const EVERY: u64 = if cfg!(debug_assertions) { 200 } else { 1 };
+/// How often a member joins under a flood: not optimized, it takes up to a quarter of a minute.
+const JOINS: usize = if cfg!(debug_assertions) { 1 } else { 3 };
 /// Where a sealed datagram has its number.
 const COUNTER: usize = 28;
 /// How many datagrams are recorded of one way. All are worth the same to who sends them again.
@@ -193,15 +203,7 @@ fn suffer(
             let times = looks.windows(2).filter(|two| two[0] < two[1]).count();
             times as f64 / looks.len() as f64
         });
-        let held = scope.spawn(|| {
-            let (mut looks, mut lapses) = (0, 0);
-            while !is_over.load(Ordering::Relaxed) {
-                looks += 1;
-                lapses += u64::from(held.state() != GuardState::Valid);
-                thread::sleep(Duration::from_millis(2));
-            }
-            (looks, lapses)
-        });
+        let held = scope.spawn(|| lapses(&held, &is_over));
         let during = entries(&agents[1], "other", lasts);
         is_over.store(true, Ordering::Relaxed);
         (during, full.join().unwrap(), held.join().unwrap())
@@ -392,13 +394,47 @@ fn of_what_was_recorded_is_survived() {
     assert_eq!(outcome.dropped("replayed"), 0, "{outcome:?}");
 }
 
+/// Floods `flooded` with the address of member 2, which is not there, until it says so. `go_on` is called
+/// meanwhile.
+pub(crate) fn flood_as_second(group: &Group, flooded: &Agent, mut go_on: impl FnMut()) {
+    let [first, second] = [1, 2].map(|id| udp(&group.members[&node(id)]));
+    let flooder = UdpSocket::bind(second).unwrap();
+    let deadline = clock::now() + TIMEOUT;
+    while flooded.status().unwrap().protection.unwrap().flooded != [2] {
+        assert!(clock::now() < deadline, "it notices nothing");
+        pour(&flooder, &NONSENSE, first);
+        go_on();
+    }
+}
+
+/// Nobody but the member whose address was flooded speaks to this one, and the network says nothing of
+/// what is in its queue.
+#[test]
+fn who_was_flooded_is_heard_also_alone() {
+    let group = Group::new(Kind::Udp, 2, Algorithm::RicartAgrawala);
+    let group = group.with_quorum().with_key();
+    let first = group.start(1).unwrap();
+    flood_as_second(&group, &first, || ());
+    let second = group.start(2).unwrap();
+    for agent in [&first, &second, &first, &second] {
+        enter(agent, &lock("x")).release().unwrap();
+    }
+    eventually("the flood's end", || {
+        let protection = first.status().unwrap().protection.unwrap();
+        protection.flooded.is_empty()
+    });
+    for agent in [&first, &second] {
+        enter(agent, &lock("x")).release().unwrap();
+    }
+}
+
 /// Whoever has the rights to can send with any address: here with that of a member that comes only
-/// then, and has to show that it is there.
+/// then, and has to show that it is there. And then is needed, as one of two of three voters.
 #[test]
 fn a_member_joins_while_others_speak_in_its_name() {
     let TwoOfThree {
         group,
-        agents,
+        mut agents,
         addresses: [one, two, three],
         heard: Heard { key, .. },
     } = TwoOfThree::begin();
@@ -418,7 +454,7 @@ fn a_member_joins_while_others_speak_in_its_name() {
         lasted
     };
     let without = joining("without");
-    let with = thread::scope(|scope| {
+    let (with, needed) = thread::scope(|scope| {
         scope.spawn(|| {
             for number in 0.. {
                 for to in [one, two] {
@@ -434,12 +470,30 @@ fn a_member_joins_while_others_speak_in_its_name() {
                 }
             }
         });
-        let times = [(); 3].map(|()| joining("with"));
+        let times = [(); JOINS].map(|()| joining("with"));
+        let third = group.start(3).unwrap();
+        drop(enter(&third, &lock("with")));
+        agents.pop().unwrap().close();
+        let held = enter(&agents[0], &lock("held"));
+        let (start, lasts) = (clock::now(), lasting(2));
+        let is_over = &is_over;
+        let held = scope.spawn(move || lapses(&held, is_over));
+        let mut entries = 0;
+        while clock::now().since(start) < lasts {
+            // Or it was lost.
+            let _ = enter(&third, &lock("other")).release();
+            entries += 1;
+        }
         is_over.store(true, Ordering::Relaxed);
-        times
+        let entries = f64::from(entries) / clock::now().since(start).as_secs_f64();
+        (times, (entries, held.join().unwrap()))
     });
     let dropped = agents[0].status().unwrap().protection.unwrap().dropped;
     println!("joined in {with:?}, {without:?} without; {sent:?} sent, {dropped:?}");
+    let (entries, (looks, lapses)) = needed;
+    println!(
+        "{entries:.0} entries a second by it; the other's lease was over at {lapses} of {looks} looks"
+    );
     assert!(dropped["strange"] > 1_000, "{dropped:?}");
     // A part of what it says is displaced. It is late, and not shut out: not optimized, by some seconds.
     assert!(with.iter().all(|time| *time < 30 * LEASE), "{with:?}");

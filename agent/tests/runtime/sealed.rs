@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use std::thread;
 
 use distlock_agent::protocol::{Algorithm, LockName};
-use distlock_agent::runtime::{Address, Agent, GroupKey, KeyFileError, StartError};
+use distlock_agent::runtime::{Agent, GroupKey, KeyFileError, StartError};
 
-use crate::support::{Group, Kind, enter, eventually, lock};
+use crate::support::{Group, Kind, enter, eventually, lock, udp};
 
 fn take_turns(agents: &[Agent], name: &LockName) {
     for agent in agents {
@@ -41,13 +41,6 @@ fn new_key(directory: &Path, name: &str) -> (String, String) {
     let key = GroupKey::generate().unwrap();
     key.write(&path).unwrap();
     (fs::read_to_string(&path).unwrap(), key.id().to_string())
-}
-
-fn udp(address: &Address) -> std::net::SocketAddr {
-    match address {
-        Address::Udp(address) => *address,
-        Address::Unix(_) => unreachable!(),
-    }
 }
 
 #[test]

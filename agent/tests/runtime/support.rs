@@ -5,7 +5,7 @@ use std::env;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader, Write as _};
-use std::net::{Ipv4Addr, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -334,6 +334,14 @@ pub(crate) fn eventually(what: &str, mut done: impl FnMut() -> bool) {
 /// `default`, or what the environment variable `name` says.
 pub(crate) fn count(name: &str, default: usize) -> usize {
     env::var(name).map_or(default, |text| text.parse().expect("a number"))
+}
+
+/// The address of a member of a group over UDP.
+pub(crate) fn udp(address: &Address) -> SocketAddr {
+    match address {
+        Address::Udp(address) => *address,
+        Address::Unix(_) => unreachable!(),
+    }
 }
 
 /// Free ports, on loopback addresses that other test processes hardly use.

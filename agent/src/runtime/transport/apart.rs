@@ -5,14 +5,14 @@
 //! and leases run out for want of it. So an address from which much comes that is dropped gets a queue
 //! of its own, as in the fair queueing of Nagle (RFC 970): a second socket at this member's address,
 //! connected to that one. The kernel gives it what comes from there, and nothing else. That it is full
-//! harms nobody but the member whose address that is.
+//! harms nobody who does not need that very member.
 //!
 //! No event wakes the agent for such a queue. It looks there by the clock, for half of its time at most:
 //! else a flood would keep it busy all the time, and a thread that is always busy waits for a processor
 //! like any other when something comes that matters.
 //!
-//! Where there is no flood there is no such socket: one costs less to look at than many. When the flood
-//! is over, it goes.
+//! Where there is no flood there is no such socket: one costs less to look at than many, and tells when
+//! something comes. When the flood is over, it goes.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,44 +22,51 @@ use std::time::Duration;
 use super::udp;
 use crate::protocol::{NodeId, Time};
 
-/// Who sends so many in [`WHILE`] that are dropped floods this member: hundreds of times what links
-/// repeat to one that does not understand them, and a hundredth of what it takes to keep a queue full.
-const FLOOD: u32 = 1_000;
+/// Who sends so many in [`WHILE`] that are dropped, and more than of all members are taken meanwhile,
+/// floods this member. Links repeat a few a second to one that does not understand them, what a network
+/// doubles is taken as often as it is dropped, and a hundred addresses that send as many as this fill
+/// no queue.
+const FLOOD: u32 = 256;
 const WHILE: Duration = Duration::from_secs(1);
 /// A flood is over when there was none for so long.
-const QUIET: Duration = Duration::from_secs(10);
-/// So many addresses have queues apart at most, each with a descriptor and up to
-/// [`SOCKET_BUFFER`](super::SOCKET_BUFFER). Those of larger groups share one again: who can send with
-/// the addresses of so many members is where all that they send goes through.
+const QUIET: Duration = Duration::from_secs(2);
+/// So many addresses have queues apart at most, so that those of a large group do not use up the memory
+/// that the kernel has for UDP: they take 32 MiB. The others share the first queue, as without a flood.
 const MOST: usize = 64;
-/// How often they are looked at, at most: what the member says whose address it is comes later by that.
-/// And after a look that took longer it rests as long: so half of the time is left, whatever comes.
+/// Room for what comes between two looks and can be taken in one, in bytes, which the kernel doubles for
+/// what it adds. It may grant less.
+pub(super) const ROOM: usize = 1 << 18;
+/// How often they are looked at, at most: what the member says whose address it is comes later by that,
+/// and by what a timer of the system takes longer.
 const EVERY: Duration = Duration::from_millis(1);
-/// So many datagrams are taken from all of them in one look: about what a queue holds that has the
-/// kernel's usual size.
+/// So many datagrams are taken from all of them in one look: about as many small ones as have [`ROOM`].
 const IN_A_LOOK: u32 = 512;
+/// After a look that took longer than [`EVERY`] it rests as long: so half of the time is left, whatever
+/// comes. No look takes longer than this, except when the process stood still meanwhile, or nobody
+/// drove it.
+const LONGEST: Duration = Duration::from_millis(50);
 /// One of so many times what is here comes before what the shared queue has, however much that is.
 const TURNS: u8 = 4;
+/// How often it is told of one member, so that what anybody can send fills no log.
+const TOLD_EVERY: Duration = Duration::from_secs(3_600);
 
 /// The queues apart, and how much of what came was dropped.
 #[derive(Debug, Default)]
 pub(super) struct Apart {
     queues: Vec<Queue>,
-    /// Which is looked at first.
-    first: usize,
+    /// Which was looked at last.
+    last: usize,
     /// When the look that goes on has begun, and how many it may take yet.
     began: Time,
     left: u32,
     /// When the next begins.
     next: Time,
     turns: u8,
-    /// Since when how many were dropped of each member. There is a place for each from the start, so
-    /// that what anybody can send allocates nothing.
-    dropped: BTreeMap<NodeId, (Time, u32)>,
+    /// There is a place for each other member from the start, so that what anybody can send allocates
+    /// nothing.
+    sources: BTreeMap<NodeId, Source>,
     /// How many the kernel dropped at queues that are no more.
     dropped_by_kernel: u64,
-    /// Whether it was told that there can be no more.
-    told_missing: bool,
 }
 
 #[derive(Debug)]
@@ -67,26 +74,55 @@ struct Queue {
     member: NodeId,
     address: SocketAddr,
     socket: UdpSocket,
-    /// When it was found last that a flood comes from there.
-    flooded: Time,
+    /// Whether nothing was there when it was looked at last.
+    is_drained: bool,
+    /// Whether nothing more comes there, and it goes when it is drained.
+    is_let_go: bool,
+}
+
+/// What comes from a member's address.
+#[derive(Debug)]
+struct Source {
+    address: SocketAddr,
+    /// How many were dropped since when, and how many of all members' had been taken by then.
+    dropped: u32,
+    since: Time,
+    taken: u64,
+    /// When there was a flood last.
+    flooded: Option<Time>,
+    /// When it was tried last to open a queue.
+    tried: Option<Time>,
+    told: Option<Time>,
 }
 
 impl Apart {
     /// These are the other members from now on.
-    pub(super) fn read(&mut self, others: impl Iterator<Item = NodeId>) {
-        let mut before = std::mem::take(&mut self.dropped);
-        self.dropped = others
-            .map(|id| (id, before.remove(&id).unwrap_or_default()))
-            .collect();
+    pub(super) fn read(&mut self, others: impl Iterator<Item = (NodeId, SocketAddr)>) {
+        let mut before = std::mem::take(&mut self.sources);
+        let source = |(id, address)| {
+            let before = before.remove(&id);
+            let same = before.filter(|source| source.address == address);
+            (id, same.unwrap_or_else(|| Source::new(address)))
+        };
+        self.sources = others.map(source).collect();
+        let sources = &self.sources;
+        let is_gone = |queue: &mut Queue| {
+            let source = sources.get(&queue.member);
+            source.is_none_or(|source| source.address != queue.address)
+        };
+        for mut queue in self.queues.extract_if(.., is_gone) {
+            queue.let_go();
+            self.dropped_by_kernel += udp::dropped_by_kernel(&queue.socket);
+        }
     }
 
-    /// Whether no flood comes from anywhere.
+    /// Whether there are no queues.
     pub(super) fn is_empty(&self) -> bool {
         self.queues.is_empty()
     }
 
     /// Whether it is the turn of these queues to come before the shared one.
-    pub(super) fn is_first(&mut self) -> bool {
+    pub(super) fn take_turn(&mut self) -> bool {
         self.turns = self.turns.wrapping_add(1);
         self.turns.is_multiple_of(TURNS)
     }
@@ -97,116 +133,99 @@ impl Apart {
         (!self.is_empty()).then_some(at)
     }
 
-    /// The next datagram, from each queue in turn. As from a socket at which nothing is, if there is none
-    /// or it is not yet time.
-    pub(super) fn receive(
-        &mut self,
-        buffer: &mut [u8],
-        now: Time,
-    ) -> io::Result<(usize, SocketAddr)> {
+    /// The next datagram, from each queue in turn. `None` if there is none, or it is not yet time.
+    pub(super) fn receive(&mut self, buffer: &mut [u8], now: Time) -> Option<(usize, SocketAddr)> {
         if self.left == 0 {
             if now < self.next {
-                return Err(io::ErrorKind::WouldBlock.into());
+                return None;
             }
             (self.began, self.left) = (now, IN_A_LOOK);
         }
         for _ in 0..self.queues.len() {
-            self.first = (self.first + 1) % self.queues.len();
-            match self.queues[self.first].socket.recv_from(buffer) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                // What was sent there found nobody. Only a connected socket is told, and the links know
-                // without.
-                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {}
-                received => {
-                    self.left -= 1;
-                    if self.left == 0 {
-                        self.rest(now);
-                    }
-                    return received;
+            self.last = (self.last + 1) % self.queues.len();
+            let received = self.queues[self.last].receive(buffer);
+            if received.is_some() {
+                self.left -= 1;
+                if self.left == 0 {
+                    self.rest(now);
                 }
+                return received;
             }
         }
         self.rest(now);
-        self.close_quiet(now);
-        Err(io::ErrorKind::WouldBlock.into())
+        None
     }
 
     /// Ends the look.
     fn rest(&mut self, now: Time) {
         self.left = 0;
-        self.next = now + EVERY.max(now.since(self.began));
-    }
-
-    /// Something from the address of this member was dropped; whether that is a flood by now.
-    pub(super) fn is_flood(&mut self, from: NodeId, now: Time) -> bool {
-        let Some((since, dropped)) = self.dropped.get_mut(&from) else {
-            return false;
+        self.next = now + now.since(self.began).clamp(EVERY, LONGEST);
+        let sources = &self.sources;
+        let is_over = |queue: &mut Queue| {
+            let source = sources.get(&queue.member);
+            if !queue.is_drained || source.is_some_and(|source| source.is_flooded(now)) {
+                return false;
+            }
+            let was_let_go = queue.is_let_go;
+            queue.let_go();
+            was_let_go
         };
-        if *since + WHILE < now {
-            (*since, *dropped) = (now, 0);
+        for queue in self.queues.extract_if(.., is_over) {
+            tracing::debug!("the flood from {} is over", queue.address);
+            self.dropped_by_kernel += udp::dropped_by_kernel(&queue.socket);
         }
-        *dropped += 1;
-        if *dropped < FLOOD {
-            return false;
-        }
-        (*since, *dropped) = (now, 0);
-        true
     }
 
-    /// A flood comes from `address`, which is that of `member`: what comes from there has a queue apart
-    /// from that of `shared` from now on, if it had none.
-    pub(super) fn open(
-        &mut self,
-        member: NodeId,
-        address: SocketAddr,
-        shared: &UdpSocket,
-        now: Time,
-    ) {
-        let mut queues = self.queues.iter_mut();
-        if let Some(queue) = queues.find(|queue| queue.address == address) {
-            queue.flooded = now;
+    /// Something from the address of member `from` was dropped, when so many of all members' had been
+    /// taken. If that is a flood, what comes from there has a queue apart from that of `shared` from now
+    /// on.
+    pub(super) fn note_drop(&mut self, from: NodeId, taken: u64, now: Time, shared: &UdpSocket) {
+        let Some(source) = self.sources.get_mut(&from) else {
+            return;
+        };
+        if !source.is_flood(taken, now) {
             return;
         }
+        let address = source.address;
+        let mut queues = self.queues.iter();
+        if queues.any(|queue| queue.address == address && !queue.is_let_go)
+            || is_within(QUIET, source.tried, now)
+        {
+            return;
+        }
+        source.tried = Some(now);
         let opened = match self.queues.len() {
-            MOST => Err(format!("{MOST} others have one already")),
-            _ => udp::bind_apart(shared, address).map_err(|error| error.to_string()),
+            MOST => Err(io::Error::other("there are too many already")),
+            _ => udp::bind_apart(shared, address),
         };
+        let tells = !is_within(TOLD_EVERY, source.told, now);
+        if tells {
+            source.told = Some(now);
+        }
         match opened {
             Ok(socket) => {
-                tracing::warn!(
-                    "a flood comes from the address of member {member}: of what came from there, \
-                     {FLOOD} datagrams were dropped within a second. It has a queue of its own until \
-                     that is over, so that the other members are heard; find out who sends it, and \
-                     keep it from this member by a firewall"
-                );
                 self.queues.push(Queue {
-                    member,
+                    member: from,
                     address,
                     socket,
-                    flooded: now,
+                    is_drained: false,
+                    is_let_go: false,
                 });
+                if tells {
+                    tracing::warn!(
+                        "a flood comes from the address of member {from}: more of it is dropped than \
+                         is taken of all members. It waits in a queue of its own, so that the others \
+                         are heard; the status says what it is; find out who sends it, and keep it \
+                         from this member by a firewall"
+                    );
+                }
             }
-            Err(why) if !std::mem::replace(&mut self.told_missing, true) => tracing::warn!(
-                "a flood comes from the address of member {member}, which cannot have a queue of its \
-                 own ({why}): other members may not be heard meanwhile, and leases run out; keep it \
-                 from this member by a firewall"
+            Err(why) if tells => tracing::warn!(
+                "a flood comes from the address of member {from}, which cannot have a queue of its own \
+                 ({why}): other members may not be heard meanwhile, and leases run out; keep it from \
+                 this member by a firewall"
             ),
             Err(_) => {}
-        }
-    }
-
-    /// Closes the queues whose floods are over; nothing is in any.
-    fn close_quiet(&mut self, now: Time) {
-        let is_over = |queue: &mut Queue| queue.flooded + QUIET < now;
-        for queue in self.queues.extract_if(.., is_over) {
-            tracing::info!(
-                "the flood from the address of member {} is over",
-                queue.member
-            );
-            if let Err(error) = udp::let_go(&queue.socket) {
-                tracing::warn!("a queue's socket does not let go of its address: {error}");
-            }
-            self.dropped_by_kernel += udp::dropped_by_kernel(&queue.socket);
         }
     }
 
@@ -220,9 +239,79 @@ impl Apart {
     }
 
     /// The members from whose addresses floods come.
-    pub(super) fn members(&self) -> impl Iterator<Item = NodeId> {
-        self.queues.iter().map(|queue| queue.member)
+    pub(super) fn flooded(&self, now: Time) -> impl Iterator<Item = NodeId> {
+        let flooded = self.sources.iter();
+        let flooded = flooded.filter(move |(_, source)| source.is_flooded(now));
+        flooded.map(|(&id, _)| id)
     }
+}
+
+impl Queue {
+    fn receive(&mut self, buffer: &mut [u8]) -> Option<(usize, SocketAddr)> {
+        // Before what has come, a connected socket is told by ICMP that what was sent there found
+        // nobody. The links know without; and as anybody can say so, it is asked once more only.
+        for _ in 0..2 {
+            match self.socket.recv_from(buffer) {
+                Ok(received) => {
+                    self.is_drained = false;
+                    return Some(received);
+                }
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.is_drained = true;
+                    return None;
+                }
+                Err(error) => tracing::trace!("told of what was sent to {}: {error}", self.address),
+            }
+        }
+        None
+    }
+
+    /// Has what comes from there wait in the shared queue again. What is here is still to be taken.
+    fn let_go(&mut self) {
+        if let Err(error) = udp::let_go(&self.socket) {
+            tracing::warn!(
+                "what comes from {} stays in a queue of its own, which closes: {error}",
+                self.address
+            );
+        }
+        (self.is_let_go, self.is_drained) = (true, false);
+    }
+}
+
+impl Source {
+    fn new(address: SocketAddr) -> Self {
+        Self {
+            address,
+            dropped: 0,
+            since: Time::ZERO,
+            taken: 0,
+            flooded: None,
+            tried: None,
+            told: None,
+        }
+    }
+
+    /// One more was dropped, when so many of all members' had been taken; whether that is a flood.
+    fn is_flood(&mut self, taken: u64, now: Time) -> bool {
+        if self.dropped == 0 || self.since + WHILE < now {
+            (self.dropped, self.since, self.taken) = (0, now, taken);
+        }
+        self.dropped += 1;
+        if self.dropped < FLOOD || u64::from(self.dropped) <= taken - self.taken {
+            return false;
+        }
+        self.dropped = 0;
+        self.flooded = Some(now);
+        true
+    }
+
+    fn is_flooded(&self, now: Time) -> bool {
+        is_within(QUIET, self.flooded, now)
+    }
+}
+
+fn is_within(time: Duration, at: Option<Time>, now: Time) -> bool {
+    at.is_some_and(|at| now <= at + time)
 }
 
 #[cfg(test)]

@@ -99,7 +99,8 @@ pub struct TransportCounters {
     /// Their bytes.
     pub received_bytes: u64,
     /// Datagrams that the kernel dropped before they were read, because no member has the address that
-    /// they came from, or because the queue was full; of those by multicast it is not known.
+    /// they came from, or because the queue was full; of those by multicast it is not known. Of each
+    /// socket it counts to 2³², and begins anew.
     pub dropped_by_kernel: u64,
     /// Datagrams dropped because no member has the address they came from; of Unix datagrams also
     /// those of other users than root and this process's.
@@ -229,7 +230,6 @@ impl Transport {
                 sources,
                 apart,
             } => {
-                apart.read(ids);
                 sources.clear();
                 for (&id, address) in others {
                     if let Address::Udp(address) = address {
@@ -237,6 +237,7 @@ impl Transport {
                         sources.insert(*address, id);
                     }
                 }
+                apart.read(sources.iter().map(|(&address, &id)| (id, address)));
                 let mut attached = filter::attach((&*socket).into(), sources.keys(), None);
                 if let Some(group) = &self.group {
                     // Several agents of one host hear each other by the loop, and so would each
@@ -343,7 +344,7 @@ impl Transport {
     /// `buffer`, so one that fills it counts as too long.
     pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> Received {
         if let Medium::Udp { apart, .. } = &mut self.medium
-            && apart.is_first()
+            && apart.take_turn()
             && let received @ (Received::Datagram { .. } | Received::Dropped) =
                 self.receive_apart(buffer)
         {
@@ -399,10 +400,11 @@ impl Transport {
         if apart.is_empty() {
             return Received::Empty;
         }
-        let received = apart
-            .receive(buffer, clock::now())
-            .map(|(len, from)| (len, sources.get(&udp::spelled(from)).copied()));
-        self.take(received, buffer)
+        let Some((len, from)) = apart.receive(buffer, clock::now()) else {
+            return Received::Empty;
+        };
+        let from = sources.get(&udp::spelled(from)).copied();
+        self.take(Ok((len, from)), buffer)
     }
 
     /// What came directly into `buffer`.
@@ -414,28 +416,15 @@ impl Transport {
         let sender = received.as_ref().ok().and_then(|(_, from)| *from);
         let received = self.note(received, buffer.len());
         let received = self.unseal(received, false, buffer);
-        if let (Received::Dropped, Some(from)) = (&received, sender) {
-            self.suffer(from);
+        if let (Received::Dropped, Some(from), Medium::Udp { socket, apart, .. }) =
+            (&received, sender, &mut self.medium)
+        {
+            apart.note_drop(from, self.counters.received, clock::now(), socket);
         }
         if let (Some(group), Received::Datagram { from, .. }) = (&mut self.group, &received) {
             group.audience.heard_directly(*from);
         }
         received
-    }
-
-    /// Something from the address of a member was dropped. If that happens too often, it has to wait
-    /// in a queue apart.
-    fn suffer(&mut self, from: NodeId) {
-        let Medium::Udp { socket, apart, .. } = &mut self.medium else {
-            return;
-        };
-        let address = self.peers.get(&from).and_then(SockAddr::as_socket);
-        let now = clock::now();
-        if let Some(address) = address
-            && apart.is_flood(from, now)
-        {
-            apart.open(from, address, socket, now);
-        }
     }
 
     /// Sorts what came into a buffer of so many bytes, and counts what is dropped of it.
@@ -487,7 +476,8 @@ impl Transport {
             Medium::Udp { apart, .. } => Some(apart),
             Medium::Unix { .. } => None,
         };
-        apart.into_iter().flat_map(Apart::members)
+        let now = clock::now();
+        apart.into_iter().flat_map(move |apart| apart.flooded(now))
     }
 }
 

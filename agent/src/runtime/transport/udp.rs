@@ -8,8 +8,9 @@ use nix::sys::socket::getsockopt;
 use nix::{getsockopt_impl, sockopt_impl};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
-use super::{BindError, filter, size_buffers, who};
+use super::{BindError, apart, filter, size_buffers, who};
 use crate::runtime::address::Address;
+use crate::runtime::descriptors;
 
 /// A socket bound to `own`, and to nothing else: its datagrams have the very source address that
 /// the other members know.
@@ -32,6 +33,7 @@ pub(super) fn bind(own: SocketAddr) -> Result<UdpSocket, BindError> {
 
 fn open(own: SocketAddr) -> io::Result<UdpSocket> {
     let socket = unbound(own)?;
+    size_buffers(&socket);
     socket.bind(&own.into())?;
     Ok(OwnedFd::from(socket).into())
 }
@@ -42,7 +44,6 @@ fn unbound(own: SocketAddr) -> io::Result<Socket> {
     if own.is_ipv6() {
         socket.set_only_v6(true)?;
     }
-    size_buffers(&socket);
     Ok(socket)
 }
 
@@ -50,17 +51,23 @@ fn unbound(own: SocketAddr) -> io::Result<Socket> {
 pub(super) fn bind_apart(shared: &UdpSocket, other: SocketAddr) -> io::Result<UdpSocket> {
     let own = shared.local_addr()?;
     let socket = unbound(own)?;
+    if !descriptors::is_spare(&socket) {
+        let few = "few descriptors are left to this process: raise its limit, ulimit -n";
+        return Err(io::Error::other(few));
+    }
+    // A smaller one than asked for loses more.
+    let _ = socket.set_recv_buffer_size(apart::ROOM);
     // Until it is connected it gets what comes from anywhere. Of that it takes what comes from there;
-    // the rest of these microseconds is lost, as on the way.
-    // Where the kernel does not filter, the transport does.
+    // the rest of these microseconds is lost, as on the way. Where the kernel does not filter, the
+    // transport does.
     let _ = filter::attach(SockRef::from(&socket), [&other].into_iter(), None);
-    // No two sockets have an address unless all of them agree. The shared one agrees for this moment:
-    // other processes are to be refused.
+    // Two sockets have one address if both agree, and are of the same user (SO_REUSEPORT, and not
+    // SO_REUSEADDR, by which anybody's could be the second). The shared one agrees for this moment.
     let shared = SockRef::from(shared);
-    socket.set_reuse_address(true)?;
-    shared.set_reuse_address(true)?;
+    socket.set_reuse_port(true)?;
+    shared.set_reuse_port(true)?;
     let bound = socket.bind(&own.into());
-    shared.set_reuse_address(false)?;
+    shared.set_reuse_port(false)?;
     bound?;
     socket.connect(&other.into())?;
     Ok(OwnedFd::from(socket).into())

@@ -1,6 +1,8 @@
 //! Two members' addresses, in the test's hands, and the queue of a third. Loopback delivers before
 //! sending returns.
 
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
 use socket2::{Domain, Socket, Type};
 
 use super::super::{Received, Transport};
@@ -22,20 +24,29 @@ fn socket(any_port: &str) -> (UdpSocket, SocketAddr) {
     (socket, address)
 }
 
-/// The queues of a member whose own socket this is, one of which is for what comes from there, which
-/// is member 2's.
-fn apart_from(shared: &UdpSocket, flooder: &UdpSocket) -> Apart {
+/// The queues of a member whose own socket this is. The others are members from 2 on, at the addresses
+/// of these sockets, and what comes from the first of them was a flood a moment ago.
+fn apart_from(shared: &UdpSocket, others: &[&UdpSocket]) -> Apart {
     let mut apart = Apart::default();
-    apart.read([2, 3].map(id).into_iter());
-    apart.open(id(2), flooder.local_addr().unwrap(), shared, at(0));
-    assert_eq!(apart.members().collect::<Vec<_>>(), [id(2)]);
+    let addresses = others.iter().map(|other| other.local_addr().unwrap());
+    apart.read((2..).map(id).zip(addresses));
+    flood(&mut apart, 2, at(0), shared);
+    assert_eq!(apart.flooded(at(0)).collect::<Vec<_>>(), [id(2)]);
+    assert_eq!(apart.queues.len(), 1);
     apart
+}
+
+/// So many of a member are dropped that it is a flood.
+fn flood(apart: &mut Apart, from: u16, now: Time, shared: &UdpSocket) {
+    for _ in 0..FLOOD {
+        apart.note_drop(id(from), 0, now, shared);
+    }
 }
 
 /// How many are taken in a look at this time. All are of this address.
 fn look(apart: &mut Apart, from: SocketAddr, now: Time) -> u32 {
     let mut taken = 0;
-    while let Ok(one) = apart.receive(&mut [0; 64], now) {
+    while let Some(one) = apart.receive(&mut [0; 64], now) {
         assert_eq!(one, (5, from));
         taken += 1;
     }
@@ -48,8 +59,8 @@ fn look_under_flood(apart: &mut Apart, flooder: &UdpSocket, own: SocketAddr, now
     loop {
         send(1, flooder, own);
         match apart.receive(&mut [0; 64], now) {
-            Ok(_) => taken += 1,
-            Err(_) => return taken,
+            Some(_) => taken += 1,
+            None => return taken,
         }
     }
 }
@@ -80,7 +91,7 @@ fn who_floods_fills_no_queue_but_its_own() {
     families(|any_port| {
         let [(shared, own), (second, from), (third, _)] = [(); 3].map(|()| socket(any_port));
         send(2, &second, own);
-        let mut apart = apart_from(&shared, &second);
+        let mut apart = apart_from(&shared, &[&second, &third]);
         send(5_000, &second, own);
         send(3, &third, own);
         assert_eq!(shared_has(&shared), 2 + 3, "of before, and of the third");
@@ -90,132 +101,206 @@ fn who_floods_fills_no_queue_but_its_own() {
     });
 }
 
-/// A millisecond after the last, and more if that took long.
+/// A millisecond after the last, and more if that took long; but not if it did because nobody came to
+/// look.
 #[test]
 fn it_is_looked_there_for_a_part_of_the_time() {
     let [(shared, own), (second, from)] = [(); 2].map(|()| socket("127.0.0.1:0"));
-    let mut apart = apart_from(&shared, &second);
+    let mut apart = apart_from(&shared, &[&second]);
     assert!(apart.next_look().unwrap() <= at(0));
     assert_eq!(look(&mut apart, from, at(0)), 0);
     assert_eq!(apart.next_look(), Some(at(1)));
 
     send(1, &second, own);
-    assert!(apart.receive(&mut [0; 64], at(0)).is_err(), "not yet");
-    assert!(apart.receive(&mut [0; 64], at(5)).is_ok());
-    assert_eq!(
-        apart.next_look(),
-        Some(at(5)),
-        "there may be more of this look"
-    );
+    assert_eq!(apart.receive(&mut [0; 64], at(0)), None, "not yet");
+    assert!(apart.receive(&mut [0; 64], at(5)).is_some());
+    let more = apart.next_look();
+    assert_eq!(more, Some(at(5)), "there may be more of this look");
     let taken = look_under_flood(&mut apart, &second, own, at(7));
     assert_eq!(taken, IN_A_LOOK - 1);
     assert_eq!(apart.next_look(), Some(at(9)), "that took two");
     assert_eq!(look(&mut apart, from, at(8)), 0);
     assert_eq!(look(&mut apart, from, at(9)), 1, "the last of that flood");
     assert_eq!(apart.next_look(), Some(at(10)));
+
+    let long = at(8 * 3_600_000);
+    send(2, &second, own);
+    assert!(apart.receive(&mut [0; 64], at(10)).is_some());
+    assert_eq!(look(&mut apart, from, long), 1);
+    assert_eq!(apart.next_look(), Some(long + LONGEST));
 }
 
 #[test]
 fn each_queue_has_its_turn() {
-    let [(shared, own), (second, _), (third, _)] = [(); 3].map(|()| socket("127.0.0.1:0"));
-    let mut apart = apart_from(&shared, &second);
-    apart.open(id(3), third.local_addr().unwrap(), &shared, at(0));
-    send(1_000, &second, own);
+    let [(shared, own), (second, _), (third, from)] = [(); 3].map(|()| socket("127.0.0.1:0"));
+    let mut apart = apart_from(&shared, &[&second, &third]);
+    flood(&mut apart, 3, at(0), &shared);
+    send(100, &second, own);
     send(3, &third, own);
-    let from = |_| apart.receive(&mut [0; 64], at(1)).unwrap().1;
-    let first: Vec<_> = (0..6).map(from).collect();
-    let of_third = first
-        .iter()
-        .filter(|&&from| from == third.local_addr().unwrap());
+    let next = |_| apart.receive(&mut [0; 64], at(1)).unwrap().1;
+    let first: Vec<_> = (0..6).map(next).collect();
+    let of_third = first.iter().filter(|&&address| address == from);
     assert_eq!(of_third.count(), 3, "{first:?}");
 }
 
 /// And what comes from there is in the shared queue again, also if a process that was forked meanwhile
-/// has the other still.
+/// has the other still. Another flood changes nothing of that.
 #[test]
 fn when_the_flood_is_over_the_queue_goes() {
     families(|any_port| {
         let [(shared, own), (second, from), (third, _)] = [(); 3].map(|()| socket(any_port));
-        let mut apart = apart_from(&shared, &second);
+        let mut apart = apart_from(&shared, &[&second, &third]);
         send(5_000, &second, own);
         let dropped = apart.dropped_by_kernel();
         let mut now = at(0);
         while look(&mut apart, from, now) > 0 {
             now = apart.next;
         }
+        assert!(now < at(1_000));
         let forked = apart.queues[0].socket.try_clone().unwrap();
-        // Somewhat later there is another flood, and with it the time begins anew.
-        apart.open(id(2), from, &shared, at(8_000));
-        for ms in [10_001, 18_000] {
-            look(&mut apart, from, at(ms));
-            assert!(!apart.is_empty(), "after {ms} ms");
+        // Somewhat later there is another, and with it the time begins anew.
+        flood(&mut apart, 2, at(1_500), &shared);
+        look(&mut apart, from, at(3_000));
+        assert_eq!(apart.flooded(at(3_000)).count(), 1);
+        // It is over: first what comes goes elsewhere, and then nothing is left here.
+        flood(&mut apart, 3, at(3_400), &shared);
+        assert_eq!(apart.queues.len(), 2);
+        send(3, &second, own);
+        for (ms, taken) in [(3_501, 3), (3_502, 0)] {
+            let mut came = 0;
+            send(2, &third, own);
+            while let Some((_, address)) = apart.receive(&mut [0; 64], at(ms)) {
+                came += u32::from(address == from);
+            }
+            assert_eq!(came, taken);
         }
-        // As long as there is something it stays.
-        look_under_flood(&mut apart, &second, own, at(19_000));
-        assert!(!apart.is_empty());
-        assert_eq!(look(&mut apart, from, at(20_000)), 1);
-        assert!(apart.is_empty());
-        assert_eq!(apart.next_look(), None);
+        send(3, &second, own);
+        assert_eq!(shared_has(&shared), 3);
+        while apart.receive(&mut [0; 64], at(3_510)).is_some() {}
+        assert_eq!(apart.queues.len(), 1, "that of the other");
+        assert_eq!(apart.flooded(at(3_510)).collect::<Vec<_>>(), [id(3)]);
         assert_eq!(apart.dropped_by_kernel(), dropped, "they are not forgotten");
 
         send(3, &second, own);
-        send(3, &third, own);
-        assert_eq!(shared_has(&shared), 6);
+        assert_eq!(shared_has(&shared), 3);
         assert!(forked.recv(&mut [0; 64]).is_err());
     });
 }
 
-/// Its address stays this member's alone, also with others that would share it.
+/// It is not a member's any more, or another's.
+#[test]
+fn with_its_member_a_queue_goes() {
+    let [(shared, own), (second, from), (third, other)] = [(); 3].map(|()| socket("127.0.0.1:0"));
+    for others in [vec![(3, other)], vec![(2, other)], vec![(3, from)]] {
+        let mut apart = apart_from(&shared, &[&second, &third]);
+        let others = others
+            .into_iter()
+            .map(|(member, address)| (id(member), address));
+        apart.read(others);
+        assert!(apart.is_empty() && apart.next_look().is_none());
+        assert_eq!(apart.flooded(at(0)).count(), 0);
+        send(1, &second, own);
+        assert_eq!(shared_has(&shared), 1);
+    }
+    let mut apart = apart_from(&shared, &[&second, &third]);
+    apart.read([(id(2), from)].into_iter());
+    assert!(!apart.is_empty());
+}
+
+/// Its address stays this user's alone, also with others that would share it, and while a queue is
+/// opened: this thread opens and closes some, and another, which is of another user, is at it all the
+/// time. And who does not ask for it shares nothing: so another agent of this user is refused.
 #[test]
 fn nobody_else_can_have_the_address() {
+    const TIMES: u64 = 5_000;
     let [(shared, own), (second, _)] = [(); 2].map(|()| socket("127.0.0.1:0"));
-    let _apart = apart_from(&shared, &second);
-    let other = Socket::new(Domain::IPV4, Type::DGRAM, None).unwrap();
-    other.set_reuse_address(true).unwrap();
-    let refused = other.bind(&own.into()).unwrap_err();
-    assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
+    let take = |shares: bool| {
+        let other = Socket::new(Domain::IPV4, Type::DGRAM, None)?;
+        other.set_reuse_address(true)?;
+        other.set_reuse_port(shares)?;
+        other.bind(&own.into())
+    };
+    let _apart = apart_from(&shared, &[&second]);
+    assert_eq!(take(false).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+    if !nix::unistd::geteuid().is_root() {
+        eprintln!("SKIPPED: to be another user needs root");
+        assert_ne!(std::env::var("DISTLOCK_TESTS").as_deref(), Ok("all"));
+        return;
+    }
+    let (is_over, tried) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let thief = scope.spawn(|| {
+            // Of this thread alone: by it sockets are made.
+            nix::unistd::setfsuid(12_345.into());
+            while !is_over.load(Ordering::Relaxed) {
+                assert_eq!(take(true).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+                tried.fetch_add(1, Ordering::Relaxed);
+            }
+        });
+        while !thief.is_finished() && tried.load(Ordering::Relaxed) < TIMES {
+            let queue = udp::bind_apart(&shared, second.local_addr().unwrap()).unwrap();
+            udp::let_go(&queue).unwrap();
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
 }
 
 /// The kernel tells a connected socket, and no other, that what was sent found nobody.
 #[test]
-fn a_member_that_is_not_there_is_no_error() {
-    let [(shared, _), (second, from)] = [(); 2].map(|()| socket("127.0.0.1:0"));
-    let mut apart = apart_from(&shared, &second);
+fn that_nobody_is_there_hides_nothing_that_came() {
+    let [(shared, own), (second, from)] = [(); 2].map(|()| socket("127.0.0.1:0"));
+    let mut apart = apart_from(&shared, &[&second]);
+    send(2, &second, own);
     drop(second);
     send(1, &shared, from);
-    let nothing = apart.receive(&mut [0; 64], at(1)).unwrap_err();
-    assert_eq!(nothing.kind(), io::ErrorKind::WouldBlock);
+    assert_eq!(look(&mut apart, from, at(1)), 2);
+    assert_eq!(apart.next_look(), Some(at(2)));
 }
 
 #[test]
-fn a_flood_is_many_at_once() {
+fn a_flood_is_many_at_once_and_more_than_is_taken() {
+    let (shared, own) = socket("127.0.0.1:0");
     let mut apart = Apart::default();
-    apart.read([2, 3].map(id).into_iter());
-    for ms in 0..u64::from(10 * FLOOD) {
+    let other = SocketAddr::from(([127, 0, 1, 1], 7));
+    apart.read([(id(2), own), (id(3), other)].into_iter());
+    for number in 0..10 * FLOOD {
         // Somewhat fewer, all the time.
-        assert!(!apart.is_flood(id(2), at(ms * 11 / 10)));
+        let now = at(u64::from(number * 1_001 / (FLOOD - 1)));
+        apart.note_drop(id(2), 0, now, &shared);
+        // All that members say comes twice.
+        apart.note_drop(id(3), number.into(), at(0), &shared);
     }
     let later = at(100_000);
-    let mut is_flood = |from| apart.is_flood(id(from), later);
-    assert!((1..FLOOD).all(|_| !is_flood(2)));
-    assert!(!is_flood(3), "that is another");
-    assert!(is_flood(2));
-    assert!(!is_flood(2), "that was said");
-    assert!((0..2 * FLOOD).all(|_| !is_flood(4)), "of no member");
+    let mut drop = |from, times: u32, taken| {
+        for _ in 0..times {
+            apart.note_drop(id(from), taken, later, &shared);
+        }
+        apart.flooded(later).count()
+    };
+    assert_eq!(drop(4, 2 * FLOOD, 0), 0, "it is no member");
+    assert_eq!(drop(2, FLOOD - 1, 0), 0);
+    assert_eq!(drop(3, 1, 5_000), 0, "that is another");
+    assert_eq!(drop(2, 1, FLOOD.into()), 0, "as many were taken");
+    assert_eq!(drop(2, 1, FLOOD.into()), 1);
 }
 
+/// Who has none counts as flooded all the same.
 #[test]
 fn there_are_so_many_queues_and_no_more() {
     let (shared, _) = socket("127.0.0.1:0");
+    let address = |last| SocketAddr::from(([127, 0, 1, last], 7));
     let mut apart = Apart::default();
-    for last in 0..100 {
-        for _again in 0..2 {
-            let address = SocketAddr::from(([127, 0, 1, last], 7));
-            apart.open(id(2), address, &shared, at(0));
-        }
+    apart.read((0..100).map(|last| (id(last + 1), address(last as u8))));
+    for _again in 0..2 {
+        (1..=100).for_each(|member| flood(&mut apart, member, at(0), &shared));
     }
-    assert_eq!(apart.members().count(), MOST);
-    assert!(apart.told_missing);
+    assert_eq!(apart.queues.len(), MOST);
+    assert_eq!(apart.flooded(at(0)).count(), 100);
+    let told = apart
+        .sources
+        .values()
+        .filter(|source| source.told.is_some());
+    assert_eq!(told.count(), 100);
 }
 
 /// The whole: a member sends what is dropped, until that waits apart, and is heard as before when it
