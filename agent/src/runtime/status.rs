@@ -56,8 +56,8 @@ pub struct Protection {
     pub received: u64,
     /// Of sealed members' handshakes: challenges that were answered, and answers that were right.
     pub handshakes: u64,
-    /// The members from whose addresses floods come: more of it is dropped than of all members is
-    /// taken. It waits in a queue apart, if that can be had, which the log tells.
+    /// The members from whose addresses floods come: more of it is dropped than is taken. It waits in a
+    /// queue apart, if that can be had, which the log tells.
     pub flooded: Vec<u16>,
     /// How many datagrams were dropped since the member's start, by reason; those of which there
     /// were none are left out. `by-kernel` are those that never reached the agent: they came from no

@@ -22,10 +22,9 @@ use std::time::Duration;
 use super::udp;
 use crate::protocol::{NodeId, Time};
 
-/// Who sends so many in [`WHILE`] that are dropped, and more than of all members are taken meanwhile,
-/// floods this member. Links repeat a few a second to one that does not understand them, what a network
-/// doubles is taken as often as it is dropped, and a hundred addresses that send as many as this fill
-/// no queue.
+/// A member of whose address so many more are dropped than are taken in [`WHILE`] floods this one. Links
+/// repeat a few a second to one that does not understand them, what a network doubles is taken as often
+/// as it is dropped, and a hundred addresses that send as many as this fill no queue.
 const FLOOD: u32 = 256;
 const WHILE: Duration = Duration::from_secs(1);
 /// A flood is over when there was none for so long.
@@ -42,8 +41,8 @@ const EVERY: Duration = Duration::from_millis(1);
 /// So many datagrams are taken from all of them in one look: about as many small ones as have [`ROOM`].
 const IN_A_LOOK: u32 = 512;
 /// After a look that took longer than [`EVERY`] it rests as long: so half of the time is left, whatever
-/// comes. No look takes longer than this, except when the process stood still meanwhile, or nobody
-/// drove it.
+/// comes. But for one that took this long and more, as the process stood still meanwhile, or waited for
+/// its disk, or nobody drove it.
 const LONGEST: Duration = Duration::from_millis(50);
 /// One of so many times what is here comes before what the shared queue has, however much that is.
 const TURNS: u8 = 4;
@@ -65,6 +64,8 @@ pub(super) struct Apart {
     /// There is a place for each other member from the start, so that what anybody can send allocates
     /// nothing.
     sources: BTreeMap<NodeId, Source>,
+    /// Whether a source wants a queue.
+    is_wanted: bool,
     /// How many the kernel dropped at queues that are no more.
     dropped_by_kernel: u64,
 }
@@ -74,7 +75,7 @@ struct Queue {
     member: NodeId,
     address: SocketAddr,
     socket: UdpSocket,
-    /// Whether nothing was there when it was looked at last.
+    /// Whether nothing was there in this look.
     is_drained: bool,
     /// Whether nothing more comes there, and it goes when it is drained.
     is_let_go: bool,
@@ -84,15 +85,17 @@ struct Queue {
 #[derive(Debug)]
 struct Source {
     address: SocketAddr,
-    /// How many were dropped since when, and how many of all members' had been taken by then.
+    /// How many were dropped and taken since when.
     dropped: u32,
+    taken: u32,
     since: Time,
-    taken: u64,
     /// When there was a flood last.
     flooded: Option<Time>,
-    /// When it was tried last to open a queue.
+    wants_queue: bool,
+    /// When it was tried last to open one.
     tried: Option<Time>,
-    told: Option<Time>,
+    /// When it was told of it, and whether that was opened.
+    told: Option<(Time, bool)>,
 }
 
 impl Apart {
@@ -113,6 +116,9 @@ impl Apart {
         for mut queue in self.queues.extract_if(.., is_gone) {
             queue.let_go();
             self.dropped_by_kernel += udp::dropped_by_kernel(&queue.socket);
+        }
+        if self.is_empty() {
+            self.left = 0;
         }
     }
 
@@ -135,15 +141,26 @@ impl Apart {
 
     /// The next datagram, from each queue in turn. `None` if there is none, or it is not yet time.
     pub(super) fn receive(&mut self, buffer: &mut [u8], now: Time) -> Option<(usize, SocketAddr)> {
+        if self.left > 0 && self.began + LONGEST <= now {
+            self.began = now;
+            self.rest(now);
+        }
         if self.left == 0 {
             if now < self.next {
                 return None;
             }
             (self.began, self.left) = (now, IN_A_LOOK);
+            for queue in &mut self.queues {
+                queue.is_drained = false;
+            }
         }
         for _ in 0..self.queues.len() {
             self.last = (self.last + 1) % self.queues.len();
-            let received = self.queues[self.last].receive(buffer);
+            let queue = &mut self.queues[self.last];
+            if queue.is_drained {
+                continue;
+            }
+            let received = queue.receive(buffer);
             if received.is_some() {
                 self.left -= 1;
                 if self.left == 0 {
@@ -159,16 +176,17 @@ impl Apart {
     /// Ends the look.
     fn rest(&mut self, now: Time) {
         self.left = 0;
-        self.next = now + now.since(self.began).clamp(EVERY, LONGEST);
+        self.next = now + now.since(self.began).max(EVERY);
         let sources = &self.sources;
         let is_over = |queue: &mut Queue| {
-            let source = sources.get(&queue.member);
-            if !queue.is_drained || source.is_some_and(|source| source.is_flooded(now)) {
-                return false;
+            if queue.is_drained && queue.is_let_go {
+                return true;
             }
-            let was_let_go = queue.is_let_go;
-            queue.let_go();
-            was_let_go
+            let source = sources.get(&queue.member);
+            if queue.is_drained && !source.is_some_and(|source| source.is_flooded(now)) {
+                queue.let_go();
+            }
+            false
         };
         for queue in self.queues.extract_if(.., is_over) {
             tracing::debug!("the flood from {} is over", queue.address);
@@ -176,56 +194,54 @@ impl Apart {
         }
     }
 
-    /// Something from the address of member `from` was dropped, when so many of all members' had been
-    /// taken. If that is a flood, what comes from there has a queue apart from that of `shared` from now
-    /// on.
-    pub(super) fn note_drop(&mut self, from: NodeId, taken: u64, now: Time, shared: &UdpSocket) {
+    /// Something from the address of member `from` was taken.
+    pub(super) fn note_taken(&mut self, from: NodeId) {
+        if let Some(source) = self.sources.get_mut(&from) {
+            source.taken = source.taken.saturating_add(1);
+        }
+    }
+
+    /// Something from the address of member `from` was dropped. If that is a flood, what comes from there
+    /// is to have a queue apart.
+    pub(super) fn note_drop(&mut self, from: NodeId, now: Time) {
         let Some(source) = self.sources.get_mut(&from) else {
             return;
         };
-        if !source.is_flood(taken, now) {
+        if source.is_flood(now) && !is_within(QUIET, source.tried, now) {
+            source.wants_queue = true;
+            self.is_wanted = true;
+        }
+    }
+
+    /// Opens the queues that are wanted, beside that of `shared`. Not where that is found out: that may be
+    /// a thread of the program, which may do less than the agent.
+    pub(super) fn open_wanted(&mut self, shared: &UdpSocket, now: Time) {
+        if !std::mem::take(&mut self.is_wanted) {
             return;
         }
-        let address = source.address;
-        let mut queues = self.queues.iter();
-        if queues.any(|queue| queue.address == address && !queue.is_let_go)
-            || is_within(QUIET, source.tried, now)
-        {
-            return;
-        }
-        source.tried = Some(now);
-        let opened = match self.queues.len() {
-            MOST => Err(io::Error::other("there are too many already")),
-            _ => udp::bind_apart(shared, address),
-        };
-        let tells = !is_within(TOLD_EVERY, source.told, now);
-        if tells {
-            source.told = Some(now);
-        }
-        match opened {
-            Ok(socket) => {
+        for (&member, source) in &mut self.sources {
+            let address = source.address;
+            let mut queues = self.queues.iter();
+            if !std::mem::take(&mut source.wants_queue)
+                || queues.any(|queue| queue.address == address && !queue.is_let_go)
+            {
+                continue;
+            }
+            source.tried = Some(now);
+            let opened = match self.queues.len() {
+                MOST => Err(io::Error::other("there are too many already")),
+                _ => udp::bind_apart(shared, address),
+            };
+            source.tell(member, now, opened.as_ref().err());
+            if let Ok(socket) = opened {
                 self.queues.push(Queue {
-                    member: from,
+                    member,
                     address,
                     socket,
                     is_drained: false,
                     is_let_go: false,
                 });
-                if tells {
-                    tracing::warn!(
-                        "a flood comes from the address of member {from}: more of it is dropped than \
-                         is taken of all members. It waits in a queue of its own, so that the others \
-                         are heard; the status says what it is; find out who sends it, and keep it \
-                         from this member by a firewall"
-                    );
-                }
             }
-            Err(why) if tells => tracing::warn!(
-                "a flood comes from the address of member {from}, which cannot have a queue of its own \
-                 ({why}): other members may not be heard meanwhile, and leases run out; keep it from \
-                 this member by a firewall"
-            ),
-            Err(_) => {}
         }
     }
 
@@ -283,26 +299,49 @@ impl Source {
         Self {
             address,
             dropped: 0,
-            since: Time::ZERO,
             taken: 0,
+            since: Time::ZERO,
             flooded: None,
+            wants_queue: false,
             tried: None,
             told: None,
         }
     }
 
-    /// One more was dropped, when so many of all members' had been taken; whether that is a flood.
-    fn is_flood(&mut self, taken: u64, now: Time) -> bool {
+    /// One more was dropped; whether that is a flood.
+    fn is_flood(&mut self, now: Time) -> bool {
         if self.dropped == 0 || self.since + WHILE < now {
-            (self.dropped, self.since, self.taken) = (0, now, taken);
+            (self.dropped, self.taken, self.since) = (0, 0, now);
         }
         self.dropped += 1;
-        if self.dropped < FLOOD || u64::from(self.dropped) <= taken - self.taken {
+        if self.dropped < FLOOD.saturating_add(self.taken) {
             return false;
         }
         self.dropped = 0;
         self.flooded = Some(now);
         true
+    }
+
+    /// Warns that `member`, whose address this is, has a queue apart, or why it has none.
+    fn tell(&mut self, member: NodeId, now: Time, failed: Option<&io::Error>) {
+        let is_opened = failed.is_none();
+        let lately = self.told.filter(|(at, _)| now <= *at + TOLD_EVERY);
+        if lately.is_some_and(|(_, was_opened)| was_opened == is_opened) {
+            return;
+        }
+        self.told = Some((now, is_opened));
+        match failed {
+            None => tracing::warn!(
+                "a flood comes from the address of member {member}: more of it is dropped than is taken. \
+                 It waits in a queue of its own, so that the others are heard; the status says what it \
+                 is; find out who sends it, and keep it from this member by a firewall"
+            ),
+            Some(why) => tracing::warn!(
+                "a flood comes from the address of member {member}, which cannot have a queue of its \
+                 own ({why}): other members may not be heard meanwhile, and leases run out; keep it \
+                 from this member by a firewall"
+            ),
+        }
     }
 
     fn is_flooded(&self, now: Time) -> bool {

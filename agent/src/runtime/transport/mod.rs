@@ -416,10 +416,11 @@ impl Transport {
         let sender = received.as_ref().ok().and_then(|(_, from)| *from);
         let received = self.note(received, buffer.len());
         let received = self.unseal(received, false, buffer);
-        if let (Received::Dropped, Some(from), Medium::Udp { socket, apart, .. }) =
-            (&received, sender, &mut self.medium)
-        {
-            apart.note_drop(from, self.counters.received, clock::now(), socket);
+        if let (Some(from), Medium::Udp { apart, .. }) = (sender, &mut self.medium) {
+            match received {
+                Received::Datagram { .. } => apart.note_taken(from),
+                _ => apart.note_drop(from, clock::now()),
+            }
         }
         if let (Some(group), Received::Datagram { from, .. }) = (&mut self.group, &received) {
             group.audience.heard_directly(*from);
@@ -460,6 +461,13 @@ impl Transport {
         };
         let group = self.group.as_ref().map(|group| group.socket.as_raw_fd());
         [Some(own), group].into_iter().flatten()
+    }
+
+    /// Opens what is needed apart from them.
+    pub(crate) fn open_wanted(&mut self) {
+        if let Medium::Udp { socket, apart, .. } = &mut self.medium {
+            apart.open_wanted(socket, clock::now());
+        }
     }
 
     /// When something may be there of which no socket of these tells.

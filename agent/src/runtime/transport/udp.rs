@@ -8,7 +8,7 @@ use nix::sys::socket::getsockopt;
 use nix::{getsockopt_impl, sockopt_impl};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
-use super::{BindError, apart, filter, size_buffers, who};
+use super::{BindError, apart, size_buffers, who};
 use crate::runtime::address::Address;
 use crate::runtime::descriptors;
 
@@ -57,12 +57,11 @@ pub(super) fn bind_apart(shared: &UdpSocket, other: SocketAddr) -> io::Result<Ud
     }
     // A smaller one than asked for loses more.
     let _ = socket.set_recv_buffer_size(apart::ROOM);
-    // Until it is connected it gets what comes from anywhere. Of that it takes what comes from there;
-    // the rest of these microseconds is lost, as on the way. Where the kernel does not filter, the
-    // transport does.
-    let _ = filter::attach(SockRef::from(&socket), [&other].into_iter(), None);
-    // Two sockets have one address if both agree, and are of the same user (SO_REUSEPORT, and not
-    // SO_REUSEADDR, by which anybody's could be the second). The shared one agrees for this moment.
+    // Two sockets have one address if both agree, and are of the same user: by SO_REUSEPORT, and not
+    // SO_REUSEADDR, by which anybody's could be the second. The shared one agrees for this moment; the
+    // queues stay as they are, so this user's processes that ask for it could have the address, too.
+    // Until it is connected it gets what comes from anywhere, of which the transport finds out whose it
+    // is.
     let shared = SockRef::from(shared);
     socket.set_reuse_port(true)?;
     shared.set_reuse_port(true)?;

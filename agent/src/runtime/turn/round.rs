@@ -64,6 +64,7 @@ impl Turn<'_> {
         }
         if let Some(transport) = &mut self.core.transport {
             transport.report();
+            transport.open_wanted();
         }
         match self.core.phase {
             Phase::Draining { deadline } if deadline <= now => {

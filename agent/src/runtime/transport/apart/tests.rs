@@ -39,8 +39,9 @@ fn apart_from(shared: &UdpSocket, others: &[&UdpSocket]) -> Apart {
 /// So many of a member are dropped that it is a flood.
 fn flood(apart: &mut Apart, from: u16, now: Time, shared: &UdpSocket) {
     for _ in 0..FLOOD {
-        apart.note_drop(id(from), 0, now, shared);
+        apart.note_drop(id(from), now);
     }
+    apart.open_wanted(shared, now);
 }
 
 /// How many are taken in a look at this time. All are of this address.
@@ -123,11 +124,12 @@ fn it_is_looked_there_for_a_part_of_the_time() {
     assert_eq!(look(&mut apart, from, at(9)), 1, "the last of that flood");
     assert_eq!(apart.next_look(), Some(at(10)));
 
-    let long = at(8 * 3_600_000);
+    let long = 8 * 3_600_000;
     send(2, &second, own);
     assert!(apart.receive(&mut [0; 64], at(10)).is_some());
-    assert_eq!(look(&mut apart, from, long), 1);
-    assert_eq!(apart.next_look(), Some(long + LONGEST));
+    assert_eq!(look(&mut apart, from, at(long)), 0);
+    assert_eq!(apart.next_look(), Some(at(long + 1)));
+    assert_eq!(look(&mut apart, from, at(long + 1)), 1);
 }
 
 #[test]
@@ -258,7 +260,7 @@ fn that_nobody_is_there_hides_nothing_that_came() {
 }
 
 #[test]
-fn a_flood_is_many_at_once_and_more_than_is_taken() {
+fn a_flood_is_more_at_once_than_is_taken() {
     let (shared, own) = socket("127.0.0.1:0");
     let mut apart = Apart::default();
     let other = SocketAddr::from(([127, 0, 1, 1], 7));
@@ -266,22 +268,23 @@ fn a_flood_is_many_at_once_and_more_than_is_taken() {
     for number in 0..10 * FLOOD {
         // Somewhat fewer, all the time.
         let now = at(u64::from(number * 1_001 / (FLOOD - 1)));
-        apart.note_drop(id(2), 0, now, &shared);
-        // All that members say comes twice.
-        apart.note_drop(id(3), number.into(), at(0), &shared);
+        apart.note_drop(id(2), now);
+        // All that a member says comes twice.
+        apart.note_taken(id(3));
+        apart.note_drop(id(3), at(0));
+        // And of no member.
+        apart.note_drop(id(4), at(0));
+        apart.open_wanted(&shared, now);
+        assert_eq!(apart.flooded(now).count(), 0, "{number}");
+        assert!(apart.is_empty());
     }
     let later = at(100_000);
-    let mut drop = |from, times: u32, taken| {
-        for _ in 0..times {
-            apart.note_drop(id(from), taken, later, &shared);
-        }
-        apart.flooded(later).count()
+    let mut drop = |times| {
+        (0..times).for_each(|_| apart.note_drop(id(3), later));
+        apart.flooded(later).collect::<Vec<_>>()
     };
-    assert_eq!(drop(4, 2 * FLOOD, 0), 0, "it is no member");
-    assert_eq!(drop(2, FLOOD - 1, 0), 0);
-    assert_eq!(drop(3, 1, 5_000), 0, "that is another");
-    assert_eq!(drop(2, 1, FLOOD.into()), 0, "as many were taken");
-    assert_eq!(drop(2, 1, FLOOD.into()), 1);
+    assert_eq!(drop(FLOOD - 1), []);
+    assert_eq!(drop(1), [id(3)]);
 }
 
 /// Who has none counts as flooded all the same.
@@ -323,6 +326,8 @@ fn who_floods_is_found_out_and_still_heard() {
         assert_eq!(transport.receive(&mut buffer), Received::Dropped);
         assert_eq!(transport.receive(&mut buffer), Received::Empty);
     }
+    assert_eq!(transport.next_look(), None);
+    transport.open_wanted();
     assert!(sent >= FLOOD, "{sent}");
     assert!(transport.next_look().is_some());
     assert_eq!(transport.flooded().collect::<Vec<_>>(), [id(2)]);
