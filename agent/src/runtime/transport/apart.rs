@@ -41,8 +41,8 @@ const EVERY: Duration = Duration::from_millis(1);
 /// So many datagrams are taken from all of them in one look: about as many small ones as have [`ROOM`].
 const IN_A_LOOK: u32 = 512;
 /// After a look that took longer than [`EVERY`] it rests as long: so half of the time is left, whatever
-/// comes. But for one that took this long and more, as the process stood still meanwhile, or waited for
-/// its disk, or nobody drove it.
+/// comes. One that has lasted this long was interrupted, as the process stood still, waited for its
+/// disk, or was not driven: it ends, and for that there is no rest.
 const LONGEST: Duration = Duration::from_millis(50);
 /// One of so many times what is here comes before what the shared queue has, however much that is.
 const TURNS: u8 = 4;
@@ -207,7 +207,11 @@ impl Apart {
         let Some(source) = self.sources.get_mut(&from) else {
             return;
         };
-        if source.is_flood(now) && !is_within(QUIET, source.tried, now) {
+        if !source.is_flood(now) || is_within(QUIET, source.tried, now) {
+            return;
+        }
+        let mut queues = self.queues.iter();
+        if !queues.any(|queue| queue.address == source.address && !queue.is_let_go) {
             source.wants_queue = true;
             self.is_wanted = true;
         }
@@ -220,13 +224,10 @@ impl Apart {
             return;
         }
         for (&member, source) in &mut self.sources {
-            let address = source.address;
-            let mut queues = self.queues.iter();
-            if !std::mem::take(&mut source.wants_queue)
-                || queues.any(|queue| queue.address == address && !queue.is_let_go)
-            {
+            if !std::mem::take(&mut source.wants_queue) {
                 continue;
             }
+            let address = source.address;
             source.tried = Some(now);
             let opened = match self.queues.len() {
                 MOST => Err(io::Error::other("there are too many already")),
