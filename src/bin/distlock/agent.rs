@@ -72,7 +72,7 @@ pub(crate) fn agent(args: &args::Agent) -> Result<ExitCode, Failure> {
                 Some(error) => error.to_string(),
                 None => "its session is over".to_owned(),
             };
-            let what = format_args!("the agent ended: {reason}; then start it again");
+            let what = format!("the agent ended: {reason}; then start it again");
             Err(Failure::new(exit::UNAVAILABLE, what))
         }
     }
@@ -107,7 +107,7 @@ impl Place {
         if let Some(listener) = &manager.listener {
             return match named {
                 Some(named) if !is_at(listener, &named) => {
-                    let what = format_args!(
+                    let what = format!(
                         "the service manager passes another socket than {}; leave out --socket \
                          and DISTLOCK_SOCKET, or name that one",
                         quoted(&named)
@@ -119,7 +119,7 @@ impl Place {
         }
         let named = named.unwrap_or_else(|| HOST_SOCKET.into());
         let path = std::path::absolute(checked_socket(named, "agent")?).map_err(|error| {
-            let what = format_args!("the socket has no absolute path: {error}; give one");
+            let what = format!("the socket has no absolute path: {error}; give one");
             Failure::usage(what, "agent")
         })?;
         if path == Path::new(HOST_SOCKET) {

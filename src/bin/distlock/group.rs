@@ -121,8 +121,7 @@ impl Member {
                 Some(id @ 1..) => id,
                 _ => {
                     let text = quoted(&text);
-                    let why =
-                        format_args!("DISTLOCK_ID is {text}, and not a number from 1 to 65535");
+                    let why = format!("DISTLOCK_ID is {text}, and not a number from 1 to 65535");
                     return Err(Failure::usage(why, command));
                 }
             },

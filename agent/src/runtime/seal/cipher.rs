@@ -50,8 +50,10 @@ impl LifeId {
 pub(super) struct Cipher(Aes256GcmSiv);
 
 // A feature has it clear its keys, which can be lost with another version of a crate.
-const fn is_cleared_at_its_end<T: ZeroizeOnDrop>() {}
-const _: () = is_cleared_at_its_end::<Aes256>();
+const _: () = {
+    const fn is_cleared_at_its_end<T: ZeroizeOnDrop>() {}
+    is_cleared_at_its_end::<Aes256>();
+};
 
 impl Cipher {
     pub(super) fn new(group_key: &GroupKey, member: NodeId, life: LifeId) -> Self {
