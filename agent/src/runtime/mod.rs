@@ -18,6 +18,7 @@ mod endpoint;
 mod error;
 mod event_loop;
 mod events;
+pub mod fifo;
 mod fork;
 pub(crate) mod frames;
 mod handoff;
