@@ -283,3 +283,67 @@ fn all_voters_lose_their_states_while_a_member_is_inside() {
         assert!(group.granted(2) > Some(first));
     }
 }
+
+/// The files name 1 in the place of 4, and 1 is there. A voter that dies with its state at the same
+/// time is one of three: the others go on without it, whenever in the exchange that is.
+#[test]
+fn a_voter_that_loses_its_state_while_another_is_exchanged_stops_nobody() {
+    let voters = |ids: [u16; 3]| ids.into_iter().map(node).collect();
+    for lost in [2, 3] {
+        for after in (1250..1450).step_by(10) {
+            let mut group = Group::with_voters(4, Algorithm::Semaphore, voters([2, 3, 4]));
+            group.voters = voters([1, 2, 3]);
+            for me in 1..=4 {
+                group.nodes.remove(&node(me));
+            }
+            for me in 1..=4 {
+                group.start(me);
+            }
+            group.run(ms(after));
+            group.nodes.remove(&node(lost));
+            group.records.remove(&node(lost));
+            group.run(ms(2000));
+            group.acquire(1, 1, Wait::Cancelled);
+            group.run(ms(4000));
+            assert!(group.granted(1).is_some(), "{lost} after {after} ms");
+            group.start(lost);
+            group.run(ms(6000));
+            let votes = [1, 2, 3].map(|id| (node(id), true)).into();
+            for me in 1..=4 {
+                let told = group.nodes[&node(me)].voters(group.now);
+                assert_eq!(told, votes, "{me}, {lost} after {after} ms");
+            }
+        }
+    }
+}
+
+/// One that is not wanted any more, and is there, votes until those who are wanted are as many
+/// without it: two voters would need both.
+#[test]
+fn a_voter_stands_in_for_one_that_has_not_come() {
+    let voters = |ids: [u16; 3]| ids.into_iter().map(node).collect();
+    let mut group = Group::with_voters(4, Algorithm::Semaphore, voters([2, 3, 4]));
+    let votes = |group: &Group, ids: &[u16]| {
+        let told = group.nodes[&node(2)].voters(group.now);
+        let voting = told.into_iter().filter(|(_, votes)| *votes);
+        voting.map(|(id, _)| id.as_u16()).collect::<Vec<_>>() == ids
+    };
+    group.voters = voters([1, 2, 3]);
+    group.nodes.clear();
+    for me in 2..=4 {
+        group.start(me);
+    }
+    group.run(ms(5000));
+    assert!(votes(&group, &[2, 3, 4]), "1 is not there");
+    group.start(1);
+    group.run(ms(5000));
+    assert!(votes(&group, &[1, 2, 3]));
+    // One that is not wanted and not there need not be waited for.
+    group.voters = voters([1, 2, 4]);
+    group.nodes.clear();
+    for me in [1, 2] {
+        group.start(me);
+    }
+    group.run(ms(5000));
+    assert!(votes(&group, &[1, 2]));
+}

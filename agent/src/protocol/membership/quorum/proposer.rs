@@ -282,7 +282,9 @@ impl Proposer {
     }
 
     /// The voters after the next change of one, if one is wanted: those who lost their state go
-    /// first, then those who are not wanted, then the wanted ones that are there come.
+    /// first, and those who are not wanted and not there, as they are of no use; then the wanted
+    /// ones that are there come; then the others that are not wanted go. They stand in for wanted
+    /// ones that have not come: with fewer voters, fewer may fail, and one may at this moment.
     fn next_voters(
         &self,
         now: Time,
@@ -290,34 +292,38 @@ impl Proposer {
         charter: &Charter,
         book: &Book,
     ) -> Option<Vec<Voter>> {
-        let mut voters = charter.voters.clone();
+        let voters = &charter.voters;
         let reborn = |it: &Voter| {
             let other = voter.others.get(&it.node);
             *it != voter.me && other.is_some_and(|other| other.status.voter.birth > it.birth)
         };
         let is_wanted = |node: &NodeId| self.wanted.contains(node) && !book.removed.contains(node);
         let unwanted = |it: &Voter| *it != voter.me && !is_wanted(&it.node);
-        let goes = voters.iter().position(reborn);
-        let goes = goes.or_else(|| voters.iter().position(unwanted));
-        if let Some(goes) = goes {
-            voters.remove(goes);
-            let there = voters.iter().filter(|it| voter.is_fresh(now, **it)).count();
-            return (2 * there > voters.len()).then_some(voters);
-        }
-        let mut wanted = self.wanted.iter().filter(|node| is_wanted(node));
-        let comes = wanted.find_map(|node| {
-            let is_in = charter.voters.iter().any(|it| it.node == *node);
+        let absent = |it: &Voter| unwanted(it) && !voter.is_fresh(now, *it);
+        let useless = voters.iter().position(reborn);
+        let useless = useless.or_else(|| voters.iter().position(absent));
+        let wanted = self.wanted.iter().filter(|node| is_wanted(node));
+        let comes = wanted.clone().find_map(|node| {
+            let is_in = voters.iter().any(|it| it.node == *node);
             let status = &voter.others.get(node).filter(|_| !is_in)?.status;
             let endorsed = status.endorsed;
             let may_vote = endorsed.is_none_or(|its| its.cluster == charter.cluster);
             (may_vote && voter.is_fresh(now, status.voter)).then_some(status.voter)
-        })?;
-        if voters.len() >= MAX_VOTERS {
-            return None;
+        });
+        let mut voters = voters.clone();
+        if useless.is_none()
+            && voters.len() < MAX_VOTERS
+            && let Some(comes) = comes
+        {
+            voters.push(comes);
+            voters.sort_unstable();
+            return Some(voters);
         }
-        voters.push(comes);
-        voters.sort_unstable();
-        Some(voters)
+        let is_spare = comes.is_some() || voters.len() > wanted.count();
+        let spare = voters.iter().position(unwanted).filter(|_| is_spare);
+        voters.remove(useless.or(spare)?);
+        let there = voters.iter().filter(|it| voter.is_fresh(now, **it)).count();
+        (2 * there > voters.len()).then_some(voters)
     }
 }
 
