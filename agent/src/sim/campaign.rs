@@ -86,6 +86,8 @@ pub fn run_elections(
 /// that those before are inside. Much longer than it ever takes, since a run ends as soon as all is
 /// done.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// How often at most everybody enters once more before all must have been told.
+const ROUNDS: u32 = 3;
 /// Inputs of all nodes in one run; a hundred times what the longest of them needs.
 const STEPS: u64 = 2_000_000;
 
@@ -254,7 +256,8 @@ impl Campaign {
         Ok(())
     }
 
-    /// Every member enters every lock once more, and everybody who waited is served.
+    /// Every member enters every lock once more, and everybody who waited is served. Who ended inside
+    /// before is told of then.
     fn last_round(&mut self) -> Result<(), Violation> {
         // All who wait now may wait for one lock, one after the other.
         let many = u32::try_from(self.asked.len()).unwrap_or(u32::MAX);
@@ -270,6 +273,19 @@ impl Campaign {
         }
         // Those who wait are served though nobody asks anew.
         self.settle(end)?;
+        for _ in 0..ROUNDS {
+            let lost = self.report.lost;
+            self.everybody_enters(end)?;
+            // What was decided before may end somebody inside yet: of that the next round tells.
+            if self.report.lost == lost {
+                return self.cluster.checkers().all_told(self.cluster.now());
+            }
+        }
+        Err(self.late("holders are excluded again and again"))
+    }
+
+    /// Every member enters every lock once.
+    fn everybody_enters(&mut self, end: Time) -> Result<(), Violation> {
         for node in self.members() {
             for lock in 0..self.plan.locks.len() {
                 let caller = Caller {
@@ -279,8 +295,7 @@ impl Campaign {
                 self.ask(caller, lock, Wait::Cancelled)?;
             }
         }
-        self.settle(end)?;
-        self.cluster.checkers().all_told(self.cluster.now())
+        self.settle(end)
     }
 
     /// Goes on until nobody waits, nobody is inside, nobody is suspected, and all are in one view.

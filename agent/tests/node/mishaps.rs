@@ -385,3 +385,31 @@ fn fences_of_a_name_that_was_forgotten_go_on_rising() {
         }
     }
 }
+
+/// Who alone votes wakes twice in a short time. It has heard nobody meanwhile, itself not either, and
+/// says nothing by that: whose lease is over goes on in a new one.
+#[test]
+fn a_voter_that_stood_still_misses_nobody() {
+    for size in [1, 2] {
+        for pause in [600, 3000] {
+            let mut group = Group::empty(size, Algorithm::Semaphore, Failure::Quorum, ms(1000));
+            group.voters = [node(1)].into();
+            for me in 1..=size {
+                group.start(me);
+            }
+            group.run(ms(1500));
+            group.acquire(size, 1, Wait::Cancelled);
+            group.run(ms(100));
+            assert!(group.granted(1).is_some());
+            for awake in [20, 1000] {
+                // Its host stands still, and so does all that is on the way.
+                group.now = group.now + ms(pause);
+                group.run(ms(awake));
+            }
+            assert!(!lost(&group, 1), "{size} members, {pause} ms");
+            group.release(size, 1);
+            let held = group.granted(1);
+            all_enter(&mut group, size, 10, held);
+        }
+    }
+}

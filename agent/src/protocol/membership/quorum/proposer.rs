@@ -113,6 +113,11 @@ impl Proposer {
         self.next_paced = self.next_paced.max(now) + PACE;
     }
 
+    /// What was to be proposed may be settled by what waits to be read.
+    pub(super) fn begin_anew(&mut self) {
+        self.due = None;
+    }
+
     /// The log does not take it now.
     pub(super) fn note_refused(&mut self, now: Time) {
         self.due = Some(now + self.lease / 20);

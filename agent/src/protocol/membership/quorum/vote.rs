@@ -235,6 +235,9 @@ impl<M: MakeLog> Vote<M> {
         if !self.disk.is_born {
             return;
         }
+        if self.part.note_awake(now) {
+            self.proposer.begin_anew();
+        }
         self.start_log(now, out);
         if let Some(log) = &mut self.log
             && log.next_timeout().is_some_and(|at| at <= now)

@@ -47,6 +47,8 @@ pub(super) struct VoterPart {
     /// When somebody last was in a view while this voter knew of none.
     strays_at: Option<Time>,
     started: Time,
+    /// When this voter last did what was due.
+    awake_at: Time,
     /// The newest endorsement, which is on disk.
     endorsed: Option<Endorsed>,
     /// The next one, on its way there. Nothing is said of it.
@@ -143,6 +145,7 @@ impl VoterPart {
             forgets_before: forgets.then_some(now),
             strays_at: None,
             started: now,
+            awake_at: now,
             endorsed,
             pending: None,
             renewed: members.map(|member| (*member, now)).collect(),
@@ -452,12 +455,26 @@ impl VoterPart {
 
     /// Whether a voter was heard lately.
     pub(super) fn is_fresh(&self, now: Time, voter: Voter) -> bool {
-        let fresh = self.lease * 3 / STATUSES;
-        voter == self.me
-            || self
-                .others
-                .get(&voter.node)
-                .is_some_and(|other| other.status.voter == voter && now.since(other.at) < fresh)
+        let other = self.others.get(&voter.node);
+        let other = other.filter(|other| other.status.voter == voter);
+        voter == self.me || other.is_some_and(|other| self.is_lately(now, other.at))
+    }
+
+    /// Whether that is so short ago that no voter takes longer from one word to the next.
+    fn is_lately(&self, now: Time, at: Time) -> bool {
+        now.since(at) < self.lease * 3 / STATUSES
+    }
+
+    /// This voter does what is due. Returns whether it stood still before: then it has heard nobody
+    /// meanwhile, itself not either, and what came waits to be read. Nobody is missed for that.
+    pub(super) fn note_awake(&mut self, now: Time) -> bool {
+        let stood_still = !self.is_lately(now, self.awake_at);
+        self.awake_at = now;
+        if stood_still {
+            self.connected = None;
+            self.note_connected(now);
+        }
+        stood_still
     }
 
     /// Begins or ends the time in which a majority of voters is heard. Only in it a voter judges
