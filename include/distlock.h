@@ -267,7 +267,8 @@ int distlock_trylock(struct distlock_mutex *mutex, uint64_t *fence);
  * Waits as distlock_lock, but for at most `timeout_ms` milliseconds, and so long also while
  * there is no quorum; with -1 without any limit.
  *
- * Returns as distlock_lock, and -ETIMEDOUT when the time is over; -EINVAL for a time below -1.
+ * Returns as distlock_lock, and -ETIMEDOUT when the time is over, or -ENOTCONN if there is no
+ * quorum then; -EINVAL for a time below -1.
  */
 int distlock_timedlock(struct distlock_mutex *mutex, int64_t timeout_ms, uint64_t *fence);
 
@@ -350,7 +351,8 @@ int distlock_sem_trywait(struct distlock_sem *sem);
  * Waits as distlock_sem_wait, but for at most `timeout_ms` milliseconds, and so long also while
  * there is no quorum; with -1 without any limit.
  *
- * Returns as distlock_sem_wait, and -ETIMEDOUT when the time is over; -EINVAL for a time below -1.
+ * Returns as distlock_sem_wait, and -ETIMEDOUT when the time is over, or -ENOTCONN if there is no
+ * quorum then; -EINVAL for a time below -1.
  */
 int distlock_sem_timedwait(struct distlock_sem *sem, int64_t timeout_ms);
 

@@ -137,7 +137,8 @@ pub(crate) enum Patience {
     Lease,
     /// Not at all: [`AcquireError::WouldBlock`].
     Try,
-    /// So long, also without a quorum: then [`AcquireError::TimedOut`].
+    /// So long, also without a quorum: then [`AcquireError::TimedOut`], or if there is none at the
+    /// end [`LockError::NoQuorum`].
     For(Duration),
 }
 
@@ -189,11 +190,8 @@ pub(crate) trait Hold: Send {
 pub(crate) enum AcquireError {
     /// It is not free ([`Patience::Try`] only).
     WouldBlock,
-    /// The time is over ([`Patience::For`] only).
-    TimedOut {
-        /// The needed members that are missing.
-        missing: Vec<distlock_agent::protocol::NodeId>,
-    },
+    /// The time is over, and the lock was held by another ([`Patience::For`] only).
+    TimedOut,
     /// Otherwise.
     Failed(LockError),
 }

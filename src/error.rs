@@ -6,7 +6,8 @@ use std::io;
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 
-use distlock_agent::protocol::{NameError, NodeId};
+use distlock_agent::protocol::membership::quorum::absences;
+use distlock_agent::protocol::{Absence, Missing, NameError, NodeId};
 use distlock_agent::runtime::{self, ChangeError, SessionEnd};
 
 use crate::config::ConfigError;
@@ -362,7 +363,7 @@ pub enum MembersError {
     NoQuorum {
         /// The voters that were missing then; empty if a majority was there, and something else
         /// took too long.
-        missing: Vec<NodeId>,
+        missing: Vec<Missing>,
     },
     /// Another change was asked for meanwhile.
     #[error("another change was asked for meanwhile; look at the members, and ask again")]
@@ -403,15 +404,13 @@ impl From<ChangeError> for MembersError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
-    /// The group had no quorum for one lease: no majority of its voters was heard.
-    #[error(
-        "no quorum: {}; see that {} and can be reached, and in 'distlock status' who votes",
-        silent(missing),
-        if missing.len() == 1 { "it runs" } else { "they run" }
-    )]
+    /// The group had no quorum for one lease, or none when the time to wait was over: no majority of
+    /// its voters was heard.
+    #[error("no quorum: {}; {}", absences(missing), remedy(missing))]
     NoQuorum {
-        /// Who would have to be there: voters that are silent, or that have lost their states.
-        missing: Vec<NodeId>,
+        /// Who would have to be there: voters that are silent, or that have lost their states. Empty
+        /// if this member is in no view yet, though they are there.
+        missing: Vec<Missing>,
     },
     /// This thread holds it already, and would wait for itself for ever.
     #[error("this thread holds the lock already; unlock it first")]
@@ -506,12 +505,10 @@ pub enum TryLockError {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TimedLockError {
-    /// The time is over.
-    #[error("the lock was not free in time{}", missing_members(missing))]
-    TimedOut {
-        /// The members that were needed and missing; empty if the lock was just held by another.
-        missing: Vec<NodeId>,
-    },
+    /// The time is over, and the lock was held by another. Without a quorum at the end it is
+    /// [`LockError::NoQuorum`].
+    #[error("the lock was not free in time")]
+    TimedOut,
     /// It could not be waited for.
     #[error(transparent)]
     Failed(#[from] LockError),
@@ -594,32 +591,22 @@ fn is_file_limit(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
 }
 
-/// The members as words: `member 2`, `members 2, 3`.
-fn members(ids: &[NodeId]) -> String {
-    let list = ids
-        .iter()
-        .map(NodeId::to_string)
-        .collect::<Vec<_>>()
-        .join(", ");
-    match ids.len() {
-        0 => "the other members".to_owned(),
-        1 => format!("member {list}"),
-        _ => format!("members {list}"),
-    }
-}
-
-/// What is wrong with those who would have to be there.
-fn silent(ids: &[NodeId]) -> String {
-    let members = members(ids);
-    if ids.len() == 1 {
-        format!("{members} is silent, or has lost its state")
+/// What to do about those who would have to be there.
+fn remedy(missing: &[Missing]) -> &'static str {
+    let is_lost = |it: &Missing| it.why == Absence::StateLost;
+    if missing.iter().any(is_lost) && missing.iter().all(is_lost) {
+        "restore their state directories, or see 'distlock status' about 'distlock recover'"
     } else {
-        format!("{members} are silent, or have lost their states")
+        match missing.len() {
+            0 => "see in 'distlock status' who votes, and what the agent's log says",
+            1 => "see that it runs and can be reached, and in 'distlock status' who votes",
+            _ => "see that they run and can be reached, and in 'distlock status' who votes",
+        }
     }
 }
 
 /// Why the members are as they were.
-fn not_changed(missing: &[NodeId]) -> String {
+fn not_changed(missing: &[Missing]) -> String {
     if missing.is_empty() {
         "it was not done in time, though a majority of the voters is there; look at the members, \
          and ask again"
@@ -627,17 +614,8 @@ fn not_changed(missing: &[NodeId]) -> String {
     } else {
         format!(
             "no quorum: {}; it may still be done when that has changed",
-            silent(missing)
+            absences(missing)
         )
-    }
-}
-
-/// What to add where missing members are the reason.
-fn missing_members(ids: &[NodeId]) -> String {
-    if ids.is_empty() {
-        String::new()
-    } else {
-        format!("; no quorum: {}", silent(ids))
     }
 }
 
@@ -647,29 +625,32 @@ mod tests {
 
     #[test]
     fn names_the_missing() {
-        let two = vec![NodeId::new(2).unwrap(), NodeId::new(3).unwrap()];
-        let text = TimedLockError::TimedOut {
-            missing: two.clone(),
-        }
-        .to_string();
-        assert_eq!(
-            text,
-            "the lock was not free in time; no quorum: members 2, 3 are silent, or have lost \
-             their states"
+        let missing = |id, why| Missing {
+            member: NodeId::new(id).unwrap(),
+            why,
+        };
+        let told = |missing: &[Missing]| {
+            let missing = missing.to_vec();
+            LockError::NoQuorum { missing }.to_string()
+        };
+        let (two, three) = (missing(2, Absence::Silent), missing(3, Absence::Silent));
+        let text = told(&[two]);
+        assert!(
+            text.contains("member 2 is silent; see that it runs"),
+            "{text}"
         );
-        let text = LockError::NoQuorum {
-            missing: two[..1].to_vec(),
-        }
-        .to_string();
-        assert!(text.contains("member 2 is silent, or has lost its state; see that it runs"));
-        let text = LockError::NoQuorum {
-            missing: two.clone(),
-        }
-        .to_string();
-        assert!(text.contains("members 2, 3 are silent"), "{text}");
-        assert!(text.contains("; see that they run"), "{text}");
-        let text = TimedLockError::TimedOut { missing: vec![] }.to_string();
-        assert_eq!(text, "the lock was not free in time");
+        let text = told(&[two, three]);
+        assert!(
+            text.contains("members 2, 3 are silent; see that they run"),
+            "{text}"
+        );
+        let text = told(&[missing(2, Absence::StateLost)]);
+        assert!(
+            text.contains("member 2 has lost its state; restore"),
+            "{text}"
+        );
+        assert!(text.contains("distlock recover"), "{text}");
+        assert!(told(&[]).contains("in no view"));
     }
 
     #[test]

@@ -367,7 +367,8 @@ pub unsafe extern "C-unwind" fn distlock_trylock(
 /// Waits as distlock_lock, but for at most `timeout_ms` milliseconds, and so long also while
 /// there is no quorum; with -1 without any limit.
 ///
-/// Returns as distlock_lock, and -ETIMEDOUT when the time is over; -EINVAL for a time below -1.
+/// Returns as distlock_lock, and -ETIMEDOUT when the time is over, or -ENOTCONN if there is no
+/// quorum then; -EINVAL for a time below -1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn distlock_timedlock(
     mutex: *mut distlock_mutex,
@@ -491,7 +492,8 @@ pub unsafe extern "C-unwind" fn distlock_sem_trywait(sem: *mut distlock_sem) -> 
 /// Waits as distlock_sem_wait, but for at most `timeout_ms` milliseconds, and so long also while
 /// there is no quorum; with -1 without any limit.
 ///
-/// Returns as distlock_sem_wait, and -ETIMEDOUT when the time is over; -EINVAL for a time below -1.
+/// Returns as distlock_sem_wait, and -ETIMEDOUT when the time is over, or -ENOTCONN if there is no
+/// quorum then; -EINVAL for a time below -1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn distlock_sem_timedwait(
     sem: *mut distlock_sem,

@@ -247,20 +247,12 @@ impl<W: Way> GroupWaiting<W> {
     fn refusal(&self, error: runtime::AcquireError, spec: LockSpec) -> AcquireError {
         AcquireError::Failed(match error {
             runtime::AcquireError::Busy | runtime::AcquireError::Voided => {
-                let missing = Vec::new();
                 return match self.request.patience {
-                    Patience::For(_) => AcquireError::TimedOut { missing },
+                    Patience::For(_) => AcquireError::TimedOut,
                     Patience::Try | Patience::Lease => AcquireError::WouldBlock,
                 };
             }
-            runtime::AcquireError::TimedOut { missing } => {
-                return AcquireError::TimedOut { missing };
-            }
-            runtime::AcquireError::NoQuorum { missing }
-                if self.request.patience == Patience::For(Duration::ZERO) =>
-            {
-                return AcquireError::TimedOut { missing };
-            }
+            runtime::AcquireError::TimedOut => return AcquireError::TimedOut,
             runtime::AcquireError::NoQuorum { missing } => LockError::NoQuorum { missing },
             runtime::AcquireError::WrongSpec { actual } if actual.permits != spec.permits => {
                 let (asked, actual) = (spec.permits, actual.permits);

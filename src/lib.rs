@@ -29,7 +29,7 @@ pub use agent::Agent;
 pub use algorithm::{Algorithm, ParseAlgorithmError};
 pub use config::{Address, Config, ConfigError, NodeConfig};
 pub use distlock_agent::protocol::{
-    ElectionAlgorithm, Fence, LockName, NameError, NodeId, ParseFenceError,
+    Absence, ElectionAlgorithm, Fence, LockName, Missing, NameError, NodeId, ParseFenceError,
 };
 pub use distlock_agent::runtime::{Announcer, GuardState, status};
 pub use driven::Driven;

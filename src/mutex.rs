@@ -140,7 +140,7 @@ pub(crate) fn wait(lock: &Arc<LockShared>, wish: impl Into<Wish>) -> Result<Guar
 pub(crate) fn failed(error: AcquireError) -> LockError {
     match error {
         AcquireError::Failed(error) => error,
-        AcquireError::WouldBlock | AcquireError::TimedOut { .. } => {
+        AcquireError::WouldBlock | AcquireError::TimedOut => {
             unreachable!("a request without a time limit neither gives up nor times out")
         }
     }
@@ -153,7 +153,7 @@ pub(crate) fn attempt(
     lock.acquire(wish, Patience::Try)
         .map_err(|error| match error {
             AcquireError::Failed(error) => TryLockError::Failed(error),
-            AcquireError::WouldBlock | AcquireError::TimedOut { .. } => TryLockError::WouldBlock,
+            AcquireError::WouldBlock | AcquireError::TimedOut => TryLockError::WouldBlock,
         })
 }
 
@@ -165,10 +165,7 @@ pub(crate) fn wait_for(
     lock.acquire(wish, Patience::For(timeout))
         .map_err(|error| match error {
             AcquireError::Failed(error) => TimedLockError::Failed(error),
-            AcquireError::TimedOut { missing } => TimedLockError::TimedOut { missing },
-            AcquireError::WouldBlock => TimedLockError::TimedOut {
-                missing: Vec::new(),
-            },
+            AcquireError::WouldBlock | AcquireError::TimedOut => TimedLockError::TimedOut,
         })
 }
 

@@ -44,7 +44,7 @@ fn a_second_handle_waits_for_the_first() {
     let timeout = Duration::from_millis(50);
     assert!(matches!(
         theirs.try_lock_for(timeout),
-        Err(TimedLockError::TimedOut { missing }) if missing.is_empty()
+        Err(TimedLockError::TimedOut)
     ));
     assert!(start.elapsed().unwrap() >= timeout);
     let first = guard.fence().unwrap();
@@ -69,11 +69,11 @@ fn a_deadline_ends_the_waiting() {
         let past = Instant::now();
         assert!(matches!(
             mutex.try_lock_until(past),
-            Err(TimedLockError::TimedOut { .. })
+            Err(TimedLockError::TimedOut)
         ));
         assert!(matches!(
             mutex.try_lock_until(soon),
-            Err(TimedLockError::TimedOut { .. })
+            Err(TimedLockError::TimedOut)
         ));
         assert!(Instant::now() >= soon);
     });
@@ -192,7 +192,7 @@ fn a_semaphore_has_its_permits() {
     ));
     assert!(matches!(
         theirs.try_acquire_for(Duration::from_millis(5)),
-        Err(TimedLockError::TimedOut { .. })
+        Err(TimedLockError::TimedOut)
     ));
     let waiting = thread::spawn(move || theirs.acquire().map(drop));
     let [first, ..] = held;

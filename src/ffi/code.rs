@@ -116,7 +116,7 @@ pub(super) fn entered(previous: PreviousOwner) -> Result<(), Errno> {
 pub(super) fn acquire(error: &AcquireError) -> Errno {
     match error {
         AcquireError::WouldBlock => Errno::EBUSY,
-        AcquireError::TimedOut { .. } => Errno::ETIMEDOUT,
+        AcquireError::TimedOut => Errno::ETIMEDOUT,
         AcquireError::Failed(error) => lock(error),
     }
 }

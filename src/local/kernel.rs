@@ -415,9 +415,7 @@ impl KernelWaiting {
 }
 
 fn timed_out() -> AcquireError {
-    AcquireError::TimedOut {
-        missing: Vec::new(),
-    }
+    AcquireError::TimedOut
 }
 
 /// A thread of this process that waits, so that closing the group finds it.

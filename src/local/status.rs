@@ -5,7 +5,9 @@ use std::num::NonZeroU32;
 use std::path::Path;
 
 use distlock_agent::runtime::clock;
-use distlock_agent::runtime::status::{HolderStatus, LockStatus, Status, WaiterStatus};
+use distlock_agent::runtime::status::{
+    HolderStatus, LockStatus, QuorumStatus, Status, WaiterStatus,
+};
 
 use super::directory::Directory;
 use super::file::{LockFile, Record};
@@ -38,8 +40,15 @@ pub(crate) fn read(directory: &Directory) -> Result<Status, StatusError> {
     }
     locks.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(Status {
-        failure: String::new(),
         group: "local".to_owned(),
+        member: 0,
+        // The kernel is the arbiter.
+        quorum: QuorumStatus {
+            ok: true,
+            founded: true,
+            ..QuorumStatus::default()
+        },
+        failure: String::new(),
         epoch: 0,
         members: Vec::new(),
         locks,

@@ -194,10 +194,9 @@ impl Insider {
         let asked = now_ns();
         let guard = match handle.enter() {
             Ok(guard) => guard,
-            Err(
-                TimedLockError::TimedOut { .. }
-                | TimedLockError::Failed(LockError::NoQuorum { .. }),
-            ) => return true,
+            Err(TimedLockError::TimedOut | TimedLockError::Failed(LockError::NoQuorum { .. })) => {
+                return true;
+            }
             Err(TimedLockError::Failed(LockError::Disconnected { .. })) => return false,
             Err(error) => panic!("{} of {}: {error}", handle.name(), self.who),
         };

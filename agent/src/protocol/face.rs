@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::protocol::election::{self, Leader};
 use crate::protocol::ids::{Epoch, Fence, Incarnation, LockName, NodeId, Ticket};
 use crate::protocol::lock::{Algorithm, LockSpec, Mode};
-use crate::protocol::membership::quorum::VoterRecord;
+use crate::protocol::membership::quorum::{Missing, VoterRecord};
 use crate::protocol::membership::{Book, Change};
 use crate::protocol::time::Time;
 
@@ -417,8 +417,8 @@ pub enum Refusal {
     Busy,
     /// These members have been missing for one lease.
     NoQuorum {
-        /// Which.
-        missing: Vec<NodeId>,
+        /// Which, and why.
+        missing: Vec<Missing>,
     },
     /// The lock is served otherwise than the caller said.
     WrongSpec {

@@ -134,6 +134,11 @@ impl Link {
         self.sender.give_up();
     }
 
+    /// When something last came, or else since when this link is.
+    pub(crate) fn last_heard(&self) -> Time {
+        self.last_heard
+    }
+
     pub(crate) fn is_suspected(&self) -> bool {
         self.suspected
     }

@@ -33,7 +33,7 @@ pub use ids::{
 pub use lock::{
     Algorithm, AlgorithmNames, LockSpec, Mode, Priority, UnknownAlgorithm, UnknownPriority,
 };
-pub use membership::quorum::VoterRecord;
+pub use membership::quorum::{Absence, Missing, QuorumOverview, VoterRecord};
 pub use membership::{Book, Change};
 pub use node::{Node, PeerState};
 pub use time::Time;

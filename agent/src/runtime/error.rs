@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use super::durable::StateError;
 use super::seal::KeyFileError;
 use super::transport::BindError;
-use crate::protocol::{ElectionAlgorithm, LockSpec, NodeId, Refusal};
+use crate::protocol::membership::quorum::absences;
+use crate::protocol::{ElectionAlgorithm, LockSpec, Missing, NodeId, QuorumOverview, Refusal};
 
 /// Why an agent cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -51,17 +52,14 @@ pub enum AcquireError {
     /// The lock is not free, and the caller did not want to wait.
     #[error("the lock is held by another")]
     Busy,
-    /// The caller's time is over.
+    /// The caller's time is over, and the lock was held by another.
     #[error("the lock was not free in time")]
-    TimedOut {
-        /// The members that were missing then, which may be why.
-        missing: Vec<NodeId>,
-    },
-    /// There was no quorum for one lease.
-    #[error("no quorum: {} unreachable", members(missing))]
+    TimedOut,
+    /// There was no quorum for one lease, or none when the caller's time was over.
+    #[error("no quorum: {}", absences(missing))]
     NoQuorum {
-        /// Which.
-        missing: Vec<NodeId>,
+        /// Who would have to be there; empty if this member is in no view, though they are.
+        missing: Vec<Missing>,
     },
     /// The lock is served otherwise than the caller said.
     #[error(
@@ -105,23 +103,19 @@ pub enum AcquireError {
     },
 }
 
-fn members(missing: &[NodeId]) -> String {
-    match missing {
-        [] => "other members are".to_owned(),
-        [one] => format!("member {one} is"),
-        many => {
-            let ids: Vec<_> = many.iter().map(ToString::to_string).collect();
-            format!("members {} are", ids.join(", "))
-        }
-    }
-}
-
 impl AcquireError {
-    /// What a refusal means to the caller. Only a deadline cancels a request, and `missing` may be
-    /// why it passed.
-    pub(crate) fn from_refusal(refusal: Refusal, missing: impl FnOnce() -> Vec<NodeId>) -> Self {
+    /// What a refusal means to the caller. Only a deadline cancels a request, and without a quorum
+    /// it is not known whether the lock was free.
+    pub(crate) fn from_refusal(refusal: Refusal, quorum: impl FnOnce() -> QuorumOverview) -> Self {
         match refusal {
-            Refusal::Cancelled => Self::TimedOut { missing: missing() },
+            Refusal::Cancelled => {
+                let quorum = quorum();
+                if quorum.is_ok() {
+                    return Self::TimedOut;
+                }
+                let missing = quorum.lacking();
+                Self::NoQuorum { missing }
+            }
             Refusal::Busy => Self::Busy,
             Refusal::NoQuorum { missing } => Self::NoQuorum { missing },
             Refusal::WrongSpec { actual } => Self::WrongSpec { actual },
@@ -257,12 +251,12 @@ pub enum ChangeError {
     FilesOnly,
     /// No view has it yet. It may still come, as it was asked for.
     #[error(
-        "no quorum: {} unreachable; it may still be done when they are back",
-        members(missing)
+        "no quorum: {}; it may still be done when that has changed",
+        absences(missing)
     )]
     NoQuorum {
         /// The members that were missing then.
-        missing: Vec<NodeId>,
+        missing: Vec<Missing>,
     },
     /// Somebody asked this agent for another change before this one was made.
     #[error("another change was asked for meanwhile: see distlock members, and ask again")]

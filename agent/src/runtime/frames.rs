@@ -18,7 +18,7 @@ use super::events::{AgentEvent, Leader};
 use super::status::Status;
 use crate::protocol::{Change, ElectionAlgorithm, LockName, LockSpec, Mode, NodeId, Release};
 
-const VERSION: u8 = 6;
+const VERSION: u8 = 7;
 const HEADER_LEN: usize = 4;
 /// The longest message of a client: a name, and a command line of at most [`MAX_COMMAND`].
 pub(crate) const MAX_TO_AGENT: usize = 8 * 1024;
@@ -297,7 +297,7 @@ mod tests {
         put(&mut bytes, &acquire(), MAX_TO_AGENT).unwrap();
         assert_eq!(
             bytes,
-            b"\0\0\0\x13\x06\x00\xac\x02\x07printer\x00\x01\x02\x02lp\x01"
+            b"\0\0\0\x13\x07\x00\xac\x02\x07printer\x00\x01\x02\x02lp\x01"
         );
         bytes.clear();
         let granted = FromAgent::Granted {
@@ -306,21 +306,21 @@ mod tests {
             abandoned: true,
         };
         put(&mut bytes, &granted, MAX_FROM_AGENT).unwrap();
-        assert_eq!(bytes, b"\0\0\0\x09\x06\x02\x01\x80\x80\x80\x80\x10\x01");
+        assert_eq!(bytes, b"\0\0\0\x09\x07\x02\x01\x80\x80\x80\x80\x10\x01");
         bytes.clear();
         let release = ToAgent::Release {
             id: 300,
             how: Release::Abandoned,
         };
         put(&mut bytes, &release, MAX_TO_AGENT).unwrap();
-        assert_eq!(bytes, b"\0\0\0\x05\x06\x02\xac\x02\x01");
+        assert_eq!(bytes, b"\0\0\0\x05\x07\x02\xac\x02\x01");
         bytes.clear();
         let lease = FromAgent::Lease {
             session: 1,
             until: 1 << 32,
         };
         put(&mut bytes, &lease, MAX_FROM_AGENT).unwrap();
-        assert_eq!(bytes, b"\0\0\0\x08\x06\x0b\x01\x80\x80\x80\x80\x10");
+        assert_eq!(bytes, b"\0\0\0\x08\x07\x0b\x01\x80\x80\x80\x80\x10");
     }
 
     /// Also of one written down for many.

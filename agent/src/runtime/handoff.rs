@@ -30,7 +30,7 @@ use super::seal;
 use super::spin::{Spin, Spinner};
 use super::transport::Transport;
 use super::turn::{Core, Sink, Turn};
-use crate::protocol::{LockName, LockSpec, Mode, Node, NodeId, Release, Ticket, Time};
+use crate::protocol::{LockName, LockSpec, Missing, Mode, Node, Release, Ticket, Time};
 
 /// How many datagrams a waiting thread takes at once, before it looks for its grant.
 const ROLE_RECEIVE_LIMIT: usize = 8;
@@ -248,7 +248,7 @@ impl Owner for Shared {
         Ok(None)
     }
 
-    fn missing(&self) -> Vec<NodeId> {
+    fn missing(&self) -> Vec<Missing> {
         self.turn().missing()
     }
 

@@ -10,7 +10,7 @@ use super::clock;
 use super::events::AgentEvent;
 use super::session::Session;
 use super::turn::{Task, Turn};
-use crate::protocol::{Epoch, NodeId, Time};
+use crate::protocol::{Epoch, Missing, Time};
 
 /// A session, and when its lease ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ impl Turn<'_> {
     }
 
     /// Who would have to be there for this member to go on; empty if it can.
-    pub(super) fn missing(&self) -> Vec<NodeId> {
+    pub(super) fn missing(&self) -> Vec<Missing> {
         self.core.node.lacking(clock::now())
     }
 

@@ -29,7 +29,10 @@ use super::status::{
 use super::turn::{ClientId, Entry, Turn};
 use crate::protocol::clock::Reply;
 use crate::protocol::node::PeerState;
-use crate::protocol::{Algorithm, Command, Fence, Input, LockName, NodeId, Settings, Time};
+use crate::protocol::{
+    Absence, Algorithm, Command, Fence, Input, LockName, Missing, NodeId, QuorumOverview, Settings,
+    Time,
+};
 
 /// How long the other members have.
 const PATIENCE: Duration = Duration::from_millis(300);
@@ -333,10 +336,12 @@ impl Turn<'_> {
 
     fn put_together(&self, parts: BTreeMap<NodeId, Part>) -> Status {
         let identity = &self.shared.identity;
-        let votes = self.core.node.voters(clock::now());
+        let now = clock::now();
+        let votes = self.core.node.voters(now);
+        let quorum = self.core.node.quorum(now);
         let members = self.core.roster.members().iter();
         let mut members: Vec<_> = members
-            .map(|(&id, address)| self.member((id, address), &votes))
+            .map(|(&id, address)| self.member((id, address), &votes, &quorum))
             .collect();
         let mut locks: BTreeMap<LockName, LockStatus> = BTreeMap::new();
         for (id, part) in parts {
@@ -367,6 +372,8 @@ impl Turn<'_> {
         let group = identity.settings.group.clone();
         Status {
             group,
+            member: identity.me.as_u16(),
+            quorum: quorum.into(),
             failure: identity.settings.failure.to_string(),
             epoch: self.core.node.view().map_or(0, |view| view.epoch.as_u32()),
             members,
@@ -382,12 +389,16 @@ impl Turn<'_> {
         &self,
         (id, address): (NodeId, &Address),
         votes: &BTreeMap<NodeId, bool>,
+        quorum: &QuorumOverview,
     ) -> MemberStatus {
         let state = self.member_state(id);
         let is_there = matches!(state, MemberState::Alive | MemberState::Joining);
+        let has_lost_state = |it: &Missing| it.member == id && it.why == Absence::StateLost;
         let detail = match self.core.reports.disagreements.get(&id) {
             Some(words) => words.clone(),
+            None if quorum.missing.iter().any(has_lost_state) => "has lost its state".to_owned(),
             None if is_there && votes.get(&id) == Some(&false) => "does not vote yet".to_owned(),
+            None if state == MemberState::Suspect => self.silence(id),
             None => self.core.offsets.complaint(id).unwrap_or_default(),
         };
         MemberStatus {
@@ -396,6 +407,13 @@ impl Turn<'_> {
             state,
             detail,
         }
+    }
+
+    /// For how long nothing was heard from that member.
+    fn silence(&self, id: NodeId) -> String {
+        let heard = self.core.node.last_heard(id);
+        let silent = heard.map(|heard| clock::now().since(heard).as_secs());
+        silent.map_or_else(String::new, |seconds| format!("silent for {seconds} s"))
     }
 
     /// What this member knows of its own callers, in about `room` bytes.

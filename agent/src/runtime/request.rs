@@ -30,7 +30,7 @@ use super::ask::Patience;
 use super::clock;
 use super::error::{AcquireError, ReleaseError};
 use super::session::{GuardState, Session};
-use crate::protocol::{Fence, NodeId, Previous, Release, Ticket, Time};
+use crate::protocol::{Fence, Missing, Previous, Release, Ticket, Time};
 
 const WAITING: u8 = 0;
 const HELD: u8 = 1;
@@ -214,7 +214,7 @@ pub(crate) trait Owner: Send + Sync + fmt::Debug {
     fn announcer(&self, ticket: Ticket) -> io::Result<Option<Announcer>>;
 
     /// The members that are missing, as far as is known: perhaps why there is no lease.
-    fn missing(&self) -> Vec<NodeId>;
+    fn missing(&self) -> Vec<Missing>;
 
     /// Whether this process was forked from the owner's.
     fn is_child(&self) -> bool;
@@ -339,11 +339,7 @@ impl Waiting {
             GuardState::Suspended if self.has_time(limit) => return Poll::Pending,
             GuardState::Suspended => {
                 let missing = self.owner().missing();
-                if self.has_time(self.limit.deadline) {
-                    AcquireError::NoQuorum { missing }
-                } else {
-                    AcquireError::TimedOut { missing }
-                }
+                AcquireError::NoQuorum { missing }
             }
             GuardState::Lost => AcquireError::Voided,
         };

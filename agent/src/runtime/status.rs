@@ -1,25 +1,36 @@
 //! What an agent tells about its group: the view, the locks, who is inside and who waits.
 //!
-//! The field names are those of `distlock status --json`.
+//! The field names are those of `distlock status --json`, which begins with [`SCHEMA`].
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+
+use crate::protocol::{Absence, Missing, NodeId, QuorumOverview};
+
+/// The number of the JSON's schema. Fields may be added under the same number; it is raised when one
+/// is taken away or changes its meaning.
+pub const SCHEMA: u32 = 1;
 
 /// A whole group, as one member sees it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {
     /// The group's name; `local` for the processes of one user on one host.
     pub group: String,
-    /// What a silent member means, as in the configuration: `quorum` or `presume-failed`. Empty for
-    /// the local group.
-    pub failure: String,
+    /// The member that is asked; 0 for the local group.
+    pub member: u16,
+    /// Whether that member can be granted locks, and who votes on it.
+    pub quorum: QuorumStatus,
     /// The epoch of the view in force; 0 if there is none.
     pub epoch: u32,
     /// All configured members. Empty for the local group, where the kernel is the arbiter.
     pub members: Vec<MemberStatus>,
-    /// The locks that are held or waited for, by name.
+    /// The locks that are held or waited for, by name. Without a quorum: those of the members that
+    /// still answer.
     pub locks: Vec<LockStatus>,
+    /// What a silent member means, as in the configuration: `quorum` or `presume-failed`. Empty for
+    /// the local group.
+    pub failure: String,
     /// What goes by multicast, as far as the member that is asked knows; `None` if it uses none.
     pub multicast: Option<MulticastStatus>,
     /// How the datagrams of the member that is asked are protected. `None` for the local group, which
@@ -30,6 +41,60 @@ pub struct Status {
     /// that serves no programs.
     #[serde(default)]
     pub clients: Option<ClientsStatus>,
+}
+
+/// Whether a member can be granted locks, and who votes on it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QuorumStatus {
+    /// Whether it can: it hears a majority of the voters, and its lease runs. Where nobody votes,
+    /// whether it belongs to a view; in the local group always.
+    pub ok: bool,
+    /// The members that vote; before the group begins for the first time, those that will. Empty
+    /// where nobody votes.
+    pub voters: Vec<u16>,
+    /// Who of them is silent, or has lost its state. Where nobody votes: the silent members without
+    /// which this one cannot go on.
+    pub missing: Vec<u16>,
+    /// Who of the missing answers, and has lost its state.
+    pub state_lost: Vec<u16>,
+    /// Whether the group has ever begun, as far as is known: for that, all must be there at once.
+    pub founded: bool,
+}
+
+impl QuorumStatus {
+    /// Those that are missing, and why.
+    pub fn absences(&self) -> Vec<Missing> {
+        let absence = |&id: &u16| {
+            let why = match self.state_lost.contains(&id) {
+                true => Absence::StateLost,
+                false if self.founded => Absence::Silent,
+                false => Absence::Unfounded,
+            };
+            NodeId::new(id).map(|member| Missing { member, why })
+        };
+        self.missing.iter().filter_map(absence).collect()
+    }
+
+    /// Whether so many voters have lost their states that no majority comes back by itself: it takes
+    /// an operator's word (`distlock recover`).
+    pub fn needs_recovery(&self) -> bool {
+        let lost = self.state_lost.len();
+        lost > 0 && 2 * lost >= self.voters.len()
+    }
+}
+
+impl From<QuorumOverview> for QuorumStatus {
+    fn from(overview: QuorumOverview) -> Self {
+        let lost = |it: &&Missing| it.why == Absence::StateLost;
+        let missing = overview.missing.iter();
+        Self {
+            ok: overview.is_ok(),
+            voters: overview.voters.iter().map(|id| id.as_u16()).collect(),
+            missing: missing.clone().map(|it| it.member.as_u16()).collect(),
+            state_lost: missing.filter(lost).map(|it| it.member.as_u16()).collect(),
+            founded: overview.is_founded,
+        }
+    }
 }
 
 /// The programs that use an agent by its socket.

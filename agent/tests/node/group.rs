@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use distlock_agent::protocol::{
-    Algorithm, Boot, Command, ElectionAlgorithm, Event, Failure, Fence, Input, LockName, Mode,
-    Node, NodeConfig, NodeId, Output, Record, Refusal, Release, Settings, Ticket, Time, Wait,
+    Absence, Algorithm, Boot, Command, ElectionAlgorithm, Event, Failure, Fence, Input, LockName,
+    Missing, Mode, Node, NodeConfig, NodeId, Output, Record, Refusal, Release, Settings, Ticket,
+    Time, Wait,
 };
 
 /// Members that hear each other one millisecond later.
@@ -268,6 +269,15 @@ impl Group {
             _ => None,
         })
     }
+}
+
+/// Those members, missing for that reason.
+pub(crate) fn missing(ids: &[u16], why: Absence) -> Vec<Missing> {
+    let missing = |&id: &u16| Missing {
+        member: node(id),
+        why,
+    };
+    ids.iter().map(missing).collect()
 }
 
 pub(crate) fn node(id: u16) -> NodeId {

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use distlock_agent::protocol::{
-    Algorithm, Command, Event, Failure, Input, Refusal, Release, Ticket, Time, Wait,
+    Absence, Algorithm, Command, Event, Failure, Input, Refusal, Release, Ticket, Time, Wait,
 };
 
-use crate::group::{Group, node};
+use crate::group::{Group, missing, node};
 
 /// All but `voting`, the last one, which is refused where a majority decides.
 pub(crate) const ALL: [Algorithm; Algorithm::ALL.len() - 1] = {
@@ -283,7 +283,7 @@ fn a_minority_stops_and_comes_back_anew() {
             "its lease alone tells so far"
         );
         group.run(ms(2000));
-        let missing = vec![node(2), node(3)];
+        let missing = missing(&[2, 3], Absence::Silent);
         assert_eq!(group.ended(4), Some(&Refusal::NoQuorum { missing }));
         group.heal();
         group.run(ms(3000));

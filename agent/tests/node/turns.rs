@@ -3,9 +3,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use distlock_agent::protocol::{Algorithm, Command, Event, Input, LockSpec, Refusal, Wait};
+use distlock_agent::protocol::{
+    Absence, Algorithm, Command, Event, Input, LockSpec, Refusal, Wait,
+};
 
-use crate::group::{Group, node};
+use crate::group::{Group, missing, node};
 
 #[test]
 fn members_take_turns_with_every_algorithm() {
@@ -100,7 +102,7 @@ fn a_silent_member_is_named_after_one_lease() {
     assert_eq!(
         group.ended(1),
         Some(&Refusal::NoQuorum {
-            missing: vec![node(3)]
+            missing: missing(&[3], Absence::Silent)
         })
     );
 }

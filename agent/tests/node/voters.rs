@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
-use distlock_agent::protocol::{Algorithm, Change, Command, Event, Failure, Input, Refusal, Wait};
+use distlock_agent::protocol::{
+    Absence, Algorithm, Change, Command, Event, Failure, Input, Refusal, Wait,
+};
 
-use crate::group::{Group, node};
+use crate::group::{Group, missing, node};
 use crate::quorum::{ALL, group, ms};
 
 fn change(group: &mut Group, at: u16, change: Change) {
@@ -73,7 +75,7 @@ fn a_voter_that_is_removed_is_needed_no_more() {
         group.run(ms(3000));
         group.acquire(others[0], 2, Wait::Lease);
         group.run(ms(3000));
-        let missing = vec![node(others[1])];
+        let missing = missing(&others[1..2], Absence::Silent);
         assert_eq!(group.ended(2), Some(&Refusal::NoQuorum { missing }));
     }
 }
@@ -193,7 +195,7 @@ fn voters_that_lost_their_states_are_no_quorum() {
         }
         group.run(ms(3000));
         for ticket in 1..=3 {
-            let missing = vec![node(1), node(2)];
+            let missing = missing(&[1, 2], Absence::StateLost);
             let refusal = Refusal::NoQuorum { missing };
             assert_eq!(group.ended(ticket), Some(&refusal), "{running} {ticket}");
         }

@@ -7,7 +7,7 @@ use distlock_agent::protocol::{Command, Epoch, Event, Previous, Refusal, Ticket,
 use distlock_agent::sim::checkers::{Checkers, Leases, Rule, Violation};
 use distlock_agent::sim::clock::Clock;
 
-use super::{History, assert_broken, fence, id, locks, members, process};
+use super::{History, assert_broken, fence, id, locks, members, process, silent};
 
 /// In nanoseconds.
 const LEASE: u64 = 1_000;
@@ -158,7 +158,7 @@ fn a_lease_is_no_longer_than_a_lease() {
 #[test]
 fn a_refusal_for_want_of_a_quorum_needs_a_lease_of_silence() {
     let refusal = || Refusal::NoQuorum {
-        missing: vec![id(1)],
+        missing: vec![silent(1)],
     };
     // Asked too short a while ago.
     let early = History::leasing().end(2, 1, refusal());

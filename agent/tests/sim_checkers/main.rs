@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use distlock_agent::protocol::{
-    Algorithm, Command, Epoch, Event, Fence, LockName, LockSpec, Mode, NodeId, Previous, Refusal,
-    Release, Ticket, Time, Wait,
+    Absence, Algorithm, Command, Epoch, Event, Fence, LockName, LockSpec, Missing, Mode, NodeId,
+    Previous, Refusal, Release, Ticket, Time, Wait,
 };
 use distlock_agent::sim::checkers::{Checkers, Process, Rule, Violation};
 
@@ -180,6 +180,14 @@ fn process(node: u16, life: u32) -> Process {
     Process {
         node: id(node),
         life,
+    }
+}
+
+/// That member, as one that is missing.
+fn silent(node: u16) -> Missing {
+    Missing {
+        member: id(node),
+        why: Absence::Silent,
     }
 }
 
@@ -492,7 +500,7 @@ fn a_refusal_needs_its_reason() {
         history.end(1, 1, refusal)
     };
     let missing = || Refusal::NoQuorum {
-        missing: vec![id(2)],
+        missing: vec![silent(2)],
     };
     refused(Wait::Try, Refusal::Busy).unwrap();
     refused(Wait::Lease, missing()).unwrap();

@@ -166,6 +166,10 @@ pub(crate) struct Agent {
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub(crate) struct Status {
+    /// Exit with 69 without a quorum or an agent
+    #[arg(long)]
+    pub(crate) check: bool,
+
     /// Print JSON
     #[arg(long)]
     pub(crate) json: bool,

@@ -11,6 +11,7 @@ mod group;
 mod keygen;
 mod manager;
 mod members;
+mod quorum;
 mod recover;
 mod refusal;
 mod run;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use distlock::Agent;
-use distlock::status::{MemberState, Status};
+use distlock::status::{MemberState, SCHEMA, Status};
 use distlock_agent::runtime::clock;
 use serde::Serialize;
 use serde_json::json;
@@ -13,23 +13,37 @@ use crate::args;
 use crate::exit::{self, Failure};
 use crate::group::Group;
 use crate::members;
+use crate::quorum;
 use crate::way;
 
 /// Shows the status.
 ///
 /// # Errors
-/// If there is no way to the group, or no way out.
+/// If there is no way to the group, or no way out; with `--check`, 69 if there is no quorum.
 pub(crate) fn status(args: &args::Status) -> Result<ExitCode, Failure> {
     let status = ask(&args.group, "status")?;
-    if args.json {
-        return print_json(&status);
+    let code = if args.json {
+        #[derive(Serialize)]
+        struct Whole<'a> {
+            schema: u32,
+            #[serde(flatten)]
+            status: &'a Status,
+        }
+        print_json(&Whole {
+            schema: SCHEMA,
+            status: &status,
+        })?
+    } else {
+        print(&[
+            heading(&status),
+            members_table(&status),
+            locks_table(&status),
+        ])?
+    };
+    if args.check && !status.quorum.ok {
+        return Err(quorum::failure(&status.quorum));
     }
-    let text = [
-        heading(&status),
-        members_table(&status),
-        locks_table(&status),
-    ];
-    print(&text)
+    Ok(code)
 }
 
 /// Shows the members only.
@@ -42,9 +56,7 @@ pub(crate) fn members(args: &args::Members) -> Result<ExitCode, Failure> {
     }
     let status = ask(&args.group, "members")?;
     if args.json {
-        return print_json(&json!({
-            "group": status.group, "epoch": status.epoch, "members": status.members,
-        }));
+        return print_json(&cut(&status, "members", &status.members));
     }
     let table = match members_table(&status) {
         empty if empty.is_empty() => "The local group has no members.\n".to_owned(),
@@ -62,17 +74,32 @@ pub(crate) fn who(args: &args::Who) -> Result<ExitCode, Failure> {
     let mut status = ask(&args.group, "who")?;
     status.locks.retain(|lock| lock.name == name);
     if args.json {
-        return print_json(&json!({
-            "group": status.group, "epoch": status.epoch, "locks": status.locks,
-        }));
+        return print_json(&cut(&status, "locks", &status.locks));
     }
-    if status.locks.is_empty() {
-        return print(&[format!(
-            "Nobody holds '{}' or waits for it.\n",
-            clean(&name)
-        )]);
-    }
-    print(&[locks_table(&status)])
+    let no_quorum = if status.quorum.ok {
+        String::new()
+    } else {
+        quorum::paragraph(&status)
+    };
+    let table = if status.locks.is_empty() {
+        let whom = if status.quorum.ok {
+            "Nobody"
+        } else {
+            "Nobody who is heard"
+        };
+        format!("{whom} holds '{}' or waits for it.\n", clean(&name))
+    } else {
+        locks_table(&status)
+    };
+    print(&[no_quorum, table])
+}
+
+/// The status cut to one part of it.
+fn cut(status: &Status, key: &str, part: &impl Serialize) -> serde_json::Value {
+    json!({
+        "schema": SCHEMA, "group": status.group, "member": status.member,
+        "quorum": status.quorum, "epoch": status.epoch, key: part,
+    })
 }
 
 fn ask(flags: &args::Group, command: &str) -> Result<Status, Failure> {
@@ -111,10 +138,14 @@ fn await_view(agent: &Agent) {
 
 fn heading(status: &Status) -> String {
     let mut text = format!("Group {}", clean(&status.group));
+    if status.member > 0 {
+        let _ = write!(text, ", member {}", status.member);
+    }
     if status.epoch > 0 {
         let _ = write!(text, ", epoch {}", status.epoch);
     }
     text.push('\n');
+    text.push_str(&quorum::paragraph(status));
     if status.failure == "presume-failed" {
         text.push_str(
             "A silent member is presumed gone: two can hold a lock at once, and there are no fences.\n",
@@ -158,7 +189,10 @@ fn members_table(status: &Status) -> String {
 
 fn locks_table(status: &Status) -> String {
     if status.locks.is_empty() {
-        return "No lock is held or waited for.\n".to_owned();
+        return match status.quorum.ok {
+            true => "No lock is held or waited for.\n".to_owned(),
+            false => "No member that is heard holds a lock or waits for one.\n".to_owned(),
+        };
     }
     let mut table = Table::new([
         "LOCK",

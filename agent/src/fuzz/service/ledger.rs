@@ -110,7 +110,7 @@ impl Request {
     fn explains(&self, why: &AcquireError) -> bool {
         match why {
             AcquireError::Busy => self.wish.is_try,
-            AcquireError::TimedOut { .. } => self.is_cancelled || self.is_left,
+            AcquireError::TimedOut => self.is_cancelled || self.is_left,
             AcquireError::NotShareable { .. } => self.wish.mode == Mode::Shared,
             AcquireError::WrongSpec { .. } => self.wish.is_choosy,
             AcquireError::WrongElection { .. } => self.wish.leads,
@@ -167,7 +167,11 @@ impl Ledger {
         let request = self.requests.get(&key);
         let is_explained = match why {
             AcquireError::Limit => is_scarce,
-            AcquireError::NoQuorum { .. } => self.has_stalled,
+            // Who gives up while this member is in no view is told that.
+            AcquireError::NoQuorum { missing } => {
+                let gave_up = |request: &Request| request.is_cancelled || request.is_left;
+                self.has_stalled || (missing.is_empty() && request.is_some_and(gave_up))
+            }
             AcquireError::Closed(_) => self.has_changes,
             why => request.is_some_and(|request| request.explains(why)),
         };

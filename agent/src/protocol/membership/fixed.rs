@@ -23,6 +23,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use super::quorum::QuorumOverview;
 use super::view::{Action, Member, View, ViewMessage, ViewSource};
 use crate::protocol::ids::{Epoch, Incarnation, NodeId};
 use crate::protocol::lock::Summary;
@@ -349,8 +350,8 @@ impl ViewSource for Fixed {
         self.epoch
     }
 
-    fn lacks(&self, _now: Time, absent: &[NodeId]) -> Vec<NodeId> {
-        absent.to_vec()
+    fn overview(&self, _now: Time, absent: &[NodeId]) -> QuorumOverview {
+        QuorumOverview::without_voters(absent.to_vec(), self.view().is_some())
     }
 
     fn is_unclean(&self) -> bool {

@@ -28,6 +28,7 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::quorum::QuorumOverview;
 use super::view::{Action, Member, View, ViewMessage, ViewSource};
 use crate::protocol::face::Marks;
 use crate::protocol::ids::{Epoch, Incarnation, NodeId};
@@ -635,9 +636,9 @@ impl ViewSource for Presumed {
         self.epoch
     }
 
-    fn lacks(&self, _now: Time, absent: &[NodeId]) -> Vec<NodeId> {
+    fn overview(&self, _now: Time, absent: &[NodeId]) -> QuorumOverview {
         let absent = absent.iter().copied();
-        match self.view() {
+        let lacking = match self.view() {
             Some(view) => {
                 let is_member = |&node: &NodeId| view.nodes().any(|member| member == node);
                 absent.filter(is_member).collect()
@@ -651,7 +652,8 @@ impl ViewSource for Presumed {
                 };
                 absent.filter(is_there).collect()
             }
-        }
+        };
+        QuorumOverview::without_voters(lacking, self.view().is_some())
     }
 
     fn is_unclean(&self) -> bool {

@@ -25,6 +25,7 @@ mod charter;
 mod coordinator;
 mod message;
 mod outbox;
+pub(crate) mod overview;
 mod process;
 mod proposer;
 mod rafts;
@@ -33,7 +34,6 @@ mod source;
 mod vote;
 mod voter;
 
-pub use self::message::VoterRecord;
 #[cfg(feature = "sim")]
 pub(crate) use self::{
     charter::{Charter, Digest, Step, Voter},
@@ -44,6 +44,10 @@ pub(crate) use self::{
     message::QuorumMessage,
     process::{Before, MakeLog, Quorum, Terms},
     rafts::Rafts,
+};
+pub use self::{
+    message::VoterRecord,
+    overview::{Absence, Missing, QuorumOverview, absences, members},
 };
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use crate::protocol::face::Marks;
 use crate::protocol::ids::{Epoch, Incarnation, NodeId};
 use crate::protocol::lock::Summary;
 use crate::protocol::membership::presumed::Stand;
-use crate::protocol::membership::quorum::{QuorumMessage, VoterRecord};
+use crate::protocol::membership::quorum::{QuorumMessage, QuorumOverview, VoterRecord};
 use crate::protocol::membership::{Book, Change};
 use crate::protocol::time::Time;
 
@@ -192,9 +192,9 @@ pub(crate) trait ViewSource: fmt::Debug + Send {
         Time::MAX
     }
 
-    /// Who would have to be there for this member to go on; empty if it can. `absent`: who cannot be
+    /// Who is needed for this member to go on, and who of them is there. `absent`: who cannot be
     /// talked to.
-    fn lacks(&self, now: Time, absent: &[NodeId]) -> Vec<NodeId>;
+    fn overview(&self, now: Time, absent: &[NodeId]) -> QuorumOverview;
 
     /// Those who are to vote, and whether each does, as far as is known; empty where nobody votes, and
     /// before there is a view for the first time.

@@ -8,6 +8,7 @@ use crate::protocol::election::ElectionOutput;
 use crate::protocol::face::{Command, Event, Refusal, Release, Wait};
 use crate::protocol::ids::{Epoch, NodeId, Ticket};
 use crate::protocol::lock::{LockOutput, Mode, Waiting};
+use crate::protocol::membership::quorum::{Missing, QuorumOverview};
 use crate::protocol::time::Time;
 use crate::protocol::timers::Timer;
 use crate::protocol::wire::Body;
@@ -287,8 +288,13 @@ impl Node {
 
     /// Who would have to be there for this member to go on; empty if it can. Of voters, those that
     /// answer and have lost their states are among them.
-    pub fn lacking(&self, now: Time) -> Vec<NodeId> {
-        self.views.lacks(now, &self.peers.missing())
+    pub fn lacking(&self, now: Time) -> Vec<Missing> {
+        self.quorum(now).lacking()
+    }
+
+    /// Who is needed for this member to go on, and who of them is there.
+    pub fn quorum(&self, now: Time) -> QuorumOverview {
+        self.views.overview(now, &self.peers.missing())
     }
 
     /// Ends a request whose caller has not been told that it was let in, if it was.

@@ -312,6 +312,11 @@ impl Node {
         }
     }
 
+    /// When something last came from another member; `None` if nothing did in this life.
+    pub fn last_heard(&self, node: NodeId) -> Option<Time> {
+        self.peers.last_heard(node)
+    }
+
     /// Whether the view in force has that member in the life that is talked to, not in one before.
     pub fn is_in_view(&self, node: NodeId) -> bool {
         let life = if node == self.me.node {

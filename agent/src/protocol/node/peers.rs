@@ -139,6 +139,12 @@ impl Peers {
         self.peers.get(&node).and_then(|peer| peer.life)
     }
 
+    /// When something last came from another member; `None` if nothing did.
+    pub(super) fn last_heard(&self, node: NodeId) -> Option<Time> {
+        let peer = self.peers.get(&node).filter(|peer| peer.life.is_some());
+        peer.map(|peer| peer.link.last_heard())
+    }
+
     /// The members that cannot be counted on at present.
     pub(super) fn missing(&self) -> Vec<NodeId> {
         let wanted = self.peers.iter().filter(|(_, peer)| !peer.is_removed);

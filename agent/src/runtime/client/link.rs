@@ -13,7 +13,9 @@ use crossbeam_channel::{Sender, bounded};
 use parking_lot::Mutex;
 
 use super::PATIENCE;
-use crate::protocol::{Fence, LockName, LockSpec, Mode, NodeId, Previous, Release, Ticket, Time};
+use crate::protocol::{
+    Fence, LockName, LockSpec, Missing, Mode, NodeId, Previous, Release, Ticket, Time,
+};
 use crate::runtime::agent::Description;
 use crate::runtime::ancillary;
 use crate::runtime::announcer::Announcer;
@@ -352,9 +354,7 @@ impl Owner for Link {
         // The answer is a refusal, or the grant that came at this very moment.
         self.say_or_end(&ToAgent::Cancel { id: ticket.0 });
         if !request.wait(Some(clock::now() + PATIENCE)) && self.abandon(ticket.0, request) {
-            return Err(AcquireError::TimedOut {
-                missing: Vec::new(),
-            });
+            return Err(AcquireError::TimedOut);
         }
         Ok(())
     }
@@ -377,7 +377,7 @@ impl Owner for Link {
         Ok(Some(Announcer::new(stream.into(), ticket.0)))
     }
 
-    fn missing(&self) -> Vec<NodeId> {
+    fn missing(&self) -> Vec<Missing> {
         // The agent knows. It is not asked: it may be what stands still.
         Vec::new()
     }

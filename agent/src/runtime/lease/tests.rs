@@ -173,7 +173,7 @@ fn a_grant_without_a_lease_is_not_handed_out() {
         assert!(is_pending(&mut waiting));
         let late = waiting.finish().unwrap_err();
         let missing = Vec::new();
-        assert_eq!(late, AcquireError::TimedOut { missing });
+        assert_eq!(late, AcquireError::NoQuorum { missing });
         host.renew();
         let next = way("x", Patience::For(LONG)).finish().unwrap();
         assert_eq!(next.previous(), Previous::Clean, "nobody was inside");

@@ -27,7 +27,7 @@ impl Turn<'_> {
                         AcquireError::Closed(SessionEnd::Closed)
                     }
                     (_, refusal) => {
-                        AcquireError::from_refusal(refusal, || node.lacking(clock::now()))
+                        AcquireError::from_refusal(refusal, || node.quorum(clock::now()))
                     }
                 };
                 self.refused(ticket, why);

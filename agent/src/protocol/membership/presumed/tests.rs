@@ -287,8 +287,11 @@ fn who_hears_only_those_that_follow_another_waits_and_says_for_whom() {
     assert_eq!(group.view(1), nodes([1, 2]));
     assert_eq!(group.view(2), nodes([1, 2]));
     assert_eq!(group.view(3), nodes(1..=3), "the last one it knows of");
-    let lacks = group.sources[&node(3)].lacks(NOW, &[node(1)]);
-    assert_eq!(lacks, [node(1)]);
+    let lacking = { group.sources[&node(3)].overview(NOW, &[node(1)]) }.lacking();
+    assert_eq!(
+        lacking.iter().map(|it| it.member).collect::<Vec<_>>(),
+        [node(1)]
+    );
     group.heal();
     for id in 1..=3 {
         assert_eq!(group.view(id), nodes(1..=3));

@@ -15,6 +15,7 @@ use super::charter::Step;
 use super::log::{LogAction, LogRecord, ViewLog, VoterId};
 use super::message::{QuorumMessage, VoterRecord};
 use super::outbox::Outbox;
+use super::overview::QuorumOverview;
 use super::session::Session;
 use super::vote::Vote;
 use crate::protocol::face::Marks;
@@ -283,9 +284,9 @@ impl<M: MakeLog> Quorum<M> {
         self.session.epoch()
     }
 
-    /// Which voters would have to answer for this member to go on; empty if it can.
-    pub(crate) fn lacks(&self, now: Time, absent: &[NodeId]) -> Vec<NodeId> {
-        self.session.lacks(now, absent)
+    /// The quorum as this member sees it. `absent`: who cannot be talked to.
+    pub(crate) fn overview(&self, now: Time, absent: &[NodeId]) -> QuorumOverview {
+        self.session.overview(now, absent)
     }
 
     /// Those who are to vote, and whether each does, as far as is known.

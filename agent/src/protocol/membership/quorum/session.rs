@@ -13,6 +13,7 @@ use core::time::Duration;
 use super::charter::{Charter, Digest, MAX_VOTERS};
 use super::message::{QuorumMessage, Renew, Stage};
 use super::outbox::Outbox;
+use super::overview::{Absence, Missing, QuorumOverview};
 use super::process::Terms;
 use crate::protocol::face::Marks;
 use crate::protocol::ids::{Epoch, Incarnation, NodeId};
@@ -340,25 +341,33 @@ impl Session {
         !self.was_installed
     }
 
-    /// Which voters would have to answer for this member to go on; empty if it can. Before there is
-    /// a cluster all of them must be there; after that one that has lost its state counts for
-    /// nothing, though it answers.
+    /// The quorum as this member sees it. Before there is a cluster all voters must be there; after
+    /// that one that has lost its state counts for nothing, though it answers.
     /// `absent`: who cannot be talked to.
-    pub(super) fn lacks(&self, now: Time, absent: &[NodeId]) -> Vec<NodeId> {
-        let voters = self.voters();
+    pub(super) fn overview(&self, now: Time, absent: &[NodeId]) -> QuorumOverview {
+        let mut voters = self.voters();
+        voters.sort_unstable();
         let patience = self.lease / 2;
         let exists = self.exists();
-        let is_heard = |node: &NodeId| match self.heard.get(node) {
-            Some(at) => *at + patience > now && !(exists && self.is_ignorant(now, *node)),
-            None => !absent.contains(node) && self.began + patience > now,
+        let is_founded = exists || self.cluster.is_some();
+        let is_heard = |node| match self.heard.get(&node) {
+            Some(at) => *at + patience > now,
+            None => !absent.contains(&node) && self.began + patience > now,
         };
-        let missing: Vec<NodeId> = voters.iter().copied().filter(|it| !is_heard(it)).collect();
-        let enough = if exists {
-            2 * missing.len() < voters.len()
-        } else {
-            missing.is_empty()
+        let absence = |node| match is_heard(node) {
+            true => (exists && self.is_ignorant(now, node)).then_some(Absence::StateLost),
+            false if is_founded => Some(Absence::Silent),
+            false => Some(Absence::Unfounded),
         };
-        if enough { Vec::new() } else { missing }
+        let missing = |&member| absence(member).map(|why| Missing { member, why });
+        let missing: Vec<Missing> = voters.iter().filter_map(missing).collect();
+        QuorumOverview {
+            is_founded,
+            suffices: missing.is_empty() || (exists && 2 * missing.len() < voters.len()),
+            is_leased: now < self.until,
+            voters,
+            missing,
+        }
     }
 
     /// Whether there has been a view of this group.

@@ -6,6 +6,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::message::VoterRecord;
+use super::overview::QuorumOverview;
 use super::process::{MakeLog, Quorum};
 use crate::protocol::face::Marks;
 use crate::protocol::ids::{Epoch, Incarnation, NodeId};
@@ -91,8 +92,8 @@ where
         self.lease_ends()
     }
 
-    fn lacks(&self, now: Time, absent: &[NodeId]) -> Vec<NodeId> {
-        self.lacks(now, absent)
+    fn overview(&self, now: Time, absent: &[NodeId]) -> QuorumOverview {
+        self.overview(now, absent)
     }
 
     fn voters(&self, now: Time) -> BTreeMap<NodeId, bool> {
