@@ -3,13 +3,14 @@
 //! That a lease runs out is no event: nobody says it. So a thread sleeps until it would, and looks.
 
 use std::io;
-use std::sync::{Arc, Weak};
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 
 use distlock_agent::protocol::Time;
-use distlock_agent::runtime::clock;
+use distlock_agent::runtime::{Alarm, clock};
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow};
-use parking_lot::{Condvar, Mutex};
 
 /// What is watched over.
 pub(crate) trait Watched: Send + Sync + 'static {
@@ -21,77 +22,98 @@ pub(crate) trait Watched: Send + Sync + 'static {
 #[derive(Default)]
 pub(crate) struct Watch {
     state: Mutex<State>,
-    changed: Condvar,
 }
 
 #[derive(Default)]
 struct State {
-    is_started: bool,
+    /// What the thread sleeps by; `None` before it is started.
+    alarm: Option<Arc<Alarm>>,
     is_over: bool,
     /// When to look, if there is a reason to.
     at: Option<Time>,
+}
+
+impl State {
+    /// Has the thread wake when it has something to do.
+    fn set_alarm(&self) -> io::Result<()> {
+        let at = if self.is_over {
+            Some(Time::ZERO)
+        } else {
+            self.at
+        };
+        self.alarm.as_ref().map_or(Ok(()), |alarm| alarm.set(at))
+    }
 }
 
 impl Watch {
     /// Starts the thread, unless it was started.
     ///
     /// # Errors
-    /// If the system has none left.
+    /// If the system has no thread left, or no descriptor.
     pub(crate) fn start<W: Watched>(self: &Arc<Self>, watched: &Arc<W>) -> io::Result<()> {
-        let mut state = self.state.lock();
-        if state.is_started || state.is_over {
+        let mut state = self.state();
+        if state.alarm.is_some() || state.is_over {
             return Ok(());
         }
+        let alarm = Arc::new(Alarm::new()?);
+        let of_thread = Arc::clone(&alarm);
         let (watch, watched) = (Arc::clone(self), Arc::downgrade(watched));
         // Signals are for the application's own threads.
         let before = SigSet::all().thread_swap_mask(SigmaskHow::SIG_SETMASK)?;
         let started = thread::Builder::new()
             .name("distlock-watch".to_owned())
-            .spawn(move || watch.run(&watched));
+            .spawn(move || watch.run(&of_thread, &watched));
         before.thread_set_mask()?;
-        state.is_started = started.is_ok();
-        started.map(drop)
+        started?;
+        state.alarm = Some(alarm);
+        state.set_alarm()
     }
 
     /// Has it look at this time at the latest.
     pub(crate) fn look_at(&self, time: Time) {
-        let mut state = self.state.lock();
+        let mut state = self.state();
         if time != Time::MAX && state.at.is_none_or(|at| time < at) {
             state.at = Some(time);
-            self.changed.notify_one();
+            // The kernel has no reason to refuse; if it did, the thread would look too late.
+            state.set_alarm().expect("a timer that is open can be set");
         }
     }
 
     /// Ends the thread, soon.
     pub(crate) fn end(&self) {
-        self.state.lock().is_over = true;
-        self.changed.notify_one();
+        let mut state = self.state();
+        state.is_over = true;
+        let _ = state.set_alarm();
     }
 
-    fn run<W: Watched>(&self, watched: &Weak<W>) {
-        let mut state = self.state.lock();
-        while !state.is_over {
-            match state.at.map(|at| at.since(clock::now())) {
-                None => self.changed.wait(&mut state),
-                Some(left) if !left.is_zero() => {
-                    self.changed.wait_for(&mut state, left);
+    fn run<W: Watched>(&self, alarm: &Alarm, watched: &Weak<W>) {
+        loop {
+            let mut fds = [PollFd::new(alarm.as_fd(), PollFlags::POLLIN)];
+            // Interrupted or not, the clock is looked at.
+            let _ = poll(&mut fds, PollTimeout::NONE);
+            {
+                let mut state = self.state();
+                if state.is_over {
+                    return;
                 }
-                Some(_) => {
-                    // Before it looks: who comes meanwhile is not overlooked.
-                    state.at = None;
-                    drop(state);
-                    let Some(watched) = watched.upgrade() else {
-                        return;
-                    };
-                    let next = watched.look();
-                    drop(watched);
-                    state = self.state.lock();
-                    if next != Time::MAX {
-                        state.at = Some(state.at.map_or(next, |at| at.min(next)));
-                    }
+                if state.at.is_none_or(|at| clock::now() < at) {
+                    continue;
                 }
+                // Before it looks: who comes meanwhile is not overlooked.
+                state.at = None;
+                let _ = state.set_alarm();
             }
+            let Some(watched) = watched.upgrade() else {
+                return;
+            };
+            let next = watched.look();
+            drop(watched);
+            self.look_at(next);
         }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -7,6 +7,7 @@
 
 pub(crate) mod group;
 pub(crate) mod shiviz;
+pub(crate) mod suspend;
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};

@@ -11,7 +11,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, bounded};
-use mio::{Poll, Registry, Waker};
+use mio::{Poll, Registry};
 use nix::sys::pthread::pthread_self;
 use nix::sys::signal::{SigSet, SigmaskHow};
 use parking_lot::Mutex;
@@ -26,7 +26,7 @@ use super::driven::{Driven, Driver, Runner};
 use super::durable::{Owner, StateDir, StateError};
 use super::endpoint::Endpoint;
 use super::error::{AcquireError, ChangeError, StartError, StatusError};
-use super::event_loop::{EventLoop, Files, SERVICE, WAKER};
+use super::event_loop::{AgentThread, EventLoop, Files, SERVICE};
 use super::events::{AgentEvent, Leader};
 use super::fork::ForkStamp;
 use super::handoff::{Shared, watch};
@@ -208,8 +208,8 @@ impl Agent {
     /// them), or the system refuses a thread, memory or descriptors. Nothing is left behind.
     pub fn start(options: Options) -> Result<Self, StartError> {
         let event_loop = prepare(options, |registry| {
-            let waker = Waker::new(registry, WAKER).map_err(system("open an eventfd"))?;
-            Ok(Runner::Thread(waker))
+            let thread = AgentThread::new(registry).map_err(system("open a timer"))?;
+            Ok(Runner::Thread(thread))
         })?;
         let shared = event_loop.shared();
         let thread = spawn("distlock-agent", move || event_loop.run())

@@ -391,6 +391,12 @@ impl Service {
         bounded.then(|| lifeline::ask_at(self.lease.until, lease))
     }
 
+    /// Ends the commands whose time is over, before anything else is done.
+    pub(crate) fn evict(&mut self, shared: &Shared, registry: &Registry) {
+        self.evict_in_time(shared, registry);
+        self.lifelines.end_overdue();
+    }
+
     /// Ends all commands when the lease is nearly over and was not renewed. There is no way back:
     /// their locks count as lost, also if it is renewed after all.
     fn evict_in_time(&mut self, shared: &Shared, registry: &Registry) {

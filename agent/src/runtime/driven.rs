@@ -22,14 +22,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use mio::unix::SourceFd;
-use mio::{Interest, Registry, Waker};
-use nix::sys::time::TimeSpec;
-use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
+use mio::{Interest, Registry};
 use parking_lot::{Mutex, MutexGuard};
 
+use super::alarm::{Alarm, expiration};
 use super::clock;
 use super::error::{ProcessError, SignalError};
-use super::event_loop::{EventLoop, WAKER};
+use super::event_loop::{AgentThread, EventLoop, WAKER};
 use super::handoff::Shared;
 use super::sigio::{self, SignalTimer};
 use crate::protocol::Time;
@@ -38,7 +37,7 @@ use crate::protocol::Time;
 #[derive(Debug)]
 pub(crate) enum Runner {
     /// A thread of the agent.
-    Thread(Waker),
+    Thread(AgentThread),
     /// Whoever calls.
     Callers(Box<Driven>),
 }
@@ -46,7 +45,7 @@ pub(crate) enum Runner {
 /// The event loop, for whoever calls.
 #[derive(Debug)]
 pub(crate) struct Driven {
-    alarm: TimerFd,
+    alarm: Alarm,
     /// The same for those who want SIGIO.
     signal: Mutex<Option<SignalTimer>>,
     /// `None` once the session is over.
@@ -58,8 +57,7 @@ pub(crate) struct Driven {
 impl Driven {
     /// Without a loop yet. Its alarm is an event of the poll.
     pub(super) fn new(registry: &Registry) -> io::Result<Self> {
-        let flags = TimerFlags::TFD_CLOEXEC | TimerFlags::TFD_NONBLOCK;
-        let alarm = TimerFd::new(ClockId::CLOCK_BOOTTIME, flags)?;
+        let alarm = Alarm::new()?;
         let fd = alarm.as_fd().as_raw_fd();
         // Setting it takes back what it has said: there is no need to read it.
         registry.register(&mut SourceFd(&fd), WAKER, Interest::READABLE)?;
@@ -73,15 +71,13 @@ impl Driven {
 
     /// Says when there will be something to do, if nothing arrives before.
     pub(super) fn set_alarm(&self, at: Option<Time>) {
-        // At zero a timer is off, and so it is set to when the clock began.
-        let at = at.map_or(0, |at| at.as_nanos().max(1));
-        let at = Expiration::OneShot(TimeSpec::from_duration(Duration::from_nanos(at)));
-        let mut set = self.alarm.set(at, TimerSetTimeFlags::TFD_TIMER_ABSTIME);
+        let mut set = self.alarm.set(at);
         if let Some(signal) = &mut *self.signal.lock() {
-            set = set.and(signal.set(at));
+            let at = expiration(at.unwrap_or(Time::MAX));
+            set = set.and(signal.set(at).map_err(Into::into));
         }
-        if let Err(errno) = set {
-            tracing::error!("cannot set the agent's timer: {errno}");
+        if let Err(error) = set {
+            tracing::error!("cannot set the agent's timer: {error}");
         }
     }
 

@@ -3,14 +3,18 @@
 //! thread ([`super::driven`]) the application does, round by round.
 
 use std::io;
+use std::os::fd::{AsFd, AsRawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use mio::{Events, Poll, Token};
+use mio::unix::SourceFd;
+use mio::{Events, Interest, Poll, Registry, Token, Waker};
 
+use super::alarm::Alarm;
 use super::clients::Service;
 use super::clock;
+use super::driven::Runner;
 use super::durable::{StateDir, StateError};
 use super::error::SessionEnd;
 use super::handoff::Shared;
@@ -35,6 +39,61 @@ const PERSIST_LIMIT: usize = 4;
 
 /// How often it is looked whether the file with the group's keys has changed.
 const KEYS_EVERY: Duration = Duration::from_secs(1);
+
+/// A sleep up to this length is left to the poll's own timeout, which stands still while the host is
+/// suspended: it ends that much later at most, and setting the alarm would be a system call more.
+const SHORT: Duration = Duration::from_millis(2);
+
+/// What the agent thread sleeps by, and what wakes it.
+#[derive(Debug)]
+pub(crate) struct AgentThread {
+    waker: Waker,
+    alarm: Alarm,
+}
+
+impl AgentThread {
+    /// Both are events of the poll.
+    pub(super) fn new(registry: &Registry) -> io::Result<Self> {
+        let alarm = Alarm::new()?;
+        let fd = alarm.as_fd().as_raw_fd();
+        registry.register(&mut SourceFd(&fd), WAKER, Interest::READABLE)?;
+        Ok(Self {
+            waker: Waker::new(registry, WAKER)?,
+            alarm,
+        })
+    }
+
+    pub(super) fn wake(&self) -> io::Result<()> {
+        self.waker.wake()
+    }
+
+    /// What timeout has the poll sleep until `until`. To be called by the thread itself, right before
+    /// it sleeps.
+    fn timeout(&self, until: Time) -> Option<Duration> {
+        let left = until.since(clock::now());
+        if left <= SHORT {
+            return Some(left);
+        }
+        match self.alarm.set(Some(until)) {
+            Ok(()) => None,
+            Err(error) => {
+                tracing::error!("cannot set the agent's timer: {error}");
+                Some(SHORT)
+            }
+        }
+    }
+}
+
+impl Runner {
+    /// What timeout has the poll sleep until `until`, or with `None` until something happens.
+    fn timeout(&self, until: Option<Time>) -> Option<Duration> {
+        match self {
+            Self::Thread(thread) => thread.timeout(until?),
+            // Its poll has an alarm of its own, which is always set.
+            Self::Callers(_) => Some(until?.since(clock::now())),
+        }
+    }
+}
 
 /// The files that are the loop's to read and write.
 #[derive(Debug)]
@@ -92,7 +151,8 @@ impl EventLoop {
     /// lock on the state directory are gone.
     pub(super) fn run(mut self) {
         loop {
-            let timeout = self.shared.turn().plan_sleep(self.next());
+            let until = self.shared.turn().plan_sleep(self.next());
+            let timeout = self.shared.runner.timeout(until);
             if !self.round(timeout) {
                 return;
             }
@@ -164,6 +224,10 @@ impl EventLoop {
                     .iter_mut()
                     .for_each(|service| service.note(event)),
             }
+        }
+        // First of all: the host may have been suspended for longer than a lease.
+        if let Some(service) = &mut self.service {
+            service.evict(&self.shared, self.poll.registry());
         }
         // Of what a waiting thread takes off the socket, and may have left, no event tells.
         self.readable |= self.shared.spin.is_taken();

@@ -305,6 +305,13 @@ impl Lifelines {
         waited.filter(move |waited| waited.owner == owner)
     }
 
+    /// Tells those commands to end whose time is over, or kills them.
+    pub(crate) fn end_overdue(&mut self) {
+        let now = clock::now();
+        let waited = self.waited.values_mut();
+        waited.for_each(|waited| waited.end_if_overdue(now));
+    }
+
     /// Frees what is free now, and kills whose time is over; when it wants to be called again.
     pub(crate) fn work(&mut self, shared: &Shared) -> Option<Time> {
         let now = clock::now();
@@ -326,12 +333,7 @@ impl Lifelines {
                 turn.finish();
                 continue;
             }
-            if waited.ask.is_some_and(|ask| ask <= now) {
-                waited.ask();
-            }
-            if waited.kill.is_some_and(|kill| kill <= now) {
-                waited.kill();
-            }
+            waited.end_if_overdue(now);
             if waited.look.is_some() {
                 waited.look = Some(now + LOOK);
             }
@@ -348,6 +350,14 @@ impl Waited {
         }
         if !self.was_killed {
             self.kill = Some(self.kill.map_or(kill, |at| at.min(kill)));
+        }
+    }
+
+    fn end_if_overdue(&mut self, now: Time) {
+        if self.kill.is_some_and(|kill| kill <= now) {
+            self.kill();
+        } else if self.ask.is_some_and(|ask| ask <= now) {
+            self.ask();
         }
     }
 

@@ -5,6 +5,7 @@
 
 pub mod address;
 mod agent;
+mod alarm;
 mod ancillary;
 mod announcer;
 mod ask;
@@ -42,6 +43,7 @@ mod turn;
 
 pub use address::{Address, AddressError, MulticastAddress};
 pub use agent::{Agent, Counters, Description, Options, forget_votes};
+pub use alarm::Alarm;
 pub use announcer::Announcer;
 pub use ask::{Caller, Patience, Purpose};
 pub use client::{Client, ConnectError};

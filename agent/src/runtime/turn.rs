@@ -15,7 +15,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crossbeam_channel::Receiver;
-use mio::Waker;
 use parking_lot::MutexGuard;
 
 use super::agent::{Counters, Description};
@@ -23,6 +22,7 @@ use super::ask::{Caller, Purpose};
 use super::clock;
 use super::driven::Runner;
 use super::error::{AcquireError, SessionEnd};
+use super::event_loop::AgentThread;
 use super::events::{AgentEvent, Leader, observe};
 use super::frames::FromAgent;
 use super::handoff::Shared;
@@ -420,15 +420,15 @@ impl Turn<'_> {
         let mut wake = None;
         if self.core.must_wake() {
             match &shared.runner {
-                Runner::Thread(waker) => {
+                Runner::Thread(thread) => {
                     self.core.sleeps_until = None;
-                    wake = Some(waker);
+                    wake = Some(thread);
                 }
                 Runner::Callers(driven) => self.plan_alarm(driven, None),
             }
         }
         self.finish();
-        if let Some(Err(error)) = wake.map(Waker::wake) {
+        if let Some(Err(error)) = wake.map(AgentThread::wake) {
             tracing::error!("cannot wake the agent thread: {error}");
         }
     }

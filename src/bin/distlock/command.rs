@@ -7,11 +7,10 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::Arc;
-use std::time::Duration;
 
 use distlock::Announcer;
 use distlock_agent::protocol::Time;
-use distlock_agent::runtime::{ProcessGroup, clock};
+use distlock_agent::runtime::{Alarm, ProcessGroup, clock};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::prctl;
@@ -20,12 +19,13 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{Pid, getppid};
 
 use crate::exit::{self, Failure, quoted};
+use crate::refusal;
 use crate::signals::{self, Signals};
 use crate::terminal::Terminal;
 
-/// How often the rest of a process group is looked at that must end: processes that are not our
-/// children end without telling us.
-const GROUP_POLL: Duration = Duration::from_millis(5);
+/// How often the rest of a process group is looked at that must end, in milliseconds: processes that
+/// are not our children end without telling us.
+const GROUP_POLL_MS: u8 = 5;
 
 /// What to run.
 #[derive(Debug)]
@@ -100,6 +100,8 @@ pub(crate) struct Job<'a> {
     terminal: Option<Arc<Terminal>>,
     in_foreground: bool,
     eviction: Eviction,
+    /// What it sleeps by: a lease goes on while the host is suspended.
+    alarm: Alarm,
 }
 
 /// How far the ending of a command has come whose lock is lost or about to be. There is no way
@@ -126,6 +128,7 @@ impl<'a> Job<'a> {
         signals: &'a Signals,
         announcer: Option<Announcer>,
     ) -> Result<Self, Failure> {
+        let alarm = Alarm::new().map_err(|error| refusal::system("open a timer", error))?;
         let terminal = Terminal::open().map(Arc::new);
         let foreground = terminal.clone().filter(|terminal| terminal.is_ours());
         let in_foreground = foreground.is_some();
@@ -170,6 +173,7 @@ impl<'a> Job<'a> {
                 terminal,
                 in_foreground,
                 eviction: Eviction::No,
+                alarm,
             }),
             Err(error) => {
                 if let Some(terminal) = terminal.filter(|_| in_foreground) {
@@ -193,13 +197,9 @@ impl<'a> Job<'a> {
     pub(crate) fn wait(mut self, tenure: &dyn Tenure) -> io::Result<End> {
         let mut ended = None;
         loop {
-            let mut ask_again = None;
-            if self.eviction == Eviction::No {
-                match tenure.leave() {
-                    Leave::Granted { until } => ask_again = until,
-                    Leave::Ended { kill } => self.ask_to_end(kill),
-                }
-            }
+            // First of all: the host may have been suspended for longer than the lease.
+            let next = self.enforce(tenure);
+            self.take_signals(&mut ended)?;
             if let Some(status) = ended
                 && (self.eviction != Eviction::No || !tenure.lifeline().is_some_and(is_alive))
             {
@@ -208,59 +208,83 @@ impl<'a> Job<'a> {
             let bell = (self.eviction == Eviction::No).then(|| tenure.bell());
             // Of use only once it may end: until then the command itself has it.
             let lifeline = ended.and_then(|_| tenure.lifeline());
-            let limit = ask_again.map(|at| at.since(clock::now()));
-            self.sleep(bell, lifeline, limit)?;
-            while let Some(number) = self.signals.next()? {
-                match number {
-                    libc::SIGCHLD if ended.is_none() => {
-                        ended = self.look_at_child()?;
-                        if ended.is_some() {
-                            self.take_terminal_back();
-                        }
-                    }
-                    libc::SIGCHLD => {}
-                    libc::SIGCONT => self.resume(),
-                    other => {
-                        // What left the group cannot be told. It keeps this member's place.
-                        let is_left = ended.is_some() && !self.signal(0);
-                        if is_left && signals::is_deadly(other) {
-                            signals::die_of(other);
-                        }
-                        self.signal(other);
-                    }
-                }
-            }
+            self.alarm.set(next)?;
+            self.sleep(bell, lifeline, PollTimeout::NONE)?;
         }
     }
 
-    /// Sleeps until a signal or the bell comes, the lifeline ends, or it is time to kill, at most
-    /// for `limit`.
-    fn sleep(
-        &mut self,
-        bell: Option<BorrowedFd<'_>>,
-        lifeline: Option<BorrowedFd<'_>>,
-        limit: Option<Duration>,
-    ) -> io::Result<()> {
-        let until_kill = match self.eviction {
-            Eviction::Asked { kill } => Some(kill.since(clock::now())),
-            Eviction::No | Eviction::Killed => None,
-        };
-        let timeout = match (until_kill, limit) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        };
-        let mut fds = vec![PollFd::new(self.signals.as_fd(), PollFlags::POLLIN)];
-        fds.extend(bell.map(|bell| PollFd::new(bell, PollFlags::POLLIN)));
-        fds.extend(lifeline.map(|lifeline| PollFd::new(lifeline, PollFlags::empty())));
-        match poll(&mut fds, timeout.map_or(PollTimeout::NONE, round_up)) {
-            Ok(_) | Err(Errno::EINTR) => {}
-            Err(errno) => return Err(errno.into()),
+    /// Has the command end when its lock is lost or about to be; when to be called again.
+    fn enforce(&mut self, tenure: &dyn Tenure) -> Option<Time> {
+        if self.eviction == Eviction::No {
+            match tenure.leave() {
+                Leave::Granted { until } => return until,
+                Leave::Ended { kill } if kill > clock::now() => self.ask_to_end(kill),
+                Leave::Ended { .. } => self.kill(),
+            }
         }
-        if until_kill.is_some_and(|_| self.is_overdue()) {
-            self.signal(libc::SIGKILL);
-            self.eviction = Eviction::Killed;
+        self.kill_if_overdue()
+    }
+
+    /// Kills a command that was told to end and had its time; until when it still has some.
+    fn kill_if_overdue(&mut self) -> Option<Time> {
+        let Eviction::Asked { kill } = self.eviction else {
+            return None;
+        };
+        if clock::now() < kill {
+            return Some(kill);
+        }
+        self.kill();
+        None
+    }
+
+    fn kill(&mut self) {
+        self.signal(libc::SIGKILL);
+        self.eviction = Eviction::Killed;
+    }
+
+    /// Does what the signals say that have come. `ended`: the command's status, if it has ended.
+    fn take_signals(&mut self, ended: &mut Option<Status>) -> io::Result<()> {
+        while let Some(number) = self.signals.next()? {
+            match number {
+                libc::SIGCHLD if ended.is_none() => {
+                    *ended = self.look_at_child()?;
+                    if ended.is_some() {
+                        self.take_terminal_back();
+                    }
+                }
+                libc::SIGCHLD => {}
+                libc::SIGCONT => self.resume(),
+                other => {
+                    // What left the group cannot be told. It keeps this member's place.
+                    let is_left = ended.is_some() && !self.signal(0);
+                    if is_left && signals::is_deadly(other) {
+                        signals::die_of(other);
+                    }
+                    self.signal(other);
+                }
+            }
         }
         Ok(())
+    }
+
+    /// Sleeps until a signal or the bell comes, the lifeline ends, or the alarm goes off, at most
+    /// for `timeout`.
+    fn sleep(
+        &self,
+        bell: Option<BorrowedFd<'_>>,
+        lifeline: Option<BorrowedFd<'_>>,
+        timeout: PollTimeout,
+    ) -> io::Result<()> {
+        let mut fds = vec![
+            PollFd::new(self.signals.as_fd(), PollFlags::POLLIN),
+            PollFd::new(self.alarm.as_fd(), PollFlags::POLLIN),
+        ];
+        fds.extend(bell.map(|bell| PollFd::new(bell, PollFlags::POLLIN)));
+        fds.extend(lifeline.map(|lifeline| PollFd::new(lifeline, PollFlags::empty())));
+        match poll(&mut fds, timeout) {
+            Ok(_) | Err(Errno::EINTR) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        }
     }
 
     /// Sends a signal to the command's process group, and to nobody else; whether somebody is left
@@ -278,10 +302,6 @@ impl<'a> Job<'a> {
             }
             None => false,
         }
-    }
-
-    fn is_overdue(&self) -> bool {
-        matches!(self.eviction, Eviction::Asked { kill } if clock::now() >= kill)
     }
 
     /// The lock is lost, or about to be. A stopped process takes note of TERM only when it is continued.
@@ -351,8 +371,10 @@ impl<'a> Job<'a> {
 
     /// The command has ended; of a lost lock's process group nothing may stay.
     fn finish(mut self, status: Status) -> io::Result<End> {
-        while matches!(self.eviction, Eviction::Asked { .. }) && self.signal(0) {
-            self.sleep(None, None, Some(GROUP_POLL))?;
+        // It may have gone off, and would keep waking us.
+        self.alarm.set(None)?;
+        while self.kill_if_overdue().is_some() && self.signal(0) {
+            self.sleep(None, None, PollTimeout::from(GROUP_POLL_MS))?;
             // What comes now comes too late to be passed on, and would keep waking us.
             while self.signals.next()?.is_some() {}
         }
@@ -370,13 +392,6 @@ fn is_alive(lifeline: BorrowedFd<'_>) -> bool {
     let mut fds = [PollFd::new(lifeline, PollFlags::empty())];
     let _ = poll(&mut fds, PollTimeout::ZERO);
     !fds[0].any().unwrap_or(true)
-}
-
-/// In milliseconds, up, so that nobody wakes just before the time. Capped: who wakes early looks
-/// at the clock and sleeps again.
-fn round_up(duration: Duration) -> PollTimeout {
-    let millis = duration.as_nanos().div_ceil(1_000_000);
-    PollTimeout::from(u16::try_from(millis).unwrap_or(u16::MAX))
 }
 
 /// Why the command did not start, and its exit code.

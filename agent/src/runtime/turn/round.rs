@@ -2,7 +2,6 @@
 
 use std::collections::VecDeque;
 use std::mem;
-use std::time::Duration;
 
 use super::{ACTIVE, Phase, SHORT_SLEEP, Task, Turn};
 use crate::protocol::{Input, NodeId, Record, Time};
@@ -99,12 +98,12 @@ impl Turn<'_> {
         self.core.notes.pop_front()
     }
 
-    /// How long the agent thread may sleep; it must do so right after this turn. It also wants to wake
-    /// at `also`. `None`: until something happens.
-    pub(crate) fn plan_sleep(&mut self, also: Option<Time>) -> Option<Duration> {
+    /// Until when the agent thread may sleep; it must do so right after this turn. It also wants to
+    /// wake at `also`. `None`: until something happens.
+    pub(crate) fn plan_sleep(&mut self, also: Option<Time>) -> Option<Time> {
         let now = clock::now();
         if self.core.has_work() {
-            return Some(Duration::ZERO);
+            return Some(Time::ZERO);
         }
         let mut until = self.core.next_deadline().into_iter().chain(also).min();
         if now.since(self.core.active_at) < ACTIVE {
@@ -112,7 +111,7 @@ impl Turn<'_> {
             until = Some(until.map_or(short, |until| until.min(short)));
         }
         self.core.sleeps_until = Some(until.unwrap_or(Time::from_nanos(u64::MAX)));
-        until.map(|until| until.since(now))
+        until
     }
 
     /// Sets the alarm for when the loop wants to go round next; it also wants to at `also`. Under

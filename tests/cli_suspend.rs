@@ -1,0 +1,176 @@
+//! A host that was suspended for longer than the lease: the command is killed as soon as the host wakes,
+//! whoever is left to do it.
+
+mod cli_support;
+
+use std::io::{BufRead, BufReader};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use cli_support::group::{AgentProcess, Group};
+use cli_support::suspend::Host;
+use cli_support::{eventually, is_running, pid_of};
+use nix::sys::signal::{Signal, kill};
+
+/// Long, so that nobody wakes by chance: who sleeps by a clock that stands still does so for seconds.
+const LEASE: Duration = Duration::from_secs(20);
+const SUSPENDED: Duration = Duration::from_secs(60);
+/// How long after waking a command may still run. The machine does other things too; what is asked of
+/// it is a tenth of a second.
+const SOON: Duration = Duration::from_millis(if cfg!(debug_assertions) { 250 } else { 100 });
+
+/// Three members with a long lease, of whom the first is on a host of its own.
+struct World {
+    host: Host,
+    group: Group,
+    config: PathBuf,
+}
+
+impl World {
+    fn new() -> Self {
+        let group = Group::unix(3);
+        let lease_ms = LEASE.as_millis().try_into().expect("a short time");
+        let config = group.write_config("long.toml", "ricart-agrawala", lease_ms);
+        let host = Host::new();
+        Self {
+            host,
+            group,
+            config,
+        }
+    }
+
+    fn agent(&self, id: usize) -> AgentProcess {
+        let mut command = self.group.agent_command(id);
+        command.env("DISTLOCK_CONFIG", &self.config);
+        if id == 1 {
+            command = self.host.runs(command);
+        }
+        AgentProcess::start(command)
+    }
+
+    /// Runs a command under a lock, on the first host.
+    fn run(&self, command: Command) -> Runner {
+        let mut command = self.host.runs(command);
+        command.args([
+            "x",
+            "--",
+            "sh",
+            "-c",
+            "trap '' TERM; echo $$; exec sleep 600",
+        ]);
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
+        let mut line = String::new();
+        let stdout = child.stdout.take().expect("a pipe");
+        BufReader::new(stdout).read_line(&mut line).expect("a line");
+        let command = line.trim().parse().expect("a pid");
+        Runner { child, command }
+    }
+
+    /// Suspends the first host, and waits until the command is gone; how long that took on waking.
+    fn suspend(&self, runner: &Runner) -> Duration {
+        // Whoever is to sleep sleeps by now.
+        std::thread::sleep(Duration::from_millis(500));
+        assert!(is_running(runner.command));
+        self.host.was_suspended_for(SUSPENDED);
+        #[expect(clippy::disallowed_methods, reason = "no lease is measured by it")]
+        let woken = Instant::now();
+        eventually("the command is gone", || !is_running(runner.command));
+        woken.elapsed()
+    }
+}
+
+struct Runner {
+    child: Child,
+    command: i32,
+}
+
+/// A test that failed leaves nobody behind.
+impl Drop for Runner {
+    fn drop(&mut self) {
+        let _ = kill(pid_of(&self.child), Signal::SIGCONT);
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The runner does it, while its agent does not run yet.
+#[test]
+fn a_runner_whose_host_was_suspended_kills_its_command_on_waking() {
+    let world = World::new();
+    let agents = [1, 2, 3].map(|id| world.agent(id));
+    let runner = world.run(world.group.client(1, ["run"]));
+    kill(pid_of(&agents[0].child), Signal::SIGSTOP).expect("it is there");
+    let took = world.suspend(&runner);
+    kill(pid_of(&agents[0].child), Signal::SIGCONT).expect("it is there");
+    assert!(took < SOON, "{took:?}");
+}
+
+/// The agent does it, while the runner does not run yet.
+#[test]
+fn an_agent_whose_host_was_suspended_kills_its_clients_commands_on_waking() {
+    let world = World::new();
+    let _agents = [1, 2, 3].map(|id| world.agent(id));
+    let runner = world.run(world.group.client(1, ["run"]));
+    kill(pid_of(&runner.child), Signal::SIGSTOP).expect("it is there");
+    let took = world.suspend(&runner);
+    assert!(took < SOON, "{took:?}");
+}
+
+/// A runner that is a member itself.
+#[test]
+fn a_member_whose_host_was_suspended_kills_its_command_on_waking() {
+    let world = World::new();
+    let _agents = [2, 3].map(|id| world.agent(id));
+    let mut command = world.group.member(1, ["run"]);
+    command.env("DISTLOCK_CONFIG", &world.config);
+    let runner = world.run(command);
+    let took = world.suspend(&runner);
+    assert!(took < SOON, "{took:?}");
+}
+
+/// A program that asked to be ended rather than go on without its lock.
+#[test]
+fn a_program_that_aborts_on_loss_does_so_on_waking() {
+    let world = World::new();
+    let agents = [1, 2, 3].map(|id| world.agent(id));
+    let mut command = Command::new(std::env::current_exe().expect("this test"));
+    command.args([
+        "--exact",
+        "holds_and_aborts_on_loss",
+        "--ignored",
+        "--nocapture",
+    ]);
+    command.env("DISTLOCK_TEST_SOCKET", world.group.socket(1));
+    let mut child = world
+        .host
+        .runs(command)
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("it starts");
+    let stdout = child.stdout.take().expect("a pipe");
+    let mut lines = BufReader::new(stdout).lines();
+    assert!(lines.any(|line| line.expect("text").ends_with("inside")));
+    let command = pid_of(&child).as_raw();
+    let runner = Runner { child, command };
+    kill(pid_of(&agents[0].child), Signal::SIGSTOP).expect("it is there");
+    let took = world.suspend(&runner);
+    kill(pid_of(&agents[0].child), Signal::SIGCONT).expect("it is there");
+    assert!(took < SOON, "{took:?}");
+}
+
+#[test]
+#[ignore = "it is a program of another test"]
+fn holds_and_aborts_on_loss() {
+    let socket = std::env::var_os("DISTLOCK_TEST_SOCKET").expect("the other test says it");
+    let agent = distlock::Agent::connect(socket).expect("an agent");
+    agent.set_abort_on_loss(true).expect("a thread");
+    let guard = agent
+        .mutex("x")
+        .expect("a name")
+        .lock()
+        .expect("it is free");
+    println!("inside");
+    std::thread::sleep(Duration::from_secs(600));
+    drop(guard);
+}
