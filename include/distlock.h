@@ -37,6 +37,12 @@
 #include <stdint.h>
 
 /**
+ * A flag of `distlock_options`: the local group is meant, the processes of this user on this host,
+ * whatever the environment says and whatever group this host has.
+ */
+#define DISTLOCK_LOCAL 1
+
+/**
  * This process's part in a group. All agents, mutexes and semaphores may be used by all threads
  * at once.
  */
@@ -53,13 +59,14 @@ typedef struct distlock_mutex distlock_mutex;
 typedef struct distlock_sem distlock_sem;
 
 /**
- * How to take part in a group. Set all of it to zero, then `size` to
+ * Which group to take part in, and how. Set all of it to zero, then `size` to
  * `sizeof(distlock_options)`, then what is wanted:
  *
- * - nothing: the processes of this user on this host, as with no options at all;
+ * - nothing: the group that the environment or this host says, as with no options at all;
+ * - `flags = DISTLOCK_LOCAL`: the local group;
  * - `config_path` and `id`, and `state_dir` if wanted: a member of the configured group, with an
  *   agent in a thread of this process;
- * - `socket_path`: a client of the agent that serves this host (`distlock agent`).
+ * - `socket_path`: a client of the agent that serves this socket (`distlock agent`).
  *
  * Anything else is -EINVAL. The strings are not needed any more when the function returns.
  */
@@ -85,6 +92,14 @@ typedef struct distlock_options {
      * Where the member keeps what must outlive the process; NULL is the default place.
      */
     const char *state_dir;
+    /**
+     * `DISTLOCK_LOCAL`, or 0.
+     */
+    uint32_t flags;
+    /**
+     * Must be NULL: it is for stores of a later version.
+     */
+    const char *at;
 } distlock_options;
 
 #ifdef __cplusplus
@@ -105,13 +120,15 @@ const char *distlock_strerror(int code);
 /**
  * Takes part in a group, and stores the agent. The caller closes it with distlock_agent_close.
  *
- * Without options it is the group of the processes of this user on this host, which needs no
- * configuration; `$DISTLOCK_DIR` names its directory. A member's function returns as soon as its
- * address is bound; the group forms in the background, and locking waits for it.
+ * Without options it is the group that the environment names (`DISTLOCK_SOCKET`, `DISTLOCK_CONFIG`
+ * with `DISTLOCK_ID`, or `DISTLOCK_DIR` for the local group); else that of this host's agent; else,
+ * on a host without a configured group, the local one: the processes of this user on this host. A
+ * member's function returns as soon as its address is bound; the group forms in the background, and
+ * locking waits for it.
  *
  * Returns 0, or with NULL stored:
  * -EINVAL: options or configuration are not valid, or `agent` is NULL;
- * -ENOTCONN: no agent serves the socket;
+ * -ENOTCONN: no agent serves the socket, or this host has a configured group and no agent runs;
  * -EBUSY: this member runs already; -EADDRINUSE: another socket has its address;
  * -EACCES: a directory, file or socket may not be used, or is not safe to use;
  * -EBADMSG: the member's state is damaged;

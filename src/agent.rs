@@ -43,7 +43,8 @@ pub struct Agent {
 
 impl Agent {
     /// Opens the local group: the processes of this user on this host. It needs no configuration,
-    /// and the kernel is the arbiter.
+    /// and the kernel is the arbiter. It excludes nobody in the configured group that this host may
+    /// be in: [`Agent::open`] finds that one.
     ///
     /// Its directory is `$DISTLOCK_DIR`, else `/run/lock/distlock-UID`, or `/tmp/distlock-UID`
     /// where there is no `/run/lock`. It is made with mode 0700 if it does not exist. All that

@@ -92,6 +92,28 @@ pub enum OpenError {
         /// What the system says.
         source: io::Error,
     },
+    /// This host is in a configured group, and nobody serves the socket of its agent. The local
+    /// group is not used in its place, where it would exclude nobody in the configured one.
+    #[error(
+        "no agent answers at {socket}: {source}, and this host is in a configured group, as {0} \
+         shows; start the agent; or, if the host has left that group, remove {0}; or ask for the \
+         local group (--local, Agent::local, DISTLOCK_LOCAL)",
+        paths(evidence), socket = socket.display()
+    )]
+    HostGroup {
+        /// Where the agent of this host is looked for.
+        socket: PathBuf,
+        /// What the system says.
+        source: io::Error,
+        /// The paths that show that this host is in a configured group.
+        evidence: Vec<PathBuf>,
+    },
+    /// What was asked for, or what the environment says, names no group, or two.
+    #[error("{reason}")]
+    Options {
+        /// What is wrong, why, and what to do.
+        reason: String,
+    },
     /// The agent has as many clients as it can have, in all or of this process, or has too few
     /// descriptors for another.
     #[error(
@@ -152,6 +174,15 @@ impl OpenError {
             _ => Self::Io { what, source },
         }
     }
+}
+
+/// As a list for a message.
+fn paths(paths: &[PathBuf]) -> String {
+    let paths: Vec<_> = paths
+        .iter()
+        .map(|path| path.display().to_string())
+        .collect();
+    paths.join(" and ")
 }
 
 /// For conversions into a configuration that cannot fail.

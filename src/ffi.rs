@@ -53,13 +53,18 @@ pub struct distlock_mutex(());
 /// A counting semaphore of a group, by its name.
 pub struct distlock_sem(());
 
-/// How to take part in a group. Set all of it to zero, then `size` to
+/// A flag of `distlock_options`: the local group is meant, the processes of this user on this host,
+/// whatever the environment says and whatever group this host has.
+pub const DISTLOCK_LOCAL: u32 = 1;
+
+/// Which group to take part in, and how. Set all of it to zero, then `size` to
 /// `sizeof(distlock_options)`, then what is wanted:
 ///
-/// - nothing: the processes of this user on this host, as with no options at all;
+/// - nothing: the group that the environment or this host says, as with no options at all;
+/// - `flags = DISTLOCK_LOCAL`: the local group;
 /// - `config_path` and `id`, and `state_dir` if wanted: a member of the configured group, with an
 ///   agent in a thread of this process;
-/// - `socket_path`: a client of the agent that serves this host (`distlock agent`).
+/// - `socket_path`: a client of the agent that serves this socket (`distlock agent`).
 ///
 /// Anything else is -EINVAL. The strings are not needed any more when the function returns.
 #[repr(C)]
@@ -75,6 +80,10 @@ pub struct distlock_options {
     pub socket_path: *const c_char,
     /// Where the member keeps what must outlive the process; NULL is the default place.
     pub state_dir: *const c_char,
+    /// `DISTLOCK_LOCAL`, or 0.
+    pub flags: u32,
+    /// Must be NULL: it is for stores of a later version.
+    pub at: *const c_char,
 }
 
 /// The version of the library, such as "0.1.0". It need not be that of this header.
@@ -97,13 +106,15 @@ pub extern "C" fn distlock_strerror(code: c_int) -> *const c_char {
 
 /// Takes part in a group, and stores the agent. The caller closes it with distlock_agent_close.
 ///
-/// Without options it is the group of the processes of this user on this host, which needs no
-/// configuration; `$DISTLOCK_DIR` names its directory. A member's function returns as soon as its
-/// address is bound; the group forms in the background, and locking waits for it.
+/// Without options it is the group that the environment names (`DISTLOCK_SOCKET`, `DISTLOCK_CONFIG`
+/// with `DISTLOCK_ID`, or `DISTLOCK_DIR` for the local group); else that of this host's agent; else,
+/// on a host without a configured group, the local one: the processes of this user on this host. A
+/// member's function returns as soon as its address is bound; the group forms in the background, and
+/// locking waits for it.
 ///
 /// Returns 0, or with NULL stored:
 /// -EINVAL: options or configuration are not valid, or `agent` is NULL;
-/// -ENOTCONN: no agent serves the socket;
+/// -ENOTCONN: no agent serves the socket, or this host has a configured group and no agent runs;
 /// -EBUSY: this member runs already; -EADDRINUSE: another socket has its address;
 /// -EACCES: a directory, file or socket may not be used, or is not safe to use;
 /// -EBADMSG: the member's state is damaged;
@@ -117,8 +128,8 @@ pub unsafe extern "C-unwind" fn distlock_agent_open(
         // SAFETY: the caller's promise.
         unsafe {
             let agent = out(agent)?;
-            let part = options::read(options)?;
-            *agent = table::insert(Handle::Agent(Agent::open(&part)?))?;
+            let options = options::read(options)?;
+            *agent = table::insert(Handle::Agent(Agent::open(&options)?))?;
         }
         Ok(0)
     })
@@ -144,8 +155,8 @@ pub unsafe extern "C-unwind" fn distlock_agent_open_driven(
         // SAFETY: the caller's promise.
         unsafe {
             let agent = out(agent)?;
-            let part = options::read(options)?;
-            *agent = table::insert(Handle::Agent(Agent::open_driven(&part)?))?;
+            let options = options::read(options)?;
+            *agent = table::insert(Handle::Agent(Agent::open_driven(&options)?))?;
         }
         Ok(0)
     })

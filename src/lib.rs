@@ -6,6 +6,7 @@ mod backend;
 mod client;
 pub mod clock;
 pub mod config;
+pub mod discovery;
 mod driven;
 mod election;
 mod error;

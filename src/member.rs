@@ -15,7 +15,7 @@ use distlock_agent::runtime::{
 use crate::config::NodeConfig;
 use crate::error::OpenError;
 use crate::group::{Group, Way};
-use crate::{Agent, Event, Leader};
+use crate::{Agent, Event, Leader, discovery};
 
 impl Agent {
     /// Joins a configured group as one of its members. An agent thread starts in this process;
@@ -42,7 +42,9 @@ impl Agent {
         OpenError: From<C::Error>,
     {
         let config = config.try_into()?;
-        let agent = runtime::Agent::start(options(&config));
+        let mut options = options(&config);
+        options.socket = options.socket.map(discovery::host_endpoint).transpose()?;
+        let agent = runtime::Agent::start(options);
         self::agent(agent.map_err(|error| open(error, config.me()))?)
     }
 }

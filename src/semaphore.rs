@@ -25,7 +25,7 @@ use crate::{Guard, Waiting, mutex};
 /// # let directory = tempfile::tempdir()?;
 /// # let agent = Agent::local_in(directory.path())?;
 /// # /*
-/// let agent = Agent::local()?;
+/// let agent = Agent::open()?;
 /// # */
 /// let licences = agent.semaphore("licences", NonZeroU32::new(2))?;
 /// let first = licences.acquire()?;

@@ -442,8 +442,8 @@ fn a_configuration_of_another_user_is_told_of() {
     );
 }
 
-/// What a shell says that runs `script` where `/run` is empty but for `/run/lock`; `$0` is the
-/// program.
+/// What a shell says that runs `script` on a host of its own, as far as distlock can tell: `/run` is
+/// empty but for `/run/lock`, and so are `/etc` and `/var/lib`; `$0` is the program.
 fn in_empty_run(script: &str, dir: &Path) -> Option<Output> {
     let mut command = Command::new("unshare");
     if !geteuid().is_root() {
@@ -451,8 +451,10 @@ fn in_empty_run(script: &str, dir: &Path) -> Option<Output> {
     }
     let program = copy_of_program(dir);
     fs::set_permissions(dir, Permissions::from_mode(0o755)).expect("its mode");
-    let script =
-        format!("mount -t tmpfs tmpfs /run && mkdir -m 1777 /run/lock || exit 99\n{script}");
+    let script = format!(
+        "for place in /run /etc /var/lib; do mount -t tmpfs tmpfs $place || exit 99; done\n\
+                 mkdir -m 1777 /run/lock || exit 99\n{script}"
+    );
     command
         .args(["--mount", "bash", "-c", &script])
         .arg(program)
@@ -513,11 +515,76 @@ fn the_hosts_socket_is_used_if_it_is_there_served_or_not() {
         for command in "run x true" status members "who x"; do
             "$0" $command 2>said >/dev/null; echo "$? $(wc -l <said)"
         done
-        DISTLOCK_DIR=$1/own "$0" run x true; echo $?
-        rm /run/distlock/distlock.sock
-        "$0" run x true; echo $?"#;
+        DISTLOCK_DIR=$1/own "$0" run x true; echo $?"#;
     let expected = "\"group\":\"shop\"\n7\nNobody holds 'x' or waits for it.\n\
-                    69 1\n69 1\n69 1\n69 1\n0\n0\n";
+                    69 1\n69 1\n69 1\n69 1\n0\n";
+    in_empty_run_says(script, dir.path(), expected);
+}
+
+/// An agent that ends in order leaves what tells programs not to use the local group: its socket,
+/// and, for after a reboot, a directory.
+#[test]
+fn while_the_agent_is_stopped_no_program_uses_the_local_group() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let group = Group::unix(1);
+    fs::copy(group.config(), dir.path().join("group.toml")).expect("a copy");
+    let script = r#"
+        cd "$1"
+        "$0" agent --config group.toml --id 1 --state-dir state > ready 2>log & agent=$!
+        until grep -qs ready ready || ! kill -0 $agent; do sleep 0.01; done
+        "$0" run x true; echo $?
+        kill $agent; wait $agent; echo $?
+        refused() {
+            "$0" $1 2>said >/dev/null; echo "$? $(wc -l <said)"
+            grep -oE "$2|--local" said | sort -u
+        }
+        for command in "run backup true" "elect backup true" status members "who x"; do
+            refused "$command" "remove /var/lib/distlock and /run/distlock/distlock.sock"
+        done
+        echo rebooted
+        umount /run && mount -t tmpfs tmpfs /run && mkdir -m 1777 /run/lock
+        refused "run backup true" "remove /var/lib/distlock;"
+        echo configured
+        rmdir /var/lib/distlock && mkdir /etc/distlock && touch /etc/distlock/distlock.toml
+        refused "run backup true" "remove /etc/distlock/distlock.toml;"
+        echo asked for
+        "$0" run --local backup true; echo $?
+        DISTLOCK_DIR=$1/own "$0" run backup true; echo $?
+        echo left the group
+        rm /etc/distlock/distlock.toml
+        "$0" run --verbose backup true 2>&1 | grep -o "the local group of user 0""#;
+    let refused = "69 1\n--local\nremove ";
+    let stopped = "/var/lib/distlock and /run/distlock/distlock.sock\n";
+    let expected = format!(
+        "0\n0\n{0}{refused}/var/lib/distlock;\nconfigured\n\
+         {refused}/etc/distlock/distlock.toml;\nasked for\n0\n0\nleft the group\n\
+         the local group of user 0\n",
+        format!("{refused}{stopped}").repeat(5) + "rebooted\n",
+    );
+    in_empty_run_says(script, dir.path(), &expected);
+}
+
+/// Its name is not all that tells that a socket is the host's.
+#[test]
+fn the_hosts_socket_stays_however_it_was_spelled() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let group = Group::unix(1);
+    fs::copy(group.config(), dir.path().join("group.toml")).expect("a copy");
+    let script = r#"
+        cd "$1"
+        mkdir /run/distlock && ln -s /run link
+        "$0" agent --config group.toml --id 1 --state-dir state \
+            --socket link/distlock/distlock.sock > ready 2>log & agent=$!
+        until grep -qs ready ready || ! kill -0 $agent; do sleep 0.01; done
+        kill $agent; wait $agent; echo $?
+        "$0" run x true 2>/dev/null; echo $?
+        stat -c %a /var/lib/distlock
+        # One that cannot leave a trace for after a reboot does not serve there.
+        rmdir /var/lib/distlock && mount -o remount,ro /var/lib
+        "$0" agent --config group.toml --id 1 --state-dir state 2>&1 |
+            grep -o 'cannot make /var/lib/distlock'
+        echo ${PIPESTATUS[0]}"#;
+    let expected = "0\n69\n700\ncannot make /var/lib/distlock\n77\n";
     in_empty_run_says(script, dir.path(), expected);
 }
 

@@ -3,11 +3,14 @@
 mod cli_support;
 
 use std::collections::BTreeSet;
+use std::fs;
 use std::io;
+use std::os::unix::fs::symlink;
 use std::os::unix::net::UnixDatagram;
+use std::process::Command;
 
 use cli_support::group::{AgentProcess, Group};
-use cli_support::{assert_refused, distlock, output, stdout};
+use cli_support::{assert_refused, distlock, output, stderr, stdout};
 use distlock::{Algorithm, Config};
 use nix::sys::signal::Signal;
 
@@ -75,6 +78,43 @@ fn the_units_command_line_is_accepted() {
     agent.env("DISTLOCK_ID", "1").args(nowhere.split(' '));
     // All that is missing is the file.
     assert_refused(&output(&mut agent), 66, &["/nonexistent/distlock.toml"]);
+}
+
+/// Programs that are left behind say 69 on such a host, and who removes the package is told how to
+/// end that.
+#[test]
+fn who_removes_the_package_is_told_how_the_host_leaves_its_group() {
+    let root = tempfile::tempdir().expect("a directory");
+    let in_root = |path: &str| root.path().join(path);
+    let removed = |how: &str| {
+        let mut postrm = Command::new("sh");
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/debian/postrm");
+        let said = output(postrm.args([script, how]).env("DPKG_ROOT", root.path()));
+        assert!(said.status.success(), "{said:?}");
+        stderr(&said)
+    };
+    assert_eq!(removed("remove"), "");
+    for directory in ["etc/distlock", "var/lib", "run/distlock"] {
+        fs::create_dir_all(in_root(directory)).expect("a directory");
+    }
+    fs::write(in_root("etc/distlock/distlock.toml"), "").expect("a file");
+    // As the unit's DynamicUser= makes it; what it leads to need not be there.
+    symlink("private/distlock", in_root("var/lib/distlock")).expect("a link");
+    fs::write(in_root("run/distlock/distlock.sock"), "").expect("a file");
+    let all = "/etc/distlock/distlock.toml /var/lib/distlock /run/distlock/distlock.sock";
+    let said = removed("remove");
+    assert!(
+        said.contains("members remove") && said.contains(all),
+        "{said}"
+    );
+    assert_eq!(removed("upgrade"), "");
+    let said = removed("purge");
+    assert!(
+        said.ends_with("rm -r /etc/distlock/distlock.toml\n"),
+        "{said}"
+    );
+    fs::remove_file(in_root("etc/distlock/distlock.toml")).expect("it is there");
+    assert_eq!(removed("purge"), "");
 }
 
 /// Otherwise programs would look for the agent where it is not.

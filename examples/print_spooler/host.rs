@@ -13,7 +13,7 @@ use crate::document::Document;
 use crate::printer::{self, PrinterUri};
 use crate::{Options, Result, clock, say};
 
-/// Which lock, and how to come by it; without any of these, that of this user on this host.
+/// Which lock, and how to come by it; without any of these, as `Agent::open` finds it.
 #[derive(Args)]
 pub(crate) struct LockOptions {
     /// The lock's name.
@@ -47,7 +47,7 @@ impl LockOptions {
                 Agent::from_config(node)?
             }
             (_, _, Some(socket)) => Agent::connect(socket)?,
-            _ => Agent::local()?,
+            _ => Agent::open()?,
         };
         Ok(agent)
     }

@@ -113,7 +113,9 @@ fn open_with(model: &mut Model, x: u8, y: u8, z: u8) {
         32,
         40,
         48,
-        41,
+        56,
+        57,
+        64,
         4096,
         4104,
         8192,
@@ -122,10 +124,15 @@ fn open_with(model: &mut Model, x: u8, y: u8, z: u8) {
     let size = sizes[usize::from(z & 15) % sizes.len()];
     options[0] = size;
     let has_more = z & 0x10 != 0;
-    options[5] = usize::from(has_more);
+    // The flags, 1 for the local group and more that there are not; a store; and what no version has.
+    options[5] = usize::from(z >> 6);
+    options[6] = if y & 0x80 == 0 { 0 } else { known.config.addr() };
+    options[7] = usize::from(has_more);
     // What is known of them ends there, and a member is not opened: nobody would drive it.
     let has = |at: usize| size > at * 8 && options[at] != 0;
-    let is_valid = size % 8 == 0 && (8..=4096).contains(&size) && !(has_more && size > 40);
+    let is_valid = size % 8 == 0 && (8..=4096).contains(&size) && !(has_more && size > 56);
+    let is_valid = is_valid && !(has(5) && options[5] > 1) && !has(6);
+    let asks_for_local = has(5);
     let is_driven = z & 0x20 != 0;
     let mut agent = ptr::null_mut();
     let options: *const Options = options.as_ptr().cast();
@@ -142,7 +149,7 @@ fn open_with(model: &mut Model, x: u8, y: u8, z: u8) {
         assert_eq!(got, 0);
         return model.add_agent(agent, Group::Local);
     }
-    let is_client = is_valid && !has(1) && !has(2) && has(3) && !has(4);
+    let is_client = is_valid && !asks_for_local && !has(1) && !has(2) && has(3) && !has(4);
     match (is_valid, is_client && !is_driven) {
         (true, true) => assert_eq!(got, -libc::ENOTCONN),
         (true, false) => assert!([-libc::EINVAL, -libc::ENOENT].contains(&got), "{got}"),

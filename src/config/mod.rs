@@ -169,7 +169,10 @@ impl NodeConfig {
     }
 
     /// Serves the programs of this host at the Unix stream socket `path`: they take part in the
-    /// group by [`Agent::connect`](crate::Agent::connect).
+    /// group by [`Agent::connect`](crate::Agent::connect), or, if it is
+    /// [`HOST_SOCKET`](crate::discovery::HOST_SOCKET), by [`Agent::open`](crate::Agent::open). That
+    /// one stays when the agent ends, so that programs do not take the local group instead; others
+    /// are removed.
     #[must_use]
     pub fn with_socket(mut self, path: impl Into<PathBuf>) -> Self {
         self.endpoint = Some(Endpoint::Path(path.into()));

@@ -1,10 +1,8 @@
 //! What is behind a `distlock_agent`.
 
 use std::collections::BTreeMap;
-use std::ffi::{CStr, OsStr};
+use std::ffi::CStr;
 use std::num::NonZeroU32;
-use std::os::unix::ffi::OsStrExt;
-use std::path::Path;
 use std::sync::Arc;
 
 use distlock_agent::protocol::LockName;
@@ -13,36 +11,10 @@ use nix::errno::Errno;
 use super::code;
 use crate::agent::LockShared;
 use crate::backend::Ask;
-use crate::error::{HandleError, OpenError};
+use crate::discovery::{GroupChoice, GroupOptions};
+use crate::error::HandleError;
 use crate::thread::ThreadId;
-use crate::{Config, Driven, Guard, NodeConfig};
-
-/// How a C program wants to take part in a group.
-pub(super) enum Part<'a> {
-    /// In the local group.
-    Local,
-    /// As a member.
-    Member(Member<'a>),
-    /// Through the host's agent.
-    Client { socket: &'a CStr },
-}
-
-/// A member, and where it is described.
-pub(super) struct Member<'a> {
-    pub(super) config: &'a CStr,
-    pub(super) id: u16,
-    pub(super) state_dir: Option<&'a CStr>,
-}
-
-impl Member<'_> {
-    fn read(&self) -> Result<NodeConfig, OpenError> {
-        let node = Config::load(path(self.config))?.node(self.id)?;
-        Ok(match self.state_dir {
-            Some(directory) => node.with_state_dir(path(directory)),
-            None => node,
-        })
-    }
-}
+use crate::{Driven, Guard};
 
 /// An agent, with the permits that its process holds.
 pub(super) struct Agent {
@@ -62,21 +34,18 @@ pub(super) struct Permit {
 }
 
 impl Agent {
-    pub(super) fn open(part: &Part<'_>) -> Result<Arc<Self>, Errno> {
-        let agent = match part {
-            Part::Local => crate::Agent::local(),
-            Part::Client { socket } => crate::Agent::connect(path(socket)),
-            Part::Member(member) => member.read().and_then(crate::Agent::from_config),
-        };
+    pub(super) fn open(options: &GroupOptions) -> Result<Arc<Self>, Errno> {
+        let agent = options.find().and_then(|group| group.open());
         Ok(Self::new(agent.map_err(|error| code::open(&error))?, None))
     }
 
     /// Without a thread: a member only, since the others have nothing to drive.
-    pub(super) fn open_driven(part: &Part<'_>) -> Result<Arc<Self>, Errno> {
-        let Part::Member(member) = part else {
+    pub(super) fn open_driven(options: &GroupOptions) -> Result<Arc<Self>, Errno> {
+        let group = options.find().map_err(|error| code::open(&error))?;
+        let GroupChoice::Member(member) = group else {
             return Err(Errno::EINVAL);
         };
-        let driven = member.read().and_then(Driven::from_config);
+        let driven = member.load().and_then(Driven::from_config);
         let driven = driven.map_err(|error| code::open(&error))?;
         Ok(Self::new(driven.agent().clone(), Some(driven)))
     }
@@ -119,8 +88,4 @@ impl Agent {
     pub(super) fn close(&self) {
         self.agent.close();
     }
-}
-
-fn path(text: &CStr) -> &Path {
-    Path::new(OsStr::from_bytes(text.to_bytes()))
 }

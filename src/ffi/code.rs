@@ -72,7 +72,10 @@ pub(super) fn words(code: c_int) -> &'static CStr {
 pub(super) fn open(error: &OpenError) -> Errno {
     match error {
         OpenError::Config(ConfigError::Read { source, .. }) => io(source),
-        OpenError::Config(_) | OpenError::Address { .. } | OpenError::NoService => Errno::EINVAL,
+        OpenError::Config(_)
+        | OpenError::Address { .. }
+        | OpenError::Options { .. }
+        | OpenError::NoService => Errno::EINVAL,
         OpenError::Directory { .. } | OpenError::Keys { .. } | OpenError::Unsafe { .. } => {
             Errno::EACCES
         }
@@ -83,7 +86,9 @@ pub(super) fn open(error: &OpenError) -> Errno {
         },
         OpenError::AddressInUse { .. } => Errno::EADDRINUSE,
         OpenError::AlreadyRunning { .. } => Errno::EBUSY,
-        OpenError::Unreachable { .. } | OpenError::TooManyClients { .. } => Errno::ENOTCONN,
+        OpenError::Unreachable { .. }
+        | OpenError::HostGroup { .. }
+        | OpenError::TooManyClients { .. } => Errno::ENOTCONN,
         OpenError::Damaged { .. } => Errno::EBADMSG,
         OpenError::TooManyFiles { source, .. } | OpenError::Io { source, .. } => io(source),
     }

@@ -1,13 +1,15 @@
 //! Reads `distlock_options`, whose size depends on the version that the program was built with.
 
-use std::ffi::CStr;
+use std::ffi::{CStr, OsStr};
 use std::mem::{align_of, size_of};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::{ptr, slice};
 
 use nix::errno::Errno;
 
-use super::agent::{Member, Part};
-use super::{distlock_options, text};
+use super::{DISTLOCK_LOCAL, distlock_options, text};
+use crate::discovery::GroupOptions;
 
 /// More than any version will ever have: a larger size is something else.
 const MAX_SIZE: usize = 4096;
@@ -16,10 +18,10 @@ const MAX_SIZE: usize = 4096;
 ///
 /// # Safety
 /// `options` is NULL, or a `distlock_options` of this or another version, with its size in it; it
-/// and its strings live and do not change during `'a`.
-pub(super) unsafe fn read<'a>(options: *const distlock_options) -> Result<Part<'a>, Errno> {
+/// and its strings live and do not change during the call.
+pub(super) unsafe fn read(options: *const distlock_options) -> Result<GroupOptions, Errno> {
     if options.is_null() {
-        return Ok(Part::Local);
+        return Ok(GroupOptions::new());
     }
     // SAFETY: the caller's promise; all versions begin with the size.
     let size = unsafe { (&raw const (*options).size).read() };
@@ -36,42 +38,64 @@ pub(super) unsafe fn read<'a>(options: *const distlock_options) -> Result<Part<'
     if unknown.iter().any(|byte| *byte != 0) {
         return Err(Errno::EINVAL);
     }
-    let mut ours = distlock_options {
+    let mut ours = none();
+    // SAFETY: `known` is at most the size of `ours`, and ends between two members.
+    unsafe { ptr::copy_nonoverlapping(options.cast::<u8>(), (&raw mut ours).cast(), known) };
+    // SAFETY: the caller's promise.
+    unsafe { sort(&ours) }
+}
+
+/// # Safety
+/// Its strings are strings or NULL.
+unsafe fn sort(options: &distlock_options) -> Result<GroupOptions, Errno> {
+    // SAFETY: the caller's promise.
+    let [config, socket, state_dir, at] = unsafe {
+        [
+            text(options.config_path),
+            text(options.socket_path),
+            text(options.state_dir),
+            text(options.at),
+        ]
+    };
+    let is_local = options.flags & DISTLOCK_LOCAL != 0;
+    // The stores that `at` names are of a later version.
+    if options.flags & !DISTLOCK_LOCAL != 0 || at.is_some() {
+        return Err(Errno::EINVAL);
+    }
+    let found = GroupOptions::new();
+    match (config, options.id, socket) {
+        (None, 0, None) if state_dir.is_none() && is_local => Ok(found.local()),
+        (None, 0, None) if state_dir.is_none() => Ok(found),
+        (None, 0, Some(socket)) if state_dir.is_none() && !is_local => {
+            Ok(found.socket(path(socket)))
+        }
+        (Some(config), id @ 1.., None) if !is_local => {
+            let id = u16::try_from(id).map_err(|_| Errno::EINVAL)?;
+            let member = found.config(path(config)).id(id);
+            Ok(match state_dir {
+                Some(state_dir) => member.state_dir(path(state_dir)),
+                None => member,
+            })
+        }
+        _ => Err(Errno::EINVAL),
+    }
+}
+
+/// Options that say nothing.
+const fn none() -> distlock_options {
+    distlock_options {
         size: 0,
         config_path: ptr::null(),
         id: 0,
         socket_path: ptr::null(),
         state_dir: ptr::null(),
-    };
-    // SAFETY: `known` is at most the size of `ours`, and ends between two members.
-    unsafe { ptr::copy_nonoverlapping(options.cast::<u8>(), (&raw mut ours).cast(), known) };
-    // SAFETY: the caller's promise.
-    unsafe {
-        sort(
-            text(ours.config_path),
-            ours.id,
-            text(ours.socket_path),
-            text(ours.state_dir),
-        )
+        flags: 0,
+        at: ptr::null(),
     }
 }
 
-fn sort<'a>(
-    config: Option<&'a CStr>,
-    id: u32,
-    socket: Option<&'a CStr>,
-    state_dir: Option<&'a CStr>,
-) -> Result<Part<'a>, Errno> {
-    match (config, id, socket) {
-        (None, 0, None) if state_dir.is_none() => Ok(Part::Local),
-        (None, 0, Some(socket)) if state_dir.is_none() => Ok(Part::Client { socket }),
-        (Some(config), 1.., None) => Ok(Part::Member(Member {
-            config,
-            id: u16::try_from(id).map_err(|_| Errno::EINVAL)?,
-            state_dir,
-        })),
-        _ => Err(Errno::EINVAL),
-    }
+fn path(text: &CStr) -> &Path {
+    Path::new(OsStr::from_bytes(text.to_bytes()))
 }
 
 #[cfg(test)]
@@ -88,28 +112,20 @@ mod tests {
     fn options() -> distlock_options {
         distlock_options {
             size: size_of::<distlock_options>(),
-            config_path: ptr::null(),
-            id: 0,
-            socket_path: ptr::null(),
-            state_dir: ptr::null(),
+            ..none()
         }
     }
 
-    fn kind(options: &distlock_options) -> Result<&'static str, Errno> {
+    fn read_whole(options: &distlock_options) -> Result<GroupOptions, Errno> {
         // SAFETY: a structure of this version, or what its size says.
-        let part = unsafe { read(options) }?;
-        Ok(match part {
-            Part::Local => "local",
-            Part::Member(_) => "member",
-            Part::Client { .. } => "client",
-        })
+        unsafe { read(options) }
     }
 
     #[test]
     fn one_way_into_a_group() {
         let here = c"/here".as_ptr();
         let with = |config_path, id, socket_path, state_dir| {
-            kind(&distlock_options {
+            read_whole(&distlock_options {
                 config_path,
                 id,
                 socket_path,
@@ -118,10 +134,14 @@ mod tests {
             })
         };
         let no = ptr::null();
-        assert_eq!(with(no, 0, no, no), Ok("local"));
-        assert_eq!(with(here, 1, no, no), Ok("member"));
-        assert_eq!(with(here, 65535, no, here), Ok("member"));
-        assert_eq!(with(no, 0, here, no), Ok("client"));
+        let none = GroupOptions::new;
+        assert_eq!(with(no, 0, no, no), Ok(none()));
+        assert_eq!(with(here, 1, no, no), Ok(none().config("/here").id(1)));
+        assert_eq!(
+            with(here, 65535, no, here),
+            Ok(none().config("/here").id(65535).state_dir("/here"))
+        );
+        assert_eq!(with(no, 0, here, no), Ok(none().socket("/here")));
         for (config, id, socket, state) in [
             (here, 0, no, no),
             (here, 65536, no, no),
@@ -131,7 +151,34 @@ mod tests {
             (no, 0, here, here),
         ] {
             assert_eq!(with(config, id, socket, state), Err(Errno::EINVAL));
+            let local = distlock_options {
+                config_path: config,
+                id,
+                socket_path: socket,
+                state_dir: state,
+                flags: DISTLOCK_LOCAL,
+                ..options()
+            };
+            assert_eq!(read_whole(&local), Err(Errno::EINVAL));
         }
+    }
+
+    #[test]
+    fn what_is_not_there_yet_is_refused() {
+        let flags = |flags| read_whole(&distlock_options { flags, ..options() });
+        assert_eq!(flags(DISTLOCK_LOCAL), Ok(GroupOptions::new().local()));
+        assert_eq!(flags(DISTLOCK_LOCAL | 2), Err(Errno::EINVAL));
+        let at = c"redis://localhost".as_ptr();
+        let store = distlock_options { at, ..options() };
+        assert_eq!(read_whole(&store), Err(Errno::EINVAL));
+        // A program of before does not know these members.
+        let before = distlock_options {
+            size: std::mem::offset_of!(distlock_options, flags),
+            flags: DISTLOCK_LOCAL,
+            at,
+            ..options()
+        };
+        assert_eq!(read_whole(&before), Ok(GroupOptions::new()));
     }
 
     #[test]
@@ -144,10 +191,10 @@ mod tests {
             socket_path,
             ..options()
         };
-        assert_eq!(kind(&earlier), Ok("local"));
+        assert_eq!(read_whole(&earlier), Ok(GroupOptions::new()));
         for size in [0, word - 1, word + 1, 8192] {
             assert_eq!(
-                kind(&distlock_options { size, ..options() }),
+                read_whole(&distlock_options { size, ..options() }),
                 Err(Errno::EINVAL)
             );
         }

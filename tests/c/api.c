@@ -99,6 +99,15 @@ static void options(void)
     small.size = sizeof small;
     EXPECT(0, distlock_agent_open(&small, &agent));
     distlock_agent_close(agent);
+    small.flags = DISTLOCK_LOCAL;
+    EXPECT(0, distlock_agent_open(&small, &agent));
+    distlock_agent_close(agent);
+    small.flags = 2;
+    EXPECT(-EINVAL, distlock_agent_open(&small, &agent));
+    small.flags = 0;
+    small.at = "redis://localhost";
+    EXPECT(-EINVAL, distlock_agent_open(&small, &agent));
+    small.at = NULL;
     small.size = sizeof(size_t);
     small.socket_path = "/nowhere";
     EXPECT(0, distlock_agent_open(&small, &agent));

@@ -113,7 +113,7 @@ pub(crate) struct Service {
     lease: Lease,
     /// When to end the commands if the lease is not renewed before, while there may be some.
     evict_at: Option<Time>,
-    /// Of a socket that this agent has made.
+    /// Of a socket that this agent has made, if it is to go away with the agent.
     _file: Option<SocketFile>,
 }
 
@@ -129,6 +129,11 @@ impl Service {
             Endpoint::Path(path) => {
                 let (socket, file) = bind(path)?;
                 (socket, Some(file), path.display().to_string())
+            }
+            Endpoint::Lasting(path) => {
+                let (socket, file) = bind(path)?;
+                file.keep();
+                (socket, None, path.display().to_string())
             }
             Endpoint::Given(listener) => {
                 let socket = listener.try_clone();

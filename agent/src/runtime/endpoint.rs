@@ -14,6 +14,9 @@ use socket2::{Domain, SockRef, Type};
 pub enum Endpoint {
     /// At this path: the agent makes the socket, for its own user alone, and removes it at its end.
     Path(PathBuf),
+    /// The same, except that the socket's file stays when the agent ends: programs that look there
+    /// see that nobody serves it, and do not take the host for one that has no agent.
+    Lasting(PathBuf),
     /// At a socket that somebody else has made, who said who may connect, and who removes it.
     Given(Listener),
 }

@@ -27,6 +27,8 @@ pub struct Options {
     pub id: u32,
     pub socket_path: *const c_char,
     pub state_dir: *const c_char,
+    pub flags: u32,
+    pub at: *const c_char,
 }
 
 unsafe extern "C-unwind" {

@@ -96,6 +96,8 @@ impl Places {
             id: 1,
             socket_path: ptr::null(),
             state_dir: self.state.as_ptr(),
+            flags: 0,
+            at: ptr::null(),
         }
     }
 

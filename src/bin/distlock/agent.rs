@@ -12,14 +12,15 @@ use std::thread;
 
 use crossbeam_channel::{Receiver, bounded, select};
 use distlock::config::Listener;
-use distlock::{Event, NodeConfig, StatusError};
+use distlock::discovery::{HOST_SOCKET, checked_socket};
+use distlock::{Agent, Event, NodeConfig, StatusError};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use sd_notify::NotifyState;
 
 use crate::args;
 use crate::exit::{self, Failure, quoted, say};
-use crate::group::{HOST_SOCKET, Member, checked_socket};
+use crate::group;
 use crate::manager::{Manager, notify};
 use crate::refusal;
 use crate::signals::{self, Signals};
@@ -37,22 +38,25 @@ const OPEN_FILES: u64 = 4 * 4_096 + 256;
 pub(crate) fn agent(args: &args::Agent) -> Result<ExitCode, Failure> {
     // Before anything else is opened or started.
     let manager = Manager::meet()?;
-    let member = Member::select(&args.group, "agent")?;
+    // Its socket is where it serves, and not an agent to connect to.
+    let flags = args::Group {
+        socket: None,
+        ..args.group.clone()
+    };
+    let member = group::member(&flags, "agent")?;
     let place = Place::choose(&args.group, &manager)?;
     allow_open_files();
     // Before any thread starts: all of them inherit it.
     let signals = Signals::block().map_err(|error| refusal::system("read signals", error))?;
-    let agent = way::join(&member, |config| {
-        let config = place.of(config);
-        let config = match &args.trace {
-            Some(dir) => config.with_trace(dir),
-            None => config,
-        };
-        match manager.pulse() {
-            Some(pulse) => config.with_pulse(pulse),
-            None => config,
-        }
-    })?;
+    way::tell_warnings();
+    let mut config = place.of(member.load()?);
+    if let Some(dir) = &args.trace {
+        config = config.with_trace(dir);
+    }
+    if let Some(pulse) = manager.pulse() {
+        config = config.with_pulse(pulse);
+    }
+    let agent = Agent::from_config(config)?;
     let events = agent.events();
     notify(NotifyState::Ready);
     // Who closed standard output does not want to know.
@@ -118,7 +122,8 @@ impl Place {
             };
         }
         let named = named.unwrap_or_else(|| HOST_SOCKET.into());
-        let path = std::path::absolute(checked_socket(named, "agent")?).map_err(|error| {
+        let named = checked_socket(named).map_err(|error| group::refusal(error, "agent"))?;
+        let path = std::path::absolute(named).map_err(|error| {
             let what = format!("the socket has no absolute path: {error}; give one");
             Failure::usage(what, "agent")
         })?;

@@ -317,6 +317,10 @@ const GROUP: &str = "Which group";
 /// Which group is meant.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Group {
+    /// The local group: the programs of this user on this host, also where the host has another
+    #[arg(long, help_heading = GROUP, conflicts_with_all = ["socket", "config", "id", "state_dir"])]
+    pub(crate) local: bool,
+
     /// The socket of this host's agent [environment: DISTLOCK_SOCKET]
     #[arg(long, value_name = "PATH", value_hint = ValueHint::FilePath, help_heading = GROUP)]
     pub(crate) socket: Option<PathBuf>,
@@ -353,12 +357,13 @@ impl Group {
     /// Whether nothing was said.
     pub(crate) const fn is_empty(&self) -> bool {
         let Self {
+            local,
             socket,
             config,
             id,
             state_dir,
         } = self;
-        socket.is_none() && config.is_none() && id.is_none() && state_dir.is_none()
+        !*local && socket.is_none() && config.is_none() && id.is_none() && state_dir.is_none()
     }
 }
 

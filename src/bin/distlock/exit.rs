@@ -59,11 +59,6 @@ impl Failure {
         say(self);
         ExitCode::from(self.code)
     }
-
-    #[cfg(test)]
-    pub(crate) fn code(&self) -> u8 {
-        self.code
-    }
 }
 
 impl Display for Failure {

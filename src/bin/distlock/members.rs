@@ -6,7 +6,7 @@ use distlock::{Address, MembersError, NodeId};
 
 use crate::args::{self, Change};
 use crate::exit::{self, Failure};
-use crate::group::Group;
+use crate::group;
 use crate::way;
 
 /// Changes who belongs to the group; `outer` are the options before the word that says how.
@@ -26,7 +26,7 @@ pub(crate) fn change(change: &Change, outer: &args::Group) -> Result<ExitCode, F
         })?),
         Change::Remove { .. } => None,
     };
-    let agent = way::open(&Group::select(flags, "members")?)?;
+    let agent = way::open(&group::select(flags, "members")?)?;
     match (change, address) {
         (Change::Add { member: id, .. }, Some(address)) => agent.add_member(member(*id), &address),
         (Change::Add { member: id, .. } | Change::Remove { member: id, .. }, _) => {

@@ -2,11 +2,9 @@
 
 use std::process::ExitCode;
 
-use distlock::{Config, NodeConfig};
-
 use crate::args;
 use crate::exit::{Failure, say};
-use crate::group::Group;
+use crate::group;
 use crate::way;
 
 /// Has this host's member forget what it voted for.
@@ -20,16 +18,9 @@ pub(crate) fn recover(args: &args::Recover) -> Result<ExitCode, Failure> {
                     a majority of the voters has lost its state, say --force";
         return Err(Failure::usage(what, "recover"));
     }
-    let Group::Member(member) = Group::select(&args.group, "recover")? else {
-        let what = "a member's state is changed while its agent is stopped: say which, with \
-                    --config and --id";
-        return Err(Failure::usage(what, "recover"));
-    };
+    let member = group::member(&args.group, "recover")?;
     way::tell_warnings();
-    let mut config: NodeConfig = Config::load(&member.config)?.node(member.id)?;
-    if let Some(dir) = &member.state_dir {
-        config = config.with_state_dir(dir);
-    }
+    let config = member.load()?;
     if !config.recover()? {
         say(format_args!(
             "member {} has no state, and begins as a new voter anyway",

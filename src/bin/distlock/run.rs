@@ -10,6 +10,7 @@ use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use distlock::discovery::GroupChoice;
 use distlock::{
     Agent, Algorithm, DistMutex, Election, Guard, HandleError, Leadership, LockError, LockName,
     Semaphore, TimedLockError, TryLockError, UnlockError,
@@ -22,7 +23,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use crate::args;
 use crate::command::{End, Job, Leave, Recipe, Status, Tenure};
 use crate::exit::{CONFIG, Failure, UNAVAILABLE, quoted, say};
-use crate::group::Group;
+use crate::group;
 use crate::refusal;
 use crate::signals::{self, Signals};
 use crate::waiting::{Broken, attend};
@@ -55,9 +56,12 @@ pub(crate) fn elect(args: &args::Elect) -> Result<ExitCode, Failure> {
 }
 
 fn work(args: &args::Work, aim: &Aim) -> Result<ExitCode, Failure> {
-    let group = Group::select(&args.group, aim.command())?;
+    let group = group::select(&args.group, aim.command())?;
+    if args.verbose {
+        say(format_args!("using {group}"));
+    }
     let block = || Signals::block().map_err(|error| refusal::system("read signals", error));
-    if matches!(group, Group::Member(_)) || std::process::id() == 1 {
+    if matches!(group, GroupChoice::Member(_)) || std::process::id() == 1 {
         // A member must leave before it dies, and the first process of a container is not ended
         // by a signal that it does not handle.
         let signals = block()?;
@@ -70,7 +74,7 @@ fn work(args: &args::Work, aim: &Aim) -> Result<ExitCode, Failure> {
                 return Ok(signaled(number));
             }
         };
-        let outlives = matches!(group, Group::Member(_));
+        let outlives = matches!(group, GroupChoice::Member(_));
         hold(args, &agent, guard, &signals, outlives)
     } else {
         // A signal that ends this process ends the waiting too: the kernel or the agent of this

@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::process::ExitCode;
 
 use distlock::Agent;
+use distlock::discovery::GroupChoice;
 use distlock::status::{MemberState, SCHEMA, Status};
 use distlock_agent::runtime::clock;
 use serde::Serialize;
@@ -11,7 +12,7 @@ use serde_json::json;
 
 use crate::args;
 use crate::exit::{self, Failure};
-use crate::group::Group;
+use crate::group;
 use crate::members;
 use crate::quorum;
 use crate::way;
@@ -103,9 +104,9 @@ fn cut(status: &Status, key: &str, part: &impl Serialize) -> serde_json::Value {
 }
 
 fn ask(flags: &args::Group, command: &str) -> Result<Status, Failure> {
-    let group = Group::select(flags, command)?;
+    let group = group::select(flags, command)?;
     let agent = way::open(&group)?;
-    if let Group::Member(_) = group {
+    if let GroupChoice::Member(_) = group {
         await_view(&agent);
     }
     Ok(agent.status()?)

@@ -1,42 +1,25 @@
-//! The ways into a group: the library's agent for what [`Group`] says.
+//! Opening a group, and what a member warns of.
 
 use std::fmt;
 
-use distlock::{Agent, Config, NodeConfig};
+use distlock::Agent;
+use distlock::discovery::GroupChoice;
 use tracing::{Event, Subscriber};
 use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
 use crate::exit::{Failure, one_line};
-use crate::group::{Group, Member};
 
 /// Opens `group`.
 ///
 /// # Errors
 /// 66, 69, 77 or 78, as the library says why it cannot be.
-pub(crate) fn open(group: &Group) -> Result<Agent, Failure> {
-    match group {
-        Group::Local => Ok(Agent::local()?),
-        Group::Host(socket) => Ok(Agent::connect(socket)?),
-        Group::Member(member) => join(member, |config| config),
+pub(crate) fn open(group: &GroupChoice) -> Result<Agent, Failure> {
+    if let GroupChoice::Member(_) = group {
+        tell_warnings();
     }
-}
-
-/// Becomes `member`, with what `equip` adds to its configuration.
-///
-/// # Errors
-/// As for [`open`].
-pub(crate) fn join(
-    member: &Member,
-    equip: impl FnOnce(NodeConfig) -> NodeConfig,
-) -> Result<Agent, Failure> {
-    tell_warnings();
-    let mut config: NodeConfig = Config::load(&member.config)?.node(member.id)?;
-    if let Some(dir) = &member.state_dir {
-        config = config.with_state_dir(dir);
-    }
-    Ok(Agent::from_config(equip(config))?)
+    Ok(group.open()?)
 }
 
 /// Has what a member warns of told: it concerns who runs it. State that a reboot loses, for one.

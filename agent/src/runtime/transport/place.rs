@@ -25,12 +25,13 @@ const SETTLING: Duration = Duration::from_millis(50);
 /// takes microseconds; a directory's lock held for longer is not one of ours.
 const LOCK_TRIES: u32 = 100;
 
-/// The file of a bound socket; dropping it removes the file.
+/// The file of a bound socket; dropping it removes the file, unless it is kept.
 #[derive(Debug)]
 pub(crate) struct SocketFile {
     path: PathBuf,
     /// So that a successor's file is not removed in place of ours.
     identity: Identity,
+    is_kept: bool,
 }
 
 /// Device, inode, and when it was made: a file system gives the inode of what is gone to the next.
@@ -112,6 +113,7 @@ pub(crate) fn bind(socket: &Socket, path: &Path, mode: Mode) -> Result<SocketFil
     Ok(SocketFile {
         path: path.to_owned(),
         identity,
+        is_kept: false,
     })
 }
 
@@ -222,8 +224,18 @@ impl Identity {
     }
 }
 
+impl SocketFile {
+    /// Leaves the file where it is. The next agent finds it unserved, and replaces it.
+    pub(crate) fn keep(mut self) {
+        self.is_kept = true;
+    }
+}
+
 impl Drop for SocketFile {
     fn drop(&mut self) {
+        if self.is_kept {
+            return;
+        }
         let ours =
             fs::symlink_metadata(&self.path).is_ok_and(|file| Identity::of(&file) == self.identity);
         if ours {
