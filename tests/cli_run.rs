@@ -9,7 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
-use cli_support::{Local, assert_refused, is_running, output, stderr, stdout};
+use cli_support::{Holder, Local, assert_refused, is_running, output, stderr, stdout};
 use distlock::{Agent, PreviousOwner};
 use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 
@@ -455,4 +455,38 @@ fn verbose_tells_on_standard_error() {
         "{text}"
     );
     assert!(text.contains("'x'") && text.contains("fence"), "{text}");
+}
+
+/// Whoever may take a lock chooses names and commands that others are shown.
+#[test]
+fn what_would_mislead_who_reads_it_is_escaped() {
+    const MARKS: [char; 3] = ['\u{202e}', '\u{200b}', '\u{1b}'];
+    let group = Local::new();
+    let name = "a\u{202e}b";
+    let script = "echo in; read line # \u{202e}\u{200b}\u{1b}[31m ü";
+    let holder = Holder::start(group.distlock(["run", name, "--", "sh", "-c", script]));
+    let mut shown = Vec::new();
+    for args in [&["status"][..], &["who", name], &["status", "--json"]] {
+        shown.push(output(&mut group.distlock(args)));
+    }
+    shown.push(output(&mut group.distlock(["run", "-n", name, "true"])));
+    shown.push(output(&mut group.distlock([
+        "run",
+        "--verbose",
+        "x\u{202e}",
+        "true",
+    ])));
+    for said in &shown {
+        let (out, err) = (stdout(said), stderr(said));
+        assert!(!out.contains(MARKS) && !err.contains(MARKS), "{said:?}");
+        assert!(out.contains(r"\u{202e}") || err.contains(r"\u{202e}") || out.contains(r"\u202e"));
+    }
+    let json: serde_json::Value = serde_json::from_slice(&shown[2].stdout).expect("JSON");
+    let command = json["locks"][0]["holders"][0]["command"].as_str();
+    assert_eq!(command.expect("text"), format!("sh -c {script}"));
+    assert!(
+        stdout(&shown[0]).contains('ü'),
+        "what is seen as it is stays"
+    );
+    drop(holder);
 }

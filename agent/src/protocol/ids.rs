@@ -145,13 +145,24 @@ impl From<LockName> for Vec<u8> {
     }
 }
 
-/// As text; bytes that are not UTF-8, control characters and the backslash are escaped, so that two
-/// names never look the same.
+/// Whether `c` is seen as what it is. Control characters are not, nor those that are not seen at
+/// all, or change how others are: as U+202E does, which reverses what follows.
+pub fn is_displayable(c: char) -> bool {
+    // The standard library knows which these are. It also escapes quotes, and a mark that has no
+    // character to stand on: so it is given one.
+    let mut buffer = [b'x'; 5];
+    let len = 1 + c.encode_utf8(&mut buffer[1..]).len();
+    let text = core::str::from_utf8(&buffer[..len]).unwrap_or_default();
+    matches!(c, '\\' | '\'' | '"') || text.escape_debug().count() == 2
+}
+
+/// As text; bytes that are not UTF-8, characters that are not [displayable](is_displayable) and the
+/// backslash are escaped, so that two names never look the same.
 impl fmt::Display for LockName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for chunk in self.0.utf8_chunks() {
             for c in chunk.valid().chars() {
-                if c.is_control() || c == '\\' {
+                if !is_displayable(c) || c == '\\' {
                     write!(f, "{}", c.escape_default())?
                 } else {
                     write!(f, "{c}")?
@@ -282,5 +293,30 @@ mod tests {
         // Four characters behind a backslash, and one byte.
         assert_eq!(shown(br"back\xff"), r"back\\xff");
         assert_eq!(shown(b"back\xff"), r"back\xff");
+    }
+
+    #[test]
+    fn what_could_mislead_is_escaped() {
+        let shown = |name: &str| LockName::new(name).unwrap().to_string();
+        for plain in [
+            "a b",
+            "Zähler",
+            "नमस्ते",
+            "e\u{301}",
+            "印",
+            "it's \"x\"",
+            "🔒",
+        ] {
+            assert_eq!(shown(plain), plain);
+        }
+        for (name, escaped) in [
+            ("a\u{202e}b", r"a\u{202e}b"),
+            ("\u{2066}x\u{200b}", r"\u{2066}x\u{200b}"),
+            ("a\u{a0}b\u{2028}", r"a\u{a0}b\u{2028}"),
+            ("\n\u{1b}[m", r"\n\u{1b}[m"),
+            (r"\n", r"\\n"),
+        ] {
+            assert_eq!(shown(name), escaped);
+        }
     }
 }

@@ -29,6 +29,7 @@ pub use face::{
 };
 pub use ids::{
     Epoch, Fence, Incarnation, LockName, NameError, NodeId, ParseFenceError, RequestId, Ticket,
+    is_displayable,
 };
 pub use lock::{
     Algorithm, AlgorithmNames, LockSpec, Mode, Priority, UnknownAlgorithm, UnknownPriority,

@@ -6,6 +6,8 @@ use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 
+use distlock_agent::protocol::is_displayable;
+
 /// The lock was not acquired in time.
 pub(crate) const NOT_ACQUIRED: u8 = 1;
 /// The command line is wrong.
@@ -99,11 +101,24 @@ pub(crate) fn quoted(text: impl AsRef<OsStr>) -> String {
     )
 }
 
-/// `text` with each run of white space and control characters made one space.
+/// `text` with each run of white space and control characters made one space, and what else could
+/// mislead who reads it escaped.
 pub(crate) fn one_line(text: &str) -> String {
     let words = text.split(|c: char| c.is_whitespace() || c.is_control());
-    words
-        .filter(|word| !word.is_empty())
-        .collect::<Vec<_>>()
-        .join(" ")
+    let words: Vec<_> = words.filter(|word| !word.is_empty()).map(clean).collect();
+    words.join(" ")
+}
+
+/// What others chose, names and command lines, without what would upset a terminal or mislead who
+/// reads it.
+pub(crate) fn clean(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if is_displayable(c) {
+            out.push(c);
+        } else {
+            out.extend(c.escape_default());
+        }
+    }
+    out
 }

@@ -6,12 +6,13 @@ use std::process::ExitCode;
 use distlock::Agent;
 use distlock::discovery::GroupChoice;
 use distlock::status::{MemberState, SCHEMA, Status};
+use distlock_agent::protocol::is_displayable;
 use distlock_agent::runtime::clock;
 use serde::Serialize;
 use serde_json::json;
 
 use crate::args;
-use crate::exit::{self, Failure};
+use crate::exit::{self, Failure, clean};
 use crate::group;
 use crate::members;
 use crate::quorum;
@@ -113,7 +114,18 @@ fn ask(flags: &args::Group, command: &str) -> Result<Status, Failure> {
 }
 
 fn print_json(value: &impl Serialize) -> Result<ExitCode, Failure> {
-    let mut text = serde_json::to_string(value).expect("plain data");
+    let plain = serde_json::to_string(value).expect("plain data");
+    let mut text = String::with_capacity(plain.len() + 1);
+    for c in plain.chars() {
+        if is_displayable(c) {
+            text.push(c);
+        } else {
+            // What serde leaves so is part of a string.
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                let _ = write!(text, "\\u{unit:04x}");
+            }
+        }
+    }
     text.push('\n');
     exit::print(text.as_bytes(), "the status")
 }
@@ -257,19 +269,6 @@ fn state(state: MemberState) -> &'static str {
         MemberState::Refused => "refused",
         _ => "unknown",
     }
-}
-
-/// What others chose, names and command lines, without what would upset a terminal.
-fn clean(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for c in text.chars() {
-        if c.is_control() {
-            out.extend(c.escape_default())
-        } else {
-            out.push(c)
-        }
-    }
-    out
 }
 
 /// Columns as wide as their widest cell.
