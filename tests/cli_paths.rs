@@ -196,6 +196,40 @@ fn a_configuration_that_everybody_can_write_to_is_told_of() {
     assert!(stderr(&output(&mut recover)).contains("others can change"));
 }
 
+/// None of it is read for ever, or waited for.
+#[test]
+fn what_is_no_file_is_no_configuration() {
+    let place = tempfile::tempdir().expect("a directory");
+    let pipe = place.path().join("pipe");
+    mkfifo(&pipe, Mode::S_IRWXU).expect("a pipe");
+    let large = place.path().join("large");
+    let file = File::create(&large).expect("a file");
+    file.set_len(1 << 40).expect("without content");
+    let run = |config: &Path| {
+        let mut command = distlock();
+        command.args(["run", "--id", "1", "--config"]);
+        // Of what it must not take for ever, or all of the memory.
+        let limits = ["prlimit", "--as=1000000000", "timeout", "-s", "KILL", "20"];
+        let mut limited = std::process::Command::new(limits[0]);
+        limited.args(&limits[1..]).arg(command.get_program());
+        output(
+            limited
+                .args(command.get_args())
+                .arg(config)
+                .args(["x", "true"]),
+        )
+    };
+    for (config, word) in [
+        (pipe.as_path(), "pipe"),
+        (Path::new("/dev/zero"), "device"),
+        (Path::new("/dev/null"), "device"),
+        (&large, "larger than 16 MiB"),
+    ] {
+        let name = config.to_str().expect("text");
+        assert_refused(&run(config), 78, &[name, word, "name the file itself"]);
+    }
+}
+
 #[test]
 fn a_trace_is_not_written_through_a_link() {
     let group = Group::unix(1);

@@ -32,8 +32,9 @@ mod file;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::OpenOptions;
 use std::io::{self, Read};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use distlock_agent::protocol::NodeId;
@@ -300,11 +301,30 @@ fn default_state_base(env: impl Fn(&str) -> Option<OsString>, is_root: bool) -> 
     }
 }
 
+/// No configuration is larger, of as many members and locks as there may be.
+const MAX_LEN: u64 = 16 << 20;
+
+/// A pipe that nobody writes to, or a device without an end, would be read for ever.
 fn read(path: &Path) -> io::Result<Vec<u8>> {
-    let mut file = File::open(path)?;
-    trust::tell_of_writers(path, &file.metadata()?);
+    let refused = |what: &str| Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+    let mut options = OpenOptions::new();
+    let file = options
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY)
+        .open(path)?;
+    let metadata = file.metadata()?;
+    if metadata.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    if !metadata.is_file() {
+        return refused("it is a pipe, a device or a socket, and no regular file");
+    }
+    trust::tell_of_writers(path, &metadata);
     let mut bytes = Vec::new();
-    file.read_to_end(&mut bytes)?;
+    file.take(MAX_LEN + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_LEN {
+        return refused("it is larger than 16 MiB");
+    }
     Ok(bytes)
 }
 
@@ -356,6 +376,7 @@ fn reading(source: &io::Error) -> &'static str {
         }
         io::ErrorKind::PermissionDenied => "run as a user who may read it, or let this one",
         io::ErrorKind::IsADirectory => "name the file in it",
+        io::ErrorKind::InvalidInput => "name the file itself",
         _ => "see to it that it is a file that can be read",
     }
 }

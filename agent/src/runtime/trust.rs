@@ -173,10 +173,6 @@ pub fn shared_file(path: &Path, metadata: &Metadata) -> Result<(), Distrust> {
 /// Tells in the log if others than root and this user could have written the configuration that
 /// was opened as `path`. A group may: who shares a file so means to.
 pub fn tell_of_writers(path: &Path, metadata: &Metadata) {
-    if !metadata.is_file() {
-        // What a shell pipes into it is the shell's.
-        return;
-    }
     let checked = owned(path, metadata)
         .and_then(|()| shared_file(path, metadata))
         .and_then(|()| way(path).map(drop));
