@@ -10,13 +10,18 @@ use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, fchown};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use distlock_agent::protocol::Fence;
+use distlock_agent::runtime::clock;
 use distlock_agent::runtime::trust::{self, Distrust};
+use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
 /// What the line begins with; the number is the format's.
 const MAGIC: &str = "distlock-fence 1";
+/// How often one that waits looks whether it is its turn.
+const LOOK: Duration = Duration::from_millis(2);
 /// No such file is longer: more is not read into memory.
 const MAX_LEN: u64 = 128;
 
@@ -86,6 +91,18 @@ pub enum FenceError {
         /// What lets them.
         why: Distrust,
     },
+    /// Another has had the lock beside the file for too long: it checks for as long, stands still,
+    /// or only keeps it.
+    #[error(
+        "cannot check against {}: another process has had {} locked for {} s; find it with fuser(1), \
+         and end it", file.display(), lock.display(), FenceChecker::PATIENCE.as_secs()
+    )]
+    Busy {
+        /// The file of fences.
+        file: PathBuf,
+        /// The one that is locked.
+        lock: PathBuf,
+    },
     /// The system refuses.
     #[error("cannot {doing} {}: {source}; see that it can be written, and its directory", file.display())]
     Io {
@@ -112,6 +129,9 @@ impl From<Distrust> for FenceError {
 }
 
 impl FenceChecker {
+    /// How long a check waits for others that check.
+    pub const PATIENCE: Duration = Duration::from_secs(10);
+
     /// Keeps the highest fence in `file`, which is made by the first check. Its directory must be
     /// there. Does nothing yet.
     pub fn new(file: impl Into<PathBuf>) -> Self {
@@ -119,10 +139,11 @@ impl FenceChecker {
     }
 
     /// Lets `fence` through if it is not lower than any that was let through before, by whatever
-    /// process; then it is on the disk. Waits for others that check at the same moment.
+    /// process; then it is on the disk. Waits for others that check at the same moment, for
+    /// [`FenceChecker::PATIENCE`] at most.
     ///
     /// # Errors
-    /// If it is lower, or that cannot be known, or it cannot be kept.
+    /// If it is lower, or that cannot be known (in time), or it cannot be kept.
     pub fn check(&self, fence: Fence) -> Result<(), FenceError> {
         let place = Place::of(&self.file)?;
         let _lock = place.lock()?;
@@ -229,12 +250,19 @@ impl Place {
         trust::way(&path)?;
         trust::shared_file(&path, &file.metadata().map_err(failed)?)?;
         let mut fd = OwnedFd::from(file);
+        let deadline = clock::now() + FenceChecker::PATIENCE;
         loop {
-            match Flock::lock(fd, FlockArg::LockExclusive) {
+            // Who waits in the kernel cannot be told when the time is over.
+            match Flock::lock(fd, FlockArg::LockExclusiveNonblock) {
                 Ok(lock) => return Ok(lock),
-                Err((back, nix::errno::Errno::EINTR)) => fd = back,
+                Err((back, Errno::EWOULDBLOCK | Errno::EINTR)) => fd = back,
                 Err((_, errno)) => return Err(failed(errno.into())),
             }
+            if clock::now() >= deadline {
+                let file = self.file.clone();
+                return Err(FenceError::Busy { file, lock: path });
+            }
+            clock::sleep(LOOK);
         }
     }
 

@@ -119,6 +119,34 @@ fn any_number_may_check_at_once() {
     assert_eq!(highest(&file), Some(200));
 }
 
+/// Whoever may read the file beside it can keep it locked, and no longer keeps a resource waiting.
+#[test]
+fn who_keeps_the_lock_is_told_of_in_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("printer.fence");
+    assert!(output(&mut check(&file, "7")).status.success());
+    let lock = directory.path().join("printer.fence.lock");
+    let kept = nix::fcntl::Flock::lock(
+        fs::File::open(&lock).unwrap(),
+        nix::fcntl::FlockArg::LockExclusive,
+    );
+    let start = std::time::SystemTime::now();
+    let mut child = check(&file, "8").stderr(Stdio::piped()).spawn().unwrap();
+    // It waited for as long before there was a limit; this test then does not, and fails.
+    let limit = FenceChecker::PATIENCE * 2;
+    while child.try_wait().unwrap().is_none() && start.elapsed().unwrap() < limit {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let is_waiting = child.try_wait().unwrap().is_none();
+    child.kill().unwrap();
+    let refused = child.wait_with_output().unwrap();
+    assert!(!is_waiting && start.elapsed().unwrap() >= FenceChecker::PATIENCE);
+    assert_refused(&refused, 69, &["printer.fence.lock locked", "fuser"]);
+    assert_eq!(highest(&file), Some(7));
+    drop(kept);
+    assert!(output(&mut check(&file, "8")).status.success());
+}
+
 /// Killed at any moment it leaves the fence before or its own, and the next one goes on.
 #[test]
 fn a_checker_that_is_killed_leaves_a_whole_file() {

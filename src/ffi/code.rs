@@ -180,6 +180,7 @@ pub(super) fn fence(error: &FenceError) -> Errno {
         FenceError::Refused { .. } => Errno::ESTALE,
         FenceError::Damaged { .. } => Errno::EBADMSG,
         FenceError::Unsafe { .. } => Errno::EACCES,
+        FenceError::Busy { .. } => Errno::EBUSY,
         FenceError::Io { source, .. } => io(source),
     }
 }

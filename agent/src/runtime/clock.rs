@@ -62,7 +62,7 @@ pub(crate) mod pretended {
 }
 
 /// Does nothing for so long.
-pub(crate) fn sleep(time: Duration) {
+pub fn sleep(time: Duration) {
     #[cfg(fuzzing)]
     if pretended::now().is_some() {
         return pretended::pass(time);

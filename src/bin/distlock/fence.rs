@@ -5,7 +5,7 @@ use std::process::ExitCode;
 use distlock::{Fence, FenceChecker, FenceError};
 
 use crate::args::{FenceCheck, FenceCommand};
-use crate::exit::{CONFIG, Failure, NO_PERMISSION, NOT_ACQUIRED};
+use crate::exit::{CONFIG, Failure, NO_PERMISSION, NOT_ACQUIRED, UNAVAILABLE};
 use crate::refusal;
 
 /// Does what is asked about fences.
@@ -41,6 +41,7 @@ impl From<FenceError> for Failure {
     fn from(error: FenceError) -> Self {
         let code = match &error {
             FenceError::Refused { .. } => NOT_ACQUIRED,
+            FenceError::Busy { .. } => UNAVAILABLE,
             FenceError::Unsafe { .. } => NO_PERMISSION,
             FenceError::Io { source, .. } => refusal::code_of(source),
             _ => CONFIG,
