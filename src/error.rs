@@ -229,7 +229,10 @@ impl DirectoryFault {
     fn advice(&self) -> &'static str {
         match self {
             Self::Symlink => "remove the link, or set DISTLOCK_DIR to a directory of yours",
-            Self::NotADirectory | Self::Stranger { .. } | Self::Replaceable { .. } => {
+            Self::Stranger { .. } => {
+                "have its owner or root remove it, or set DISTLOCK_DIR to a directory of yours"
+            }
+            Self::NotADirectory | Self::Replaceable { .. } => {
                 "set DISTLOCK_DIR to a directory of yours"
             }
             Self::Writable { .. } => {

@@ -7,40 +7,15 @@ use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use std::time::Duration;
 
 use cli_support::group::{AgentProcess, Group, LEASE_MS};
+use cli_support::users::{DAEMON, STRANGER, copy_of_program, in_empty_run_says, is_root};
 use cli_support::{Holder, assert_refused, eventually, is_running, output, stderr, stdout};
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::{Pid, geteuid};
+use nix::unistd::Pid;
 use tempfile::TempDir;
-
-/// Users that nobody is.
-const DAEMON: u32 = 61_234;
-const STRANGER: u32 = 61_235;
-
-/// Whether what follows can be done here; if not, that is said.
-fn is_root() -> bool {
-    if geteuid().is_root() {
-        return true;
-    }
-    let all = std::env::var("DISTLOCK_TESTS");
-    assert_ne!(all.as_deref(), Ok("all"), "these tests need root");
-    eprintln!("SKIPPED: this test needs root");
-    false
-}
-
-/// The program, where every user can execute it, wherever it was built. Not written by this
-/// process: a child that another thread forks meanwhile would have it open for writing, and what
-/// is cannot be executed.
-fn copy_of_program(dir: &Path) -> PathBuf {
-    let program = dir.join("distlock");
-    let mut copy = Command::new("cp");
-    copy.arg(env!("CARGO_BIN_EXE_distlock")).arg(&program);
-    assert!(output(&mut copy).status.success());
-    program
-}
 
 /// A group of one whose agent is another user's than root's programs, as systemd's DynamicUser
 /// makes it.
@@ -442,59 +417,17 @@ fn a_configuration_of_another_user_is_told_of() {
     );
 }
 
-/// What a shell says that runs `script` on a host of its own, as far as distlock can tell: `/run` is
-/// empty but for `/run/lock`, and so are `/etc` and `/var/lib`; `$0` is the program.
-fn in_empty_run(script: &str, dir: &Path) -> Option<Output> {
-    let mut command = Command::new("unshare");
-    if !geteuid().is_root() {
-        command.arg("--map-root-user");
-    }
-    let program = copy_of_program(dir);
-    fs::set_permissions(dir, Permissions::from_mode(0o755)).expect("its mode");
-    let script = format!(
-        "for place in /run /etc /var/lib; do mount -t tmpfs tmpfs $place || exit 99; done\n\
-                 mkdir -m 1777 /run/lock || exit 99\n{script}"
-    );
-    command
-        .args(["--mount", "bash", "-c", &script])
-        .arg(program)
-        .arg(dir);
-    for (key, _) in std::env::vars_os() {
-        if key.as_encoded_bytes().starts_with(b"DISTLOCK_") {
-            command.env_remove(key);
-        }
-    }
-    let said = output(&mut command);
-    if said.status.code() == Some(99) || stderr(&said).contains("unshare") {
-        let all = std::env::var("DISTLOCK_TESTS");
-        assert_ne!(
-            all.as_deref(),
-            Ok("all"),
-            "no mount namespaces here: {said:?}"
-        );
-        eprintln!("SKIPPED: no mount namespaces here");
-        return None;
-    }
-    Some(said)
-}
-
-fn in_empty_run_says(script: &str, dir: &Path, expected: &str) {
-    if let Some(said) = in_empty_run(script, dir) {
-        assert_eq!(stdout(&said), expected, "{}", stderr(&said));
-    }
-}
-
 #[test]
 fn without_an_agent_the_default_is_this_users_local_group() {
     let dir = tempfile::tempdir().expect("a directory");
     let script = r#"
-        "$0" run x -c 'ls -l /proc/$$/fd' | grep -o '/run/lock/distlock-[0-9]*/' | sort -u
+        "$0" run x -c 'ls -l /proc/$$/fd' | grep -o '/run/distlock-local/' | sort -u
         "$0" status --json | grep -o '"group":"local"'"#;
     // In there this user is root.
     in_empty_run_says(
         script,
         dir.path(),
-        "/run/lock/distlock-0/\n\"group\":\"local\"\n",
+        "/run/distlock-local/\n\"group\":\"local\"\n",
     );
 }
 

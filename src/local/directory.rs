@@ -5,7 +5,8 @@
 
 use std::fs::{DirBuilder, File};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::num::NonZeroU64;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,24 +14,33 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use distlock_agent::runtime::trust::{self, Distrust};
 use nix::dir::Dir;
 use nix::errno::Errno;
-use nix::fcntl::{AtFlags, OFlag, openat};
-use nix::sys::stat::{Mode, fstat, fstatat};
-use nix::unistd::{UnlinkatFlags, geteuid, linkat, unlinkat};
+use nix::fcntl::{AtFlags, FlockArg, OFlag, openat};
+use nix::sys::stat::{FileStat, Mode, fstat, fstatat};
+use nix::unistd::{Uid, UnlinkatFlags, geteuid, linkat, unlinkat};
 
 use crate::error::{DirectoryFault, OpenError};
 
+/// Where the local group of this user is, if `DISTLOCK_DIR` does not say so: a matter of the user id
+/// alone, so that no two programs of a user can be of two minds. There is no second place for where
+/// this one cannot be used, since what cannot be used now may be usable for the next program.
+///
+/// Not `/tmp` or `/var/tmp`: services with `PrivateTmp=` have their own, and cleaners remove what is
+/// old. Not `/dev/shm`, nor `/run/user`, which are emptied when a user logs out, while programs
+/// of his go on.
+fn place_of(user: Uid) -> PathBuf {
+    if user.is_root() {
+        // Where nobody else can be first, or fill the file system, as in `/run/lock`.
+        return "/run/distlock-local".into();
+    }
+    format!("/run/lock/distlock-{user}").into()
+}
+
 /// Where the local group of this user is.
 pub(crate) fn default_path() -> PathBuf {
-    if let Some(path) = std::env::var_os("DISTLOCK_DIR").filter(|path| !path.is_empty()) {
-        return path.into();
+    match std::env::var_os("DISTLOCK_DIR").filter(|path| !path.is_empty()) {
+        Some(path) => path.into(),
+        None => place_of(geteuid()),
     }
-    let parent = Path::new("/run/lock");
-    let parent = if parent.is_dir() {
-        parent
-    } else {
-        Path::new("/tmp")
-    };
-    parent.join(format!("distlock-{}", geteuid()))
 }
 
 /// The open directory. Everything in it is reached through the descriptor, so that it stays the
@@ -39,6 +49,7 @@ pub(crate) fn default_path() -> PathBuf {
 pub(crate) struct Directory {
     path: PathBuf,
     fd: OwnedFd,
+    boot: NonZeroU64,
 }
 
 /// How long a new file's content must last. A crash of the host may leave a file without content
@@ -81,10 +92,20 @@ impl Directory {
         let directory = Self {
             path: path.to_owned(),
             fd,
+            boot: boot().map_err(|error| failed(path, error))?,
         };
         directory.check()?;
         trust_way_to(path).map_err(fault)?;
+        directory.keep();
         Ok(directory)
+    }
+
+    /// Has systemd-tmpfiles(8) leave what is in it, however old, as long as this is open: a
+    /// directory of which somebody has such a lock it does not clean up. It is no loss where that
+    /// fails, since somebody else has one then.
+    fn keep(&self) {
+        #[expect(deprecated, reason = "its successor unlocks in forked children too")]
+        let _ = nix::fcntl::flock(self.fd.as_raw_fd(), FlockArg::LockSharedNonblock);
     }
 
     fn check(&self) -> Result<(), OpenError> {
@@ -109,6 +130,11 @@ impl Directory {
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// This boot of the host, hashed.
+    pub(crate) fn boot(&self) -> NonZeroU64 {
+        self.boot
     }
 
     /// Opens the file `name`, if there is one.
@@ -183,9 +209,14 @@ impl Directory {
 
     /// Whether `name` still leads to the file whose inode is `inode`, which is open somewhere.
     pub(crate) fn leads_to(&self, name: &str, inode: u64) -> io::Result<bool> {
+        Ok(self.look(name)?.is_some_and(|stat| stat.st_ino == inode))
+    }
+
+    /// What there is of that name.
+    pub(crate) fn look(&self, name: &str) -> io::Result<Option<FileStat>> {
         match fstatat(&self.fd, name, AtFlags::AT_SYMLINK_NOFOLLOW) {
-            Ok(stat) => Ok(stat.st_ino == inode),
-            Err(Errno::ENOENT) => Ok(false),
+            Ok(stat) => Ok(Some(stat)),
+            Err(Errno::ENOENT) => Ok(None),
             Err(errno) => Err(errno.into()),
         }
     }
@@ -215,6 +246,18 @@ impl Directory {
         }
         Ok(names)
     }
+}
+
+impl AsFd for Directory {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// This boot of the host, hashed.
+fn boot() -> io::Result<NonZeroU64> {
+    let id = std::fs::read("/proc/sys/kernel/random/boot_id")?;
+    Ok(NonZeroU64::new(super::hash64(&id)).unwrap_or(NonZeroU64::MIN))
 }
 
 /// What the name of a file begins with until its content is complete; the process's id follows.
@@ -257,12 +300,16 @@ fn create(path: &Path) -> Result<(), OpenError> {
 }
 
 fn failed(path: &Path, source: io::Error) -> OpenError {
-    OpenError::io(
-        format!(
-            "the local group's directory {} cannot be used",
-            path.display()
-        ),
-        source,
-        "set DISTLOCK_DIR to a directory of yours, the same for all that are to take turns",
-    )
+    let user = geteuid();
+    let what = format!(
+        "the local group's directory {} cannot be used",
+        path.display()
+    );
+    let own = "set DISTLOCK_DIR to a directory of yours, the same for all that are to take turns";
+    if user.is_root() || path != place_of(user) {
+        return OpenError::io(what, source, own);
+    }
+    let path = path.display();
+    let hint = format!("have root make it ('install -d -m 700 -o {user} {path}'), or {own}");
+    OpenError::io(what, source, &hint)
 }

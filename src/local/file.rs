@@ -5,12 +5,14 @@
 //!
 //! ```text
 //! 0    magic 8 | permits 4 | length of the name 2 | name up to 255
-//! 512  fence 8 | state 4 | pid 4 | since 8 | command's pid 4 | length 2 | command up to 448 | fence 8
+//! 504  whether commands of readers may be left (`lifeline`) 8
+//! 512  the record of permit 0 (`record`)
 //! 1024 the same for permit 1, and so on; after the last permit's those of readers
 //! ```
 //!
-//! The file is created with its first part in place, which never changes. What counts are locked
-//! ranges ([`range`]), and not the records:
+//! The file is created with its first part in place, which never changes but for the last field.
+//! What counts are locked ranges ([`range`]), and commands that are left ([`super::lifeline`]), and
+//! not what the records say:
 //! - byte `n` below the number of permits: permit `n` is held, or shared;
 //! - byte `n` from there on: a reader, one of those who share permit 0, uses record `n`;
 //! - all bytes below 2^62: *the file is being removed*, see [`LockFile::retire`];
@@ -23,18 +25,17 @@
 
 use std::fs::File;
 use std::io;
-use std::num::NonZeroU32;
+use std::num::{NonZeroU32, NonZeroU64};
 use std::os::unix::fs::{FileExt, MetadataExt};
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use distlock_agent::protocol::LockName;
 
 use super::directory::{Directory, Keep};
 use super::range::{self, Range};
-use crate::PreviousOwner;
+use super::record::{self, BLOCK, Record, array};
 
 const MAGIC: &[u8; 8] = b"dlklock\x01";
-const BLOCK: usize = 512;
 /// All permits and then some.
 const EVERYTHING: Range = Range::new(0, WAITERS.start());
 /// The permit that readers share.
@@ -44,18 +45,22 @@ const WAITERS: Range = Range::new(1 << 62, i64::MAX);
 /// Time in the number of a waiter's byte: hundredths of a second since 2025, 348 years.
 const TICK_BITS: u32 = 40;
 
+/// The field of readers is the last of the first block.
+const READERS_LEN: usize = 8;
+const READERS_AT: u64 = (BLOCK - READERS_LEN) as u64;
+
 /// The most permits of a semaphore. Looking for a free one takes a system call each.
 pub(crate) const MAX_PERMITS: u32 = 1024;
 
 /// The most that share a lock. One more waits.
-const MAX_READERS: u32 = 1024;
+pub(super) const MAX_READERS: u32 = 1024;
 
 /// An open file of a lock.
 #[derive(Debug)]
 pub(crate) struct LockFile {
     file: File,
     inode: u64,
-    file_name: String,
+    pub(super) file_name: String,
     permits: NonZeroU32,
     name: LockName,
     /// Whether we wait, and the byte that says so.
@@ -141,37 +146,73 @@ impl LockFile {
         self.permits
     }
 
-    pub(crate) fn as_file(&self) -> &File {
-        &self.file
-    }
-
-    /// Locks a permit; `None` if all are taken. The search starts at permit `start`.
-    pub(crate) fn try_permit(&self, start: u32) -> io::Result<Option<u32>> {
+    /// Locks a permit. The search starts at permit `start`.
+    pub(crate) fn try_permit(&self, directory: &Directory, start: u32) -> io::Result<Found> {
         let permits = self.permits.get();
         for offset in 0..permits {
             let permit = (start % permits + offset) % permits;
-            if range::try_lock(&self.file, Range::byte(permit.into()))? {
-                return Ok(Some(permit));
+            if !range::try_lock(&self.file, Range::byte(permit.into()))? {
+                continue;
             }
+            if !self.is_current(directory)? {
+                return Ok(Found::Replaced);
+            }
+            let (readers, last) = self.last(permit)?;
+            if self.is_unused(directory, permit, last.as_ref())?
+                && self.are_readers_gone(directory, readers)?
+            {
+                return Ok(Found::Permit(permit, last));
+            }
+            range::unlock(&self.file, Range::byte(permit.into()))?;
         }
-        Ok(None)
+        self.taken(directory)
     }
 
-    /// Shares the first permit; the number of this reader's record. `None` if another has the
-    /// permit for itself. The search for an unused record starts at reader `start`.
-    pub(crate) fn try_share(&self, start: u32) -> io::Result<Option<u32>> {
+    /// Shares the first permit. What is found is the number of this reader's record, and who had
+    /// the lock alone last. The search for an unused record starts at reader `start`.
+    pub(crate) fn try_share(&self, directory: &Directory, start: u32) -> io::Result<Found> {
         if !range::try_share(&self.file, SHARED)? {
-            return Ok(None);
+            return self.taken(directory);
+        }
+        if !self.is_current(directory)? {
+            return Ok(Found::Replaced);
         }
         for offset in 0..MAX_READERS {
             let reader = (start % MAX_READERS + offset) % MAX_READERS;
-            let record = self.permits.get() + reader;
-            if range::try_lock(&self.file, Range::byte(record.into()))? {
-                return Ok(Some(record));
+            let number = self.permits.get() + reader;
+            if !range::try_lock(&self.file, Range::byte(number.into()))? {
+                continue;
             }
+            // Not before: the reader that had the record until now may have left a command.
+            let (readers, last) = self.last(0)?;
+            let is_writer_left = match &last {
+                Some(last) => self.is_command_left(directory, 0, last)?,
+                None => false,
+            };
+            if is_writer_left {
+                range::unlock(&self.file, Range::byte(number.into()))?;
+                break;
+            }
+            let before = match readers {
+                Some(_) => self.record(number)?,
+                None => None,
+            };
+            if self.is_unused(directory, number, before.as_ref())? {
+                return Ok(Found::Permit(number, last));
+            }
+            range::unlock(&self.file, Range::byte(number.into()))?;
         }
         range::unlock(&self.file, SHARED)?;
-        Ok(None)
+        self.taken(directory)
+    }
+
+    /// No permit was found.
+    fn taken(&self, directory: &Directory) -> io::Result<Found> {
+        Ok(if self.is_current(directory)? {
+            Found::Taken
+        } else {
+            Found::Replaced
+        })
     }
 
     /// Gives the permit back, or a reader's share of it.
@@ -220,12 +261,8 @@ impl LockFile {
         if self.is_awaited()? {
             return Ok(false);
         }
-        if !even_abandoned {
-            for permit in 0..self.permits.get() {
-                if self.record(permit)?.is_some_and(|record| record.is_inside) {
-                    return Ok(false);
-                }
-            }
+        if !self.remove_lifelines(directory, even_abandoned)? {
+            return Ok(false);
         }
         directory.remove(&self.file_name)?;
         Ok(true)
@@ -286,33 +323,83 @@ impl LockFile {
     }
 
     /// The record of a permit; `None` if there is none yet, or it is just being written.
-    pub(crate) fn record(&self, permit: u32) -> io::Result<Option<Record>> {
+    pub(crate) fn record(&self, number: u32) -> io::Result<Option<Record>> {
         let mut block = [0; BLOCK];
-        match self.file.read_exact_at(&mut block, record_at(permit)) {
+        match self.file.read_exact_at(&mut block, record_at(number)) {
             Ok(()) => Ok(Record::decode(&block)),
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
             Err(error) => Err(error),
         }
     }
 
+    /// The record of a permit, and for the first one the field of readers before it.
+    pub(super) fn last(&self, permit: u32) -> io::Result<(Option<NonZeroU64>, Option<Record>)> {
+        if permit != 0 {
+            return Ok((None, self.record(permit)?));
+        }
+        let mut both = [0; READERS_LEN + BLOCK];
+        let len = loop {
+            match self.file.read_at(&mut both, READERS_AT) {
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                read => break read?,
+            }
+        };
+        let (readers, block) = both.split_first_chunk().expect("it is longer");
+        let block: &[u8; BLOCK] = block.first_chunk().expect("it is as long");
+        let record = (len == both.len()).then(|| Record::decode(block)).flatten();
+        Ok((NonZeroU64::new(u64::from_le_bytes(*readers)), record))
+    }
+
+    /// How many records the file has room for as it is.
+    pub(super) fn count_records(&self) -> io::Result<u32> {
+        let records = (self.file.metadata()?.len() / BLOCK as u64).saturating_sub(1);
+        Ok(u32::try_from(records).unwrap_or(u32::MAX))
+    }
+
     /// Writes the record of a permit that we have locked.
-    pub(crate) fn write_record(&self, permit: u32, record: &Record) -> io::Result<()> {
-        self.file.write_all_at(&record.encode(), record_at(permit))
+    pub(crate) fn write_record(&self, number: u32, record: &Record) -> io::Result<()> {
+        self.file.write_all_at(&record.encode(), record_at(number))
+    }
+
+    /// Writes one of its fields.
+    fn write_field(&self, number: u32, field: usize, bytes: &[u8]) -> io::Result<()> {
+        self.file
+            .write_all_at(bytes, record_at(number) + field as u64)
     }
 
     /// Notes that the permit's holder leaves in order.
-    pub(crate) fn write_left(&self, permit: u32) -> io::Result<()> {
-        self.file
-            .write_all_at(&LEFT.to_le_bytes(), record_at(permit) + STATE_AT as u64)
+    pub(crate) fn write_left(&self, number: u32) -> io::Result<()> {
+        self.write_field(number, record::STATE_AT, &record::LEFT.to_le_bytes())
     }
 
     /// Notes the process that works under the permit.
-    pub(crate) fn write_command_pid(&self, permit: u32, pid: u32) -> io::Result<()> {
-        self.file.write_all_at(
-            &pid.to_le_bytes(),
-            record_at(permit) + COMMAND_PID_AT as u64,
-        )
+    pub(crate) fn write_command_pid(&self, number: u32, pid: u32) -> io::Result<()> {
+        self.write_field(number, record::COMMAND_PID_AT, &pid.to_le_bytes())
     }
+
+    /// Notes in which boot commands inherited what shows whether they are left, if they did.
+    pub(super) fn write_inherited(&self, number: u32, boot: Option<NonZeroU64>) -> io::Result<()> {
+        let boot = boot.map_or(0, NonZeroU64::get);
+        self.write_field(number, record::INHERITED_AT, &boot.to_le_bytes())
+    }
+
+    /// The same of any reader.
+    pub(super) fn write_readers(&self, boot: Option<NonZeroU64>) -> io::Result<()> {
+        let boot = boot.map_or(0, NonZeroU64::get);
+        self.file.write_all_at(&boot.to_le_bytes(), READERS_AT)
+    }
+}
+
+/// What a search for a permit has come to.
+#[derive(Debug)]
+pub(crate) enum Found {
+    /// One with this record is locked; and what the record says, for a reader that of the one who
+    /// had the lock alone last.
+    Permit(u32, Option<Record>),
+    /// All are taken.
+    Taken,
+    /// The file is not the lock's any more. Closing it gives back what is locked in it.
+    Replaced,
 }
 
 fn header(name: &LockName, permits: NonZeroU32) -> [u8; BLOCK] {
@@ -338,94 +425,6 @@ fn read_header(block: &[u8; BLOCK]) -> Option<(NonZeroU32, LockName)> {
 
 fn record_at(permit: u32) -> u64 {
     BLOCK as u64 * (1 + u64::from(permit))
-}
-
-/// `N` bytes of `block` from `at`, which lie within it.
-fn array<const N: usize>(block: &[u8; BLOCK], at: usize) -> [u8; N] {
-    block[at..at + N].try_into().expect("N bytes are N bytes")
-}
-
-const INSIDE: u32 = 1;
-const LEFT: u32 = 2;
-const STATE_AT: usize = 8;
-const COMMAND_PID_AT: usize = 24;
-const COMMAND_AT: usize = 30;
-const MAX_COMMAND: usize = 448;
-const END_AT: usize = BLOCK - 8;
-
-/// Who holds a permit, or held it last.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Record {
-    pub(crate) fence: u64,
-    /// Whether it has not left in order.
-    pub(crate) is_inside: bool,
-    pub(crate) pid: u32,
-    pub(crate) since: SystemTime,
-    pub(crate) command_pid: Option<NonZeroU32>,
-    /// As much of it as there is room for; may be empty.
-    pub(crate) command: String,
-}
-
-impl Record {
-    /// How a holder that finds this record came by the permit.
-    pub(crate) fn as_previous_owner(&self) -> PreviousOwner {
-        if self.is_inside {
-            PreviousOwner::Abandoned
-        } else {
-            PreviousOwner::Clean
-        }
-    }
-
-    fn encode(&self) -> [u8; BLOCK] {
-        let mut block = [0; BLOCK];
-        let mut put = |at: usize, bytes: &[u8]| block[at..at + bytes.len()].copy_from_slice(bytes);
-        let since = self
-            .since
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or(Duration::ZERO);
-        let since_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
-        let longest = MAX_COMMAND.min(self.command.len());
-        let fits = (0..=longest)
-            .rev()
-            .find(|&len| self.command.is_char_boundary(len));
-        let command = &self.command[..fits.expect("zero is a boundary")];
-        let len = u16::try_from(command.len()).expect("shortened above");
-        put(0, &self.fence.to_le_bytes());
-        put(
-            STATE_AT,
-            &(if self.is_inside { INSIDE } else { LEFT }).to_le_bytes(),
-        );
-        put(12, &self.pid.to_le_bytes());
-        put(16, &since_ms.to_le_bytes());
-        put(
-            COMMAND_PID_AT,
-            &self.command_pid.map_or(0, NonZeroU32::get).to_le_bytes(),
-        );
-        put(28, &len.to_le_bytes());
-        put(COMMAND_AT, command.as_bytes());
-        put(END_AT, &self.fence.to_le_bytes());
-        block
-    }
-
-    fn decode(block: &[u8; BLOCK]) -> Option<Self> {
-        let fence = u64::from_le_bytes(array(block, 0));
-        let state = u32::from_le_bytes(array(block, STATE_AT));
-        let len = usize::from(u16::from_le_bytes(array(block, 28)));
-        let is_whole = fence == u64::from_le_bytes(array(block, END_AT)) && len <= MAX_COMMAND;
-        if !is_whole || !matches!(state, INSIDE | LEFT) {
-            return None;
-        }
-        let since_ms = u64::from_le_bytes(array(block, 16));
-        let command = &block[COMMAND_AT..COMMAND_AT + len];
-        Some(Self {
-            fence,
-            is_inside: state == INSIDE,
-            pid: u32::from_le_bytes(array(block, 12)),
-            since: UNIX_EPOCH + Duration::from_millis(since_ms),
-            command_pid: NonZeroU32::new(u32::from_le_bytes(array(block, COMMAND_PID_AT))),
-            command: String::from_utf8_lossy(command).into_owned(),
-        })
-    }
 }
 
 /// Somebody who waits, as the number of a byte.
@@ -467,55 +466,6 @@ fn tick_now() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn record(command: &str) -> Record {
-        Record {
-            fence: 77,
-            is_inside: true,
-            pid: 4_000_000,
-            since: UNIX_EPOCH + Duration::from_millis(1_800_000_000_123),
-            command_pid: NonZeroU32::new(7),
-            command: command.to_owned(),
-        }
-    }
-
-    #[test]
-    fn a_record_is_read_back() {
-        for command in ["", "sleep 3", &"x".repeat(MAX_COMMAND)] {
-            let record = record(command);
-            assert_eq!(Record::decode(&record.encode()), Some(record));
-        }
-    }
-
-    #[test]
-    fn a_long_command_is_cut_between_characters() {
-        let long = format!("x{}", "ü".repeat(MAX_COMMAND));
-        let read = Record::decode(&record(&long).encode()).unwrap();
-        assert_eq!(read.command.len(), MAX_COMMAND - 1);
-        assert!(long.starts_with(&read.command));
-    }
-
-    #[test]
-    fn half_a_record_is_none() {
-        let (old, new) = (
-            record("old").encode(),
-            Record {
-                fence: 78,
-                ..record("new")
-            }
-            .encode(),
-        );
-        for cut in 1..BLOCK {
-            let mut torn = old;
-            torn[..cut].copy_from_slice(&new[..cut]);
-            let read = Record::decode(&torn);
-            assert!(
-                read.is_none() || read == Record::decode(&new),
-                "{cut}: {read:?}"
-            );
-        }
-        assert_eq!(Record::decode(&[0; BLOCK]), None);
-    }
 
     #[test]
     fn a_header_is_read_back() {

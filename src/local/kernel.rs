@@ -11,7 +11,7 @@
 
 use std::io;
 use std::num::NonZeroU32;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::task::Poll;
@@ -19,12 +19,14 @@ use std::time::{Duration, SystemTime};
 
 use distlock_agent::protocol::{Fence, LockName, Mode, Release, Time};
 use distlock_agent::runtime::clock;
+use distlock_agent::runtime::fifo::Fifo;
 use parking_lot::Mutex;
 
 use super::Shared;
-use super::file::{LockFile, Record};
+use super::file::{Found, LockFile};
 use super::page::Bell;
 use super::queue::{Closed, Place, Queue};
+use super::record::Record;
 use crate::backend::{AcquireError, Hold, Lock, Patience, Request, Waiting};
 use crate::error::{LockError, UnlockError};
 use crate::{Algorithm, GuardState, PreviousOwner};
@@ -81,7 +83,10 @@ impl KernelLock {
     /// Ends the waiting of all threads of this process.
     pub(super) fn close(&self) {
         self.queue.close();
-        self.group.page().bell(self.hash).ring_all();
+        // Who waits looks by itself, too.
+        if let Ok(page) = self.group.page() {
+            page.bell(self.hash).ring_all();
+        }
     }
 
     /// Enters if there is a permit now.
@@ -111,8 +116,10 @@ impl KernelLock {
         };
         let until = deadline.map_or(until, |deadline| deadline.min(until));
         let rest = until.since(clock::now());
-        if !rest.is_zero() {
-            self.group.page().bell(self.hash).listen(count, rest);
+        if !rest.is_zero()
+            && let Ok(page) = self.group.page()
+        {
+            page.bell(self.hash).listen(count, rest);
         }
     }
 
@@ -128,24 +135,20 @@ impl KernelLock {
                 None => self.open()?,
             };
             let start = self.first_permit.fetch_add(1, Ordering::Relaxed);
-            let permit = match request.wish.mode {
-                Mode::Exclusive => open.try_permit(start),
-                Mode::Shared => open.try_share(start),
+            let directory = &self.group.directory;
+            let found = match request.wish.mode {
+                Mode::Exclusive => open.try_permit(directory, start),
+                Mode::Shared => open.try_share(directory, start),
             };
-            let permit = permit.map_err(|error| self.failed(error))?;
-            if !open
-                .is_current(&self.group.directory)
-                .map_err(|error| self.failed(error))?
-            {
-                // Closing it gives the permit of a file without a name back.
-                continue;
-            }
-            match permit {
-                Some(permit) => return self.enter(open, permit, request).map(Some),
-                None => {
+            match found.map_err(|error| self.failed(error))? {
+                Found::Permit(permit, last) => {
+                    return self.enter(open, (permit, last), request).map(Some);
+                }
+                Found::Taken => {
                     *file = Some(open);
                     return Ok(None);
                 }
+                Found::Replaced => {}
             }
         }
         Err(self.is_replaced_all_the_time())
@@ -156,15 +159,14 @@ impl KernelLock {
     fn enter(
         self: &Arc<Self>,
         mut file: LockFile,
-        permit: u32,
+        (permit, last): (u32, Option<Record>),
         request: &Request,
     ) -> Result<KernelHold, LockError> {
         let has_waited = file.is_marked();
         file.unmark().map_err(|error| self.failed(error))?;
-        // Who shares it learns of the last that had it alone, and leaves its record for the next.
-        let last = if file.is_reader(permit) { 0 } else { permit };
-        let last = file.record(last).map_err(|error| self.failed(error))?;
-        let fence = self.group.next_fence()?;
+        let fence = self
+            .group
+            .next_fence(last.as_ref().map_or(0, |last| last.fence))?;
         let record = Record {
             fence: fence.as_u64(),
             is_inside: true,
@@ -172,12 +174,13 @@ impl KernelLock {
             since: SystemTime::now(),
             command_pid: None,
             command: request.command.as_deref().unwrap_or_default().to_owned(),
+            inherited: None,
         };
         file.write_record(permit, &record)
             .map_err(|error| self.failed(error))?;
         if has_waited && file.is_reader(permit) {
             // One was woken, and all who would share it can come in.
-            self.group.page().bell(self.hash).ring_all();
+            self.group.page()?.bell(self.hash).ring_all();
         }
         let previous = last.map_or(PreviousOwner::Clean, |last| last.as_previous_owner());
         Ok(KernelHold {
@@ -186,7 +189,7 @@ impl KernelLock {
             permit,
             fence,
             previous,
-            is_shared: false,
+            lifeline: None,
         })
     }
 
@@ -222,14 +225,16 @@ impl KernelLock {
         *self.spare.lock() = file;
     }
 
-    /// After a permit was given back: wakes a waiter. `is_awaited` says that there are some, which
-    /// may just be awake.
-    fn ring(&self, is_awaited: bool) {
-        let page = self.group.page();
-        let bell = page.bell(self.hash);
-        let woke = bell.ring();
-        *self.courtesy.lock() =
-            (woke || is_awaited).then(|| (bell.count(), clock::now() + COURTESY));
+    /// After a permit was given back: wakes a waiter, if there is one. It may just be awake.
+    fn leave_to_waiters(&self, is_awaited: bool) {
+        let mut courtesy = None;
+        // Where there is no page nobody can be woken, and they look by themselves.
+        if is_awaited && let Ok(page) = self.group.page() {
+            let bell = page.bell(self.hash);
+            bell.ring();
+            courtesy = Some((bell.count(), clock::now() + COURTESY));
+        }
+        *self.courtesy.lock() = courtesy;
     }
 
     fn is_replaced_all_the_time(&self) -> LockError {
@@ -299,7 +304,9 @@ impl Drop for KernelLock {
             let _ = file.retire(directory, false);
             drop(file);
             // A waiter may have found all permits locked by the removal.
-            self.group.page().bell(self.hash).ring();
+            if let Ok(page) = self.group.page() {
+                page.bell(self.hash).ring();
+            }
         }
     }
 }
@@ -349,7 +356,7 @@ impl KernelWaiting {
             return self.pause();
         }
         loop {
-            let page = self.lock.group.page();
+            let page = self.lock.group.page()?;
             let bell = page.bell(self.lock.hash);
             let count = bell.count();
             if self.lock.group.is_closed() {
@@ -449,8 +456,8 @@ struct KernelHold {
     permit: u32,
     fence: Fence,
     previous: PreviousOwner,
-    /// Whether other processes may have copies of the descriptor.
-    is_shared: bool,
+    /// By which it is seen whether the commands are gone that have inherited its other end.
+    lifeline: Option<Fifo>,
 }
 
 impl Hold for KernelHold {
@@ -475,7 +482,7 @@ impl Hold for KernelHold {
             lock,
             file,
             permit,
-            is_shared,
+            lifeline,
             ..
         } = *self;
         // What says that somebody is inside stays, and tells the next one.
@@ -483,19 +490,17 @@ impl Hold for KernelHold {
             Release::Abandoned => Ok(()),
             Release::Given | Release::Unused => file.write_left(permit),
         };
-        let is_awaited = file.is_awaited().unwrap_or(false);
-        let released = if is_shared {
-            // Unlocking would unlock it for the copies too.
-            drop(file);
-            Ok(())
-        } else {
-            let released = file.release(permit);
-            if released.is_ok() {
-                lock.keep(Some(file));
-            }
-            released
-        };
-        lock.ring(is_awaited);
+        if let Some(lifeline) = lifeline {
+            // What is left behind now, the next one finds, and waits for it or removes it.
+            let _ = file.end_lifeline(&lock.group.directory, permit, &lifeline);
+        }
+        let released = file.release(permit);
+        // Afterwards: who waits from now on looks once more before it sleeps.
+        let is_awaited = file.is_awaited().unwrap_or(true);
+        if released.is_ok() {
+            lock.keep(Some(file));
+        }
+        lock.leave_to_waiters(is_awaited);
         noted.and(released).map_err(|source| UnlockError::Io {
             what: format!("the lock {} was not unlocked in order", lock.name),
             source,
@@ -512,9 +517,19 @@ impl Hold for KernelHold {
     }
 
     fn inheritable_fd(&mut self) -> io::Result<Option<OwnedFd>> {
-        let copy = self.file.as_file().as_fd().try_clone_to_owned()?;
-        self.is_shared = true;
-        Ok(Some(copy))
+        let directory = &self.lock.group.directory;
+        let inherited = match &mut self.lifeline {
+            Some(lifeline) => Ok(lifeline),
+            none => (self.file.make_lifeline(directory, self.permit))
+                .map(|lifeline| none.insert(lifeline)),
+        };
+        inherited
+            .and_then(|lifeline| self.file.open_lifeline(directory, self.permit, lifeline))
+            .map(Some)
+            .map_err(|error| {
+                let what = format!("a FIFO in {}: {error}", directory.path().display());
+                io::Error::new(error.kind(), what)
+            })
     }
 }
 
@@ -612,7 +627,7 @@ mod tests {
     fn many_waiters_look_as_often_as_one() {
         let directory = tempfile::tempdir().unwrap();
         let group = Group::open(directory.path()).unwrap();
-        let page = group.shared.page();
+        let page = group.shared.page().unwrap();
         let bell = page.bell(7);
         // A minute of their life, without the sleeping.
         let looks_of = |count: usize| {

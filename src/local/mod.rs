@@ -10,11 +10,14 @@
 mod directory;
 mod file;
 mod kernel;
+mod lifeline;
 mod page;
 mod queue;
 mod range;
+mod record;
 mod status;
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -126,23 +129,42 @@ impl Shared {
         self.is_closed.load(Ordering::SeqCst)
     }
 
-    fn page(&self) -> Arc<Page> {
-        Arc::clone(&self.page.read())
+    /// The page, which is whole.
+    fn page(&self) -> Result<Arc<Page>, LockError> {
+        let page = Arc::clone(&self.page.read());
+        match page.is_whole() {
+            Ok(true) => Ok(page),
+            Ok(false) => self.open_page_again(),
+            Err(source) => Err(self.page_failed(source)),
+        }
     }
 
-    /// The next fence, for a lock that is held now.
-    fn next_fence(&self) -> Result<Fence, LockError> {
-        let failed = |source| LockError::io("the fence counter cannot be used", source);
-        let mut page = self.page();
-        if !page.is_current(&self.directory).map_err(failed)? {
+    /// In place of one that somebody has removed or spoilt.
+    fn open_page_again(&self) -> Result<Arc<Page>, LockError> {
+        let page = Page::open(&self.directory)
+            .map_err(|error| self.page_failed(io::Error::other(error)))?;
+        let page = Arc::new(page);
+        *self.page.write() = Arc::clone(&page);
+        Ok(page)
+    }
+
+    fn page_failed(&self, source: io::Error) -> LockError {
+        let what = format!(
+            "the fence counter in {} cannot be used",
+            self.directory.path().display()
+        );
+        LockError::io(what, source)
+    }
+
+    /// The next fence, for a lock that is held now, and whose last holder had the fence `last`.
+    fn next_fence(&self, last: u64) -> Result<Fence, LockError> {
+        let mut page = Arc::clone(&self.page.read());
+        let is_current = page.is_current(&self.directory);
+        if !is_current.map_err(|source| self.page_failed(source))? {
             // Fences of the old page would be lower than those that others take by now.
-            page = Arc::new(
-                Page::open(&self.directory)
-                    .map_err(|error| failed(std::io::Error::other(error)))?,
-            );
-            *self.page.write() = Arc::clone(&page);
+            page = self.open_page_again()?;
         }
-        page.next_fence().ok_or_else(|| LockError::Limit {
+        page.next_fence(last).ok_or_else(|| LockError::Limit {
             what: "there are no fences left".into(),
         })
     }

@@ -1,7 +1,11 @@
 //! The page that all processes of the local group share: the fence counter and the bells.
 //!
 //! It is a file of 4096 bytes, mapped shared. Words in it are only touched atomically, so a
-//! process that is killed at any moment leaves it whole.
+//! process that is killed at any moment leaves it whole. All of it is written when it is made, so a
+//! file system that fills up later takes nothing of it away (where one copies what is written, as
+//! btrfs does, it may: the directory is meant for a tmpfs). Whoever cuts it short is found out before
+//! it is touched again, where the kernel would end this process with SIGBUS; between that look and
+//! the touch lie nanoseconds, and only this user and root can do it, who could kill the process too.
 //!
 //! *The fence counter* only rises. A new file starts it at the seconds since 2025-01-01 with 32
 //! binary places, so that fences rise also when the directory was emptied, by a reboot or by hand
@@ -24,6 +28,7 @@ use std::time::{Duration, SystemTime};
 
 use distlock_agent::protocol::Fence;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
+use nix::sys::stat::fstat;
 
 use super::directory::{Directory, Keep};
 use crate::error::OpenError;
@@ -33,7 +38,7 @@ pub(crate) const NAME: &str = "group";
 
 const LEN: usize = 4096;
 /// Eight bytes at the start: what this is, in which layout.
-const MAGIC: u64 = u64::from_le_bytes(*b"distlk\0\x01");
+const MAGIC: u64 = u64::from_le_bytes(*b"distlk\0\x02");
 /// The boot in which the counter was last raised, hashed.
 const BOOT_AT: usize = 8;
 const FENCE_AT: usize = 16;
@@ -46,6 +51,7 @@ const BELLS: u64 = ((LEN - BELLS_AT) / BELL_LEN) as u64;
 #[derive(Debug)]
 pub(crate) struct Page {
     start: NonNull<u8>,
+    file: File,
     inode: u64,
 }
 
@@ -70,11 +76,11 @@ impl Page {
             let what = format!("{} cannot be used", path.display());
             OpenError::io(what, source, "make it readable and writable for its owner")
         };
-        let boot = boot().map_err(failed)?;
+        let boot = directory.boot().get();
         let file = directory
             .open_or_create(NAME, &Self::fresh(boot), Keep::Always)
             .map_err(failed)?;
-        let page = Self::map(&file)
+        let page = Self::map(file)
             .map_err(failed)?
             .ok_or_else(|| damaged(path))?;
         page.catch_up(boot);
@@ -82,7 +88,7 @@ impl Page {
     }
 
     /// Maps `file`; `None` if it is not such a page.
-    fn map(file: &File) -> io::Result<Option<Self>> {
+    fn map(file: File) -> io::Result<Option<Self>> {
         let metadata = file.metadata()?;
         let mut magic = [0; 8];
         if metadata.len() != LEN as u64 {
@@ -96,9 +102,10 @@ impl Page {
         let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
         // SAFETY: a new mapping at an address of the kernel's choice touches no other memory.
         #[expect(unsafe_code, reason = "sharing a futex needs shared memory")]
-        let start = unsafe { mmap(None, len, access, MapFlags::MAP_SHARED, file, 0) }?;
+        let start = unsafe { mmap(None, len, access, MapFlags::MAP_SHARED, &file, 0) }?;
         Ok(Some(Self {
             start: start.cast(),
+            file,
             inode: metadata.ino(),
         }))
     }
@@ -121,14 +128,32 @@ impl Page {
         }
     }
 
-    /// Whether the group still uses this page, and not a new one after somebody removed it.
+    /// Whether the group still uses this page, and not a new one after somebody removed it; and
+    /// whether it is whole.
     pub(crate) fn is_current(&self, directory: &Directory) -> io::Result<bool> {
-        directory.leads_to(NAME, self.inode)
+        let found = directory.look(NAME)?;
+        Ok(found.is_some_and(|stat| stat.st_ino == self.inode && self.is_good(stat.st_size)))
     }
 
-    /// The next fence; `None` when there are no more, in 2093.
-    pub(crate) fn next_fence(&self) -> Option<Fence> {
-        let before = self.word64(FENCE_AT).fetch_add(1, Ordering::AcqRel);
+    /// Whether the page can be touched, and is one.
+    pub(crate) fn is_whole(&self) -> io::Result<bool> {
+        Ok(self.is_good(fstat(&self.file)?.st_size))
+    }
+
+    fn is_good(&self, len: i64) -> bool {
+        // Cut short and made longer again it has no content.
+        len == LEN as i64 && self.word64(0).load(Ordering::Relaxed).to_le() == MAGIC
+    }
+
+    /// The next fence, larger than `last`; `None` when there are no more, in 2093.
+    pub(crate) fn next_fence(&self, last: u64) -> Option<Fence> {
+        let counter = self.word64(FENCE_AT);
+        let mut before = counter.fetch_add(1, Ordering::AcqRel);
+        if before < last {
+            // Somebody has put an older page in the place of the group's, or set the clock back.
+            counter.fetch_max(last, Ordering::AcqRel);
+            before = counter.fetch_add(1, Ordering::AcqRel);
+        }
         Fence::new(before.checked_add(1)?)
     }
 
@@ -194,7 +219,7 @@ impl Bell<'_> {
             return;
         };
         // Interruption, a ring and the end of the time are all the same to the caller.
-        let _ = self.futex(libc::FUTEX_WAIT_BITSET, count, Some(&timeout));
+        self.futex(libc::FUTEX_WAIT_BITSET, count, Some(&timeout));
     }
 
     /// Counts a look of a waiter, and tells how many there have been.
@@ -202,10 +227,10 @@ impl Bell<'_> {
         self.looks.fetch_add(1, Ordering::Relaxed).wrapping_add(1)
     }
 
-    /// Wakes one waiter, the one that has slept longest; tells whether there was one.
-    pub(crate) fn ring(self) -> bool {
+    /// Wakes one waiter, the one that has slept longest.
+    pub(crate) fn ring(self) {
         self.word.fetch_add(1, Ordering::SeqCst);
-        self.futex(libc::FUTEX_WAKE_BITSET, 1, None) > 0
+        self.futex(libc::FUTEX_WAKE_BITSET, 1, None);
     }
 
     /// Wakes all waiters.
@@ -214,7 +239,7 @@ impl Bell<'_> {
         self.futex(libc::FUTEX_WAKE_BITSET, i32::MAX as u32, None);
     }
 
-    fn futex(self, operation: i32, value: u32, timeout: Option<&libc::timespec>) -> i64 {
+    fn futex(self, operation: i32, value: u32, timeout: Option<&libc::timespec>) {
         let timeout = timeout.map_or(std::ptr::null(), std::ptr::from_ref);
         let unused = std::ptr::null::<u32>();
         // SAFETY: the word is mapped as long as the borrow lives, `timeout` is null or points to
@@ -229,7 +254,7 @@ impl Bell<'_> {
                 timeout,
                 unused,
                 self.kind,
-            )
+            );
         }
     }
 }
@@ -250,12 +275,6 @@ fn first_fence() -> u64 {
     // The upper half has 31 bits, until 2093: then there are no more fences.
     let secs = since_2025.as_secs().min((1 << 31) - 1);
     (secs << 32) + places
-}
-
-/// This boot of the host, hashed.
-fn boot() -> io::Result<u64> {
-    let id = std::fs::read("/proc/sys/kernel/random/boot_id")?;
-    Ok(super::hash64(&id))
 }
 
 fn damaged(path: PathBuf) -> OpenError {

@@ -10,7 +10,8 @@ use distlock_agent::runtime::status::{
 };
 
 use super::directory::Directory;
-use super::file::{LockFile, Record};
+use super::file::LockFile;
+use super::record::Record;
 use crate::Algorithm;
 use crate::error::StatusError;
 
@@ -64,8 +65,9 @@ fn read_lock(directory: &Directory, name: &str, host: &str) -> io::Result<Option
         return Ok(None);
     };
     let held = file.held()?;
+    let left = file.left_commands(directory, &held)?;
     let waiters = file.waiters()?;
-    if held.is_empty() && waiters.is_empty() {
+    if held.is_empty() && left.is_empty() && waiters.is_empty() {
         file.retire(directory, false)?;
         return Ok(None);
     }
@@ -75,6 +77,7 @@ fn read_lock(directory: &Directory, name: &str, host: &str) -> io::Result<Option
             holders.push(holder(&record, host));
         }
     }
+    holders.extend(left.iter().map(|record| holder(record, host)));
     let waiters = waiters.into_iter().map(|waiter| WaiterStatus {
         member: 0,
         host: host.to_owned(),

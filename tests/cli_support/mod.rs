@@ -8,6 +8,7 @@
 pub(crate) mod group;
 pub(crate) mod shiviz;
 pub(crate) mod suspend;
+pub(crate) mod users;
 
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};

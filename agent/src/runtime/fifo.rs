@@ -40,7 +40,7 @@ impl Fifo {
             Ok(()) | Err(Errno::EEXIST) => {}
             // What Linux says of a file system that has none.
             Err(errno @ (Errno::EPERM | Errno::EOPNOTSUPP | Errno::ENOSYS)) => {
-                let what = format!("the file system has no FIFOs there ({errno}); use another");
+                let what = format!("its file system has none ({errno}); use another one");
                 return Err(io::Error::new(io::ErrorKind::Unsupported, what));
             }
             Err(errno) => return Err(errno.into()),

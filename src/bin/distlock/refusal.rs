@@ -105,10 +105,14 @@ fn is_shortage(error: &io::Error) -> bool {
 /// The system refuses what this program itself needs.
 pub(crate) fn system(what: &str, error: impl Into<io::Error>) -> Failure {
     let error = error.into();
-    let why: &dyn Display = &error;
+    let hint = match error.kind() {
+        // What to do is said.
+        io::ErrorKind::Unsupported => "",
+        _ => "; see 'ulimit -a'",
+    };
     Failure::new(
         code_of(&error),
-        format_args!("cannot {what}: {why}; see 'ulimit -a'"),
+        format_args!("cannot {what}: {error}{hint}"),
     )
 }
 

@@ -1,0 +1,164 @@
+//! What a lock's file says of one who holds a permit, or held it last:
+//!
+//! ```text
+//! 0   fence 8 | state 4 | pid 4 | since 8 | command's pid 4 | length 2 | command up to 448
+//! 480 the boot in which commands inherited the holder's lifeline 8
+//! 504 fence 8
+//! ```
+
+use std::num::{NonZeroU32, NonZeroU64};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use crate::PreviousOwner;
+
+/// How long a record is, and what else stands in a lock's file.
+pub(super) const BLOCK: usize = 512;
+
+const INSIDE: u32 = 1;
+pub(super) const LEFT: u32 = 2;
+pub(super) const STATE_AT: usize = 8;
+pub(super) const COMMAND_PID_AT: usize = 24;
+const COMMAND_AT: usize = 30;
+const MAX_COMMAND: usize = 448;
+pub(super) const INHERITED_AT: usize = 480;
+const END_AT: usize = BLOCK - 8;
+
+/// Who holds a permit, or held it last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Record {
+    pub(crate) fence: u64,
+    /// Whether it has not left in order.
+    pub(crate) is_inside: bool,
+    pub(crate) pid: u32,
+    pub(crate) since: SystemTime,
+    pub(crate) command_pid: Option<NonZeroU32>,
+    /// As much of it as there is room for; may be empty.
+    pub(crate) command: String,
+    /// The boot of the host in which commands inherited the lifeline, if they did.
+    pub(crate) inherited: Option<NonZeroU64>,
+}
+
+impl Record {
+    /// How a holder that finds this record came by the permit.
+    pub(crate) fn as_previous_owner(&self) -> PreviousOwner {
+        if self.is_inside {
+            PreviousOwner::Abandoned
+        } else {
+            PreviousOwner::Clean
+        }
+    }
+
+    pub(super) fn encode(&self) -> [u8; BLOCK] {
+        let mut block = [0; BLOCK];
+        let mut put = |at: usize, bytes: &[u8]| block[at..at + bytes.len()].copy_from_slice(bytes);
+        let since = self
+            .since
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or(Duration::ZERO);
+        let since_ms = u64::try_from(since.as_millis()).unwrap_or(u64::MAX);
+        let longest = MAX_COMMAND.min(self.command.len());
+        let fits = (0..=longest)
+            .rev()
+            .find(|&len| self.command.is_char_boundary(len));
+        let command = &self.command[..fits.expect("zero is a boundary")];
+        let len = u16::try_from(command.len()).expect("shortened above");
+        put(0, &self.fence.to_le_bytes());
+        put(
+            STATE_AT,
+            &(if self.is_inside { INSIDE } else { LEFT }).to_le_bytes(),
+        );
+        put(12, &self.pid.to_le_bytes());
+        put(16, &since_ms.to_le_bytes());
+        put(
+            COMMAND_PID_AT,
+            &self.command_pid.map_or(0, NonZeroU32::get).to_le_bytes(),
+        );
+        put(28, &len.to_le_bytes());
+        put(COMMAND_AT, command.as_bytes());
+        let inherited = self.inherited.map_or(0, NonZeroU64::get);
+        put(INHERITED_AT, &inherited.to_le_bytes());
+        put(END_AT, &self.fence.to_le_bytes());
+        block
+    }
+
+    pub(super) fn decode(block: &[u8; BLOCK]) -> Option<Self> {
+        let fence = u64::from_le_bytes(array(block, 0));
+        let state = u32::from_le_bytes(array(block, STATE_AT));
+        let len = usize::from(u16::from_le_bytes(array(block, 28)));
+        let is_whole = fence == u64::from_le_bytes(array(block, END_AT)) && len <= MAX_COMMAND;
+        if !is_whole || !matches!(state, INSIDE | LEFT) {
+            return None;
+        }
+        let since_ms = u64::from_le_bytes(array(block, 16));
+        let command = &block[COMMAND_AT..COMMAND_AT + len];
+        Some(Self {
+            fence,
+            is_inside: state == INSIDE,
+            pid: u32::from_le_bytes(array(block, 12)),
+            since: UNIX_EPOCH + Duration::from_millis(since_ms),
+            command_pid: NonZeroU32::new(u32::from_le_bytes(array(block, COMMAND_PID_AT))),
+            command: String::from_utf8_lossy(command).into_owned(),
+            inherited: NonZeroU64::new(u64::from_le_bytes(array(block, INHERITED_AT))),
+        })
+    }
+}
+
+/// `N` bytes of `block` from `at`, which lie within it.
+pub(super) fn array<const N: usize>(block: &[u8; BLOCK], at: usize) -> [u8; N] {
+    block[at..at + N].try_into().expect("N bytes are N bytes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(command: &str) -> Record {
+        Record {
+            fence: 77,
+            is_inside: true,
+            pid: 4_000_000,
+            since: UNIX_EPOCH + Duration::from_millis(1_800_000_000_123),
+            command_pid: NonZeroU32::new(7),
+            command: command.to_owned(),
+            inherited: NonZeroU64::new(8),
+        }
+    }
+
+    #[test]
+    fn a_record_is_read_back() {
+        for command in ["", "sleep 3", &"x".repeat(MAX_COMMAND)] {
+            let record = record(command);
+            assert_eq!(Record::decode(&record.encode()), Some(record));
+        }
+    }
+
+    #[test]
+    fn a_long_command_is_cut_between_characters() {
+        let long = format!("x{}", "ü".repeat(MAX_COMMAND));
+        let read = Record::decode(&record(&long).encode()).unwrap();
+        assert_eq!(read.command.len(), MAX_COMMAND - 1);
+        assert!(long.starts_with(&read.command));
+    }
+
+    #[test]
+    fn half_a_record_is_none() {
+        let (old, new) = (
+            record("old").encode(),
+            Record {
+                fence: 78,
+                ..record("new")
+            }
+            .encode(),
+        );
+        for cut in 1..BLOCK {
+            let mut torn = old;
+            torn[..cut].copy_from_slice(&new[..cut]);
+            let read = Record::decode(&torn);
+            assert!(
+                read.is_none() || read == Record::decode(&new),
+                "{cut}: {read:?}"
+            );
+        }
+        assert_eq!(Record::decode(&[0; BLOCK]), None);
+    }
+}
