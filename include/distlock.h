@@ -276,7 +276,8 @@ int distlock_lock_cancel(struct distlock_mutex *mutex);
 /**
  * Enters if the lock is free, as distlock_lock.
  *
- * Returns as distlock_lock, and -EBUSY if it is not free, also if this thread holds it.
+ * Returns as distlock_lock, and -EBUSY if it is not free, also if this thread holds it; -ENOTCONN if
+ * the host's agent or the group has not said within one second whether it is.
  */
 int distlock_trylock(struct distlock_mutex *mutex, uint64_t *fence);
 
@@ -285,7 +286,8 @@ int distlock_trylock(struct distlock_mutex *mutex, uint64_t *fence);
  * there is no quorum; with -1 without any limit.
  *
  * Returns as distlock_lock, and -ETIMEDOUT when the time is over, or -ENOTCONN if there is no
- * quorum then; -EINVAL for a time below -1.
+ * quorum then, or if the host's agent has not answered 0.2 seconds later; -EINVAL for a time below
+ * -1.
  */
 int distlock_timedlock(struct distlock_mutex *mutex, int64_t timeout_ms, uint64_t *fence);
 

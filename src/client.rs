@@ -29,6 +29,20 @@ impl Agent {
     }
 }
 
+impl Agent {
+    /// Connects as [`Agent::connect`] does, which waits for an agent that stands still for five
+    /// seconds, but within `time`. Until that is over since this call, nothing else that is asked of
+    /// the agent is waited for any longer either: so a program has one deadline for all that it does
+    /// up to its first lock.
+    ///
+    /// # Errors
+    /// As for [`Agent::connect`].
+    pub fn connect_within(path: impl AsRef<Path>, time: Duration) -> Result<Self, OpenError> {
+        let client = runtime::Client::connect_within(path.as_ref(), time).map_err(open)?;
+        Self::new(Arc::new(Group(Arc::new(client))))
+    }
+}
+
 impl Way for runtime::Client {
     fn describe(&self, lock: &LockName) -> Result<Description, runtime::StatusError> {
         Self::describe(self, lock)

@@ -14,6 +14,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use distlock_agent::runtime::Endpoint;
 use nix::errno::Errno;
@@ -209,9 +210,25 @@ impl GroupChoice {
     /// # Errors
     /// As for [`Agent::local`], [`Agent::connect`] or [`Agent::from_config`].
     pub fn open(&self) -> Result<Agent, OpenError> {
+        self.open_by(|socket| Agent::connect(socket))
+    }
+
+    /// Opens the group as [`GroupChoice::open`] does; the host's agent, if it is that one's group, has
+    /// to answer within `time`, as [`Agent::connect_within`] has it.
+    ///
+    /// # Errors
+    /// As for [`GroupChoice::open`].
+    pub fn open_within(&self, time: Duration) -> Result<Agent, OpenError> {
+        self.open_by(|socket| Agent::connect_within(socket, time))
+    }
+
+    fn open_by(
+        &self,
+        connect: impl FnOnce(&Path) -> Result<Agent, OpenError>,
+    ) -> Result<Agent, OpenError> {
         match self {
             Self::Local => Agent::local(),
-            Self::Agent(socket) => Agent::connect(socket).map_err(|error| match error {
+            Self::Agent(socket) => connect(socket).map_err(|error| match error {
                 OpenError::Unreachable { socket, source } if socket == Path::new(HOST_SOCKET) => {
                     Host::this().unserved(socket, source)
                 }

@@ -303,6 +303,9 @@ pub enum HandleError {
         /// The bound.
         max: u32,
     },
+    /// The host's agent did not say in time how the lock is served.
+    #[error("the agent does not answer; see that it runs and is not stopped")]
+    NoAnswer,
     /// The agent was closed.
     #[error("the agent was closed; open another")]
     Closed,
@@ -491,6 +494,14 @@ pub enum LockError {
         /// Which, and what to do.
         what: String,
     },
+    /// The host's agent, or the group, did not answer in time. Only a caller with a time limit is told:
+    /// [`DistMutex::try_lock`](crate::DistMutex::try_lock) waits for the answer for one second, and a
+    /// timed call for 0.2 seconds longer than for the lock.
+    #[error(
+        "no answer in time; see that the agent runs and is not stopped, and what 'distlock status' \
+         tells of the group"
+    )]
+    NoAnswer,
     /// The host's agent, whose client this is, is gone; or this member's own session is over.
     #[error("the agent cannot be used any more: {reason}; open another")]
     Disconnected {

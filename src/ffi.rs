@@ -365,7 +365,8 @@ pub unsafe extern "C-unwind" fn distlock_lock_cancel(mutex: *mut distlock_mutex)
 
 /// Enters if the lock is free, as distlock_lock.
 ///
-/// Returns as distlock_lock, and -EBUSY if it is not free, also if this thread holds it.
+/// Returns as distlock_lock, and -EBUSY if it is not free, also if this thread holds it; -ENOTCONN if
+/// the host's agent or the group has not said within one second whether it is.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn distlock_trylock(
     mutex: *mut distlock_mutex,
@@ -379,7 +380,8 @@ pub unsafe extern "C-unwind" fn distlock_trylock(
 /// there is no quorum; with -1 without any limit.
 ///
 /// Returns as distlock_lock, and -ETIMEDOUT when the time is over, or -ENOTCONN if there is no
-/// quorum then; -EINVAL for a time below -1.
+/// quorum then, or if the host's agent has not answered 0.2 seconds later; -EINVAL for a time below
+/// -1.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn distlock_timedlock(
     mutex: *mut distlock_mutex,

@@ -70,6 +70,7 @@ impl<W: Way> Backend for Group<W> {
     fn open(&self, name: &LockName, ask: Ask) -> Result<Arc<dyn Lock>, HandleError> {
         let description = self.0.describe(name).map_err(|error| match error {
             runtime::StatusError::Forked => HandleError::Forked,
+            runtime::StatusError::TimedOut => HandleError::NoAnswer,
             _ => HandleError::Closed,
         })?;
         let spec = agree(ask, description)?;
@@ -254,6 +255,7 @@ impl<W: Way> GroupWaiting<W> {
             }
             runtime::AcquireError::TimedOut => return AcquireError::TimedOut,
             runtime::AcquireError::NoQuorum { missing } => LockError::NoQuorum { missing },
+            runtime::AcquireError::NoAnswer => LockError::NoAnswer,
             runtime::AcquireError::WrongSpec { actual } if actual.permits != spec.permits => {
                 let (asked, actual) = (spec.permits, actual.permits);
                 LockError::WrongPermits { asked, actual }

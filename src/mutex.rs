@@ -38,18 +38,20 @@ pub trait DistMutex: fmt::Debug + Send + Sync + sealed::Sealed {
     /// As for [`DistMutex::lock`], as far as it is known at once.
     fn begin(&self) -> Result<Waiting, LockError>;
 
-    /// Enters if the lock is free.
+    /// Enters if the lock is free. The group's answer is waited for one second at most.
     ///
     /// # Errors
-    /// [`TryLockError::WouldBlock`] if it is not, also if this thread holds it; else as for
-    /// [`DistMutex::lock`].
+    /// [`TryLockError::WouldBlock`] if it is not, also if this thread holds it;
+    /// [`LockError::NoAnswer`] if the host's agent, or the group, has not answered in time; else as
+    /// for [`DistMutex::lock`].
     fn try_lock(&self) -> Result<Guard, TryLockError>;
 
     /// Waits for at most `timeout`, also without a quorum. Zero is [`DistMutex::try_lock`] with
     /// another error.
     ///
     /// # Errors
-    /// [`TimedLockError::TimedOut`] when the time is over; else as for [`DistMutex::lock`].
+    /// [`TimedLockError::TimedOut`] when the time is over; 0.2 seconds later [`LockError::NoAnswer`] if
+    /// the host's agent stands still; else as for [`DistMutex::lock`].
     fn try_lock_for(&self, timeout: Duration) -> Result<Guard, TimedLockError>;
 
     /// Waits until `deadline` at most; one that has passed is a timeout of zero.

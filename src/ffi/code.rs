@@ -98,6 +98,7 @@ pub(super) fn handle(error: &HandleError) -> Errno {
     match error {
         HandleError::Name(NameError::TooLong { .. }) => Errno::ENAMETOOLONG,
         HandleError::Closed => Errno::ECANCELED,
+        HandleError::NoAnswer => Errno::ENOTCONN,
         HandleError::Name(_)
         | HandleError::WrongAlgorithm { .. }
         | HandleError::NotInThisGroup { .. }
@@ -128,7 +129,9 @@ pub(super) fn acquire(error: &AcquireError) -> Errno {
 
 fn lock(error: &LockError) -> Errno {
     match error {
-        LockError::NoQuorum { .. } | LockError::Disconnected { .. } => Errno::ENOTCONN,
+        LockError::NoQuorum { .. } | LockError::NoAnswer | LockError::Disconnected { .. } => {
+            Errno::ENOTCONN
+        }
         LockError::Deadlock => Errno::EDEADLK,
         LockError::Closed => Errno::ECANCELED,
         LockError::Limit { .. } => Errno::ENOLCK,

@@ -8,7 +8,8 @@ use std::os::unix::net::UnixStream;
 use nix::errno::Errno;
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 
-/// Sends the first of `bytes`, with `fd` if there is one; how many. No signal if the peer is gone.
+/// Sends the first of `bytes`, with `fd` if there is one, as far as there is room at once; how many. No
+/// signal if the peer is gone.
 pub(super) fn send(
     stream: &UnixStream,
     bytes: &[u8],
@@ -22,7 +23,7 @@ pub(super) fn send(
         stream.as_raw_fd(),
         &bytes,
         with,
-        MsgFlags::MSG_NOSIGNAL,
+        MsgFlags::MSG_NOSIGNAL | MsgFlags::MSG_DONTWAIT,
         None,
     )?;
     Ok(sent)

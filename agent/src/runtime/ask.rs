@@ -10,6 +10,11 @@ use super::clock;
 use super::error::AcquireError;
 use crate::protocol::{ElectionAlgorithm, Time, Wait};
 
+/// How long a caller that does not wait for the lock waits for the group's answer.
+const TRY_TIME: Duration = Duration::from_millis(800);
+/// How long an agent may take to answer that a request is cancelled.
+const CANCEL_TIME: Duration = Duration::from_millis(200);
+
 /// How long a caller is willing to wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Patience {
@@ -18,9 +23,12 @@ pub enum Patience {
     Lease,
     /// Without limit.
     Forever,
-    /// Not at all: [`AcquireError::Busy`] if the lock is not free.
+    /// Not at all: [`AcquireError::Busy`] if the lock is not free. The group's answer is waited for one
+    /// second at most: then [`AcquireError::NoQuorum`] if there is none, else
+    /// [`AcquireError::NoAnswer`].
     Try,
-    /// So long: then [`AcquireError::TimedOut`].
+    /// So long: then [`AcquireError::TimedOut`], or, 0.2 seconds later, [`AcquireError::NoAnswer`] if
+    /// the host's agent stands still.
     For(Duration),
 }
 
@@ -34,11 +42,40 @@ impl Patience {
         }
     }
 
-    /// When the caller gives up by itself.
-    pub(crate) fn deadline(self) -> Option<Time> {
-        match self {
-            Self::For(time) => Some(clock::now() + time),
-            Self::Lease | Self::Forever | Self::Try => None,
+    /// When the caller gives up by itself, from now on.
+    pub(crate) fn deadline(self) -> Option<Deadline> {
+        let time = match self {
+            Self::For(time) => time,
+            Self::Try => TRY_TIME,
+            Self::Lease | Self::Forever => return None,
+        };
+        Some(Deadline::after(time))
+    }
+}
+
+/// When a caller gives up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Deadline {
+    /// Then it cancels its request.
+    pub(crate) cancel: Time,
+    /// Then it waits no longer for the answer to that.
+    pub(crate) end: Time,
+}
+
+impl Deadline {
+    fn after(time: Duration) -> Self {
+        let cancel = clock::now() + time;
+        Self {
+            cancel,
+            end: cancel + CANCEL_TIME,
+        }
+    }
+
+    /// The same, but over at `end`.
+    pub(crate) fn within(self, end: Time) -> Self {
+        Self {
+            cancel: self.cancel.min(end - CANCEL_TIME),
+            end: self.end.min(end),
         }
     }
 }

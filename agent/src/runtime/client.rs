@@ -4,10 +4,12 @@
 //! stream ends, for whatever reason, the agent takes back what this client had. So everything is
 //! lost then and stays lost: there is no silent reconnection.
 
+mod gate;
 mod link;
 
 use std::io;
 use std::mem;
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,7 +21,9 @@ use nix::errno::Errno;
 use nix::sys::socket::{getsockopt, sockopt};
 use nix::unistd::geteuid;
 use parking_lot::Mutex;
+use socket2::{Domain, SockAddr, Socket, Type};
 
+use self::gate::Gate;
 use self::link::{Answer, Link, Reader, Table};
 use super::agent::{Description, join, spawn};
 use super::ask::{Caller, Patience};
@@ -33,10 +37,10 @@ use super::request::{Grant, Waiting};
 use super::spin::Spin;
 use super::status::Status;
 use super::trust::{self, Distrust};
-use crate::protocol::{Change, LockName, LockSpec, Mode, NodeId};
+use crate::protocol::{Change, LockName, LockSpec, Mode, NodeId, Time};
 
-/// How long an agent may take for its first message, for a message it does not read, for the
-/// answer to a cancellation, and for a status. A longer one stands still.
+/// How long an agent may take to accept a connection and for its first message, for a message it does
+/// not read, and for a status, where the caller does not say. A longer one stands still.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A connection to an agent. Dropping it gives back everything that was acquired through it.
@@ -134,8 +138,22 @@ impl Client {
     /// # Errors
     /// If nobody serves it, or not us; [`ConnectError`] tells them apart.
     pub fn connect(path: &Path) -> Result<Self, ConnectError> {
+        Self::open(path, clock::now() + PATIENCE, None)
+    }
+
+    /// Connects to the agent that serves `path`, which may take no longer than `time`; nor may the
+    /// answer to anything that is asked of it until then.
+    ///
+    /// # Errors
+    /// As for [`Client::connect`].
+    pub fn connect_within(path: &Path, time: Duration) -> Result<Self, ConnectError> {
+        let end = clock::now() + time;
+        Self::open(path, end, Some(end))
+    }
+
+    fn open(path: &Path, end: Time, opening: Option<Time>) -> Result<Self, ConnectError> {
         let before = clock::now();
-        let stream = open(path)?;
+        let stream = open(path, end)?;
         let io = |source| ConnectError::Io {
             path: path.to_owned(),
             source,
@@ -144,13 +162,11 @@ impl Client {
             path: path.to_owned(),
             source,
         };
-        stream.set_read_timeout(Some(PATIENCE)).map_err(io)?;
-        stream.set_write_timeout(Some(PATIENCE)).map_err(io)?;
         let mut reader = Reader {
             stream: stream.try_clone().map_err(io)?,
             input: Vec::new(),
         };
-        let (group, member, lease, theirs) = match reader.next().map_err(no_answer)? {
+        let (group, member, lease, theirs) = match reader.next_by(end).map_err(no_answer)? {
             Some(FromAgent::Welcome {
                 group,
                 member,
@@ -179,7 +195,8 @@ impl Client {
             lease,
             shift: Shift::new(theirs, Reading::take(), before),
             stream,
-            writing: Mutex::new(()),
+            writing: Gate::default(),
+            opening,
             table: Mutex::new(Table::new(lease)),
             hub: Hub::default(),
             spin: Spin::default(),
@@ -346,8 +363,8 @@ impl Drop for Client {
     }
 }
 
-/// Connects, and checks who is at the other end, and who can have put him there.
-fn open(path: &Path) -> Result<UnixStream, ConnectError> {
+/// Connects by `end`, and checks who is at the other end, and who can have put him there.
+fn open(path: &Path, end: Time) -> Result<UnixStream, ConnectError> {
     let refused = |why| ConnectError::Unsafe {
         path: path.to_owned(),
         why,
@@ -357,9 +374,14 @@ fn open(path: &Path) -> Result<UnixStream, ConnectError> {
         Ok(_) | Err(Distrust::Io { .. }) => {}
         Err(why) => return Err(refused(why)),
     }
-    let stream = UnixStream::connect(path).map_err(|source| {
+    let stream = connect(path, end).map_err(|source| {
         let path = path.to_owned();
         match source.raw_os_error().map(Errno::from_raw) {
+            // Its queue is full, and nobody takes from it.
+            Some(Errno::EAGAIN) => ConnectError::NoAnswer {
+                path,
+                source: io::ErrorKind::TimedOut.into(),
+            },
             Some(Errno::ENOENT | Errno::ECONNREFUSED | Errno::ENOTDIR | Errno::ENOTSOCK) => {
                 ConnectError::NotServed { path, source }
             }
@@ -384,4 +406,24 @@ fn open(path: &Path) -> Result<UnixStream, ConnectError> {
     let directory = directory.unwrap_or(Path::new("."));
     trust::directory_of(peer.uid(), directory).map_err(refused)?;
     Ok(stream)
+}
+
+/// As connect(2) does, but where the agent's queue is full, waits for room in it until `end` only.
+fn connect(path: &Path, end: Time) -> io::Result<UnixStream> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    let address = SockAddr::unix(path)?;
+    loop {
+        let left = end.since(clock::now());
+        if left.is_zero() {
+            return Err(Errno::EAGAIN.into());
+        }
+        socket.set_write_timeout(Some(left))?;
+        match socket.connect(&address) {
+            Ok(()) => break,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    socket.set_write_timeout(None)?;
+    Ok(UnixStream::from(OwnedFd::from(socket)))
 }

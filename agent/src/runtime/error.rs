@@ -101,6 +101,11 @@ pub enum AcquireError {
         /// By which algorithm.
         actual: ElectionAlgorithm,
     },
+    /// The agent, or its group, has not answered in the time that there was.
+    #[error(
+        "no answer in time: see that the host's agent runs and is not stopped, and what          `distlock status` tells of the group"
+    )]
+    NoAnswer,
 }
 
 impl AcquireError {

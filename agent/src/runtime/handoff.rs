@@ -221,7 +221,7 @@ impl Owner for Shared {
         Ok(())
     }
 
-    fn cancel(&self, ticket: Ticket, request: &Request) -> Result<(), AcquireError> {
+    fn cancel(&self, ticket: Ticket, request: &Request, _: Time) -> Result<(), AcquireError> {
         // The grant may have come at this very moment. Then the cancellation does nothing, and the
         // caller gets what it was granted.
         let mut turn = self.turn();

@@ -26,7 +26,7 @@ use std::time::Duration;
 use parking_lot::{Condvar, Mutex};
 
 use super::announcer::Announcer;
-use super::ask::Patience;
+use super::ask::{Deadline, Patience};
 use super::clock;
 use super::error::{AcquireError, ReleaseError};
 use super::session::{GuardState, Session};
@@ -199,8 +199,8 @@ pub(crate) trait Owner: Send + Sync + fmt::Debug {
     fn release(&self, ticket: Ticket, request: &Request, how: Release) -> Result<(), ReleaseError>;
 
     /// Ends the waiting of `ticket`. Then its request is decided: refused, or granted at this very
-    /// moment.
-    fn cancel(&self, ticket: Ticket, request: &Request) -> Result<(), AcquireError>;
+    /// moment. It takes until `end` at most: then the error says that it is over undecided.
+    fn cancel(&self, ticket: Ticket, request: &Request, end: Time) -> Result<(), AcquireError>;
 
     /// Ends `ticket`, whatever it has come to, without waiting for anybody. If it was granted, its
     /// caller never knew.
@@ -239,9 +239,11 @@ pub struct Waiting {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limit {
     /// When it gives up by itself.
-    deadline: Option<Time>,
+    deadline: Option<Deadline>,
     /// Whether it gives up when a lease long there was no quorum.
     wants_quorum: bool,
+    /// Whether it does not wait for a lock that is not free.
+    only_tries: bool,
     /// Since when it has been seen to be granted without a lease.
     suspended: Option<Time>,
 }
@@ -252,7 +254,34 @@ impl Limit {
         Self {
             deadline: patience.deadline(),
             wants_quorum: matches!(patience, Patience::Lease | Patience::Try),
+            only_tries: patience == Patience::Try,
             suspended: None,
+        }
+    }
+
+    /// The same, but if it gives up by itself, then before `end`.
+    pub(crate) fn within(self, end: Time) -> Self {
+        Self {
+            deadline: self.deadline.map(|deadline| deadline.within(end)),
+            ..self
+        }
+    }
+
+    /// Until when whoever decides must have answered, if it gives up by itself.
+    pub(crate) fn end(&self) -> Option<Time> {
+        self.deadline.map(|deadline| deadline.end)
+    }
+
+    fn cancel_at(&self) -> Option<Time> {
+        self.deadline.map(|deadline| deadline.cancel)
+    }
+
+    /// What a caller is told that was refused for `why`: who does not wait for the lock has waited for
+    /// an answer only.
+    fn refusal(&self, why: AcquireError) -> AcquireError {
+        match why {
+            AcquireError::TimedOut if self.only_tries => AcquireError::NoAnswer,
+            why => why,
         }
     }
 
@@ -262,7 +291,7 @@ impl Limit {
         self.wants_quorum
             .then(|| since + lease)
             .into_iter()
-            .chain(self.deadline)
+            .chain(self.cancel_at())
             .min()
     }
 }
@@ -299,13 +328,14 @@ impl Waiting {
             return Poll::Ready(Err(AcquireError::Forked));
         }
         let pause = slice.map(|slice| clock::now() + slice);
-        let until = [pause, self.limit.deadline].into_iter().flatten().min();
+        let until = [pause, self.limit.cancel_at()].into_iter().flatten().min();
         owner.drive(until, &|| self.request.is_decided());
         if !self.request.wait(until) {
-            if self.has_time(self.limit.deadline) {
+            let deadline = self.limit.deadline;
+            let Some(deadline) = deadline.filter(|it| it.cancel <= clock::now()) else {
                 return Poll::Pending;
-            }
-            if let Err(error) = owner.cancel(self.ticket, &self.request) {
+            };
+            if let Err(error) = owner.cancel(self.ticket, &self.request, deadline.end) {
                 self.owner = None;
                 return Poll::Ready(Err(error));
             }
@@ -314,7 +344,7 @@ impl Waiting {
             Ok(granted) => granted,
             Err(refusal) => {
                 self.owner = None;
-                return Poll::Ready(Err(refusal));
+                return Poll::Ready(Err(self.limit.refusal(refusal)));
             }
         };
         // It was granted with a lease. Since then this thread had to wake up.

@@ -220,6 +220,37 @@ fn what_was_said_last_is_heard_though_not_all_was_read() {
     }
 }
 
+/// More of them than the agent's queue has room for, so that some cannot even ask.
+#[test]
+fn who_only_tries_waits_a_second_for_an_agent_that_stands_still() {
+    let group = one();
+    let mut agent = group.spawn("serve", 1, 1);
+    agent.expect("serves");
+    let client = Client::connect(&group.socket(1)).unwrap();
+    enter_through(&client, "x").release().unwrap();
+    agent.signal(Signal::SIGSTOP);
+    let stat = format!("/proc/{}/stat", agent.pid());
+    eventually("it stands still", || {
+        let stat = fs::read_to_string(&stat).unwrap();
+        stat.rsplit(") ").next().unwrap().starts_with('T')
+    });
+    let begun = clock::now();
+    thread::scope(|scope| {
+        for _ in 0..400 {
+            scope.spawn(|| {
+                let tried = client.acquire(&lock("x"), None, Patience::Try, Caller::current());
+                assert_eq!(tried.unwrap_err(), AcquireError::NoAnswer);
+            });
+        }
+    });
+    let took = clock::now().since(begun);
+    assert!(took < Duration::from_secs(2), "{took:?}");
+    agent.signal(Signal::SIGCONT);
+    // What was granted to those who had gone went back.
+    enter_through(&client, "x").release().unwrap();
+    agent.finish();
+}
+
 #[test]
 fn who_does_not_read_hinders_nobody() {
     let group = one();

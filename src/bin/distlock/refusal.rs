@@ -52,7 +52,7 @@ impl From<HandleError> for Failure {
         let code = match &error {
             HandleError::Name(_) => USAGE,
             HandleError::Closed => return agent_ended(&"it did not answer"),
-            HandleError::Forked => UNAVAILABLE,
+            HandleError::NoAnswer | HandleError::Forked => UNAVAILABLE,
             _ => CONFIG,
         };
         Self::new(code, error)

@@ -29,6 +29,10 @@ use crate::signals::{self, Signals};
 use crate::waiting::{Broken, attend};
 use crate::way;
 
+/// How long -n waits for the group's answer.
+const TRY_TIME: Duration = Duration::from_secs(1);
+/// How long after -w's time the host's agent may still answer.
+const ANSWER_TIME: Duration = Duration::from_millis(200);
 /// How often a lease is looked at that is to be renewed before the command may start.
 const RENEWAL_POLL_MS: u8 = 5;
 
@@ -56,17 +60,19 @@ pub(crate) fn elect(args: &args::Elect) -> Result<ExitCode, Failure> {
 }
 
 fn work(args: &args::Work, aim: &Aim) -> Result<ExitCode, Failure> {
+    let start = clock::now();
     let group = group::select(&args.group, aim.command())?;
     if args.verbose {
         say(format_args!("using {group}"));
     }
+    let open = || way::open_within(&group, answer_time(args));
     let block = || Signals::block().map_err(|error| refusal::system("read signals", error));
     if matches!(group, GroupChoice::Member(_)) || std::process::id() == 1 {
         // A member must leave before it dies, and the first process of a container is not ended
         // by a signal that it does not handle.
         let signals = block()?;
-        let agent = way::open(&group)?;
-        let guard = match attend(&agent, &signals, || enter(args, &agent, aim)) {
+        let agent = open()?;
+        let guard = match attend(&agent, &signals, || enter(args, &agent, aim, start)) {
             Ok(guard) => guard,
             Err(Broken::Failure(failure)) => return Err(failure),
             Err(Broken::Signal(number)) => {
@@ -79,8 +85,8 @@ fn work(args: &args::Work, aim: &Aim) -> Result<ExitCode, Failure> {
     } else {
         // A signal that ends this process ends the waiting too: the kernel or the agent of this
         // host sees its end. So nothing has to be arranged before the lock is held.
-        let agent = way::open(&group)?;
-        let guard = enter(args, &agent, aim)?;
+        let agent = open()?;
+        let guard = enter(args, &agent, aim, start)?;
         hold(args, &agent, guard, &block()?, false)
     }
 }
@@ -208,26 +214,40 @@ impl Entrance {
     }
 }
 
-/// Acquires the lock, in the time that there is.
-fn enter(args: &args::Work, agent: &Agent, aim: &Aim) -> Result<Guard, Failure> {
+/// How long all that comes before the command may take, where that is limited: with -n until the group
+/// has said whether the lock is free, and with -w a little longer than that.
+fn answer_time(args: &args::Work) -> Option<Duration> {
+    let limit = args.patience()?;
+    Some(if limit.is_zero() {
+        TRY_TIME
+    } else {
+        limit.saturating_add(ANSWER_TIME)
+    })
+}
+
+/// Acquires the lock, in the time that there is since `start`.
+fn enter(args: &args::Work, agent: &Agent, aim: &Aim, start: Time) -> Result<Guard, Failure> {
     let name = args.lock_name(aim.command())?;
     let entrance = Entrance::open(agent, &name, aim)?;
     agent.set_command(&command_line(args));
     agent.set_inheritable(true);
-    let start = clock::now();
+    let asked = clock::now();
     let guard = match args.patience() {
         None => entrance.lock()?,
         Some(Duration::ZERO) => entrance.try_lock().map_err(|error| match error {
             TryLockError::Failed(error) => error.into(),
             busy => conflict(args, &name, &busy, "wait with -w"),
         })?,
-        Some(limit) => entrance.try_lock_for(limit).map_err(|error| match error {
-            TimedLockError::Failed(error) => error.into(),
-            late => conflict(args, &name, &late, "wait longer with -w"),
-        })?,
+        Some(limit) => {
+            let left = limit.saturating_sub(asked.since(start));
+            entrance.try_lock_for(left).map_err(|error| match error {
+                TimedLockError::Failed(error) => error.into(),
+                late => conflict(args, &name, &late, "wait longer with -w"),
+            })?
+        }
     };
     if args.verbose {
-        let seconds = clock::now().since(start).as_secs_f64();
+        let seconds = clock::now().since(asked).as_secs_f64();
         let fence = guard
             .fence()
             .map_or_else(|| "no fence".to_owned(), |f| format!("fence {f}"));

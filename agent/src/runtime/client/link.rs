@@ -13,6 +13,7 @@ use crossbeam_channel::{Sender, bounded};
 use parking_lot::Mutex;
 
 use super::PATIENCE;
+use super::gate::{self, Gate};
 use crate::protocol::{
     Fence, LockName, LockSpec, Missing, Mode, NodeId, Previous, Release, Ticket, Time,
 };
@@ -40,7 +41,9 @@ pub(super) struct Link {
     pub(super) shift: Shift,
     pub(super) stream: UnixStream,
     /// One frame at a time.
-    pub(super) writing: Mutex<()>,
+    pub(super) writing: Gate,
+    /// Until when everything has to be answered that is asked before it, where the caller said so.
+    pub(super) opening: Option<Time>,
     pub(super) table: Mutex<Table>,
     pub(super) hub: Hub,
     pub(super) spin: Spin,
@@ -79,7 +82,10 @@ impl Link {
         if self.stamp.is_child() {
             return Err(AcquireError::Forked);
         }
-        let limit = Limit::new(patience);
+        let mut limit = Limit::new(patience);
+        if let Some(end) = self.opening_end() {
+            limit = limit.within(end);
+        }
         let pipe = caller.has_lifeline.then(io::pipe).transpose();
         let (theirs, lifeline) = pipe.map_err(|_| AcquireError::Limit)?.unzip();
         let request = Request::new();
@@ -114,7 +120,11 @@ impl Link {
                 lifeline: lifeline_comes,
             },
         };
-        self.say_with(&message, theirs.as_ref().map(AsFd::as_fd));
+        if !self.say_by(limit.end(), &message, theirs.as_ref().map(AsFd::as_fd))
+            && self.forget(id, &request)
+        {
+            return Err(AcquireError::NoAnswer);
+        }
         if let Some(pid) = caller.command_pid {
             self.say_or_end(&ToAgent::CommandPid { id, pid });
         }
@@ -130,6 +140,21 @@ impl Link {
             limit,
             lifeline,
         ))
+    }
+
+    /// Until when everything has to be answered that is asked now, where the caller said so.
+    fn opening_end(&self) -> Option<Time> {
+        self.opening.filter(|&end| clock::now() < end)
+    }
+
+    /// Drops a request that the agent was not told of; whether it was still undecided.
+    fn forget(&self, id: u64, request: &Request) -> bool {
+        let mut table = self.table.lock();
+        let is_undecided = !request.is_decided();
+        if is_undecided {
+            table.requests.remove(&id);
+        }
+        is_undecided
     }
 
     /// Waits no longer for an agent that stands still; whether the request is still undecided.
@@ -166,8 +191,11 @@ impl Link {
             table.questions.insert(id, sender);
             id
         };
-        self.say_or_end(&question(id));
-        receiver.recv_timeout(patience).unwrap_or_else(|_| {
+        let end = clock::now() + patience;
+        let end = self.opening_end().map_or(end, |opening| end.min(opening));
+        self.say_by(Some(end), &question(id), None);
+        let left = end.since(clock::now());
+        receiver.recv_timeout(left).unwrap_or_else(|_| {
             let mut table = self.table.lock();
             table.questions.remove(&id);
             Err(table
@@ -179,33 +207,51 @@ impl Link {
 
     /// Sends a message whole, or ends the connection.
     pub(super) fn say_or_end(&self, message: &ToAgent) {
-        self.say_with(message, None);
+        self.say_by(None, message, None);
     }
 
-    /// The same, and a descriptor with it.
-    fn say_with(&self, message: &ToAgent, fd: Option<BorrowedFd<'_>>) {
+    /// Sends a message, and a descriptor with it, whole or not at all. If there is no room for it by
+    /// `end`, it is not sent, and false is returned; without an `end` the connection ends then.
+    fn say_by(&self, end: Option<Time>, message: &ToAgent, fd: Option<BorrowedFd<'_>>) -> bool {
         let mut frame = Vec::new();
-        let said =
-            frames::put(&mut frame, message, MAX_TO_AGENT).and_then(|()| self.send(&frame, fd));
-        if let Err(error) = said {
-            tracing::debug!("the connection to the agent broke: {error}");
-            self.end(SessionEnd::Disconnected);
-        }
+        let put = frames::put(&mut frame, message, MAX_TO_AGENT);
+        let limit = end.unwrap_or_else(|| clock::now() + PATIENCE);
+        let error = match put.and_then(|()| self.send(&frame, fd, limit)) {
+            Ok(true) => return true,
+            Ok(false) if end.is_some() => return false,
+            Ok(false) => io::ErrorKind::TimedOut.into(),
+            Err(error) => error,
+        };
+        tracing::debug!("the connection to the agent broke: {error}");
+        self.end(SessionEnd::Disconnected);
+        true
     }
 
-    fn send(&self, mut frame: &[u8], mut fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
-        let _one_frame = self.writing.lock();
-        while !frame.is_empty() {
-            match ancillary::send(&self.stream, frame, fd) {
+    /// Whether there was room for the frame by `end`. One that was begun is sent whole, or the
+    /// connection is of no use any more.
+    fn send(&self, frame: &[u8], mut fd: Option<BorrowedFd<'_>>, end: Time) -> io::Result<bool> {
+        let Some(_turn) = self.writing.enter(end) else {
+            return Ok(false);
+        };
+        let mut sent = 0;
+        while sent < frame.len() {
+            match ancillary::send(&self.stream, &frame[sent..], fd) {
                 Ok(len) => {
-                    frame = &frame[len..];
+                    sent += len;
                     fd = None;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    if !gate::has_room(self.stream.as_fd(), end) {
+                        let is_whole = sent == 0;
+                        let broken = || io::ErrorKind::TimedOut.into();
+                        return if is_whole { Ok(false) } else { Err(broken()) };
+                    }
+                }
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
+        Ok(true)
     }
 
     /// Reads answers until the stream ends.
@@ -350,11 +396,12 @@ impl Owner for Link {
         }
     }
 
-    fn cancel(&self, ticket: Ticket, request: &Request) -> Result<(), AcquireError> {
-        // The answer is a refusal, or the grant that came at this very moment.
-        self.say_or_end(&ToAgent::Cancel { id: ticket.0 });
-        if !request.wait(Some(clock::now() + PATIENCE)) && self.abandon(ticket.0, request) {
-            return Err(AcquireError::TimedOut);
+    fn cancel(&self, ticket: Ticket, request: &Request, end: Time) -> Result<(), AcquireError> {
+        // The answer is a refusal, or the grant that came at this very moment. If there was no room to
+        // ask for it, the grant goes back when it comes.
+        self.say_by(Some(end), &ToAgent::Cancel { id: ticket.0 }, None);
+        if !request.wait(Some(end)) && self.abandon(ticket.0, request) {
+            return Err(AcquireError::NoAnswer);
         }
         Ok(())
     }
@@ -438,6 +485,22 @@ pub(super) struct Reader {
 }
 
 impl Reader {
+    /// The next message, if it comes by `end`; `None` at the end of the stream.
+    pub(super) fn next_by(&mut self, end: Time) -> io::Result<Option<FromAgent>> {
+        loop {
+            let left = end.since(clock::now());
+            if left.is_zero() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            // For each part of it, as there may be several.
+            self.stream.set_read_timeout(Some(left))?;
+            match self.next() {
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                read => return read,
+            }
+        }
+    }
+
     /// The next message; `None` at the end of the stream.
     pub(super) fn next(&mut self) -> io::Result<Option<FromAgent>> {
         let mut chunk = [0; 16 * 1024];

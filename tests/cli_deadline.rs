@@ -1,0 +1,117 @@
+//! `-n` and `-w` keep their time whatever the host's agent does: stands still, also with its queue full.
+
+mod cli_support;
+
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+use std::time::{Duration, SystemTime};
+
+use cli_support::group::Group;
+use cli_support::{assert_refused, pid_of};
+use distlock::{Agent, LockError, TimedLockError, TryLockError};
+use nix::sys::signal::{Signal, kill};
+use socket2::{Domain, SockAddr, Socket, Type};
+
+/// More than what is promised, for a machine that does other things too.
+const SLACK: Duration = Duration::from_millis(600);
+/// The program's name for what it cannot use: no agent, no quorum.
+const UNAVAILABLE: i32 = 69;
+
+/// What `act` returns, which took between `least` and `most`.
+#[track_caller]
+fn timed<T>(least: Duration, most: Duration, act: impl FnOnce() -> T) -> T {
+    let start = SystemTime::now();
+    let done = act();
+    let took = start.elapsed().expect("time goes on");
+    assert!(took >= least, "{took:?} is less than {least:?}");
+    assert!(took <= most + SLACK, "{took:?} is more than {most:?}");
+    done
+}
+
+/// What the program says; it is ended if that takes too long.
+fn output(mut command: Command) -> Output {
+    struct Guard(Option<Child>);
+    impl Drop for Guard {
+        fn drop(&mut self) {
+            self.0.iter_mut().for_each(|child| drop(child.kill()));
+        }
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let child = command.stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut guard = Guard(Some(child));
+    let start = SystemTime::now();
+    loop {
+        let child = guard.0.as_mut().expect("it was not taken");
+        if child.try_wait().expect("a child").is_some() {
+            break;
+        }
+        let waited = start.elapsed().expect("time goes on");
+        assert!(waited < Duration::from_secs(20), "it is still there");
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    let child = guard.0.take().expect("it was not taken");
+    child.wait_with_output().expect("a child")
+}
+
+/// `distlock run` with these options, through `socket`, is refused with 69 in time.
+fn is_refused_in_time(socket: &Path, options: &[&str], least: u64, most: u64) {
+    let mut command = cli_support::distlock();
+    command.env("DISTLOCK_SOCKET", socket).arg("run");
+    command.args(options).args(["x", "--", "echo", "inside"]);
+    let [least, most] = [least, most].map(Duration::from_millis);
+    let output = timed(least, most, || output(command));
+    assert_refused(&output, UNAVAILABLE, &["no agent answers", "timed out"]);
+}
+
+#[test]
+fn an_agent_that_stands_still_takes_nobody_more_time_than_there_is() {
+    let group = Group::unix(1);
+    let agent = group.agents(1).remove(0);
+    // Connected before, so that the request is what is not answered.
+    let client = Agent::connect(group.socket(1)).expect("an agent");
+    let mutex = client.mutex("x").expect("a name");
+    kill(pid_of(&agent.child), Signal::SIGSTOP).expect("it is there");
+    is_refused_in_time(&group.socket(1), &["-n"], 900, 1_000);
+    is_refused_in_time(&group.socket(1), &["-w", "0"], 900, 1_000);
+    is_refused_in_time(&group.socket(1), &["-w", "0.5"], 500, 700);
+    let millis = Duration::from_millis;
+    let tried = timed(millis(500), millis(1_000), || mutex.try_lock());
+    assert!(
+        matches!(tried, Err(TryLockError::Failed(LockError::NoAnswer))),
+        "{tried:?}"
+    );
+    let limit = millis(300);
+    let waited = timed(limit, millis(500), || mutex.try_lock_for(limit));
+    assert!(
+        matches!(waited, Err(TimedLockError::Failed(LockError::NoAnswer))),
+        "{waited:?}"
+    );
+    kill(pid_of(&agent.child), Signal::SIGCONT).expect("it is there");
+    // What was not waited for is not held either.
+    drop(mutex.lock().expect("it is free"));
+}
+
+/// Nobody is taken from its queue, and nobody else comes in.
+#[test]
+fn a_queue_that_is_full_takes_nobody_more_time_than_there_is() {
+    let group = Group::unix(1);
+    let socket = group.socket(1);
+    let listener = Socket::new(Domain::UNIX, Type::STREAM, None).expect("a socket");
+    let address = SockAddr::unix(&socket).expect("a path");
+    listener.bind(&address).expect("a new path");
+    listener.listen(2).expect("a bound socket");
+    let _listener = UnixListener::from(std::os::fd::OwnedFd::from(listener));
+    let mut queue = Vec::new();
+    loop {
+        let next = Socket::new(Domain::UNIX, Type::STREAM, None).expect("a socket");
+        next.set_nonblocking(true).expect("a socket");
+        if next.connect(&address).is_err() {
+            break;
+        }
+        queue.push(next);
+        assert!(queue.len() < 100, "it is never full");
+    }
+    is_refused_in_time(&socket, &["-n"], 900, 1_000);
+    is_refused_in_time(&socket, &["-w", "0.5"], 500, 700);
+}
