@@ -14,7 +14,7 @@ use crossbeam_channel::Receiver;
 use distlock_agent::protocol::{Change, LockName, NodeId, Time};
 use distlock_agent::runtime::ForkStamp;
 use distlock_agent::runtime::status::Status;
-use parking_lot::Mutex;
+use distlock_agent::runtime::sync::Mutex;
 
 use crate::backend::{self, AcquireError, Ask, Backend, Hold, Lock, Patience, Request, Wish};
 use crate::config::Address;

@@ -11,10 +11,10 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 use distlock_agent::protocol::{Change, Fence, LockName, LockSpec, Mode, Previous, Release, Time};
 use distlock_agent::runtime::status::Status;
+use distlock_agent::runtime::sync::Mutex;
 use distlock_agent::runtime::{
     self, AgentEvent, Announcer, Caller, Description, Grant, Purpose, SessionEnd, clock,
 };
-use parking_lot::Mutex;
 
 use crate::backend::{AcquireError, Ask, Backend, Hold, Lock, Patience, Request, Waiting};
 use crate::error::{HandleError, LockError, MembersError, StatusError, UnlockError};

@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 use distlock_agent::protocol::{Fence, Release, Time};
+use distlock_agent::runtime::sync::Mutex;
 use distlock_agent::runtime::{Announcer, clock};
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use parking_lot::Mutex;
 
 use crate::GuardState;
 use crate::agent::LockShared;

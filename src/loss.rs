@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use parking_lot::Mutex;
+use distlock_agent::runtime::sync::Mutex;
 
 /// Why a lock is no longer held, though its guard is still there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,10 +4,11 @@
 
 use std::io;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Weak};
 use std::thread;
 
 use distlock_agent::protocol::Time;
+use distlock_agent::runtime::sync::Mutex;
 use distlock_agent::runtime::{Alarm, clock};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::signal::{SigSet, SigmaskHow};
@@ -51,7 +52,7 @@ impl Watch {
     /// # Errors
     /// If the system has no thread left, or no descriptor.
     pub(crate) fn start<W: Watched>(self: &Arc<Self>, watched: &Arc<W>) -> io::Result<()> {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if state.alarm.is_some() || state.is_over {
             return Ok(());
         }
@@ -71,7 +72,7 @@ impl Watch {
 
     /// Has it look at this time at the latest.
     pub(crate) fn look_at(&self, time: Time) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         if time != Time::MAX && state.at.is_none_or(|at| time < at) {
             state.at = Some(time);
             // The kernel has no reason to refuse; if it did, the thread would look too late.
@@ -81,7 +82,7 @@ impl Watch {
 
     /// Ends the thread, soon.
     pub(crate) fn end(&self) {
-        let mut state = self.state();
+        let mut state = self.state.lock();
         state.is_over = true;
         let _ = state.set_alarm();
     }
@@ -92,7 +93,7 @@ impl Watch {
             // Interrupted or not, the clock is looked at.
             let _ = poll(&mut fds, PollTimeout::NONE);
             {
-                let mut state = self.state();
+                let mut state = self.state.lock();
                 if state.is_over {
                     return;
                 }
@@ -110,10 +111,6 @@ impl Watch {
             drop(watched);
             self.look_at(next);
         }
-    }
-
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

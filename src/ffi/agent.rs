@@ -6,6 +6,7 @@ use std::num::NonZeroU32;
 use std::sync::Arc;
 
 use distlock_agent::protocol::LockName;
+use distlock_agent::runtime::sync;
 use nix::errno::Errno;
 
 use super::code;
@@ -22,7 +23,7 @@ pub(super) struct Agent {
     /// By which the program drives it, if it does.
     driven: Option<Driven>,
     /// By semaphore, since whoever uses the same semaphore of the same agent may give them back.
-    pub(super) permits: parking_lot::Mutex<BTreeMap<LockName, Vec<Permit>>>,
+    pub(super) permits: sync::Mutex<BTreeMap<LockName, Vec<Permit>>>,
 }
 
 /// A held permit.
@@ -54,7 +55,7 @@ impl Agent {
         Arc::new(Self {
             agent,
             driven,
-            permits: parking_lot::Mutex::default(),
+            permits: sync::Mutex::default(),
         })
     }
 

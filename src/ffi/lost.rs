@@ -2,9 +2,9 @@
 
 use std::os::fd::{AsFd, AsRawFd, RawFd};
 
+use distlock_agent::runtime::sync::Mutex;
 use nix::errno::Errno;
 use nix::sys::eventfd::{EfdFlags, EventFd};
-use parking_lot::Mutex;
 
 /// One descriptor for all the grants of a mutex, one after the other.
 #[derive(Default)]

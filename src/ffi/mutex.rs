@@ -7,6 +7,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use distlock_agent::protocol::{Fence, Mode};
+use distlock_agent::runtime::sync;
 use nix::errno::Errno;
 
 use super::code;
@@ -20,7 +21,7 @@ use crate::{Guard, PreviousOwner};
 /// A mutex, with what is held through this handle.
 pub(super) struct Mutex {
     lock: Arc<LockShared>,
-    state: parking_lot::Mutex<State>,
+    state: sync::Mutex<State>,
     lost: Arc<LostFd>,
 }
 
@@ -43,7 +44,7 @@ impl Mutex {
     pub(super) fn new(lock: Arc<LockShared>) -> Arc<Self> {
         Arc::new(Self {
             lock,
-            state: parking_lot::Mutex::default(),
+            state: sync::Mutex::default(),
             lost: Arc::default(),
         })
     }

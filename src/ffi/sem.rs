@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use distlock_agent::protocol::{Fence, Mode};
+use distlock_agent::runtime::sync;
 use nix::errno::Errno;
 
 use super::agent::{Agent, Permit};
@@ -24,7 +25,7 @@ pub(super) struct Sem {
     lock: Arc<LockShared>,
     agent: Arc<Agent>,
     /// Changed with the agent's permits locked.
-    is_closed: parking_lot::Mutex<bool>,
+    is_closed: sync::Mutex<bool>,
 }
 
 impl Sem {
@@ -33,7 +34,7 @@ impl Sem {
             number: LAST.fetch_add(1, Ordering::Relaxed),
             lock,
             agent,
-            is_closed: parking_lot::Mutex::new(false),
+            is_closed: sync::Mutex::new(false),
         })
     }
 

@@ -11,8 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, AtomicUsize, Ordering};
 
 use distlock_agent::runtime::ForkStamp;
+use distlock_agent::runtime::sync::RwLock;
 use nix::errno::Errno;
-use parking_lot::RwLock;
 
 use super::agent::Agent;
 use super::mutex::Mutex;

@@ -20,12 +20,12 @@ use std::time::{Duration, SystemTime};
 use distlock_agent::protocol::{Fence, LockName, Mode, Release, Time};
 use distlock_agent::runtime::clock;
 use distlock_agent::runtime::fifo::Fifo;
-use parking_lot::Mutex;
+use distlock_agent::runtime::queue::{Closed, Place, Queue};
+use distlock_agent::runtime::sync::Mutex;
 
 use super::Shared;
 use super::file::{Found, LockFile};
 use super::page::Bell;
-use super::queue::{Closed, Place, Queue};
 use super::record::Record;
 use crate::backend::{AcquireError, Hold, Lock, Patience, Request, Waiting};
 use crate::error::{LockError, UnlockError};

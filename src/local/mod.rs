@@ -2,7 +2,7 @@
 //!
 //! A lock is a kernel lock on a file in the group's [`directory`], so exclusion, and release when
 //! a holder dies, are the kernel's. What is added: the order among a process's threads
-//! ([`queue`]), waiting with timeouts and fences ([`page`]), and records for `status` ([`file`]).
+//! ([`queue`](distlock_agent::runtime::queue)), waiting with timeouts and fences ([`page`]), and records for `status` ([`file`]).
 //!
 //! No thread is started, and no process ever waits inside the kernel for a lock, so one that is
 //! stopped while it waits holds up nobody.
@@ -12,7 +12,6 @@ mod file;
 mod kernel;
 mod lifeline;
 mod page;
-mod queue;
 mod range;
 mod record;
 mod status;
@@ -26,7 +25,7 @@ use std::time::{Duration, SystemTime};
 use crossbeam_channel::{Receiver, Sender};
 use distlock_agent::protocol::{Fence, LockName};
 use distlock_agent::runtime::status::Status;
-use parking_lot::{Mutex, RwLock};
+use distlock_agent::runtime::sync::{Mutex, RwLock};
 
 use self::directory::Directory;
 use self::file::MAX_PERMITS;

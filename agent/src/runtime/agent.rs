@@ -1,7 +1,6 @@
 //! An agent: one member of a group, in a thread of this process, or driven by it.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::hash::{BuildHasher as _, RandomState};
 use std::io;
 use std::mem;
 use std::os::unix::thread::JoinHandleExt;
@@ -14,7 +13,6 @@ use crossbeam_channel::{Receiver, bounded};
 use mio::{Poll, Registry};
 use nix::sys::pthread::pthread_self;
 use nix::sys::signal::{SigSet, SigmaskHow};
-use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
@@ -36,6 +34,7 @@ use super::request::{Grant, Waiting};
 use super::roster::Roster;
 use super::seal::{self, KeyFile, KeyRing, Seals};
 use super::status::Status;
+use super::sync::Mutex;
 use super::trace::{self, Scribe, Tracer, Writer};
 use super::transport::{Faults, Transport, TransportCounters};
 use crate::protocol::lock::{violation_probability, votes_needed};
@@ -453,7 +452,7 @@ fn prepare(
     let boot = Boot {
         record,
         wall: clock::wall(),
-        seed: chance(me),
+        seed: chance()?,
     };
     let node = Node::new(config, boot, clock::now());
     let host = nix::unistd::gethostname().map_or_else(
@@ -492,13 +491,16 @@ fn prepare(
 }
 
 /// A number by chance.
-fn chance(me: NodeId) -> u64 {
+fn chance() -> Result<u64, StartError> {
     #[cfg(fuzzing)]
     if clock::pretended::now().is_some() {
-        return 1;
+        return Ok(1);
     }
-    // Its keys are random: it is the standard library's only source of chance.
-    RandomState::new().hash_one(me)
+    // The kernel's: what a process keeps for itself, as the standard library's `RandomState` does, a
+    // forked child and its parent go on with alike.
+    getrandom::u64()
+        .map_err(io::Error::from)
+        .map_err(system("draw random numbers"))
 }
 
 /// What a new life of member `me` seals with.
@@ -593,7 +595,38 @@ pub(super) fn join(thread: &Mutex<Option<JoinHandle<()>>>) {
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+
+    use nix::sys::wait::{WaitStatus, waitpid};
+    use nix::unistd::{ForkResult, fork};
+
     use super::*;
+
+    #[test]
+    fn a_forked_child_has_other_chances() {
+        let (mut theirs, mut out) = io::pipe().unwrap();
+        // What is kept for each thread is there before the fork.
+        chance().unwrap();
+        #[expect(unsafe_code, reason = "fork is what is tested")]
+        // SAFETY: the child makes system calls only, and exits without running destructors.
+        let forked = unsafe { fork() }.unwrap();
+        let child = match forked {
+            ForkResult::Parent { child } => child,
+            ForkResult::Child => {
+                let chance = chance().unwrap_or_default();
+                let code = i32::from(out.write_all(&chance.to_le_bytes()).is_err());
+                #[expect(unsafe_code, reason = "no destructor may run in the child of a test")]
+                // SAFETY: `_exit` takes no locks and does not return.
+                unsafe {
+                    libc::_exit(code)
+                }
+            }
+        };
+        let mut other = [0; 8];
+        theirs.read_exact(&mut other).unwrap();
+        assert_eq!(waitpid(child, None).unwrap(), WaitStatus::Exited(child, 0));
+        assert_ne!(u64::from_le_bytes(other), chance().unwrap());
+    }
 
     /// What sockets and nodes count as dropped, each under a word of its own.
     #[test]

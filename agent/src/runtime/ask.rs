@@ -1,6 +1,6 @@
 //! What a caller says with its request: how long it waits, and who it is.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::clock;
 #[cfg(doc)]
 use super::error::AcquireError;
+use super::sync::Mutex;
 use crate::protocol::{ElectionAlgorithm, Time, Wait};
 
 /// How long a caller that does not wait for the lock waits for the group's answer.
@@ -109,20 +110,41 @@ pub enum Purpose {
     },
 }
 
+/// This process's command line, once it has been read.
+static COMMAND: Mutex<Option<Arc<str>>> = Mutex::new(None);
+
 impl Caller {
     /// This process and its command line.
     pub fn current() -> Self {
-        static COMMAND: OnceLock<Arc<str>> = OnceLock::new();
-        let command = COMMAND.get_or_init(|| {
+        let read = || -> Arc<str> {
             let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
             words.collect::<Vec<_>>().join(" ").into()
-        });
+        };
+        // Another thread may have held it at a fork: in a child it is never waited for.
+        let command = match COMMAND.try_lock() {
+            Some(mut known) => Arc::clone(known.get_or_insert_with(read)),
+            None => read(),
+        };
         Self {
             pid: std::process::id(),
-            command: Arc::clone(command),
+            command,
             command_pid: None,
             has_lifeline: false,
             purpose: Purpose::Enter,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As in a child of a fork that came while another thread had it.
+    #[test]
+    fn nobody_waits_for_the_command_line() {
+        let known = Caller::current().command;
+        let held = COMMAND.lock();
+        assert_eq!(Caller::current().command, known);
+        drop(held);
     }
 }

@@ -20,7 +20,6 @@ use crossbeam_channel::{Receiver, bounded};
 use nix::errno::Errno;
 use nix::sys::socket::{getsockopt, sockopt};
 use nix::unistd::geteuid;
-use parking_lot::Mutex;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use self::gate::Gate;
@@ -36,6 +35,7 @@ use super::frames::{FromAgent, ToAgent};
 use super::request::{Grant, Waiting};
 use super::spin::Spin;
 use super::status::Status;
+use super::sync::Mutex;
 use super::trust::{self, Distrust};
 use crate::protocol::{Change, LockName, LockSpec, Mode, NodeId, Time};
 

@@ -23,14 +23,15 @@ use std::time::Duration;
 
 use mio::unix::SourceFd;
 use mio::{Interest, Registry};
-use parking_lot::{Mutex, MutexGuard};
 
 use super::alarm::{Alarm, expiration};
 use super::clock;
 use super::error::{ProcessError, SignalError};
 use super::event_loop::{AgentThread, EventLoop, WAKER};
 use super::handoff::Shared;
+use super::queue::{Place, Queue};
 use super::sigio::{self, SignalTimer};
+use super::sync::{Mutex, MutexGuard};
 use crate::protocol::Time;
 
 /// Who runs the event loop, and how to tell it to come sooner than it planned.
@@ -42,13 +43,23 @@ pub(crate) enum Runner {
     Callers(Box<Driven>),
 }
 
+/// A thread's turn in the loop.
+struct LoopTurn<'a> {
+    /// Unlocked before the next is called.
+    event_loop: MutexGuard<'a, Option<EventLoop>>,
+    _place: Place,
+}
+
 /// The event loop, for whoever calls.
 #[derive(Debug)]
 pub(crate) struct Driven {
     alarm: Alarm,
     /// The same for those who want SIGIO.
     signal: Mutex<Option<SignalTimer>>,
-    /// `None` once the session is over.
+    /// Who wants to run the loop stands here: one who is in it again and again does not keep the
+    /// others out, who may have been granted their locks meanwhile.
+    queue: Arc<Queue>,
+    /// `None` once the session is over. Only the thread that has the queue's turn locks it.
     event_loop: Mutex<Option<EventLoop>>,
     /// The thread that is in a round, as [`here`] says it; 0 if none is.
     by: AtomicUsize,
@@ -64,6 +75,7 @@ impl Driven {
         Ok(Self {
             alarm,
             signal: Mutex::new(None),
+            queue: Arc::default(),
             event_loop: Mutex::new(None),
             by: AtomicUsize::new(0),
         })
@@ -81,14 +93,30 @@ impl Driven {
         }
     }
 
+    /// The calling thread's turn, if it comes until `deadline`.
+    fn turn(&self, deadline: Option<Time>) -> Option<LoopTurn<'_>> {
+        let mut place = self.queue.join().ok()?;
+        let has_come = place.wait(deadline).ok()?;
+        has_come.then(|| self.with_turn(place))
+    }
+
+    /// The same, if it has come at once.
+    fn try_turn(&self) -> Option<LoopTurn<'_>> {
+        let place = self.queue.try_join()?;
+        Some(self.with_turn(place))
+    }
+
+    fn with_turn(&self, place: Place) -> LoopTurn<'_> {
+        LoopTurn {
+            event_loop: self.event_loop.lock(),
+            _place: place,
+        }
+    }
+
     /// Goes one round, which waits for at most `timeout`, and sets the alarm for the next.
-    fn round(
-        &self,
-        mut slot: MutexGuard<'_, Option<EventLoop>>,
-        shared: &Shared,
-        timeout: Option<Duration>,
-    ) {
-        if let Some(event_loop) = &mut *slot {
+    fn round(&self, mut turn: LoopTurn<'_>, shared: &Shared, timeout: Option<Duration>) {
+        let slot = &mut turn.event_loop;
+        if let Some(event_loop) = &mut **slot {
             self.by.store(here(), Ordering::Relaxed);
             // When the session ended otherwise, no event tells of it.
             let is_over = shared.turn().end_of_session().is_some();
@@ -100,14 +128,12 @@ impl Driven {
             if event_loop.round(timeout) {
                 shared.turn().plan_alarm(self, event_loop.next());
             } else {
-                *slot = None;
+                **slot = None;
                 // Who waits for the descriptor is to hear of the end.
                 self.set_alarm(Some(Time::ZERO));
             }
             self.by.store(0, Ordering::Relaxed);
         }
-        // Who waits for its turn may have been granted its lock in this round.
-        MutexGuard::unlock_fair(slot);
     }
 
     /// Whether the calling thread is in a round: it does then what somebody wants done at a loss.
@@ -125,12 +151,10 @@ impl Shared {
         };
         let left = || deadline.map(|deadline| deadline.since(clock::now()));
         while !driven.is_mine() && !is_done() && left() != Some(Duration::ZERO) {
-            let slot = match left() {
-                None => Some(driven.event_loop.lock()),
-                Some(left) => driven.event_loop.try_lock_for(left),
+            let Some(turn) = driven.turn(deadline) else {
+                return;
             };
-            let Some(slot) = slot else { return };
-            if slot.is_none() {
+            if turn.event_loop.is_none() {
                 return;
             }
             // Another thread may have brought it while this one waited for its turn.
@@ -139,7 +163,7 @@ impl Shared {
             } else {
                 left()
             };
-            driven.round(slot, self, timeout);
+            driven.round(turn, self, timeout);
         }
     }
 
@@ -150,11 +174,13 @@ impl Shared {
             return;
         };
         while !driven.is_mine() {
-            let slot = driven.event_loop.lock();
-            if slot.is_none() {
+            let Some(turn) = driven.turn(None) else {
+                return;
+            };
+            if turn.event_loop.is_none() {
                 return;
             }
-            driven.round(slot, self, None);
+            driven.round(turn, self, None);
         }
     }
 }
@@ -193,8 +219,8 @@ impl Driver {
             return Err(ProcessError::Forked);
         }
         let driven = self.driven();
-        if let Some(slot) = driven.event_loop.try_lock() {
-            driven.round(slot, &self.shared, Some(Duration::ZERO));
+        if let Some(turn) = driven.try_turn() {
+            driven.round(turn, &self.shared, Some(Duration::ZERO));
         }
         match self.shared.turn().end_of_session() {
             Some(end) => Err(ProcessError::Closed(end.clone())),

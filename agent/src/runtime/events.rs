@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 
 use crossbeam_channel::{Receiver, Sender, unbounded};
-use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 
 use super::error::SessionEnd;
+use super::sync::Mutex;
 use crate::protocol::{Epoch, Fence, LockName, NodeId};
 
 /// How many events wait for a listener that does not read.

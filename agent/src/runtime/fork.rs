@@ -5,6 +5,34 @@
 //! be said in the parent's name. So every entry point, and every `Drop`, asks the stamp first and
 //! touches nothing in a child. Comparing process ids would cost a system call, and fail when the
 //! ids wrap around; a page that the kernel wipes in children costs one load.
+//!
+//! # A child's own agent
+//! A child may open an agent of its own: the local group, a client, a member. Of what its parent's
+//! threads held at the fork, all stays held for ever in the child. So nothing on that way may rest
+//! on what is shared by the whole process and another thread may have locked, or left half changed.
+//! There is:
+//!
+//! | what | why a child can use it |
+//! |-|-|
+//! | our mutexes ([`sync`](super::sync)) | each has its state in itself, and a child makes its own; an inherited one is at most tried, never waited for |
+//! | the command line ([`Caller::current`](super::Caller::current)) | is tried, and read again if it is held |
+//! | the table of the C library's handles (`src/ffi/table.rs`) | a child makes its own, and goes on with the atomic number of the last handle |
+//! | the numbers of threads, of the C library's semaphores, and in names of temporary files | atomic counters |
+//! | the C library's place for what a thread waits for (`src/ffi/cancel.rs`) | a key of pthread, whose number is atomic; keys live on in a child |
+//! | chance | the kernel's: [`RandomState`](std::hash::RandomState) has no lock, but gives parent and child the same numbers |
+//! | mio, socket2, nix, pidfds, timers | descriptors, which a child opens itself; their statics are atomic numbers of versions and ids |
+//! | crossbeam's channels | each has its state in itself; what a thread waits by is the thread's |
+//! | `tracing` | its call sites are a list without locks, and one that another thread was just adding counts as to be asked again each time. With two subscribers or more it reads a lock of std's, which is held for writing while a subscriber is made |
+//! | BLAKE3, AES, CRC | what the processor can do, in atomics |
+//! | std's threads, parking and thread locals | futexes in each thread's own memory |
+//! | std's lock of the environment | reading does not exclude reading; it is held for writing within `set_var` |
+//! | malloc, threads and the loader of the C library | its `fork` sets them right |
+//!
+//! What remains is the application's: its subscriber of `tracing` may have locks of its own (as
+//! standard error's, which a panic needs too), and a fork in the very moment in which another thread
+//! makes a subscriber, or changes the environment, leaves the child with that lock. parking_lot is
+//! not among our dependencies, since it has one table for the waiting threads of all its locks
+//! (`.ci/run` sees to that). `tests/forks.rs` forks under contention.
 
 use std::num::NonZeroUsize;
 use std::ptr::NonNull;

@@ -14,7 +14,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use mio::unix::SourceFd;
 use mio::{Interest, Registry};
-use parking_lot::Mutex;
 
 use super::announcer::Announcer;
 use super::ask::{Caller, Patience};
@@ -28,6 +27,7 @@ use super::request::{Limit, Owner, Request, Waiting};
 use super::roster::Roster;
 use super::seal;
 use super::spin::{Spin, Spinner};
+use super::sync::Mutex;
 use super::transport::Transport;
 use super::turn::{Core, Sink, Turn};
 use crate::protocol::{LockName, LockSpec, Missing, Mode, Node, Release, Ticket, Time};

@@ -23,13 +23,12 @@ use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
-
 use super::announcer::Announcer;
 use super::ask::{Deadline, Patience};
 use super::clock;
 use super::error::{AcquireError, ReleaseError};
 use super::session::{GuardState, Session};
+use super::sync::{Condvar, Mutex};
 use crate::protocol::{Fence, Missing, Previous, Release, Ticket, Time};
 
 const WAITING: u8 = 0;
@@ -153,9 +152,9 @@ impl Request {
                 if left.is_zero() {
                     return false;
                 }
-                self.changed.wait_for(&mut outcome, left);
+                outcome = self.changed.wait_for(outcome, left);
             } else {
-                self.changed.wait(&mut outcome);
+                outcome = self.changed.wait(outcome);
             }
         }
         true

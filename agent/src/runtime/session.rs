@@ -17,9 +17,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use parking_lot::{Condvar, Mutex};
-
 use super::clock;
+use super::sync::{Condvar, Mutex};
 use crate::protocol::Time;
 
 /// Over for ever.
@@ -129,9 +128,9 @@ impl Session {
                 return state;
             }
             match deadline.map(|deadline| deadline.since(clock::now())) {
-                None => self.changed.wait(&mut bell),
+                None => bell = self.changed.wait(bell),
                 Some(Duration::ZERO) => return state,
-                Some(left) => drop(self.changed.wait_for(&mut bell, left)),
+                Some(left) => bell = self.changed.wait_for(bell, left),
             }
         }
     }

@@ -15,7 +15,6 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use crossbeam_channel::Receiver;
-use parking_lot::MutexGuard;
 
 use super::agent::{Counters, Description};
 use super::ask::{Caller, Purpose};
@@ -34,6 +33,7 @@ use super::roster::Roster;
 use super::seal::KeyId;
 use super::session::Session;
 use super::status::{ClientsStatus, MulticastStatus};
+use super::sync::MutexGuard;
 use super::trace::Tracer;
 use super::transport::{Transport, TransportCounters};
 use crate::protocol::election;

@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::{Sender, bounded};
-use parking_lot::Mutex;
 
 use super::PATIENCE;
 use super::gate::{self, Gate};
@@ -30,6 +29,7 @@ use crate::runtime::request::{Granted, Limit, Owner, Request, Waiting};
 use crate::runtime::session::Session;
 use crate::runtime::spin::Spin;
 use crate::runtime::status::Status;
+use crate::runtime::sync::Mutex;
 
 /// What the threads and the reader share.
 #[derive(Debug)]

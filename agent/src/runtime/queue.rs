@@ -1,16 +1,17 @@
-//! The order among the threads of one process that wait for one lock: one at a time contends with
-//! the other processes, and the others stand behind it.
+//! A queue of threads: the order among those of one process that want the same. Of those that wait
+//! for a lock of the local group one at a time contends with the other processes; of those that
+//! drive an agent one at a time runs its event loop.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use distlock_agent::protocol::Time;
-use distlock_agent::runtime::clock;
-use parking_lot::{Condvar, Mutex};
+use super::clock;
+use super::sync::{Condvar, Mutex};
+use crate::protocol::Time;
 
 /// A queue of threads, first come first served.
 #[derive(Debug, Default)]
-pub(crate) struct Queue {
+pub struct Queue {
     state: Mutex<State>,
 }
 
@@ -26,7 +27,7 @@ struct State {
 /// Where a thread stands, and from its turn on the right to contend. Dropping it leaves the queue,
 /// or calls the next.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub struct Place {
     queue: Arc<Queue>,
     called: Arc<Condvar>,
     has_turn: bool,
@@ -34,16 +35,16 @@ pub(crate) struct Place {
 
 /// The queue is closed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Closed;
+pub struct Closed;
 
 impl Queue {
     /// Takes the last place.
-    pub(crate) fn join(self: &Arc<Self>) -> Result<Place, Closed> {
+    pub fn join(self: &Arc<Self>) -> Result<Place, Closed> {
         let mut state = self.state.lock();
         if state.is_closed {
             return Err(Closed);
         }
-        let called = Arc::new(Condvar::new());
+        let called = Arc::<Condvar>::default();
         let has_turn = !std::mem::replace(&mut state.is_taken, true);
         if !has_turn {
             state.waiting.push_back(Arc::clone(&called));
@@ -55,8 +56,23 @@ impl Queue {
         })
     }
 
+    /// Takes the turn, if nobody has it.
+    pub fn try_join(self: &Arc<Self>) -> Option<Place> {
+        let mut state = self.state.lock();
+        if state.is_taken || state.is_closed {
+            return None;
+        }
+        state.is_taken = true;
+        drop(state);
+        Some(Place {
+            queue: Arc::clone(self),
+            called: Arc::default(),
+            has_turn: true,
+        })
+    }
+
     /// Sends everybody away, for good.
-    pub(crate) fn close(&self) {
+    pub fn close(&self) {
         let mut state = self.state.lock();
         state.is_closed = true;
         for called in &state.waiting {
@@ -67,7 +83,7 @@ impl Queue {
 
 impl Place {
     /// Waits for the turn, at most until `until`; whether it has come.
-    pub(crate) fn wait(&mut self, until: Option<Time>) -> Result<bool, Closed> {
+    pub fn wait(&mut self, until: Option<Time>) -> Result<bool, Closed> {
         if self.has_turn {
             return Ok(true);
         }
@@ -82,14 +98,14 @@ impl Place {
                 return Err(Closed);
             }
             let Some(until) = until else {
-                self.called.wait(&mut state);
+                state = self.called.wait(state);
                 continue;
             };
             let rest = until.since(clock::now());
             if rest.is_zero() {
                 return Ok(false);
             }
-            self.called.wait_for(&mut state, rest);
+            state = self.called.wait_for(state, rest);
         }
     }
 }
@@ -103,9 +119,7 @@ impl Drop for Place {
         }
         // It has the turn, though it may not know yet.
         match state.waiting.pop_front() {
-            Some(next) => {
-                next.notify_one();
-            }
+            Some(next) => next.notify_one(),
             None => state.is_taken = false,
         }
     }
@@ -173,6 +187,19 @@ mod tests {
     }
 
     #[test]
+    fn who_does_not_wait_overtakes_nobody() {
+        let queue = Arc::new(Queue::default());
+        let turn = queue.try_join().unwrap();
+        assert!(queue.try_join().is_none());
+        let next = queue.join().unwrap();
+        drop(turn);
+        assert!(queue.try_join().is_none(), "the next has the turn");
+        drop(next);
+        drop(queue.try_join().unwrap());
+        assert_eq!(queue.join().unwrap().wait(Some(Time::ZERO)), Ok(true));
+    }
+
+    #[test]
     fn closing_sends_all_away() {
         let queue = Arc::new(Queue::default());
         std::thread::scope(|scope| {
@@ -187,5 +214,6 @@ mod tests {
             }
         });
         assert_eq!(queue.join().unwrap_err(), Closed);
+        assert!(queue.try_join().is_none());
     }
 }
