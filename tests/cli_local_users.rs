@@ -178,6 +178,41 @@ fn the_lock_is_taken_as_long_as_a_command_outlives_its_runner() {
     assert_eq!(guard.previous_owner(), PreviousOwner::Abandoned);
 }
 
+/// As sudo(8) closes everything before it runs what it is to run, and is another user by then.
+#[test]
+fn a_command_that_closed_what_it_inherited_is_waited_for_itself() {
+    if !is_root() {
+        return;
+    }
+    let local = Local::new();
+    let close = "echo in; echo $$; exec 1>&- 2>&-; \
+         for fd in /proc/$$/fd/*; do fd=${fd##*/}; [ $fd -gt 2 ] && eval \"exec $fd>&-\"; done; \
+         exec sleep 600";
+    let mut command = local.distlock(["run", "x", "--"]);
+    command
+        .args(as_daemon(&format!("exec bash -c '{close}'")))
+        .current_dir("/");
+    let mut holder = Holder::start(command);
+    let pid: i32 = holder.line().parse().expect("a pid");
+    eventually("it has closed all", || {
+        let open = fs::read_dir(format!("/proc/{pid}/fd")).expect("it is there");
+        let name = fs::read_to_string(format!("/proc/{pid}/comm")).expect("it is there");
+        name == "sleep\n" && open.count() == 1
+    });
+    holder.signal(Signal::SIGKILL);
+    holder.wait();
+    assert!(is_running(pid));
+    let busy = output(&mut local.distlock(["run", "-w", "0.2", "x", "true"]));
+    assert_refused(&busy, 1, &["x"]);
+    let status = local.status();
+    assert_eq!(
+        status["locks"][0]["holders"][0]["command_pid"], pid,
+        "{status}"
+    );
+    kill(Pid::from_raw(pid), Signal::SIGKILL).expect("it is there");
+    assert_eq!(local.run(["-w", "25", "x", "true"]), Some(0));
+}
+
 /// What `script` says in a namespace where `/run` is empty but for `/run/lock`. In it `as` runs a
 /// command as a user, and `find` is one that tells where the group of its runner is.
 fn said(script: &str) -> Option<String> {

@@ -32,6 +32,7 @@ use std::time::{Duration, SystemTime};
 use distlock_agent::protocol::LockName;
 
 use super::directory::{Directory, Keep};
+use super::lifeline::start_of;
 use super::range::{self, Range};
 use super::record::{self, BLOCK, Record, array};
 
@@ -373,7 +374,10 @@ impl LockFile {
     }
 
     /// Notes the process that works under the permit.
-    pub(crate) fn write_command_pid(&self, number: u32, pid: u32) -> io::Result<()> {
+    pub(crate) fn write_command(&self, number: u32, pid: u32) -> io::Result<()> {
+        // Whoever finds the number finds the rest too.
+        let start = start_of(pid)?.unwrap_or(0);
+        self.write_field(number, record::COMMAND_START_AT, &start.to_le_bytes())?;
         self.write_field(number, record::COMMAND_PID_AT, &pid.to_le_bytes())
     }
 

@@ -173,6 +173,7 @@ impl KernelLock {
             pid: std::process::id(),
             since: SystemTime::now(),
             command_pid: None,
+            command_start: 0,
             command: request.command.as_deref().unwrap_or_default().to_owned(),
             inherited: None,
         };
@@ -512,8 +513,9 @@ impl Hold for KernelHold {
     }
 
     fn set_command_pid(&self, pid: u32) {
-        // It is for `status` only, which does without.
-        let _ = self.file.write_command_pid(self.permit, pid);
+        // `status` does without, and so does who looks whether the command is left: there is the
+        // lifeline.
+        let _ = self.file.write_command(self.permit, pid);
     }
 
     fn inheritable_fd(&mut self) -> io::Result<Option<OwnedFd>> {

@@ -7,6 +7,10 @@
 //! host. Whoever has the kernel's lock next looks there, and if a writer is left gives the lock
 //! back: it is still taken. So a lock is free when its holder and all that inherited are gone.
 //!
+//! A command that closes what it inherits, as sudo(8) does, is still waited for itself, if its holder
+//! died: the kernel ends it together with `distlock run`, but a moment later, and if it has other
+//! credentials by then not at all. The record has its number and when it started.
+//!
 //! In what order, for the case that a process dies in between:
 //! - Handing it out: the FIFO is made, then noted in the record, then opened for writing. A FIFO that
 //!   no record tells of has no writer; it is used by the next, or removed with the lock's file.
@@ -18,9 +22,13 @@
 //!   seen that none is left. So one who enters looks through their records only if there is need.
 
 use std::io;
-use std::num::NonZeroU64;
+use std::num::{NonZeroU32, NonZeroU64};
+use std::os::fd::OwnedFd;
 
 use distlock_agent::runtime::fifo::Fifo;
+use nix::errno::Errno;
+use nix::sys::signal::kill;
+use nix::unistd::Pid;
 
 use super::directory::Directory;
 use super::file::LockFile;
@@ -51,7 +59,7 @@ impl LockFile {
         directory: &Directory,
         number: u32,
         lifeline: &Fifo,
-    ) -> io::Result<std::os::fd::OwnedFd> {
+    ) -> io::Result<OwnedFd> {
         lifeline.writer(directory, &self.lifeline_name(number))
     }
 
@@ -85,10 +93,10 @@ impl LockFile {
         }
         let name = self.lifeline_name(number);
         match Fifo::open(directory, &name) {
-            Ok(Some(lifeline)) => lifeline.has_writer(),
+            Ok(Some(lifeline)) => Ok(lifeline.has_writer()? || is_running(record)),
             Ok(None) => {
                 let path = directory.path().join(name);
-                let command = record.command_pid.map_or(record.pid, |pid| pid.get());
+                let command = record.command_pid.map_or(record.pid, NonZeroU32::get);
                 let what = format!(
                     "somebody has removed {}, by which the end of the holder's command is seen; see \
                      that the command (process {command}) has ended, and remove the lock's file",
@@ -199,5 +207,84 @@ impl LockFile {
             }
         }
         Ok(left)
+    }
+}
+
+/// Whether the command of a holder that died is still there itself.
+fn is_running(record: &Record) -> bool {
+    let Some(pid) = record.command_pid.filter(|_| record.is_inside) else {
+        return false;
+    };
+    let number = Pid::from_raw(pid.get().cast_signed());
+    if record.command_start == 0 || kill(number, None) == Err(Errno::ESRCH) {
+        return false;
+    }
+    match start_of(pid.get()) {
+        Ok(Some(start)) => start == record.command_start,
+        Ok(None) => false,
+        // There is a process that this user may not look at: it may be the one.
+        Err(_) => true,
+    }
+}
+
+/// When the process started, in the kernel's ticks since the boot: a number is given again, but not
+/// that early. `None` if it has ended and was not waited for.
+pub(super) fn start_of(pid: u32) -> io::Result<Option<u64>> {
+    let stat = std::fs::read(format!("/proc/{pid}/stat"))?;
+    // The name, in parentheses, may be anything.
+    let rest = stat.rsplit(|&byte| byte == b')').next().unwrap_or_default();
+    let mut words = str::from_utf8(rest).unwrap_or_default().split_whitespace();
+    if matches!(words.next(), Some("Z" | "X")) {
+        return Ok(None);
+    }
+    // The twenty-second of all, of which the state is the third.
+    let start = words.nth(18).and_then(|word| word.parse().ok());
+    start
+        .map(Some)
+        .ok_or_else(|| io::Error::other("what the kernel says of it is not understood"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+    use std::time::SystemTime;
+
+    use super::*;
+
+    #[test]
+    fn a_process_is_known_by_its_number_and_its_start() {
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        let start = start_of(child.id()).unwrap().unwrap();
+        assert!(start >= start_of(std::process::id()).unwrap().unwrap());
+        let mut record = Record {
+            fence: 1,
+            is_inside: true,
+            pid: 1,
+            since: SystemTime::now(),
+            command_pid: NonZeroU32::new(child.id()),
+            command_start: start,
+            command: String::new(),
+            inherited: None,
+        };
+        assert!(is_running(&record));
+        for other in [0, start - 1, start + 1] {
+            record.command_start = other;
+            assert!(!is_running(&record));
+        }
+        record.command_start = start;
+        record.is_inside = false;
+        assert!(!is_running(&record), "its holder has left it");
+        record.is_inside = true;
+        kill(
+            Pid::from_raw(child.id().cast_signed()),
+            nix::sys::signal::SIGKILL,
+        )
+        .unwrap();
+        while is_running(&record) {
+            std::thread::yield_now();
+        }
+        assert_eq!(start_of(child.id()).unwrap(), None, "not waited for");
+        child.wait().unwrap();
+        assert!(!is_running(&record));
     }
 }

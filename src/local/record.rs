@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! 0   fence 8 | state 4 | pid 4 | since 8 | command's pid 4 | length 2 | command up to 448
-//! 480 the boot in which commands inherited the holder's lifeline 8
+//! 480 the boot in which commands inherited the holder's lifeline 8 | when the command started 8
 //! 504 fence 8
 //! ```
 
@@ -21,6 +21,7 @@ pub(super) const COMMAND_PID_AT: usize = 24;
 const COMMAND_AT: usize = 30;
 const MAX_COMMAND: usize = 448;
 pub(super) const INHERITED_AT: usize = 480;
+pub(super) const COMMAND_START_AT: usize = 488;
 const END_AT: usize = BLOCK - 8;
 
 /// Who holds a permit, or held it last.
@@ -32,6 +33,8 @@ pub(crate) struct Record {
     pub(crate) pid: u32,
     pub(crate) since: SystemTime,
     pub(crate) command_pid: Option<NonZeroU32>,
+    /// When that process started, in the kernel's ticks since the boot; zero if it is not known.
+    pub(crate) command_start: u64,
     /// As much of it as there is room for; may be empty.
     pub(crate) command: String,
     /// The boot of the host in which commands inherited the lifeline, if they did.
@@ -77,6 +80,7 @@ impl Record {
         put(COMMAND_AT, command.as_bytes());
         let inherited = self.inherited.map_or(0, NonZeroU64::get);
         put(INHERITED_AT, &inherited.to_le_bytes());
+        put(COMMAND_START_AT, &self.command_start.to_le_bytes());
         put(END_AT, &self.fence.to_le_bytes());
         block
     }
@@ -99,6 +103,7 @@ impl Record {
             command_pid: NonZeroU32::new(u32::from_le_bytes(array(block, COMMAND_PID_AT))),
             command: String::from_utf8_lossy(command).into_owned(),
             inherited: NonZeroU64::new(u64::from_le_bytes(array(block, INHERITED_AT))),
+            command_start: u64::from_le_bytes(array(block, COMMAND_START_AT)),
         })
     }
 }
@@ -119,6 +124,7 @@ mod tests {
             pid: 4_000_000,
             since: UNIX_EPOCH + Duration::from_millis(1_800_000_000_123),
             command_pid: NonZeroU32::new(7),
+            command_start: 9,
             command: command.to_owned(),
             inherited: NonZeroU64::new(8),
         }
