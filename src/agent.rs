@@ -46,12 +46,13 @@ impl Agent {
     /// and the kernel is the arbiter. It excludes nobody in the configured group that this host may
     /// be in: [`Agent::open`] finds that one.
     ///
-    /// Its directory is `$DISTLOCK_DIR`, else `/run/lock/distlock-UID`, or `/tmp/distlock-UID`
-    /// where there is no `/run/lock`. It is made with mode 0700 if it does not exist. All that
-    /// are to take turns must have the same one; do not put it on a network file system.
+    /// Its directory is `$DISTLOCK_DIR`, else `/run/distlock-local` for root and
+    /// `/run/lock/distlock-UID` for other users. It is made with mode 0700 if it does not exist. All
+    /// that are to take turns must have the same one; do not put it on a network file system.
     ///
     /// # Errors
-    /// If the directory cannot be made or used, or is not this user's alone.
+    /// If the directory cannot be made or used, or is not this user's alone. There is no second
+    /// place: another program could take the first.
     pub fn local() -> Result<Self, OpenError> {
         Self::local_in(local::directory())
     }

@@ -470,6 +470,7 @@ pub unsafe extern "C-unwind" fn distlock_sem_open(
 /// -ESTALE: the fence is lower than one that was seen, so that another was inside since;
 /// -EINVAL: `fence` is 0 or above INT64_MAX, or there is no `file`;
 /// -EBADMSG: the file is damaged, or none of fences;
+/// -EBUSY: another process has had `file`.lock locked for ten seconds;
 /// or what the system says, such as -ENOENT for a directory that is not there. After anything but
 /// 0 the fence is not let through.
 #[unsafe(no_mangle)]

@@ -202,7 +202,12 @@ impl Guard {
     /// lock is free only when all copies are closed, so that a child process that inherits one
     /// keeps the lock as long as it lives, as with flock(1).
     ///
-    /// In the local group it is the open file that is the lock. Through the host's agent it is the
+    /// Nobody can unlock anything with it, whatever user the child process is.
+    ///
+    /// In the local group it is the writing end of a FIFO in the group's directory, at which
+    /// whoever comes next sees by the kernel's word whether a copy is left; it is not to be written
+    /// to. If this process dies, the process that [`Guard::set_command_pid`] named keeps the lock as
+    /// long as it lives, also if it has closed its copy. Through the host's agent it is the
     /// writing end of a pipe that the agent watches; if this process dies, the agent kills the
     /// process group that [`Guard::set_command_pid`] leads, and waits for the end of the pipe.
     /// For a member of the group the descriptor keeps its place, and not the lock: if the process

@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::Write;
 use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -322,4 +323,26 @@ fn a_directory_in_use_is_not_for_cleaners() {
     assert!(!is_free());
     drop((agent, mutex));
     assert!(is_free());
+}
+
+/// Programs of another build would not see by what this one knows who is inside, nor the other way.
+#[test]
+fn a_page_of_another_layout_is_refused() {
+    let (directory, agent) = group();
+    let mutex = agent.mutex("x").unwrap();
+    let page = File::options()
+        .write(true)
+        .open(directory.path().join("group"));
+    page.unwrap().write_all_at(&[1], 7).unwrap();
+    for refused in [
+        Agent::local_in(directory.path()).unwrap_err().to_string(),
+        mutex.lock().unwrap_err().to_string(),
+        mutex.try_lock().unwrap_err().to_string(),
+    ] {
+        assert!(refused.contains("not this version's"), "{refused}");
+        assert!(
+            refused.contains("end the programs that use it"),
+            "{refused}"
+        );
+    }
 }
