@@ -235,7 +235,7 @@ impl Agent {
     }
 
     /// Sets what `status` shows as the command of the locks that this agent takes from now on, in
-    /// place of this process's command line.
+    /// place of this program's name. All members and clients of the group can read it.
     pub fn set_command(&self, command: &str) {
         if !self.inner.stamp.is_child() {
             *self.inner.command.lock() = Some(command.into());

@@ -1,6 +1,7 @@
 //! What an agent tells about its group while it runs.
 
 use distlock_agent::protocol::NodeId;
+use distlock_agent::runtime::status::QuorumStatus;
 
 /// Something that happened in the group. Events inform; no program needs them to be correct.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -45,6 +46,9 @@ pub enum Event {
         /// The epoch of the view that it is not in.
         epoch: u32,
     },
+    /// There has been no quorum for one lease; or there is one again; or it is missing other voters
+    /// than were told.
+    Quorum(QuorumStatus),
     /// This member was removed from the group ([`Agent::remove_member`](crate::Agent::remove_member)):
     /// its agent has ended.
     Removed,

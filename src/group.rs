@@ -379,6 +379,7 @@ fn event(event: &AgentEvent) -> Option<Event> {
         },
         AgentEvent::Ended(SessionEnd::Superseded { .. }) => Event::Superseded,
         AgentEvent::Ended(SessionEnd::Removed) => Event::Removed,
+        AgentEvent::Quorum(quorum) => Event::Quorum(quorum.clone()),
         AgentEvent::Excluded { epoch } => Event::Excluded {
             epoch: epoch.as_u32(),
         },

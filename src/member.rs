@@ -67,6 +67,7 @@ pub(crate) fn options(config: &NodeConfig) -> Options {
         trace: config.trace().map(Into::into),
         multicast: config.multicast(),
         key_file: config.key_file().map(Into::into),
+        command_lines: config.command_lines(),
         faults: None,
     }
 }

@@ -218,7 +218,7 @@ fn status_tells_members_holders_and_waiters_of_the_whole_group() {
         assert_eq!(inside["member"], 1);
         assert_eq!(inside["pid"], holder.child.id());
         assert!(inside["command_pid"].as_u64() > Some(0), "{status}");
-        assert_eq!(inside["command"], "sh -c echo in; read x; exit 3");
+        assert_eq!(inside["command"], "sh", "its arguments may be secret");
         assert!(inside["fence"].as_u64() > Some(0) && inside["host"].is_string());
         assert!(inside["since"].as_str().expect("text").ends_with('Z'));
         assert_eq!(lock["waiters"][0]["member"], 2);
@@ -226,7 +226,7 @@ fn status_tells_members_holders_and_waiters_of_the_whole_group() {
     }
     let table = stdout(&output(&mut group.client(1, ["status"])));
     for word in [
-        "shop", "udp:127.", "alive", "printer", "holds", "waits", "exit 3",
+        "shop", "udp:127.", "alive", "printer", "holds", "waits", "sh",
     ] {
         assert!(table.contains(word), "{word} in\n{table}");
     }

@@ -5,7 +5,9 @@ mod cli_support;
 use std::time::Duration;
 
 use cli_support::group::{AgentProcess, Group, LEASE_MS};
-use cli_support::{Local, assert_refused, distlock, eventually, output, pid_of, stderr, stdout};
+use cli_support::{
+    Holder, Local, assert_refused, distlock, eventually, output, pid_of, stderr, stdout,
+};
 use nix::sys::signal::{Signal, kill};
 use serde_json::{Value, json};
 
@@ -121,6 +123,120 @@ fn a_group_that_never_began_says_for_whom_it_waits() {
     assert_eq!(group.status(1)["quorum"]["founded"], false);
     let refused = output(&mut group.client(1, ["run", "x", "true"]));
     assert_refused(&refused, 69, &["member 3", "all are there at once"]);
+}
+
+/// Passwords stand in command lines, and the status is for all members and their programs.
+#[test]
+fn arguments_are_told_only_where_the_hosts_file_says_so() {
+    let group = Group::unix(2);
+    let whole = format!(
+        "command_lines = true\n{}",
+        std::fs::read_to_string(group.config()).expect("a file")
+    );
+    let file = group.file("whole.toml");
+    std::fs::write(&file, whole).expect("a file");
+    let mut second = group.agent_command(2);
+    second.env("DISTLOCK_CONFIG", &file);
+    let _agents = [group.agent(1), AgentProcess::start(second)];
+    for (id, told) in [(1, "sh"), (2, "/bin/sh -c echo in; read x; echo SECRET")] {
+        let script = "echo in; read x; echo SECRET";
+        let run = ["run", "x", "--", "/bin/sh", "-c", script];
+        let holder = Holder::start(group.client(id, run));
+        for asked in [1, 2] {
+            let holders = &group.status(asked)["locks"][0]["holders"];
+            assert_eq!(holders[0]["command"], told, "{id} of {asked}: {holders}");
+            let text = stdout(&output(&mut group.client(asked, ["status"])));
+            assert_eq!(text.contains("SECRET"), id == 2, "{text}");
+        }
+        holder.let_go();
+    }
+}
+
+#[test]
+fn arguments_are_not_told_in_the_local_group() {
+    let local = Local::new();
+    let holder = local.hold("x");
+    assert_eq!(local.status()["locks"][0]["holders"][0]["command"], "sh");
+    holder.let_go();
+}
+
+/// On loopback any user of the host can send what members send.
+#[test]
+fn unsealed_loopback_is_called_insecure() {
+    let group = Group::udp(1);
+    let log = group.file("log");
+    let file = std::fs::File::create(&log).expect("a file");
+    let _agent = AgentProcess::start_with_log(&mut group.agent_command(1), file);
+    let logged = std::fs::read_to_string(&log).expect("text");
+    assert!(logged.contains("any user of this host"), "{logged}");
+    assert_eq!(group.status(1)["protection"]["insecure"], true);
+    let (text, _) = ask(&group, &["status"]);
+    assert!(text.contains("INSECURE: datagrams on loopback"), "{text}");
+    let group = Group::unix(1);
+    let _agent = group.agent(1);
+    assert_eq!(group.status(1)["protection"]["insecure"], false);
+}
+
+#[test]
+fn the_log_says_that_there_is_no_quorum_and_who_is_missing() {
+    let group = Group::unix(3);
+    let log = group.file("log");
+    let file = std::fs::File::create(&log).expect("a file");
+    let agent = AgentProcess::start_with_log(&mut group.agent_command(1), file);
+    let logged = |what: &str| std::fs::read_to_string(&log).is_ok_and(|log| log.contains(what));
+    eventually("what the founding waits for", || {
+        logged(
+            "no quorum: members 2, 3 are silent, and the group begins only when all are there at once: ",
+        )
+    });
+    let others = [group.agent(2), group.agent(3)];
+    eventually("its end", || logged("there is a quorum again"));
+    stop(&others, Signal::SIGSTOP);
+    eventually("the silence", || {
+        logged("no quorum: members 2, 3 are silent: This host")
+    });
+    stop(&others, Signal::SIGCONT);
+    drop((agent, others));
+}
+
+/// What is left of the cluster says so, and what to do, at every voter.
+#[test]
+fn a_majority_that_lost_its_state_is_told_of_recover() {
+    let group = Group::unix(3);
+    let mut agents = group.agents(3);
+    for id in [2, 1] {
+        agents.remove(id - 1).end_by(Signal::SIGKILL);
+        let state = group.state().join(format!("shop-{id}"));
+        std::fs::remove_dir_all(&state).expect("its state");
+    }
+    let log = group.file("log");
+    let file = std::fs::File::create(&log).expect("a file");
+    agents.push(AgentProcess::start_with_log(
+        &mut group.agent_command(1),
+        file,
+    ));
+    agents.push(group.agent(2));
+    for id in 1..=3 {
+        eventually("it is told", || {
+            group.status(id)["quorum"]["state_lost"] == json!([1, 2])
+        });
+        let text = stdout(&output(&mut group.client(id, ["status"])));
+        assert!(text.contains("NO QUORUM"), "{text}");
+        assert!(
+            text.contains("members 1, 2 have lost their states"),
+            "{text}"
+        );
+        assert!(text.contains("'distlock recover'"), "{text}");
+        let refused = output(&mut group.client(id, ["run", "x", "true"]));
+        assert_refused(
+            &refused,
+            69,
+            &["members 1, 2 have lost their states", "recover"],
+        );
+    }
+    eventually("the log says so, too", || {
+        std::fs::read_to_string(&log).is_ok_and(|log| log.contains("'distlock recover'"))
+    });
 }
 
 #[test]

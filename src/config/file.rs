@@ -42,6 +42,8 @@ struct File {
     multicast: Option<Spanned<String>>,
     #[serde(default)]
     insecure: bool,
+    #[serde(default)]
+    command_lines: bool,
     voters: Option<Spanned<Vec<Spanned<i64>>>>,
     group: Group,
     #[serde(default)]
@@ -145,6 +147,7 @@ fn read(text: &str, source: &str, base: &Path) -> Result<Config, Fault> {
         voters,
         multicast,
         key_file,
+        command_lines: file.command_lines,
     })
 }
 

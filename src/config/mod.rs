@@ -57,6 +57,7 @@ pub struct Config {
     voters: Vec<NodeId>,
     multicast: Option<MulticastAddress>,
     key_file: Option<PathBuf>,
+    command_lines: bool,
 }
 
 impl Config {
@@ -103,6 +104,7 @@ impl Config {
             settings: self.settings.clone(),
             multicast: self.multicast,
             key_file: self.key_file.clone(),
+            command_lines: self.command_lines,
             state_base: default_state_base(
                 |name| std::env::var_os(name),
                 nix::unistd::geteuid().is_root(),
@@ -150,6 +152,7 @@ pub struct NodeConfig {
     settings: Settings,
     multicast: Option<MulticastAddress>,
     key_file: Option<PathBuf>,
+    command_lines: bool,
     state_base: PathBuf,
     endpoint: Option<Endpoint>,
     pulse: Option<Pulse>,
@@ -246,6 +249,12 @@ impl NodeConfig {
     /// The file with the group's keys, if datagrams are sealed.
     pub fn key_file(&self) -> Option<&Path> {
         self.key_file.as_deref()
+    }
+
+    /// Whether the group is told the whole command lines of callers on this host, and not the names of
+    /// their programs alone.
+    pub fn command_lines(&self) -> bool {
+        self.command_lines
     }
 
     /// What all members must have alike.

@@ -4,10 +4,10 @@ use std::io;
 use std::num::NonZeroU32;
 use std::path::Path;
 
-use distlock_agent::runtime::clock;
 use distlock_agent::runtime::status::{
     HolderStatus, LockStatus, QuorumStatus, Status, WaiterStatus,
 };
+use distlock_agent::runtime::{as_told, clock};
 
 use super::directory::Directory;
 use super::file::LockFile;
@@ -94,11 +94,11 @@ fn read_lock(directory: &Directory, name: &str, host: &str) -> io::Result<Option
 
 fn holder(record: &Record, host: &str) -> HolderStatus {
     let worker = record.command_pid.map_or(record.pid, NonZeroU32::get);
-    let command = if record.command.is_empty() {
-        command_line(worker).unwrap_or_default()
-    } else {
-        record.command.clone()
+    let line = match record.command.is_empty() {
+        true => command_line(worker).unwrap_or_default(),
+        false => record.command.clone(),
     };
+    let command = as_told(&line, false).into_owned();
     HolderStatus {
         member: 0,
         host: host.to_owned(),
@@ -110,9 +110,8 @@ fn holder(record: &Record, host: &str) -> HolderStatus {
     }
 }
 
-/// The command line of a running process, its words separated by spaces.
+/// The command line of a running process, each word ended by a NUL.
 fn command_line(pid: u32) -> io::Result<String> {
     let words = std::fs::read(format!("/proc/{pid}/cmdline"))?;
-    let words = words.strip_suffix(b"\0").unwrap_or(&words);
-    Ok(String::from_utf8_lossy(words).replace('\0', " "))
+    Ok(String::from_utf8_lossy(&words).into_owned())
 }

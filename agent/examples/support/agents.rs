@@ -45,6 +45,7 @@ impl Agents {
                 trace: None,
                 multicast: None,
                 key_file: None,
+                command_lines: false,
                 faults: None,
             };
             change(&mut options);

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::protocol::election::{self, Leader};
 use crate::protocol::ids::{Epoch, Fence, Incarnation, LockName, NodeId, Ticket};
 use crate::protocol::lock::{Algorithm, LockSpec, Mode};
-use crate::protocol::membership::quorum::{Missing, VoterRecord};
+use crate::protocol::membership::quorum::{Missing, QuorumOverview, VoterRecord};
 use crate::protocol::membership::{Book, Change};
 use crate::protocol::time::Time;
 
@@ -357,6 +357,9 @@ pub enum Event {
         /// Who says so.
         by: NodeId,
     },
+    /// There has been no quorum for one lease, or there is one again, or others are missing than
+    /// were told: this is how it stands.
+    Quorum(QuorumOverview),
     /// Who may be a member, besides what files say. Of these, this one may be removed: then it is in no
     /// view any more.
     Members {

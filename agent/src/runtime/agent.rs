@@ -67,6 +67,9 @@ pub struct Options {
     pub multicast: Option<MulticastAddress>,
     /// The file that has the group's keys, if datagrams are sealed. It is read again when it changes.
     pub key_file: Option<PathBuf>,
+    /// Whether the other members and all clients are told callers' whole command lines, and not the
+    /// programs' names alone.
+    pub command_lines: bool,
     /// For tests only: what happens to outgoing datagrams.
     pub faults: Option<Faults>,
 }
@@ -394,6 +397,7 @@ fn prepare(
         trace,
         multicast,
         key_file,
+        command_lines,
         faults,
     } = options;
     if !members.contains_key(&me) {
@@ -465,6 +469,7 @@ fn prepare(
         me,
         settings,
         host,
+        command_lines,
         place,
     };
     let roster = Roster::new(members, key_file.is_some());
@@ -514,7 +519,18 @@ fn begin_to_seal(me: NodeId, keys: KeyRing) -> Result<Seals, StartError> {
 
 /// Says what a group without a key risks, if its datagrams leave the host.
 fn warn_of_insecurity(members: &BTreeMap<NodeId, Address>) {
-    if members.values().any(|address| !address.is_loopback()) {
+    if members.values().all(Address::is_loopback) {
+        if members
+            .values()
+            .any(|address| matches!(address, Address::Udp(_)))
+        {
+            tracing::warn!(
+                "datagrams on loopback are not sealed: any user of this host can end an agent, or \
+                 let two in at once; to be safe from that, write a key with distlock keygen, and \
+                 give all members key_file, or use unix addresses"
+            );
+        }
+    } else {
         tracing::warn!(
             "datagrams leave this host and are not sealed (insecure = true): whoever can send some to a \
              member can let two in at once; to be safe from that, write a key with distlock keygen, \

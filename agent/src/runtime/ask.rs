@@ -1,5 +1,7 @@
 //! What a caller says with its request: how long it waits, and who it is.
 
+use std::borrow::Cow;
+use std::ffi::OsStr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -86,7 +88,8 @@ impl Deadline {
 pub struct Caller {
     /// The program that calls; for `distlock run` the runner.
     pub pid: u32,
-    /// Its command line; for `distlock run` the command's.
+    /// Its command line, each word ended by a NUL ([`command_line`]); for `distlock run` the
+    /// command's. Or without NULs what the application calls its work.
     pub command: Arc<str>,
     /// The process that `distlock run` runs.
     pub command_pid: Option<u32>,
@@ -113,13 +116,28 @@ pub enum Purpose {
 /// This process's command line, once it has been read.
 static COMMAND: Mutex<Option<Arc<str>>> = Mutex::new(None);
 
+/// A command line as a caller says it: each word ended by a NUL, as in /proc/PID/cmdline.
+pub fn command_line<W: AsRef<OsStr>>(words: impl IntoIterator<Item = W>) -> String {
+    let words = words.into_iter();
+    words.fold(String::new(), |line, word| {
+        line + &word.as_ref().to_string_lossy() + "\0"
+    })
+}
+
+/// What others are told of a command line: the program's name, since the other words may be
+/// passwords; with `is_whole` all words. What is no command line is told as it is.
+pub fn as_told(command: &str, is_whole: bool) -> Cow<'_, str> {
+    match command.split_once('\0') {
+        None => command.into(),
+        Some(_) if is_whole => command.trim_end_matches('\0').replace('\0', " ").into(),
+        Some((program, _)) => program.rsplit('/').next().unwrap_or(program).into(),
+    }
+}
+
 impl Caller {
     /// This process and its command line.
     pub fn current() -> Self {
-        let read = || -> Arc<str> {
-            let words = std::env::args_os().map(|word| word.to_string_lossy().into_owned());
-            words.collect::<Vec<_>>().join(" ").into()
-        };
+        let read = || -> Arc<str> { command_line(std::env::args_os()).into() };
         // Another thread may have held it at a fork: in a child it is never waited for.
         let command = match COMMAND.try_lock() {
             Some(mut known) => Arc::clone(known.get_or_insert_with(read)),
@@ -146,5 +164,21 @@ mod tests {
         let held = COMMAND.lock();
         assert_eq!(Caller::current().command, known);
         drop(held);
+    }
+
+    #[test]
+    fn others_are_told_the_program_and_not_its_arguments() {
+        let line = command_line(["/usr/bin/mysqldump", "--password=secret", "shop"]);
+        assert_eq!(as_told(&line, false), "mysqldump");
+        assert_eq!(
+            as_told(&line, true),
+            "/usr/bin/mysqldump --password=secret shop"
+        );
+        assert_eq!(as_told(&command_line(["sleep"]), false), "sleep");
+        assert_eq!(
+            as_told("prints invoices/2026", false),
+            "prints invoices/2026"
+        );
+        assert_eq!(as_told("", false), "");
     }
 }

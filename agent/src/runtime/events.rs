@@ -7,6 +7,7 @@ use crossbeam_channel::{Receiver, Sender, unbounded};
 use serde::{Deserialize, Serialize};
 
 use super::error::SessionEnd;
+use super::status::QuorumStatus;
 use super::sync::Mutex;
 use crate::protocol::{Epoch, Fence, LockName, NodeId};
 
@@ -70,6 +71,9 @@ pub enum AgentEvent {
         /// Who.
         leader: Option<Leader>,
     },
+    /// There has been no quorum for one lease, or there is one again, or other voters are missing
+    /// than were told.
+    Quorum(QuorumStatus),
 }
 
 /// Who leads in an election.

@@ -295,6 +295,7 @@ mod tests {
             trace: None,
             multicast: None,
             key_file: None,
+            command_lines: false,
             faults: None,
         })
         .unwrap()

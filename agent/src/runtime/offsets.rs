@@ -215,6 +215,7 @@ mod tests {
             trace: None,
             multicast: None,
             key_file: None,
+            command_lines: false,
             faults: None,
         })
         .unwrap()

@@ -19,6 +19,7 @@ use crossbeam_channel::{Sender, bounded};
 use serde::{Deserialize, Serialize};
 
 use super::address::Address;
+use super::ask::as_told;
 use super::clock;
 use super::error::StatusError;
 use super::frames::MAX_FROM_AGENT;
@@ -56,6 +57,8 @@ pub(crate) struct Identity {
     pub(crate) me: NodeId,
     pub(crate) settings: Settings,
     pub(crate) host: String,
+    /// Whether others are told callers' whole command lines, and not the programs' names alone.
+    pub(crate) command_lines: bool,
     /// A copy of the descriptor by which this process has the member's place for itself.
     pub(crate) place: OwnedFd,
 }
@@ -394,8 +397,10 @@ impl Turn<'_> {
         let state = self.member_state(id);
         let is_there = matches!(state, MemberState::Alive | MemberState::Joining);
         let has_lost_state = |it: &Missing| it.member == id && it.why == Absence::StateLost;
+        let key_fault = self.key_fault(id);
         let detail = match self.core.reports.disagreements.get(&id) {
             Some(words) => words.clone(),
+            None if key_fault.is_some() => key_fault.unwrap_or_default(),
             None if quorum.missing.iter().any(has_lost_state) => "has lost its state".to_owned(),
             None if is_there && votes.get(&id) == Some(&false) => "does not vote yet".to_owned(),
             None if state == MemberState::Suspect => self.silence(id),
@@ -439,7 +444,8 @@ impl Turn<'_> {
             } else {
                 entry.lock.as_bytes().len() + ITEM_LEN
             };
-            let len = ITEM_LEN + identity.host.len() + entry.caller.command.len() + name_len;
+            let command = as_told(&entry.caller.command, identity.command_lines);
+            let len = ITEM_LEN + identity.host.len() + command.len() + name_len;
             let Some(rest) = left.checked_sub(len) else {
                 part.left_out += 1;
                 continue;
@@ -467,7 +473,7 @@ fn list(lock: &mut PartLock, entry: &Entry, identity: &Identity) {
             member,
             host,
             pid: caller.pid,
-            command: caller.command.to_string(),
+            command: as_told(&caller.command, identity.command_lines).into_owned(),
             command_pid: caller.command_pid,
             since: clock::rfc3339(held.since),
             fence: held.fence.map(Fence::as_u64),
@@ -487,8 +493,9 @@ impl Turn<'_> {
     /// How this member's datagrams are protected.
     fn protection(&self) -> Protection {
         let keys: Vec<_> = self.keys().map(|key| key.to_string()).collect();
-        let addresses = self.core.roster.members().values();
-        let insecure = keys.is_empty() && !{ addresses }.all(Address::is_loopback);
+        // On loopback any user of the host can send some; to a Unix datagram address nobody else can.
+        let mut addresses = self.core.roster.members().values();
+        let insecure = keys.is_empty() && addresses.any(|it| matches!(it, Address::Udp(_)));
         let counters = self.counters();
         let dropped = counters.dropped();
         let dropped = dropped.map(|(why, count)| (why.to_owned(), count));

@@ -81,6 +81,23 @@ impl QuorumStatus {
         let lost = self.state_lost.len();
         lost > 0 && 2 * lost >= self.voters.len()
     }
+
+    /// What it means that there is no quorum, and what to do: a sentence without its full stop.
+    pub fn advice(&self) -> &'static str {
+        if self.needs_recovery() {
+            "No majority of the voters knows what it voted for, and none comes back by itself: \
+             restore their state directories; if those are lost, stop these agents and run \
+             'distlock recover' for each"
+        } else if !self.founded {
+            "Nobody is granted a lock before: start the agents that are missing, and see that they \
+             can be reached"
+        } else if self.missing.is_empty() {
+            "This host is granted no lock yet: if that lasts, see what its agent's log says"
+        } else {
+            "This host is granted no lock, and loses those that it holds when its lease ends: see \
+             that they run and can be reached"
+        }
+    }
 }
 
 impl From<QuorumOverview> for QuorumStatus {
@@ -113,8 +130,8 @@ pub struct ClientsStatus {
 pub struct Protection {
     /// The ids of the keys that open datagrams; the first one seals. Empty if nothing is sealed.
     pub keys: Vec<String>,
-    /// Whether datagrams leave the host and are not sealed: whoever can send some to a member can let
-    /// two in at once.
+    /// Whether datagrams go by UDP and are not sealed: whoever can send some to a member can let two in
+    /// at once, or end an agent. Where all addresses are loopback ones, that is every user of the host.
     pub insecure: bool,
     /// How many datagrams were taken since the member's start. What is dropped after that, as it makes
     /// no sense or comes too late, is counted below, too.

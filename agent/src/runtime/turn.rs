@@ -197,6 +197,13 @@ impl Turn<'_> {
         transport.map(Transport::flooded).into_iter().flatten()
     }
 
+    /// What is wrong with all that comes from that member's address, if its key differs from ours.
+    pub(super) fn key_fault(&self, member: NodeId) -> Option<String> {
+        let transport = self.core.transport.as_ref();
+        let fault = transport.and_then(|transport| transport.key_fault(member));
+        fault.map(|fault| format!("what comes from its address {fault}"))
+    }
+
     /// What there is to tell of multicast.
     pub(super) fn multicast(&self) -> Option<MulticastStatus> {
         self.core.transport.as_ref()?.multicast()

@@ -84,6 +84,7 @@ impl Group {
             trace: None,
             multicast: self.multicast,
             key_file: self.key_file.clone(),
+            command_lines: false,
             faults: self.faults.map(|faults| Faults {
                 seed: faults.seed + u64::from(id),
                 ..faults

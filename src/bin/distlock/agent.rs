@@ -22,6 +22,7 @@ use crate::args;
 use crate::exit::{self, Failure, quoted, say};
 use crate::group;
 use crate::manager::{Manager, notify};
+use crate::quorum;
 use crate::refusal;
 use crate::signals::{self, Signals};
 use crate::waiting::differs;
@@ -185,6 +186,8 @@ fn attend(events: &Receiver<Event>, asked: &Receiver<i32>) -> Ended {
                 if strangers.contains(&member) => {}
             Ok(Event::Suspect { member }) => say(format_args!("member {member} is silent")),
             Ok(Event::Alive { member }) => say(format_args!("member {member} is heard again")),
+            Ok(Event::Quorum(told)) if told.ok => say("there is a quorum again"),
+            Ok(Event::Quorum(told)) => say(quorum::failure(&told)),
             Ok(Event::Disagreement {
                 member,
                 key,

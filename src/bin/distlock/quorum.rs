@@ -18,10 +18,10 @@ pub(crate) fn paragraph(status: &Status) -> String {
         (true, true) => String::new(),
         (true, false) if quorum.missing.is_empty() => format!("Quorum: {}.\n", who_votes(quorum)),
         (true, false) => format!("Quorum: {}; {absences}.\n", who_votes(quorum)),
-        (false, true) => format!("NO VIEW: {absences}. {}\n", advice(quorum)),
+        (false, true) => format!("NO VIEW: {absences}. {}\n", quorum.advice()),
         (false, false) => {
             let who_votes = who_votes(quorum);
-            format!("NO QUORUM: {who_votes}; {absences}. {}\n", advice(quorum))
+            format!("NO QUORUM: {who_votes}; {absences}. {}\n", quorum.advice())
         }
     }
 }
@@ -29,7 +29,7 @@ pub(crate) fn paragraph(status: &Status) -> String {
 /// Why `status --check` fails.
 pub(crate) fn failure(quorum: &QuorumStatus) -> Failure {
     let absences = absences(&quorum.absences());
-    let advice = advice(quorum);
+    let advice = quorum.advice();
     Failure::new(UNAVAILABLE, format_args!("no quorum: {absences}: {advice}"))
 }
 
@@ -45,23 +45,6 @@ fn who_votes(quorum: &QuorumStatus) -> String {
         (false, _) => "are to vote",
     };
     format!("{} {verb}", members(&ids))
-}
-
-/// What it means that there is no quorum, and what to do.
-fn advice(quorum: &QuorumStatus) -> &'static str {
-    if quorum.needs_recovery() {
-        "No majority of the voters knows what it voted for, and none comes back by itself: restore \
-         their state directories; if those are lost, stop these agents and run 'distlock recover' \
-         for each"
-    } else if !quorum.founded {
-        "Nobody is granted a lock before: start the agents that are missing, and see that they can \
-         be reached"
-    } else if quorum.missing.is_empty() {
-        "This host is granted no lock yet: if that lasts, see what its agent's log says"
-    } else {
-        "This host is granted no lock, and loses those that it holds when its lease ends: see that \
-         they run and can be reached"
-    }
 }
 
 #[cfg(test)]

@@ -400,12 +400,9 @@ fn words(args: &args::Work) -> Vec<OsString> {
     }
 }
 
-/// The command as `status` shows it.
+/// The command, for `status`.
 fn command_line(args: &args::Work) -> String {
-    words(args)
-        .join(" ".as_ref())
-        .to_string_lossy()
-        .into_owned()
+    distlock_agent::runtime::command_line(words(args))
 }
 
 /// How long the lock is good: until its group says otherwise, or its lease is nearly over. In the

@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use distlock::Agent;
 use distlock::discovery::GroupChoice;
 use distlock::status::{MemberState, SCHEMA, Status};
+use distlock::{Address, Agent};
 use distlock_agent::protocol::is_displayable;
 use distlock_agent::runtime::clock;
 use serde::Serialize;
@@ -168,9 +168,16 @@ fn heading(status: &Status) -> String {
         return text;
     };
     if protection.insecure {
-        text.push_str(
-            "Datagrams are not sealed (insecure = true): whoever can send some can let two in at once.\n",
-        );
+        text.push_str(match stays_here(status) {
+            false => {
+                "INSECURE: datagrams are not sealed (insecure = true): whoever can send some can let \
+                 two in at once.\n"
+            }
+            true => {
+                "INSECURE: datagrams on loopback are not sealed: any user of this host can let two in \
+                 at once, or end an agent; write a key with 'distlock keygen'.\n"
+            }
+        });
     }
     if !protection.flooded.is_empty() {
         let ids: Vec<_> = protection.flooded.iter().map(u16::to_string).collect();
@@ -181,6 +188,15 @@ fn heading(status: &Status) -> String {
         );
     }
     text
+}
+
+/// Whether all members are on this host.
+fn stays_here(status: &Status) -> bool {
+    let mut addresses = status.members.iter().map(|member| &member.address);
+    addresses.all(|address| {
+        let address = address.parse::<Address>();
+        address.is_ok_and(|address| address.is_loopback())
+    })
 }
 
 /// Nothing where there are no members.

@@ -79,6 +79,7 @@ impl World {
             trace: None,
             multicast: None,
             key_file: None,
+            command_lines: false,
             faults: None,
         })
         .expect("an agent");

@@ -246,9 +246,13 @@ impl Node {
     /// Begins or ends the time for which members have been missing.
     pub(super) fn note_missing(&mut self, now: Time) {
         self.elections.note_silent(&self.peers.missing());
-        if self.lacking(now).is_empty() {
+        let quorum = self.quorum(now);
+        if quorum.suffices {
             self.incomplete_since = None;
             self.timers.clear(&Timer::Quorum);
+            if quorum.is_ok() && self.told_missing.take().is_some() {
+                self.tell(Event::Quorum(quorum));
+            }
         } else if self.incomplete_since.is_none() {
             self.incomplete_since = Some(now);
             self.timers.set(Timer::Quorum, now + self.lease);
@@ -260,10 +264,12 @@ impl Node {
         let Some(incomplete_since) = self.incomplete_since else {
             return;
         };
-        let missing = self.lacking(now);
-        if missing.is_empty() {
+        let quorum = self.quorum(now);
+        if quorum.suffices {
             return self.note_missing(now);
         }
+        self.tell_missing(now, &quorum);
+        let missing = quorum.lacking();
         let held_back = self.held_back.values();
         let held_back = held_back.filter_map(|grant| self.locks.impatience(grant.ticket()));
         let impatient: Vec<_> = self
@@ -284,6 +290,15 @@ impl Node {
             self.end_campaign(now, ticket, Refusal::NoQuorum { missing });
         }
         self.timers.set(Timer::Quorum, now + self.lease / 16);
+    }
+
+    /// Says who is missing, if others are than were told; not more often than once a lease.
+    fn tell_missing(&mut self, now: Time, quorum: &QuorumOverview) {
+        let told = self.told_missing.as_ref();
+        if told.is_none_or(|(at, told)| *told != quorum.missing && *at + self.lease <= now) {
+            self.told_missing = Some((now, quorum.missing.clone()));
+            self.tell(Event::Quorum(quorum.clone()));
+        }
     }
 
     /// Who would have to be there for this member to go on; empty if it can. Of voters, those that

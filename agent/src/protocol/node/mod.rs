@@ -33,7 +33,7 @@ use super::face::{
 };
 use super::ids::{Epoch, Fence, Incarnation, NodeId, Ticket};
 use super::lock::{LockSpec, LockView, Locks};
-use super::membership::quorum::{Before, MakeLog, Quorum, Rafts, Terms};
+use super::membership::quorum::{Before, MakeLog, Missing, Quorum, Rafts, Terms};
 use super::membership::{Fixed, Legacy, Member, Presumed, View, ViewSource};
 use super::time::Time;
 use super::timers::{Timer, Timers};
@@ -74,6 +74,8 @@ pub struct Node {
     early: Vec<(NodeId, Epoch, Body)>,
     /// Since when members are missing.
     incomplete_since: Option<Time>,
+    /// Who was last told to be missing, and when; `None` while there is a quorum, as far as was told.
+    told_missing: Option<(Time, Vec<Missing>)>,
     /// Since when this life is in views.
     joined: Option<Time>,
     /// When a new view was last asked for.
@@ -240,6 +242,7 @@ impl Node {
             is_let_go: false,
             early: Vec::new(),
             incomplete_since: None,
+            told_missing: None,
             joined: None,
             wished_at: None,
             chance: Chance::new(boot.seed),

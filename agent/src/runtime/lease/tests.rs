@@ -60,6 +60,7 @@ impl Host {
             trace: None,
             multicast: None,
             key_file: None,
+            command_lines: false,
             faults: None,
         })
         .unwrap();

@@ -40,9 +40,9 @@ const ID_CONTEXT: &str = "distlock 2026-11 id of a group's key";
 pub struct KeyId([u8; Self::LEN]);
 
 impl KeyId {
-    pub(super) const LEN: usize = 4;
+    pub(in crate::runtime) const LEN: usize = 4;
 
-    pub(super) fn new(bytes: [u8; Self::LEN]) -> Self {
+    pub(in crate::runtime) fn new(bytes: [u8; Self::LEN]) -> Self {
         Self(bytes)
     }
 

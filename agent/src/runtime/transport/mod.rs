@@ -12,6 +12,7 @@
 
 mod apart;
 mod audience;
+mod doubts;
 mod error;
 mod faults;
 mod filter;
@@ -44,6 +45,7 @@ use place::SocketFile;
 use sealed::Sealing;
 use unix::Mailbox;
 
+use self::doubts::Doubts;
 use super::address::{Address, MulticastAddress};
 use super::clock;
 use super::seal::{self, Seals, Way};
@@ -62,6 +64,7 @@ pub(crate) struct Transport {
     peers: BTreeMap<NodeId, SockAddr>,
     group: Option<Box<Group>>,
     sealing: Option<Box<Sealing>>,
+    doubts: Doubts,
     faults: Option<Injector>,
     counters: TransportCounters,
     /// Whether it was told that the kernel does not filter what comes. Once: each view would say it
@@ -207,6 +210,7 @@ impl Transport {
             peers: BTreeMap::new(),
             group: group.map(Box::new),
             sealing: seals.map(|seals| Box::new(Sealing::new(seals))),
+            doubts: Doubts::default(),
             faults,
             counters: Default::default(),
             told_unfiltered: false,

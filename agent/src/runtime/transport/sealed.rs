@@ -1,9 +1,9 @@
 //! What is sealed on its way out, and opened on its way in.
 
-use std::collections::BTreeSet;
-
+use super::doubts::KeyFault;
 use super::{Received, Transport};
 use crate::protocol::NodeId;
+use crate::runtime::clock;
 use crate::runtime::seal::{self, KeyId, KeyRing, Opened, Seals, Way, Why};
 
 /// The seals of a group that has a key.
@@ -12,9 +12,6 @@ pub(super) struct Sealing {
     seals: Seals,
     /// What was sealed last: its room is used again.
     scratch: Vec<u8>,
-    /// Of whom it was told that they do not seal, and of whom that they do with another key. Once
-    /// each, so that what anybody can send fills no log.
-    told: [BTreeSet<NodeId>; 2],
 }
 
 impl Sealing {
@@ -22,7 +19,6 @@ impl Sealing {
         Self {
             seals,
             scratch: Vec::new(),
-            told: Default::default(),
         }
     }
 
@@ -35,27 +31,6 @@ impl Sealing {
 
     pub(super) fn give_back(&mut self, sealed: Vec<u8>) {
         self.scratch = sealed;
-    }
-
-    /// Tells an operator why a member is not heard, once.
-    fn tell(&mut self, from: NodeId, why: Why) {
-        let [unsealed, other_key] = &mut self.told;
-        let is_new = match why {
-            Why::Unsealed => unsealed.insert(from),
-            Why::UnknownKey(_) => other_key.insert(from),
-            _ => false,
-        };
-        if !is_new {
-            return;
-        }
-        let how = match why {
-            Why::UnknownKey(key) => format!("is sealed with the key {key}, which is not here"),
-            _ => "is not sealed".to_owned(),
-        };
-        tracing::warn!(
-            "what comes from the address of member {from} {how}; it is not heard: see that all \
-             members have the same key_file"
-        );
     }
 }
 
@@ -81,13 +56,18 @@ impl Transport {
         };
         let Some(sealing) = &mut self.sealing else {
             if buffer[at.clone()].first() == Some(&seal::VERSION) {
-                self.refuse_sealed(from);
+                self.counters.dropped_sealed += 1;
+                self.doubts.note(clock::now(), from, KeyFault::Sealed);
                 return Received::Dropped;
             }
+            self.doubts.clear(from);
             return Received::Datagram { from, at };
         };
         match sealing.seals.open(from, by_multicast, &mut buffer[at]) {
-            Opened::Datagram(at) => return Received::Datagram { from, at },
+            Opened::Datagram(at) => {
+                self.doubts.clear(from);
+                return Received::Datagram { from, at };
+            }
             Opened::Reply { bytes, to } => {
                 match to {
                     seal::Asked::Unproven => self.counters.dropped_unproven += 1,
@@ -109,21 +89,15 @@ impl Transport {
                     Why::Stale => &mut counters.dropped_stale,
                     Why::Strange => &mut counters.dropped_strange,
                 } += 1;
-                sealing.tell(from, why);
+                let fault = match why {
+                    Why::Unsealed => KeyFault::NotSealed,
+                    Why::UnknownKey(key) => KeyFault::OtherKey(key),
+                    _ => return Received::Dropped,
+                };
+                self.doubts.note(clock::now(), from, fault);
             }
         }
         Received::Dropped
-    }
-
-    /// A member seals, and this one has no key.
-    fn refuse_sealed(&mut self, from: NodeId) {
-        if self.counters.dropped_sealed == 0 {
-            tracing::warn!(
-                "what comes from the address of member {from} is sealed, and this member has no \
-                 key: give it the key_file of the others"
-            );
-        }
-        self.counters.dropped_sealed += 1;
     }
 
     /// Another turn, in which a bounded number of datagrams is received.
@@ -136,9 +110,15 @@ impl Transport {
     /// The keys that are good from now on.
     pub(crate) fn change_keys(&mut self, keys: KeyRing) {
         if let Some(sealing) = &mut self.sealing {
-            sealing.told = Default::default();
+            self.doubts.forget();
             sealing.seals.change_keys(keys);
         }
+    }
+
+    /// What is wrong with all that comes from that member's address, if it is certain that the keys
+    /// differ.
+    pub(crate) fn key_fault(&self, member: NodeId) -> Option<KeyFault> {
+        self.doubts.of(member)
     }
 
     /// The ids of the keys that are good; that of the one that seals comes first. None where this

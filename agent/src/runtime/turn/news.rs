@@ -40,6 +40,7 @@ impl Turn<'_> {
             Event::VoterBroken { why } => {
                 tracing::error!("this member votes on nothing any more: {why}; restart it");
             }
+            Event::Quorum(overview) => self.publish(AgentEvent::Quorum(overview.into())),
             Event::Suspect { peer } => self.publish(AgentEvent::Suspect { peer }),
             Event::Alive { peer } => self.publish(AgentEvent::Alive { peer }),
             Event::View { epoch, members } => {

@@ -375,7 +375,7 @@ impl Checkers {
                 self.legacies.installs(process, *epoch);
                 self.views.installs(now, process, *epoch, members)
             }
-            Event::Members { .. } | Event::Unchangeable => Ok(()),
+            Event::Members { .. } | Event::Unchangeable | Event::Quorum(_) => Ok(()),
             Event::Lease { until } => match &mut self.leases {
                 Some(leases) => {
                     let end = leases.extends(now, process, *until)?;
