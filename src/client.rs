@@ -90,6 +90,9 @@ impl Way for runtime::Client {
 
 fn open(error: ConnectError) -> OpenError {
     match error {
+        ConnectError::NoAnswer { path, source } if source.kind() == io::ErrorKind::InvalidData => {
+            OpenError::OtherBuild { socket: path }
+        }
         ConnectError::NotServed { path, source } | ConnectError::NoAnswer { path, source } => {
             OpenError::Unreachable {
                 socket: path,

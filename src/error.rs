@@ -92,6 +92,15 @@ pub enum OpenError {
         /// What the system says.
         source: io::Error,
     },
+    /// What answers at the socket speaks another version of the agents' protocol.
+    #[error(
+        "what answers at {socket} is no agent of this build of distlock: after an upgrade restart \
+         the agent; or name another socket", socket = socket.display()
+    )]
+    OtherBuild {
+        /// The socket's path.
+        socket: PathBuf,
+    },
     /// This host is in a configured group, and nobody serves the socket of its agent. The local
     /// group is not used in its place, where it would exclude nobody in the configured one.
     #[error(

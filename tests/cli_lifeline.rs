@@ -153,7 +153,9 @@ fn after_a_members_death_what_its_command_left_keeps_its_place() {
     let again = output(&mut group.member(2, ["run", "x", "true"]));
     assert_refused(&again, 69, &["member 2"]);
     let other = output(&mut group.client(1, ["run", "-w", "0.3", "x", "true"]));
-    assert_refused(&other, 1, &["x"]);
+    // Held by another, or, once its silence is noticed, without a quorum.
+    let code = other.status.code();
+    assert!(matches!(code, Some(1 | 69)), "{other:?}");
     end(&pids);
     next_is_alone(group.member(2, [] as [&str; 0]), &pids, "a member");
 }

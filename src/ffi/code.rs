@@ -87,6 +87,7 @@ pub(super) fn open(error: &OpenError) -> Errno {
         OpenError::AddressInUse { .. } => Errno::EADDRINUSE,
         OpenError::AlreadyRunning { .. } => Errno::EBUSY,
         OpenError::Unreachable { .. }
+        | OpenError::OtherBuild { .. }
         | OpenError::HostGroup { .. }
         | OpenError::TooManyClients { .. } => Errno::ENOTCONN,
         OpenError::Damaged { .. } => Errno::EBADMSG,

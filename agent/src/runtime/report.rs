@@ -397,10 +397,10 @@ impl Turn<'_> {
         let state = self.member_state(id);
         let is_there = matches!(state, MemberState::Alive | MemberState::Joining);
         let has_lost_state = |it: &Missing| it.member == id && it.why == Absence::StateLost;
-        let key_fault = self.key_fault(id);
+        let fault = self.fault_of(id);
         let detail = match self.core.reports.disagreements.get(&id) {
             Some(words) => words.clone(),
-            None if key_fault.is_some() => key_fault.unwrap_or_default(),
+            None if fault.is_some() => fault.unwrap_or_default(),
             None if quorum.missing.iter().any(has_lost_state) => "has lost its state".to_owned(),
             None if is_there && votes.get(&id) == Some(&false) => "does not vote yet".to_owned(),
             None if state == MemberState::Suspect => self.silence(id),

@@ -197,10 +197,11 @@ impl Turn<'_> {
         transport.map(Transport::flooded).into_iter().flatten()
     }
 
-    /// What is wrong with all that comes from that member's address, if its key differs from ours.
-    pub(super) fn key_fault(&self, member: NodeId) -> Option<String> {
+    /// What is wrong with all that comes from that member's address, if its key or its version
+    /// differs from ours.
+    pub(super) fn fault_of(&self, member: NodeId) -> Option<String> {
         let transport = self.core.transport.as_ref();
-        let fault = transport.and_then(|transport| transport.key_fault(member));
+        let fault = transport.and_then(|transport| transport.fault_of(member));
         fault.map(|fault| format!("what comes from its address {fault}"))
     }
 

@@ -2,11 +2,12 @@
 
 use std::process::ExitCode;
 
-use distlock::{Address, MembersError, NodeId};
+use distlock::{Address, Agent, MembersError, NodeId};
 
 use crate::args::{self, Change};
-use crate::exit::{self, Failure};
+use crate::exit::{self, Failure, say};
 use crate::group;
+use crate::quorum;
 use crate::way;
 
 /// Changes who belongs to the group; `outer` are the options before the word that says how.
@@ -33,7 +34,20 @@ pub(crate) fn change(change: &Change, outer: &args::Group) -> Result<ExitCode, F
             agent.remove_member(member(*id))
         }
     }?;
+    if let Change::Add { member, .. } = change {
+        tell_of_vote(*member, &agent);
+    }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Says that the new member does not vote, where one more voter would help.
+fn tell_of_vote(member: u16, agent: &Agent) {
+    let Ok(status) = agent.status() else { return };
+    if !status.quorum.voters.contains(&member) && quorum::lacks_a_voter(&status.quorum) {
+        say(format_args!(
+            "member {member} does not vote; when it runs, 'distlock status' says how to have it vote"
+        ));
+    }
 }
 
 impl From<MembersError> for Failure {

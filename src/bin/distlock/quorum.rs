@@ -1,11 +1,14 @@
 //! What `status` says of the quorum: whether this host can be granted locks, who votes, who of the
 //! voters is missing, and what to do.
 
-use distlock::status::{QuorumStatus, Status};
+use distlock::status::{MemberState, MemberStatus, QuorumStatus, Status};
 use distlock_agent::protocol::NodeId;
 use distlock_agent::protocol::membership::quorum::{absences, members};
 
 use crate::exit::{Failure, UNAVAILABLE};
+
+/// How many can vote.
+const MAX_VOTERS: usize = 7;
 
 /// One paragraph for people; nothing of a group in which the kernel is the arbiter.
 pub(crate) fn paragraph(status: &Status) -> String {
@@ -26,6 +29,58 @@ pub(crate) fn paragraph(status: &Status) -> String {
     }
 }
 
+/// Whether one more voter would help: an even number is no better than one fewer, and with fewer than
+/// three all are needed.
+pub(crate) fn lacks_a_voter(quorum: &QuorumStatus) -> bool {
+    let voters = quorum.voters.len();
+    voters > 0 && (voters < 3 || voters.is_multiple_of(2))
+}
+
+/// Which members do not vote though it would help, and what to do; nothing where all is well.
+pub(crate) fn growth(status: &Status) -> String {
+    let voters = &status.quorum.voters;
+    if !status.quorum.ok || !lacks_a_voter(&status.quorum) {
+        return String::new();
+    }
+    let is_there = |it: &&MemberStatus| it.state == MemberState::Alive;
+    let others = status.members.iter().filter(is_there).map(|it| it.id);
+    let wanted = if voters.len() < 3 {
+        3
+    } else {
+        voters.len() + 1
+    };
+    let mut others: Vec<u16> = others.filter(|id| !voters.contains(id)).collect();
+    others.truncate(wanted - voters.len());
+    let mut all = [voters.clone(), others.clone()].concat();
+    if all.len() < wanted || wanted > MAX_VOTERS {
+        return String::new();
+    }
+    all.sort_unstable();
+    let all: Vec<_> = all.iter().map(u16::to_string).collect();
+    let verb = if others.len() == 1 { "does" } else { "do" };
+    format!(
+        "{} {verb} not vote, and {} of {} voters must be there; with 'distlock members voters {}' \
+         it takes {} of {wanted}.\n",
+        sentence(&named(&others)),
+        voters.len() / 2 + 1,
+        voters.len(),
+        all.join(" "),
+        wanted / 2 + 1,
+    )
+}
+
+fn named(ids: &[u16]) -> String {
+    let ids: Vec<_> = ids.iter().filter_map(|&id| NodeId::new(id)).collect();
+    members(&ids)
+}
+
+/// `words`, beginning with a capital letter.
+fn sentence(words: &str) -> String {
+    let mut chars = words.chars();
+    let first = chars.next().map(|first| first.to_ascii_uppercase());
+    first.into_iter().chain(chars).collect()
+}
+
 /// Why `status --check` fails.
 pub(crate) fn failure(quorum: &QuorumStatus) -> Failure {
     let absences = absences(&quorum.absences());
@@ -35,22 +90,17 @@ pub(crate) fn failure(quorum: &QuorumStatus) -> Failure {
 
 /// The voters, as the beginning of a sentence.
 fn who_votes(quorum: &QuorumStatus) -> String {
-    let ids: Vec<_> = { quorum.voters.iter() }
-        .filter_map(|&id| NodeId::new(id))
-        .collect();
-    let verb = match (quorum.founded, ids.len()) {
+    let verb = match (quorum.founded, quorum.voters.len()) {
         (true, 1) => "votes",
         (true, _) => "vote",
         (false, 1) => "is to vote",
         (false, _) => "are to vote",
     };
-    format!("{} {verb}", members(&ids))
+    format!("{} {verb}", named(&quorum.voters))
 }
 
 #[cfg(test)]
 mod tests {
-    use distlock::status::{MemberState, MemberStatus};
-
     use super::*;
 
     fn status(ok: bool, missing: &[u16], state_lost: &[u16], founded: bool) -> Status {
@@ -92,6 +142,37 @@ mod tests {
         let text = paragraph(&status(false, &[3], &[], false));
         assert!(text.starts_with("NO QUORUM: members 1, 2, 3 are to vote; member 3 is silent"));
         assert!(text.contains("all are there at once"), "{text}");
+    }
+
+    #[test]
+    fn says_who_does_not_vote_though_it_would_help() {
+        let told = |voters: &[u16], members: u16| {
+            let mut status = status(true, &[], &[], true);
+            let mut member = status.members.remove(0);
+            status.members.extend((1..=members).map(|id| {
+                member.id = id;
+                member.clone()
+            }));
+            status.quorum.voters = voters.to_vec();
+            growth(&status)
+        };
+        assert_eq!(
+            told(&[1, 2], 3),
+            "Member 3 does not vote, and 2 of 2 voters must be there; with 'distlock members voters \
+             1 2 3' it takes 2 of 3.\n"
+        );
+        assert!(told(&[2], 4).starts_with("Members 1, 3 do not vote, and 1 of 1"));
+        assert!(
+            told(&[1, 2, 3, 5], 5).contains("'distlock members voters 1 2 3 4 5' it takes 3 of 5")
+        );
+        for (voters, members) in [
+            (&[1, 2][..], 2),
+            (&[1], 2),
+            (&[1, 2, 3], 9),
+            (&[1, 2, 3, 4], 4),
+        ] {
+            assert_eq!(told(voters, members), "", "{voters:?} {members}");
+        }
     }
 
     #[test]

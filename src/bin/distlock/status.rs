@@ -159,6 +159,7 @@ fn heading(status: &Status) -> String {
     }
     text.push('\n');
     text.push_str(&quorum::paragraph(status));
+    text.push_str(&quorum::growth(status));
     if status.failure == "presume-failed" {
         text.push_str(
             "A silent member is presumed gone: two can hold a lock at once, and there are no fences.\n",

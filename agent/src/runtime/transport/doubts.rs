@@ -1,14 +1,14 @@
-//! Whether a member's key differs from ours, or only a datagram of its is damaged.
+//! Whether a member's key or version differs from ours, or only a datagram of its is damaged.
 //!
 //! One datagram says nothing: bits flip, and anybody can send one from a member's address. A member
-//! with another key sends nothing else, again and again. So an operator is told when several came in
+//! with another key or of another version sends nothing else, again and again. So an operator is told when several came in
 //! some seconds, all with the same fault, and none that could be opened came between them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
 
-use crate::protocol::{NodeId, Time};
+use crate::protocol::{NodeId, Time, wire};
 use crate::runtime::seal::KeyId;
 
 /// How many it takes.
@@ -20,21 +20,42 @@ const PAUSE: Duration = Duration::from_millis(100);
 
 /// What is wrong with all that comes from a member's address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum KeyFault {
+pub(crate) enum Fault {
     /// It is not sealed, and this member has a key.
     NotSealed,
     /// It is sealed, and this member has no key.
     Sealed,
     /// It is sealed with that key, which this member does not have.
     OtherKey(KeyId),
+    /// It is what members of another version of this program say.
+    OtherVersion(u8),
 }
 
-impl fmt::Display for KeyFault {
+impl Fault {
+    /// What to do about it.
+    fn advice(self) -> &'static str {
+        match self {
+            Self::OtherVersion(_) => {
+                "install the same version on all hosts, and restart their agents"
+            }
+            _ => "see that all members have the same key_file",
+        }
+    }
+}
+
+impl fmt::Display for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::NotSealed => f.write_str("is not sealed, and this member has a key"),
             Self::Sealed => f.write_str("is sealed, and this member has no key"),
             Self::OtherKey(key) => write!(f, "is sealed with the key {key}, which is not here"),
+            Self::OtherVersion(version) => {
+                write!(
+                    f,
+                    "is of version {version} of datagrams, and here that is {}",
+                    wire::VERSION
+                )
+            }
         }
     }
 }
@@ -44,12 +65,12 @@ impl fmt::Display for KeyFault {
 pub(super) struct Doubts {
     doubts: BTreeMap<NodeId, Doubt>,
     /// What was told, once each, so that what anybody can send fills no log.
-    told: BTreeSet<(NodeId, KeyFault)>,
+    told: BTreeSet<(NodeId, Fault)>,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Doubt {
-    fault: KeyFault,
+    fault: Fault,
     count: u32,
     first: Time,
     last: Time,
@@ -63,8 +84,8 @@ impl Doubt {
 
 impl Doubts {
     /// Something came from the address of `from` that has this fault. Tells of it, if it is certain
-    /// by now that the keys differ.
-    pub(super) fn note(&mut self, now: Time, from: NodeId, fault: KeyFault) {
+    /// by now.
+    pub(super) fn note(&mut self, now: Time, from: NodeId, fault: Fault) {
         let doubt = self.doubts.entry(from).or_insert(Doubt {
             fault,
             count: 0,
@@ -83,9 +104,9 @@ impl Doubts {
         if doubt.is_certain() && self.told.insert((from, fault)) {
             tracing::warn!(
                 "what comes from the address of member {from} {fault}: {count} datagrams in {} s, and \
-                 none that can be opened; it is not heard: see that all members have the same \
-                 key_file",
-                lasted.as_secs()
+                 none that can be taken; it is not heard: {}",
+                lasted.as_secs(),
+                fault.advice()
             );
         }
     }
@@ -101,7 +122,7 @@ impl Doubts {
     }
 
     /// What is wrong with all that comes from that member's address, if that is certain.
-    pub(super) fn of(&self, member: NodeId) -> Option<KeyFault> {
+    pub(super) fn of(&self, member: NodeId) -> Option<Fault> {
         let doubt = self.doubts.get(&member).filter(|doubt| doubt.is_certain());
         doubt.map(|doubt| doubt.fault)
     }
@@ -122,13 +143,13 @@ mod tests {
     #[test]
     fn a_damaged_datagram_or_many_at_once_say_nothing_of_keys() {
         let mut doubts = Doubts::default();
-        doubts.note(at(0), id(2), KeyFault::NotSealed);
+        doubts.note(at(0), id(2), Fault::NotSealed);
         assert_eq!(doubts.of(id(2)), None, "one");
         for _ in 0..1_000 {
-            doubts.note(at(50), id(2), KeyFault::NotSealed);
+            doubts.note(at(50), id(2), Fault::NotSealed);
         }
         assert_eq!(doubts.of(id(2)), None, "a burst");
-        doubts.note(at(60_000), id(2), KeyFault::NotSealed);
+        doubts.note(at(60_000), id(2), Fault::NotSealed);
         assert_eq!(doubts.of(id(2)), None, "two in a minute");
     }
 
@@ -136,7 +157,7 @@ mod tests {
     fn damage_among_what_can_be_opened_says_nothing_of_keys() {
         let mut doubts = Doubts::default();
         for second in 0..1_000 {
-            doubts.note(at(second * 1_000), id(2), KeyFault::Sealed);
+            doubts.note(at(second * 1_000), id(2), Fault::Sealed);
             if second % 4 == 3 {
                 doubts.clear(id(2));
             }
@@ -145,11 +166,7 @@ mod tests {
         // Bits flip in the key's name, too, and never alike.
         for second in 0..1_000u64 {
             let key = KeyId::new((second as u32).to_be_bytes());
-            doubts.note(
-                at(2_000_000 + second * 1_000),
-                id(3),
-                KeyFault::OtherKey(key),
-            );
+            doubts.note(at(2_000_000 + second * 1_000), id(3), Fault::OtherKey(key));
             assert_eq!(doubts.of(id(3)), None, "{second}");
         }
     }
@@ -157,7 +174,7 @@ mod tests {
     #[test]
     fn a_member_with_another_key_is_found_out() {
         let mut doubts = Doubts::default();
-        let fault = KeyFault::OtherKey(KeyId::new([1; KeyId::LEN]));
+        let fault = Fault::OtherKey(KeyId::new([1; KeyId::LEN]));
         for step in 0..6 {
             doubts.note(at(step * 500), id(2), fault);
             assert_eq!(doubts.of(id(2)), None, "{step}");

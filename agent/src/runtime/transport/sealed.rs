@@ -1,8 +1,8 @@
 //! What is sealed on its way out, and opened on its way in.
 
-use super::doubts::KeyFault;
+use super::doubts::Fault;
 use super::{Received, Transport};
-use crate::protocol::NodeId;
+use crate::protocol::{NodeId, wire};
 use crate::runtime::clock;
 use crate::runtime::seal::{self, KeyId, KeyRing, Opened, Seals, Way, Why};
 
@@ -57,15 +57,15 @@ impl Transport {
         let Some(sealing) = &mut self.sealing else {
             if buffer[at.clone()].first() == Some(&seal::VERSION) {
                 self.counters.dropped_sealed += 1;
-                self.doubts.note(clock::now(), from, KeyFault::Sealed);
+                self.doubts.note(clock::now(), from, Fault::Sealed);
                 return Received::Dropped;
             }
-            self.doubts.clear(from);
+            self.heed_version(from, buffer[at.clone()].first());
             return Received::Datagram { from, at };
         };
         match sealing.seals.open(from, by_multicast, &mut buffer[at]) {
             Opened::Datagram(at) => {
-                self.doubts.clear(from);
+                self.heed_version(from, buffer[at.clone()].first());
                 return Received::Datagram { from, at };
             }
             Opened::Reply { bytes, to } => {
@@ -90,8 +90,8 @@ impl Transport {
                     Why::Strange => &mut counters.dropped_strange,
                 } += 1;
                 let fault = match why {
-                    Why::Unsealed => KeyFault::NotSealed,
-                    Why::UnknownKey(key) => KeyFault::OtherKey(key),
+                    Why::Unsealed => Fault::NotSealed,
+                    Why::UnknownKey(key) => Fault::OtherKey(key),
                     _ => return Received::Dropped,
                 };
                 self.doubts.note(clock::now(), from, fault);
@@ -115,9 +115,19 @@ impl Transport {
         }
     }
 
-    /// What is wrong with all that comes from that member's address, if it is certain that the keys
-    /// differ.
-    pub(crate) fn key_fault(&self, member: NodeId) -> Option<KeyFault> {
+    /// The first byte of what came from that member, and could be opened, says its version.
+    fn heed_version(&mut self, from: NodeId, version: Option<&u8>) {
+        match version {
+            Some(&version) if version != wire::VERSION => {
+                let fault = Fault::OtherVersion(version);
+                self.doubts.note(clock::now(), from, fault);
+            }
+            _ => self.doubts.clear(from),
+        }
+    }
+
+    /// What is wrong with all that comes from that member's address, if that is certain.
+    pub(crate) fn fault_of(&self, member: NodeId) -> Option<Fault> {
         self.doubts.of(member)
     }
 
