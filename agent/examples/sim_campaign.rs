@@ -40,6 +40,9 @@ struct Options {
     /// What decides on views where whole nodes run.
     #[arg(long, default_value = "unanimity", conflicts_with_all = ["bare", "quorum"])]
     failure: Views,
+    /// Aim misfortunes at what views and leases rest on, in whole nodes under quorum views.
+    #[arg(long, conflicts_with_all = ["bare", "quorum", "failure"])]
+    directed: bool,
     /// Bare engines, without nodes and links, over a network that loses nothing.
     #[arg(long)]
     bare: bool,
@@ -94,6 +97,7 @@ fn all_engines(options: &Options) -> Result<(), Error> {
             options.failure,
             Views::By(Failure::PresumeFailed | Failure::Unanimity)
         );
+        let by_quorum = by_quorum || options.directed;
         let subject = if options.bare {
             Subject::Bare(*algorithm)
         } else if by_quorum && algorithm.is_probabilistic() {
@@ -101,6 +105,8 @@ fn all_engines(options: &Options) -> Result<(), Error> {
                 "{algorithm} excludes by chance: no quorum has it serve a lock, and it is left out"
             );
             continue;
+        } else if options.directed {
+            Subject::Directed(*algorithm)
         } else {
             Subject::Node(*algorithm, options.failure)
         };
@@ -113,6 +119,7 @@ fn all_engines(options: &Options) -> Result<(), Error> {
 #[derive(Clone, Copy, Debug)]
 enum Subject {
     Node(Algorithm, Views),
+    Directed(Algorithm),
     Bare(Algorithm),
     Elections(ElectionAlgorithm),
     Quorum(Log),
@@ -124,6 +131,7 @@ impl Subject {
     fn arguments(self) -> String {
         match self {
             Self::Node(algorithm, views) => format!("--failure {views} --engine {algorithm}"),
+            Self::Directed(algorithm) => format!("--directed --engine {algorithm}"),
             Self::Bare(algorithm) => format!("--engine {algorithm} --bare"),
             Self::Elections(algorithm) => format!("--elections {algorithm}"),
             Self::Quorum(log) => format!("--quorum {log}"),
@@ -136,6 +144,7 @@ impl fmt::Display for Subject {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Node(algorithm, views) => write!(f, "node {algorithm} {views}"),
+            Self::Directed(algorithm) => write!(f, "directed {algorithm}"),
             Self::Bare(algorithm) => write!(f, "bare {algorithm}"),
             Self::Elections(algorithm) => write!(f, "elections {algorithm}"),
             Self::Quorum(log) => write!(f, "quorum {log}"),
@@ -270,6 +279,8 @@ fn run_seed(options: &Options, subject: Subject, seed: u64) -> Result<Tally, Str
                 Views::LyingQuorum => campaign::run_on_lies(algorithm, seed, sink),
             }
             .map(|(report, print)| (Tally::Node(report), print)),
+            Subject::Directed(algorithm) => campaign::run_directed(algorithm, seed, sink)
+                .map(|(report, print)| (Tally::Node(report), print)),
             Subject::Bare(algorithm) => {
                 explorer::explore(algorithm, seed, sink).map(|explored| (Tally::Bare(explored), 0))
             }

@@ -3,12 +3,14 @@
 #![cfg(feature = "sim")]
 
 use distlock_agent::protocol::{Algorithm, Failure};
-use distlock_agent::sim::campaign::{Report, run, run_on_lies};
+use distlock_agent::sim::campaign::{Report, run, run_directed, run_on_lies};
 
 /// How many seeds of each algorithm.
 const SEEDS: u64 = 20;
 /// How many on a log that lies.
 const LIES: u64 = 4;
+/// How many with misfortunes that are aimed.
+const DIRECTED: u64 = 4;
 
 /// Runs the slice of `algorithm`, and asserts that what a campaign is for did take place.
 fn play(algorithm: Algorithm) {
@@ -89,6 +91,34 @@ fn a_log_that_lies_does_no_harm() {
     assert!(total.exclusions > runs / 4, "few were excluded: {total:?}");
 }
 
+/// Misfortunes that are aimed at what lets a view begin early, or a lease run late.
+#[test]
+fn what_is_aimed_at_views_and_leases_does_no_harm() {
+    let mut total = Report::default();
+    for algorithm in [Algorithm::SuzukiKasami, Algorithm::Semaphore] {
+        for seed in 0..DIRECTED {
+            match run_directed(algorithm, seed, None) {
+                Ok((report, _)) => total.add(&report),
+                Err(violation) => panic!("{algorithm}, seed {seed}, directed: {violation}"),
+            }
+        }
+    }
+    let often = |count: u64, at_least: u64, what: &str| {
+        let runs = total.runs;
+        assert!(
+            count >= at_least * runs / 2,
+            "{what}: {count} in {runs} runs"
+        );
+    };
+    often(total.aimed, 16, "what was aimed");
+    often(total.crashes_inside, 8, "crashes inside");
+    often(total.exclusions, 4, "exclusions");
+    often(total.leaves, 4, "leaves");
+    often(total.partitions, 2, "members that were cut off");
+    often(total.pauses, 2, "hosts that stood still");
+    assert!(total.revotes > 0, "no voters were exchanged");
+}
+
 /// Seeds that have shown a mistake, which is mended.
 #[test]
 fn what_once_went_wrong() {
@@ -124,6 +154,10 @@ fn what_once_went_wrong() {
         // One of two voters lost its state, and was alone in knowing that the view with the third
         // is certified: nothing was promised.
         (Algorithm::RicartAgrawala, 9010),
+        // One voter of three was dropped before another came, and one of the two lost its state.
+        (Algorithm::Semaphore, 20_000_192),
+        // Who alone votes excluded itself when it had stood still, after the last had been told.
+        (Algorithm::Semaphore, 30_001_701),
     ];
     for (algorithm, seed) in found {
         if let Err(violation) = run(algorithm, Failure::Quorum, seed, None) {

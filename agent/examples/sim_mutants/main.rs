@@ -162,9 +162,11 @@ fn arguments(subject: &Subject) -> Vec<&str> {
             engine,
             bare,
             failure,
+            directed,
         } => {
             let mut arguments = vec!["--engine", engine];
             arguments.extend(bare.then_some("--bare"));
+            arguments.extend(directed.then_some("--directed"));
             if let Some(failure) = failure {
                 arguments.extend(["--failure", failure]);
             }

@@ -6,12 +6,14 @@
 //! are in one view; then all members leave, which must come to an end too.
 
 mod callers;
+mod directed;
 mod misfortunes;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use self::directed::{Aim, Strike};
 use self::misfortunes::Lost;
 use super::checkers::{Process, Violation, violation};
 use super::cluster::{Cluster, Turn};
@@ -66,6 +68,24 @@ pub fn run_on_lies(
     campaign.run()
 }
 
+/// Runs `algorithm` as `seed` says under quorum views, with misfortunes that are aimed.
+///
+/// # Errors
+/// The rule that was broken.
+///
+/// # Panics
+/// The protocol core panicked.
+pub fn run_directed(
+    algorithm: Algorithm,
+    seed: u64,
+    sink: Option<Sink>,
+) -> Result<(Report, u64), Violation> {
+    let plan = Plan::directed(algorithm, seed);
+    let mut campaign = Campaign::new(plan, Rng::new(!seed), Trace::new(sink));
+    campaign.cluster.plan(Duration::ZERO, Act::Aim(Aim::Next));
+    campaign.run()
+}
+
 /// Runs elections by `algorithm` as `seed` says, in the same surroundings: most callers want to lead.
 ///
 /// # Errors
@@ -106,6 +126,7 @@ enum Act {
     Start(NodeId),
     Part,
     Join,
+    Aim(Aim),
 }
 
 /// A thread of a member, or one of its clients.
@@ -144,6 +165,8 @@ struct Campaign {
     newest: Epoch,
     /// Who lost its record, as long as no other may.
     lost: Option<Lost>,
+    /// Who crashes when it is next let in.
+    strike: Option<Strike>,
     report: Report,
 }
 
@@ -180,6 +203,7 @@ impl Campaign {
             epochs: BTreeMap::new(),
             newest: Epoch::ZERO,
             lost: None,
+            strike: None,
             report: Report {
                 runs: 1,
                 ..Report::default()
@@ -399,6 +423,7 @@ impl Campaign {
                 self.cluster.network().join();
                 Ok(())
             }
+            Turn::Act(Act::Aim(aim)) => self.aim(aim),
         }
     }
 
@@ -414,6 +439,7 @@ impl Campaign {
                 // A turn ago the driver may have crashed what this was granted to.
                 if self.cluster.process(process.node) == Some(process) {
                     self.enter(process, *ticket);
+                    self.strike(process);
                 }
             }
             Event::Ended { ticket, refusal } => {

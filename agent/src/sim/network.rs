@@ -103,6 +103,8 @@ pub struct Network {
     rng: Rng,
     /// Ordered pairs between which nothing passes.
     cut: BTreeSet<(NodeId, NodeId)>,
+    /// Ordered pairs between which everything takes so much longer.
+    slow: BTreeMap<(NodeId, NodeId), Duration>,
     latest: BTreeMap<(NodeId, NodeId), Time>,
     weather: Weather,
 }
@@ -114,6 +116,7 @@ impl Network {
             conditions,
             rng,
             cut: BTreeSet::new(),
+            slow: BTreeMap::new(),
             latest: BTreeMap::new(),
             weather: Weather {
                 sent: 0,
@@ -175,9 +178,16 @@ impl Network {
         self.cut.insert((from, to));
     }
 
-    /// Ends all partitions.
+    /// From now on everything from `from` to `to` takes so much longer; the other direction is not
+    /// affected.
+    pub fn slow_down(&mut self, from: NodeId, to: NodeId, by: Duration) {
+        self.slow.insert((from, to), by);
+    }
+
+    /// Ends all partitions, and nothing is slowed down any more.
     pub fn join(&mut self) {
         self.cut.clear();
+        self.slow.clear();
     }
 
     /// Ends all faults: from now on datagrams are only delayed.
@@ -208,7 +218,8 @@ impl Network {
             return None;
         }
         let latest = self.latest.entry((from, to)).or_default();
-        let mut at = now + delay;
+        let slower = self.slow.get(&(from, to)).copied().unwrap_or_default();
+        let mut at = now + delay + slower;
         if self.conditions.in_order {
             at = at.max(*latest);
         }

@@ -4,6 +4,8 @@
 //! 2012): each fault is on or off by a coin of its own and has a rate of its own, because faults
 //! that are always on together hide what only some of them bring out.
 
+mod directed;
+
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -139,6 +141,11 @@ impl Plan {
             Failure::PresumeFailed => presuming(algorithm, seed),
             Failure::Unanimity => unanimity(algorithm, seed),
         }
+    }
+
+    /// What `seed` means for `algorithm` under quorum views, where misfortunes are aimed.
+    pub fn directed(algorithm: Algorithm, seed: u64) -> Self {
+        directed::plan(algorithm, seed)
     }
 
     /// What `seed` means for elections by `algorithm`: another lock engine for each seed, and most

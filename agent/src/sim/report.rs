@@ -52,6 +52,8 @@ pub struct Report {
     pub suspicions: u64,
     /// Partitions.
     pub partitions: u64,
+    /// Misfortunes that were aimed, each several together.
+    pub aimed: u64,
     /// Where the silent are presumed gone: how often one was that ran.
     pub splits: u64,
     /// How often all were in one view after that.
@@ -92,6 +94,7 @@ impl Report {
         self.views += other.views;
         self.suspicions += other.suspicions;
         self.partitions += other.partitions;
+        self.aimed += other.aimed;
         self.splits += other.splits;
         self.merges += other.merges;
         self.judged += other.judged;

@@ -21,6 +21,8 @@ pub(crate) struct Group {
     pub(crate) events: Vec<(NodeId, Event)>,
     /// Between whom, in this direction, everything is lost.
     pub(crate) cut: BTreeSet<(NodeId, NodeId)>,
+    /// Between whom, in this direction, everything takes so much longer.
+    pub(crate) slow_links: BTreeMap<(NodeId, NodeId), Duration>,
     /// Whose clocks run more slowly than `now`, since when, and by how much.
     slow: BTreeMap<NodeId, (Time, u32)>,
     pub(crate) settings: Settings,
@@ -83,6 +85,7 @@ impl Group {
             sent: Vec::new(),
             events: Vec::new(),
             cut: BTreeSet::new(),
+            slow_links: BTreeMap::new(),
             slow: BTreeMap::new(),
             settings,
             loss: 0,
@@ -116,12 +119,14 @@ impl Group {
         while let Some(output) = self.nodes.get_mut(&me).and_then(Node::poll_output) {
             match output {
                 Output::Transmit { to, bytes } => {
-                    let at = self.now + Duration::from_millis(1);
+                    let slower = self.slow_links.get(&(me, to)).copied();
+                    let at = self.now + Duration::from_millis(1) + slower.unwrap_or_default();
                     self.sent.push((me, to, bytes.clone()));
                     if self.cut.contains(&(me, to)) || self.is_lost() {
                         continue;
                     }
-                    self.wire.push_back((at, me, to, bytes));
+                    let place = self.wire.partition_point(|(its, ..)| *its <= at);
+                    self.wire.insert(place, (at, me, to, bytes));
                 }
                 Output::Event(event) => self.events.push((me, event)),
                 Output::Persist(record) => {

@@ -10,3 +10,4 @@ mod quorum;
 mod regressions;
 mod turns;
 mod voters;
+mod vouching;

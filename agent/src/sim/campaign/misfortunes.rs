@@ -51,6 +51,11 @@ impl Campaign {
     }
 
     pub(super) fn crash(&mut self, node: NodeId) {
+        self.crash_and_forget(node, false);
+    }
+
+    /// `surely`: its record is lost with it, where that is allowed, and not by chance.
+    pub(super) fn crash_and_forget(&mut self, node: NodeId, surely: bool) {
         let Some(process) = self.cluster.process(node) else {
             return;
         };
@@ -61,7 +66,7 @@ impl Campaign {
         let inside = self.inside.iter().any(|(whose, _)| *whose == process);
         self.report.crashes_inside += u64::from(inside);
         self.cluster.crash(node);
-        if self.rng.chance(self.plan.misfortunes.lost_record) {
+        if self.rng.chance(self.plan.misfortunes.lost_record) || surely {
             self.lose_record(process);
         }
         self.forget(process);
@@ -120,7 +125,7 @@ impl Campaign {
     }
 
     /// Who votes in the view of `epoch`, as any disk tells.
-    fn voters_of(&self, epoch: Epoch) -> Option<&[Voter]> {
+    pub(super) fn voters_of(&self, epoch: Epoch) -> Option<&[Voter]> {
         let disks = self
             .cluster
             .members()
