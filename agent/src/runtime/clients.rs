@@ -4,7 +4,7 @@
 //! a child that it forked may keep the stream open. Then what waits is cancelled and what is held
 //! is released; a grant with a [`Lifeline`](super::lifeline::Lifeline) only when that has ended
 //! too, and what has it open is killed. What is taken back so counts as abandoned; what a client
-//! releases itself does not.
+//! releases itself does not. A client that is cut off keeps what it holds until it can know that.
 //!
 //! Everything here runs on the agent thread, and is bounded: clients, also of one process, and what
 //! they may take of the process's descriptors; requests of one client; messages obeyed in one turn,
@@ -14,6 +14,7 @@
 //! nothing else; it may be one that holds a lock, so it has no time limit.
 
 mod connection;
+mod cut_off;
 
 use std::collections::BTreeSet;
 use std::collections::btree_map::{BTreeMap, Entry};
@@ -32,6 +33,7 @@ use nix::unistd::geteuid;
 use socket2::{Domain, Socket, Type};
 
 use self::connection::{Connection, Ended, Heard, Peer, UNREAD_LIMIT};
+use self::cut_off::CutOff;
 use super::clock::{self, Reading};
 use super::descriptors;
 use super::endpoint::Endpoint;
@@ -90,7 +92,9 @@ pub(crate) struct Service {
     listener: UnixListener,
     token: Token,
     clients: BTreeMap<ClientId, Connection>,
-    /// How many of them each process has.
+    /// Those who were cut off, and hold something as far as they know.
+    cut_off: BTreeMap<ClientId, CutOff>,
+    /// How many of both each process has.
     of_process: BTreeMap<u32, usize>,
     /// Those with something to read or to write.
     ready: BTreeSet<ClientId>,
@@ -153,6 +157,7 @@ impl Service {
             listener,
             token,
             clients: BTreeMap::new(),
+            cut_off: BTreeMap::new(),
             of_process: BTreeMap::new(),
             ready: BTreeSet::new(),
             turn_of: ClientId(0),
@@ -184,10 +189,14 @@ impl Service {
             if let Some(client) = self.clients.get_mut(&id) {
                 client.note_end_of_process();
                 self.ready.insert(id);
+            } else if let Some(client) = self.cut_off.get_mut(&id) {
+                client.note();
             }
         } else if let Some(client) = self.clients.get_mut(&ClientId(event.token().0)) {
             client.note(event);
             self.ready.insert(ClientId(event.token().0));
+        } else if let Some(client) = self.cut_off.get_mut(&ClientId(event.token().0)) {
+            client.note();
         }
     }
 
@@ -204,9 +213,10 @@ impl Service {
         #[cfg(fuzzing)]
         self.assert_consistent();
         let look_at = self.lifelines.work(shared);
+        let cut_off_at = self.forget_cut_off(shared);
         self.publish(shared);
         if self.ready.is_empty() {
-            let times = [self.accept_at, look_at, self.evict_at];
+            let times = [self.accept_at, look_at, self.evict_at, cut_off_at];
             times.into_iter().flatten().min()
         } else {
             Some(Time::ZERO)
@@ -221,7 +231,7 @@ impl Service {
         let of_process: usize = self.of_process.values().sum();
         assert_eq!(
             of_process,
-            self.clients.len(),
+            self.clients.len() + self.cut_off.len(),
             "of the clients of processes"
         );
         // What is answered in one turn comes on top; the statuses of a fuzzer's group are short.
@@ -336,6 +346,30 @@ impl Service {
             let what = format!("client {:?} was cut off: {}", client.peer(), Ended::TooMuch);
             self.tell_log(&what);
             self.end(id, &Ended::TooMuch, shared, registry);
+        }
+    }
+
+    /// Takes back what those held who were cut off and know it by now; when to look again.
+    fn forget_cut_off(&mut self, shared: &Shared) -> Option<Time> {
+        let now = clock::now();
+        let clients = self.cut_off.iter_mut();
+        let is_over = |(&id, client): (&ClientId, &mut CutOff)| client.is_over(now).then_some(id);
+        for id in clients.filter_map(is_over).collect::<Vec<_>>() {
+            if let Some(client) = self.cut_off.remove(&id) {
+                self.leave_process(client.peer());
+                client.end(shared);
+            }
+        }
+        self.cut_off.values().filter_map(CutOff::due).min()
+    }
+
+    /// A client of a process is there no more.
+    fn leave_process(&mut self, peer: Peer) {
+        if let Entry::Occupied(mut count) = self.of_process.entry(peer.pid) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
         }
     }
 
@@ -544,7 +578,7 @@ impl Service {
         // The mode of the socket's file keeps others out; this holds also if somebody widened it.
         if peer.uid != geteuid().as_raw() && peer.uid != 0 {
             Some((Refusal::User(peer.uid), FromAgent::Forbidden))
-        } else if self.clients.len() >= MAX_CLIENTS {
+        } else if self.clients.len() + self.cut_off.len() >= MAX_CLIENTS {
             Some((Refusal::All, FromAgent::TooMany))
         } else if peer.pid != 0 && of_process.is_some_and(|&count| count >= MAX_OF_ONE_PROCESS) {
             Some((Refusal::Process(peer.pid), FromAgent::TooMany))
@@ -564,13 +598,11 @@ impl Service {
             return;
         };
         self.taken -= client.counted;
-        if let Entry::Occupied(mut count) = self.of_process.entry(client.peer().pid) {
-            *count.get_mut() -= 1;
-            if *count.get() == 0 {
-                count.remove();
-            }
+        let peer = client.peer();
+        match client.end(id, shared, &mut self.lifelines, registry) {
+            Some(cut_off) => drop(self.cut_off.insert(id, cut_off)),
+            None => self.leave_process(peer),
         }
-        client.end(id, shared, &mut self.lifelines, registry);
     }
 
     /// Notes for the status that clients were turned away, refused something or cut off.

@@ -262,7 +262,7 @@ impl Owner for Shared {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::collections::{BTreeMap, BTreeSet};
     use std::time::Duration;
 
@@ -273,7 +273,8 @@ mod tests {
     use crate::runtime::report::Asker;
     use crate::runtime::{Address, Agent, AgentEvent, Options, Pulse, StatusError};
 
-    fn alone(directory: &std::path::Path, pulse: Option<Pulse>) -> Agent {
+    /// The only member of its group.
+    pub(in crate::runtime) fn alone(directory: &std::path::Path, pulse: Option<Pulse>) -> Agent {
         let me = NodeId::new(1).unwrap();
         let address = Address::unix(directory.join("1")).unwrap();
         Agent::start(Options {

@@ -220,6 +220,78 @@ fn what_was_said_last_is_heard_though_not_all_was_read() {
     }
 }
 
+/// What a client that had died still wanted to know was found out for it, one answer a turn, before its
+/// lock was free: for half a minute.
+#[test]
+fn what_the_dead_had_asked_for_keeps_no_lock() {
+    let group = one();
+    let agent = group.serve(1);
+    let mut client = group.spawn("backlog", 1, 1);
+    client.expect("full");
+    assert_eq!(agent.status().unwrap().locks[0].holders.len(), 1);
+    client.kill();
+    let begun = clock::now();
+    let grant = enter(&agent, &lock("held"));
+    let took = clock::now().since(begun);
+    assert_eq!(grant.previous(), Previous::Abandoned);
+    assert!(took < Duration::from_secs(1), "{took:?}");
+}
+
+/// A client that holds "x", and was cut off for nonsense, of which it has not heard yet.
+fn cut_off(group: &Group, agent: &Agent) -> UnixStream {
+    let (mut stream, version) = connect(group);
+    let acquire = [0, 0, 0, 10, version, 0, 1, 1, b'x', 0, 0, 1, 0, 0];
+    stream.write_all(&acquire).unwrap();
+    eventually("it is inside", || {
+        let locks = agent.status().unwrap().locks;
+        locks.iter().any(|lock| !lock.holders.is_empty())
+    });
+    stream.write_all(&[0xff; 64]).unwrap();
+    eventually("it is cut off", || {
+        let clients = agent.status().unwrap().clients.unwrap();
+        clients.connected == 0
+    });
+    stream
+}
+
+/// Its lock was free at once, while it went on under it.
+#[test]
+fn who_was_cut_off_keeps_its_lock_until_it_knows() {
+    let group = one();
+    let agent = group.serve(1);
+    for learns in [true, false] {
+        let mut stream = cut_off(&group, &agent);
+        let tried = agent.acquire(&lock("x"), None, Patience::Try, Caller::current());
+        assert_eq!(tried.unwrap_err(), AcquireError::Busy);
+        // What it says is heard no more, but it is not kept from saying it.
+        let _ = stream.write_all(&[0xff; 300_000]);
+        if learns {
+            stream.read_to_end(&mut Vec::new()).unwrap();
+        }
+        let tried = agent.acquire(&lock("x"), None, Patience::Try, Caller::current());
+        assert_eq!(tried.unwrap_err(), AcquireError::Busy);
+        drop(stream);
+        let grant = enter(&agent, &lock("x"));
+        assert_eq!(grant.previous(), Previous::Abandoned);
+        drop(grant);
+    }
+}
+
+/// It does not read, and its guard is void by its clock.
+#[test]
+fn who_was_cut_off_keeps_its_lock_no_longer_than_its_lease() {
+    let group = one().with_quorum();
+    let agent = group.serve(1);
+    let _deaf = cut_off(&group, &agent);
+    let begun = clock::now();
+    let grant = enter(&agent, &lock("x"));
+    let took = clock::now().since(begun);
+    assert_eq!(grant.previous(), Previous::Abandoned);
+    let lease = crate::support::LEASE;
+    // Of the lease that it was told last some part was over.
+    assert!(took > lease / 2 && took < lease * 3 / 2, "{took:?}");
+}
+
 /// More of them than the agent's queue has room for, so that some cannot even ask.
 #[test]
 fn who_only_tries_waits_a_second_for_an_agent_that_stands_still() {

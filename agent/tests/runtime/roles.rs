@@ -52,6 +52,7 @@ fn run() {
         "idle" => idle(&group.start(id).unwrap()),
         "enter" => once(&group.start(id).unwrap()),
         "client" => hold_as_client(&group, id),
+        "backlog" => hold_with_a_backlog(&group),
         "forking-client" => fork_as_client(&group, id),
         "client-turns" => take_turns_as_client(&group, id, rounds),
         "unprivileged" => start_without_rights(&group, id),
@@ -300,6 +301,22 @@ fn shout(streams: &[UnixStream], messages: &[u8]) {
 }
 
 /// Is there, and has entered something else.
+/// Holds "held", and asks for more than the agent has the time to answer.
+fn hold_with_a_backlog(group: &Group) {
+    let (mut stream, version) = crate::clients::connect(group);
+    let acquire = [
+        0, 0, 0, 13, version, 0, 1, 4, b'h', b'e', b'l', b'd', 0, 0, 1, 0, 0,
+    ];
+    stream.write_all(&acquire).unwrap();
+    stream
+        .set_write_timeout(Some(Duration::from_millis(500)))
+        .unwrap();
+    let status = [0, 0, 0, 3, version, 4, 7].repeat(1_000);
+    while stream.write_all(&status).is_ok() {}
+    println!("role: full");
+    await_end_of_input();
+}
+
 fn idle(agent: &Agent) {
     drop(enter(agent, &lock("something else")));
     println!("role: started");

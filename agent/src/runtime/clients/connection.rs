@@ -14,8 +14,9 @@ use mio::net::UnixStream;
 use nix::sys::socket::{getsockopt, sockopt};
 use socket2::SockRef;
 
+use super::cut_off::CutOff;
 use super::{FEW_DESCRIPTORS, TOO_MANY_QUESTIONS, TOO_MANY_REQUESTS, TOO_MUCH, TURN_LIMIT};
-use crate::protocol::{LockName, LockSpec, Mode, Release, Ticket};
+use crate::protocol::{LockName, LockSpec, Mode, Release, Ticket, Time};
 use crate::runtime::agent::Description;
 use crate::runtime::ancillary;
 use crate::runtime::ask::{Caller, Patience, Purpose};
@@ -45,8 +46,8 @@ const MAX_UNREAD: usize = 2 * MAX_FROM_AGENT;
 /// What an observed election takes besides its name: some two words in a map that is not full, and what the
 /// allocator keeps of its own.
 const OBSERVED_LEN: usize = 64;
-/// How many bytes are still heard of a client whose process has ended: more than a stream can have
-/// left (the kernel's own bound is a twentieth of it), and an end to what is said in its name for ever.
+/// How many bytes are still heard of a client that has ended: more than a stream can have left (the
+/// kernel's own bound is a twentieth of it), and an end to what a child of its says in its name for ever.
 const LAST_BYTES: usize = 4 << 20;
 
 /// A client's stream, and its requests.
@@ -54,9 +55,9 @@ const LAST_BYTES: usize = 4 << 20;
 pub(super) struct Connection {
     stream: UnixStream,
     peer: Peer,
-    /// How much is still heard of it once its process has ended.
-    last_bytes: Option<usize>,
-    _process: Process,
+    /// Whether its end is certain: its process has ended, or its stream is closed at its end.
+    has_ended: bool,
+    process: Process,
     input: Vec<u8>,
     /// Whether the first message in `input` may be there as a whole.
     has_message: bool,
@@ -181,8 +182,8 @@ impl Connection {
         Self {
             stream,
             peer,
-            last_bytes: None,
-            _process: process,
+            has_ended: false,
+            process,
             input: Vec::new(),
             has_message: false,
             descriptors: VecDeque::new(),
@@ -218,12 +219,13 @@ impl Connection {
     /// Notes what the poll says of the stream.
     pub(super) fn note(&mut self, event: &Event) {
         self.readable |= event.is_readable() || event.is_read_closed() || event.is_error();
+        // In both directions: nothing more comes, and nobody reads.
+        self.has_ended |= event.is_read_closed() && event.is_write_closed();
     }
 
-    /// Notes that the process is gone; what it had said is still to be heard.
+    /// Notes that the process is gone.
     pub(super) fn note_end_of_process(&mut self) {
-        self.last_bytes.get_or_insert(LAST_BYTES);
-        self.readable = true;
+        self.has_ended = true;
     }
 
     /// Whether there is something to do though no event tells.
@@ -232,7 +234,7 @@ impl Connection {
     }
 
     fn has_to_hear(&self) -> bool {
-        self.wants_more() || self.last_bytes.is_some()
+        self.wants_more() || self.has_ended
     }
 
     /// Reads, answers and writes what is possible, for at most so many messages; how many they were.
@@ -245,6 +247,9 @@ impl Connection {
         lifelines: &mut Lifelines,
         registry: &Registry,
     ) -> Result<usize, Ended> {
+        if self.has_ended {
+            return Err(self.hear_out(id, shared, lifelines, registry));
+        }
         let (mut is_open, mut obeyed) = (true, 0);
         if self.has_to_hear() {
             if !self.has_message {
@@ -252,27 +257,14 @@ impl Connection {
             }
             obeyed = self.obey(id, most, shared, lifelines, registry)?;
         }
-        let is_heard_out = !self.readable && !self.has_message;
-        if self
-            .last_bytes
-            .is_some_and(|left| left == 0 || is_heard_out)
-        {
-            return Err(Ended::Process);
-        }
         if self.can_catch_up() {
             let turn = shared.turn();
             self.catch_up(|lock| turn.leader(lock));
         }
         match self.flush() {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-                // It reads nothing more. What it had said before is heard all the same.
-                self.output.clear();
-                self.sent = 0;
-                if !self.wants_more() {
-                    return Err(error.into());
-                }
-            }
-            flushed => flushed?,
+            // It has closed its stream, of which the poll has perhaps not told yet.
+            Err(_) => return Err(self.hear_out(id, shared, lifelines, registry)),
+            Ok(()) => {}
         }
         if self.unread() > MAX_UNREAD {
             return Err(Ended::Unread);
@@ -280,6 +272,7 @@ impl Connection {
         if is_open || self.has_message {
             Ok(obeyed)
         } else {
+            self.has_ended = true;
             Err(Ended::Stream(io::ErrorKind::UnexpectedEof.into()))
         }
     }
@@ -329,9 +322,63 @@ impl Connection {
     fn hear(&mut self, bytes: &[u8]) {
         self.input.extend_from_slice(bytes);
         self.has_message |= !bytes.is_empty();
-        if let Some(left) = &mut self.last_bytes {
-            *left = left.saturating_sub(bytes.len());
+    }
+
+    /// Hears what a client that has ended had said last, all at once: what it gave back is given back,
+    /// and which command it had started is known. What else it had asked for is void: nobody is left
+    /// to be answered, and its locks are not to wait for that. Returns how it ended.
+    fn hear_out(
+        &mut self,
+        id: ClientId,
+        shared: &Shared,
+        lifelines: &mut Lifelines,
+        registry: &Registry,
+    ) -> Ended {
+        self.has_ended = true;
+        let mut chunk = [0; READ_LIMIT];
+        let mut left = LAST_BYTES;
+        loop {
+            if let Err(ended) = self.obey_last(id, shared, lifelines, registry) {
+                return ended;
+            }
+            // What comes along is for requests that are void.
+            match ancillary::receive(&self.stream, &mut chunk) {
+                Ok(received) if received.len > 0 && received.len <= left => {
+                    left -= received.len;
+                    self.hear(&chunk[..received.len]);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Ok(_) | Err(_) => break,
+            }
         }
+        if self.process.has_ended() {
+            Ended::Process
+        } else {
+            Ended::Stream(io::ErrorKind::UnexpectedEof.into())
+        }
+    }
+
+    /// Obeys what counts of the whole messages that are there.
+    fn obey_last(
+        &mut self,
+        id: ClientId,
+        shared: &Shared,
+        lifelines: &mut Lifelines,
+        registry: &Registry,
+    ) -> Result<(), Ended> {
+        let input = mem::take(&mut self.input);
+        let mut done = 0;
+        while let Some((message, len)) =
+            frames::take(&input[done..], MAX_TO_AGENT).map_err(Ended::Malformed)?
+        {
+            done += len;
+            if let ToAgent::Release { .. } | ToAgent::CommandPid { .. } = message {
+                self.obey_one(id, message, shared, lifelines, registry)?;
+            }
+        }
+        self.input.extend_from_slice(&input[done..]);
+        self.has_message = false;
+        Ok(())
     }
 
     fn obey(
@@ -703,14 +750,16 @@ impl Connection {
             .filter_map(|asked| asked.lifeline)
     }
 
-    /// Takes back everything the client has and waits for.
+    /// Takes back everything the client has and waits for. If it was cut off and is there still, what it
+    /// was told that it holds stays its own until it knows, and is returned.
     pub(super) fn end(
         self,
         client: ClientId,
         shared: &Shared,
         lifelines: &mut Lifelines,
         registry: &Registry,
-    ) {
+    ) -> Option<CutOff> {
+        let mut kept = Vec::new();
         let mut turn = shared.turn();
         for (id, asked) in self.requests {
             let (ticket, how) = (asked.ticket, asked.end());
@@ -720,9 +769,14 @@ impl Connection {
                     lifelines.wait_for(lifeline, (ticket, how), owner, registry);
                     lifelines.kill(owner);
                 }
+                None if asked.is_granted && !self.has_ended && turn.is_held(ticket) => {
+                    kept.push(ticket);
+                }
                 _ => turn.withdraw(ticket, how),
             }
         }
         turn.finish();
+        let until = self.lease.map_or(Time::ZERO, |lease| lease.until);
+        (!kept.is_empty()).then(|| CutOff::new(self.stream, self.process, self.peer, kept, until))
     }
 }

@@ -1,7 +1,10 @@
-use std::io::Read;
+use std::io::{Read, Write};
+
+use mio::Poll;
 
 use super::*;
-use crate::protocol::NodeId;
+use crate::protocol::{NodeId, Previous};
+use crate::runtime::handoff::tests::alone;
 
 /// What was sent was kept until all was: of a client that always has something left to read, that
 /// need never come.
@@ -90,4 +93,57 @@ fn who_missed_events_is_told_so_and_who_leads_now() {
     assert_eq!(client.tell_event(&alive), Some(Heard::Told));
     let told = read_all(&mut client, &mut theirs);
     assert_eq!(told, [FromAgent::Event(alive)]);
+}
+
+fn say(stream: &mut UnixStream, message: &ToAgent) {
+    let mut bytes = Vec::new();
+    frames::put(&mut bytes, message, MAX_TO_AGENT).unwrap();
+    assert_eq!(stream.write(&bytes).unwrap(), bytes.len());
+}
+
+/// An agent that was about to tell a client something saw by that, and not by the poll, that the client
+/// had closed its stream. What that had said before was not read any more: its release, and its lock
+/// counted as abandoned.
+#[test]
+fn what_was_said_last_is_heard_though_the_end_is_seen_in_writing() {
+    let directory = tempfile::tempdir().unwrap();
+    let agent = alone(directory.path(), None);
+    let poll = Poll::new().unwrap();
+    let mut lifelines = Lifelines::default();
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    let peer = Peer::of(&ours).unwrap();
+    let process = Process::of_peer(&ours, peer.pid).unwrap();
+    let mut client = Connection::new(ours, peer, process);
+    let mut work = |client: &mut Connection| {
+        let (shared, registry) = (&*agent.shared, poll.registry());
+        client.work(ClientId(1), TURN_LIMIT, shared, &mut lifelines, registry)
+    };
+    let lock = LockName::new("x").unwrap();
+    let acquire = ToAgent::Acquire {
+        id: 1,
+        lock: lock.clone(),
+        spec: None,
+        mode: Mode::Exclusive,
+        patience: Patience::Forever,
+        command: String::new(),
+        lifeline: false,
+    };
+    say(&mut theirs, &acquire);
+    // More than it reads.
+    client.tell(&FromAgent::Forbidden);
+    work(&mut client).unwrap();
+    let how = Release::Given;
+    say(&mut theirs, &ToAgent::Release { id: 1, how });
+    drop(theirs);
+    client.tell(&FromAgent::Granted {
+        id: 1,
+        fence: 0,
+        abandoned: false,
+    });
+    let ended = work(&mut client).unwrap_err();
+    assert!(matches!(ended, Ended::Stream(_)), "{ended}");
+    let registry = poll.registry();
+    let _ = client.end(ClientId(1), &agent.shared, &mut lifelines, registry);
+    let grant = agent.acquire(&lock, None, Patience::Try, Caller::current());
+    assert_eq!(grant.unwrap().previous(), Previous::Clean);
 }

@@ -1,0 +1,108 @@
+//! Clients that the agent has cut off, and that may not know it yet.
+//!
+//! A client that is not understood, or does not read, is served no more. Its guards say that they are
+//! valid until it reads the end of its stream, or the lease is over that it was told last. So what it
+//! holds is its own until then: until it has closed its stream in turn, its process has ended, or that
+//! lease is over, whichever is seen first.
+
+use std::net::Shutdown;
+
+use mio::net::UnixStream;
+
+use super::connection::Peer;
+use crate::protocol::{Release, Ticket, Time};
+use crate::runtime::ancillary;
+use crate::runtime::handoff::Shared;
+use crate::runtime::process::Process;
+
+/// Bytes thrown away in one turn.
+const READ_LIMIT: usize = 64 << 10;
+
+/// What is left of a client that was cut off.
+#[derive(Debug)]
+pub(super) struct CutOff {
+    stream: UnixStream,
+    process: Process,
+    peer: Peer,
+    /// What it holds.
+    tickets: Vec<Ticket>,
+    /// When its lease is over, as it was told.
+    until: Time,
+    /// Whether the poll has told of its stream or of its process.
+    is_noted: bool,
+}
+
+impl CutOff {
+    /// Tells a client that it is cut off, by the end of its stream.
+    pub(super) fn new(
+        stream: UnixStream,
+        process: Process,
+        peer: Peer,
+        tickets: Vec<Ticket>,
+        until: Time,
+    ) -> Self {
+        // It fails only if the client has closed its end, of which the poll tells.
+        let _ = stream.shutdown(Shutdown::Write);
+        Self {
+            stream,
+            process,
+            peer,
+            tickets,
+            until,
+            is_noted: true,
+        }
+    }
+
+    pub(super) fn peer(&self) -> Peer {
+        self.peer
+    }
+
+    /// Notes that the poll has told of its stream or of its process.
+    pub(super) fn note(&mut self) {
+        self.is_noted = true;
+    }
+
+    /// When to look though the poll does not tell.
+    pub(super) fn due(&self) -> Option<Time> {
+        if self.is_noted {
+            Some(Time::ZERO)
+        } else {
+            (self.until != Time::MAX).then_some(self.until)
+        }
+    }
+
+    /// Whether its guards are void by `now`, as it knows or could know.
+    pub(super) fn is_over(&mut self, now: Time) -> bool {
+        if now >= self.until {
+            return true;
+        }
+        self.is_noted && (self.process.has_ended() || self.has_closed())
+    }
+
+    /// Whether it has closed its stream. What it says is thrown away: it may wait for room.
+    fn has_closed(&mut self) -> bool {
+        let mut chunk = [0; 4_096];
+        let mut left = READ_LIMIT;
+        while left > 0 {
+            match ancillary::receive(&self.stream, &mut chunk) {
+                Ok(received) if received.len > 0 => left = left.saturating_sub(received.len),
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
+                    self.is_noted = false;
+                    return false;
+                }
+                Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
+                Ok(_) | Err(_) => return true,
+            }
+        }
+        false
+    }
+
+    /// Takes back what it held.
+    pub(super) fn end(self, shared: &Shared) {
+        let mut turn = shared.turn();
+        for ticket in self.tickets {
+            turn.withdraw(ticket, Release::Abandoned);
+        }
+        turn.finish();
+    }
+}
