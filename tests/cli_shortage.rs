@@ -5,14 +5,15 @@ mod cli_support;
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{PermissionsExt, chown};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, SystemTime};
 
-use cli_support::group::{AgentProcess, Group};
-use cli_support::{eventually, output, stderr};
+use cli_support::group::{AgentProcess, Group, LEASE_MS};
+use cli_support::{Holder, eventually, is_running, output, pid_of, stderr, stdout};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
-use nix::sys::signal::Signal;
-use nix::unistd::geteuid;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, geteuid};
 
 /// A user that nobody is.
 const NOBODY: u32 = 61_236;
@@ -137,9 +138,8 @@ fn an_agent_whose_disk_is_full_ends_and_goes_on_when_there_is_room() {
     );
 }
 
-#[test]
-fn an_agent_whose_disk_fails_to_sync_ends_and_goes_on_when_it_does() {
-    let group = Group::unix(2);
+/// The library with a disk that does what a file says.
+fn bad_disk(group: &Group) -> PathBuf {
     let library = group.file("fsync.so");
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cli_support/fsync.c");
     let mut compiler = Command::new("cc");
@@ -148,6 +148,78 @@ fn an_agent_whose_disk_fails_to_sync_ends_and_goes_on_when_it_does() {
     ]);
     let built = compiler.arg(&library).arg(source).status();
     assert!(built.expect("the system has a C compiler").success());
+    library
+}
+
+/// Three agents, of which the first has a slow disk and waits for it; and a command that runs under a
+/// lock there.
+struct SlowDisk {
+    agents: Vec<AgentProcess>,
+    runner: Holder,
+    command: i32,
+}
+
+impl SlowDisk {
+    /// Its disk takes so many seconds, which is several leases.
+    fn new(group: &Group, seconds: u8) -> Self {
+        let sign = group.file("slow");
+        let mut command = group.agent_command(1);
+        command.env("LD_PRELOAD", bad_disk(group));
+        command.env("DISTLOCK_TEST_SLOW_DISK", &sign);
+        let mut agents = vec![AgentProcess::start(command)];
+        agents.extend([2, 3].map(|id| group.agent(id)));
+        let script = "echo in; echo $$; exec sleep 600";
+        let mut runner = Holder::start(group.client(1, ["run", "x", "--", "sh", "-c", script]));
+        let command = runner.line().parse().expect("a pid");
+        fs::write(&sign, seconds.to_string()).expect("a file");
+        // A view without this one is voted on, and votes are on disk before they are said.
+        kill(pid_of(&agents[2].child), Signal::SIGSTOP).expect("it is there");
+        eventually("the disk is waited for", || {
+            fs::read_to_string(&sign).expect("a file").contains("waits")
+        });
+        Self {
+            agents,
+            runner,
+            command,
+        }
+    }
+}
+
+/// The agent's thread waited for the disk: nothing was renewed, and the lock was lost.
+#[test]
+fn a_disk_that_takes_longer_than_a_lease_costs_no_lease() {
+    let group = Group::unix(3);
+    let slow = SlowDisk::new(&group, 4);
+    let lease = Duration::from_millis(LEASE_MS);
+    std::thread::sleep(lease * 3);
+    assert!(is_running(slow.command), "its lease was not renewed");
+    kill(Pid::from_raw(slow.command), Signal::SIGTERM).expect("it is there");
+    assert_eq!(slow.runner.wait().code(), Some(143), "it was not lost");
+    fs::remove_file(group.file("slow")).expect("it was there");
+    let again = output(&mut group.client(1, ["run", "-w", "25", "x", "echo", "again"]));
+    assert_eq!(stdout(&again), "again\n", "{again:?}");
+    drop(slow.agents);
+}
+
+/// The agent's thread waited for the disk: nobody ended the command of a runner that stood still.
+#[test]
+fn a_disk_that_takes_longer_than_a_lease_keeps_no_command_alive() {
+    let group = Group::unix(3);
+    let slow = SlowDisk::new(&group, 8);
+    slow.runner.signal(Signal::SIGSTOP);
+    // Now there is no majority.
+    kill(pid_of(&slow.agents[1].child), Signal::SIGSTOP).expect("it is there");
+    let start = SystemTime::now();
+    eventually("the command is gone", || !is_running(slow.command));
+    let took = start.elapsed().expect("time goes on");
+    assert!(took < 3 * Duration::from_millis(LEASE_MS), "{took:?}");
+    slow.runner.signal(Signal::SIGKILL);
+}
+
+#[test]
+fn an_agent_whose_disk_fails_to_sync_ends_and_goes_on_when_it_does() {
+    let group = Group::unix(2);
+    let library = bad_disk(&group);
     let sign = group.file("bad");
     let command = || {
         let mut agent = group.agent_command(1);

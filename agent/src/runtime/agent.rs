@@ -20,6 +20,7 @@ use super::address::{Address, MulticastAddress};
 use super::ask::{Caller, Patience};
 use super::clients::Service;
 use super::clock;
+use super::disk::Disk;
 use super::driven::{Driven, Driver, Runner};
 use super::durable::{Owner, StateDir, StateError};
 use super::endpoint::Endpoint;
@@ -213,6 +214,9 @@ impl Agent {
             let thread = AgentThread::new(registry).map_err(system("open a timer"))?;
             Ok(Runner::Thread(thread))
         })?;
+        let event_loop = event_loop
+            .start_disk()
+            .map_err(system("start the disk's thread"))?;
         let shared = event_loop.shared();
         let thread = spawn("distlock-agent", move || event_loop.run())
             .map_err(system("start the agent thread"))?;
@@ -479,7 +483,7 @@ fn prepare(
         shared.clone(),
         poll,
         Files {
-            state,
+            disk: Disk::Here(state),
             keys: key_file,
         },
         service,

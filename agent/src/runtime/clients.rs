@@ -664,9 +664,8 @@ fn bind(path: &Path) -> Result<(Socket, SocketFile), BindError> {
     let address = || path.display().to_string();
     let failed = |source| BindError::io(address(), source);
     let socket = Socket::new(Domain::UNIX, Type::STREAM.cloexec(), None).map_err(failed)?;
-    let file = place::bind(&socket, path, Mode::S_IRUSR | Mode::S_IWUSR)
+    let file = place::listen(&socket, path, Mode::S_IRUSR | Mode::S_IWUSR, BACKLOG)
         .map_err(|error| BindError::place(address(), error))?;
-    socket.listen(BACKLOG).map_err(failed)?;
     Ok((socket, file))
 }
 

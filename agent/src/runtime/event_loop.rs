@@ -14,8 +14,9 @@ use mio::{Events, Interest, Poll, Registry, Token, Waker};
 use super::alarm::Alarm;
 use super::clients::Service;
 use super::clock;
+use super::disk::{Disk, DiskThread};
 use super::driven::Runner;
-use super::durable::{StateDir, StateError};
+use super::durable::StateError;
 use super::error::SessionEnd;
 use super::handoff::Shared;
 use super::lifeline;
@@ -98,7 +99,7 @@ impl Runner {
 /// The files that are the loop's to read and write.
 #[derive(Debug)]
 pub(super) struct Files {
-    pub(super) state: StateDir,
+    pub(super) disk: Disk,
     pub(super) keys: Option<KeyFile>,
 }
 
@@ -261,31 +262,70 @@ impl EventLoop {
 
     /// Puts on disk what the core wants there, and tells it so.
     fn persist(&mut self) {
-        for _ in 0..PERSIST_LIMIT {
-            if let Err(error) = self.persist_once() {
-                tracing::error!("{error}");
-                let mut turn = self.shared.turn();
-                turn.end(SessionEnd::State {
-                    what: error.to_string(),
-                });
-                turn.finish();
+        let Disk::Thread(disk) = &mut self.files.disk else {
+            for _ in 0..PERSIST_LIMIT {
+                let persisted = self.persist_once();
+                self.end_if_not_kept(persisted.map_err(|error| error.to_string()));
             }
+            return;
+        };
+        disk.tell_if_slow(self.shared.identity.settings.lease);
+        if let Some(outcome) = disk.take_outcome() {
+            let persisted = outcome.map(|()| self.tell_persisted());
+            self.end_if_not_kept(persisted);
         }
+        if let Disk::Thread(disk) = &mut self.files.disk
+            && disk.is_idle()
+            && let Some(record) = self.shared.turn().take_persist()
+        {
+            disk.write(record);
+        }
+    }
+
+    fn end_if_not_kept(&self, persisted: Result<(), String>) {
+        if let Err(what) = persisted {
+            tracing::error!("{what}");
+            let mut turn = self.shared.turn();
+            turn.end(SessionEnd::State { what });
+            turn.finish();
+        }
+    }
+
+    fn tell_persisted(&self) {
+        let mut turn = self.shared.turn();
+        turn.step(Input::Persisted);
+        turn.finish();
     }
 
     /// Has all open that the rest of the session needs.
     pub(super) fn prepare(&mut self) -> Result<(), StateError> {
-        self.files.state.prepare()
+        match &mut self.files.disk {
+            Disk::Here(state) => state.prepare(),
+            Disk::Thread(_) => Ok(()),
+        }
     }
 
-    /// The mutex is not held while the disk is waited for.
+    /// From now on the disk is waited for by a thread of its own.
+    pub(super) fn start_disk(self) -> io::Result<Self> {
+        let shared = self.shared();
+        let Files { disk, keys } = self.files;
+        let disk = match disk {
+            Disk::Here(state) => Disk::Thread(DiskThread::start(state, shared)?),
+            started => started,
+        };
+        let files = Files { disk, keys };
+        Ok(Self { files, ..self })
+    }
+
+    /// Puts the next record on disk, and waits for it. The mutex is not held meanwhile.
     pub(super) fn persist_once(&mut self) -> Result<(), StateError> {
+        let Disk::Here(state) = &mut self.files.disk else {
+            return Ok(());
+        };
         let record = self.shared.turn().take_persist();
         if let Some(record) = record {
-            self.files.state.write(record)?;
-            let mut turn = self.shared.turn();
-            turn.step(Input::Persisted);
-            turn.finish();
+            state.write(record)?;
+            self.tell_persisted();
         }
         Ok(())
     }

@@ -13,6 +13,7 @@ mod client;
 mod clients;
 pub mod clock;
 mod descriptors;
+mod disk;
 mod driven;
 mod durable;
 mod endpoint;

@@ -80,6 +80,26 @@ impl From<Distrust> for PlaceError {
 /// remove it. A file that a dead process left there is replaced; no client can reach the socket
 /// before its permissions are set.
 pub(crate) fn bind(socket: &Socket, path: &Path, mode: Mode) -> Result<SocketFile, PlaceError> {
+    open(socket, path, mode, None)
+}
+
+/// The same, and has `socket` listen with a queue of `backlog` connections. A file whose socket does
+/// not listen looks like a dead process's, so nobody else may look before it does.
+pub(crate) fn listen(
+    socket: &Socket,
+    path: &Path,
+    mode: Mode,
+    backlog: i32,
+) -> Result<SocketFile, PlaceError> {
+    open(socket, path, mode, Some(backlog))
+}
+
+fn open(
+    socket: &Socket,
+    path: &Path,
+    mode: Mode,
+    backlog: Option<i32>,
+) -> Result<SocketFile, PlaceError> {
     // A path that begins with a NUL would be an abstract name: those have no owner and no mode.
     check_socket_path(path).map_err(PlaceError::Name)?;
     let directory = path.parent().expect("it is absolute, and has a name");
@@ -103,18 +123,20 @@ pub(crate) fn bind(socket: &Socket, path: &Path, mode: Mode) -> Result<SocketFil
         Err(error) if error.kind() == io::ErrorKind::AddrInUse => return Err(in_use(path)),
         bound => bound?,
     }
-    let identity = identity(path)?;
+    let file = SocketFile {
+        path: path.to_owned(),
+        identity: identity(path)?,
+        is_kept: false,
+    };
+    // Under the lock: whoever has it next finds a socket that is served.
+    backlog.map_or(Ok(()), |backlog| socket.listen(backlog))?;
     if lock.is_none() {
         thread::sleep(SETTLING);
-        if self::identity(path)? != identity {
+        if identity(path)? != file.identity {
             return Err(PlaceError::InUse { pid: None });
         }
     }
-    Ok(SocketFile {
-        path: path.to_owned(),
-        identity,
-        is_kept: false,
-    })
+    Ok(file)
 }
 
 /// Whether nobody but this process's user and root can put sockets into the directory of `path`. Who
@@ -333,6 +355,35 @@ mod tests {
         let _file = bind(&socket(), &path, Mode::from_bits_truncate(0o600)).unwrap();
         let names = fs::read_dir(root.path()).unwrap();
         assert_eq!(names.count(), 1, "what was taken away is gone");
+    }
+
+    /// Between bind(2) and listen(2) the kernel refuses connections, and another agent took the socket
+    /// of one that was just starting for a dead one's.
+    #[test]
+    fn is_never_there_without_being_served() {
+        let root = tempfile::tempdir().unwrap();
+        let path = root.path().join("s");
+        let directory = root.path().to_owned();
+        // What another agent finds as soon as it has the lock.
+        let look = {
+            let path = path.clone();
+            move || {
+                let _lock = lock(File::open(&directory).unwrap()).unwrap().unwrap();
+                path.exists()
+                    .then(|| is_served(&path, Type::STREAM).unwrap())
+            }
+        };
+        let looks = thread::spawn(move || {
+            let found = std::iter::repeat_with(look).take(100_000).flatten();
+            found.take(200).filter(|is_served| !is_served).count()
+        });
+        while !looks.is_finished() {
+            let socket = Socket::new(Domain::UNIX, Type::STREAM, None).unwrap();
+            let mode = Mode::from_bits_truncate(0o600);
+            let file = listen(&socket, &path, mode, 1).unwrap();
+            drop(file);
+        }
+        assert_eq!(looks.join().unwrap(), 0);
     }
 
     /// Two that take over at once, where the lock does not keep them apart: the slower one has looked
