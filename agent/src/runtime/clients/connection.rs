@@ -261,10 +261,9 @@ impl Connection {
             let turn = shared.turn();
             self.catch_up(|lock| turn.leader(lock));
         }
-        match self.flush() {
+        if self.flush().is_err() {
             // It has closed its stream, of which the poll has perhaps not told yet.
-            Err(_) => return Err(self.hear_out(id, shared, lifelines, registry)),
-            Ok(()) => {}
+            return Err(self.hear_out(id, shared, lifelines, registry));
         }
         if self.unread() > MAX_UNREAD {
             return Err(Ended::Unread);
