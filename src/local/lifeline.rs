@@ -141,10 +141,14 @@ impl LockFile {
             return Ok(true);
         }
         for number in self.permits().get()..self.count_records()? {
-            let last = self.record(number)?;
-            if !self.is_unused(directory, number, last.as_ref())? {
+            let Some(last) = self.record(number)? else {
+                continue;
+            };
+            if self.is_command_left(directory, number, &last)? {
                 return Ok(false);
             }
+            // Also one of which a dead process had no time to tell.
+            self.forget_lifeline(directory, number)?;
         }
         self.write_readers(None)?;
         Ok(true)
@@ -249,7 +253,64 @@ mod tests {
     use std::process::Command;
     use std::time::SystemTime;
 
+    use distlock_agent::protocol::LockName;
+
     use super::*;
+    use crate::local::file::Found;
+
+    fn record(inherited: Option<NonZeroU64>) -> Record {
+        Record {
+            fence: 1,
+            is_inside: true,
+            pid: 1,
+            since: SystemTime::now(),
+            command_pid: None,
+            command_start: 0,
+            command: String::new(),
+            inherited,
+        }
+    }
+
+    fn lock() -> (tempfile::TempDir, Directory, LockFile) {
+        let place = tempfile::tempdir().unwrap();
+        let directory = Directory::open(place.path()).unwrap();
+        let name = LockName::new("x").unwrap();
+        let lock = LockFile::open(&directory, &name, NonZeroU32::MIN).unwrap();
+        (place, directory, lock)
+    }
+
+    /// A directory on a disk is still there after a crash of the host, and nobody who was inside.
+    #[test]
+    fn nobody_is_left_of_another_boot() {
+        let (_place, directory, lock) = lock();
+        let last = record(NonZeroU64::new(directory.boot().get() ^ 1));
+        lock.write_record(0, &last).unwrap();
+        let lifeline = Fifo::create(&directory, &lock.lifeline_name(0)).unwrap();
+        let _left = lock.open_lifeline(&directory, 0, &lifeline).unwrap();
+        let found = lock.try_permit(&directory, 0).unwrap();
+        assert!(matches!(found, Found::Permit(0, Some(_))), "{found:?}");
+        assert!(directory.look(&lock.lifeline_name(0)).unwrap().is_none());
+        // And of this one it is.
+        lock.release(0).unwrap();
+        let lifeline = lock.make_lifeline(&directory, 0).unwrap();
+        let _left = lock.open_lifeline(&directory, 0, &lifeline).unwrap();
+        let found = lock.try_permit(&directory, 0).unwrap();
+        assert!(matches!(found, Found::Taken), "{found:?}");
+    }
+
+    #[test]
+    fn what_a_dead_reader_did_not_tell_of_is_removed() {
+        let (place, directory, lock) = lock();
+        let Found::Permit(reader, None) = lock.try_share(&directory, 7).unwrap() else {
+            panic!("it is free");
+        };
+        lock.write_record(reader, &record(None)).unwrap();
+        lock.make_lifeline(&directory, reader).unwrap();
+        lock.write_inherited(reader, None).unwrap();
+        lock.release(reader).unwrap();
+        assert!(lock.retire(&directory, false).unwrap());
+        assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
+    }
 
     #[test]
     fn a_process_is_known_by_its_number_and_its_start() {
@@ -257,14 +318,9 @@ mod tests {
         let start = start_of(child.id()).unwrap().unwrap();
         assert!(start >= start_of(std::process::id()).unwrap().unwrap());
         let mut record = Record {
-            fence: 1,
-            is_inside: true,
-            pid: 1,
-            since: SystemTime::now(),
             command_pid: NonZeroU32::new(child.id()),
             command_start: start,
-            command: String::new(),
-            inherited: None,
+            ..record(None)
         };
         assert!(is_running(&record));
         for other in [0, start - 1, start + 1] {
