@@ -184,9 +184,10 @@ impl Guard {
         }
     }
 
-    /// By what a child process, between fork and exec, tells the host's agent that it is the one
-    /// of [`Guard::set_command_pid`]: then there is no moment at which the agent could not end it.
-    /// `None` where there is no agent in another process, or the lock is not held any more.
+    /// By what a child process, between fork and exec, tells that it is the one of
+    /// [`Guard::set_command_pid`]: then there is no moment at which the host's agent could not end
+    /// it, or whoever takes a lock of the local group next could miss it. `None` for a member of the
+    /// group, and if the lock is not held any more.
     ///
     /// # Errors
     /// If no descriptor is left.

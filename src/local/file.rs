@@ -30,9 +30,9 @@ use std::os::unix::fs::{FileExt, MetadataExt};
 use std::time::{Duration, SystemTime};
 
 use distlock_agent::protocol::LockName;
+use distlock_agent::runtime::{Announcer, Sighting};
 
 use super::directory::{Directory, Keep};
-use super::lifeline::start_of;
 use super::range::{self, Range};
 use super::record::{self, BLOCK, Record, array};
 
@@ -374,11 +374,14 @@ impl LockFile {
     }
 
     /// Notes the process that works under the permit.
-    pub(crate) fn write_command(&self, number: u32, pid: u32) -> io::Result<()> {
-        // Whoever finds the number finds the rest too.
-        let start = start_of(pid)?.unwrap_or(0);
-        self.write_field(number, record::COMMAND_START_AT, &start.to_le_bytes())?;
-        self.write_field(number, record::COMMAND_PID_AT, &pid.to_le_bytes())
+    pub(crate) fn write_process(&self, number: u32, process: Sighting) -> io::Result<()> {
+        self.write_field(number, record::PROCESS_AT, &process.encode())
+    }
+
+    /// By what that process notes it itself.
+    pub(crate) fn announcer(&self, number: u32) -> io::Result<Announcer> {
+        let at = record_at(number) + record::PROCESS_AT as u64;
+        Ok(Announcer::in_record(self.file.try_clone()?, at))
     }
 
     /// Notes in which boot commands inherited what shows whether they are left, if they did.

@@ -18,10 +18,10 @@ use std::task::Poll;
 use std::time::{Duration, SystemTime};
 
 use distlock_agent::protocol::{Fence, LockName, Mode, Release, Time};
-use distlock_agent::runtime::clock;
 use distlock_agent::runtime::fifo::Fifo;
 use distlock_agent::runtime::queue::{Closed, Place, Queue};
 use distlock_agent::runtime::sync::Mutex;
+use distlock_agent::runtime::{Announcer, Sighting, clock};
 
 use super::Shared;
 use super::file::{Found, LockFile};
@@ -172,8 +172,7 @@ impl KernelLock {
             is_inside: true,
             pid: std::process::id(),
             since: SystemTime::now(),
-            command_pid: None,
-            command_start: 0,
+            process: None,
             command: request.command.as_deref().unwrap_or_default().to_owned(),
             inherited: None,
         };
@@ -515,7 +514,11 @@ impl Hold for KernelHold {
     fn set_command_pid(&self, pid: u32) {
         // `status` does without, and so does who looks whether the command is left: there is the
         // lifeline.
-        let _ = self.file.write_command(self.permit, pid);
+        let _ = self.file.write_process(self.permit, Sighting::now(pid));
+    }
+
+    fn announcer(&self) -> io::Result<Option<Announcer>> {
+        self.file.announcer(self.permit).map(Some)
     }
 
     fn inheritable_fd(&mut self) -> io::Result<Option<OwnedFd>> {

@@ -9,7 +9,7 @@
 //!
 //! A command that closes what it inherits, as sudo(8) does, is still waited for itself, if its holder
 //! died: the kernel ends it together with `distlock run`, but a moment later, and if it has other
-//! credentials by then not at all. The record has its number and when it started.
+//! credentials by then not at all. It notes itself in the record before it becomes the command.
 //!
 //! In what order, for the case that a process dies in between:
 //! - Handing it out: the FIFO is made, then noted in the record, then opened for writing. A FIFO that
@@ -22,7 +22,7 @@
 //!   seen that none is left. So one who enters looks through their records only if there is need.
 
 use std::io;
-use std::num::{NonZeroU32, NonZeroU64};
+use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 
 use distlock_agent::runtime::fifo::Fifo;
@@ -96,7 +96,7 @@ impl LockFile {
             Ok(Some(lifeline)) => Ok(lifeline.has_writer()? || is_running(record)),
             Ok(None) => {
                 let path = directory.path().join(name);
-                let command = record.command_pid.map_or(record.pid, NonZeroU32::get);
+                let command = record.process.map_or(record.pid, |process| process.pid);
                 let what = format!(
                     "somebody has removed {}, by which the end of the holder's command is seen; see \
                      that the command (process {command}) has ended, and remove the lock's file",
@@ -216,24 +216,23 @@ impl LockFile {
 
 /// Whether the command of a holder that died is still there itself.
 fn is_running(record: &Record) -> bool {
-    let Some(pid) = record.command_pid.filter(|_| record.is_inside) else {
+    let Some(process) = record.process.filter(|_| record.is_inside) else {
         return false;
     };
-    let number = Pid::from_raw(pid.get().cast_signed());
-    if record.command_start == 0 || kill(number, None) == Err(Errno::ESRCH) {
+    if kill(Pid::from_raw(process.pid.cast_signed()), None) == Err(Errno::ESRCH) {
         return false;
     }
-    match start_of(pid.get()) {
-        Ok(Some(start)) => start == record.command_start,
+    match start_of(process.pid) {
+        Ok(Some(start)) => start <= process.by,
         Ok(None) => false,
         // There is a process that this user may not look at: it may be the one.
         Err(_) => true,
     }
 }
 
-/// When the process started, in the kernel's ticks since the boot: a number is given again, but not
-/// that early. `None` if it has ended and was not waited for.
-pub(super) fn start_of(pid: u32) -> io::Result<Option<u64>> {
+/// When the process started, as a [`Sighting`](distlock_agent::runtime::Sighting) has it. `None` if
+/// it has ended and was not waited for.
+fn start_of(pid: u32) -> io::Result<Option<u64>> {
     let stat = std::fs::read(format!("/proc/{pid}/stat"))?;
     // The name, in parentheses, may be anything.
     let rest = stat.rsplit(|&byte| byte == b')').next().unwrap_or_default();
@@ -253,7 +252,10 @@ mod tests {
     use std::process::Command;
     use std::time::SystemTime;
 
+    use std::num::NonZeroU32;
+
     use distlock_agent::protocol::LockName;
+    use distlock_agent::runtime::Sighting;
 
     use super::*;
     use crate::local::file::Found;
@@ -264,8 +266,7 @@ mod tests {
             is_inside: true,
             pid: 1,
             since: SystemTime::now(),
-            command_pid: None,
-            command_start: 0,
+            process: None,
             command: String::new(),
             inherited,
         }
@@ -315,19 +316,19 @@ mod tests {
     #[test]
     fn a_process_is_known_by_its_number_and_its_start() {
         let mut child = Command::new("sleep").arg("600").spawn().unwrap();
-        let start = start_of(child.id()).unwrap().unwrap();
-        assert!(start >= start_of(std::process::id()).unwrap().unwrap());
+        let process = Sighting::now(child.id());
         let mut record = Record {
-            command_pid: NonZeroU32::new(child.id()),
-            command_start: start,
+            process: Some(process),
             ..record(None)
         };
         assert!(is_running(&record));
-        for other in [0, start - 1, start + 1] {
-            record.command_start = other;
-            assert!(!is_running(&record));
-        }
-        record.command_start = start;
+        let start = start_of(child.id()).unwrap().unwrap();
+        assert!(start <= process.by && process.by - start < 1000, "{start}");
+        // One that had the number before it.
+        let by = start - 1;
+        record.process = Some(Sighting { by, ..process });
+        assert!(!is_running(&record));
+        record.process = Some(process);
         record.is_inside = false;
         assert!(!is_running(&record), "its holder has left it");
         record.is_inside = true;

@@ -1,13 +1,16 @@
 //! What a lock's file says of one who holds a permit, or held it last:
 //!
 //! ```text
-//! 0   fence 8 | state 4 | pid 4 | since 8 | command's pid 4 | length 2 | command up to 448
-//! 480 the boot in which commands inherited the holder's lifeline 8 | when the command started 8
+//! 0   fence 8 | state 4 | pid 4 | since 8 | length 2 | command up to 448
+//! 480 the boot in which commands inherited the holder's lifeline 8
+//! 488 the command's process 12
 //! 504 fence 8
 //! ```
 
-use std::num::{NonZeroU32, NonZeroU64};
+use std::num::NonZeroU64;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use distlock_agent::runtime::Sighting;
 
 use crate::PreviousOwner;
 
@@ -17,11 +20,10 @@ pub(super) const BLOCK: usize = 512;
 const INSIDE: u32 = 1;
 pub(super) const LEFT: u32 = 2;
 pub(super) const STATE_AT: usize = 8;
-pub(super) const COMMAND_PID_AT: usize = 24;
-const COMMAND_AT: usize = 30;
+const COMMAND_AT: usize = 26;
 const MAX_COMMAND: usize = 448;
 pub(super) const INHERITED_AT: usize = 480;
-pub(super) const COMMAND_START_AT: usize = 488;
+pub(super) const PROCESS_AT: usize = 488;
 const END_AT: usize = BLOCK - 8;
 
 /// Who holds a permit, or held it last.
@@ -32,9 +34,8 @@ pub(crate) struct Record {
     pub(crate) is_inside: bool,
     pub(crate) pid: u32,
     pub(crate) since: SystemTime,
-    pub(crate) command_pid: Option<NonZeroU32>,
-    /// When that process started, in the kernel's ticks since the boot; zero if it is not known.
-    pub(crate) command_start: u64,
+    /// The process that works under the permit, where it is not the holder's.
+    pub(crate) process: Option<Sighting>,
     /// As much of it as there is room for; may be empty.
     pub(crate) command: String,
     /// The boot of the host in which commands inherited the lifeline, if they did.
@@ -72,15 +73,13 @@ impl Record {
         );
         put(12, &self.pid.to_le_bytes());
         put(16, &since_ms.to_le_bytes());
-        put(
-            COMMAND_PID_AT,
-            &self.command_pid.map_or(0, NonZeroU32::get).to_le_bytes(),
-        );
-        put(28, &len.to_le_bytes());
+        put(24, &len.to_le_bytes());
         put(COMMAND_AT, command.as_bytes());
         let inherited = self.inherited.map_or(0, NonZeroU64::get);
         put(INHERITED_AT, &inherited.to_le_bytes());
-        put(COMMAND_START_AT, &self.command_start.to_le_bytes());
+        if let Some(process) = self.process {
+            put(PROCESS_AT, &process.encode());
+        }
         put(END_AT, &self.fence.to_le_bytes());
         block
     }
@@ -88,7 +87,7 @@ impl Record {
     pub(super) fn decode(block: &[u8; BLOCK]) -> Option<Self> {
         let fence = u64::from_le_bytes(array(block, 0));
         let state = u32::from_le_bytes(array(block, STATE_AT));
-        let len = usize::from(u16::from_le_bytes(array(block, 28)));
+        let len = usize::from(u16::from_le_bytes(array(block, 24)));
         let is_whole = fence == u64::from_le_bytes(array(block, END_AT)) && len <= MAX_COMMAND;
         if !is_whole || !matches!(state, INSIDE | LEFT) {
             return None;
@@ -100,10 +99,10 @@ impl Record {
             is_inside: state == INSIDE,
             pid: u32::from_le_bytes(array(block, 12)),
             since: UNIX_EPOCH + Duration::from_millis(since_ms),
-            command_pid: NonZeroU32::new(u32::from_le_bytes(array(block, COMMAND_PID_AT))),
+            process: Some(Sighting::decode(&array(block, PROCESS_AT)))
+                .filter(|process| process.pid != 0),
             command: String::from_utf8_lossy(command).into_owned(),
             inherited: NonZeroU64::new(u64::from_le_bytes(array(block, INHERITED_AT))),
-            command_start: u64::from_le_bytes(array(block, COMMAND_START_AT)),
         })
     }
 }
@@ -123,8 +122,7 @@ mod tests {
             is_inside: true,
             pid: 4_000_000,
             since: UNIX_EPOCH + Duration::from_millis(1_800_000_000_123),
-            command_pid: NonZeroU32::new(7),
-            command_start: 9,
+            process: Some(Sighting { pid: 7, by: 9 }),
             command: command.to_owned(),
             inherited: NonZeroU64::new(8),
         }

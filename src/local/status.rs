@@ -1,7 +1,6 @@
 //! The status of the local group: what the kernel says is locked, with what the records say of it.
 
 use std::io;
-use std::num::NonZeroU32;
 use std::path::Path;
 
 use distlock_agent::runtime::status::{
@@ -93,7 +92,7 @@ fn read_lock(directory: &Directory, name: &str, host: &str) -> io::Result<Option
 }
 
 fn holder(record: &Record, host: &str) -> HolderStatus {
-    let worker = record.command_pid.map_or(record.pid, NonZeroU32::get);
+    let worker = record.process.map_or(record.pid, |process| process.pid);
     let line = match record.command.is_empty() {
         true => command_line(worker).unwrap_or_default(),
         false => record.command.clone(),
@@ -104,7 +103,7 @@ fn holder(record: &Record, host: &str) -> HolderStatus {
         host: host.to_owned(),
         pid: record.pid,
         command,
-        command_pid: record.command_pid.map(NonZeroU32::get),
+        command_pid: record.process.map(|process| process.pid),
         since: clock::rfc3339(record.since),
         fence: Some(record.fence),
     }
