@@ -4,7 +4,7 @@ mod cli_support;
 
 use std::fs;
 use std::io::Write;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
@@ -463,8 +463,12 @@ fn what_would_mislead_who_reads_it_is_escaped() {
     const MARKS: [char; 3] = ['\u{202e}', '\u{200b}', '\u{1b}'];
     let group = Local::new();
     let name = "a\u{202e}b";
-    let script = "echo in; read line # \u{202e}\u{200b}\u{1b}[31m ü";
-    let holder = Holder::start(group.distlock(["run", name, "--", "sh", "-c", script]));
+    let program = "ü\u{202e}\u{200b}\u{1b}[31m";
+    let path = group.file(program);
+    symlink("/bin/sh", &path).expect("a link");
+    let path = path.to_str().expect("text");
+    let script = "echo in; read line";
+    let holder = Holder::start(group.distlock(["run", name, "--", path, "-c", script]));
     let mut shown = Vec::new();
     for args in [&["status"][..], &["who", name], &["status", "--json"]] {
         shown.push(output(&mut group.distlock(args)));
@@ -483,7 +487,7 @@ fn what_would_mislead_who_reads_it_is_escaped() {
     }
     let json: serde_json::Value = serde_json::from_slice(&shown[2].stdout).expect("JSON");
     let command = json["locks"][0]["holders"][0]["command"].as_str();
-    assert_eq!(command.expect("text"), format!("sh -c {script}"));
+    assert_eq!(command.expect("text"), program);
     assert!(
         stdout(&shown[0]).contains('ü'),
         "what is seen as it is stays"

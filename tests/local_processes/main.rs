@@ -93,7 +93,8 @@ fn a_live_holder_is_waited_for_and_shown() {
     assert_eq!(lock.waiters[0].pid, std::process::id());
     assert_eq!(i32::try_from(lock.holders[0].pid).unwrap(), process.pid());
     assert_eq!(lock.holders[0].fence, Some(fence));
-    assert!(lock.holders[0].command.contains("--nocapture"), "{lock:?}");
+    let command = &lock.holders[0].command;
+    assert!(command.starts_with("local_processes"), "{lock:?}");
     process.go_on();
     process.join();
     assert_eq!(waiting.join().unwrap(), PreviousOwner::Clean);
