@@ -13,7 +13,7 @@ const SHORTEST: Duration = Duration::from_millis(1);
 
 /// What the agent thread does again and again, as long as it does everything else.
 ///
-/// A thread that is stuck, in a mutex or on a disk, has none: so whoever misses it knows that this
+/// A thread that is stuck, as in a mutex, has none: so whoever misses it knows that this
 /// agent serves nobody.
 #[derive(Clone)]
 pub struct Pulse {

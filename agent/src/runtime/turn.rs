@@ -82,7 +82,7 @@ pub(crate) struct Core {
     pub(super) roster: Roster,
     pub(super) offsets: Offsets,
     phase: Phase,
-    /// What the core wants on disk. The agent thread writes it.
+    /// What the core wants on disk. The agent thread has it written.
     persist: Option<Record>,
     /// What else is left for the agent thread.
     pub(super) tasks: VecDeque<Task>,
