@@ -1,0 +1,10 @@
+//! A program that is a member of a configured group itself.
+
+use distlock::{Agent, Config};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let agent = Agent::from_config(Config::load("shop.toml")?.node(3))?;
+    let guard = agent.mutex("printer")?.lock()?; // waits for the group to form
+    println!("inside, fence {:?}", guard.fence());
+    Ok(())
+}
