@@ -43,14 +43,25 @@ pub enum OpenError {
     },
     /// Another socket has the member's address.
     #[error(
-        "the address {address} is in use: {source}; end the process that has it, or change the \
-         member's address in every member's configuration"
+        "the address {address} is in use: {source}; end that process, or, if it is this host's \
+         agent, use it (Agent::open), or be another member, with an address of its own"
     )]
     AddressInUse {
         /// The address, as in the configuration.
         address: String,
         /// What the system says.
         source: io::Error,
+    },
+    /// Another agent serves the programs of this host at the socket.
+    #[error(
+        "another agent serves at {socket}{}; use that agent, end it, or serve at another socket",
+        pid.map(|pid| format!(" (process {pid})")).unwrap_or_default(), socket = socket.display()
+    )]
+    SocketInUse {
+        /// The socket's path.
+        socket: PathBuf,
+        /// The process that serves there, where it could be found.
+        pid: Option<u32>,
     },
     /// The members' addresses are not those of a group with this member on this host.
     #[error("{reason}")]

@@ -225,6 +225,10 @@ fn bind(error: BindError) -> OpenError {
             let source = io::Error::new(io::ErrorKind::AddrInUse, who);
             OpenError::AddressInUse { address, source }
         }
+        BindError::SocketInUse { path, pid } => OpenError::SocketInUse {
+            socket: path.into(),
+            pid,
+        },
         BindError::Permission {
             address,
             source,

@@ -3,6 +3,7 @@
 mod cli_support;
 
 use std::fs::{self, Permissions};
+use std::io::{BufRead, BufReader};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Stdio};
@@ -69,7 +70,7 @@ fn what_is_there_and_is_no_configuration_is_78() {
     let group = Local::new();
     for (place, why) in [
         (group.file(""), "name the file in it"),
-        ("/dev/null".into(), "group"),
+        ("/dev/null".into(), "no regular file"),
     ] {
         let place = place.to_str().expect("text");
         let run = ["run", "--config", place, "--id", "1", "x", "true"];
@@ -318,7 +319,70 @@ fn an_id_that_runs_already_is_69() {
     // Another state directory does not make it another member: its address is taken.
     let mut elsewhere = group.agent_command(1);
     elsewhere.env("DISTLOCK_STATE_DIR", group.file("elsewhere"));
-    assert_refused(&output(&mut elsewhere), 69, &["1.dgram"]);
+    let words = ["the address unix:", "1.dgram", "in use", "Agent::open"];
+    assert_refused(&output(&mut elsewhere), 69, &words);
+    // The socket is another thing than the address.
+    let group = Group::unix(2);
+    let _agent = group.agent(1);
+    let mut second = group.member(2, ["agent", "--socket"]);
+    let said = output(second.arg(group.socket(1)));
+    assert_refused(
+        &said,
+        69,
+        &["another agent serves at", "1.sock", "serve at another"],
+    );
+    assert!(!stderr(&said).contains("address"), "{said:?}");
+}
+
+#[test]
+fn the_line_that_says_ready_tells_who_is_waited_for() {
+    let ready = |group: &Group, id| {
+        let mut agent = group.agent_command(id);
+        let agent = agent.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut agent = agent.spawn().expect("it starts");
+        let mut line = String::new();
+        BufReader::new(agent.stdout.take().expect("a pipe"))
+            .read_line(&mut line)
+            .expect("a line");
+        kill(pid_of(&agent), Signal::SIGTERM).expect("it is there");
+        assert!(agent.wait().expect("it ends").success());
+        line
+    };
+    let group = Group::unix(3);
+    let socket = group.socket(2);
+    let expected = format!(
+        "ready: listens at {}, waits until all voters were there once: members 1, 3 not heard \
+         yet\n",
+        socket.display()
+    );
+    assert_eq!(ready(&group, 2), expected);
+    drop(group.agents(3));
+    let line = ready(&group, 2);
+    let waits = ", waits for a majority of the voters: members 1, 3 not heard yet\n";
+    assert!(line.ends_with(waits), "{line:?}");
+}
+
+#[test]
+fn who_does_not_get_a_lock_is_told_who_has_it() {
+    let group = Group::unix(2);
+    let _agents = group.agents(2);
+    let holder = group.hold(1, "x");
+    let host = nix::unistd::gethostname().expect("it has one");
+    let by = format!(
+        "held by member 1, host {}, process {} (sh)",
+        host.to_str().expect("text"),
+        holder.pid()
+    );
+    let run = |args: &[&str]| output(group.client(2, ["run"]).args(args));
+    for args in [&["-n", "x", "true"][..], &["-w", "0.3", "x", "true"]] {
+        assert_refused(&run(args), 1, &["'x' not acquired", &by, "-w"]);
+    }
+    let local = Local::new();
+    let holder = local.hold("x");
+    let said = output(&mut local.distlock(["run", "-n", "x", "true"]));
+    let by = format!("process {} (sh)", holder.pid());
+    assert_refused(&said, 1, &["held by host ", &by]);
+    assert!(!stderr(&said).contains("member"), "{said:?}");
 }
 
 #[test]

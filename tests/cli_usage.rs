@@ -149,6 +149,35 @@ fn a_wrong_command_line_is_64_and_one_line() {
     }
 }
 
+/// It would lock "echo", and run "hi".
+#[test]
+fn a_command_without_a_name_is_64() {
+    let group = Local::new();
+    for args in [
+        &["run", "--", "echo", "hi"][..],
+        &["run", "-n", "-w", "1", "--", "echo", "hi"],
+        &["run", "--", "echo", "hi", "--", "there"],
+        &["elect", "--", "echo", "hi"],
+    ] {
+        let said = output(&mut group.distlock(args));
+        assert_refused(
+            &said,
+            64,
+            &["no lock's name", "'echo'", args[0], "NAME -- COMMAND"],
+        );
+    }
+    for args in [
+        &["run", "--", "-x", "--", "echo", "hi"][..],
+        &["run", "x", "--", "echo", "hi"],
+        &["run", "x", "echo", "hi"],
+        &["run", "-c", "echo hi", "--", "-x"],
+        &["elect", "--", "x", "--", "echo", "hi"],
+    ] {
+        let said = output(&mut group.distlock(args));
+        assert_eq!(stdout(&said), "hi\n", "{args:?}: {said:?}");
+    }
+}
+
 #[test]
 fn names_have_1_to_255_bytes() {
     let group = Local::new();
@@ -188,6 +217,7 @@ fn names_are_bytes_and_no_two_are_one_lock() {
             let mut command = group.distlock(["run", "-n", "--"]);
             command.arg(OsStr::from_bytes(name));
             command.args([
+                "--",
                 "sh",
                 "-c",
                 r#"echo in; printf %s "$DISTLOCK_NAME"; exec sleep 600"#,
@@ -197,7 +227,14 @@ fn names_are_bytes_and_no_two_are_one_lock() {
         .collect();
     for name in names {
         let name = OsStr::from_bytes(name);
-        let held = group.run([OsStr::new("-n"), OsStr::new("--"), name, OsStr::new("true")]);
+        let dashes = OsStr::new::<str>;
+        let held = group.run([
+            dashes("-n"),
+            dashes("--"),
+            name,
+            dashes("--"),
+            dashes("true"),
+        ]);
         assert_eq!(held, Some(1), "{name:?} is one lock");
     }
     for holder in &holders {

@@ -4,7 +4,7 @@
 mod cli_support;
 
 use std::fs::{self, File, Permissions};
-use std::os::unix::fs::{PermissionsExt, chown, lchown, symlink};
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -138,6 +138,32 @@ fn such_an_agent_leaves_without_giving_back_what_is_still_used() {
     holder.signal(Signal::SIGCONT);
     assert_eq!(holder.wait().code(), Some(79));
     assert!(!is_running(pid));
+}
+
+/// The kernel gives what `/proc` shows of a process that cannot be dumped to root, and nobody else of
+/// the agent's user can read its memory, where the key is.
+#[test]
+fn the_memory_of_an_agent_is_not_for_other_programs_of_its_user() {
+    if !is_root() {
+        return;
+    }
+    let of = OfDaemon::new();
+    let agent = of.agent();
+    let pid = agent.child.id();
+    let owner = |file: &str| {
+        fs::metadata(format!("/proc/{pid}/{file}"))
+            .expect("it")
+            .uid()
+    };
+    assert_eq!([owner("mem"), owner("environ")], [0, 0]);
+    let mut read = Command::new("setpriv");
+    let user = DAEMON.to_string();
+    read.args(["--reuid", &user, "--regid", &user, "--clear-groups"]);
+    let said = output(read.args(["cat", &format!("/proc/{pid}/environ")]));
+    assert!(!said.status.success() && said.stdout.is_empty(), "{said:?}");
+    // It serves all the same.
+    let said = output(&mut of.group.client(1, ["run", "x", "true"]));
+    assert_eq!(said.status.code(), Some(0), "{said:?}");
 }
 
 #[test]

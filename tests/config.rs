@@ -224,7 +224,18 @@ fn refusals_name_line_and_reason() {
             &["1 to 255"],
         ),
         (format!("lease = \"5\"\n{small}"), 1, &["\"5\"", "\"5s\""]),
-        (format!("#\nlease = 5\n{small}"), 2, &["string"]),
+        (
+            format!("#\nlease = 5\n{small}"),
+            2,
+            &["lease = 5 has no unit", "\"5s\""],
+        ),
+        (format!("lease = 0.5\n{small}"), 1, &["\"500ms\""]),
+        (
+            format!("lock_delay = 2\n{small}"),
+            1,
+            &["lock_delay = \"2s\""],
+        ),
+        (format!("lease = true\n{small}"), 1, &["string", "\"5s\""]),
         (format!("lease = \"2h\"\n{small}"), 1, &["unit"]),
         (format!("lease = \"1ms\"\n{small}"), 1, &["100ms"]),
         (

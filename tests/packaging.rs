@@ -63,6 +63,19 @@ fn the_unit_waits_for_what_the_agent_says() {
     assert_eq!(types, [expected], "the agent says {said:?}");
 }
 
+/// What keeps the group's key where it is.
+#[test]
+fn the_unit_leaves_no_core_and_no_file_for_others() {
+    for line in [
+        "LimitCORE=0",
+        "UMask=0077",
+        "SocketBindDeny=any",
+        "SocketBindAllow=udp",
+    ] {
+        assert!(UNIT.lines().any(|it| it == line), "{line}");
+    }
+}
+
 #[test]
 fn the_units_command_line_is_accepted() {
     let line = UNIT

@@ -4,6 +4,7 @@
 //! from it carries its place in the text, so that the checks that follow can name the line too.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::num::NonZeroU32;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
@@ -33,11 +34,11 @@ const MAX_VOTERS: usize = 7;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct File {
-    lease: Option<Spanned<String>>,
+    lease: Option<Spanned<Length>>,
     algorithm: Option<Spanned<String>>,
     election: Option<Spanned<String>>,
     failure: Option<Spanned<String>>,
-    lock_delay: Option<Spanned<String>>,
+    lock_delay: Option<Spanned<Length>>,
     key_file: Option<Spanned<String>>,
     multicast: Option<Spanned<String>>,
     #[serde(default)]
@@ -50,6 +51,18 @@ struct File {
     member: Vec<Spanned<Member>>,
     #[serde(default)]
     lock: Vec<Spanned<Lock>>,
+}
+
+/// A length of time. A number is read so that the refusal can say which string is meant.
+#[derive(Deserialize)]
+#[serde(
+    untagged,
+    expecting = "expected a string with a number and its unit, as in \"5s\""
+)]
+enum Length {
+    Text(String),
+    Number(i64),
+    Fraction(f64),
 }
 
 #[derive(Deserialize)]
@@ -215,13 +228,10 @@ fn read_group(group: &Group) -> Result<String, Fault> {
     Ok(name.clone())
 }
 
-fn read_lease(text: &Spanned<String>) -> Result<Duration, Fault> {
+fn read_lease(text: &Spanned<Length>) -> Result<Duration, Fault> {
     let lease = read_duration(text, "lease")?;
     if !(MIN_LEASE..=MAX_LEASE).contains(&lease) {
-        let reason = format!(
-            "a lease of {} is out of bounds: choose \"100ms\" to \"60m\"",
-            text.get_ref()
-        );
+        let reason = format!("a lease of {lease:?} is out of bounds: choose \"100ms\" to \"60m\"");
         return Err(Fault::new(text.span(), reason));
     }
     Ok(lease)
@@ -236,21 +246,38 @@ fn read_election(name: Option<&Spanned<String>>) -> Result<ElectionAlgorithm, Fa
         .map_err(|error| Fault::new(name.span(), format!("election = {text:?}: {error}")))
 }
 
-fn read_lock_delay(text: &Spanned<String>) -> Result<Duration, Fault> {
+fn read_lock_delay(text: &Spanned<Length>) -> Result<Duration, Fault> {
     let delay = read_duration(text, "lock_delay")?;
     if delay > MAX_LOCK_DELAY {
-        let reason = format!(
-            "a lock_delay of {} is out of bounds: choose \"0s\" to \"60s\"",
-            text.get_ref()
-        );
+        let reason =
+            format!("a lock_delay of {delay:?} is out of bounds: choose \"0s\" to \"60s\"");
         return Err(Fault::new(text.span(), reason));
     }
     Ok(delay)
 }
 
 /// A number and its unit: `500ms`, `5s`, `1m`. `key`: what it is for.
-fn read_duration(spanned: &Spanned<String>, key: &str) -> Result<Duration, Fault> {
-    let text = spanned.get_ref();
+fn read_duration(spanned: &Spanned<Length>, key: &str) -> Result<Duration, Fault> {
+    let no_unit = |number: &dyn fmt::Display, meant: &dyn fmt::Display| {
+        let reason = format!("{key} = {number} has no unit: write {key} = \"{meant}\"");
+        Err(Fault::new(spanned.span(), reason))
+    };
+    let text = match spanned.get_ref() {
+        Length::Text(text) => text,
+        Length::Number(number @ 0..) => return no_unit(number, &format_args!("{number}s")),
+        Length::Number(number) => return no_unit(number, &"5s"),
+        Length::Fraction(number) => {
+            // Whole numbers only: 0.5 is "500ms".
+            let millis = (number * 1000.0).round();
+            let is_meant = (0.0..1e9).contains(&millis);
+            let meant = if is_meant {
+                format!("{millis}ms")
+            } else {
+                "5s".to_owned()
+            };
+            return no_unit(number, &meant);
+        }
+    };
     let unit_at = text
         .find(|c: char| !c.is_ascii_digit())
         .unwrap_or(text.len());

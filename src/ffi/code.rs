@@ -84,7 +84,7 @@ pub(super) fn open(error: &OpenError) -> Errno {
             Errno::EPERM | PANIC => Errno::EACCES,
             errno => errno,
         },
-        OpenError::AddressInUse { .. } => Errno::EADDRINUSE,
+        OpenError::AddressInUse { .. } | OpenError::SocketInUse { .. } => Errno::EADDRINUSE,
         OpenError::AlreadyRunning { .. } => Errno::EBUSY,
         OpenError::Unreachable { .. }
         | OpenError::OtherBuild { .. }

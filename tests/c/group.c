@@ -53,7 +53,7 @@ static distlock_agent *open_client(void)
 static pid_t start_agent(const char *program)
 {
     flag output = new_flag();
-    char line[6];
+    char line[5];
     size_t length = 0;
     pid_t agent = fork();
     CHECK(agent >= 0);
@@ -71,7 +71,7 @@ static pid_t start_agent(const char *program)
         CHECK(got > 0);
         length += (size_t)got;
     }
-    CHECK(memcmp(line, "ready\n", sizeof line) == 0);
+    CHECK(memcmp(line, "ready", sizeof line) == 0);
     close(output.ends[0]);
     return agent;
 }

@@ -28,7 +28,7 @@ static void write_config(const char *directory)
 static pid_t start_agent(const char *program, int member)
 {
     flag output = new_flag();
-    char line[6], id[4];
+    char line[5], id[4];
     size_t length = 0;
     pid_t agent;
     snprintf(id, sizeof id, "%d", (member + 1) % 100);
@@ -48,7 +48,7 @@ static pid_t start_agent(const char *program, int member)
         CHECK(got > 0);
         length += (size_t)got;
     }
-    CHECK(memcmp(line, "ready\n", sizeof line) == 0);
+    CHECK(memcmp(line, "ready", sizeof line) == 0);
     close(output.ends[0]);
     return agent;
 }

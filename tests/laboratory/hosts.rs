@@ -155,7 +155,7 @@ impl Host {
             .stdin(Stdio::null());
         command.stdout(Stdio::piped());
         let mut child = self.spawn(command);
-        if first_line(child.stdout.take().expect("a pipe")) == "ready\n" {
+        if first_line(child.stdout.take().expect("a pipe")).starts_with("ready") {
             return Ok(child);
         }
         let _ = child.kill();

@@ -664,8 +664,13 @@ fn bind(path: &Path) -> Result<(Socket, SocketFile), BindError> {
     let address = || path.display().to_string();
     let failed = |source| BindError::io(address(), source);
     let socket = Socket::new(Domain::UNIX, Type::STREAM.cloexec(), None).map_err(failed)?;
-    let file = place::listen(&socket, path, Mode::S_IRUSR | Mode::S_IWUSR, BACKLOG)
-        .map_err(|error| BindError::place(address(), error))?;
+    let file =
+        place::listen(&socket, path, Mode::S_IRUSR | Mode::S_IWUSR, BACKLOG).map_err(|error| {
+            match BindError::place(address(), error) {
+                BindError::InUse { address: path, pid } => BindError::SocketInUse { path, pid },
+                error => error,
+            }
+        })?;
     Ok((socket, file))
 }
 

@@ -13,8 +13,11 @@ use std::thread;
 use crossbeam_channel::{Receiver, bounded, select};
 use distlock::config::Listener;
 use distlock::discovery::{HOST_SOCKET, checked_socket};
-use distlock::{Agent, Event, NodeConfig, StatusError};
+use distlock::status::Status;
+use distlock::{Agent, Event, NodeConfig, NodeId, StatusError};
+use distlock_agent::protocol::membership::quorum::members;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::prctl::set_dumpable;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use sd_notify::NotifyState;
 
@@ -46,7 +49,11 @@ pub(crate) fn agent(args: &args::Agent) -> Result<ExitCode, Failure> {
     };
     let member = group::member(&flags, "agent")?;
     let place = Place::choose(&args.group, &manager)?;
+    let socket = place.path();
     allow_open_files();
+    // Its memory has the group's key. A core dump would have it, and what else runs as this user
+    // could read it.
+    set_dumpable(false).map_err(|errno| refusal::system("forbid core dumps", errno))?;
     // Before any thread starts: all of them inherit it.
     let signals = Signals::block().map_err(|error| refusal::system("read signals", error))?;
     way::tell_warnings();
@@ -61,7 +68,7 @@ pub(crate) fn agent(args: &args::Agent) -> Result<ExitCode, Failure> {
     let events = agent.events();
     notify(NotifyState::Ready);
     // Who closed standard output does not want to know.
-    let _ = writeln!(io::stdout(), "ready").and_then(|()| io::stdout().flush());
+    let _ = io::stdout().write_all(format!("ready: {}\n", readiness(&socket, &agent)).as_bytes());
 
     let ended = attend(&events, &deadly_signals(signals)?);
     notify(NotifyState::Stopping);
@@ -139,6 +146,15 @@ impl Place {
         Ok(Self::At(path))
     }
 
+    /// The path at which it is, for a message.
+    fn path(&self) -> PathBuf {
+        match self {
+            Self::At(path) => path.clone(),
+            // A listener that has none is refused.
+            Self::Given(listener) => listener.path().unwrap_or_default(),
+        }
+    }
+
     fn of(self, config: NodeConfig) -> NodeConfig {
         match self {
             Self::At(path) => config.with_socket(path),
@@ -152,6 +168,28 @@ fn is_at(listener: &Listener, path: &Path) -> bool {
     let identity = |path: &Path| fs::metadata(path).map(|file| (file.dev(), file.ino())).ok();
     let own = listener.path().and_then(|own| identity(&own));
     own.is_some() && own == identity(path)
+}
+
+/// Where programs can connect, and who has to be there before they get a lock.
+fn readiness(socket: &Path, agent: &Agent) -> String {
+    let mut text = format!("listens at {}", socket.display());
+    // Nobody was heard yet, so that nobody is asked and this takes no time.
+    let Ok(Status { quorum, .. }) = agent.status() else {
+        return text;
+    };
+    let missing: Vec<_> = quorum
+        .missing
+        .iter()
+        .filter_map(|id| NodeId::new(*id))
+        .collect();
+    if !quorum.ok && !missing.is_empty() {
+        let members = members(&missing);
+        text += &match quorum.founded {
+            true => format!(", waits for a majority of the voters: {members} not heard yet"),
+            false => format!(", waits until all voters were there once: {members} not heard yet"),
+        };
+    }
+    text
 }
 
 /// How the agent's time ended.

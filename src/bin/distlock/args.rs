@@ -9,7 +9,7 @@ use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
 use distlock_agent::protocol::ids::LockName;
 
-use crate::exit::{self, Failure, one_line};
+use crate::exit::{self, Failure, one_line, quoted};
 
 /// Mutual exclusion for programs on one host or many, without a server.
 ///
@@ -142,7 +142,7 @@ pub(crate) struct Work {
 
 /// Be this host's member of a group, and serve the programs on this host.
 ///
-/// Prints `ready` once they can connect, and runs until a TERM, INT or HUP signal: then it releases
+/// Prints a line that begins with `ready` once they can connect, and runs until a TERM, INT or HUP signal: then it releases
 /// what is held, leaves the group and exits with 0.
 ///
 /// It serves at the socket that --socket or DISTLOCK_SOCKET names, or at
@@ -344,13 +344,26 @@ pub(crate) struct Group {
 /// # Errors
 /// The way to end when it asks for nothing that can be done: help was printed, or it is wrong.
 pub(crate) fn parse() -> Result<Command, Result<ExitCode, Failure>> {
-    let command = Cli::try_parse().map_err(|error| refuse(&error))?.command;
-    match &command {
-        Command::Run(run) => run.work.check("run").map_err(Err)?,
-        Command::Elect(elect) => elect.work.check("elect").map_err(Err)?,
-        _ => {}
+    let args: Vec<_> = std::env::args_os().collect();
+    let command = Cli::try_parse_from(&args)
+        .map_err(|error| refuse(&error))?
+        .command;
+    if let Some((work, name)) = command.work() {
+        work.check(name).map_err(Err)?;
+        work.check_name(&args, name).map_err(Err)?;
     }
     Ok(command)
+}
+
+impl Command {
+    /// What a command that runs another works on, and the command's name.
+    fn work(&self) -> Option<(&Work, &'static str)> {
+        match self {
+            Self::Run(run) => Some((&run.work, "run")),
+            Self::Elect(elect) => Some((&elect.work, "elect")),
+            _ => None,
+        }
+    }
 }
 
 impl Group {
@@ -375,6 +388,21 @@ impl Work {
             return Err(Failure::usage(what, command));
         }
         self.lock_name(command).map(drop)
+    }
+
+    /// Who forgets the name would lock the command's first word: `run -- echo hi`. A name may stand
+    /// after `--`, where it may begin with a dash, if another `--` divides it from the command.
+    fn check_name(&self, args: &[OsString], command: &str) -> Result<(), Failure> {
+        let has_dashes = self.program.first().is_some_and(|first| first == "--");
+        if self.script.is_some() || has_dashes || !is_name_after_dashes(args) {
+            return Ok(());
+        }
+        let what = format!(
+            "no lock's name before --: say 'distlock {command} NAME -- COMMAND', or, if {} is the \
+             name, 'distlock {command} -- NAME -- COMMAND'",
+            quoted(&self.name)
+        );
+        Err(Failure::usage(what, command))
     }
 
     /// The lock's name.
@@ -411,6 +439,19 @@ impl Who {
 fn lock_name(name: &OsStr, command: &str) -> Result<LockName, Failure> {
     use std::os::unix::ffi::OsStrExt;
     LockName::new(name.as_bytes()).map_err(|error| Failure::usage(error, command))
+}
+
+/// Whether the first `--` of a command line stands before the lock's name.
+fn is_name_after_dashes(args: &[OsString]) -> bool {
+    // No argument has a NUL byte, so this is none of the caller's words.
+    const HERE: &str = "\0";
+    let before = args.iter().take_while(|arg| *arg != "--").cloned();
+    let line = before.chain(["--", HERE, HERE].map(OsString::from));
+    Cli::try_parse_from(line).is_ok_and(|cli| {
+        cli.command
+            .work()
+            .is_some_and(|(work, _)| work.name == HERE)
+    })
 }
 
 /// Seconds as flock(1) takes them.
@@ -476,7 +517,6 @@ mod tests {
             &["-n", "x", "ls", "-l", "--", "-n"][..],
             &["x", "-n", "ls", "-l", "--", "-n"],
             &["-n", "x", "--", "ls", "-l", "--", "-n"],
-            &["-n", "--", "x", "ls", "-l", "--", "-n"],
         ] {
             let run = run(line);
             assert_eq!(run.work.name, "x", "{line:?}");

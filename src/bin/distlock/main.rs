@@ -8,6 +8,7 @@ mod diagram;
 mod exit;
 mod fence;
 mod group;
+mod holder;
 mod keygen;
 mod manager;
 mod members;

@@ -24,6 +24,7 @@ use crate::args;
 use crate::command::{End, Job, Leave, Recipe, Status, Tenure};
 use crate::exit::{CONFIG, Failure, UNAVAILABLE, quoted, say};
 use crate::group;
+use crate::holder::held_by;
 use crate::refusal;
 use crate::signals::{self, Signals};
 use crate::waiting::{Broken, attend};
@@ -35,6 +36,10 @@ const TRY_TIME: Duration = Duration::from_secs(1);
 const ANSWER_TIME: Duration = Duration::from_millis(200);
 /// How often a lease is looked at that is to be renewed before the command may start.
 const RENEWAL_POLL_MS: u8 = 5;
+
+/// How long the group has to tell who holds a lock that was not acquired, beyond the time that the
+/// caller gives for the lock itself.
+const HOLDER_PATIENCE: Duration = Duration::from_millis(100);
 
 /// Runs the command under the lock.
 ///
@@ -236,13 +241,13 @@ fn enter(args: &args::Work, agent: &Agent, aim: &Aim, start: Time) -> Result<Gua
         None => entrance.lock()?,
         Some(Duration::ZERO) => entrance.try_lock().map_err(|error| match error {
             TryLockError::Failed(error) => error.into(),
-            busy => conflict(args, &name, &busy, "wait with -w"),
+            busy => conflict(args, agent, &name, &busy, "wait with -w"),
         })?,
         Some(limit) => {
             let left = limit.saturating_sub(asked.since(start));
             entrance.try_lock_for(left).map_err(|error| match error {
                 TimedLockError::Failed(error) => error.into(),
-                late => conflict(args, &name, &late, "wait longer with -w"),
+                late => conflict(args, agent, &name, &late, "wait longer with -w"),
             })?
         }
     };
@@ -258,8 +263,16 @@ fn enter(args: &args::Work, agent: &Agent, aim: &Aim, start: Time) -> Result<Gua
     Ok(guard)
 }
 
-/// Not acquired in time.
-fn conflict(args: &args::Work, name: &LockName, why: &dyn Display, otherwise: &str) -> Failure {
+/// Not acquired in time: who holds it, if that is soon known.
+fn conflict(
+    args: &args::Work,
+    agent: &Agent,
+    name: &LockName,
+    why: &dyn Display,
+    otherwise: &str,
+) -> Failure {
+    let holder = held_by(agent, name, HOLDER_PATIENCE);
+    let why = holder.map_or_else(|| why.to_string(), |holder| format!("held by {holder}"));
     Failure::new(
         args.conflict_exit_code,
         format_args!("'{name}' not acquired: {why}; {otherwise}, or see 'distlock status'"),

@@ -22,6 +22,17 @@ pub enum BindError {
         /// The process, where it could be found.
         pid: Option<u32>,
     },
+    /// Another agent serves programs at that path.
+    #[error(
+        "{path} is served by {}: use that agent, end it, or serve at another path",
+        process(*pid)
+    )]
+    SocketInUse {
+        /// The path.
+        path: String,
+        /// The process, where it could be found.
+        pid: Option<u32>,
+    },
     /// The system forbids it.
     #[error("{address} is forbidden ({source}): {advice}")]
     Permission {
