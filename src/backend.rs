@@ -16,7 +16,7 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 use distlock_agent::protocol::{Change, Fence, LockName, Mode, Release};
 use distlock_agent::runtime::status::Status;
-use distlock_agent::runtime::{Announcer, Purpose};
+use distlock_agent::runtime::{Announcer, LeaseWatch, Purpose};
 
 use crate::error::{HandleError, LockError, MembersError, StatusError, UnlockError};
 use crate::loss::LossSignal;
@@ -181,6 +181,14 @@ pub(crate) trait Hold: Send {
     /// A copy of the descriptor that is the lock or stands for it, where there is one. From then
     /// on the lock is free only when all copies are closed.
     fn inheritable_fd(&mut self) -> io::Result<Option<OwnedFd>> {
+        Ok(None)
+    }
+
+    /// Closes this process's own copy of what others have inherited, where the lock is held without.
+    fn close_inheritable(&mut self) {}
+
+    /// What another process of the caller's sees the end of the lease by, once, where there is one.
+    fn take_watch(&mut self) -> io::Result<Option<LeaseWatch>> {
         Ok(None)
     }
 }

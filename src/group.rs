@@ -13,7 +13,7 @@ use distlock_agent::protocol::{Change, Fence, LockName, LockSpec, Mode, Previous
 use distlock_agent::runtime::status::Status;
 use distlock_agent::runtime::sync::Mutex;
 use distlock_agent::runtime::{
-    self, AgentEvent, Announcer, Caller, Description, Grant, Purpose, SessionEnd, clock,
+    self, AgentEvent, Announcer, Caller, Description, Grant, LeaseWatch, Purpose, SessionEnd, clock,
 };
 
 use crate::backend::{AcquireError, Ask, Backend, Hold, Lock, Patience, Request, Waiting};
@@ -432,6 +432,14 @@ impl Hold for Grant {
         self.lifeline()
             .map(|fd| fd.try_clone_to_owned())
             .transpose()
+    }
+
+    fn close_inheritable(&mut self) {
+        self.close_lifeline();
+    }
+
+    fn take_watch(&mut self) -> io::Result<Option<LeaseWatch>> {
+        Self::take_watch(self)
     }
 }
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 use distlock_agent::protocol::{Fence, Release, Time};
 use distlock_agent::runtime::sync::Mutex;
-use distlock_agent::runtime::{Announcer, clock};
+use distlock_agent::runtime::{Announcer, LeaseWatch, clock};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::GuardState;
@@ -224,6 +224,35 @@ impl Guard {
         }
         match self.shared.hold.lock().as_mut() {
             Some(hold) => hold.inheritable_fd(),
+            None => Err(io::Error::other(UnlockError::Closed)),
+        }
+    }
+
+    /// Closes this process's own copy of what [`Guard::inheritable_fd`] copies, where the lock is held
+    /// without: so that nobody takes this process for the child that has inherited one. There is no
+    /// further copy afterwards.
+    pub fn close_inheritable(&self) {
+        if self.shared.lock.is_forked() {
+            return;
+        }
+        if let Some(hold) = self.shared.hold.lock().as_mut() {
+            hold.close_inheritable();
+        }
+    }
+
+    /// By what a child process sees until when nobody else is let in, whether this process and the
+    /// agent go on or not: then it can stop what goes on under the lock. It can be had once, where
+    /// there is a lease and [`Agent::set_inheritable`](crate::Agent::set_inheritable) was called
+    /// before; else `None`. For programs like `distlock run`.
+    ///
+    /// # Errors
+    /// If the lock is not held any more, or no memory or descriptor is left.
+    pub fn take_watch(&self) -> io::Result<Option<LeaseWatch>> {
+        if self.shared.lock.is_forked() {
+            return Err(io::Error::other(UnlockError::Forked));
+        }
+        match self.shared.hold.lock().as_mut() {
+            Some(hold) => hold.take_watch(),
             None => Err(io::Error::other(UnlockError::Closed)),
         }
     }

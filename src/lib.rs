@@ -32,7 +32,7 @@ pub use config::{Address, Config, ConfigError, NodeConfig};
 pub use distlock_agent::protocol::{
     Absence, ElectionAlgorithm, Fence, LockName, Missing, NameError, NodeId, ParseFenceError,
 };
-pub use distlock_agent::runtime::{Announcer, GuardState, status};
+pub use distlock_agent::runtime::{Announcer, GuardState, LeaseWatch, status};
 pub use driven::Driven;
 pub use election::{Election, Leader, Leadership};
 pub use error::{

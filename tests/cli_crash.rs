@@ -49,7 +49,7 @@ const SCRIPTS: [(&str, &str); 4] = [
 ];
 
 /// The processes whose environment has the mark `$1`, without `$2`. A process has lost its
-/// environment before it gives back what it has open.
+/// environment before it gives back what it has open. Guardians have none.
 const LOOK: &str = r#"
     for file in $(grep -lzs "^CASE=$1\$" /proc/[0-9]*/environ); do
         pid=${file#/proc/}; pid=${pid%/environ}
@@ -311,7 +311,12 @@ impl Victim {
         let path = format!("/proc/{pid}/task/{pid}/children");
         let strike = || {
             let children = std::fs::read_to_string(&path).unwrap_or_default();
-            let child = children.split_whitespace().next();
+            // Not its guardian, nor what is about to become one of them.
+            let is_command = |pid: &&str| {
+                let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+                name.is_ok_and(|name| !name.starts_with("distlock"))
+            };
+            let child = children.split_whitespace().find(is_command);
             let child = child.map(|child| Pid::from_raw(child.parse().expect("a pid")));
             child.is_some_and(|child| kill(child, Signal::SIGKILL).is_ok())
         };

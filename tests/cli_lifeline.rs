@@ -2,12 +2,16 @@
 
 mod cli_support;
 
+use std::fs;
 use std::os::unix::process::ExitStatusExt;
+use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::time::{Duration, SystemTime};
 
 use cli_support::group::{Group, LEASE_MS};
-use cli_support::{Holder, Local, assert_refused, eventually, is_running, output, pid_of, stdout};
+use cli_support::{
+    Holder, Local, assert_refused, eventually, guardian_of, is_running, output, pid_of, stdout,
+};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -131,7 +135,8 @@ fn a_member_stays_as_long_as_what_its_command_left_behind() {
     let (mut holder, left) = start(bash(|args| group.member(1, args), script));
     eventually("the command has ended and was waited for", || {
         let children = format!("/proc/{0}/task/{0}/children", holder.pid());
-        std::fs::read_to_string(children).is_ok_and(|children| children.is_empty())
+        let children = fs::read_to_string(children).unwrap_or_default();
+        children.trim() == guardian_of(holder.pid()).to_string()
     });
     assert!(holder.child.try_wait().expect("its status").is_none());
     end(&left);
@@ -144,12 +149,14 @@ fn after_a_members_death_what_its_command_left_keeps_its_place() {
     let _agent = group.agent(1);
     let (holder, pids) = start(bash(
         |args| group.member(2, args),
-        "sleep 600 & echo in; echo $$ $!; wait",
+        "setsid sleep 600 & a=$!; sleep 600 & echo in; echo $$ $! $a; wait",
     ));
     holder.signal(Signal::SIGKILL);
-    eventually("the command is gone", || !is_running(pids[0]));
-    // What it had started is not: so nobody comes in, neither here nor elsewhere.
-    assert!(is_running(pids[1]));
+    eventually("the command and its group are gone", || {
+        !pids[..2].iter().any(|&pid| is_running(pid))
+    });
+    // What had left the group is not: so nobody comes in, neither here nor elsewhere.
+    assert!(is_running(pids[2]));
     let again = output(&mut group.member(2, ["run", "x", "true"]));
     assert_refused(&again, 69, &["member 2"]);
     let other = output(&mut group.client(1, ["run", "-w", "0.3", "x", "true"]));
@@ -224,6 +231,125 @@ fn signal_of(child: &mut Child) -> Option<i32> {
     child.wait().expect("it ends").signal()
 }
 
+/// Nobody is left who could end the command but its guardian: another host is let in when the lease
+/// is over.
+#[test]
+fn a_stopped_runners_command_ends_with_the_lease_though_its_agent_was_killed() {
+    for (what, script) in SCRIPTS {
+        let group = Group::unix(3);
+        let mut agents = group.agents(3);
+        let (holder, pids) = start(bash(|args| group.client(1, args), script));
+        holder.signal(Signal::SIGSTOP);
+        agents.remove(0).end_by(Signal::SIGKILL);
+        next_is_alone(group.client(2, [] as [&str; 0]), &pids, what);
+        holder.signal(Signal::SIGCONT);
+        assert_eq!(holder.wait().code(), Some(79), "{what}");
+    }
+}
+
+/// A member that stands still ends nothing itself either.
+#[test]
+fn a_stopped_members_command_ends_with_the_lease() {
+    for (what, script) in SCRIPTS {
+        let group = Group::unix(3);
+        let _agents = [group.agent(2), group.agent(3)];
+        let (holder, pids) = start(bash(|args| group.member(1, args), script));
+        holder.signal(Signal::SIGSTOP);
+        next_is_alone(group.client(2, [] as [&str; 0]), &pids, what);
+        holder.signal(Signal::SIGCONT);
+        assert_eq!(holder.wait().code(), Some(79), "{what}");
+    }
+}
+
+/// Also what the command has left behind, and what a dead runner's was.
+#[test]
+fn a_guardian_stays_as_long_as_what_the_command_left_behind() {
+    let group = Group::unix(3);
+    let mut agents = group.agents(3);
+    let script = "sleep 600 >/dev/null 2>&1 & echo $!; exit 5";
+    let mut runner = group.client(1, ["run", "x", "--", "sh", "-c", script]);
+    let said = output(&mut runner);
+    assert_eq!(said.status.code(), Some(5), "{said:?}");
+    let left: i32 = stdout(&said).trim().parse().expect("a pid");
+    agents.remove(0).end_by(Signal::SIGKILL);
+    assert!(is_running(left), "its lease is not over");
+    next_is_alone(group.client(2, [] as [&str; 0]), &[left], "left behind");
+}
+
+#[test]
+fn no_guardian_is_left_when_all_is_over() {
+    let group = Group::unix(1);
+    let _agent = group.agent(1);
+    let holder = group.hold(1, "x");
+    let guardian = guardian_of(holder.pid());
+    let session = nix::unistd::getsid(Some(guardian)).expect("it is there");
+    assert_eq!(session, guardian, "a session of its own");
+    let environment = fs::read(format!("/proc/{guardian}/environ")).expect("its environment");
+    assert!(environment.iter().all(|&byte| byte == 0), "{environment:?}");
+    let open = fs::read_dir(format!("/proc/{guardian}/fd")).expect("its descriptors");
+    let mut open: Vec<_> = open
+        .map(|entry| fs::read_link(entry.expect("one").path()).expect("a link"))
+        .map(|path| path.to_string_lossy().into_owned())
+        .filter(|path| path != "/dev/null")
+        .map(|path| path.split(['[', '<']).next().expect("a word").to_owned())
+        .collect();
+    open.sort();
+    // Its timer, the lifeline's reading end, the command by its descriptor, and its line.
+    assert_eq!(open.len(), 4, "{open:?}");
+    assert_eq!(holder.let_go().code(), Some(3));
+    assert!(!is_running(guardian.as_raw()));
+
+    // It ends what a dead runner has left, and then itself.
+    let (holder, pids) = start(bash(|args| group.client(1, args), SCRIPTS[2].1));
+    let guardian = guardian_of(holder.pid());
+    holder.signal(Signal::SIGKILL);
+    eventually("it has ended", || !is_running(guardian.as_raw()));
+    // It has seen that they had closed all, which they do some time before they are gone.
+    eventually("all are gone", || !pids.iter().any(|&pid| is_running(pid)));
+}
+
+/// Waits until the runner has closed its own writing end of the lifeline: one that is stopped before it
+/// comes to that counts as a command.
+fn await_closed(runner: Pid) {
+    eventually("it has the reading end only", || {
+        let open = fs::read_dir(format!("/proc/{runner}/fd")).expect("its descriptors");
+        let paths = open.filter_map(|entry| fs::read_link(entry.ok()?.path()).ok());
+        let of_lifeline = |path: &PathBuf| path.to_string_lossy().contains("/lifelines/");
+        paths.filter(of_lifeline).count() == 1
+    });
+}
+
+/// The agent's next life sees by the lifelines whether commands of the last one are left, when nobody
+/// is left who could have ended them; and ends them itself.
+#[test]
+fn the_next_life_lets_nobody_in_before_the_last_ones_commands_have_ended() {
+    for (what, script) in SCRIPTS {
+        let group = Group::unix(1);
+        let agent = group.agent(1);
+        let (holder, pids) = start(bash(|args| group.client(1, args), script));
+        await_closed(holder.pid());
+        holder.signal(Signal::SIGSTOP);
+        kill(guardian_of(holder.pid()), Signal::SIGKILL).expect("it is there");
+        agent.end_by(Signal::SIGKILL);
+        // As many as it takes: in none of them anybody comes in.
+        for _ in 0..2 {
+            let next = group.agent(1);
+            let busy = output(&mut group.client(1, ["run", "-n", "x", "true"]));
+            assert_eq!(busy.status.code(), Some(1), "{what}: {busy:?}");
+            next.end_by(Signal::SIGKILL);
+        }
+        assert!(pids.iter().any(|&pid| is_running(pid)), "{what}");
+        let _next = group.agent(1);
+        next_is_alone(group.client(1, [] as [&str; 0]), &pids, what);
+        let lifelines = group.state().join("shop-1/lifelines");
+        eventually("they are forgotten", || {
+            fs::read_dir(&lifelines).expect("its lifelines").count() == 0
+        });
+        holder.signal(Signal::SIGCONT);
+        assert_eq!(holder.wait().code(), Some(79), "{what}");
+    }
+}
+
 /// A defect or a full disk ends a session without any order. The runner stands still, so only the
 /// agent can end the command.
 #[test]
@@ -235,7 +361,7 @@ fn an_agent_that_fails_ends_the_commands_of_runners_that_stand_still() {
         holder.signal(Signal::SIGSTOP);
         // The other member's next life makes a new epoch, which must be written down.
         let mine = group.state().join("shop-1");
-        std::fs::remove_dir_all(&mine).expect("its state");
+        fs::remove_dir_all(&mine).expect("its state");
         agents.remove(1).end_by(Signal::SIGKILL);
         let _other = group.agent(2);
         let mut failed = agents.remove(0);

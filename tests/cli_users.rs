@@ -8,11 +8,12 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 
 use cli_support::group::{AgentProcess, Group, LEASE_MS};
 use cli_support::users::{DAEMON, STRANGER, copy_of_program, in_empty_run_says, is_root};
-use cli_support::{Holder, assert_refused, eventually, is_running, output, stderr, stdout};
+use cli_support::{
+    Holder, assert_refused, eventually, guardian_of, is_running, output, stderr, stdout,
+};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
@@ -80,6 +81,8 @@ fn an_agent_that_may_not_end_a_command_waits_for_it() {
     let agent = of.agent();
     let mut holder = Holder::start(group.client(1, ["run", "x", "--", "bash", "-c", FAMILY]));
     let child: i32 = holder.line().parse().expect("a pid");
+    // It has the runner's credentials.
+    kill(guardian_of(holder.pid()), Signal::SIGKILL).expect("it is there");
     holder.signal(Signal::SIGKILL);
     // The kernel ends the command, and nobody what it has started.
     eventually("the agent says so", || {
@@ -95,9 +98,9 @@ fn an_agent_that_may_not_end_a_command_waits_for_it() {
     assert_eq!(agent.end_by(Signal::SIGTERM).code(), Some(0));
 }
 
-/// Its runner stands still, and it may not end the command itself: it leaves after a lease without
-/// having given the lock back, and its next life waits another. After that only the fence protects,
-/// which is in the manual.
+/// Its runner stands still, its guardian is dead, and it may not end the command itself: it leaves after
+/// a lease without having given the lock back, and its next life lets nobody in before the command has
+/// ended.
 #[test]
 fn such_an_agent_leaves_without_giving_back_what_is_still_used() {
     if !is_root() {
@@ -111,13 +114,28 @@ fn such_an_agent_leaves_without_giving_back_what_is_still_used() {
     let line = holder.line();
     let (pid, fence) = line.split_once(' ').expect("two numbers");
     let (pid, fence): (i32, u64) = (pid.parse().expect("one"), fence.parse().expect("two"));
+    kill(guardian_of(holder.pid()), Signal::SIGKILL).expect("it is there");
     holder.signal(Signal::SIGSTOP);
     assert_eq!(agent.end_by(Signal::SIGTERM).code(), Some(0));
     assert!(of.log().contains("still hold locks"), "{}", of.log());
     assert!(is_running(pid));
 
-    let start = std::time::SystemTime::now();
     let _agent = of.agent();
+    let wait = (3 * LEASE_MS).div_ceil(1_000).to_string();
+    for busy in [vec!["run", "-n"], vec!["run", "-w", &wait]] {
+        let busy = output(group.client(1, busy).args(["x", "true"]));
+        assert_refused(&busy, 1, &["x"]);
+    }
+    assert!(is_running(pid));
+    let log = of.log();
+    assert!(
+        log.contains("last life") && log.contains(&pid.to_string()),
+        "{log}"
+    );
+    // The runner ends it as soon as it goes on.
+    holder.signal(Signal::SIGCONT);
+    assert_eq!(holder.wait().code(), Some(79));
+    assert!(!is_running(pid));
     let print = [
         "run",
         "-w",
@@ -127,17 +145,58 @@ fn such_an_agent_leaves_without_giving_back_what_is_still_used() {
         "-c",
         r#"echo "$DISTLOCK_FENCE""#,
     ];
-    let next: u64 = stdout(&output(&mut group.client(1, print)))
-        .trim()
-        .parse()
-        .expect("a fence");
-    let waited = start.elapsed().expect("the clock goes on");
-    assert!(waited >= Duration::from_millis(LEASE_MS), "{waited:?}");
+    let next = stdout(&output(&mut group.client(1, print)));
+    let next: u64 = next.trim().parse().expect("a fence");
     assert!(next > fence);
-    // The runner ends it as soon as it goes on.
-    holder.signal(Signal::SIGCONT);
-    assert_eq!(holder.wait().code(), Some(79));
-    assert!(!is_running(pid));
+}
+
+/// It may signal anybody, and ends for a client what that client's user could end, and nothing else.
+#[test]
+fn an_agent_that_may_signal_all_ends_nothing_that_its_client_could_not() {
+    if !is_root() {
+        return;
+    }
+    let of = OfDaemon::new();
+    let group = &of.group;
+    let log = File::create(group.file("log")).expect("a file");
+    let plain = of.of_user(&group.agent_command(1), DAEMON);
+    let mut privileged = Command::new("setpriv");
+    let user = DAEMON.to_string();
+    privileged
+        .args(["--reuid", &user, "--regid", &user, "--clear-groups"])
+        .args(["--inh-caps=+kill", "--ambient-caps=+kill"])
+        .arg(plain.get_program())
+        .args(plain.get_args())
+        .current_dir("/");
+    for (key, value) in plain.get_envs() {
+        privileged.env(key, value.expect("none is removed"));
+    }
+    let _agent = AgentProcess::start_with_log(&mut privileged, log);
+
+    // What it starts becomes root's altogether, as by sudo.
+    let helper = of.place.path().join("helper");
+    let setpriv = output(Command::new("sh").args(["-c", "command -v setpriv"]));
+    let made = output(Command::new("cp").arg(stdout(&setpriv).trim()).arg(&helper));
+    assert!(made.status.success(), "{made:?}");
+    fs::set_permissions(&helper, Permissions::from_mode(0o4755)).expect("its mode");
+    let script = r#""$0" --reuid 0 sleep 600 & echo in; echo $$ $!; wait"#;
+    let mut run = group.client(1, ["run", "x", "--", "bash", "-c", script]);
+    let mut holder = Holder::start(of.of_user(run.arg(&helper), DAEMON));
+    let line = holder.line();
+    let (command, roots) = line.split_once(' ').expect("two numbers");
+    let (command, roots): (i32, i32) = (command.parse().expect("one"), roots.parse().expect("two"));
+    eventually("it is root's", || {
+        let status = fs::read_to_string(format!("/proc/{roots}/status"));
+        status.is_ok_and(|status| status.contains("Uid:\t0\t0\t0\t0"))
+    });
+    holder.signal(Signal::SIGKILL);
+    eventually("the command is gone", || !is_running(command));
+    let busy = output(&mut of.of_user(&group.client(1, ["run", "-w", "1", "x", "true"]), DAEMON));
+    assert_refused(&busy, 1, &["x"]);
+    assert!(is_running(roots), "nobody ended it");
+    kill(Pid::from_raw(roots), Signal::SIGKILL).expect("it is there");
+    let next = output(&mut of.of_user(&group.client(1, ["run", "-w", "20", "x", "true"]), DAEMON));
+    assert_eq!(next.status.code(), Some(0), "{next:?}");
 }
 
 /// The kernel gives what `/proc` shows of a process that cannot be dumped to root, and nobody else of

@@ -228,6 +228,25 @@ pub(crate) fn is_running(pid: i32) -> bool {
         .is_some_and(|rest| !rest.starts_with(['Z', 'X']))
 }
 
+/// The guardian of the runner with this number.
+pub(crate) fn guardian_of(runner: Pid) -> Pid {
+    let mut found = None;
+    eventually("its guardian is there", || {
+        let children = format!("/proc/{runner}/task/{runner}/children");
+        let children = std::fs::read_to_string(children).unwrap_or_default();
+        let is_guardian = |pid: &&str| {
+            let name = std::fs::read_to_string(format!("/proc/{pid}/comm"));
+            name.is_ok_and(|name| name.trim() == "distlock-guard")
+        };
+        found = children
+            .split_whitespace()
+            .find(is_guardian)
+            .map(str::to_owned);
+        found.is_some()
+    });
+    Pid::from_raw(found.expect("found").parse().expect("a pid"))
+}
+
 /// All files below `dir`.
 pub(crate) fn files(dir: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();

@@ -165,7 +165,7 @@ fn ask(world: &mut World, slot: usize, what: u8, a: u8, b: u8) {
             8 => ToAgent::Observe { lock: name },
             _ => ToAgent::Listen,
         };
-        caller.say(message, lifeline && what <= 4, ledger);
+        caller.say(message, ledger);
     });
 }
 
@@ -196,7 +196,7 @@ fn end_or_tell(world: &mut World, slot: usize, what: u8, a: u8, b: u8) {
                 ToAgent::Change { id, change }
             }
         };
-        caller.say(message, false, ledger);
+        caller.say(message, ledger);
     });
 }
 
@@ -244,7 +244,7 @@ fn repeat(world: &mut World, slot: usize, a: u8, b: u8) {
                     ToAgent::Observe { lock }
                 }
             };
-            caller.say(message, false, ledger);
+            caller.say(message, ledger);
         }
     });
     for _ in 0..times.div_ceil(100) {

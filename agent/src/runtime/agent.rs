@@ -29,6 +29,7 @@ use super::event_loop::{AgentThread, EventLoop, Files, SERVICE};
 use super::events::{AgentEvent, Leader};
 use super::fork::ForkStamp;
 use super::handoff::{Shared, watch};
+use super::lifeline::{Former, LifelineDir};
 use super::pulse::{Heart, Pulse};
 use super::report::Identity;
 use super::request::{Grant, Waiting};
@@ -420,6 +421,9 @@ fn prepare(
         node: me,
     };
     let (state, record) = StateDir::open(&state_dir, owner)?;
+    let (lifelines, left) = LifelineDir::open(&state_dir)
+        .map_err(system("look for commands of this agent's last life"))?;
+    let former = Former::new(left, settings.lease);
     let place = state
         .try_clone_lock()
         .map_err(system("copy a descriptor"))?;
@@ -437,7 +441,7 @@ fn prepare(
         .try_clone()
         .map_err(system("copy the epoll instance"))?;
     let service = socket
-        .map(|endpoint| Service::open(&endpoint, poll.registry(), SERVICE))
+        .map(|endpoint| Service::open(&endpoint, lifelines, poll.registry(), SERVICE))
         .transpose()?;
     let stamp = ForkStamp::new()
         .map_err(io::Error::from)
@@ -491,6 +495,10 @@ fn prepare(
         writer,
     );
     let mut turn = shared.turn();
+    if let Some(former) = former {
+        turn.hold_back();
+        event_loop.wait_for(former);
+    }
     turn.begin(tracer);
     turn.finish();
     // The first record is written here, so that a failure is the start's.

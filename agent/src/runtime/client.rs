@@ -7,6 +7,7 @@
 mod gate;
 mod link;
 
+use std::collections::VecDeque;
 use std::io;
 use std::mem;
 use std::os::fd::OwnedFd;
@@ -165,6 +166,7 @@ impl Client {
         let mut reader = Reader {
             stream: stream.try_clone().map_err(io)?,
             input: Vec::new(),
+            fds: VecDeque::new(),
         };
         let (group, member, lease, theirs) = match reader.next_by(end).map_err(no_answer)? {
             Some(FromAgent::Welcome {

@@ -22,6 +22,7 @@ use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use mio::event::Event;
@@ -41,7 +42,8 @@ use super::events::AgentEvent;
 use super::frames::{self, FromAgent};
 use super::handoff::Shared;
 use super::lease::Lease;
-use super::lifeline::{self, LIFELINES, Lifeline, Lifelines};
+use super::lease_page::LeasePage;
+use super::lifeline::{self, LIFELINES, Lifeline, LifelineDir, Lifelines};
 use super::process::Process;
 use super::status::{ClientsStatus, Status};
 use super::transport::BindError;
@@ -125,6 +127,7 @@ impl Service {
     /// Serves at `endpoint`. Clients get tokens from `token` on, the listener the first.
     pub(crate) fn open(
         endpoint: &Endpoint,
+        lifelines: Arc<LifelineDir>,
         registry: &Registry,
         token: Token,
     ) -> Result<Self, BindError> {
@@ -169,7 +172,7 @@ impl Service {
             // Some may have been waiting since before there was an agent.
             accept_at: Some(Time::ZERO),
             halfway: None,
-            lifelines: Lifelines::default(),
+            lifelines: Lifelines::new(lifelines),
             lease: Lease {
                 session: 0,
                 until: Time::ZERO,
@@ -300,6 +303,18 @@ impl Service {
         }
         connection.tell(message);
         self.ready.insert(client);
+    }
+
+    /// Gives a client what its command inherits, and what it sees the lease by, before its grant.
+    pub(crate) fn hand(&mut self, client: ClientId, id: u64, page: io::Result<Arc<LeasePage>>) {
+        match page {
+            Ok(page) => {
+                let connection = self.clients.get_mut(&client).into_iter();
+                connection.for_each(|connection| connection.hand(id, page.clone()));
+            }
+            // Its client gives the grant back.
+            Err(error) => self.tell_log(&format!("no memory or descriptor for a lease: {error}")),
+        }
     }
 
     /// Tells clients how the group is, by the numbers of their questions. It is written down once. For

@@ -2,6 +2,7 @@
 //! suspend and nobody can set it; the wall clock for what people read, and for the first epoch of
 //! a member without any state.
 
+use std::io;
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -102,6 +103,9 @@ pub(crate) struct Shift {
 }
 
 impl Shift {
+    /// Of times of our own.
+    pub(crate) const NONE: Self = Self { ahead_nanos: 0 };
+
     /// `theirs` was made after `before`, and `ours` at any time.
     pub(crate) fn new(theirs: Reading, ours: Reading, before: Time) -> Self {
         let is_same = theirs.namespace.is_some() && theirs.namespace == ours.namespace;
@@ -126,11 +130,16 @@ impl Shift {
 /// What tells this clock from others: the boot of the kernel, and the time namespace. Where it
 /// cannot be known it is like no other.
 pub(crate) fn identity() -> String {
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
-    match (boot, time_namespace()) {
-        (Ok(boot), Some(namespace)) => format!("{}/{namespace}", boot.trim()),
+    match (boot(), time_namespace()) {
+        (Ok(boot), Some(namespace)) => format!("{boot}/{namespace}"),
         _ => format!("unknown/{}/{}", std::process::id(), now().as_nanos()),
     }
+}
+
+/// What tells this boot of the host from others.
+pub(crate) fn boot() -> io::Result<String> {
+    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    Ok(boot.trim().to_owned())
 }
 
 fn time_namespace() -> Option<u64> {

@@ -19,7 +19,7 @@ use super::driven::Runner;
 use super::durable::StateError;
 use super::error::SessionEnd;
 use super::handoff::Shared;
-use super::lifeline;
+use super::lifeline::{self, Former};
 use super::pulse::Heart;
 use super::seal::{self, KeyFile};
 use super::trace::Writer;
@@ -113,6 +113,8 @@ pub(super) struct EventLoop {
     /// When to look at the file with the keys again.
     keys_at: Time,
     service: Option<Service>,
+    /// What runs under locks of the last life, if anything does.
+    former: Option<Former>,
     heart: Option<Heart>,
     writer: Option<Writer>,
     /// Whether there may be something at the member's socket.
@@ -137,11 +139,17 @@ impl EventLoop {
             files,
             keys_at: Time::ZERO,
             service,
+            former: None,
             heart,
             writer,
             readable: true,
             service_at: Some(Time::ZERO),
         }
+    }
+
+    /// Lets nobody in before `former` has ended; the turn holds them back already.
+    pub(super) fn wait_for(&mut self, former: Former) {
+        self.former = Some(former);
     }
 
     pub(super) fn shared(&self) -> Arc<Shared> {
@@ -164,7 +172,8 @@ impl EventLoop {
     pub(super) fn next(&self) -> Option<Time> {
         let beat_at = self.heart.as_ref().map(Heart::next);
         let readable = self.readable.then_some(Time::ZERO);
-        let times = [self.service_at, beat_at, readable];
+        let former_at = self.former.as_ref().map(Former::next);
+        let times = [self.service_at, beat_at, readable, former_at];
         times.into_iter().flatten().min()
     }
 
@@ -234,6 +243,7 @@ impl EventLoop {
         self.readable |= self.shared.spin.is_taken();
         self.readable = self.step(self.readable);
         self.persist();
+        self.look_at_former();
         self.do_tasks();
         self.read_note();
         self.report();
@@ -295,6 +305,16 @@ impl EventLoop {
         let mut turn = self.shared.turn();
         turn.step(Input::Persisted);
         turn.finish();
+    }
+
+    /// Lets those in who were held back, once nothing runs any more that the last life let in.
+    fn look_at_former(&mut self) {
+        if self.former.as_mut().is_some_and(Former::work) {
+            self.former = None;
+            let mut turn = self.shared.turn();
+            turn.let_in();
+            turn.finish();
+        }
     }
 
     /// Has all open that the rest of the session needs.
@@ -361,6 +381,11 @@ impl EventLoop {
                 Task::Tell { client, message } => {
                     if let Some(service) = &mut self.service {
                         service.tell(client, &message);
+                    }
+                }
+                Task::Hand { client, id, page } => {
+                    if let Some(service) = &mut self.service {
+                        service.hand(client, id, page);
                     }
                 }
                 Task::Lease(lease) => {

@@ -39,8 +39,8 @@ pub(crate) enum ToAgent {
         mode: Mode,
         patience: Patience,
         command: String,
-        /// Whether the reading end of a pipe comes with this message. Then the lock is free only
-        /// when nobody has the writing end any more.
+        /// Whether a lifeline is wanted. Then the lock is free only when nobody has the writing end
+        /// any more that comes with `Lifeline`.
         lifeline: bool,
     },
     /// To wait no longer; answered as `Acquire` is.
@@ -130,7 +130,14 @@ pub(crate) enum FromAgent {
         id: u64,
         outcome: Result<(), ChangeError>,
     },
+    /// Before a grant of who wants a lifeline. With it come [`LIFELINE_FDS`]: the writing end of a
+    /// FIFO, for the command; its reading end; and a page that shows until when nobody else is let
+    /// in.
+    Lifeline { id: u64 },
 }
+
+/// How many descriptors come with [`FromAgent::Lifeline`].
+pub(crate) const LIFELINE_FDS: usize = 3;
 
 /// Adds `message` to `bytes` as a frame.
 ///

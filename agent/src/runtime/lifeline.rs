@@ -1,26 +1,32 @@
 //! Lifelines: how an agent sees whether what a client runs under a lock is still there.
 //!
-//! `run` makes a pipe. The agent gets the reading end with the request; the command and all its
-//! descendants inherit the writing end, and the pipe ends with the last of them, whatever becomes
-//! of `run`. The lock of a request with a lifeline is free only then.
+//! A lifeline is a FIFO in the agent's state directory. `run` gets the writing end with its grant; the
+//! command and all its descendants inherit it, and it ends with the last of them, whatever becomes of
+//! `run`. The lock of a request with a lifeline is free only then. If the agent dies first, its next
+//! life finds the FIFO, and lets nobody in before it has ended.
+
+mod directory;
+mod former;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::mem;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
 use std::time::Duration;
 
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, OFlag, fcntl};
-use nix::poll::PollFlags;
-use nix::sys::stat::{SFlag, fstat};
 
+use self::directory::Entry;
+pub(crate) use self::directory::LifelineDir;
+pub(crate) use self::former::Former;
 use super::clock;
 use super::descriptors;
+use super::fifo::Fifo;
 use super::handoff::Shared;
-use super::process::{ProcessGroup, has_event};
+use super::process::ProcessGroup;
 use super::turn::ClientId;
 use crate::protocol::{Release, Ticket, Time};
 
@@ -31,40 +37,44 @@ const LOOK: Duration = Duration::from_millis(50);
 /// How often, when there is no poll any more.
 const GLANCE: Duration = Duration::from_millis(5);
 
-/// The reading end of a pipe that a command has open.
+/// The reading end of a FIFO that a command has open.
 #[derive(Debug)]
 pub(crate) struct Lifeline {
-    pipe: OwnedFd,
+    fifo: Arc<Fifo>,
+    entry: Entry,
     /// The command's process group.
     group: Option<ProcessGroup>,
-    /// Keeps the place of the group's descriptor: who is inside cannot be refused it any more.
-    place: Option<OwnedFd>,
+    /// The user of the client that wants it.
+    user: u32,
+    /// What the client is given. It stays here until the command is known, and keeps the place of
+    /// the group's descriptor: who is inside cannot be refused it any more.
+    own: Option<Arc<OwnedFd>>,
     /// Whether it was said already that this process may not end the command.
     is_powerless: bool,
 }
 
 impl Lifeline {
-    /// Takes a descriptor that a client sent.
-    ///
-    /// # Errors
-    /// If it is no reading end of a pipe.
-    pub(crate) fn new(pipe: OwnedFd) -> io::Result<Self> {
-        let kind = SFlag::from_bits_truncate(fstat(&pipe)?.st_mode) & SFlag::S_IFMT;
-        let flags = OFlag::from_bits_retain(fcntl(&pipe, FcntlArg::F_GETFL)?);
-        if kind != SFlag::S_IFIFO || flags & OFlag::O_ACCMODE != OFlag::O_RDONLY {
-            return Err(io::Error::other("its lifeline is no reading end of a pipe"));
-        }
-        Ok(Self {
-            place: pipe.try_clone().ok(),
-            pipe,
+    fn new(fifo: Fifo, entry: Entry, user: u32) -> Self {
+        Self {
+            fifo: Arc::new(fifo),
+            entry,
             group: None,
+            user,
+            own: None,
             is_powerless: false,
-        })
+        }
+    }
+
+    /// What its client is given with the grant: the writing end and the reading end.
+    pub(crate) fn ends(&self) -> Option<(Arc<OwnedFd>, Arc<Fifo>)> {
+        let own = self.own.as_ref()?;
+        Some((Arc::clone(own), Arc::clone(&self.fifo)))
     }
 
     /// Whether there are descriptors enough for it, and for the group to come.
-    pub(crate) fn is_spare(&self) -> bool {
-        self.place.as_ref().is_some_and(descriptors::is_spare)
+    fn is_spare(&self) -> bool {
+        let own = self.own.as_ref();
+        own.is_some_and(|own| descriptors::is_spare(&**own))
     }
 
     /// Notes the command's process: it leads a process group, and `runner` has started it.
@@ -77,9 +87,12 @@ impl Lifeline {
         {
             return;
         }
-        drop(self.place.take());
+        drop(self.own.take());
         match ProcessGroup::of_client(pid, runner) {
-            Ok(group) => self.group = Some(group),
+            Ok((group, start)) => {
+                self.entry.set_command(pid, start, self.user);
+                self.group = Some(group);
+            }
             // It cannot be ended from here. It is waited for all the same.
             Err(error) => tracing::debug!("the command {pid} of client {runner}: {error}"),
         }
@@ -90,18 +103,30 @@ impl Lifeline {
         self.group.is_some()
     }
 
-    /// Whether nobody has the writing end any more. A command that has closed it is still waited
-    /// for itself.
-    pub(crate) fn has_ended(&self) -> bool {
-        let leader = self.group.as_ref();
-        has_event(self.pipe.as_fd(), PollFlags::POLLHUP)
-            && leader.is_none_or(ProcessGroup::has_leader_ended)
+    /// The number of the command's process group, if it is known.
+    fn command(&self) -> Option<u32> {
+        self.group.as_ref().map(ProcessGroup::number)
+    }
+
+    /// Whether nobody has the writing end any more, now that the client is done with it. A command
+    /// that has closed it is still waited for itself.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        drop(self.own.take());
+        let has_writer = self.fifo.has_writer().unwrap_or_else(|error| {
+            tracing::warn!("a command's lifeline cannot be read: {error}; it counts as there");
+            true
+        });
+        !has_writer
+            && self
+                .group
+                .as_ref()
+                .is_none_or(ProcessGroup::has_leader_ended)
     }
 
     /// What changes when it may have ended.
     fn descriptors(&self) -> impl Iterator<Item = RawFd> {
         let leader = self.group.as_ref().map(AsRawFd::as_raw_fd);
-        [self.pipe.as_raw_fd()].into_iter().chain(leader)
+        [self.fifo.as_fd().as_raw_fd()].into_iter().chain(leader)
     }
 
     /// Asks the command to end. A stopped process takes note of it only when it is continued.
@@ -117,7 +142,9 @@ impl Lifeline {
     /// The group is signalled by its descriptor: whatever its number means by now, nobody else is.
     fn signal(&mut self, number: i32) {
         let Some(group) = &self.group else { return };
-        let sent = group.signal(number).map_err(|error| error.raw_os_error());
+        let sent = group
+            .signal_for(self.user, number)
+            .map_err(|error| error.raw_os_error());
         if sent == Err(Some(Errno::EPERM as i32)) && !self.is_powerless {
             self.is_powerless = true;
             tracing::warn!(
@@ -125,6 +152,15 @@ impl Lifeline {
                  taken until it has ended; end it, or let the agent have CAP_KILL",
                 group.number()
             );
+        }
+    }
+}
+
+/// What nobody has open any more is of no use to the agent's next life either.
+impl Drop for Lifeline {
+    fn drop(&mut self) {
+        if self.has_ended() {
+            self.entry.remove();
         }
     }
 }
@@ -167,7 +203,7 @@ pub(crate) fn end_all(
     let steps: [(Time, Act); 2] = [(ask, Lifeline::ask), (kill, Lifeline::kill)];
     let mut steps = steps.into_iter().peekable();
     loop {
-        lifelines.retain(|lifeline| !lifeline.has_ended());
+        lifelines.retain_mut(|lifeline| !lifeline.has_ended());
         let now = clock::now();
         if lifelines.is_empty() || now >= start + lease {
             return;
@@ -184,8 +220,9 @@ pub(crate) fn end_all(
 type Owner = (ClientId, u64);
 
 /// The lifelines whose end is all that is waited for before their locks are free.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Lifelines {
+    directory: Arc<LifelineDir>,
     waited: BTreeMap<usize, Waited>,
     next: usize,
     /// Those to look at.
@@ -210,6 +247,31 @@ struct Waited {
 }
 
 impl Lifelines {
+    pub(crate) fn new(directory: Arc<LifelineDir>) -> Self {
+        Self {
+            directory,
+            waited: BTreeMap::new(),
+            next: 0,
+            noted: BTreeSet::new(),
+            commands_noted: false,
+        }
+    }
+
+    /// A lifeline for a client of `user`'s.
+    ///
+    /// # Errors
+    /// If it cannot be made, or too few descriptors would be left.
+    pub(crate) fn make(&self, user: u32) -> io::Result<Lifeline> {
+        let (fifo, own, entry) = self.directory.make()?;
+        let mut lifeline = Lifeline::new(fifo, entry, user);
+        lifeline.own = Some(Arc::new(own));
+        if lifeline.is_spare() {
+            Ok(lifeline)
+        } else {
+            Err(Errno::EMFILE.into())
+        }
+    }
+
     /// Frees the lock of `ticket` when `lifeline` ends. `how`: how the client that asked for it left
     /// it.
     pub(crate) fn wait_for(
@@ -373,31 +435,5 @@ impl Waited {
 
     fn due(&self) -> Option<Time> {
         [self.ask, self.kill, self.look].into_iter().flatten().min()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ends_with_the_last_writer_whatever_was_written() {
-        use std::io::Write;
-        let (reader, mut writer) = io::pipe().unwrap();
-        let lifeline = Lifeline::new(reader.into()).unwrap();
-        let copy = writer.try_clone().unwrap();
-        writer.write_all(b"noise").unwrap();
-        drop(writer);
-        assert!(!lifeline.has_ended());
-        drop(copy);
-        assert!(lifeline.has_ended());
-    }
-
-    #[test]
-    fn only_the_reading_end_of_a_pipe_will_do() {
-        let (_reader, writer) = io::pipe().unwrap();
-        assert!(Lifeline::new(writer.into()).is_err());
-        let file = tempfile::tempfile().unwrap();
-        assert!(Lifeline::new(file.into()).is_err());
     }
 }

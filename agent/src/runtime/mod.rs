@@ -6,9 +6,10 @@
 pub mod address;
 mod agent;
 mod alarm;
-mod ancillary;
+pub(crate) mod ancillary;
 mod announcer;
 mod ask;
+mod capability;
 mod client;
 mod clients;
 pub mod clock;
@@ -25,6 +26,7 @@ mod fork;
 pub(crate) mod frames;
 mod handoff;
 mod lease;
+mod lease_page;
 mod lifeline;
 mod offsets;
 pub(crate) mod process;
@@ -59,6 +61,7 @@ pub use error::{
 };
 pub use events::{AgentEvent, Leader};
 pub use fork::ForkStamp;
+pub use lease_page::LeaseWatch;
 pub use process::ProcessGroup;
 pub use pulse::Pulse;
 pub use request::{Grant, OnLoss, Waiting};

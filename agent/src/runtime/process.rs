@@ -9,6 +9,8 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sys::socket::{getsockopt, sockopt};
 use nix::unistd::Pid;
 
+use super::capability::WithoutKill;
+
 /// A process that was there once.
 #[derive(Debug)]
 pub(crate) struct Process {
@@ -80,7 +82,8 @@ impl ProcessGroup {
     }
 
     /// The group that the process `pid` leads, if that is a child of `parent` and has not ended.
-    pub(crate) fn of_client(pid: u32, parent: u32) -> io::Result<Self> {
+    /// Also when the leader started, in the kernel's ticks.
+    pub(crate) fn of_client(pid: u32, parent: u32) -> io::Result<(Self, u64)> {
         // A client in another pid namespace has no number here, and says what its command has there:
         // who has parent 0 here is the first process, and in its group may be anybody.
         if parent == 0 {
@@ -89,14 +92,33 @@ impl ProcessGroup {
         let group = Self::open(pid)?;
         // The number is the client's word, and may mean somebody else. Read after the descriptor was
         // opened, of a process that is still there: so it is the same one.
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        let rest = stat.rsplit(')').next().unwrap_or_default();
-        let mut words = rest.split_whitespace().skip(1).map(str::parse);
-        let (is_parent, is_group) = (words.next(), words.next());
-        if is_parent != Some(Ok(parent)) || is_group != Some(Ok(pid)) || group.leader.has_ended() {
+        let stat = Stat::read(pid)?;
+        if stat.parent != parent || stat.group != pid || group.leader.has_ended() {
             return Err(io::Error::other("it leads no group of the client's"));
         }
+        Ok((group, stat.start))
+    }
+
+    /// The group that the process `pid` leads, if it is the one that started then, and has not ended.
+    pub(crate) fn of_former(pid: u32, start: u64) -> io::Result<Self> {
+        let group = Self::open(pid)?;
+        let stat = Stat::read(pid)?;
+        if stat.start != start || stat.group != pid || group.leader.has_ended() {
+            return Err(io::Error::other("it is another process"));
+        }
         Ok(group)
+    }
+
+    /// The group that the process leads of which this is a descriptor, and whose number it is.
+    ///
+    /// # Errors
+    /// If it is no process's number.
+    pub fn of_descriptor(fd: OwnedFd, pid: u32) -> io::Result<Self> {
+        let number = i32::try_from(pid).map_err(|_| io::ErrorKind::InvalidInput)?;
+        Ok(Self {
+            leader: Process { fd },
+            number: Pid::from_raw(number),
+        })
     }
 
     fn open(pid: u32) -> io::Result<Self> {
@@ -112,7 +134,7 @@ impl ProcessGroup {
     }
 
     /// Whether the leader has ended; others of the group may be there.
-    pub(crate) fn has_leader_ended(&self) -> bool {
+    pub fn has_leader_ended(&self) -> bool {
         self.leader.has_ended()
     }
 
@@ -126,6 +148,13 @@ impl ProcessGroup {
         Ok(self.try_signal(number)?)
     }
 
+    /// The same, for a client of `user`'s: only whom that user may signal, whatever this process may.
+    pub(crate) fn signal_for(&self, user: u32, number: i32) -> io::Result<()> {
+        let is_root = user == 0;
+        let _without = (!is_root).then(WithoutKill::new).transpose()?;
+        self.signal(number)
+    }
+
     fn try_signal(&self, number: i32) -> Result<(), Errno> {
         match self.leader.signal(number, libc::PIDFD_SIGNAL_PROCESS_GROUP) {
             // Before Linux 6.9 only the group's number can be used. It is this group's for certain
@@ -136,6 +165,36 @@ impl ProcessGroup {
             }
             sent => sent,
         }
+    }
+}
+
+/// What the kernel says of a process.
+struct Stat {
+    parent: u32,
+    group: u32,
+    start: u64,
+}
+
+impl Stat {
+    fn read(pid: u32) -> io::Result<Self> {
+        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+        // Of the program's name anything may be part.
+        let words = stat.rsplit(')').next().unwrap_or_default();
+        let words: Vec<_> = words.split_whitespace().collect();
+        let word = |field: usize| words.get(field - 3).copied().unwrap_or_default();
+        let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
+        // Their numbers as proc_pid_stat(5) has them.
+        Ok(Self {
+            parent: word(4).parse().map_err(invalid)?,
+            group: word(5).parse().map_err(invalid)?,
+            start: word(22).parse().map_err(invalid)?,
+        })
+    }
+}
+
+impl AsFd for ProcessGroup {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.leader.fd.as_fd()
     }
 }
 
@@ -188,7 +247,7 @@ mod tests {
         assert!(is_refused(leader.id(), me + 1), "another's");
         let foreign = ProcessGroup::of_client(leader.id(), 0).unwrap_err();
         assert!(foreign.to_string().contains("namespace"), "{foreign}");
-        let group = ProcessGroup::of_client(leader.id(), me).unwrap();
+        let group = ProcessGroup::of_client(leader.id(), me).unwrap().0;
         assert!(!group.has_leader_ended());
         assert_eq!(group.try_signal(0), Ok(()));
         group.signal(libc::SIGTERM).unwrap();

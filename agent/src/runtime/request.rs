@@ -25,8 +25,9 @@ use std::time::Duration;
 
 use super::announcer::Announcer;
 use super::ask::{Deadline, Patience};
-use super::clock;
+use super::clock::{self, Shift};
 use super::error::{AcquireError, ReleaseError};
+use super::lease_page::LeaseWatch;
 use super::session::{GuardState, Session};
 use super::sync::{Condvar, Mutex};
 use crate::protocol::{Fence, Missing, Previous, Release, Ticket, Time};
@@ -48,6 +49,8 @@ pub(crate) struct Request {
 struct Outcome {
     grant: Option<Granted>,
     refusal: Option<AcquireError>,
+    /// What came with the grant, until its holder takes it.
+    handed: Option<Handed>,
     /// Called once if the grant is lost.
     on_loss: Vec<OnLoss>,
 }
@@ -60,6 +63,13 @@ pub(crate) struct Granted {
     pub(crate) previous: Previous,
     /// The session that it was granted in, and dies with.
     pub(crate) session: Arc<Session>,
+}
+
+/// What the agent of another process gives to one that works under a lock by other processes.
+pub(crate) struct Handed {
+    /// What keeps the lock as long as anybody has it open.
+    pub(crate) lifeline: OwnedFd,
+    pub(crate) watch: LeaseWatch,
 }
 
 /// What is to be done when a grant is lost.
@@ -80,6 +90,20 @@ impl Request {
         debug_assert_eq!(self.state(), WAITING);
         outcome.grant = Some(granted);
         self.state.store(HELD, Ordering::Release);
+    }
+
+    /// What comes with the grant that is about to come.
+    pub(crate) fn hand(&self, handed: Handed) {
+        self.outcome.lock().handed = Some(handed);
+    }
+
+    /// Whether something came for its holder, who has not taken it.
+    pub(crate) fn is_handed(&self) -> bool {
+        self.outcome.lock().handed.is_some()
+    }
+
+    fn take_handed(&self) -> Option<Handed> {
+        self.outcome.lock().handed.take()
     }
 
     /// The request is over. The caller notifies afterwards, outside its own mutex.
@@ -381,12 +405,17 @@ impl Waiting {
     }
 
     fn enter(&mut self, granted: Granted) -> Grant {
+        let (theirs, watch) = match self.request.take_handed() {
+            Some(Handed { lifeline, watch }) => (Some(lifeline), Some(watch)),
+            None => (None, None),
+        };
         Grant {
             owner: self.take_owner(),
             ticket: self.ticket,
             request: Arc::clone(&self.request),
             granted,
-            lifeline: self.lifeline.take(),
+            lifeline: self.lifeline.take().or(theirs),
+            watch,
             in_panic: thread::panicking(),
         }
     }
@@ -436,6 +465,7 @@ pub struct Grant {
     request: Arc<Request>,
     granted: Granted,
     lifeline: Option<OwnedFd>,
+    watch: Option<LeaseWatch>,
     /// Whether it was granted to a thread that was panicking already.
     in_panic: bool,
 }
@@ -509,6 +539,30 @@ impl Grant {
     /// start under its id before they are closed.
     pub fn lifeline(&self) -> Option<BorrowedFd<'_>> {
         self.lifeline.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Closes this grant's own copy of it.
+    pub fn close_lifeline(&mut self) {
+        self.lifeline = None;
+    }
+
+    /// What another process can see the end of the lease by, and of the command, once: for a caller
+    /// that wanted a [lifeline](Self::lifeline).
+    ///
+    /// # Errors
+    /// If there is no memory or no descriptor left.
+    pub fn take_watch(&mut self) -> io::Result<Option<LeaseWatch>> {
+        if self.owner.is_child() {
+            return Ok(None);
+        }
+        match (self.watch.take(), &self.lifeline) {
+            // The agent is in this process.
+            (None, Some(_)) => {
+                let page = self.granted.session.page()?;
+                LeaseWatch::new(&*page, Shift::NONE, None).map(Some)
+            }
+            (watch, _) => Ok(watch),
+        }
     }
 
     /// Frees the lock.

@@ -13,11 +13,13 @@
 //! | over | suspended: valid again after a renewal, or void |
 //! | zero | void for ever |
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::clock;
+use super::lease_page::LeasePage;
 use super::sync::{Condvar, Mutex};
 use crate::protocol::Time;
 
@@ -47,6 +49,8 @@ pub(crate) struct Session {
     expiry: AtomicU64,
     /// The same, kept when the session ends: nobody else is let in before.
     limit: AtomicU64,
+    /// The same, for other processes, once one has to see it.
+    page: OnceLock<Arc<LeasePage>>,
     /// How long a lease lasts.
     lease: Duration,
     /// What is waited for changes without this mutex, and is looked at under it; so who changed it
@@ -61,6 +65,7 @@ impl Session {
         Arc::new(Self {
             expiry: AtomicU64::new(NOT_YET),
             limit: AtomicU64::new(NOT_YET),
+            page: OnceLock::new(),
             lease,
             bell: Mutex::new(()),
             changed: Condvar::new(),
@@ -83,6 +88,32 @@ impl Session {
             });
         if renewed.is_ok() {
             self.limit.store(until, Ordering::Release);
+            // Whoever makes the page just now either sees the new end, or is seen here.
+            fence(Ordering::SeqCst);
+            if let Some(page) = self.page.get() {
+                page.store(Time::from_nanos(until));
+            }
+        }
+    }
+
+    /// The page on which other processes see [`Self::limit`].
+    ///
+    /// # Errors
+    /// If there is no memory or no descriptor left.
+    pub(crate) fn page(&self) -> io::Result<Arc<LeasePage>> {
+        if let Some(page) = self.page.get() {
+            return Ok(Arc::clone(page));
+        }
+        let made = Arc::new(LeasePage::new()?);
+        let page = Arc::clone(self.page.get_or_init(|| made));
+        // What is renewed meanwhile is not to be overwritten by what was before.
+        fence(Ordering::SeqCst);
+        loop {
+            let limit = self.limit();
+            page.store(limit);
+            if self.limit() == limit {
+                return Ok(page);
+            }
         }
     }
 

@@ -9,6 +9,7 @@ mod news;
 mod round;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::os::fd::RawFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -26,6 +27,7 @@ use super::events::{AgentEvent, Leader, observe};
 use super::frames::FromAgent;
 use super::handoff::Shared;
 use super::lease::Lease;
+use super::lease_page::LeasePage;
 use super::offsets::Offsets;
 use super::report::Reports;
 use super::request::Request;
@@ -38,8 +40,8 @@ use super::trace::Tracer;
 use super::transport::{Transport, TransportCounters};
 use crate::protocol::election;
 use crate::protocol::{
-    Command, Failure, Fence, Input, LockName, LockSpec, Mode, Node, NodeId, Output, Record,
-    Release, Ticket, Time, Wait,
+    Command, Event, Failure, Fence, Input, LockName, LockSpec, Mode, Node, NodeId, Output, Record,
+    Refusal, Release, Ticket, Time, Wait,
 };
 
 /// How many requests an agent has at most, waiting and granted, of threads and clients: sixteen
@@ -82,6 +84,8 @@ pub(crate) struct Core {
     pub(super) roster: Roster,
     pub(super) offsets: Offsets,
     phase: Phase,
+    /// What callers ask for while commands of this agent's last life run; `None` once nothing does.
+    held_back: Option<VecDeque<(Ticket, Command)>>,
     /// What the core wants on disk. The agent thread has it written.
     persist: Option<Record>,
     /// What else is left for the agent thread.
@@ -149,6 +153,12 @@ pub(crate) enum Task {
     Tell {
         client: ClientId,
         message: FromAgent,
+    },
+    /// Give a client what its command inherits, before its grant.
+    Hand {
+        client: ClientId,
+        id: u64,
+        page: io::Result<Arc<LeasePage>>,
     },
     /// The lease of what clients are granted from now on, and were in the same session.
     Lease(Lease),
@@ -292,12 +302,36 @@ impl Turn<'_> {
                 wait,
             },
         };
-        self.step(Input::Command(&command));
+        match &mut self.core.held_back {
+            Some(_) if wait == Wait::Try => self.refused(ticket, AcquireError::Busy),
+            Some(held_back) => held_back.push_back((ticket, command)),
+            None => self.step(Input::Command(&command)),
+        }
         Ok(ticket)
+    }
+
+    /// From now on callers wait before they ask, since commands of this agent's last life run.
+    pub(crate) fn hold_back(&mut self) {
+        self.core.held_back.get_or_insert_default();
+    }
+
+    /// Those commands have ended.
+    pub(crate) fn let_in(&mut self) {
+        for (_, command) in self.core.held_back.take().into_iter().flatten() {
+            self.step(Input::Command(&command));
+        }
     }
 
     /// Ends a request that waits; one that was granted stays.
     pub(crate) fn cancel(&mut self, ticket: Ticket) {
+        if let Some(held_back) = &mut self.core.held_back {
+            let before = held_back.len();
+            held_back.retain(|(held_back, _)| *held_back != ticket);
+            if held_back.len() < before {
+                let refusal = Refusal::Cancelled;
+                return self.tell(Event::Ended { ticket, refusal });
+            }
+        }
         self.step(Input::Command(&Command::Cancel { ticket }));
     }
 
@@ -394,7 +428,7 @@ impl Turn<'_> {
 
     /// Has the protocol say `event`.
     #[cfg(test)]
-    pub(crate) fn pretend(&mut self, event: crate::protocol::Event) {
+    pub(crate) fn pretend(&mut self, event: Event) {
         self.tell(event);
     }
 
@@ -471,6 +505,7 @@ impl Core {
             roster,
             offsets: Offsets::default(),
             phase: Phase::Running,
+            held_back: None,
             persist: None,
             tasks: VecDeque::new(),
             notes: VecDeque::new(),

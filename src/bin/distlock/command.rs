@@ -19,6 +19,7 @@ use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{Pid, getppid};
 
 use crate::exit::{self, Failure, quoted};
+use crate::guardian::Register;
 use crate::refusal;
 use crate::signals::{self, Signals};
 use crate::terminal::Terminal;
@@ -119,7 +120,7 @@ enum Eviction {
 impl<'a> Job<'a> {
     /// Starts the command. To be called by the main thread: when the thread that called ends,
     /// however it ends, the kernel kills the command. The command's process says itself who it is,
-    /// by `announcer`, before it becomes the command.
+    /// by `announcer` and `register`, before it becomes the command.
     ///
     /// # Errors
     /// 126 or 127 when it cannot be executed or is not there, 69 when the system has no room.
@@ -127,6 +128,7 @@ impl<'a> Job<'a> {
         recipe: &Recipe<'_>,
         signals: &'a Signals,
         announcer: Option<Announcer>,
+        register: Option<Register>,
     ) -> Result<Self, Failure> {
         let alarm = Alarm::new().map_err(|error| refusal::system("open a timer", error))?;
         let terminal = Terminal::open().map(Arc::new);
@@ -151,6 +153,9 @@ impl<'a> Job<'a> {
             if let Some(announcer) = &announcer {
                 // If the agent is gone, so is the lock, and this is ended in a moment.
                 let _ = announcer.announce();
+            }
+            if let Some(register) = &register {
+                register.enter()?;
             }
             if let Some(terminal) = &foreground {
                 // Who is not in the foreground yet must not be stopped for taking it.
@@ -388,7 +393,7 @@ impl<'a> Job<'a> {
 }
 
 /// Whether somebody has the writing end of the pipe `lifeline`.
-fn is_alive(lifeline: BorrowedFd<'_>) -> bool {
+pub(crate) fn is_alive(lifeline: BorrowedFd<'_>) -> bool {
     let mut fds = [PollFd::new(lifeline, PollFlags::empty())];
     let _ = poll(&mut fds, PollTimeout::ZERO);
     !fds[0].any().unwrap_or(true)

@@ -8,6 +8,7 @@ mod diagram;
 mod exit;
 mod fence;
 mod group;
+mod guardian;
 mod holder;
 mod keygen;
 mod manager;

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use distlock::discovery::GroupChoice;
 use distlock::{
-    Agent, Algorithm, DistMutex, Election, Guard, HandleError, Leadership, LockError, LockName,
-    Semaphore, TimedLockError, TryLockError, UnlockError,
+    Agent, Algorithm, DistMutex, Election, Guard, HandleError, Leadership, LeaseWatch, LockError,
+    LockName, Semaphore, TimedLockError, TryLockError, UnlockError,
 };
 use distlock_agent::protocol::Time;
 use distlock_agent::runtime::clock;
@@ -21,9 +21,10 @@ use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::args;
-use crate::command::{End, Job, Leave, Recipe, Status, Tenure};
+use crate::command::{End, Job, Leave, Recipe, Status, Tenure, is_alive};
 use crate::exit::{CONFIG, Failure, UNAVAILABLE, quoted, say};
 use crate::group;
+use crate::guardian::Guardian;
 use crate::holder::held_by;
 use crate::refusal;
 use crate::signals::{self, Signals};
@@ -311,23 +312,36 @@ fn hold(
     outlives: bool,
 ) -> Result<ExitCode, Failure> {
     let Inheritance { fds, lifeline } = Inheritance::new(&guard, outlives)?;
+    let watch = guard
+        .take_watch()
+        .map_err(|error| refusal::system("watch the lease", error))?;
     let tenure = Tenancy::new(agent, &guard, lifeline)?;
     if !tenure.may_begin() {
         return Err(not_started(tenure.why()));
     }
-    let job = start(args, &guard, signals)?;
-    // The guard has one of its own, where one is needed.
+    let guardian = guardian(watch.as_ref(), &tenure)?;
+    let job = start(args, &guard, signals, guardian.as_ref())?;
+    // From now on the command and what it starts have them, and nobody else: this process may be
+    // stopped when they end.
     drop(fds);
+    guard.close_inheritable();
     let end = job
         .wait(&tenure)
         .map_err(|error| refusal::system("wait", error))?;
     let why = tenure.why();
     drop(tenure);
+    // Otherwise it could keep the lock a moment longer than the command.
+    guardian.iter().for_each(Guardian::settle);
     let unlocked = match end.status {
         Status::Exited(_) => guard.unlock(),
         // It may have been in the middle of something: the next holder is to know.
         Status::Signaled(_) => guard.abandon(),
     };
+    let left = watch.as_ref().and_then(LeaseWatch::lifeline);
+    match guardian {
+        Some(guardian) if left.is_some_and(is_alive) => guardian.leave(),
+        guardian => drop(guardian),
+    }
     let is_lost = end.evicted || matches!(unlocked, Err(UnlockError::Lost));
     // A member says good-bye. Afterwards nothing is left to do but to end.
     agent.close();
@@ -335,6 +349,20 @@ fn hold(
         return Err(ended(args, why.filter(|_| end.evicted)));
     }
     Ok(exit_as(end))
+}
+
+/// Whoever ends the command if this process cannot. In the local group no lease ends.
+fn guardian(watch: Option<&LeaseWatch>, tenure: &Tenancy<'_>) -> Result<Option<Guardian>, Failure> {
+    let Some(watch) = watch else {
+        return Ok(None);
+    };
+    let Some(lifeline) = watch.lifeline().or(tenure.lifeline()) else {
+        return Ok(None);
+    };
+    let guardian = Guardian::start(watch, lifeline, tenure.lease);
+    guardian
+        .map(Some)
+        .map_err(|error| refusal::system("start the command's guardian", error))
 }
 
 /// The lock was not held for long enough to start the command.
@@ -374,7 +402,12 @@ fn ended(args: &args::Work, why: Option<Why>) -> Failure {
 }
 
 /// Starts the command.
-fn start<'a>(args: &args::Work, guard: &Guard, signals: &'a Signals) -> Result<Job<'a>, Failure> {
+fn start<'a>(
+    args: &args::Work,
+    guard: &Guard,
+    signals: &'a Signals,
+    guardian: Option<&Guardian>,
+) -> Result<Job<'a>, Failure> {
     let env = [
         ("DISTLOCK_NAME", Some(args.name.clone())),
         (
@@ -384,15 +417,18 @@ fn start<'a>(args: &args::Work, guard: &Guard, signals: &'a Signals) -> Result<J
     ];
     let words = words(args);
     let (program, rest) = words.split_first().expect("clap asks for a command");
-    let announcer = guard
-        .announcer()
-        .map_err(|error| refusal::system("hand the lock to the command", error))?;
+    let failed = |error| refusal::system("hand the lock to the command", error);
+    let announcer = guard.announcer().map_err(failed)?;
+    let register = guardian
+        .map(Guardian::register)
+        .transpose()
+        .map_err(failed)?;
     let recipe = Recipe {
         program,
         args: rest,
         env: &env,
     };
-    let job = Job::start(&recipe, signals, announcer)?;
+    let job = Job::start(&recipe, signals, announcer, register)?;
     // Of a host's agent for the case that it did not take the command's own word.
     guard.set_command_pid(job.pid());
     Ok(job)

@@ -1,7 +1,7 @@
 //! A program: what it says, in pieces, and what it is told.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::io::{self, IoSlice, PipeWriter, Read};
+use std::io::{self, IoSlice};
 use std::mem;
 use std::net::Shutdown;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -15,7 +15,10 @@ use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 use super::ledger::{Ledger, Wish};
 use super::world::LEASE;
 use crate::protocol::{LockName, Mode, Time};
-use crate::runtime::frames::{self, FromAgent, MAX_FROM_AGENT, MAX_TO_AGENT, ToAgent};
+use crate::runtime::ancillary;
+use crate::runtime::frames::{
+    self, FromAgent, LIFELINE_FDS, MAX_FROM_AGENT, MAX_TO_AGENT, ToAgent,
+};
 use crate::runtime::process::has_event;
 use crate::runtime::{Leader, Patience, clock};
 
@@ -37,8 +40,11 @@ pub(super) struct Caller {
     descriptors: VecDeque<(usize, Vec<OwnedFd>)>,
     /// Where in `output` that ends of which something comes once it is sent.
     marks: VecDeque<(usize, Mark)>,
-    has_sent_descriptors: bool,
+    /// Whether it has asked for lifelines, or sent some that nobody wants.
+    wants_descriptors: bool,
     input: Vec<u8>,
+    /// What came with it.
+    received: VecDeque<OwnedFd>,
     /// Questions that are not answered, and how many.
     due: BTreeMap<Due, usize>,
     listens: bool,
@@ -77,8 +83,9 @@ impl Caller {
             sent: 0,
             descriptors: VecDeque::new(),
             marks: VecDeque::new(),
-            has_sent_descriptors: false,
+            wants_descriptors: false,
             input: Vec::new(),
+            received: VecDeque::new(),
             due: BTreeMap::new(),
             listens: false,
             observed: BTreeMap::new(),
@@ -98,7 +105,7 @@ impl Caller {
 
     /// Whether it can have been turned away or cut off as few descriptors were left.
     pub(super) fn may_be_refused(&self) -> bool {
-        self.is_refused || self.has_sent_descriptors
+        self.is_refused || self.wants_descriptors
     }
 
     /// Whether the agent has closed its stream, of which there may be more to read.
@@ -119,24 +126,19 @@ impl Caller {
     }
 
     /// Says `message`, as far as it gets sent.
-    pub(super) fn say(&mut self, message: ToAgent, lifeline: bool, ledger: &mut Ledger) {
-        let mut writer = None;
-        if lifeline {
-            let Ok((reader, end)) = io::pipe() else {
-                return;
-            };
-            let at = self.output.len();
-            self.descriptors.push_back((at, vec![reader.into()]));
-            writer = Some(end);
-        }
+    pub(super) fn say(&mut self, message: ToAgent, ledger: &mut Ledger) {
+        self.wants_descriptors |= matches!(
+            message,
+            ToAgent::Acquire { lifeline: true, .. } | ToAgent::Campaign { lifeline: true, .. }
+        );
         frames::put(&mut self.output, &message, MAX_TO_AGENT).expect("a message of a program's");
         if self.is_sound {
-            self.expect(message, writer, ledger);
+            self.expect(message, ledger);
         }
     }
 
     /// Notes what is to come of what it says.
-    fn expect(&mut self, message: ToAgent, writer: Option<PipeWriter>, ledger: &mut Ledger) {
+    fn expect(&mut self, message: ToAgent, ledger: &mut Ledger) {
         let end = self.output.len();
         let due = match message {
             ToAgent::Acquire {
@@ -154,7 +156,7 @@ impl Caller {
                     is_choosy: spec.is_some(),
                     leads: false,
                 };
-                return ledger.asks((self.number, id), wish, writer);
+                return ledger.asks((self.number, id), wish);
             }
             ToAgent::Campaign {
                 id, lock, patience, ..
@@ -166,7 +168,7 @@ impl Caller {
                     is_choosy: true,
                     leads: true,
                 };
-                return ledger.asks((self.number, id), wish, writer);
+                return ledger.asks((self.number, id), wish);
             }
             ToAgent::Release { id, .. } => return self.marks.push_back((end, Mark::Release(id))),
             ToAgent::Cancel { id } => return self.marks.push_back((end, Mark::Cancel(id))),
@@ -264,7 +266,7 @@ impl Caller {
                 fds.extend(with.into_iter().flat_map(|(_, fds)| fds));
             }
             let next = self.descriptors.front().map_or(end, |(at, _)| *at);
-            self.has_sent_descriptors |= !fds.is_empty();
+            self.wants_descriptors |= !fds.is_empty();
             match send_with(&self.stream, &self.output[self.sent..next.min(end)], &fds) {
                 Ok(len) => self.sent += len,
                 Err(errno) => {
@@ -299,10 +301,16 @@ impl Caller {
         let (mut left, mut has_ended) = (most, false);
         while left > 0 && !has_ended {
             let room = left.min(chunk.len());
-            match self.stream.read(&mut chunk[..room]) {
-                Ok(len) if len > 0 => {
-                    self.input.extend_from_slice(&chunk[..len]);
-                    left -= len;
+            match ancillary::receive(&self.stream, &mut chunk[..room]) {
+                Ok(received) if received.len > 0 => {
+                    if received.is_cut {
+                        // Few are left of this process, which is the agent's too.
+                        assert!(self.wants_descriptors);
+                        self.break_off(ledger);
+                    }
+                    self.received.extend(received.fds);
+                    self.input.extend_from_slice(&chunk[..received.len]);
+                    left -= received.len;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 // By an error, if it has left something unheard.
@@ -332,6 +340,11 @@ impl Caller {
         }
         match message {
             FromAgent::Welcome { .. } => {}
+            FromAgent::Lifeline { id } => {
+                let mut fds = self.received.drain(..LIFELINE_FDS);
+                let writer = fds.next().expect("what comes with a lifeline");
+                ledger.handed((self.number, id), writer);
+            }
             FromAgent::TooMany => self.is_refused = true,
             FromAgent::Lease { until, .. } => {
                 let until = Time::from_nanos(until);
@@ -347,7 +360,7 @@ impl Caller {
                 ledger.granted((self.number, id), fence);
             }
             FromAgent::Refused { id, why } => {
-                let is_scarce = self.has_sent_descriptors;
+                let is_scarce = self.wants_descriptors;
                 ledger.refused((self.number, id), &why, is_scarce);
             }
             FromAgent::Lost { id } => ledger.lost((self.number, id)),

@@ -1,8 +1,8 @@
 //! What programs have asked for, and who must be inside.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::PipeWriter;
 use std::num::NonZeroU32;
+use std::os::fd::OwnedFd;
 
 use crate::protocol::{Algorithm, LockName, LockSpec, Mode};
 use crate::runtime::AcquireError;
@@ -88,7 +88,7 @@ struct Request {
     /// Whether its caller has given it up, whatever it has come to.
     is_left: bool,
     /// What keeps the lock even so, as long as it is open.
-    writer: Option<PipeWriter>,
+    writer: Option<OwnedFd>,
     /// The greatest fence of the lock that was known when it was asked for.
     fence_before: u64,
 }
@@ -120,7 +120,7 @@ impl Request {
 }
 
 impl Ledger {
-    pub(super) fn asks(&mut self, key: Key, wish: Wish, writer: Option<PipeWriter>) {
+    pub(super) fn asks(&mut self, key: Key, wish: Wish) {
         let known = LOCKS.iter().find(|known| known.name() == wish.lock);
         let fences = self.fences.get(&wish.lock);
         let request = Request {
@@ -130,9 +130,18 @@ impl Ledger {
             stage: Stage::Waiting,
             is_cancelled: false,
             is_left: false,
-            writer,
+            writer: None,
         };
         assert!(self.requests.insert(key, request).is_none());
+    }
+
+    /// `key` is given what keeps its lock.
+    pub(super) fn handed(&mut self, key: Key, writer: OwnedFd) {
+        let request = self.requests.get_mut(&key);
+        let request =
+            request.unwrap_or_else(|| panic!("{key:?} never asked, and is given a lifeline"));
+        assert_eq!(request.stage, Stage::Waiting, "{key:?}");
+        assert!(request.writer.replace(writer).is_none(), "{key:?}: twice");
     }
 
     /// `key` was told that it is inside.

@@ -1,10 +1,10 @@
 //! What a client's threads and its reader share: the stream, and what is asked and not answered.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Read};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
 use std::mem;
 use std::net::Shutdown;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::protocol::{
     Fence, LockName, LockSpec, Missing, Mode, NodeId, Previous, Release, Ticket, Time,
 };
 use crate::runtime::agent::Description;
-use crate::runtime::ancillary;
+use crate::runtime::ancillary::{self, Received};
 use crate::runtime::announcer::Announcer;
 use crate::runtime::ask::{Caller, Patience, Purpose};
 use crate::runtime::clock::{self, Shift};
@@ -25,7 +25,8 @@ use crate::runtime::error::{AcquireError, ChangeError, ReleaseError, SessionEnd,
 use crate::runtime::events::{AgentEvent, Hub};
 use crate::runtime::fork::ForkStamp;
 use crate::runtime::frames::{self, FromAgent, MAX_FROM_AGENT, MAX_TO_AGENT, ToAgent};
-use crate::runtime::request::{Granted, Limit, Owner, Request, Waiting};
+use crate::runtime::lease_page::LeaseWatch;
+use crate::runtime::request::{Granted, Handed, Limit, Owner, Request, Waiting};
 use crate::runtime::session::Session;
 use crate::runtime::spin::Spin;
 use crate::runtime::status::Status;
@@ -57,6 +58,8 @@ pub(super) struct Table {
     requests: BTreeMap<u64, Arc<Request>>,
     /// Cancelled, and not answered in time: if a grant comes, it goes back.
     abandoned: BTreeSet<u64>,
+    /// Asked for with a lifeline, and not answered.
+    wanting: BTreeSet<u64>,
     questions: BTreeMap<u64, Sender<Result<Answer, StatusError>>>,
     pub(super) listens: bool,
     ended: Option<SessionEnd>,
@@ -86,8 +89,6 @@ impl Link {
         if let Some(end) = self.opening_end() {
             limit = limit.within(end);
         }
-        let pipe = caller.has_lifeline.then(io::pipe).transpose();
-        let (theirs, lifeline) = pipe.map_err(|_| AcquireError::Limit)?.unzip();
         let request = Request::new();
         let id = {
             let mut table = self.table.lock();
@@ -96,10 +97,13 @@ impl Link {
             }
             let id = table.next_id();
             table.requests.insert(id, request.clone());
+            if caller.has_lifeline {
+                table.wanting.insert(id);
+            }
             id
         };
         let command = frames::cut_command(&caller.command).to_owned();
-        let (lock, lifeline_comes) = (lock.clone(), theirs.is_some());
+        let (lock, lifeline) = (lock.clone(), caller.has_lifeline);
         let message = match caller.purpose {
             Purpose::Enter => ToAgent::Acquire {
                 id,
@@ -108,7 +112,7 @@ impl Link {
                 mode,
                 patience,
                 command,
-                lifeline: lifeline_comes,
+                lifeline,
             },
             Purpose::Lead { algorithm } => ToAgent::Campaign {
                 id,
@@ -117,12 +121,10 @@ impl Link {
                 algorithm,
                 patience,
                 command,
-                lifeline: lifeline_comes,
+                lifeline,
             },
         };
-        if !self.say_by(limit.end(), &message, theirs.as_ref().map(AsFd::as_fd))
-            && self.forget(id, &request)
-        {
+        if !self.say_by(limit.end(), &message) && self.forget(id, &request) {
             return Err(AcquireError::NoAnswer);
         }
         if let Some(pid) = caller.command_pid {
@@ -132,14 +134,7 @@ impl Link {
         if let Some(spinner) = self.spin.start() {
             spinner.until(|| request.is_decided());
         }
-        let lifeline = lifeline.map(OwnedFd::from);
-        Ok(Waiting::new(
-            self.clone(),
-            Ticket(id),
-            request,
-            limit,
-            lifeline,
-        ))
+        Ok(Waiting::new(self.clone(), Ticket(id), request, limit, None))
     }
 
     /// Until when everything has to be answered that is asked now, where the caller said so.
@@ -153,6 +148,7 @@ impl Link {
         let is_undecided = !request.is_decided();
         if is_undecided {
             table.requests.remove(&id);
+            table.wanting.remove(&id);
         }
         is_undecided
     }
@@ -164,6 +160,7 @@ impl Link {
             return false;
         }
         table.requests.remove(&id);
+        table.wanting.remove(&id);
         table.abandoned.insert(id);
         true
     }
@@ -193,7 +190,7 @@ impl Link {
         };
         let end = clock::now() + patience;
         let end = self.opening_end().map_or(end, |opening| end.min(opening));
-        self.say_by(Some(end), &question(id), None);
+        self.say_by(Some(end), &question(id));
         let left = end.since(clock::now());
         receiver.recv_timeout(left).unwrap_or_else(|_| {
             let mut table = self.table.lock();
@@ -207,16 +204,16 @@ impl Link {
 
     /// Sends a message whole, or ends the connection.
     pub(super) fn say_or_end(&self, message: &ToAgent) {
-        self.say_by(None, message, None);
+        self.say_by(None, message);
     }
 
-    /// Sends a message, and a descriptor with it, whole or not at all. If there is no room for it by
+    /// Sends a message whole or not at all. If there is no room for it by
     /// `end`, it is not sent, and false is returned; without an `end` the connection ends then.
-    fn say_by(&self, end: Option<Time>, message: &ToAgent, fd: Option<BorrowedFd<'_>>) -> bool {
+    fn say_by(&self, end: Option<Time>, message: &ToAgent) -> bool {
         let mut frame = Vec::new();
         let put = frames::put(&mut frame, message, MAX_TO_AGENT);
         let limit = end.unwrap_or_else(|| clock::now() + PATIENCE);
-        let error = match put.and_then(|()| self.send(&frame, fd, limit)) {
+        let error = match put.and_then(|()| self.send(&frame, limit)) {
             Ok(true) => return true,
             Ok(false) if end.is_some() => return false,
             Ok(false) => io::ErrorKind::TimedOut.into(),
@@ -229,17 +226,14 @@ impl Link {
 
     /// Whether there was room for the frame by `end`. One that was begun is sent whole, or the
     /// connection is of no use any more.
-    fn send(&self, frame: &[u8], mut fd: Option<BorrowedFd<'_>>, end: Time) -> io::Result<bool> {
+    fn send(&self, frame: &[u8], end: Time) -> io::Result<bool> {
         let Some(_turn) = self.writing.enter(end) else {
             return Ok(false);
         };
         let mut sent = 0;
         while sent < frame.len() {
-            match ancillary::send(&self.stream, &frame[sent..], fd) {
-                Ok(len) => {
-                    sent += len;
-                    fd = None;
-                }
+            match ancillary::send(self.stream.as_fd(), &frame[sent..], &[]) {
+                Ok(len) => sent += len,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     if !gate::has_room(self.stream.as_fd(), end) {
@@ -258,6 +252,11 @@ impl Link {
     pub(super) fn listen(&self, mut reader: Reader) {
         loop {
             match reader.next() {
+                Ok(Some(FromAgent::Lifeline { id })) => {
+                    if let Err(error) = self.take_lifeline(id, &mut reader) {
+                        tracing::debug!("a lifeline cannot be used: {error}");
+                    }
+                }
                 Ok(Some(message)) => self.hear(message),
                 Ok(None) => break,
                 Err(error) => {
@@ -267,6 +266,23 @@ impl Link {
             }
         }
         self.end(SessionEnd::Disconnected);
+    }
+
+    /// Takes what came for the request `id`. If it cannot be used, its grant goes back.
+    fn take_lifeline(&self, id: u64, reader: &mut Reader) -> io::Result<()> {
+        let (Some(lifeline), Some(end), Some(page)) = (
+            reader.fds.pop_front(),
+            reader.fds.pop_front(),
+            reader.fds.pop_front(),
+        ) else {
+            return Err(io::Error::other("it did not come"));
+        };
+        let watch = LeaseWatch::new(page, self.shift, Some(end))?;
+        let request = self.table.lock().requests.get(&id).cloned();
+        if let Some(request) = request {
+            request.hand(Handed { lifeline, watch });
+        }
+        Ok(())
     }
 
     fn hear(&self, message: FromAgent) {
@@ -288,7 +304,19 @@ impl Link {
                     },
                 };
                 let previous = Previous::after(abandoned);
-                if let Some(request) = table.requests.get(&id).cloned() {
+                let request = table.requests.get(&id).cloned();
+                let lacks = table.wanting.remove(&id)
+                    && request.as_ref().is_some_and(|request| !request.is_handed());
+                if lacks {
+                    let request = table.requests.remove(&id);
+                    drop(table);
+                    let how = Release::Unused;
+                    self.say_or_end(&ToAgent::Release { id, how });
+                    if let Some(request) = request {
+                        request.refuse(AcquireError::Limit);
+                        request.notify();
+                    }
+                } else if let Some(request) = request {
                     request.grant(Granted {
                         fence,
                         previous,
@@ -304,6 +332,7 @@ impl Link {
             }
             FromAgent::Refused { id, why } => {
                 table.abandoned.remove(&id);
+                table.wanting.remove(&id);
                 let request = table.requests.remove(&id);
                 drop(table);
                 if let Some(request) = request {
@@ -341,7 +370,10 @@ impl Link {
             }
             FromAgent::Changed { id, outcome } => table.answer(id, Ok(Answer::Changed(outcome))),
             FromAgent::Event(event) => self.hub.publish(&event),
-            FromAgent::Welcome { .. } | FromAgent::TooMany | FromAgent::Forbidden => {}
+            FromAgent::Welcome { .. }
+            | FromAgent::TooMany
+            | FromAgent::Forbidden
+            | FromAgent::Lifeline { .. } => {}
         }
     }
 
@@ -355,6 +387,7 @@ impl Link {
             table.ended = Some(end.clone());
             table.questions.clear();
             table.abandoned.clear();
+            table.wanting.clear();
             let requests = mem::take(&mut table.requests);
             table.session.1.end();
             for request in requests.values() {
@@ -399,7 +432,7 @@ impl Owner for Link {
     fn cancel(&self, ticket: Ticket, request: &Request, end: Time) -> Result<(), AcquireError> {
         // The answer is a refusal, or the grant that came at this very moment. If there was no room to
         // ask for it, the grant goes back when it comes.
-        self.say_by(Some(end), &ToAgent::Cancel { id: ticket.0 }, None);
+        self.say_by(Some(end), &ToAgent::Cancel { id: ticket.0 });
         if !request.wait(Some(end)) && self.abandon(ticket.0, request) {
             return Err(AcquireError::NoAnswer);
         }
@@ -441,6 +474,7 @@ impl Table {
             session: (0, Session::new(lease)),
             requests: BTreeMap::new(),
             abandoned: BTreeSet::new(),
+            wanting: BTreeSet::new(),
             questions: BTreeMap::new(),
             listens: false,
             ended: None,
@@ -482,6 +516,8 @@ impl Table {
 pub(super) struct Reader {
     pub(super) stream: UnixStream,
     pub(super) input: Vec<u8>,
+    /// What came with the bytes, and belongs to messages in their order.
+    pub(super) fds: VecDeque<OwnedFd>,
 }
 
 impl Reader {
@@ -509,9 +545,16 @@ impl Reader {
                 self.input.drain(..len);
                 return Ok(Some(message));
             }
-            match self.stream.read(&mut chunk) {
-                Ok(0) => return Ok(None),
-                Ok(len) => self.input.extend_from_slice(&chunk[..len]),
+            match ancillary::receive(&self.stream, &mut chunk) {
+                Ok(received) if received.is_cut => {
+                    let what = "no descriptor is left for a lifeline: raise the limit (ulimit -n)";
+                    return Err(io::Error::other(what));
+                }
+                Ok(Received { len: 0, .. }) => return Ok(None),
+                Ok(Received { len, fds, .. }) => {
+                    self.input.extend_from_slice(&chunk[..len]);
+                    self.fds.extend(fds);
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }

@@ -6,7 +6,8 @@ mod tests;
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
 use std::mem;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 
 use mio::Registry;
 use mio::event::Event;
@@ -20,12 +21,13 @@ use crate::protocol::{LockName, LockSpec, Mode, Release, Ticket, Time};
 use crate::runtime::agent::Description;
 use crate::runtime::ancillary;
 use crate::runtime::ask::{Caller, Patience, Purpose};
-use crate::runtime::descriptors;
 use crate::runtime::error::AcquireError;
 use crate::runtime::events::{AgentEvent, Leader};
+use crate::runtime::fifo::Fifo;
 use crate::runtime::frames::{self, FromAgent, MAX_FROM_AGENT, MAX_TO_AGENT, ToAgent};
 use crate::runtime::handoff::Shared;
 use crate::runtime::lease::Lease;
+use crate::runtime::lease_page::LeasePage;
 use crate::runtime::lifeline::{Lifeline, Lifelines};
 use crate::runtime::process::Process;
 use crate::runtime::report::Asker;
@@ -61,13 +63,13 @@ pub(super) struct Connection {
     input: Vec<u8>,
     /// Whether the first message in `input` may be there as a whole.
     has_message: bool,
-    /// What came with the bytes, and belongs to messages in their order.
-    descriptors: VecDeque<OwnedFd>,
     /// Whether there may be more to read.
     readable: bool,
     output: Vec<u8>,
     /// How many bytes of `output` are sent.
     sent: usize,
+    /// What goes along with bytes of `output`, in their order.
+    attached: VecDeque<Attached>,
     requests: BTreeMap<u64, Asked>,
     /// What it was told of the lease.
     lease: Option<Lease>,
@@ -109,6 +111,15 @@ impl Asked {
     }
 }
 
+/// What goes along with the byte at `at` of what a client is to be told.
+#[derive(Debug)]
+struct Attached {
+    at: usize,
+    writer: Arc<OwnedFd>,
+    reader: Arc<Fifo>,
+    page: Arc<LeasePage>,
+}
+
 /// What became of an event that a client wants to know.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Heard {
@@ -135,7 +146,7 @@ pub(super) enum Ended {
     Breach(&'static str),
 }
 
-/// Only `run` sends descriptors, one each time.
+/// Nobody is asked for descriptors.
 const UNWANTED: Ended = Ended::Breach("it sent descriptors that nobody wants");
 
 impl Ended {
@@ -186,10 +197,10 @@ impl Connection {
             process,
             input: Vec::new(),
             has_message: false,
-            descriptors: VecDeque::new(),
             readable: true,
             output: Vec::new(),
             sent: 0,
+            attached: VecDeque::new(),
             requests: BTreeMap::new(),
             lease: None,
             refused: BTreeMap::new(),
@@ -282,16 +293,18 @@ impl Connection {
         (self.readable || self.has_message) && self.unread() < UNREAD_LIMIT
     }
 
-    /// Reads what has come, up to the next descriptor; whether the stream is open.
+    /// Reads what has come; whether the stream is open.
     fn fill(&mut self) -> Result<bool, Ended> {
         let mut chunk = [0; READ_LIMIT];
         let mut taken = 0;
         let mut is_open = true;
-        let had = self.descriptors.len();
-        while is_open && taken < READ_LIMIT && self.descriptors.len() == had {
+        while is_open && taken < READ_LIMIT {
             match ancillary::receive(&self.stream, &mut chunk[taken..]) {
+                Ok(received) if received.is_cut && received.fds.is_empty() => {
+                    return Err(Ended::Descriptors);
+                }
+                Ok(received) if !received.fds.is_empty() => return Err(UNWANTED),
                 Ok(received) => {
-                    self.keep(received.fd, received.is_cut)?;
                     taken += received.len;
                     is_open = received.len > 0;
                 }
@@ -307,15 +320,6 @@ impl Connection {
         }
         self.hear(&chunk[..taken]);
         Ok(is_open)
-    }
-
-    /// Keeps what came for a message that is still to come.
-    fn keep(&mut self, fd: Option<OwnedFd>, is_cut: bool) -> Result<(), Ended> {
-        if is_cut {
-            return Err(fd.map_or(Ended::Descriptors, |_| UNWANTED));
-        }
-        self.descriptors.extend(fd);
-        Ok(())
     }
 
     fn hear(&mut self, bytes: &[u8]) {
@@ -404,15 +408,6 @@ impl Connection {
             }
         }
         self.input.extend_from_slice(&input[done..]);
-        // What is left belongs to a message that has begun, and is kept as long as that takes.
-        if !self.has_message {
-            if self.descriptors.len() > 1 {
-                return Err(UNWANTED);
-            }
-            if !self.descriptors.iter().all(descriptors::is_spare) {
-                return Err(Ended::Descriptors);
-            }
-        }
         Ok(obeyed)
     }
 
@@ -424,6 +419,13 @@ impl Connection {
         lifelines: &mut Lifelines,
         registry: &Registry,
     ) -> Result<(), Ended> {
+        // Before the mutex is taken, which files must not delay.
+        let made = match &message {
+            ToAgent::Acquire { lifeline: true, .. } | ToAgent::Campaign { lifeline: true, .. } => {
+                Some(lifelines.make(self.peer.uid))
+            }
+            _ => None,
+        };
         let mut turn = shared.turn();
         match message {
             ToAgent::Acquire {
@@ -435,10 +437,9 @@ impl Connection {
                 command,
                 lifeline,
             } => {
-                let lifeline = self.take_lifeline_if(lifeline)?;
-                let caller = self.caller(&command, lifeline.is_some(), Purpose::Enter);
+                let caller = self.caller(&command, lifeline, Purpose::Enter);
                 let wish = (lock, spec, mode, patience);
-                self.ask(&mut turn, (client, id), wish, caller, lifeline)?;
+                self.ask(&mut turn, (client, id), wish, caller, made)?;
             }
             ToAgent::Campaign {
                 id,
@@ -449,11 +450,10 @@ impl Connection {
                 command,
                 lifeline,
             } => {
-                let lifeline = self.take_lifeline_if(lifeline)?;
                 let purpose = Purpose::Lead { algorithm };
-                let caller = self.caller(&command, lifeline.is_some(), purpose);
+                let caller = self.caller(&command, lifeline, purpose);
                 let wish = (lock, spec, Mode::Exclusive, patience);
-                self.ask(&mut turn, (client, id), wish, caller, lifeline)?;
+                self.ask(&mut turn, (client, id), wish, caller, made)?;
             }
             ToAgent::Cancel { id } => {
                 if let Some(asked) = self.requests.get(&id) {
@@ -466,7 +466,11 @@ impl Connection {
                     ticket, lifeline, ..
                 }) = self.requests.remove(&id)
                 {
-                    match lifeline.filter(|lifeline| !lifeline.has_ended()) {
+                    let left = lifeline.and_then(|mut lifeline| {
+                        let has_ended = lifeline.has_ended();
+                        (!has_ended).then_some(lifeline)
+                    });
+                    match left {
                         Some(lifeline) => {
                             let owner = (client, id);
                             lifelines.wait_for(lifeline, (ticket, how), owner, registry);
@@ -524,17 +528,25 @@ impl Connection {
         (client, id): (ClientId, u64),
         (lock, spec, mode, patience): (LockName, Option<LockSpec>, Mode, Patience),
         caller: Caller,
-        lifeline: Option<Lifeline>,
+        lifeline: Option<io::Result<Lifeline>>,
     ) -> Result<(), Ended> {
         if self.requests.contains_key(&id) {
             return Err(Ended::Breach("it used a request's number twice"));
         }
         let sink = Sink::Client { client, id };
-        let is_spare = lifeline.as_ref().is_none_or(Lifeline::is_spare);
-        if !is_spare {
-            self.count_refused(FEW_DESCRIPTORS);
-        }
-        let asked = if is_spare && self.requests.len() < MAX_REQUESTS {
+        let lifeline = match lifeline.transpose() {
+            Ok(lifeline) => lifeline,
+            Err(error) => {
+                if error.raw_os_error() != Some(libc::EMFILE) {
+                    tracing::warn!("cannot make a lifeline for a command: {error}");
+                }
+                self.count_refused(FEW_DESCRIPTORS);
+                let why = AcquireError::Limit;
+                self.tell(&FromAgent::Refused { id, why });
+                return Ok(());
+            }
+        };
+        let asked = if self.requests.len() < MAX_REQUESTS {
             turn.ask(lock, spec, mode, patience.wait(), caller, sink)
         } else {
             Err(AcquireError::Limit)
@@ -549,7 +561,7 @@ impl Connection {
                 self.requests.insert(id, asked);
             }
             Err(why) => {
-                if is_spare && why == AcquireError::Limit {
+                if why == AcquireError::Limit {
                     self.count_refused(TOO_MANY_REQUESTS);
                 }
                 self.tell(&FromAgent::Refused { id, why });
@@ -624,8 +636,22 @@ impl Connection {
         }
     }
 
-    fn take_lifeline_if(&mut self, comes: bool) -> Result<Option<Lifeline>, Ended> {
-        comes.then(|| self.take_lifeline()).transpose()
+    /// Gives it what its command inherits, before its grant.
+    pub(super) fn hand(&mut self, id: u64, page: Arc<LeasePage>) {
+        let lifeline = self
+            .requests
+            .get(&id)
+            .and_then(|asked| asked.lifeline.as_ref());
+        let Some((writer, reader)) = lifeline.and_then(Lifeline::ends) else {
+            return;
+        };
+        self.attached.push_back(Attached {
+            at: self.output.len(),
+            writer,
+            reader,
+            page,
+        });
+        self.tell(&FromAgent::Lifeline { id });
     }
 
     pub(super) fn tell(&mut self, message: &FromAgent) {
@@ -690,15 +716,16 @@ impl Connection {
     /// Writes as much as the stream takes.
     pub(super) fn flush(&mut self) -> io::Result<()> {
         while self.unread() > 0 {
-            // A client that is gone must not end the agent by SIGPIPE.
-            let socket = SockRef::from(&self.stream);
-            match socket.send_with_flags(&self.output[self.sent..], libc::MSG_NOSIGNAL) {
+            match self.send() {
                 Ok(len) => self.sent += len,
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                     // What is sent is dropped, though not at every byte, also of a client that never
                     // reads all that there is.
                     if self.sent >= self.output.len() / 2 {
                         self.output.drain(..self.sent);
+                        for attached in &mut self.attached {
+                            attached.at -= self.sent;
+                        }
                         self.output.shrink_to(UNREAD_LIMIT);
                         self.sent = 0;
                     }
@@ -713,6 +740,28 @@ impl Connection {
         self.output.shrink_to(UNREAD_LIMIT);
         self.sent = 0;
         Ok(())
+    }
+
+    /// Sends some of what is unread, and what goes along with it; how many bytes.
+    fn send(&mut self) -> io::Result<usize> {
+        let unread = &self.output[self.sent..];
+        let ahead = |attached: &Attached| attached.at - self.sent;
+        match self.attached.front().map(ahead) {
+            None => ancillary::send(self.stream.as_fd(), unread, &[]),
+            Some(0) => {
+                let end = self.attached.get(1).map_or(unread.len(), ahead);
+                let first = &self.attached[0];
+                let fds = [
+                    first.writer.as_fd(),
+                    first.reader.as_fd(),
+                    first.page.as_fd(),
+                ];
+                let len = ancillary::send(self.stream.as_fd(), &unread[..end], &fds)?;
+                self.attached.pop_front();
+                Ok(len)
+            }
+            Some(ahead) => ancillary::send(self.stream.as_fd(), &unread[..ahead], &[]),
+        }
     }
 
     /// The client's numbers of the grants under which a command runs.
@@ -733,12 +782,6 @@ impl Connection {
         let taken = (asked.ticket, asked.lifeline.take()?);
         self.requests.remove(&id);
         Some(taken)
-    }
-
-    /// The descriptor that came with a message.
-    fn take_lifeline(&mut self) -> Result<Lifeline, Ended> {
-        let none = Ended::Breach("its lifeline did not come with its request");
-        Lifeline::new(self.descriptors.pop_front().ok_or(none)?).map_err(Ended::Malformed)
     }
 
     /// What runs under its locks, when there is nobody any more to give them back to.

@@ -68,6 +68,7 @@ impl Turn<'_> {
             tracer.note_end(&end);
         }
         self.core.persist = None;
+        self.core.held_back = None;
         self.core.reports.end();
         self.end_change(&end);
         self.core.session.end();

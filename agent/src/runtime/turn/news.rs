@@ -110,12 +110,16 @@ impl Turn<'_> {
                     fence: fence.map_or(0, Fence::as_u64),
                     abandoned,
                 };
+                if entry.caller.has_lifeline {
+                    let page = session.page();
+                    self.core.tasks.push_back(Task::Hand { client, id, page });
+                }
                 self.core.tasks.push_back(Task::Tell { client, message });
             }
         }
     }
 
-    fn refused(&mut self, ticket: Ticket, why: AcquireError) {
+    pub(super) fn refused(&mut self, ticket: Ticket, why: AcquireError) {
         match self.core.requests.remove(&ticket).map(|entry| entry.sink) {
             Some(Sink::Thread(request)) => {
                 request.refuse(why);
