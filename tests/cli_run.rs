@@ -9,6 +9,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
+use cli_support::group::Group;
 use cli_support::{Holder, Local, assert_refused, is_running, output, stderr, stdout};
 use distlock::{Agent, PreviousOwner};
 use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
@@ -493,4 +494,58 @@ fn what_would_mislead_who_reads_it_is_escaped() {
         "what is seen as it is stays"
     );
     drop(holder);
+}
+
+/// Only where the lock is held for that very command: the environment alone proves nothing.
+#[test]
+fn a_command_that_waits_for_its_own_end_is_told() {
+    let (agents, local) = (Group::unix(1), Local::new());
+    let _agent = agents.agent(1);
+    for is_local in [false, true] {
+        let way = |args: &[&str]| {
+            if is_local {
+                local.distlock(args)
+            } else {
+                agents.client(1, args)
+            }
+        };
+        let program = env!("CARGO_BIN_EXE_distlock");
+        let nested = |outer: &[&str], inner: &str| {
+            let script = format!("{program} {inner}; echo $?");
+            let mut run = way(&["run"]);
+            output(run.args(outer).args(["book", "--", "sh", "-c", &script]))
+        };
+        for inner in [
+            "run book true",
+            "run book -- sh -c true",
+            "run -s book true",
+        ] {
+            let said = nested(&[], inner);
+            assert_eq!(stdout(&said), "75\n", "{said:?}");
+            assert!(
+                stderr(&said).contains("already runs under 'book'"),
+                "{said:?}"
+            );
+        }
+        // Those that do not wait for ever are told as ever, and others do not wait at all.
+        for (outer, inner, code) in [
+            (&[][..], "run -n book true", 1),
+            (&[], "run -w 0.2 -E 9 book true", 9),
+            (&[], "run other true", 0),
+            (&["-s"], "run -s book true", 0),
+        ] {
+            let said = nested(outer, inner);
+            assert_eq!(
+                stdout(&said),
+                format!("{code}\n"),
+                "{outer:?} {inner}: {said:?}"
+            );
+        }
+        // Of what a former holder has left in an environment nothing is believed.
+        let holder = Holder::start(way(&["run", "book", "--", "sh", "-c", "echo in; sleep 1"]));
+        let mut late = way(&["run", "book", "true"]);
+        let late = late.env("DISTLOCK_NAME", "book").env("DISTLOCK_FENCE", "1");
+        assert_eq!(output(late).status.code(), Some(0));
+        assert_eq!(holder.wait().code(), Some(0));
+    }
 }

@@ -20,6 +20,8 @@ pub(crate) const UNAVAILABLE: u8 = 69;
 pub(crate) const CANNOT_CREATE: u8 = 73;
 /// Standard output takes no more.
 pub(crate) const IO: u8 = 74;
+/// A deadlock that can be told.
+pub(crate) const DEADLOCK: u8 = 75;
 /// Permission denied.
 pub(crate) const NO_PERMISSION: u8 = 77;
 /// The configuration is wrong, or members disagree about it.

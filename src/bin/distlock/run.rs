@@ -6,6 +6,7 @@ use std::ffi::OsString;
 use std::fmt::Display;
 use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -22,7 +23,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::args;
 use crate::command::{End, Job, Leave, Recipe, Status, Tenure, is_alive};
-use crate::exit::{CONFIG, Failure, UNAVAILABLE, quoted, say};
+use crate::exit::{CONFIG, DEADLOCK, Failure, UNAVAILABLE, quoted, say};
 use crate::group;
 use crate::guardian::Guardian;
 use crate::holder::held_by;
@@ -239,7 +240,10 @@ fn enter(args: &args::Work, agent: &Agent, aim: &Aim, start: Time) -> Result<Gua
     agent.set_inheritable(true);
     let asked = clock::now();
     let guard = match args.patience() {
-        None => entrance.lock()?,
+        None => match enter_nested(agent, &entrance, &name)? {
+            Some(guard) => guard,
+            None => entrance.lock()?,
+        },
         Some(Duration::ZERO) => entrance.try_lock().map_err(|error| match error {
             TryLockError::Failed(error) => error.into(),
             busy => conflict(args, agent, &name, &busy, "wait with -w"),
@@ -262,6 +266,49 @@ fn enter(args: &args::Work, agent: &Agent, aim: &Aim, start: Time) -> Result<Gua
         ));
     }
     Ok(guard)
+}
+
+/// Where this process belongs to a command that runs under a lock of this name: enters, if that can
+/// be done at once.
+///
+/// # Errors
+/// If the lock is held for that very command: it would wait for its own end. Its environment alone
+/// proves nothing, since it is inherited by what outlives the lock, and names no group.
+fn enter_nested(
+    agent: &Agent,
+    entrance: &Entrance,
+    name: &LockName,
+) -> Result<Option<Guard>, Failure> {
+    let own_name = env::var_os("DISTLOCK_NAME");
+    let fence = env::var("DISTLOCK_FENCE").ok();
+    let fence = fence.and_then(|fence| fence.parse::<u64>().ok());
+    let is_own = own_name.is_some_and(|own| own.as_bytes() == name.as_bytes());
+    let (true, Some(fence)) = (is_own && !matches!(entrance, Entrance::Permit(_)), fence) else {
+        return Ok(None);
+    };
+    match entrance.try_lock() {
+        Ok(guard) => return Ok(Some(guard)),
+        Err(TryLockError::Failed(error)) => return Err(error.into()),
+        Err(_) => {}
+    }
+    // Who cannot tell is waited for, as ever.
+    let locks = agent
+        .status()
+        .map(|status| status.locks)
+        .unwrap_or_default();
+    let shown = name.to_string();
+    let holders = locks.iter().find(|lock| lock.name == shown);
+    let holders = holders.map_or(&[][..], |lock| &lock.holders);
+    match holders {
+        [holder] if holder.fence == Some(fence) => Err(Failure::new(
+            DEADLOCK,
+            format_args!(
+                "this command already runs under '{name}', with fence {fence}, and would wait for \
+                 its own end; leave out the inner 'distlock', or use another name"
+            ),
+        )),
+        _ => Ok(None),
+    }
 }
 
 /// Not acquired in time: who holds it, if that is soon known.
