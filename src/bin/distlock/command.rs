@@ -18,6 +18,7 @@ use nix::sys::signal::{SigSet, Signal, raise};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{Pid, getppid};
 
+use crate::descendants;
 use crate::exit::{self, Failure, quoted};
 use crate::guardian::Register;
 use crate::refusal;
@@ -27,6 +28,8 @@ use crate::terminal::Terminal;
 /// How often the rest of a process group is looked at that must end, in milliseconds: processes that
 /// are not our children end without telling us.
 const GROUP_POLL_MS: u8 = 5;
+/// How many times it is looked whether descendants are left that were killed.
+const DESCENDANT_POLLS: u32 = 400;
 
 /// What to run.
 #[derive(Debug)]
@@ -97,6 +100,8 @@ pub(crate) struct Job<'a> {
     /// Its group, whatever the number means by now; `None` where the system cannot tell.
     group: Option<ProcessGroup>,
     was_waited_for: bool,
+    /// Its guardian. Where there is one, this process adopts what the command leaves behind.
+    guardian: Option<Pid>,
     signals: &'a Signals,
     terminal: Option<Arc<Terminal>>,
     in_foreground: bool,
@@ -120,7 +125,7 @@ enum Eviction {
 impl<'a> Job<'a> {
     /// Starts the command. To be called by the main thread: when the thread that called ends,
     /// however it ends, the kernel kills the command. The command's process says itself who it is,
-    /// by `announcer` and `register`, before it becomes the command.
+    /// by `announcer` and to the guardian, before it becomes the command.
     ///
     /// # Errors
     /// 126 or 127 when it cannot be executed or is not there, 69 when the system has no room.
@@ -128,7 +133,7 @@ impl<'a> Job<'a> {
         recipe: &Recipe<'_>,
         signals: &'a Signals,
         announcer: Option<Announcer>,
-        register: Option<Register>,
+        guardian: Option<(Pid, Register)>,
     ) -> Result<Self, Failure> {
         let alarm = Alarm::new().map_err(|error| refusal::system("open a timer", error))?;
         let terminal = Terminal::open().map(Arc::new);
@@ -143,6 +148,10 @@ impl<'a> Job<'a> {
                 None => command.env_remove(key),
             };
         }
+        let guardian_pid = guardian.as_ref().map(|(pid, _)| *pid);
+        if guardian_pid.is_some() {
+            descendants::adopt();
+        }
         let (runner, inherited) = (Pid::this(), signals.inherited());
         let setup = move || {
             prctl::set_pdeathsig(Signal::SIGKILL)?;
@@ -154,7 +163,7 @@ impl<'a> Job<'a> {
                 // If the agent is gone, so is the lock, and this is ended in a moment.
                 let _ = announcer.announce();
             }
-            if let Some(register) = &register {
+            if let Some((_, register)) = &guardian {
                 register.enter()?;
             }
             if let Some(terminal) = &foreground {
@@ -173,6 +182,7 @@ impl<'a> Job<'a> {
                 pid: Pid::from_raw(child.id().cast_signed()),
                 group: ProcessGroup::of_child(child.id()).ok(),
                 was_waited_for: false,
+                guardian: guardian_pid,
                 child,
                 signals,
                 terminal,
@@ -244,6 +254,9 @@ impl<'a> Job<'a> {
 
     fn kill(&mut self) {
         self.signal(libc::SIGKILL);
+        if let Some(guardian) = self.guardian {
+            descendants::signal_children(Pid::this(), guardian, Signal::SIGKILL);
+        }
         self.eviction = Eviction::Killed;
     }
 
@@ -253,11 +266,12 @@ impl<'a> Job<'a> {
             match number {
                 libc::SIGCHLD if ended.is_none() => {
                     *ended = self.look_at_child()?;
+                    self.reap();
                     if ended.is_some() {
                         self.take_terminal_back();
                     }
                 }
-                libc::SIGCHLD => {}
+                libc::SIGCHLD => self.reap(),
                 libc::SIGCONT => self.resume(),
                 other => {
                     // What left the group cannot be told. It keeps this member's place.
@@ -314,6 +328,13 @@ impl<'a> Job<'a> {
         self.signal(libc::SIGTERM);
         self.signal(libc::SIGCONT);
         self.eviction = Eviction::Asked { kill };
+    }
+
+    /// Takes note of the end of those that this process has adopted.
+    fn reap(&self) {
+        if let Some(guardian) = self.guardian {
+            descendants::reap(&[self.pid, guardian]);
+        }
     }
 
     /// The command's status, if it has ended.
@@ -384,6 +405,16 @@ impl<'a> Job<'a> {
             while self.signals.next()?.is_some() {}
         }
         let evicted = self.eviction != Eviction::No;
+        if let Some(guardian) = self.guardian.filter(|_| evicted) {
+            // Also of what has left the group nothing may stay. What no signal ends stays anyway.
+            for _ in 0..DESCENDANT_POLLS {
+                if !descendants::signal_children(Pid::this(), guardian, Signal::SIGKILL) {
+                    break;
+                }
+                let pause = std::time::Duration::from_millis(GROUP_POLL_MS.into());
+                std::thread::sleep(pause);
+            }
+        }
         Ok(End {
             status,
             evicted,

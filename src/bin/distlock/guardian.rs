@@ -10,6 +10,8 @@
 //! - a tenth of a lease before its end, when this process should have done so;
 //! - at once, when this process died without a word.
 //!
+//! As long as this process has not died, all descendants of the command are killed with it.
+//!
 //! What the command has left behind when this process ends in order keeps the lock; then the guardian
 //! stays as long, and kills that only with the lease.
 //!
@@ -34,6 +36,8 @@ use nix::sys::time::TimeSpec;
 use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFlags};
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork, setsid};
+
+use crate::descendants::signal_children;
 
 /// After what time those are killed again that are left; each time twice that, but no more than the
 /// second. What has ended and was not waited for counts as left.
@@ -72,6 +76,7 @@ impl Guardian {
         theirs.set_nonblocking(true)?;
         let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
         let timer = TimerFd::new(ClockId::CLOCK_BOOTTIME, flags)?;
+        let parent = Pid::this();
         #[expect(unsafe_code, reason = "a process without another program")]
         // SAFETY: the child makes system calls and looks at its own memory only, see above.
         match unsafe { fork() }? {
@@ -81,6 +86,7 @@ impl Guardian {
                 is_needed: false,
             }),
             ForkResult::Child => Watcher {
+                parent,
                 line: theirs.as_fd(),
                 lifeline,
                 timer: &timer,
@@ -114,6 +120,11 @@ impl Guardian {
             let _ = kill(self.pid, Signal::SIGKILL);
             let _ = poll(&mut line, PollTimeout::from(READY_MS));
         }
+    }
+
+    /// The guardian's process.
+    pub(crate) fn pid(&self) -> Pid {
+        self.pid
     }
 
     /// Lets it go on without this process, as long as something is left of the command.
@@ -171,6 +182,7 @@ enum Runner {
 
 /// The guardian as it sees itself.
 struct Watcher<'a> {
+    parent: Pid,
     line: BorrowedFd<'a>,
     lifeline: BorrowedFd<'a>,
     timer: &'a TimerFd,
@@ -235,15 +247,18 @@ impl Watcher<'_> {
         self.is_over |= kill_at.is_some_and(|at| at <= now);
         let mut next = kill_at;
         if self.is_over || self.runner == Runner::Dead {
-            next = match &self.command {
-                Some(command) if command.signal(libc::SIGKILL).is_ok() => {
-                    let again = self.again;
-                    self.again = (again * 2).min(AGAIN_MOST);
-                    Some(now + again)
-                }
-                // Nobody is left whom it may end; or it is not known yet, and is heard of.
-                _ => None,
-            };
+            let command = self.command.as_ref();
+            let mut found = command.is_some_and(|command| command.signal(libc::SIGKILL).is_ok());
+            // Also what has left its group. What a dead parent had adopted is nobody's any more.
+            if self.runner == Runner::There {
+                found |= signal_children(self.parent, Pid::this(), Signal::SIGKILL);
+            }
+            // If none is found, nobody is left whom it may end; or it is not known yet, and is heard of.
+            next = found.then(|| {
+                let again = self.again;
+                self.again = (again * 2).min(AGAIN_MOST);
+                now + again
+            });
         }
         let expiration = match next {
             Some(at) => {
@@ -306,10 +321,12 @@ impl Watcher<'_> {
 /// Wipes this process's copy of the environment: nobody is to find there what is meant for the command,
 /// nor to take this process for a part of it.
 fn forget_environment() {
+    #[expect(unsafe_code, reason = "the environment as the C library has it")]
+    // SAFETY: POSIX has it so.
     unsafe extern "C" {
         static environ: *const *mut libc::c_char;
     }
-    #[expect(unsafe_code, reason = "the environment as the C library has it")]
+    #[expect(unsafe_code, reason = "its strings are written over")]
     // SAFETY: this process has one thread, and uses no variable any more. The array and its strings end
     // with zeros, and are memory of this process's own, to which the kernel has written them.
     unsafe {

@@ -4,6 +4,7 @@ mod agent;
 mod args;
 mod command;
 mod completions;
+mod descendants;
 mod diagram;
 mod exit;
 mod fence;

@@ -470,6 +470,7 @@ fn start<'a>(
         .map(Guardian::register)
         .transpose()
         .map_err(failed)?;
+    let register = guardian.map(Guardian::pid).zip(register);
     let recipe = Recipe {
         program,
         args: rest,

@@ -212,7 +212,7 @@ impl Caller {
         match b & 3 {
             0 => self.output.extend([0, 0, 0, a]),
             1 => self.output.extend([a, b]),
-            2 => self.output.extend([0, a >> 3, a, 6, b]),
+            2 => self.output.extend([0, a >> 3, a, 7, b]),
             _ => self.output.push(a),
         }
         self.break_off(ledger);
