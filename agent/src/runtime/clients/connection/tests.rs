@@ -5,6 +5,7 @@ use mio::Poll;
 use super::*;
 use crate::protocol::{NodeId, Previous};
 use crate::runtime::handoff::tests::alone;
+use crate::runtime::lifeline::LifelineDir;
 
 /// What was sent was kept until all was: of a client that always has something left to read, that
 /// need never come.
@@ -109,7 +110,8 @@ fn what_was_said_last_is_heard_though_the_end_is_seen_in_writing() {
     let directory = tempfile::tempdir().unwrap();
     let agent = alone(directory.path(), None);
     let poll = Poll::new().unwrap();
-    let mut lifelines = Lifelines::default();
+    let (lifeline_dir, _) = LifelineDir::open(directory.path()).unwrap();
+    let mut lifelines = Lifelines::new(lifeline_dir);
     let (ours, mut theirs) = UnixStream::pair().unwrap();
     let peer = Peer::of(&ours).unwrap();
     let process = Process::of_peer(&ours, peer.pid).unwrap();
