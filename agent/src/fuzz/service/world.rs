@@ -261,7 +261,7 @@ impl World {
                 let callers = world.callers.iter_mut().flatten();
                 for caller in callers.filter(|caller| caller.number() == number) {
                     let how = Release::Given;
-                    caller.say(ToAgent::Release { id, how }, false, &mut world.ledger);
+                    caller.say(ToAgent::Release { id, how }, &mut world.ledger);
                 }
             }
             world.ledger.drop_writers_left();
