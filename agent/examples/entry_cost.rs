@@ -42,6 +42,7 @@ impl Group {
         };
         for &me in &members {
             let config = NodeConfig {
+                cluster: None,
                 me,
                 voters: members.clone(),
                 members: members.clone(),

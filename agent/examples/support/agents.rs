@@ -37,6 +37,7 @@ impl Agents {
             let mut options = Options {
                 me,
                 voters: members.keys().copied().take(7).collect(),
+                cluster: None,
                 members: members.clone(),
                 settings: settings(),
                 state_dir: directory.path().join(me.to_string()),

@@ -14,8 +14,8 @@ use serde::{Deserialize, Serialize};
 use crate::protocol::election::{self, Leader};
 use crate::protocol::ids::{Epoch, Fence, Incarnation, LockName, NodeId, Ticket};
 use crate::protocol::lock::{Algorithm, LockSpec, Mode};
-use crate::protocol::membership::quorum::{Missing, QuorumOverview, VoterRecord};
-use crate::protocol::membership::{Book, Change};
+use crate::protocol::membership::quorum::{Affiliation, Missing, QuorumOverview, VoterRecord};
+use crate::protocol::membership::{Book, Change, ClusterId};
 use crate::protocol::time::Time;
 
 /// What a node must know before it starts.
@@ -25,8 +25,12 @@ pub struct NodeConfig {
     pub me: NodeId,
     /// All members of the group, this one among them.
     pub members: BTreeSet<NodeId>,
-    /// Who votes on views ([`Failure::Quorum`]): 1 to 7 of them.
+    /// Who votes on views when the group is founded ([`Failure::Quorum`]): 1 to 7 of them. Later its
+    /// views say who votes.
     pub voters: BTreeSet<NodeId>,
+    /// The only cluster that this member may be in; `None` lets it found one, or join the one that
+    /// is there.
+    pub cluster: Option<ClusterId>,
     /// What all members must have alike.
     pub settings: Settings,
 }
@@ -110,28 +114,47 @@ pub struct Record {
     pub clean: bool,
     /// What it knew of locks that were abandoned and that nobody had entered since.
     pub marks: Marks,
-    /// Whether an operator has it forget what it voted for, after a majority of the voters had lost
-    /// their states ([`Record::forget_votes`]), and no view has come since.
-    pub recovers: bool,
+    /// What it remembers of its cluster.
+    pub affiliation: Affiliation,
     /// What a voter must remember, if this member is one.
     pub voter: Option<Arc<VoterRecord>>,
 }
 
 impl Record {
-    /// What is left when this member begins as a new voter, on an operator's word: its lives, so that
-    /// nobody takes it for a former one, and the highest epoch it knows, so that fences rise. Whose
-    /// leases it renewed it does not know any more, and waits for all.
+    /// What is left when an operator says that this member's cluster is abandoned: its lives, so that
+    /// nobody takes it for a former one, the highest epoch it knows, so that fences rise, and how
+    /// long the leases there may be, so that they are waited for. `abandoned` names the cluster where
+    /// this record does not, and wins where it does; `None` is returned if nothing names it.
     #[must_use]
-    pub fn forget_votes(&self) -> Self {
+    pub fn recover(&self, abandoned: Option<ClusterId>) -> Option<Self> {
         let voted = self.voter.as_ref().and_then(|voter| voter.epoch());
-        Self {
+        let longest = self.voter.as_ref().map(|voter| voter.longest_lease());
+        let affiliation = self
+            .affiliation
+            .recover(abandoned, longest.unwrap_or_default())?;
+        Some(Self {
             incarnation: self.incarnation,
             epoch: self.epoch.max(voted.unwrap_or_default()),
             clean: false,
             marks: Marks::Own,
-            recovers: true,
+            affiliation,
             voter: None,
-        }
+        })
+    }
+
+    /// The record that stands in for one that was lost, where an operator says that the cluster is
+    /// abandoned. What it cannot know is waited for as the files say.
+    #[must_use]
+    pub fn recover_lost(abandoned: ClusterId) -> Self {
+        let lost = Self {
+            incarnation: Incarnation(0),
+            epoch: Epoch::ZERO,
+            clean: false,
+            marks: Marks::Own,
+            affiliation: Affiliation::new(Incarnation(0)),
+            voter: None,
+        };
+        lost.recover(Some(abandoned)).expect("it is named")
     }
 }
 

@@ -34,7 +34,9 @@ pub use ids::{
 pub use lock::{
     Algorithm, AlgorithmNames, LockSpec, Mode, Priority, UnknownAlgorithm, UnknownPriority,
 };
-pub use membership::quorum::{Absence, Missing, QuorumOverview, VoterRecord};
-pub use membership::{Book, Change};
+pub use membership::quorum::{
+    Absence, Affiliation, FoundingReport, Missing, QuorumOverview, VoterRecord,
+};
+pub use membership::{Book, Change, ClusterId, ParseClusterIdError};
 pub use node::{Node, PeerState};
 pub use time::Time;

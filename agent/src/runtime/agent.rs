@@ -42,7 +42,7 @@ use super::transport::{Faults, Transport, TransportCounters};
 use crate::protocol::lock::{violation_probability, votes_needed};
 use crate::protocol::wire::{Drop as Dropped, GroupId};
 use crate::protocol::{
-    Boot, Change, Epoch, Failure, LockName, LockSpec, Mode, Node, NodeConfig, NodeId, Settings,
+    Boot, Change, ClusterId, Failure, LockName, LockSpec, Mode, Node, NodeConfig, NodeId, Settings,
     node,
 };
 
@@ -55,6 +55,8 @@ pub struct Options {
     pub members: BTreeMap<NodeId, Address>,
     /// Who of them votes on views.
     pub voters: BTreeSet<NodeId>,
+    /// The only cluster that this member may be in, if the configuration names one.
+    pub cluster: Option<ClusterId>,
     /// What all members must have alike.
     pub settings: Settings,
     /// Where this member keeps what must outlive it. Created if it does not exist.
@@ -395,6 +397,7 @@ fn prepare(
         me,
         members,
         voters,
+        cluster,
         settings,
         state_dir,
         socket,
@@ -416,11 +419,15 @@ fn prepare(
             (None, None)
         }
     };
-    let owner = Owner {
-        group: settings.group.clone(),
-        node: me,
-    };
+    let owner = Owner::here(&settings.group, me, members[&me].to_string());
     let (state, record) = StateDir::open(&state_dir, owner)?;
+    let remembers = record
+        .as_ref()
+        .and_then(|record| record.affiliation.cluster_id());
+    if let Some(cluster) = remembers.filter(|_| settings.failure != Failure::Quorum) {
+        let path = state_dir;
+        return Err(StateError::HasQuorum { path, cluster }.into());
+    }
     let (lifelines, left) = LifelineDir::open(&state_dir)
         .map_err(system("look for commands of this agent's last life"))?;
     let former = Former::new(left, settings.lease);
@@ -451,6 +458,7 @@ fn prepare(
         me,
         members: members.keys().copied().collect(),
         voters,
+        cluster,
         settings: settings.clone(),
     };
     if settings.failure == Failure::PresumeFailed {
@@ -569,26 +577,24 @@ fn system(doing: &'static str) -> impl FnOnce(io::Error) -> StartError {
     move |source| StartError::System { doing, source }
 }
 
-/// After the states of a majority of the voters were lost: has member `me` of `group`, which must
-/// not run, begin as a new voter when it starts next. When all voters are new, they found the group
-/// anew, above all epochs that any of them knows. Returns the one that this member knows; `None` if
-/// it has no state, and begins as a new one anyway.
+/// After the states of a majority of the voters were lost, for good: leaves an operator's word, for
+/// member `me`, at `address`, of `group`, which must not run, that its cluster is abandoned. `abandoned` names
+/// that cluster where the member's state is lost, too. When all voters of the file have the same
+/// word, they found the group anew, above all epochs that any of them knows, and no earlier than the
+/// longest lease that any of them remembers.
 ///
 /// Whoever could still have a majority of the old voters, on the other side of a cut, must not be
 /// left running: two groups would be the result.
 ///
 /// # Errors
-/// If the member runs, or its state cannot be read or written.
-pub fn forget_votes(
+/// If the member runs, its state cannot be read or written, or nothing names the cluster.
+pub fn recover(
     state_dir: &Path,
-    group: &str,
-    me: NodeId,
-) -> Result<Option<Epoch>, StateError> {
-    let owner = Owner {
-        group: group.to_owned(),
-        node: me,
-    };
-    StateDir::forget_votes(state_dir, owner)
+    (group, me, address): (&str, NodeId, &Address),
+    abandoned: Option<ClusterId>,
+) -> Result<(), StateError> {
+    let owner = Owner::here(group, me, address.to_string());
+    StateDir::recover(state_dir, owner, abandoned)
 }
 
 impl Drop for Agent {

@@ -28,7 +28,7 @@ use record::{Flaw, MAX_LEN, decode, encode};
 use slots::Slots;
 
 use super::trust;
-use crate::protocol::{Epoch, NodeId, Record};
+use crate::protocol::{ClusterId, NodeId, Record};
 
 /// A state directory that this process has for itself.
 #[derive(Debug)]
@@ -47,6 +47,33 @@ pub(crate) struct StateDir {
 pub(crate) struct Owner {
     pub(crate) group: String,
     pub(crate) node: NodeId,
+    /// Where the member is reached, as its configuration says. Two members of one host do not share
+    /// an address, so that one with this address and another group's name is the same, renamed.
+    pub(crate) address: String,
+    /// Which machine this is, if that is known.
+    pub(crate) machine: Option<[u8; 8]>,
+}
+
+impl Owner {
+    /// Of this machine.
+    pub(crate) fn here(group: &str, node: NodeId, address: String) -> Self {
+        Self {
+            group: group.to_owned(),
+            node,
+            address,
+            machine: machine(),
+        }
+    }
+}
+
+/// A hash of the machine's id (machine-id(5)), which is not to be told to others as it is; `None`
+/// where the machine has none, as in some containers.
+fn machine() -> Option<[u8; 8]> {
+    let id = std::fs::read_to_string("/etc/machine-id").ok()?;
+    let id = id.trim();
+    let is_id = id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let hash = blake3::derive_key("distlock 2026-11 machine of a state", id.as_bytes());
+    is_id.then(|| hash[..8].try_into().expect("eight of them"))
 }
 
 impl StateDir {
@@ -92,23 +119,28 @@ impl StateDir {
             slots: Slots::of(path, keeper),
         };
         let record = state.read()?;
+        if record.is_none() {
+            refuse_renamed(path, &state.owner)?;
+        }
         Ok((state, record))
     }
 
-    /// Has the member whose state this is begin as a new voter, on an operator's word. Returns the
-    /// epoch it goes on from; `None` if there is no state to be changed.
+    /// Leaves an operator's word that the member's cluster is abandoned; `abandoned` names that
+    /// cluster where the state does not.
     ///
     /// # Errors
-    /// If the member runs, or its state cannot be read or written.
-    pub(crate) fn forget_votes(path: &Path, owner: Owner) -> Result<Option<Epoch>, StateError> {
+    /// If the member runs, its state cannot be read or written, or the cluster is not named.
+    pub(crate) fn recover(
+        path: &Path,
+        owner: Owner,
+        abandoned: Option<ClusterId>,
+    ) -> Result<(), StateError> {
         let (mut state, record) = Self::open_for(path, owner, true)?;
-        let Some(record) = record else {
-            return Ok(None);
+        let recovered = match record {
+            Some(record) => record.recover(abandoned),
+            None => abandoned.map(Record::recover_lost),
         };
-        let record = record.forget_votes();
-        let epoch = record.epoch;
-        state.write(record)?;
-        Ok(Some(epoch))
+        state.write(recovered.ok_or(StateError::Unnamed)?)
     }
 
     /// A copy of the descriptor that is the lock. If this process dies, the directory is free only
@@ -163,13 +195,60 @@ impl StateDir {
                 why,
             },
         })?;
-        if owner != self.owner {
+        if (&owner.group, owner.node) != (&self.owner.group, self.owner.node) {
             return Err(StateError::Foreign {
                 path,
                 group: owner.group,
                 node: owner.node,
             });
         }
-        Ok(Some(record))
+        match (owner.machine, self.owner.machine) {
+            (Some(then), Some(now)) if then != now => Err(StateError::OtherMachine { path }),
+            (Some(_), None) => {
+                tracing::warn!(
+                    "/etc/machine-id cannot be read, so nobody can tell whether {} was copied \
+                     from another machine",
+                    path.display()
+                );
+                Ok(Some(record))
+            }
+            _ => Ok(Some(record)),
+        }
     }
+}
+
+/// How many neighbours of a state directory are looked at.
+const MAX_NEIGHBOURS: usize = 1000;
+
+/// Refuses a member that begins beside the state of one with its address and another group's name:
+/// its group was renamed on this host, and goes on under the old name on the others.
+fn refuse_renamed(path: &Path, owner: &Owner) -> Result<(), StateError> {
+    let Some(entries) = path.parent().and_then(|base| base.read_dir().ok()) else {
+        return Ok(());
+    };
+    for entry in entries.flatten().take(MAX_NEIGHBOURS) {
+        let state = entry.path().join("state");
+        if entry.path() == path {
+            continue;
+        }
+        // What cannot be read, or is no state, is none of this member.
+        let Ok((file, _)) = trust::open(OpenOptions::new().read(true), &state) else {
+            continue;
+        };
+        let mut bytes = Vec::new();
+        if file.take(MAX_LEN as u64).read_to_end(&mut bytes).is_err() {
+            continue;
+        }
+        let Ok((_, its)) = decode(&bytes) else {
+            continue;
+        };
+        if its.address == owner.address && its.group != owner.group {
+            return Err(StateError::Renamed {
+                path: entry.path(),
+                before: its.group,
+                now: owner.group.clone(),
+            });
+        }
+    }
+    Ok(())
 }

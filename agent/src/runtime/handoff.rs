@@ -281,6 +281,7 @@ pub(super) mod tests {
             me,
             members: BTreeMap::from([(me, address)]),
             voters: BTreeSet::from([me]),
+            cluster: None,
             settings: Settings {
                 group: "test".to_owned(),
                 lease: Duration::from_secs(5),

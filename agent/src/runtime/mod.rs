@@ -47,7 +47,7 @@ pub mod trust;
 mod turn;
 
 pub use address::{Address, AddressError, MulticastAddress};
-pub use agent::{Agent, Counters, Description, Options, forget_votes};
+pub use agent::{Agent, Counters, Description, Options, recover};
 pub use alarm::Alarm;
 pub use announcer::{Announcer, Sighting};
 pub use ask::{Caller, Patience, Purpose, as_told, command_line};

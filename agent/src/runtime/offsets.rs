@@ -200,6 +200,7 @@ mod tests {
             me: id(me),
             members: BTreeMap::from([1, 2].map(|member| (id(member), address(member)))),
             voters: BTreeSet::from([id(1), id(2)]),
+            cluster: None,
             settings: Settings {
                 group: "test".to_owned(),
                 lease: Duration::from_secs(5),

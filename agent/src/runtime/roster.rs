@@ -17,6 +17,7 @@ use super::handoff::Shared;
 use super::report::Asker;
 use super::transport::can_reach;
 use super::turn::{Task, Turn};
+use crate::protocol::membership::quorum::log::MAX_VOTERS;
 use crate::protocol::{Book, Change, Command, Input, NodeId, Time};
 
 /// How many leases a change may take: one for the removed member's own, one for the view, and some.
@@ -96,7 +97,25 @@ impl Roster {
             Change::Remove(node) if self.present.len() == 1 => Err(format!(
                 "member {node} is the last one: stop its agent instead"
             )),
+            Change::Remove(node) if self.book.with(change).is_none() => Err(format!(
+                "member {node} is the last voter: name others with distlock members voters first"
+            )),
             Change::Remove(_) => Ok(false),
+            Change::Voters(_) if self.book.has(change) => Ok(true),
+            Change::Voters(voters) => {
+                if let Some(node) = voters.iter().find(|it| !self.present.contains_key(it)) {
+                    return Err(format!(
+                        "there is no member {node}: add it first (distlock members add)"
+                    ));
+                }
+                if self.book.with(change).is_none() {
+                    return Err(format!(
+                        "{} members cannot vote: name one to {MAX_VOTERS}",
+                        voters.len()
+                    ));
+                }
+                Ok(false)
+            }
             Change::Add(node, text) => {
                 let address: Address = text
                     .parse()

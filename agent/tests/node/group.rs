@@ -4,10 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use distlock_agent::protocol::{
-    Absence, Algorithm, Boot, Command, ElectionAlgorithm, Event, Failure, Fence, Input, LockName,
-    Missing, Mode, Node, NodeConfig, NodeId, Output, Record, Refusal, Release, Settings, Ticket,
-    Time, Wait,
+    Absence, Algorithm, Boot, ClusterId, Command, ElectionAlgorithm, Event, Failure, Fence,
+    FoundingReport, Input, LockName, Missing, Mode, Node, NodeConfig, NodeId, Output, Record,
+    Refusal, Release, Settings, Ticket, Time, Wait,
 };
+
+/// How long all must have been up before they found a cluster, with leases of a second.
+pub(crate) const FOUNDING: Duration = Duration::from_secs(4);
 
 /// Members that hear each other one millisecond later.
 pub(crate) struct Group {
@@ -28,6 +31,8 @@ pub(crate) struct Group {
     pub(crate) settings: Settings,
     /// By the files of those who are started.
     pub(crate) voters: BTreeSet<NodeId>,
+    /// The cluster that the files of those who are started name.
+    pub(crate) cluster: Option<ClusterId>,
     /// Of a hundred datagrams so many get lost, by a chance that is always the same.
     pub(crate) loss: u64,
     chance: u64,
@@ -56,6 +61,9 @@ impl Group {
             self.start(me);
         }
         self.run(Duration::from_secs(1));
+        if self.settings.failure == Failure::Quorum {
+            self.run(FOUNDING);
+        }
         self
     }
 
@@ -88,6 +96,7 @@ impl Group {
             slow_links: BTreeMap::new(),
             slow: BTreeMap::new(),
             settings,
+            cluster: None,
             loss: 0,
             chance: 1,
         }
@@ -103,6 +112,7 @@ impl Group {
         let config = NodeConfig {
             me,
             voters: self.voters.clone(),
+            cluster: self.cluster,
             members,
             settings: self.settings.clone(),
         };
@@ -212,6 +222,16 @@ impl Group {
 
     pub(crate) fn heal(&mut self) {
         self.cut.clear();
+    }
+
+    /// The cluster that a member is in.
+    pub(crate) fn cluster_of(&self, me: u16) -> Option<ClusterId> {
+        self.nodes[&node(me)].quorum(self.now).cluster
+    }
+
+    /// What keeps a cluster from being founded, as that member sees it.
+    pub(crate) fn founding(&self, me: u16) -> Option<FoundingReport> {
+        self.nodes[&node(me)].quorum(self.now).founding
     }
 
     /// The last view that a member told of.

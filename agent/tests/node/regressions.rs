@@ -165,6 +165,7 @@ fn a_life_that_has_not_heard_of_the_one_before_does_not_end_clean() {
 #[test]
 fn greetings_of_a_large_group_arrive() {
     let config = |me| NodeConfig {
+        cluster: None,
         me: node(me),
         members: (1..=1024).map(node).collect(),
         voters: (1..=7).map(node).collect(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use distlock_agent::protocol::{
-    Absence, Algorithm, Change, Command, Event, Failure, Input, Refusal, Wait,
+    Absence, Algorithm, Change, Command, Event, Failure, Input, Record, Refusal, Wait,
 };
 
 use crate::group::{Group, missing, node};
@@ -114,35 +114,61 @@ fn a_voter_that_was_removed_comes_back_when_it_is_added_again() {
     assert!(group.granted(1).is_some());
 }
 
-/// Files whose `voters` differ for a while, as members are started again one by one with a new one:
-/// nobody is let in beside another, the group goes on, and in the end the new ones vote.
+/// An operator names others, of whom none has voted before: one voter comes or goes in a view, and
+/// the group goes on meanwhile.
 #[test]
-fn other_voters_in_the_files_are_voters_when_all_have_begun_anew() {
-    for (before, after) in [(&[1, 2, 3][..], &[1][..]), (&[1], &[1, 2, 3])] {
+fn voters_that_an_operator_names_vote() {
+    for (before, after) in [
+        (&[1, 2, 3][..], &[1][..]),
+        (&[1], &[1, 2, 3]),
+        (&[1, 2, 3], &[4, 5, 6]),
+    ] {
         let voters = |ids: &[u16]| ids.iter().copied().map(node).collect();
-        let mut group = Group::with_voters(3, Algorithm::Semaphore, voters(before));
-        group.acquire(1, 1, Wait::Cancelled);
-        group.run(ms(100));
-        let mut last = group.granted(1).expect("it is free");
-        group.release(1, 1);
+        let mut group = Group::with_voters(6, Algorithm::Semaphore, voters(before));
+        change(&mut group, 6, Change::Voters(voters(after)));
+        let votes: Vec<_> = after.iter().map(|&id| (node(id), true)).collect();
+        let told = |group: &Group, me| group.nodes[&node(me)].voters(group.now);
+        let began = group.now;
+        for ticket in 1.. {
+            group.acquire(6, ticket, Wait::Cancelled);
+            group.run(ms(1000));
+            assert!(group.granted(ticket).is_some(), "{before:?} {after:?}");
+            group.release(6, ticket);
+            if (1..=6).all(|me| told(&group, me).into_iter().collect::<Vec<_>>() == votes) {
+                break;
+            }
+            assert!(group.now.since(began) < ms(20_000), "{before:?} {after:?}");
+        }
+        // Those who voted are needed no more.
+        for &gone in before.iter().filter(|id| !after.contains(id)) {
+            group.nodes.remove(&node(gone));
+        }
+        group.run(ms(4000));
+        group.acquire(after[0], 100, Wait::Lease);
+        group.run(ms(500));
+        assert!(group.granted(100).is_some(), "{before:?} {after:?}");
+    }
+}
+
+/// `voters` in a file counts when the group is founded, and never again.
+#[test]
+fn other_voters_in_the_files_change_nothing() {
+    for after in [&[1][..], &[1, 2], &[3, 4], &[2, 3, 4]] {
+        let voters = |ids: &[u16]| ids.iter().copied().map(node).collect();
+        let mut group = Group::with_voters(4, Algorithm::Semaphore, voters(&[1, 2, 3]));
+        let cluster = group.cluster_of(1);
+        assert!(cluster.is_some());
         group.voters = voters(after);
-        for me in [2, 3, 1] {
-            let ticket = u64::from(me) * 10;
+        for me in [4, 3, 2, 1] {
             group.nodes.remove(&node(me));
             group.run(ms(500));
             group.start(me);
-            group.acquire(me, ticket, Wait::Cancelled);
             group.run(ms(4000));
-            let fence = group.granted(ticket).expect("it goes on");
-            assert!(fence > last);
-            last = fence;
-            group.release(me, ticket);
         }
-        group.run(ms(4000));
-        let votes: Vec<_> = after.iter().map(|&id| (node(id), true)).collect();
-        for me in 1..=3 {
-            let told = group.nodes[&node(me)].voters(group.now);
-            assert_eq!(told.into_iter().collect::<Vec<_>>(), votes, "{me}");
+        let votes = [1, 2, 3].map(|id| (node(id), true)).into();
+        for me in 1..=4 {
+            assert_eq!(group.nodes[&node(me)].voters(group.now), votes, "{after:?}");
+            assert_eq!(group.cluster_of(me), cluster);
         }
     }
 }
@@ -209,14 +235,15 @@ fn where_nobody_votes_files_say_who_is_a_member() {
     assert!(group.events.contains(&(node(1), Event::Unchangeable)));
 }
 
-/// Two of three have lost all they knew, and the third begins anew on an operator's word: the epochs
-/// go on above what it knew, and nobody is let in before its former lease is over.
+/// Two of three have lost all they knew, and an operator says so at each: the epochs go on above
+/// what is known, and nobody is let in before any former lease is over.
 #[test]
 fn a_majority_that_lost_its_states_is_recovered() {
     let mut group = group(3, Algorithm::Bakery);
     group.acquire(3, 1, Wait::Cancelled);
     group.run(ms(200));
     let before = group.granted(1).expect("it is free");
+    let cluster = group.cluster_of(3).expect("it is in one");
     for me in 1..=3 {
         group.nodes.remove(&node(me));
     }
@@ -228,24 +255,44 @@ fn a_majority_that_lost_its_states_is_recovered() {
         group.start(me);
     }
     group.acquire(1, 2, Wait::Cancelled);
-    group.run(ms(5000));
+    group.run(ms(12_000));
     assert_eq!(group.granted(2), None);
-    group.nodes.remove(&node(3));
-    let record = group.records[&node(3)].forget_votes();
-    group.records.insert(node(3), record);
-    group.start(3);
+    assert_eq!(group.founding(1), None, "it knows whose voters are missing");
+    for me in 1..=3 {
+        group.nodes.remove(&node(me));
+    }
+    assert_eq!(
+        group.records[&node(1)].recover(None),
+        None,
+        "nothing names it"
+    );
+    let third = group.records[&node(3)].recover(None).expect("it remembers");
+    group.records.insert(node(3), third);
+    for lost in [1, 2] {
+        group
+            .records
+            .insert(node(lost), Record::recover_lost(cluster));
+    }
+    // One voter alone does not do.
+    for me in [1, 3] {
+        group.start(me);
+    }
+    group.acquire(1, 2, Wait::Cancelled);
+    group.run(ms(8000));
+    assert_eq!(group.granted(2), None);
+    group.start(2);
     let began = group.now;
     while group.granted(2).is_none() {
         group.run(ms(10));
-        assert!(group.now.since(began) < ms(3000));
+        assert!(group.now.since(began) < ms(6000));
     }
     assert!(group.now.since(began) > ms(1200));
     assert!(group.granted(2) > Some(before));
-    assert!(!group.records[&node(3)].recovers, "once is enough");
+    assert_ne!(group.cluster_of(1), Some(cluster));
 }
 
-/// Nobody can tell that from voters that are new, but for those who are in a view that no voter
-/// knows: their leases are waited for.
+/// The member that is inside remembers the cluster: no other is founded beside it, whether it is
+/// heard or not, until an operator says so; and then not before its lease is over.
 #[test]
 fn all_voters_lose_their_states_while_a_member_is_inside() {
     for algorithm in ALL {
@@ -255,15 +302,11 @@ fn all_voters_lose_their_states_while_a_member_is_inside() {
         for me in 1..=4 {
             group.start(me);
         }
-        group.run(ms(1000));
+        group.run(ms(7500));
         group.acquire(4, 1, Wait::Cancelled);
         group.run(ms(500));
         let first = group.granted(1).expect("it is free");
-        let until = group.events.iter().rev().find_map(|told| match told {
-            (whose, Event::Lease { until }) if *whose == node(4) => Some(*until),
-            _ => None,
-        });
-        let until = until.expect("it has a lease");
+        let cluster = group.cluster_of(4).expect("it is in one");
         for me in 1..=3 {
             group.nodes.remove(&node(me));
             group.records.remove(&node(me));
@@ -271,36 +314,47 @@ fn all_voters_lose_their_states_while_a_member_is_inside() {
         for me in 1..=3 {
             group.start(me);
         }
-        // Just long enough to be heard.
         group.run(ms(100));
         group.isolate(4);
         group.acquire(1, 2, Wait::Cancelled);
-        while group.granted(2).is_none() {
-            group.run(ms(1));
-            assert!(group.now < until + ms(3000), "{algorithm}");
+        group.run(ms(60_000));
+        assert_eq!(group.granted(2), None, "{algorithm}");
+        let report = group.founding(1).expect("none");
+        assert_eq!(report.absent, [node(4)]);
+        group.heal();
+        group.run(ms(20_000));
+        assert_eq!(group.granted(2), None, "{algorithm}");
+        // It goes on when an operator says that the cluster is abandoned, and the member that was in
+        // it joins the next one.
+        for me in 1..=3 {
+            group.nodes.remove(&node(me));
+            group
+                .records
+                .insert(node(me), Record::recover_lost(cluster));
+            group.start(me);
         }
-        let lost = |(_, event): &(_, Event)| matches!(event, Event::Lost { .. });
-        let is_outside = until <= group.now || group.events.iter().any(lost);
-        assert!(is_outside, "{algorithm}");
-        assert!(group.granted(2) > Some(first));
+        group.acquire(1, 3, Wait::Cancelled);
+        let began = group.now;
+        while group.granted(3).is_none() {
+            group.run(ms(1));
+            assert!(group.now.since(began) < ms(8000), "{algorithm}");
+        }
+        assert!(group.now.since(began) > ms(6000), "{algorithm}");
+        assert!(group.granted(3) > Some(first));
+        group.run(ms(20_000));
+        assert_eq!(group.view(4).unwrap().1, [1, 2, 3, 4], "{algorithm}");
     }
 }
 
-/// The files name 1 in the place of 4, and 1 is there. A voter that dies with its state at the same
+/// An operator names 1 in the place of 4, and 1 is there. A voter that dies with its state at the same
 /// time is one of three: the others go on without it, whenever in the exchange that is.
 #[test]
 fn a_voter_that_loses_its_state_while_another_is_exchanged_stops_nobody() {
     let voters = |ids: [u16; 3]| ids.into_iter().map(node).collect();
     for lost in [2, 3] {
-        for after in (1250..1450).step_by(10) {
+        for after in (0..3000).step_by(150) {
             let mut group = Group::with_voters(4, Algorithm::Semaphore, voters([2, 3, 4]));
-            group.voters = voters([1, 2, 3]);
-            for me in 1..=4 {
-                group.nodes.remove(&node(me));
-            }
-            for me in 1..=4 {
-                group.start(me);
-            }
+            change(&mut group, 1, Change::Voters(voters([1, 2, 3])));
             group.run(ms(after));
             group.nodes.remove(&node(lost));
             group.records.remove(&node(lost));
@@ -330,22 +384,20 @@ fn a_voter_stands_in_for_one_that_has_not_come() {
         let voting = told.into_iter().filter(|(_, votes)| *votes);
         voting.map(|(id, _)| id.as_u16()).collect::<Vec<_>>() == ids
     };
-    group.voters = voters([1, 2, 3]);
-    group.nodes.clear();
-    for me in 2..=4 {
-        group.start(me);
-    }
+    group.nodes.remove(&node(1));
+    group.run(ms(3000));
+    change(&mut group, 2, Change::Voters(voters([1, 2, 3])));
     group.run(ms(5000));
     assert!(votes(&group, &[2, 3, 4]), "1 is not there");
     group.start(1);
     group.run(ms(5000));
     assert!(votes(&group, &[1, 2, 3]));
     // One that is not wanted and not there need not be waited for.
-    group.voters = voters([1, 2, 4]);
-    group.nodes.clear();
-    for me in [1, 2] {
-        group.start(me);
+    for gone in [3, 4] {
+        group.nodes.remove(&node(gone));
+        group.run(ms(3000));
     }
+    change(&mut group, 2, Change::Voters(voters([1, 2, 4])));
     group.run(ms(5000));
     assert!(votes(&group, &[1, 2]));
 }

@@ -76,6 +76,7 @@ impl Group {
         Options {
             me: node(id),
             voters: self.members.keys().copied().collect(),
+            cluster: None,
             members: self.members.clone(),
             settings: self.settings.clone(),
             state_dir: self.directory.join(format!("state-{id}")),

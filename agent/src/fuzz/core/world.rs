@@ -95,6 +95,7 @@ impl World {
             me,
             members: (1..=self.plan.members).map(id).collect(),
             voters: (1..=self.plan.voters).map(id).collect(),
+            cluster: None,
             settings: Settings {
                 group: GROUP.into(),
                 lease: LEASE,

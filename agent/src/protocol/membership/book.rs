@@ -9,6 +9,7 @@ use alloc::string::String;
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::ids::NodeId;
+use crate::protocol::membership::quorum::log::MAX_VOTERS;
 
 /// How many members can be added to those in the files: a view has them all.
 const MAX_ADDED: usize = 128;
@@ -24,6 +25,8 @@ pub struct Book {
     pub added: BTreeMap<NodeId, String>,
     /// Members that do not belong to the group any more, whatever files say.
     pub removed: BTreeSet<NodeId>,
+    /// The members that shall vote. A removed one does not, for as long as it is removed.
+    pub voters: BTreeSet<NodeId>,
 }
 
 /// An operator's change of who may be a member.
@@ -33,15 +36,8 @@ pub enum Change {
     Add(NodeId, String),
     /// This one may not any more.
     Remove(NodeId),
-}
-
-impl Change {
-    /// Whom it is about.
-    pub const fn node(&self) -> NodeId {
-        match self {
-            Self::Add(node, _) | Self::Remove(node) => *node,
-        }
-    }
+    /// These shall vote, one to seven of them.
+    Voters(BTreeSet<NodeId>),
 }
 
 impl Book {
@@ -50,7 +46,13 @@ impl Book {
         match change {
             Change::Add(node, address) => self.added.get(node) == Some(address),
             Change::Remove(node) => self.removed.contains(node),
+            Change::Voters(voters) => self.voters == *voters,
         }
+    }
+
+    /// Whether that member shall vote.
+    pub(crate) fn wants_vote_of(&self, node: NodeId) -> bool {
+        self.voters.contains(&node) && !self.removed.contains(&node)
     }
 
     /// The book with `change`; `None` if there is no room for it, or it makes no sense.
@@ -66,6 +68,13 @@ impl Book {
                 book.added.remove(node);
                 book.removed.insert(*node);
             }
+            Change::Voters(voters) if voters.is_empty() || voters.len() > MAX_VOTERS => {
+                return None;
+            }
+            Change::Voters(voters) => book.voters.clone_from(voters),
+        }
+        if !book.voters.is_empty() && book.voters.is_subset(&book.removed) {
+            return None;
         }
         let fits = book.added.len() <= MAX_ADDED && book.removed.len() <= MAX_REMOVED;
         fits.then_some(book)

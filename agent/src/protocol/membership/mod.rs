@@ -6,6 +6,7 @@
 //! those, from all members unanimously (`Fixed`).
 
 mod book;
+mod cluster_id;
 mod fixed;
 pub(crate) mod greeting;
 mod presumed;
@@ -13,6 +14,7 @@ pub mod quorum;
 mod view;
 
 pub use book::{Book, Change, MAX_ADDRESS};
+pub use cluster_id::{ClusterId, ParseClusterIdError};
 pub(crate) use fixed::Fixed;
 pub(crate) use presumed::{Legacy, Presumed};
 pub(crate) use view::{Action, ViewMessage, ViewSource};

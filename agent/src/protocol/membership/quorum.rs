@@ -21,8 +21,10 @@
 
 pub mod log;
 
+mod affiliation;
 mod charter;
 mod coordinator;
+mod founding;
 mod message;
 mod outbox;
 pub(crate) mod overview;
@@ -34,6 +36,8 @@ mod source;
 mod vote;
 mod voter;
 
+pub use self::affiliation::Affiliation;
+pub use self::founding::FoundingReport;
 #[cfg(feature = "sim")]
 pub(crate) use self::{
     charter::{Charter, Digest, Step, Voter},

@@ -12,7 +12,9 @@ use crate::protocol::face::Marks;
 use crate::protocol::ids::{Epoch, Incarnation, NodeId};
 use crate::protocol::lock::Summary;
 use crate::protocol::membership::presumed::Stand;
-use crate::protocol::membership::quorum::{QuorumMessage, QuorumOverview, VoterRecord};
+use crate::protocol::membership::quorum::{
+    Affiliation, QuorumMessage, QuorumOverview, VoterRecord,
+};
 use crate::protocol::membership::{Book, Change};
 use crate::protocol::time::Time;
 
@@ -92,6 +94,9 @@ pub(crate) enum Action {
     /// Put on disk what a voter must remember, then call [`ViewSource::voter_persisted`]. One at a
     /// time.
     PersistVoter(Box<VoterRecord>),
+    /// Put on disk what this member remembers of its cluster, then call
+    /// [`ViewSource::affiliation_persisted`].
+    PersistAffiliation(Box<Affiliation>),
     /// Call [`ViewSource::summarised`] with what this member knows, also of the former lives of
     /// these.
     Summarise(Vec<NodeId>),
@@ -152,6 +157,9 @@ pub(crate) trait ViewSource: fmt::Debug + Send {
 
     /// The last [`Action::Persist`] is on disk.
     fn persisted(&mut self, now: Time, out: &mut Vec<Action>);
+
+    /// The last [`Action::PersistAffiliation`] is on disk.
+    fn affiliation_persisted(&mut self, _now: Time, _out: &mut Vec<Action>) {}
 
     /// The last [`Action::PersistVoter`] is on disk.
     fn voter_persisted(&mut self, _now: Time, _out: &mut Vec<Action>) {}

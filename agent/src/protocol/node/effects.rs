@@ -54,6 +54,10 @@ impl Node {
                     let summary = self.locks.summary(&unclean);
                     self.views.summarised(now, summary, &mut more);
                 }
+                Action::PersistAffiliation(affiliation) => {
+                    let outputs = &mut self.outputs;
+                    self.storage.put_affiliation(*affiliation, outputs);
+                }
                 Action::PersistVoter(record) => {
                     self.storage.put_voter(*record, &mut self.outputs);
                 }
@@ -133,9 +137,6 @@ impl Node {
         self.peers.in_view = true;
         self.joined.get_or_insert(now);
         self.quarantine.note_view();
-        if core::mem::take(&mut self.storage.record.recovers) {
-            self.storage.put(&mut self.outputs);
-        }
         let (epoch, members) = (view.epoch, view.nodes().collect());
         self.tell(Event::View { epoch, members });
         // Who is let in now must know it first.

@@ -340,6 +340,9 @@ impl Node {
             _ => {}
         }
         let mut actions = Vec::new();
+        if written.affiliation {
+            self.views.affiliation_persisted(now, &mut actions);
+        }
         if written.member {
             self.views.persisted(now, &mut actions);
         }

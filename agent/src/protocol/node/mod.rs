@@ -33,7 +33,7 @@ use super::face::{
 };
 use super::ids::{Epoch, Fence, Incarnation, NodeId, Ticket};
 use super::lock::{LockSpec, LockView, Locks};
-use super::membership::quorum::{Before, MakeLog, Missing, Quorum, Rafts, Terms};
+use super::membership::quorum::{Affiliation, Before, MakeLog, Missing, Quorum, Rafts, Terms};
 use super::membership::{Fixed, Legacy, Member, Presumed, View, ViewSource};
 use super::time::Time;
 use super::timers::{Timer, Timers};
@@ -143,7 +143,7 @@ impl Node {
         logs: impl FnOnce(Member, Duration) -> M,
     ) -> Self
     where
-        M: MakeLog + Send + 'static,
+        M: MakeLog + Clone + Send + 'static,
         M::Log: Send,
     {
         assert!(
@@ -179,13 +179,18 @@ impl Node {
         };
         let unclean_or_marked = unclean || marks == Marks::Own;
         let lease = config.settings.lease;
+        let affiliation = before.map(|record| record.affiliation.clone());
+        let mut affiliation = affiliation.unwrap_or_else(|| Affiliation::new(incarnation));
+        affiliation.begin(incarnation);
         let views: Box<dyn ViewSource> = match config.settings.failure {
             Failure::Quorum => {
                 let terms = Terms {
                     group: config.settings.group.clone(),
                     lease,
+                    members: config.members.clone(),
                     voters: config.voters.clone(),
-                    first_epoch: wall_epoch.max(epoch.next().unwrap_or(Epoch::MAX)),
+                    cluster: config.cluster,
+                    wall: wall_epoch,
                     lock_delay: config.settings.lock_delay,
                 };
                 let life_before = Before {
@@ -193,10 +198,10 @@ impl Node {
                     // What it was alone in knowing is still to be told.
                     left: before.is_some_and(|record| record.clean && marks != Marks::Own),
                     unclean: unclean_or_marked,
-                    recovers: before.is_some_and(|record| record.recovers),
                     voter: before.and_then(|record| record.voter.as_deref().cloned()),
                 };
                 let logs = logs(me, lease);
+                let me = (me, affiliation.clone());
                 Box::new(Quorum::new(me, terms, life_before, logs, now))
             }
             Failure::PresumeFailed => {
@@ -234,7 +239,7 @@ impl Node {
                 epoch,
                 clean: false,
                 marks: Marks::None,
-                recovers: before.is_some_and(|record| record.recovers),
+                affiliation,
                 voter: before.and_then(|record| record.voter.clone()),
             }),
             told_until: Time::ZERO,

@@ -524,6 +524,7 @@ mod tests {
             me,
             members: BTreeSet::from([me, other]),
             voters: BTreeSet::from([me]),
+            cluster: None,
             settings: Settings {
                 group: "test".into(),
                 lease: Duration::from_secs(1),

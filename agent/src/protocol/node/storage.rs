@@ -5,7 +5,7 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 
 use crate::protocol::face::{Output, Record};
-use crate::protocol::membership::quorum::VoterRecord;
+use crate::protocol::membership::quorum::{Affiliation, VoterRecord};
 
 /// What is on disk, and what is on its way there. One record at a time.
 #[derive(Debug)]
@@ -22,6 +22,7 @@ pub(super) struct Storage {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Parts {
     pub(super) member: bool,
+    pub(super) affiliation: bool,
     pub(super) voter: bool,
 }
 
@@ -38,6 +39,17 @@ impl Storage {
     /// What the member must remember has changed.
     pub(super) fn put(&mut self, outputs: &mut VecDeque<Output>) {
         self.dirty.member = true;
+        self.write(outputs);
+    }
+
+    /// What the member must remember of its cluster has changed.
+    pub(super) fn put_affiliation(
+        &mut self,
+        affiliation: Affiliation,
+        outputs: &mut VecDeque<Output>,
+    ) {
+        self.record.affiliation = affiliation;
+        self.dirty.affiliation = true;
         self.write(outputs);
     }
 
@@ -60,6 +72,7 @@ impl Storage {
         let written = self.writing.take().unwrap_or_default();
         let current = Parts {
             member: written.member && !self.dirty.member,
+            affiliation: written.affiliation && !self.dirty.affiliation,
             voter: written.voter && !self.dirty.voter,
         };
         // What was on its way when a life began anew is of the life before.
@@ -90,7 +103,7 @@ mod tests {
             epoch: Epoch::ZERO,
             clean: false,
             marks: Marks::None,
-            recovers: false,
+            affiliation: Affiliation::new(Incarnation(1)),
             voter: None,
         });
         storage.put(&mut outputs);

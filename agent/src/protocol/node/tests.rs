@@ -26,6 +26,7 @@ impl Alone {
             me,
             members: BTreeSet::from([me]),
             voters: BTreeSet::from([me]),
+            cluster: None,
             settings: Settings {
                 group: "alone".into(),
                 lease: Duration::from_secs(1),

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use nix::errno::Errno;
 
 use super::record::VERSION;
-use crate::protocol::NodeId;
+use crate::protocol::{ClusterId, NodeId};
 use crate::runtime::trust::Distrust;
 
 /// Why a state directory cannot be used.
@@ -49,10 +49,56 @@ pub enum StateError {
         /// Its member.
         node: NodeId,
     },
-    /// The state file was written by a later version.
+    /// The state was copied from another machine, or this one was given another identity.
+    #[error(
+        "the state file {} was written on another machine (/etc/machine-id differs): a copied state \
+         could vote twice; move it away, and the member joins as one that has lost its state",
+        path.display()
+    )]
+    OtherMachine {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The group has another name in the file than this member's state says.
+    #[error(
+        "this member was in group \"{before}\" ({}), and its configuration now says \"{now}\": the \
+         other members may go on under the old name, and hold the same locks; put the name back, or, \
+         when the group is renamed on every host and all its agents are stopped, remove that directory",
+        path.display()
+    )]
+    Renamed {
+        /// The state directory of the old name.
+        path: PathBuf,
+        /// The name there.
+        before: String,
+        /// The name in the configuration.
+        now: String,
+    },
+    /// The configuration says that the silent are presumed gone, and the state that a majority
+    /// decides.
+    #[error(
+        "the configuration says failure = \"presume-failed\", and this member is in cluster {cluster}, \
+         in which a majority decides: two could hold a lock at once; put failure = \"quorum\" back, \
+         or, when it is changed on every host and all agents are stopped, remove {}", path.display()
+    )]
+    HasQuorum {
+        /// The state directory.
+        path: PathBuf,
+        /// The cluster.
+        cluster: ClusterId,
+    },
+    /// The member remembers no cluster that could be abandoned.
+    #[error(
+        "this member remembers no cluster: name the one that is abandoned with --cluster, as \
+         `distlock status` shows it on a member that remembers it; where none remembers one, there \
+         is nothing to recover, and starting the agents founds the group"
+    )]
+    Unnamed,
+    /// The state file was written by another version.
     #[error(
         "the state file {} has version {version}, and this program reads version {VERSION}: run \
-         the version that wrote it, or a later one", path.display()
+         the program that wrote it, or move the file away, and the member joins as one that has \
+         lost its state", path.display()
     )]
     Version {
         /// The file.

@@ -5,39 +5,50 @@ use std::sync::Arc;
 use crc::{CRC_32_ISCSI, Crc};
 
 use super::Owner;
-use crate::protocol::{Epoch, Incarnation, Marks, NodeId, Record, VoterRecord};
+use crate::protocol::{Affiliation, Epoch, Incarnation, Marks, NodeId, Record, VoterRecord};
 
 const MAGIC: [u8; 8] = *b"distlock";
-/// The present version. Version 1 has no place for a voter's record, and is read as one without.
-pub(super) const VERSION: u8 = 2;
-/// Magic, version, flags, node, incarnation, epoch, length of the group's name; then the name, from
-/// version 2 on what a voter must remember (nothing, if it is none), and the checksum.
-const FIXED_LEN: usize = 8 + 1 + 1 + 2 + 8 + 4 + 2;
+/// The present version, and the only one: earlier ones do not say which cluster the member is in.
+pub(super) const VERSION: u8 = 3;
+/// Magic, version, flags, node, incarnation, epoch, machine (zeros if it is not known), and the
+/// lengths of what follows: the group's name, the member's address and what it remembers of its
+/// cluster. Then what a voter must remember (nothing, if it is none), and the checksum.
+const FIXED_LEN: usize = 8 + 1 + 1 + 2 + 8 + 4 + 8 + 2 + 2 + 2;
 pub(super) const CRC_LEN: usize = 4;
 /// A voter remembers two views, and those in its log that are not decided yet.
 const MAX_VOTER_LEN: usize = 16 << 20;
 /// No state file is longer; a longer one is not read into memory.
-pub(super) const MAX_LEN: usize = FIXED_LEN + u16::MAX as usize + MAX_VOTER_LEN + CRC_LEN;
+pub(super) const MAX_LEN: usize = FIXED_LEN + 3 * u16::MAX as usize + MAX_VOTER_LEN + CRC_LEN;
 /// CRC-32C, as in the datagrams.
 pub(super) const CRC: Crc<u32> = Crc::<u32>::new(&CRC_32_ISCSI);
 
 pub(super) fn encode(record: &Record, owner: &Owner) -> Vec<u8> {
-    let group = owner.group.as_bytes();
-    let group_len = u16::try_from(group.len()).expect("a group's name is short");
-    let mut bytes = Vec::with_capacity(FIXED_LEN + group.len() + CRC_LEN);
+    let affiliation = record.affiliation.to_bytes();
+    let parts = [
+        owner.group.as_bytes(),
+        owner.address.as_bytes(),
+        &affiliation,
+    ];
+    let mut bytes = Vec::with_capacity(FIXED_LEN + 256);
     bytes.extend_from_slice(&MAGIC);
     let marks = match record.marks {
         Marks::None => 0,
         Marks::Shared => 1,
         Marks::Own => 2,
     };
-    let flags = u8::from(record.clean) | marks << 1 | u8::from(record.recovers) << 3;
+    let flags = u8::from(record.clean) | marks << 1;
     bytes.extend_from_slice(&[VERSION, flags]);
     bytes.extend_from_slice(&owner.node.as_u16().to_be_bytes());
     bytes.extend_from_slice(&record.incarnation.0.to_be_bytes());
     bytes.extend_from_slice(&record.epoch.as_u32().to_be_bytes());
-    bytes.extend_from_slice(&group_len.to_be_bytes());
-    bytes.extend_from_slice(group);
+    bytes.extend_from_slice(&owner.machine.unwrap_or_default());
+    for part in parts {
+        let len = u16::try_from(part.len()).expect("names are short, and voters are few");
+        bytes.extend_from_slice(&len.to_be_bytes());
+    }
+    for part in parts {
+        bytes.extend_from_slice(part);
+    }
     if let Some(voter) = &record.voter {
         bytes.extend_from_slice(&voter.to_bytes());
     }
@@ -72,7 +83,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<(Record, Owner), Flaw> {
         Ok(*field)
     }
     let [version] = take(&mut fields)?;
-    if !matches!(version, 1 | VERSION) {
+    if version != VERSION {
         return Err(Flaw::Version(version));
     }
     let [flags] = take(&mut fields)?;
@@ -82,7 +93,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<(Record, Owner), Flaw> {
         2 => Marks::Own,
         _ => return Err(Flaw::Damaged("it has a mark that does not exist")),
     };
-    if flags >> 4 != 0 {
+    if flags >> 3 != 0 {
         return Err(Flaw::Damaged("it has a flag that does not exist"));
     }
     let node = NodeId::new(u16::from_be_bytes(take(&mut fields)?))
@@ -90,30 +101,48 @@ pub(super) fn decode(bytes: &[u8]) -> Result<(Record, Owner), Flaw> {
     let incarnation = Incarnation(u64::from_be_bytes(take(&mut fields)?));
     let epoch = Epoch::new(u32::from_be_bytes(take(&mut fields)?))
         .ok_or(Flaw::Damaged("its epoch is out of range"))?;
-    let group_len = u16::from_be_bytes(take(&mut fields)?);
-    let Some((group, voter)) = fields.split_at_checked(usize::from(group_len)) else {
+    let machine: [u8; 8] = take(&mut fields)?;
+    let mut lengths = [0; 3];
+    for len in &mut lengths {
+        *len = usize::from(u16::from_be_bytes(take(&mut fields)?));
+    }
+    let mut part = |len| {
+        let (part, rest) = fields.split_at_checked(len)?;
+        fields = rest;
+        Some(part)
+    };
+    let parts = lengths.map(&mut part);
+    let [Some(group), Some(address), Some(affiliation)] = parts else {
         return Err(Flaw::Damaged("its length is wrong"));
     };
-    let voter = match voter {
+    let affiliation = Affiliation::from_bytes(affiliation);
+    let affiliation =
+        affiliation.ok_or(Flaw::Damaged("what it says of the cluster makes no sense"))?;
+    let voter = match fields {
         [] => None,
-        _ if version == 1 => return Err(Flaw::Damaged("its length is wrong")),
         voter => {
             let voter = VoterRecord::from_bytes(voter);
             let voter = voter.ok_or(Flaw::Damaged("what it says of a voter makes no sense"))?;
             Some(Arc::new(voter))
         }
     };
-    let group = String::from_utf8(group.to_vec())
-        .map_err(|_| Flaw::Damaged("its group's name is not UTF-8"))?;
+    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec());
+    let group = text(group).map_err(|_| Flaw::Damaged("its group's name is not UTF-8"))?;
+    let address = text(address).map_err(|_| Flaw::Damaged("its address is not UTF-8"))?;
     Ok((
         Record {
             incarnation,
             epoch,
             clean: flags & 1 != 0,
             marks,
-            recovers: flags & 8 != 0,
+            affiliation,
             voter,
         },
-        Owner { group, node },
+        Owner {
+            group,
+            node,
+            address,
+            machine: Some(machine).filter(|machine| *machine != [0; 8]),
+        },
     ))
 }

@@ -10,12 +10,14 @@ use nix::errno::Errno;
 use super::record::{CRC, CRC_LEN};
 use super::slots::Exchange;
 use super::*;
-use crate::protocol::{Incarnation, Marks, VoterRecord};
+use crate::protocol::{Affiliation, Epoch, Incarnation, Marks, VoterRecord};
 
 fn owner() -> Owner {
     Owner {
         group: "shop".to_owned(),
         node: NodeId::new(3).unwrap(),
+        address: "udp:10.0.0.3:7400".to_owned(),
+        machine: Some(*b"machine."),
     }
 }
 
@@ -25,36 +27,33 @@ fn record() -> Record {
         epoch: Epoch::new(0x1112_1314).unwrap(),
         clean: true,
         marks: Marks::None,
-        recovers: false,
+        affiliation: Affiliation::new(Incarnation(7)),
         voter: None,
     }
 }
 
 fn voter() -> Arc<VoterRecord> {
-    // A birth, and nothing endorsed yet.
-    Arc::new(VoterRecord::from_bytes(b"\x07\x00\x00\x00\x00").unwrap())
+    Arc::new(VoterRecord::from_bytes(VOTER).unwrap())
 }
+
+/// A birth, nothing endorsed yet, and a lease of 5 s.
+const VOTER: &[u8] = b"\x07\x00\x00\x00\x05\x00\x00";
 
 fn chmod(path: &Path, mode: u32) {
     fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
-/// Version 2, byte for byte: what is on disks must stay readable.
+/// Version 3, byte for byte: what is on disks must stay readable.
 #[test]
 fn golden_bytes() {
     let bytes = encode(&record(), &owner());
-    let mut expected = b"distlock\x02\x01\x00\x03".to_vec();
-    expected.extend_from_slice(b"\x01\x02\x03\x04\x05\x06\x07\x08\x11\x12\x13\x14\x00\x04shop");
+    let mut expected = b"distlock\x03\x01\x00\x03".to_vec();
+    expected.extend_from_slice(b"\x01\x02\x03\x04\x05\x06\x07\x08\x11\x12\x13\x14machine.");
+    expected.extend_from_slice(b"\x00\x04\x00\x11\x00\x04shopudp:10.0.0.3:7400\x07\x00\x00\x00");
+    let fixed = expected.len();
     expected.extend_from_slice(&GOLDEN_CRC);
     assert_eq!(bytes, expected);
     assert_eq!(decode(&bytes), Ok((record(), owner())));
-    let recovering = Record {
-        recovers: true,
-        ..record()
-    };
-    let bytes = encode(&recovering, &owner());
-    assert_eq!(bytes[9], 9);
-    assert_eq!(decode(&bytes), Ok((recovering, owner())));
     for (marks, flags) in [(Marks::Shared, 3), (Marks::Own, 5)] {
         let record = Record { marks, ..record() };
         let bytes = encode(&record, &owner());
@@ -66,26 +65,20 @@ fn golden_bytes() {
         ..record()
     };
     let bytes = encode(&record, &owner());
-    assert_eq!(bytes[..30], expected[..30]);
-    assert_eq!(bytes[30..bytes.len() - CRC_LEN], *b"\x07\x00\x00\x00\x00");
-    assert_eq!(decode(&bytes), Ok((record, owner())));
+    assert_eq!(bytes[..fixed], expected[..fixed]);
+    assert_eq!(bytes[fixed..bytes.len() - CRC_LEN], *VOTER);
+    assert_eq!(decode(&bytes), Ok((record.clone(), owner())));
+    let unknown = Owner {
+        machine: None,
+        ..owner()
+    };
+    assert_eq!(decode(&encode(&record, &unknown)), Ok((record, unknown)));
 }
 
 fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
     let crc = CRC.checksum(&bytes);
     bytes.extend_from_slice(&crc.to_be_bytes());
     bytes
-}
-
-/// What version 1 left on disks.
-#[test]
-fn reads_what_has_no_voter() {
-    let mut old = encode(&record(), &owner());
-    old.truncate(old.len() - CRC_LEN);
-    old[8] = 1;
-    assert_eq!(decode(&sealed(old.clone())), Ok((record(), owner())));
-    old.push(7);
-    assert!(matches!(decode(&sealed(old)), Err(Flaw::Damaged(_))));
 }
 
 #[test]
@@ -329,7 +322,7 @@ fn refuses_other_names_of_other_files() {
     let path = |name: &str| root.path().join(name);
     fs::create_dir(path("d")).unwrap();
     let refused = || {
-        let operator = StateDir::forget_votes(&path("d"), owner()).map(drop);
+        let operator = StateDir::recover(&path("d"), owner(), None);
         [refused(&path("d")), operator.unwrap_err()].map(|why| why.to_string())
     };
     fs::write(path("victim"), "12345\n").unwrap();
@@ -353,10 +346,11 @@ fn refuses_other_names_of_other_files() {
     assert_eq!(fs::metadata(path("victim")).unwrap().uid(), 0);
     // A file of root's that is there stays root's; one that is made is the keeper's.
     fs::remove_file(path("victim")).unwrap();
-    assert_eq!(StateDir::forget_votes(&path("d"), owner()).unwrap(), None);
+    let unnamed = StateDir::recover(&path("d"), owner(), None).unwrap_err();
+    assert!(matches!(unnamed, StateError::Unnamed), "{unnamed}");
     assert_eq!(fs::metadata(path("d/lock")).unwrap().uid(), 0);
     fs::remove_file(path("d/lock")).unwrap();
-    assert_eq!(StateDir::forget_votes(&path("d"), owner()).unwrap(), None);
+    let _unnamed = StateDir::recover(&path("d"), owner(), None).unwrap_err();
     assert_eq!(fs::metadata(path("d/lock")).unwrap().uid(), 12_345);
     // And others than the keeper may not write there, for root either.
     for (mode, word) in [(0o770, "0770"), (0o1777, "everybody's to write to")] {
@@ -398,11 +392,62 @@ fn refuses_what_is_damaged_or_of_another() {
 
     let mut later = encode(&record(), &owner());
     later.truncate(later.len() - CRC_LEN);
-    later[8] = 3;
+    later[8] = 4;
     fs::write(&file, sealed(later)).unwrap();
     let error = StateDir::open(root.path(), owner()).unwrap_err();
     assert!(
-        matches!(error, StateError::Version { version: 3, .. }),
+        matches!(error, StateError::Version { version: 4, .. }),
         "{error}"
     );
+}
+
+/// A state that was copied could vote in two places at once.
+#[test]
+fn refuses_a_state_of_another_machine() {
+    let root = tempfile::tempdir().unwrap();
+    let (mut state, _) = StateDir::open(root.path(), owner()).unwrap();
+    state.write(record()).unwrap();
+    drop(state);
+    let elsewhere = Owner {
+        machine: Some(*b"another."),
+        ..owner()
+    };
+    let error = StateDir::open(root.path(), elsewhere).unwrap_err();
+    assert!(matches!(error, StateError::OtherMachine { .. }), "{error}");
+    // Where the machine cannot be told it may be the same.
+    let unknown = Owner {
+        machine: None,
+        ..owner()
+    };
+    assert_eq!(
+        StateDir::open(root.path(), unknown).unwrap().1,
+        Some(record())
+    );
+}
+
+/// The others may go on under the old name, and hold the same locks.
+#[test]
+fn refuses_a_group_that_was_renamed_here() {
+    let root = tempfile::tempdir().unwrap();
+    let path = |name: &str| root.path().join(name);
+    let (mut state, _) = StateDir::open(&path("shop-3"), owner()).unwrap();
+    state.write(record()).unwrap();
+    drop(state);
+    let renamed = Owner {
+        group: "store".to_owned(),
+        ..owner()
+    };
+    let error = StateDir::open(&path("store-3"), renamed.clone()).unwrap_err();
+    assert!(
+        matches!(&error, StateError::Renamed { before, .. } if before == "shop"),
+        "{error}"
+    );
+    // Another group of this host is reached elsewhere.
+    let other = Owner {
+        address: "udp:10.0.0.3:7401".to_owned(),
+        ..renamed.clone()
+    };
+    StateDir::open(&path("other-3"), other).unwrap();
+    fs::remove_dir_all(path("shop-3")).unwrap();
+    StateDir::open(&path("store-3"), renamed).unwrap();
 }

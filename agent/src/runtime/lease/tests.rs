@@ -45,6 +45,7 @@ impl Host {
             me,
             members: BTreeMap::from([(me, address)]),
             voters: BTreeSet::from([me]),
+            cluster: None,
             settings: Settings {
                 group: "test".to_owned(),
                 lease,

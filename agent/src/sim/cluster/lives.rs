@@ -30,6 +30,7 @@ impl<A> Cluster<A> {
             me: node,
             members: self.seats.keys().copied().collect(),
             voters: self.voters.clone(),
+            cluster: None,
             settings: self.settings.clone(),
         };
         let seat = self.seats.get_mut(&node).expect("as above");

@@ -169,6 +169,14 @@ impl World {
                 }
                 self.plan_in(after, Happening::VoterWritten(process));
             }
+            // Members write it and what follows it in one order.
+            Action::PersistAffiliation(affiliation) => {
+                let local = clock.shows(now);
+                let more = running.quorum.affiliation_persisted(local);
+                let host = self.hosts.get_mut(&process.node).expect("a host");
+                host.affiliation = Some(*affiliation);
+                return Ok(Some(more));
+            }
             Action::Summarise(unclean) => {
                 let summary = running.lock.summary(&unclean);
                 let local = clock.shows(now);

@@ -10,7 +10,7 @@ use super::logs::Logs;
 use super::world::{Happening, Running, World};
 use crate::protocol::ids::Incarnation;
 use crate::protocol::membership::Member;
-use crate::protocol::membership::quorum::{Before, Quorum, Terms};
+use crate::protocol::membership::quorum::{Affiliation, Before, Quorum, Terms};
 use crate::protocol::{Epoch, NodeId, Time};
 use crate::sim::checkers::{Process, Violation};
 use crate::sim::clock::Clock;
@@ -38,10 +38,14 @@ impl World {
         let terms = Terms {
             group: "sim".into(),
             lease: self.plan.lease,
+            members: (1..=self.plan.hosts).filter_map(NodeId::new).collect(),
             voters: self.voters.clone(),
-            first_epoch: Epoch::new(WALL + elapsed).expect("before 2093"),
+            cluster: None,
+            wall: Epoch::new(WALL + elapsed).expect("before 2093"),
             lock_delay: Duration::ZERO,
         };
+        let new = || Affiliation::new(me.incarnation);
+        let affiliation = host.affiliation.get_or_insert_with(new).clone();
         let before = Before {
             voter: host.disk.clone(),
             ..Before::default()
@@ -53,7 +57,7 @@ impl World {
             format_args!("{process} starts as {me:?}, on disk: {:?}", host.disk),
         );
         host.running = Some(Running {
-            quorum: Quorum::new(me, terms, before, self.logs.clone(), local),
+            quorum: Quorum::new((me, affiliation), terms, before, self.logs.clone(), local),
             lock: Lock::new(me, &settings),
             alarm: None,
             writing: None,
@@ -140,7 +144,8 @@ impl World {
         if self.reborn.is_none() && is_settled && self.voters.len() > 2 {
             self.reborn = Some(node);
             self.explored.lost_states += 1;
-            self.hosts.get_mut(&node).expect("a host").disk = None;
+            let host = self.hosts.get_mut(&node).expect("a host");
+            (host.disk, host.affiliation) = (None, None);
             self.trace
                 .say(self.now, format_args!("the state of {node} is lost"));
         }

@@ -10,7 +10,7 @@ use super::lock::Lock;
 use super::logs::{Lies, Logs};
 use super::plan::Plan;
 use super::{Explored, LogKind};
-use crate::protocol::membership::quorum::{Quorum, QuorumMessage, Voter, VoterRecord};
+use crate::protocol::membership::quorum::{Affiliation, Quorum, QuorumMessage, Voter, VoterRecord};
 use crate::protocol::{Epoch, NodeId, Time};
 use crate::sim::checkers::{Process, Violation, violation};
 use crate::sim::clock::Clock;
@@ -51,6 +51,8 @@ pub(super) struct Host {
     pub(super) clock: Clock,
     /// What is on disk of the voter.
     pub(super) disk: Option<VoterRecord>,
+    /// What is on disk of its cluster.
+    pub(super) affiliation: Option<Affiliation>,
     pub(super) life: u32,
     pub(super) running: Option<Running>,
     /// What happens to it when its pause is over.
@@ -135,6 +137,7 @@ impl World {
         let host = |node| Host {
             clock: plan.clocks[&node],
             disk: None,
+            affiliation: None,
             life: 0,
             running: None,
             paused: None,

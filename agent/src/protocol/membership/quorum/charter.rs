@@ -6,10 +6,7 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::ids::{Epoch, Incarnation, NodeId};
-use crate::protocol::membership::{Book, Member, View};
-
-/// The most voters.
-pub(crate) const MAX_VOTERS: usize = 7;
+use crate::protocol::membership::{Book, ClusterId, Member, View};
 
 /// 256 bits that stand for a charter and, through its parent's digest, for all charters before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -17,28 +14,30 @@ pub(crate) struct Digest(pub(crate) [u8; 32]);
 
 /// BLAKE3's key derivation separates these from all other hashes, and from later formats.
 const DIGEST_CONTEXT: &str = "distlock 2026-11 digest of a charter";
-const CLUSTER_CONTEXT: &str = "distlock 2026-11 cluster from its name and its first voters";
+const CLUSTER_CONTEXT: &str = "distlock 2026-11 cluster from what its members agreed on";
 
 impl Digest {
-    /// The identity of a cluster: its name and the voters it was founded with. It stands in for
-    /// the parent's digest in the first charter.
-    pub(crate) fn of_cluster(name: &str, first_voters: impl IntoIterator<Item = NodeId>) -> Self {
+    /// The identity of a cluster: a hash of `agreed`, which no two foundings have alike. It stands
+    /// in for the parent's digest in the first charter.
+    pub(crate) fn of_cluster(agreed: &impl Serialize) -> Self {
+        let bytes = postcard::to_allocvec(agreed).expect("a founding can be written");
         let mut hasher = blake3::Hasher::new_derive_key(CLUSTER_CONTEXT);
-        hasher.update(&(name.len() as u64).to_be_bytes());
-        hasher.update(name.as_bytes());
-        for voter in first_voters {
-            hasher.update(&voter.as_u16().to_be_bytes());
-        }
+        hasher.update(&bytes);
         Self(*hasher.finalize().as_bytes())
+    }
+
+    /// The short form, which people and files use.
+    pub(crate) fn id(self) -> ClusterId {
+        let mut id = [0; 8];
+        id.copy_from_slice(&self.0[..8]);
+        ClusterId(id)
     }
 }
 
 /// The beginning of it, which is enough for a reader.
 impl fmt::Display for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0[..8]
-            .iter()
-            .try_for_each(|byte| write!(f, "{byte:02x}"))
+        self.id().fmt(f)
     }
 }
 
@@ -70,8 +69,10 @@ pub(crate) struct Charter {
     /// Members whose lives have ended since the last view that came into force, and that did not
     /// leave: they may have been inside of any lock. By id.
     pub(crate) unclean: Vec<NodeId>,
-    /// Who may be a member, besides what files say.
+    /// Who may be a member, besides what files say, and who shall vote.
     pub(crate) book: Book,
+    /// Clusters that an operator gave up for this one: their members may join it.
+    pub(crate) abandons: Vec<ClusterId>,
 }
 
 impl Charter {
@@ -144,6 +145,7 @@ impl Step {
             None => charter.parent == charter.cluster,
             Some(parent) => {
                 charter.cluster == parent.cluster
+                    && charter.abandons == parent.abandons
                     && charter.parent == parent.digest()
                     && parent.epoch.next() == Some(charter.epoch)
                     && differing_voters(parent, charter) <= 1
@@ -153,7 +155,8 @@ impl Step {
     }
 
     /// Whether these voters' endorsements make a certificate: of a majority before and a majority
-    /// after; of all who found the cluster, as nobody is before them who could say that it is new.
+    /// after. The first one has all voters', as nobody is before them who could say that it is new;
+    /// when fewer will do, [`founding`](super::founding) knows.
     pub(crate) fn is_certified_by(&self, mut such: impl FnMut(Voter) -> bool) -> bool {
         match &self.parent {
             None => self.charter.voters.iter().all(|voter| such(*voter)),
@@ -193,7 +196,7 @@ mod tests {
             node: node(id),
             incarnation: Incarnation(life),
         };
-        let cluster = Digest::of_cluster("shop", [node(1), node(2), node(3)]);
+        let cluster = Digest::of_cluster(&"shop");
         Charter {
             cluster,
             epoch: Epoch::new(60_000_000).unwrap(),
@@ -210,6 +213,7 @@ mod tests {
             coordinator: member(1, 7),
             unclean: vec![node(2)],
             book: Book::default(),
+            abandons: Vec::new(),
         }
     }
 
@@ -231,13 +235,6 @@ mod tests {
         let charter = charter(&[(1, 7), (2, 8), (3, 9)]);
         assert_eq!(charter.cluster.to_string(), "abed61ad59b67a2d");
         assert_eq!(charter.digest().to_string(), "c69a4acc1c1ec1a4");
-    }
-
-    #[test]
-    fn clusters_differ_by_name_and_by_first_voters() {
-        let of = |name, ids: &[u16]| Digest::of_cluster(name, ids.iter().map(|&id| node(id)));
-        assert_ne!(of("shop", &[1, 2]), of("shop", &[1]));
-        assert_ne!(of("shop", &[1, 2]), of("shop2", &[1, 2]));
     }
 
     #[test]

@@ -6,8 +6,10 @@
 //! - every one of its members has stopped, and told what it has;
 //! - the leases are over of all who were members and are not any more: for each voter of some
 //!   certificate, the time W = L · (1 + ρ) / (1 − ρ), and the lock delay if there is one, less the
-//!   voter's age has passed here since the endorsement came. Or the members' engines prove that none of them can be inside of anything:
-//!   who stopped gives no permission any more.
+//!   voter's age has passed here since the endorsement came; L is the longest lease that the voter
+//!   may have renewed. Or the members' engines prove that none of them can be inside of anything:
+//!   who stopped gives no permission any more. Before the first view of a cluster nobody had a
+//!   lease; what was before the cluster was waited for when it was founded.
 //!
 //! Why that is long enough: the last voters who renewed a lost member's lease and those of the
 //! certificate have one in common. It renewed before it endorsed; the lease ends at most
@@ -78,13 +80,20 @@ impl Coordination {
         self.step.charter.epoch
     }
 
-    /// A voter has endorsed it, and has renewed no other leases for the time `age`.
-    pub(super) fn endorsed(&mut self, now: Time, voter: Voter, age: Duration, terms: &Terms) {
+    /// A voter has endorsed it. It has renewed no other leases for the time `age`, and none before
+    /// that was longer than `longest`.
+    pub(super) fn endorsed(
+        &mut self,
+        now: Time,
+        voter: Voter,
+        (age, longest): (Duration, Duration),
+        terms: &Terms,
+    ) {
         let somebody_is_lost = !self.step.charter.unclean.is_empty();
         let delay = somebody_is_lost.then_some(terms.lock_delay);
         // Both run from the last renewal on, whichever view comes after it: other members that come
         // or go meanwhile keep nobody waiting.
-        let closed = longest_lease(terms.lease) + delay.unwrap_or_default();
+        let closed = longest_lease(longest) + delay.unwrap_or_default();
         let free_at = now + closed.saturating_sub(age);
         let known = self.free_at.entry(voter).or_insert(free_at);
         *known = free_at.min(*known);
@@ -98,16 +107,22 @@ impl Coordination {
         }
     }
 
-    /// What is due is done.
-    pub(super) fn advance(&mut self, now: Time, out: &mut Outbox) {
+    /// What is due is done. `is_live`: whether a first view is known to be that of a live cluster.
+    pub(super) fn advance(&mut self, now: Time, is_live: bool, out: &mut Outbox) {
+        let is_first = self.step.parent.is_none();
         let has_endorsed = |voter: Voter| self.free_at.contains_key(&voter);
-        if self.stage == Progress::Endorsing && self.step.is_certified_by(has_endorsed) {
+        let is_certified = match is_first {
+            true => is_live,
+            false => self.step.is_certified_by(has_endorsed),
+        };
+        if self.stage == Progress::Endorsing && is_certified {
             (self.stage, self.since) = (Progress::Flushing, now);
             self.say_to_all(now, out);
         }
         let is_free = |voter: Voter| self.free_at.get(&voter).is_some_and(|at| *at <= now);
         // Those who are left may know that nobody who is gone can be inside: then nobody waits.
-        let is_free = self.step.is_certified_by(is_free) || self.table.vouches_for_the_lost();
+        let is_free =
+            is_first || self.step.is_certified_by(is_free) || self.table.vouches_for_the_lost();
         let may_install = self.missing.is_empty() && is_free;
         if self.stage == Progress::Flushing && may_install {
             (self.stage, self.since) = (Progress::Installed, now);

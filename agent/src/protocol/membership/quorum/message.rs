@@ -6,11 +6,12 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::affiliation::{Founding, Membership};
 use super::charter::{Charter, Digest, Step, Voter};
 use super::log::{LogMessage, LogRecord};
 use crate::protocol::ids::{Epoch, Incarnation, NodeId};
 use crate::protocol::lock::Summary;
-use crate::protocol::membership::{Change, Member};
+use crate::protocol::membership::{Change, ClusterId, Member};
 
 /// The order is that of the wire format: append only.
 ///
@@ -61,11 +62,63 @@ pub(crate) enum QuorumMessage {
     },
     /// A member to all voters: an operator wants this changed.
     Wish(Change),
-    /// A member to one that is in no view with it: I am in this cluster, where these vote.
-    Cluster {
-        cluster: Digest,
-        voters: Vec<NodeId>,
-    },
+    /// A member to one that is in no view with it: I am in this cluster.
+    Cluster(Box<ClusterNotice>),
+    /// A member that is in no view, to all that it can talk to: how I stand to founding.
+    Founding(Box<FoundingStatus>),
+    /// A founder, or a voter of the cluster that it founds, to one that has not accepted.
+    Found(Box<Founding>),
+}
+
+/// What a member says of its cluster to one that may not know.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct ClusterNotice {
+    pub(crate) membership: Membership,
+    /// Clusters whose members may join this one.
+    pub(crate) abandons: Vec<ClusterId>,
+}
+
+/// How a member that is in no view stands to founding. All of it is on its disk.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) struct FoundingStatus {
+    /// The life that says so, and the first one that had this state.
+    pub(crate) life: Incarnation,
+    pub(crate) birth: Incarnation,
+    pub(crate) refusals: u32,
+    pub(crate) stance: Stance,
+    /// The cluster that an operator has abandoned here.
+    pub(crate) permit: Option<ClusterId>,
+    /// The longest lease in this member's file and record.
+    pub(crate) longest: Duration,
+    /// For how long this life has been.
+    pub(crate) running_for: Duration,
+    /// The highest epoch it has heard of.
+    pub(crate) known: Epoch,
+    /// Voters of the founding that it accepted which it has heard with another birth.
+    pub(crate) reborn: Vec<NodeId>,
+    /// Who votes by its file, and a hash of the members there.
+    pub(crate) voters: Vec<NodeId>,
+    pub(crate) members: u64,
+}
+
+/// [`Standing`](super::affiliation::Standing), as others are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) enum Stance {
+    New,
+    Accepted(Digest),
+    /// A voter has endorsed it, and knows that all have accepted.
+    Completed(Digest),
+    Member(Digest),
+}
+
+impl Stance {
+    /// The founding that was accepted, whatever came of it.
+    pub(crate) const fn accepted(&self) -> Option<Digest> {
+        match self {
+            Self::New => None,
+            Self::Accepted(its) | Self::Completed(its) | Self::Member(its) => Some(*its),
+        }
+    }
 }
 
 /// A member's wish for its lease to run on.
@@ -86,6 +139,8 @@ pub(crate) struct Renew {
     pub(crate) wants_view: bool,
     /// The life before this one left: it is inside of nothing.
     pub(crate) left: bool,
+    /// How long the lease is, by the member's file.
+    pub(crate) lease: Duration,
 }
 
 /// How far a member has come in a view.
@@ -131,6 +186,8 @@ pub(crate) struct Endorsement {
     pub(crate) cluster: Digest,
     /// For how long at least no lease was renewed here but those of the view's members.
     pub(crate) age: Duration,
+    /// How long the leases were, at most, that were renewed here before.
+    pub(crate) longest: Duration,
 }
 
 /// What a voter must remember. Without it, it is another voter.
@@ -145,11 +202,31 @@ pub struct VoterRecord {
     /// Whether no leases were in use, when this was written, but those of the charter's members that
     /// have not left: then a life that begins with this knows whose leases there may be.
     pub(crate) settled: bool,
+    /// The longest lease that may still run because it was renewed here. On disk before one that
+    /// is longer is renewed.
+    pub(crate) longest: Duration,
     /// Where the log stands.
     pub(crate) log: Option<LogRecord>,
 }
 
 impl VoterRecord {
+    /// Of one that has endorsed nothing.
+    pub(crate) fn new(birth: Incarnation, longest: Duration) -> Self {
+        Self {
+            birth,
+            endorsed: None,
+            certified: false,
+            settled: false,
+            longest,
+            log: None,
+        }
+    }
+
+    /// The longest lease that may still run because it was renewed here.
+    pub fn longest_lease(&self) -> Duration {
+        self.longest
+    }
+
     /// The highest epoch that was endorsed.
     pub fn epoch(&self) -> Option<Epoch> {
         self.charter().map(|charter| charter.epoch)

@@ -7,13 +7,15 @@ use core::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
+use super::founding::FoundingReport;
 use crate::protocol::ids::NodeId;
+use crate::protocol::membership::ClusterId;
 
 /// The quorum, as one member sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct QuorumOverview {
-    /// Whether the cluster was founded, as far as this member knows. Before that it takes all of
-    /// [`voters`](Self::voters), afterwards a majority.
+    /// Whether the cluster was founded, as far as this member knows. Before that it takes all
+    /// members that files list, afterwards a majority of [`voters`](Self::voters).
     pub is_founded: bool,
     /// Who votes, by id; before the founding, who will. Empty where nobody votes.
     pub voters: Vec<NodeId>,
@@ -23,6 +25,10 @@ pub struct QuorumOverview {
     pub suffices: bool,
     /// Whether this member belongs to a view, and its lease runs.
     pub is_leased: bool,
+    /// The cluster that this member is in.
+    pub cluster: Option<ClusterId>,
+    /// Before the founding: what keeps a cluster from being founded.
+    pub founding: Option<FoundingReport>,
 }
 
 /// A member that is missing.
@@ -48,6 +54,9 @@ pub enum Absence {
     /// The cluster is not founded yet, for which it must be there, and nothing was heard from it
     /// lately.
     Unfounded,
+    /// It votes by this member's file, other voters there were recovered on an operator's word, and
+    /// it was not, or for another cluster.
+    Unrecovered,
 }
 
 impl QuorumOverview {
@@ -64,6 +73,8 @@ impl QuorumOverview {
             suffices: missing.is_empty(),
             missing: missing.into_iter().map(silent).collect(),
             is_leased: is_in_view,
+            cluster: None,
+            founding: None,
         }
     }
 
@@ -86,7 +97,13 @@ impl QuorumOverview {
 /// 3, 4 have lost their states`. Of nobody it says that this member is in no view.
 pub fn absences(missing: &[Missing]) -> String {
     let mut text = String::new();
-    for why in [Absence::Silent, Absence::StateLost, Absence::Unfounded] {
+    let all = [
+        Absence::Silent,
+        Absence::StateLost,
+        Absence::Unfounded,
+        Absence::Unrecovered,
+    ];
+    for why in all {
         let of_kind = missing.iter().filter(|it| it.why == why);
         let ids: Vec<NodeId> = of_kind.map(|it| it.member).collect();
         let (one, many) = match why {
@@ -95,6 +112,10 @@ pub fn absences(missing: &[Missing]) -> String {
             Absence::Unfounded => (
                 "is silent, and the group begins only when all are there at once",
                 "are silent, and the group begins only when all are there at once",
+            ),
+            Absence::Unrecovered => (
+                "was not recovered as the other voters were",
+                "were not recovered as the other voters were",
             ),
         };
         if ids.is_empty() {

@@ -9,19 +9,19 @@ use core::fmt;
 use core::hash::{Hash, Hasher};
 use core::time::Duration;
 
-use super::charter::Digest;
-#[cfg(feature = "sim")]
-use super::charter::Step;
+use super::affiliation::{Affiliation, Membership, Standing};
+use super::charter::{Digest, Step, Voter};
+use super::founding::{FoundingPart, Progress};
 use super::log::{LogAction, LogRecord, ViewLog, VoterId};
-use super::message::{QuorumMessage, VoterRecord};
+use super::message::{ClusterNotice, QuorumMessage, VoterRecord};
 use super::outbox::Outbox;
-use super::overview::QuorumOverview;
+use super::overview::{Absence, Missing, QuorumOverview};
 use super::session::Session;
 use super::vote::Vote;
 use crate::protocol::face::Marks;
 use crate::protocol::ids::{Epoch, NodeId};
 use crate::protocol::lock::Summary;
-use crate::protocol::membership::{Action, Change, Member, View};
+use crate::protocol::membership::{Action, Change, ClusterId, Member, View};
 use crate::protocol::time::Time;
 
 /// What a process must know of its group to take part in quorum views.
@@ -30,11 +30,13 @@ pub(crate) struct Terms {
     /// The group's name.
     pub(crate) group: String,
     pub(crate) lease: Duration,
-    /// Those who vote, by the configuration.
+    /// All members, and those who vote, by the configuration. Both count when a cluster is founded.
+    pub(crate) members: BTreeSet<NodeId>,
     pub(crate) voters: BTreeSet<NodeId>,
-    /// The epoch of a cluster that is founded now: the seconds of the wall clock, so that fences
-    /// rise though all states were lost.
-    pub(crate) first_epoch: Epoch,
+    /// The cluster, if the configuration names it: then no other is founded or joined.
+    pub(crate) cluster: Option<ClusterId>,
+    /// The seconds of the wall clock when this process began.
+    pub(crate) wall: Epoch,
     /// After somebody was lost who may have been inside: for how much longer nobody is let in.
     pub(crate) lock_delay: Duration,
 }
@@ -49,15 +51,24 @@ pub(crate) struct Before {
     /// Whether something is to be told of it: it did not leave, or knew of locks that were
     /// abandoned.
     pub(crate) unclean: bool,
-    /// Whether an operator has had them forget whose leases were renewed.
-    pub(crate) recovers: bool,
     /// What was on disk of a voter here.
     pub(crate) voter: Option<VoterRecord>,
 }
 
 impl Terms {
-    pub(super) fn cluster(&self) -> Digest {
-        Digest::of_cluster(&self.group, self.voters.iter().copied())
+    /// The epoch of a cluster that is founded when this process has been for `elapsed`: the seconds
+    /// of the wall clock, so that fences rise though all states were lost.
+    pub(super) fn first_epoch(&self, elapsed: Duration) -> Epoch {
+        let seconds = u64::from(self.wall.as_u32()).saturating_add(elapsed.as_secs());
+        let epoch = u32::try_from(seconds).ok().and_then(Epoch::new);
+        epoch
+            .unwrap_or(Epoch::MAX)
+            .max(Epoch::ZERO.next().expect("the first"))
+    }
+
+    /// Whether the configuration lets this member be in that cluster.
+    fn allows(&self, cluster: Digest) -> bool {
+        self.cluster.is_none_or(|named| named == cluster.id())
     }
 }
 
@@ -91,8 +102,12 @@ pub(crate) enum Beginning {
 pub(crate) struct Quorum<M: MakeLog> {
     terms: Terms,
     session: Session,
+    founding: FoundingPart,
     /// The voter's part; `None` where none is wanted and none was.
     vote: Option<Box<Vote<M>>>,
+    /// Makes the log of one that is to vote.
+    make: M,
+    began: Time,
     out: Outbox,
     /// Whether no view has been told yet what is to be told of the life before.
     unclean: bool,
@@ -107,7 +122,10 @@ where
         Self {
             terms: self.terms.clone(),
             session: self.session.clone(),
+            founding: self.founding.clone(),
             vote: self.vote.clone(),
+            make: self.make.clone(),
+            began: self.began,
             out: self.out.clone(),
             unclean: self.unclean,
         }
@@ -122,31 +140,52 @@ where
         let Self {
             terms,
             session,
+            founding,
             vote,
+            make,
+            began,
             out,
             unclean,
         } = self;
-        (terms, session, vote, out, unclean).hash(hasher);
+        (terms, session, founding, vote, make, began, out, unclean).hash(hasher);
     }
 }
 
-impl<M: MakeLog> Quorum<M> {
-    pub(crate) fn new(me: Member, terms: Terms, before: Before, make: M, now: Time) -> Self {
-        let votes = terms.voters.contains(&me.node) || before.voter.is_some();
-        let charter = before.voter.as_ref().and_then(VoterRecord::charter);
-        let cluster = charter.map(|charter| charter.cluster);
+impl<M: MakeLog + Clone> Quorum<M> {
+    /// `affiliation`: what is on disk of this member's cluster.
+    pub(crate) fn new(
+        (me, affiliation): (Member, Affiliation),
+        terms: Terms,
+        before: Before,
+        make: M,
+        now: Time,
+    ) -> Self {
+        let is_new = affiliation.standing == Standing::New;
+        let votes = is_new && terms.voters.contains(&me.node) || before.voter.is_some();
+        let (birth, membership) = (affiliation.birth, affiliation.membership());
+        let recorded = membership.map(|its| its.voters.iter().map(|voter| voter.node).collect());
         let mut out = Outbox::new(me.node);
-        let mut session = Session::new(me, &terms, cluster, before.left, now);
+        let recorded = recorded.unwrap_or_default();
+        let mut session = Session::new(me, &terms, recorded, before.left, now);
+        let longest = before.voter.as_ref().map(VoterRecord::longest_lease);
+        let remembered = (before.epoch, longest.unwrap_or_default());
+        let founding = FoundingPart::new(me, affiliation, remembered, now);
         if let Some(record) = &before.voter
             && let Some(charter) = record.certified_charter()
         {
             session.remember(charter, &mut out);
         }
         let unclean = before.unclean;
-        let vote = votes.then(|| Box::new(Vote::new(me, &terms, before, make, now)));
+        let vote = votes.then(|| {
+            let record = (before.voter, before.epoch);
+            Box::new(Vote::new((me, birth), &terms, record, make.clone(), now))
+        });
         Self {
             session,
+            founding,
             vote,
+            make,
+            began: now,
             out,
             terms,
             unclean,
@@ -156,12 +195,15 @@ impl<M: MakeLog> Quorum<M> {
     /// The view has gone on without this life: here is the next, in another session. The voter
     /// remembers what it knows.
     pub(crate) fn begin_anew(&mut self, now: Time, me: Member) {
-        let cluster = self.session.cluster();
         // Those who were inside in that session may take a moment yet to end.
         self.unclean = true;
-        let mut next = Session::new(me, &self.terms, cluster, false, now);
+        let membership = self.founding.affiliation().membership();
+        let recorded = membership.map(|its| its.voters.iter().map(|voter| voter.node).collect());
+        let recorded = recorded.unwrap_or_default();
+        let mut next = Session::new(me, &self.terms, recorded, false, now);
         next.take_over(&mut self.session);
         self.session = next;
+        self.founding.begin_anew(now, me);
     }
 
     /// An operator wants this changed.
@@ -184,10 +226,11 @@ impl<M: MakeLog> Quorum<M> {
     /// That member can be talked to from now on, and knows nothing of this one yet.
     pub(crate) fn meet(&mut self, now: Time, peer: NodeId) -> Vec<Action> {
         self.session.meet(peer);
+        self.founding.speak_up(now);
         if let Some(vote) = &mut self.vote {
             vote.begin(&mut self.out);
             vote.part.speak_up(now);
-            vote.tick(now, &self.terms, &mut self.out);
+            vote.tick(now, &self.terms, &self.session.voters(), &mut self.out);
         }
         self.settle(now)
     }
@@ -201,14 +244,16 @@ impl<M: MakeLog> Quorum<M> {
     pub(crate) fn timeout(&mut self, now: Time) -> Vec<Action> {
         if let Some(vote) = &mut self.vote {
             vote.begin(&mut self.out);
-            vote.tick(now, &self.terms, &mut self.out);
+            vote.tick(now, &self.terms, &self.session.voters(), &mut self.out);
         }
         self.settle(now)
     }
 
     pub(crate) fn next_timeout(&self, now: Time) -> Option<Time> {
         let vote = self.vote.as_ref().and_then(|vote| vote.next_timeout(now));
-        [self.session.next_timeout(), vote]
+        let founding =
+            (!self.session.is_in_view()).then(|| self.founding.next_timeout(now, self.terms.lease));
+        [self.session.next_timeout(), vote, founding.flatten()]
             .into_iter()
             .flatten()
             .min()
@@ -220,6 +265,12 @@ impl<M: MakeLog> Quorum<M> {
         self.settle(now)
     }
 
+    /// The last [`Action::PersistAffiliation`] is on disk.
+    pub(crate) fn affiliation_persisted(&mut self, now: Time) -> Vec<Action> {
+        self.founding.persisted();
+        self.settle(now)
+    }
+
     /// The last [`Action::PersistVoter`] is on disk.
     pub(crate) fn voter_persisted(&mut self, now: Time) -> Vec<Action> {
         if let Some(vote) = &mut self.vote {
@@ -227,7 +278,7 @@ impl<M: MakeLog> Quorum<M> {
                 // A voter hears from now on, its own member too.
                 self.session.meet(self.out.me());
             }
-            vote.tick(now, &self.terms, &mut self.out);
+            vote.tick(now, &self.terms, &self.session.voters(), &mut self.out);
         }
         self.settle(now)
     }
@@ -286,7 +337,34 @@ impl<M: MakeLog> Quorum<M> {
 
     /// The quorum as this member sees it. `absent`: who cannot be talked to.
     pub(crate) fn overview(&self, now: Time, absent: &[NodeId]) -> QuorumOverview {
-        self.session.overview(now, absent)
+        let mut overview = self.session.overview(now, absent);
+        overview.cluster = self.founding.affiliation().cluster_id();
+        if self.session.exists() || overview.cluster.is_some() {
+            return overview;
+        }
+        let report = self.founding.report(now, &self.terms);
+        let report = report.unwrap_or_default();
+        let is_early = now < self.began + self.terms.lease / 2;
+        let is_absent = |node: &&NodeId| !is_early || absent.contains(node);
+        let of = |why| move |&member: &NodeId| Missing { member, why };
+        let away = report
+            .absent
+            .iter()
+            .filter(is_absent)
+            .map(of(Absence::Unfounded));
+        let unrecovered = report.without_permit.iter().map(of(Absence::Unrecovered));
+        let mut missing: Vec<Missing> = away.chain(unrecovered).collect();
+        if missing.is_empty() && !report.remember.is_empty() {
+            let lost = self.terms.voters.iter();
+            missing.extend(lost.map(of(Absence::StateLost)));
+        }
+        missing.sort_unstable();
+        overview.voters = self.terms.voters.iter().copied().collect();
+        overview.suffices = missing.is_empty();
+        overview.missing = missing;
+        overview.is_founded = false;
+        overview.founding = Some(report);
+        overview
     }
 
     /// Those who are to vote, and whether each does, as far as is known.
@@ -310,6 +388,14 @@ impl<M: MakeLog> Quorum<M> {
     }
 
     fn take_in(&mut self, now: Time, from: NodeId, message: QuorumMessage) {
+        if let QuorumMessage::Decided(step) = &message
+            && !self.may_vote_in(step)
+        {
+            return;
+        }
+        if let QuorumMessage::Cluster(notice) = &message {
+            return self.on_cluster(now, from, notice);
+        }
         let out = &mut self.out;
         match message {
             QuorumMessage::Renewed {
@@ -326,12 +412,26 @@ impl<M: MakeLog> Quorum<M> {
                 seq,
                 certified,
             } => {
+                let ours = self.founding.affiliation().cluster();
+                let certified = certified.filter(|its| {
+                    ours.is_none_or(|ours| ours == its.cluster) && self.terms.allows(its.cluster)
+                });
                 self.session
                     .refused(now, from, (session, seq), certified.as_deref(), out);
             }
             QuorumMessage::Flush(charter) => {
+                let ours = self.founding.affiliation().cluster();
+                let is_ours = ours.is_none_or(|ours| ours == charter.cluster);
+                if !is_ours || !self.terms.allows(charter.cluster) {
+                    return;
+                }
                 if let Some(vote) = &mut self.vote {
                     vote.part.learn_certified(charter.digest());
+                }
+                let membership = Membership::of(&charter);
+                if self.session.takes(from, &charter) {
+                    // On disk before the epoch is, and so before the view is in force.
+                    self.founding.join(membership, out);
                 }
                 self.session.flush(from, *charter, out);
             }
@@ -340,24 +440,148 @@ impl<M: MakeLog> Quorum<M> {
                 digest,
                 table,
             } => self.session.install(from, (epoch, digest), table, out),
-            QuorumMessage::Cluster { cluster, voters } => {
-                if let Some(vote) = &mut self.vote {
-                    vote.part.hear_of(now, cluster);
-                }
-                self.session.introduced(from, cluster, voters, out);
+            QuorumMessage::Founding(status) => {
+                self.session.asked_by(now, from);
+                self.founding.hear(now, from, *status);
+            }
+            QuorumMessage::Found(founding) => {
+                self.founding.offered(now, *founding, &self.terms, out);
             }
             to_voter => {
+                let asked = self.session.voters();
                 if let Some(vote) = &mut self.vote {
-                    vote.take_in(now, from, to_voter, &self.terms, out);
+                    vote.take_in(now, from, to_voter, (&self.terms, &asked), out);
                 }
             }
         }
+    }
+
+    /// A voter that is asked to endorse a view of a cluster that is not its own does not.
+    fn may_vote_in(&self, step: &Step) -> bool {
+        let cluster = step.charter.cluster;
+        let ours = self.founding.affiliation().cluster();
+        ours.is_none_or(|ours| ours == cluster) && self.terms.allows(cluster)
+    }
+
+    /// Another member says which cluster it is in.
+    fn on_cluster(&mut self, now: Time, from: NodeId, notice: &ClusterNotice) {
+        let theirs = &notice.membership;
+        self.founding.hear_of_cluster(now, from, theirs.cluster);
+        let follows = self.follows(now, notice);
+        let out = &mut self.out;
+        match self.founding.affiliation().cluster() {
+            _ if !self.terms.allows(theirs.cluster) => {
+                self.session.met_stranger(from, theirs, out);
+            }
+            Some(ours) if ours == theirs.cluster => self.session.introduced(from, theirs),
+            // What was accepted here may come to be or not: its voters give it up in time.
+            Some(_) if self.founding.affiliation().accepted().is_some() => {}
+            Some(_) if follows => {
+                // Whatever this member had there is over, and it was not there when its voters lost
+                // their states: it lives anew, in the other cluster.
+                if let Some(vote) = &mut self.vote {
+                    let me = Member {
+                        node: out.me(),
+                        incarnation: vote.part.life,
+                    };
+                    vote.begin_anew(me, &self.terms, now, out);
+                }
+                self.founding.join(theirs.clone(), out);
+                self.session.abandon(out);
+                self.session.introduced(from, theirs);
+            }
+            Some(_) => self.session.met_stranger(from, theirs, out),
+            None => self.session.introduced(from, theirs),
+        }
+    }
+
+    /// Whether this member leaves its cluster for that one: an operator has abandoned its cluster for
+    /// it, or more than half of the voters that it remembers have lost their states, and vote there.
+    fn follows(&self, now: Time, notice: &ClusterNotice) -> bool {
+        let Some(ours) = self.founding.affiliation().membership() else {
+            return false;
+        };
+        let theirs = &notice.membership.voters;
+        let is_reborn_there = |voter: &&Voter| {
+            let mut there = theirs.iter();
+            there.any(|its| its.node == voter.node && its.birth != voter.birth)
+        };
+        let reborn = ours.voters.iter().filter(is_reborn_there).count();
+        let is_abandoned = notice.abandons.contains(&ours.cluster.id());
+        (is_abandoned || 2 * reborn > ours.voters.len()) && self.session.until() <= now
+    }
+
+    /// What has become of the founding that this member takes part in, and what follows.
+    fn found(&mut self, now: Time) {
+        if self.session.is_in_view() || self.founding.affiliation().membership().is_some() {
+            return;
+        }
+        if self.vote.is_none() && self.founding.founds_as_voter() {
+            self.begin_to_vote(now);
+        }
+        let completed = self.vote.as_ref().and_then(|vote| vote.founds());
+        let lease = self.terms.lease;
+        match self.founding.progress(now, completed, lease, &mut self.out) {
+            Some(Progress::Complete(founding)) => {
+                if let Some(vote) = &mut self.vote {
+                    vote.complete(now, &founding, &mut self.out);
+                }
+            }
+            Some(Progress::Live(cluster)) => self.go_live(now, cluster),
+            Some(Progress::GivenUp(cluster)) => {
+                if let Some(vote) = &mut self.vote
+                    && vote.founds().is_some_and(|(its, _)| its == cluster)
+                {
+                    vote.forget_founding(&mut self.out);
+                }
+            }
+            None => {}
+        }
+        if let Some(founding) = self.founding.found(now, &self.terms) {
+            let me = self.out.me();
+            self.out.send(me, QuorumMessage::Found(Box::new(founding)));
+        }
+    }
+
+    fn go_live(&mut self, now: Time, cluster: Digest) {
+        let Some(vote) = &mut self.vote else { return };
+        let endorsed = vote.part.endorsed();
+        let Some(first) = endorsed.filter(|its| its.step.charter.cluster == cluster) else {
+            return;
+        };
+        let (digest, membership) = (first.digest, Membership::of(&first.step.charter));
+        vote.part.learn_certified(digest);
+        self.founding.join(membership, &mut self.out);
+        vote.tick(now, &self.terms, &self.session.voters(), &mut self.out);
+    }
+
+    fn begin_to_vote(&mut self, now: Time) {
+        let me = Member {
+            node: self.out.me(),
+            incarnation: self.founding.life(),
+        };
+        let birth = self.founding.affiliation().birth;
+        let record = (None, self.session.epoch());
+        let mut vote = Vote::new((me, birth), &self.terms, record, self.make.clone(), now);
+        vote.begin(&mut self.out);
+        self.vote = Some(Box::new(vote));
     }
 
     /// Does what is due at once, and what this process says to itself.
     fn settle(&mut self, now: Time) -> Vec<Action> {
         loop {
             self.session.timeout(now, &mut self.out);
+            self.found(now);
+            if self.vote.is_none() && self.session.shall_vote() {
+                self.begin_to_vote(now);
+            }
+            if !self.session.is_in_view() {
+                let completed = self.vote.as_ref().and_then(|vote| vote.founds());
+                let completed = completed.and_then(|(its, on_disk)| on_disk.then_some(its));
+                let (terms, met) = (&self.terms, self.session.met());
+                self.founding
+                    .announce(now, (terms, completed), met, &mut self.out);
+            }
             let Some(message) = self.out.next_to_self() else {
                 return self.out.take();
             };

@@ -8,7 +8,8 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::charter::{Charter, Digest, MAX_VOTERS, Step, Voter};
+use super::charter::{Charter, Digest, Step, Voter};
+use super::log::MAX_VOTERS;
 use super::message::{Stage, Status};
 use super::voter::{Endorsed, VoterPart};
 use crate::protocol::ids::{Epoch, NodeId};
@@ -19,15 +20,13 @@ use crate::protocol::time::Time;
 const BATCH: Duration = Duration::from_millis(200);
 /// Views are at least so far apart in the mean, so that epochs stay behind the seconds of the wall
 /// clock, with which they begin.
-const PACE: Duration = Duration::from_secs(1);
+pub(super) const PACE: Duration = Duration::from_secs(1);
 /// How many views may come ahead of that.
-const AHEAD: u32 = 3;
+pub(super) const AHEAD: u32 = 3;
 
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Proposer {
     me: Member,
-    /// Those who shall vote, by the configuration.
-    wanted: BTreeSet<NodeId>,
     lease: Duration,
     /// Since when this voter leads.
     leads_since: Option<Time>,
@@ -52,10 +51,9 @@ pub(super) struct Wanted {
 }
 
 impl Proposer {
-    pub(super) fn new(me: Member, wanted: BTreeSet<NodeId>, lease: Duration) -> Self {
+    pub(super) fn new(me: Member, lease: Duration) -> Self {
         Self {
             me,
-            wanted,
             lease,
             leads_since: None,
             due: None,
@@ -83,10 +81,9 @@ impl Proposer {
         voter: &VoterPart,
         unresponsive: &BTreeSet<NodeId>,
     ) -> Option<Step> {
-        let wanted = match self.leads_since {
-            Some(since) => self.next_step(now, since, voter, unresponsive),
-            None => self.first_step(now, voter),
-        };
+        let wanted = self
+            .leads_since
+            .and_then(|since| self.next_step(now, since, voter, unresponsive));
         let Some(Wanted { step, is_urgent }) = wanted else {
             self.due = None;
             return None;
@@ -138,14 +135,12 @@ impl Proposer {
     }
 
     /// Who shall lead instead of this voter, which is not to vote any more: a log does not let a
-    /// leader remove itself. Not while a view is due: where files differ so that each of two hands
-    /// over to the other, there would never be one.
+    /// leader remove itself. Not while a view is due, which would be lost.
     pub(super) fn successor(&mut self, now: Time, voter: &VoterPart) -> Option<Voter> {
         self.leads_since.filter(|_| self.due.is_none())?;
         let lately = |at: Time| now.since(at) < self.lease / 2;
         let charter = &voter.certified()?.step.charter;
-        let is_wanted =
-            |node: &NodeId| self.wanted.contains(node) && !charter.book.removed.contains(node);
+        let is_wanted = |node: &NodeId| charter.book.wants_vote_of(*node);
         if is_wanted(&self.me.node) || self.handed_over.is_some_and(lately) {
             return None;
         }
@@ -168,56 +163,6 @@ impl Proposer {
             .proposed
             .map_or(due, |(_, at)| due.max(at + self.lease / 2));
         Some(again)
-    }
-
-    /// The first of all: by the lowest of the configured voters, when all of them are there and
-    /// none has ever endorsed anything. Otherwise voters whose states were lost could found the
-    /// cluster a second time, beside those whose were not.
-    fn first_step(&self, now: Time, voter: &VoterPart) -> Option<Wanted> {
-        let is_first = self.wanted.first() == Some(&self.me.node);
-        // Whoever has endorsed something knows of a cluster, be it in this file or in another.
-        let mut others = voter.others.values();
-        let exists =
-            voter.knows_another_cluster(now) || others.any(|other| other.status.endorsed.is_some());
-        if !is_first || exists || voter.newest().is_some() {
-            return None;
-        }
-        let own = voter.own_status(now);
-        let statuses: Vec<&Status> = self
-            .wanted
-            .iter()
-            .map(|node| {
-                if *node == self.me.node {
-                    return Some(&own);
-                }
-                let other = voter.others.get(node)?;
-                let fresh = voter.is_fresh(now, other.status.voter);
-                Some(&other.status).filter(|status| fresh && status.endorsed.is_none())
-            })
-            .collect::<Option<_>>()?;
-        let known = statuses.iter().map(|status| status.known).max();
-        let epoch = known.unwrap_or_default().next()?.max(voter.first_epoch);
-        let charter = Charter {
-            cluster: voter.cluster,
-            epoch,
-            parent: voter.cluster,
-            members: own.newcomers.clone(),
-            since: own.newcomers.iter().map(|_| epoch).collect(),
-            voters: statuses.iter().map(|status| status.voter).collect(),
-            coordinator: self.me,
-            // All states were lost, and they are in a view that nobody else knows.
-            unclean: voter.strays(),
-            book: Book::default(),
-        };
-        let step = Step {
-            parent: None,
-            charter,
-        };
-        Some(Wanted {
-            // With everybody there nobody is waited for.
-            is_urgent: false,
-            step,
-        })
     }
 
     /// What should follow the newest view, which must be certified: members that are missed go,
@@ -276,6 +221,7 @@ impl Proposer {
             coordinator: self.me,
             unclean,
             book,
+            abandons: charter.abandons.clone(),
         };
         Some(Wanted {
             step: Step {
@@ -302,12 +248,12 @@ impl Proposer {
             let other = voter.others.get(&it.node);
             *it != voter.me && other.is_some_and(|other| other.status.voter.birth > it.birth)
         };
-        let is_wanted = |node: &NodeId| self.wanted.contains(node) && !book.removed.contains(node);
+        let is_wanted = |node: &NodeId| book.wants_vote_of(*node);
         let unwanted = |it: &Voter| *it != voter.me && !is_wanted(&it.node);
         let absent = |it: &Voter| unwanted(it) && !voter.is_fresh(now, *it);
         let useless = voters.iter().position(reborn);
         let useless = useless.or_else(|| voters.iter().position(absent));
-        let wanted = self.wanted.iter().filter(|node| is_wanted(node));
+        let wanted = book.voters.iter().filter(|node| is_wanted(node));
         let comes = wanted.clone().find_map(|node| {
             let is_in = voters.iter().any(|it| it.node == *node);
             let status = &voter.others.get(node).filter(|_| !is_in)?.status;

@@ -9,7 +9,7 @@ use crate::protocol::membership::Member;
 use crate::protocol::time::Time;
 
 /// Makes Raft logs.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Rafts {
     lease: Duration,
     seed: u64,

@@ -5,13 +5,16 @@
 //! to be certified. It is counted so that it ends here before it ends for anybody who counts it
 //! from what a voter has seen.
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::charter::{Charter, Digest, MAX_VOTERS};
-use super::message::{QuorumMessage, Renew, Stage};
+use super::affiliation::Membership;
+use super::charter::{Charter, Digest, Voter};
+use super::log::MAX_VOTERS;
+use super::message::{ClusterNotice, QuorumMessage, Renew, Stage};
 use super::outbox::Outbox;
 use super::overview::{Absence, Missing, QuorumOverview};
 use super::process::Terms;
@@ -35,10 +38,12 @@ const MAX_WISHES: usize = 16;
 pub(super) struct Session {
     me: Member,
     lease: Duration,
-    /// Those who vote, by the configuration.
+    /// Those who vote, by the configuration, and by what is on disk here.
     configured: Vec<NodeId>,
-    /// Those who vote, by the newest view that others have told of.
+    recorded: Vec<NodeId>,
+    /// Those who vote, by the newest view that others have told of, and that view's epoch.
     told: Vec<NodeId>,
+    told_epoch: Epoch,
     /// Since when this life is.
     began: Time,
     /// Whether the life before left.
@@ -50,8 +55,6 @@ pub(super) struct Session {
     ignorant: BTreeMap<NodeId, Time>,
     /// Up to where the voter of this very member remembers, from the life before.
     remembered: Epoch,
-    /// The cluster that was endorsed here before; there is no way into another.
-    cluster: Option<Digest>,
     /// Those who can be talked to, and when each was last told which cluster this is. They are told
     /// while they are in no view with this member: files that name different voters found different
     /// clusters, which would not hear of each other otherwise.
@@ -113,11 +116,12 @@ struct Wish {
 }
 
 impl Session {
-    /// `cluster`: the one that was endorsed here before. `left`: whether the life before did.
+    /// `recorded`: the voters of the cluster that this member remembers. `left`: whether the life
+    /// before did.
     pub(super) fn new(
         me: Member,
         terms: &Terms,
-        cluster: Option<Digest>,
+        recorded: Vec<NodeId>,
         left: bool,
         now: Time,
     ) -> Self {
@@ -125,10 +129,11 @@ impl Session {
             me,
             lease: terms.lease,
             configured: terms.voters.iter().copied().collect(),
-            cluster,
+            recorded,
             left,
             began: now,
             told: Vec::new(),
+            told_epoch: Epoch::ZERO,
             heard: BTreeMap::new(),
             ignorant: BTreeMap::new(),
             remembered: Epoch::ZERO,
@@ -209,6 +214,7 @@ impl Session {
             stage: self.stage(),
             wants_view: self.wants_view == Some(self.epoch()),
             left: self.left,
+            lease: self.lease,
         };
         for voter in self.voters() {
             out.send(voter, QuorumMessage::Renew(renew));
@@ -229,43 +235,60 @@ impl Session {
                 continue;
             }
             *told = Some(now);
-            let message = QuorumMessage::Cluster {
-                cluster: charter.cluster,
-                voters: charter.voters.iter().map(|its| its.node).collect(),
+            let notice = ClusterNotice {
+                membership: Membership::of(charter),
+                abandons: charter.abandons.clone(),
             };
-            out.send(*peer, message);
+            out.send(*peer, QuorumMessage::Cluster(Box::new(notice)));
         }
     }
 
-    /// Another member says which cluster it is in.
-    pub(super) fn introduced(
-        &mut self,
-        peer: NodeId,
-        cluster: Digest,
-        voters: Vec<NodeId>,
-        out: &mut Outbox,
-    ) {
-        if voters.is_empty() || voters.len() > MAX_VOTERS {
-            return;
+    /// Another member says that it is in this member's cluster, or in one that this member may join:
+    /// here is whom to ask. This member's file may be an old one, and so may what it remembers.
+    pub(super) fn introduced(&mut self, peer: NodeId, membership: &Membership) {
+        self.strangers.remove(&peer);
+        let is_news = membership.epoch > self.told_epoch && membership.epoch > self.epoch();
+        if is_news && (1..=MAX_VOTERS).contains(&membership.voters.len()) {
+            self.hear_of_voters(membership.epoch, nodes(&membership.voters));
+            self.renew_at = Time::ZERO;
         }
-        match self.cluster() {
-            Some(ours) if ours == cluster => {
-                self.strangers.remove(&peer);
-            }
-            Some(_) if self.strangers.insert(peer) => {
-                out.act(Action::Stranger {
-                    peer,
-                    ours: self.voters(),
-                    theirs: voters,
-                });
-            }
-            Some(_) => {}
-            // This member's file may be an old one, or wrong: here is whom to ask.
-            None if self.told.is_empty() => {
-                self.hear_of_voters(voters);
-                self.renew_at = Time::ZERO;
-            }
-            None => {}
+    }
+
+    /// Another member says that it is in another cluster of the same name.
+    pub(super) fn met_stranger(&mut self, peer: NodeId, theirs: &Membership, out: &mut Outbox) {
+        if self.strangers.insert(peer) {
+            out.act(Action::Stranger {
+                peer,
+                ours: self.voters(),
+                theirs: nodes(&theirs.voters),
+            });
+        }
+    }
+
+    /// Another member asks, as it is in no view: it is told of the cluster with the next renewal.
+    pub(super) fn asked_by(&mut self, now: Time, peer: NodeId) {
+        let pause = self.lease / 10;
+        if let Some(told) = self.met.get_mut(&peer) {
+            told.take_if(|at| *at + pause <= now);
+        }
+    }
+
+    /// Those that can be talked to.
+    pub(super) fn met(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.met.keys().copied()
+    }
+
+    /// Whether this life is in a view, or about to be.
+    pub(super) fn is_in_view(&self) -> bool {
+        self.known.is_some()
+    }
+
+    /// The lease is over and will not be renewed: the cluster is abandoned.
+    pub(super) fn abandon(&mut self, out: &mut Outbox) {
+        if self.known.is_some() && !self.is_over {
+            self.is_over = true;
+            self.wishes.clear();
+            out.act(Action::Excluded(self.epoch()));
         }
     }
 
@@ -274,12 +297,12 @@ impl Session {
         self.strangers.contains(&peer)
     }
 
-    fn hear_of_voters(&mut self, voters: Vec<NodeId>) {
+    fn hear_of_voters(&mut self, epoch: Epoch, voters: Vec<NodeId>) {
         if self.told.is_empty() && self.known.is_none() {
             // Before there was a cluster nobody could know of it.
             self.ignorant.clear();
         }
-        self.told = voters;
+        (self.told, self.told_epoch) = (voters, epoch);
     }
 
     /// An operator wants this changed; in place of what was wanted before.
@@ -330,12 +353,6 @@ impl Session {
         self.remembered = before.remembered;
     }
 
-    /// The cluster that this member belongs to.
-    pub(super) fn cluster(&self) -> Option<Digest> {
-        let known = self.known.as_ref().map(|known| known.charter.cluster);
-        known.or(self.cluster)
-    }
-
     /// Whether no view has been in force in this life.
     pub(super) fn has_had_no_view(&self) -> bool {
         !self.was_installed
@@ -349,7 +366,7 @@ impl Session {
         voters.sort_unstable();
         let patience = self.lease / 2;
         let exists = self.exists();
-        let is_founded = exists || self.cluster.is_some();
+        let is_founded = exists || !self.recorded.is_empty();
         let is_heard = |node| match self.heard.get(&node) {
             Some(at) => *at + patience > now,
             None => !absent.contains(&node) && self.began + patience > now,
@@ -367,11 +384,13 @@ impl Session {
             is_leased: now < self.until,
             voters,
             missing,
+            cluster: None,
+            founding: None,
         }
     }
 
     /// Whether there has been a view of this group.
-    fn exists(&self) -> bool {
+    pub(super) fn exists(&self) -> bool {
         self.known.is_some() || !self.told.is_empty()
     }
 
@@ -387,14 +406,19 @@ impl Session {
             return BTreeMap::new();
         }
         let voters = match &self.known {
-            Some(known) => known.charter.voters.iter().map(|its| its.node).collect(),
+            Some(known) => nodes(&known.charter.voters),
             None => self.told.clone(),
         };
-        let configured = self.configured.iter().copied();
-        let wanted = configured.filter(|node| !self.book.removed.contains(node));
+        let wanted = self.book.voters.iter().copied();
+        let wanted = wanted.filter(|node| self.book.wants_vote_of(*node));
         let all = wanted.chain(voters.iter().copied());
         all.map(|node| (node, voters.contains(&node) && !self.is_ignorant(now, node)))
             .collect()
+    }
+
+    /// Whether the newest view that this member knows has it vote.
+    pub(super) fn shall_vote(&self) -> bool {
+        self.known.is_some() && self.book.wants_vote_of(self.me.node)
     }
 
     fn stage(&self) -> Stage {
@@ -419,17 +443,21 @@ impl Session {
         }
     }
 
-    /// Whom to ask: the voters of the view that this life is in. Before, those in the file, which
-    /// may be an old one, and those who are named by anybody it knows.
-    fn voters(&self) -> Vec<NodeId> {
-        if let Some(known) = &self.known {
-            return known.charter.voters.iter().map(|its| its.node).collect();
+    /// Whom to ask: the voters of the view that this life is in, and of a later one that others have
+    /// told of. Before, those in the file and those on disk, which may both be old ones.
+    pub(super) fn voters(&self) -> Vec<NodeId> {
+        let mut voters = match &self.known {
+            Some(known) => nodes(&known.charter.voters),
+            None => self.configured.clone(),
+        };
+        let recorded = self.recorded.iter().filter(|_| self.known.is_none());
+        let told = self.told.iter().filter(|_| self.told_epoch > self.epoch());
+        for &node in recorded.chain(told) {
+            if !voters.contains(&node) {
+                voters.push(node);
+            }
         }
-        let told = self
-            .told
-            .iter()
-            .filter(|node| !self.configured.contains(node));
-        self.configured.iter().chain(told).copied().collect()
+        voters
     }
 
     /// A voter has renewed the lease, as far as it is concerned, under a view.
@@ -487,7 +515,9 @@ impl Session {
             self.ignorant.entry(from).or_insert(now);
             return;
         };
-        self.hear_of_voters(charter.voters.iter().map(|its| its.node).collect());
+        if charter.epoch > self.told_epoch {
+            self.hear_of_voters(charter.epoch, nodes(&charter.voters));
+        }
         self.ignorant.remove(&from);
         let knows_newer = self.epoch() > charter.epoch;
         let is_memory = from == self.me.node && charter.epoch <= self.remembered;
@@ -544,12 +574,17 @@ impl Session {
         }
     }
 
+    /// Whether [`Session::flush`] takes that view in.
+    pub(super) fn takes(&self, from: NodeId, charter: &Charter) -> bool {
+        let is_newer = self.known.as_ref().is_none_or(|known| {
+            charter.epoch > known.charter.epoch && charter.cluster == known.charter.cluster
+        });
+        charter.coordinator.node == from && !self.is_over && self.goes_on_in(charter) && is_newer
+    }
+
     /// The coordinator says that this is certified: stop, and tell.
     pub(super) fn flush(&mut self, from: NodeId, charter: Charter, out: &mut Outbox) {
-        let is_foreign = self
-            .cluster
-            .is_some_and(|cluster| cluster != charter.cluster);
-        if charter.coordinator.node != from || self.is_over || is_foreign {
+        if charter.coordinator.node != from || self.is_over {
             return;
         }
         if !self.goes_on_in(&charter) {
@@ -644,4 +679,8 @@ impl Session {
         self.until = Time::ZERO;
         self.renew_at = Time::ZERO;
     }
+}
+
+fn nodes(voters: &[Voter]) -> Vec<NodeId> {
+    voters.iter().map(|voter| voter.node).collect()
 }

@@ -18,7 +18,7 @@ use crate::protocol::time::Time;
 /// a reason to say something at once, and nothing else.
 impl<M> ViewSource for Quorum<M>
 where
-    M: MakeLog + Send,
+    M: MakeLog + Clone + Send,
     M::Log: Send,
 {
     fn peer_up(&mut self, now: Time, peer: NodeId, _life: Incarnation, out: &mut Vec<Action>) {
@@ -45,6 +45,10 @@ where
 
     fn persisted(&mut self, now: Time, out: &mut Vec<Action>) {
         out.extend(self.persisted(now));
+    }
+
+    fn affiliation_persisted(&mut self, now: Time, out: &mut Vec<Action>) {
+        out.extend(self.affiliation_persisted(now));
     }
 
     fn voter_persisted(&mut self, now: Time, out: &mut Vec<Action>) {

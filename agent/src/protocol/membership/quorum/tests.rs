@@ -5,6 +5,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use super::affiliation::Membership;
 use super::charter::{Charter, Digest, Step, Voter};
 use super::coordinator::{Coordination, longest_lease};
 use super::message::{QuorumMessage, Renew, Stage, VoterRecord};
@@ -45,15 +46,17 @@ fn terms() -> Terms {
     Terms {
         group: "test".into(),
         lease: LEASE,
+        members: (1..=5).map(node).collect(),
         voters: BTreeSet::from([node(1), node(2), node(3)]),
-        first_epoch: Epoch::new(100).unwrap(),
+        cluster: None,
+        wall: Epoch::new(100).unwrap(),
         lock_delay: Duration::ZERO,
     }
 }
 
 /// Three voters, of whom all are members, and two members more.
 fn first() -> Charter {
-    let cluster = Digest::of_cluster("test", [node(1), node(2), node(3)]);
+    let cluster = Digest::of_cluster(&"test");
     Charter {
         cluster,
         epoch: Epoch::new(100).unwrap(),
@@ -63,7 +66,11 @@ fn first() -> Charter {
         voters: (1..=3).map(voter).collect(),
         coordinator: member(1, 1),
         unclean: Vec::new(),
-        book: Book::default(),
+        book: Book {
+            voters: (1..=3).map(node).collect(),
+            ..Book::default()
+        },
+        abandons: Vec::new(),
     }
 }
 
@@ -100,7 +107,7 @@ fn leases(out: &mut Outbox) -> Vec<Time> {
 
 /// Member 5, in the first view, which is in force there.
 fn installed(out: &mut Outbox) -> Session {
-    let mut session = Session::new(member(5, 1), &terms(), None, false, at(0));
+    let mut session = Session::new(member(5, 1), &terms(), Vec::new(), false, at(0));
     session.flush(node(1), first(), out);
     session.persisted(out);
     session.install(
@@ -174,19 +181,6 @@ fn who_is_not_in_a_certified_view_has_no_lease_any_more_and_never_again() {
     assert_eq!((out.take(), session.next_timeout()), (vec![], None));
 }
 
-#[test]
-fn who_has_endorsed_in_a_cluster_is_in_no_other() {
-    let mut out = Outbox::new(node(5));
-    let cluster = Some(first().cluster);
-    let mut session = Session::new(member(5, 1), &terms(), cluster, false, at(0));
-    let mut foreign = first();
-    foreign.cluster = Digest::of_cluster("test", [node(1)]);
-    session.flush(node(1), foreign, &mut out);
-    assert_eq!(out.take(), []);
-    session.flush(node(1), first(), &mut out);
-    assert!(out.take().contains(&Action::Freeze));
-}
-
 /// Who is in a view with this member knows it, and who has left does not hear.
 #[test]
 fn those_in_no_view_with_a_member_are_told_its_cluster_once_in_a_lease() {
@@ -201,7 +195,7 @@ fn those_in_no_view_with_a_member_are_told_its_cluster_once_in_a_lease() {
             .for_each(|ms| session.timeout(at(ms), &mut out));
         let to = |action: Action| match action {
             Action::Send(to, ViewMessage::Quorum(message)) => {
-                matches!(*message, QuorumMessage::Cluster { .. }).then_some(to)
+                matches!(*message, QuorumMessage::Cluster(_)).then_some(to)
             }
             _ => None,
         };
@@ -217,9 +211,13 @@ fn who_is_in_another_cluster_is_told_of_once() {
     let mut out = Outbox::new(node(5));
     let mut session = installed(&mut out);
     session.meet(node(6));
-    let other = Digest::of_cluster("test", [node(6)]);
+    let other = Membership {
+        cluster: Digest::of_cluster(&"other"),
+        epoch: first().epoch,
+        voters: vec![voter(6)],
+    };
     for _ in 0..2 {
-        session.introduced(node(6), other, vec![node(6)], &mut out);
+        session.met_stranger(node(6), &other, &mut out);
     }
     let expected = Action::Stranger {
         peer: node(6),
@@ -230,13 +228,28 @@ fn who_is_in_another_cluster_is_told_of_once() {
     assert!(session.is_stranger(node(6)));
     // It begins anew, in this one.
     session.meet(node(6));
-    session.introduced(node(6), first().cluster, vec![node(1)], &mut out);
+    session.introduced(node(6), &Membership::of(&first()));
     assert!(!session.is_stranger(node(6)));
-    // As many voters as there cannot be, or none, are no word of a cluster.
-    for voters in [vec![], (1..=8).map(node).collect()] {
-        session.introduced(node(6), other, voters, &mut out);
+}
+
+/// The voters that this member remembers may all be gone.
+#[test]
+fn a_member_asks_the_voters_of_a_later_view_that_others_tell_of() {
+    let mut out = Outbox::new(node(5));
+    let mut session = installed(&mut out);
+    let mut later = Membership::of(&first());
+    later.epoch = first().epoch.next().unwrap();
+    later.voters = vec![voter(4)];
+    session.introduced(node(4), &later);
+    assert_eq!(session.voters(), [1, 2, 3, 4].map(node));
+    // An older word does not take its place, nor one that makes no sense.
+    session.introduced(node(4), &Membership::of(&first()));
+    later.epoch = later.epoch.next().unwrap();
+    for voters in [vec![], (1..=8).map(voter).collect()] {
+        later.voters = voters;
+        session.introduced(node(4), &later);
     }
-    assert_eq!((out.take(), session.is_stranger(node(6))), (vec![], false));
+    assert_eq!(session.voters(), [1, 2, 3, 4].map(node));
 }
 
 #[test]
@@ -264,6 +277,7 @@ fn endorser(birth: u64, now: Time) -> VoterPart {
         endorsed: Some(found()),
         certified: true,
         settled: false,
+        longest: LEASE,
         log: None,
     };
     VoterPart::new(
@@ -283,6 +297,7 @@ fn wish(seq: u64, stage: Stage) -> Renew {
         stage,
         wants_view: false,
         left: false,
+        lease: LEASE,
     }
 }
 
@@ -335,6 +350,7 @@ fn a_restarted_voter_may_have_renewed_until_it_started() {
         endorsed: Some(found()),
         certified: true,
         settled: false,
+        longest: LEASE,
         log: None,
     };
     let part = VoterPart::new(
@@ -370,6 +386,7 @@ fn a_voter_that_ended_in_order_knows_whose_leases_there_may_be() {
         endorsed: Some(found()),
         certified: true,
         settled: true,
+        longest: LEASE,
         log: None,
     };
     let mut part = VoterPart::new(
@@ -409,9 +426,9 @@ fn nobody_waits_for_leases_when_it_is_proved_that_they_were_of_no_use() {
         let view = (step.charter.epoch, step.charter.digest());
         let mut coordination = Coordination::new(step, view.1);
         for id in 1..=3 {
-            coordination.endorsed(at(10), voter(id), Duration::ZERO, &terms());
+            coordination.endorsed(at(10), voter(id), (Duration::ZERO, LEASE), &terms());
         }
-        coordination.advance(at(10), &mut out);
+        coordination.advance(at(10), false, &mut out);
         out.take();
         for id in 1..=4 {
             let told = Summary {
@@ -420,7 +437,7 @@ fn nobody_waits_for_leases_when_it_is_proved_that_they_were_of_no_use() {
             };
             coordination.summary(node(id), view, told);
         }
-        coordination.advance(at(11), &mut out);
+        coordination.advance(at(11), false, &mut out);
         assert_eq!(!out.take().is_empty(), is_complete);
     }
 }
@@ -439,16 +456,16 @@ fn a_lock_delay_lengthens_the_wait_if_somebody_was_lost() {
         let view = (step.charter.epoch, step.charter.digest());
         let mut coordination = Coordination::new(step, view.1);
         for id in 1..=3 {
-            coordination.endorsed(at(10), voter(id), LEASE * 2, &terms);
+            coordination.endorsed(at(10), voter(id), (LEASE * 2, LEASE), &terms);
         }
-        coordination.advance(at(10), &mut out);
+        coordination.advance(at(10), false, &mut out);
         for id in 1..=4 {
             coordination.summary(node(id), view, Summary::default());
         }
         out.take();
-        coordination.advance(at(11), &mut out);
+        coordination.advance(at(11), false, &mut out);
         assert_eq!(out.take().is_empty(), !lost.is_empty());
-        coordination.advance(at(10) + delay, &mut out);
+        coordination.advance(at(10) + delay, false, &mut out);
         assert_eq!(out.take().is_empty(), lost.is_empty());
     }
 }
@@ -460,24 +477,24 @@ fn a_view_begins_when_all_have_told_and_a_majority_is_free_of_old_leases() {
     let (epoch, digest) = (step.charter.epoch, step.charter.digest());
     let mut coordination = Coordination::new(step, digest);
     let ms = Duration::from_millis;
-    coordination.endorsed(at(1000), voter(1), ms(100), &terms());
-    coordination.advance(at(1000), &mut out);
+    coordination.endorsed(at(1000), voter(1), (ms(100), LEASE), &terms());
+    coordination.advance(at(1000), false, &mut out);
     assert_eq!(out.take(), [], "one of three is no majority");
-    coordination.endorsed(at(1010), voter(2), ms(600), &terms());
-    coordination.advance(at(1010), &mut out);
+    coordination.endorsed(at(1010), voter(2), (ms(600), LEASE), &terms());
+    coordination.advance(at(1010), false, &mut out);
     assert_eq!(out.take().len(), 4, "all members are told to stop");
     for id in 1..=4 {
         coordination.summary(node(id), (epoch, digest), Summary::default());
     }
-    coordination.advance(at(1020), &mut out);
+    coordination.advance(at(1020), false, &mut out);
     assert_eq!(out.take(), [], "leases may be alive");
     // A third voter that has renewed nothing for long makes a better certificate: with voter 2.
-    coordination.endorsed(at(1030), voter(3), LEASE * 2, &terms());
+    coordination.endorsed(at(1030), voter(3), (LEASE * 2, LEASE), &terms());
     let free = at(1010) + (longest_lease(LEASE) - ms(600));
     assert_eq!(coordination.next_timeout(at(1030)), Some(free));
-    coordination.advance(free - Duration::from_nanos(1), &mut out);
+    coordination.advance(free - Duration::from_nanos(1), false, &mut out);
     assert_eq!(out.take(), []);
-    coordination.advance(free, &mut out);
+    coordination.advance(free, false, &mut out);
     assert_eq!(out.take().len(), 4, "it is in force");
 }
 
@@ -498,6 +515,7 @@ fn what_is_not_known_to_be_certified_is_no_memory() {
         endorsed: Some(endorsed),
         certified,
         settled: false,
+        longest: LEASE,
         log: None,
     };
     let epoch = |record: VoterRecord| record.certified_charter().map(|charter| charter.epoch);
@@ -511,4 +529,51 @@ fn what_is_not_known_to_be_certified_is_no_memory() {
         epoch(record(second.clone(), true)),
         Some(second.charter.epoch)
     );
+}
+
+/// 30 s under one file, 1 s under the next: what was renewed for 30 s may still run.
+#[test]
+fn a_lease_that_was_made_shorter_is_waited_for_as_long_as_it_was() {
+    let (long, short) = (LEASE * 30, LEASE);
+    let record = VoterRecord {
+        endorsed: Some(found()),
+        certified: true,
+        ..VoterRecord::new(Incarnation(1), long)
+    };
+    let before = (&record, Epoch::ZERO);
+    let me = (voter(1), Incarnation(2));
+    let mut part = VoterPart::new(me, &terms(), before, at(0));
+    let longest = |part: &VoterPart, now| part.own_status(now).endorsed.unwrap().longest;
+    assert_eq!(longest(&part, at(0)), long);
+    let mut out = Outbox::new(node(1));
+    let nobody = BTreeSet::new();
+    // What others hold under the file before, this voter does not renew for less.
+    part.renew(at(10), node(5), &wish(1, Stage::Leased), &mut out);
+    let over = at(0) + longest_lease(long);
+    part.timeout(over - Duration::from_nanos(1), &nobody, &mut out);
+    assert_eq!(longest(&part, over), long);
+    part.timeout(over, &nobody, &mut out);
+    assert_eq!(longest(&part, over), short);
+}
+
+#[test]
+fn a_lease_that_was_made_longer_is_renewed_when_the_disk_knows_it() {
+    let record = VoterRecord {
+        endorsed: Some(found()),
+        certified: true,
+        ..VoterRecord::new(Incarnation(1), LEASE)
+    };
+    let before = (&record, Epoch::ZERO);
+    let mut part = VoterPart::new((voter(1), Incarnation(2)), &terms(), before, at(0));
+    let mut out = Outbox::new(node(1));
+    let long = |seq| Renew {
+        lease: LEASE * 30,
+        ..wish(seq, Stage::Leased)
+    };
+    part.renew(at(10), node(5), &long(1), &mut out);
+    assert_eq!(out.take(), []);
+    assert_eq!(part.longest(), LEASE * 30);
+    part.longest_is_on_disk(LEASE * 30);
+    part.renew(at(20), node(5), &long(2), &mut out);
+    assert_eq!(out.take().len(), 1);
 }

@@ -4,16 +4,18 @@
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
+use core::time::Duration;
 
+use super::affiliation::Founding;
 use super::charter::{Digest, Step, Voter};
 use super::coordinator::Coordination;
 use super::log::{LogAction, NotNow, Proposal, ViewLog, VoterId};
 use super::message::{QuorumMessage, Status, VoterRecord};
 use super::outbox::Outbox;
-use super::process::{Before, Beginning, MakeLog, Terms};
+use super::process::{Beginning, MakeLog, Terms};
 use super::proposer::Proposer;
 use super::voter::VoterPart;
-use crate::protocol::ids::NodeId;
+use crate::protocol::ids::{Epoch, Incarnation, NodeId};
 use crate::protocol::membership::greeting::first_8;
 use crate::protocol::membership::{Action, Member};
 use crate::protocol::time::Time;
@@ -48,29 +50,28 @@ struct Disk {
 #[derive(Clone, Copy, Debug, Hash)]
 struct Writing {
     endorsed: Option<Digest>,
+    longest: Duration,
     log_waits: bool,
 }
 
 impl<M: MakeLog> Vote<M> {
-    pub(super) fn new(me: Member, terms: &Terms, before: Before, make: M, now: Time) -> Self {
-        let is_born = before.voter.is_some();
-        let mut record = before.voter.unwrap_or(VoterRecord {
-            birth: me.incarnation,
-            endorsed: None,
-            certified: false,
-            settled: false,
-            log: None,
-        });
+    /// `birth`: of this member, should it have been no voter before.
+    pub(super) fn new(
+        (me, birth): (Member, Incarnation),
+        terms: &Terms,
+        (before, known): (Option<VoterRecord>, Epoch),
+        make: M,
+        now: Time,
+    ) -> Self {
+        let is_born = before.is_some();
+        let mut record = before.unwrap_or_else(|| VoterRecord::new(birth, terms.lease));
         let voter = record.voter(me.node);
-        let mut part = VoterPart::new((voter, me.incarnation), terms, (&record, before.epoch), now);
-        if before.recovers {
-            part.forget_leases(now);
-        }
+        let part = VoterPart::new((voter, me.incarnation), terms, (&record, known), now);
         // From now on that may change at any moment.
         record.settled = false;
         Self {
             part,
-            proposer: Proposer::new(me, terms.voters.clone(), terms.lease),
+            proposer: Proposer::new(me, terms.lease),
             coordination: None,
             make,
             log: None,
@@ -99,6 +100,7 @@ impl<M: MakeLog> Vote<M> {
         self.disk.dirty = false;
         self.disk.writing = Some(Writing {
             endorsed: self.part.newest().map(|newest| newest.digest),
+            longest: self.record.longest,
             log_waits: core::mem::take(&mut self.disk.log_waits),
         });
         out.act(Action::PersistVoter(Box::new(self.record.clone())));
@@ -110,6 +112,7 @@ impl<M: MakeLog> Vote<M> {
             return false;
         };
         let is_first = !core::mem::replace(&mut self.disk.is_born, true);
+        self.part.longest_is_on_disk(writing.longest);
         if self.part.newest().map(|newest| newest.digest) == writing.endorsed {
             if self.part.persisted(now) {
                 self.proposer.note_view(now);
@@ -134,7 +137,7 @@ impl<M: MakeLog> Vote<M> {
         now: Time,
         from: NodeId,
         message: QuorumMessage,
-        terms: &Terms,
+        (terms, asked): (&Terms, &[NodeId]),
         out: &mut Outbox,
     ) {
         if !self.disk.is_born {
@@ -156,7 +159,8 @@ impl<M: MakeLog> Vote<M> {
                 }
             }
             QuorumMessage::Status(status) => self.on_status(now, from, *status, terms, out),
-            QuorumMessage::Decided(step) => self.endorse(now, *step, out),
+            // How a first view is endorsed is for those who found the cluster.
+            QuorumMessage::Decided(step) if step.parent.is_some() => self.endorse(now, *step, out),
             QuorumMessage::Wish(change) => self.part.wish(now, from, change),
             QuorumMessage::Summary {
                 epoch,
@@ -179,7 +183,7 @@ impl<M: MakeLog> Vote<M> {
             }
             _ => {}
         }
-        self.tick(now, terms, out);
+        self.tick(now, terms, asked, out);
     }
 
     /// Another voter says how it stands: it may have endorsed what is to be put in force here, or
@@ -200,16 +204,55 @@ impl<M: MakeLog> Vote<M> {
         if let (Some(coordination), Some(endorsement)) = (&mut self.coordination, endorsement)
             && endorsement.digest == coordination.digest()
         {
-            coordination.endorsed(now, voter, endorsement.age, terms);
+            let leases = (endorsement.age, endorsement.longest);
+            coordination.endorsed(now, voter, leases, terms);
         }
         let Some(mine) = self.part.endorsed() else {
             return;
         };
-        let is_behind = endorsement.is_none_or(|its| its.epoch < mine.step.charter.epoch);
+        let is_behind = endorsement.is_none_or(|its| its.epoch < mine.step.charter.epoch)
+            && mine.step.parent.is_some();
         if is_behind && mine.step.voters().any(|it| it == voter) {
             let step = Box::new(mine.step.clone());
             out.send(from, QuorumMessage::Decided(step));
         }
+    }
+
+    /// The cluster that this voter is founding, if it has endorsed its first view and no other; and
+    /// whether that is on disk.
+    pub(super) fn founds(&self) -> Option<(Digest, bool)> {
+        let newest = self.part.newest().filter(|its| its.step.parent.is_none())?;
+        Some((newest.step.charter.cluster, self.part.is_settled()))
+    }
+
+    /// All have accepted this founding.
+    pub(super) fn complete(&mut self, now: Time, founding: &Founding, out: &mut Outbox) {
+        if self.disk.is_born {
+            self.endorse(now, founding.step(), out);
+        }
+    }
+
+    /// Nothing came of the founding that was completed here.
+    pub(super) fn forget_founding(&mut self, out: &mut Outbox) {
+        self.part.forget_founding();
+        self.coordination = None;
+        self.record.endorsed = None;
+        self.record.certified = false;
+        self.put(out);
+    }
+
+    /// Forgets all that it voted for in a cluster that an operator has abandoned.
+    pub(super) fn begin_anew(&mut self, me: Member, terms: &Terms, now: Time, out: &mut Outbox)
+    where
+        M: Clone,
+    {
+        let longest = self.record.longest.max(terms.lease);
+        let record = VoterRecord::new(self.record.birth, longest);
+        let known = self.part.newest().map(|newest| newest.step.charter.epoch);
+        let (birth, make) = (self.record.birth, self.make.clone());
+        let before = (Some(record), known.unwrap_or_default());
+        *self = Self::new((me, birth), terms, before, make, now);
+        self.put(out);
     }
 
     /// A step was decided: it is endorsed, if it may be.
@@ -231,12 +274,17 @@ impl<M: MakeLog> Vote<M> {
     }
 
     /// Everything that may be due.
-    pub(super) fn tick(&mut self, now: Time, terms: &Terms, out: &mut Outbox) {
+    /// `asked`: whom this member asks for its lease.
+    pub(super) fn tick(&mut self, now: Time, terms: &Terms, asked: &[NodeId], out: &mut Outbox) {
         if !self.disk.is_born {
             return;
         }
         if self.part.note_awake(now) {
             self.proposer.begin_anew();
+        }
+        if self.record.longest != self.part.longest() {
+            self.record.longest = self.part.longest();
+            self.put(out);
         }
         self.start_log(now, out);
         if let Some(log) = &mut self.log
@@ -252,15 +300,19 @@ impl<M: MakeLog> Vote<M> {
         }
         self.coordinate(now, terms, out);
         self.propose(now, terms, out);
-        let audience = self.audience(terms);
+        let audience = self.audience(terms, asked);
         self.part.timeout(now, &audience, out);
     }
 
-    /// Those who are told how this voter stands: all who vote or shall vote.
-    fn audience(&self, terms: &Terms) -> BTreeSet<NodeId> {
-        let mut audience = terms.voters.clone();
+    /// Those who are told how this voter stands: all who vote or shall vote, as far as is known.
+    fn audience(&self, terms: &Terms, asked: &[NodeId]) -> BTreeSet<NodeId> {
+        let mut audience: BTreeSet<NodeId> = asked.iter().copied().collect();
+        if self.part.newest().is_none() {
+            audience.extend(&terms.voters);
+        }
         if let Some(newest) = self.part.newest() {
             audience.extend(newest.step.voters().map(|voter| voter.node));
+            audience.extend(&newest.step.charter.book.voters);
         }
         audience
     }
@@ -281,12 +333,14 @@ impl<M: MakeLog> Vote<M> {
         let Some(coordination) = &mut self.coordination else {
             return;
         };
-        let age = self.part.age(now);
-        coordination.endorsed(now, self.part.me, age, terms);
+        let leases = (self.part.age(now), self.part.longest());
+        coordination.endorsed(now, self.part.me, leases, terms);
         for (voter, endorsement) in self.part.endorsements(coordination.digest()) {
-            coordination.endorsed(now, voter, endorsement.age, terms);
+            let leases = (endorsement.age, endorsement.longest);
+            coordination.endorsed(now, voter, leases, terms);
         }
-        coordination.advance(now, out);
+        let is_live = self.part.certified().is_some();
+        coordination.advance(now, is_live, out);
     }
 
     fn propose(&mut self, now: Time, terms: &Terms, out: &mut Outbox) {
@@ -308,9 +362,7 @@ impl<M: MakeLog> Vote<M> {
         };
         let epoch = step.charter.epoch;
         let Some(log) = &mut self.log else {
-            // The first voters found the cluster by unanimity: there is no log yet.
-            self.proposer.note_proposed(now, epoch);
-            return self.endorse(now, step, out);
+            return;
         };
         let mut actions = Vec::new();
         let mut proposed = log.propose(now, proposal_of(&step), &mut actions);
@@ -343,7 +395,7 @@ impl<M: MakeLog> Vote<M> {
         }
     }
 
-    /// A voter runs a log from its first endorsement on.
+    /// A voter runs a log from its first endorsement on, of a cluster that is live.
     fn start_log(&mut self, now: Time, out: &mut Outbox) {
         if self.log.is_some() || self.is_broken || !self.part.is_in_charge() {
             return;
@@ -351,6 +403,10 @@ impl<M: MakeLog> Vote<M> {
         let Some(endorsed) = self.part.endorsed() else {
             return;
         };
+        let is_live = endorsed.step.parent.is_some() || self.part.certified().is_some();
+        if !is_live {
+            return;
+        }
         let how = match (&self.record.log, &endorsed.step.parent) {
             (Some(record), _) => Beginning::Restored(Box::new(record.clone())),
             (None, None) => {

@@ -6,9 +6,9 @@
 //! no leases but those of that view's members, and tells for how long it has not.
 //!
 //! A restarted voter does not know whose leases it renewed before, but it knows since when it has
-//! renewed nothing at all: since it started. Where all voters are new they have renewed nothing
-//! ever, unless somebody is in a view of which they know nothing: then all states were lost, and
-//! its lease is waited for.
+//! renewed nothing at all: since it started. How long those leases were at most is on its disk,
+//! before one that is longer is renewed, so that a file with a shorter lease ends no wait for those
+//! that were longer.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -34,9 +34,6 @@ const MAX_NEWCOMERS: usize = 1024;
 pub(super) struct VoterPart {
     pub(super) me: Voter,
     pub(super) life: Incarnation,
-    /// The cluster that this voter would found, and the epoch that it would begin with.
-    pub(super) cluster: Digest,
-    pub(super) first_epoch: Epoch,
     /// The highest epoch that a life of this member has taken part in before.
     known: Epoch,
     lease: Duration,
@@ -44,8 +41,13 @@ pub(super) struct VoterPart {
     /// Since when leases may have been renewed that are forgotten; `None` if this voter is so new
     /// that there are none.
     forgets_before: Option<Time>,
-    /// When somebody last was in a view while this voter knew of none.
-    strays_at: Option<Time>,
+    /// The longest lease that may still run because it was renewed here, and what the disk says of
+    /// it: nothing longer than that is renewed.
+    longest: Duration,
+    longest_on_disk: Duration,
+    /// When a lease that long may last have been renewed; the longest of the shorter ones since.
+    longest_at: Option<Time>,
+    longest_since: Duration,
     started: Time,
     /// When this voter last did what was due.
     awake_at: Time,
@@ -62,8 +64,6 @@ pub(super) struct VoterPart {
     pub(super) others: BTreeMap<NodeId, Other>,
     /// What operators want changed, as members have told lately.
     wishes: BTreeMap<NodeId, (Change, Time)>,
-    /// When somebody last was in another cluster than this voter would found.
-    another_at: Option<Time>,
     /// Since when a majority of voters is heard.
     connected: Option<Time>,
     /// Whether the newest endorsement is known to be certified.
@@ -138,12 +138,13 @@ impl VoterPart {
             me,
             life,
             known,
-            cluster: terms.cluster(),
-            first_epoch: terms.first_epoch,
             lease: terms.lease,
             lock_delay: terms.lock_delay,
             forgets_before: forgets.then_some(now),
-            strays_at: None,
+            longest: record.longest.max(terms.lease),
+            longest_on_disk: record.longest,
+            longest_at: (!is_new).then_some(now),
+            longest_since: Duration::ZERO,
             started: now,
             awake_at: now,
             endorsed,
@@ -153,7 +154,6 @@ impl VoterPart {
             heard: BTreeMap::new(),
             others: BTreeMap::new(),
             wishes: BTreeMap::new(),
-            another_at: None,
             connected: None,
             certified: record.certified,
             status_at: now,
@@ -209,16 +209,19 @@ impl VoterPart {
     pub(super) fn endorse(&mut self, step: Step, now: Time) -> bool {
         let newest = self.newest();
         let known = newest.map_or(Epoch::ZERO, |newest| newest.step.charter.epoch);
-        let same_cluster = match newest {
-            Some(newest) => newest.step.charter.cluster == step.charter.cluster,
-            // One that is added later may have other first voters in its file by then.
-            None => step.parent.is_some() || step.charter.cluster == self.cluster,
-        };
+        let same_cluster =
+            newest.is_none_or(|newest| newest.step.charter.cluster == step.charter.cluster);
         let may = step.charter.epoch > known
             && same_cluster
             && step.is_sound()
             && step.voters().any(|voter| voter == self.me);
         if may {
+            if newest.is_none() {
+                // What this voter vouches for from now on, others have renewed.
+                let others = self.others.values().filter_map(|its| its.status.endorsed);
+                let longest = others.map(|endorsed| endorsed.longest).max();
+                self.longest = self.longest.max(longest.unwrap_or_default());
+            }
             self.pending = Some(Endorsed {
                 digest: step.charter.digest(),
                 step,
@@ -235,10 +238,6 @@ impl VoterPart {
             return false;
         };
         endorsed.since = now;
-        if self.endorsed.is_none() && endorsed.step.parent.is_none() {
-            // Who renewed the strays' leases knows nothing of it any more.
-            self.forgets_before = self.forgets_before.max(self.strays_at);
-        }
         let charter = &endorsed.step.charter;
         self.leavers.retain(|leaver| charter.has_member(*leaver));
         self.endorsed = Some(endorsed);
@@ -276,9 +275,6 @@ impl VoterPart {
             return false;
         }
         let mut is_news = before != self.heard.get(&from).map(Heard::standing);
-        if renew.epoch > Epoch::ZERO && self.endorsed.is_none() {
-            self.strays_at = Some(now);
-        }
         if renew.left {
             is_news |= self.forget_lives_before(session);
         }
@@ -296,6 +292,18 @@ impl VoterPart {
                 && charter.has_voter(self.me)
                 && !self.leavers.contains(&session)
         });
+        if renewing.is_some() {
+            if renew.lease > self.longest_on_disk {
+                // It is renewed when the disk knows of leases that long. The member asks again.
+                self.longest = self.longest.max(renew.lease);
+                return is_news;
+            }
+            if renew.lease < self.longest {
+                self.longest_since = self.longest_since.max(renew.lease);
+            } else {
+                self.longest_at = Some(now);
+            }
+        }
         let answer = match renewing {
             Some(endorsed) => {
                 self.renewed.insert(session, now);
@@ -337,7 +345,7 @@ impl VoterPart {
     /// Whether no leases are in use but those of the endorsed view's members, and nobody waits for a
     /// lock delay.
     pub(super) fn is_quiet(&self, now: Time) -> bool {
-        self.pending.is_none() && self.age(now) >= longest_lease(self.lease) + self.lock_delay
+        self.pending.is_none() && self.age(now) >= longest_lease(self.longest) + self.lock_delay
     }
 
     fn endorses_member(&self, session: Member) -> bool {
@@ -539,26 +547,6 @@ impl VoterPart {
         lives.collect()
     }
 
-    /// Somebody is in that cluster.
-    pub(super) fn hear_of(&mut self, now: Time, cluster: Digest) {
-        if cluster != self.cluster {
-            self.another_at = Some(now);
-        }
-    }
-
-    /// Whether somebody is in another cluster than the one that this voter would found. They say so
-    /// once in a lease, and some of it may be lost.
-    pub(super) fn knows_another_cluster(&self, now: Time) -> bool {
-        self.another_at.is_some_and(|at| now < at + self.lease * 3)
-    }
-
-    /// Those heard lately that are in a view, while this voter knows of none.
-    pub(super) fn strays(&self) -> Vec<NodeId> {
-        let strays = self.heard.iter();
-        let strays = strays.filter(|(_, heard)| heard.epoch > Epoch::ZERO);
-        strays.map(|(&node, _)| node).collect()
-    }
-
     pub(super) fn leavers(&self) -> impl Iterator<Item = Member> + '_ {
         let charter = self
             .endorsed
@@ -585,6 +573,7 @@ impl VoterPart {
                 digest: endorsed.digest,
                 cluster: endorsed.step.charter.cluster,
                 age: self.age(now),
+                longest: self.longest,
             }),
             suspects,
             leavers: self.leavers().take(MAX_TOLD).collect(),
@@ -592,9 +581,32 @@ impl VoterPart {
         }
     }
 
-    /// Leases may have been renewed here until now, of whomever.
-    pub(super) const fn forget_leases(&mut self, now: Time) {
-        self.forgets_before = Some(now);
+    /// The longest lease that may still run because it was renewed here.
+    pub(super) const fn longest(&self) -> Duration {
+        self.longest
+    }
+
+    /// That much is on disk.
+    pub(super) const fn longest_is_on_disk(&mut self, longest: Duration) {
+        self.longest_on_disk = longest;
+    }
+
+    /// When the longest leases are over, the longest of the shorter ones since take their place.
+    /// That of the file alone would not do: members and voters may have read different ones.
+    fn shorten(&mut self, now: Time) {
+        let is_over = |at: Time| at + longest_lease(self.longest) <= now;
+        if self.lease < self.longest && self.longest_at.is_none_or(is_over) {
+            self.longest = self.longest_since.max(self.lease);
+            (self.longest_at, self.longest_since) = (Some(now), Duration::ZERO);
+        }
+    }
+
+    /// The founding that this voter has completed was given up: it never voted.
+    pub(super) fn forget_founding(&mut self) {
+        let is_first = |endorsed: &Endorsed| endorsed.step.parent.is_none();
+        self.pending.take_if(|its| is_first(its));
+        self.endorsed.take_if(|its| is_first(its));
+        self.certified = false;
     }
 
     /// Somebody may not know how it stands.
@@ -606,6 +618,7 @@ impl VoterPart {
     pub(super) fn timeout(&mut self, now: Time, to: &BTreeSet<NodeId>, out: &mut Outbox) {
         self.note_connected(now);
         self.forget(now);
+        self.shorten(now);
         let status = self.own_status(now);
         let told = (
             status.suspects.clone(),
@@ -625,8 +638,8 @@ impl VoterPart {
     /// What is too old to count is forgotten.
     fn forget(&mut self, now: Time) {
         let long_ago = |at: Time| now.since(at) > self.lease * 4;
-        let delay = self.lock_delay;
-        self.renewed.retain(|_, at| !long_ago(*at + delay));
+        let closed = longest_lease(self.longest) + self.lock_delay;
+        self.renewed.retain(|_, at| now.since(*at) <= closed * 2);
         self.wishes.retain(|_, (_, at)| !long_ago(*at));
         let endorsed = self.endorsed.as_ref();
         self.heard.retain(|node, heard| {

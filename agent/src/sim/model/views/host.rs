@@ -1,13 +1,15 @@
 //! A host: its disk, its clock, and the process that runs there.
 
 use alloc::boxed::Box;
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::log::Mute;
-use crate::protocol::membership::quorum::{Before, Quorum, QuorumMessage, Terms, VoterRecord};
+use crate::protocol::membership::quorum::{
+    Affiliation, Before, Quorum, QuorumMessage, Terms, VoterRecord,
+};
 use crate::protocol::membership::{Action, Member};
 use crate::protocol::{Algorithm, Epoch, Fence, Incarnation, NodeId, Time};
 use crate::sim::checkers::Process;
@@ -24,6 +26,8 @@ pub(super) struct Host {
     pub(super) clock: Clock,
     /// What is on disk of the voter.
     pub(super) disk: Option<VoterRecord>,
+    /// What is on disk of its cluster.
+    pub(super) affiliation: Option<Affiliation>,
     pub(super) running: Option<Running>,
 }
 
@@ -57,11 +61,14 @@ impl Host {
             node: self.process.node,
             incarnation: Incarnation(u64::from(self.process.life)),
         };
+        let all: BTreeSet<NodeId> = (1..=hosts).filter_map(NodeId::new).collect();
         let terms = Terms {
             group: String::from("model"),
             lease: LEASE,
-            voters: (1..=hosts).filter_map(NodeId::new).collect(),
-            first_epoch: Epoch::ZERO.next().expect("the first"),
+            members: all.clone(),
+            voters: all,
+            cluster: None,
+            wall: Epoch::ZERO,
             lock_delay: Duration::ZERO,
         };
         let before = Before {
@@ -69,7 +76,9 @@ impl Host {
             ..Before::default()
         };
         let local = self.clock.shows(now);
-        let mut quorum = Quorum::new(me, terms, before, Mute, local);
+        let new = || Affiliation::new(me.incarnation);
+        let affiliation = self.affiliation.get_or_insert_with(new).clone();
+        let mut quorum = Quorum::new((me, affiliation), terms, before, Mute, local);
         let actions = quorum.timeout(local);
         self.running = Some(Running {
             quorum,
@@ -117,7 +126,9 @@ impl Air {
             QuorumMessage::Install { .. } => 7,
             QuorumMessage::Log { .. } => 8,
             QuorumMessage::Wish(_) => 9,
-            QuorumMessage::Cluster { .. } => 10,
+            QuorumMessage::Cluster(_) => 10,
+            QuorumMessage::Founding(_) => 11,
+            QuorumMessage::Found(_) => 12,
         };
         self.0.insert((from, to, kind), message);
     }

@@ -35,6 +35,7 @@ pub(super) fn begin(model: &ViewModel) -> State {
                 ..Clock::default()
             },
             disk: None,
+            affiliation: None,
             running: None,
         })
     });
@@ -277,6 +278,7 @@ impl<'a> Turn<'a> {
             coordinator: member(host.process),
             unclean: unclean.into_iter().collect(),
             book: parent.book.clone(),
+            abandons: parent.abandons.clone(),
         };
         let step = Step {
             parent: Some(parent.clone()),
@@ -342,6 +344,10 @@ impl<'a> Turn<'a> {
             Effect::Send(_, other) => unreachable!("quorum views do not say {other:?}"),
             Effect::Freeze => said = running.seat.freeze(),
             Effect::Persist(_) => more = running.quorum.persisted(local),
+            Effect::PersistAffiliation(affiliation) => {
+                host.affiliation = Some(*affiliation);
+                more = running.quorum.affiliation_persisted(local);
+            }
             Effect::PersistVoter(record) => {
                 if running.writing.replace(record).is_some() {
                     return Err(violation!(
