@@ -205,6 +205,16 @@ impl Agent {
         self.change(Change::Remove(id))
     }
 
+    /// Has these members vote, one to seven of them, in place of those who voted before. When it
+    /// returns, the view that says so is in force; from then on one voter comes or goes in a view,
+    /// until all these vote that are there, and no others. Done already, it does nothing.
+    ///
+    /// # Errors
+    /// As for [`Agent::add_member`].
+    pub fn set_voters(&self, voters: &[NodeId]) -> Result<(), MembersError> {
+        self.change(Change::Voters(voters.iter().copied().collect()))
+    }
+
     fn change(&self, change: Change) -> Result<(), MembersError> {
         if self.inner.stamp.is_child() {
             return Err(MembersError::Forked);

@@ -30,7 +30,8 @@ pub use agent::Agent;
 pub use algorithm::{Algorithm, ParseAlgorithmError};
 pub use config::{Address, Config, ConfigError, NodeConfig};
 pub use distlock_agent::protocol::{
-    Absence, ElectionAlgorithm, Fence, LockName, Missing, NameError, NodeId, ParseFenceError,
+    Absence, ClusterId, ElectionAlgorithm, Fence, LockName, Missing, NameError, NodeId,
+    ParseClusterIdError, ParseFenceError,
 };
 pub use distlock_agent::runtime::{Announcer, GuardState, LeaseWatch, status};
 pub use driven::Driven;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
-use distlock_agent::protocol::{Change, LockName, LockSpec, Mode, NodeId};
+use distlock_agent::protocol::{Change, ClusterId, LockName, LockSpec, Mode, NodeId};
 use distlock_agent::runtime::status::Status;
 use distlock_agent::runtime::{
     self, AgentEvent, BindError, Caller, Description, KeyFileError, Options, StartError, StateError,
@@ -60,6 +60,8 @@ pub(crate) fn options(config: &NodeConfig) -> Options {
         me: config.me(),
         members: config.members().clone(),
         voters: config.voters().clone(),
+        voters_are_listed: config.voters_are_listed(),
+        cluster: config.cluster(),
         settings: config.settings().clone(),
         state_dir: config.state_dir(),
         socket: config.endpoint().cloned(),
@@ -118,21 +120,22 @@ impl Way for runtime::Agent {
 }
 
 impl NodeConfig {
-    /// After the states of a majority of the voters were lost, for good: has this member, which must
-    /// not run, begin as a new voter when it starts next. To be done at every voter whose state is
-    /// left; then all configured voters together found the group anew, with higher fences, and let
-    /// nobody in before all leases are over that there may have been. Members that were added to the
-    /// files' are to be added again. Returns whether there was any state.
+    /// After the states of a majority of the voters were lost, for good: leaves an operator's word that
+    /// this member's cluster is abandoned, or `abandoned` where the member's state is lost, too. The
+    /// member must not run. To be done at every voter of the file; then these found the group anew,
+    /// with higher fences, and let nobody in before all leases are over that any of them remembers.
+    /// Members that were added to the files' are to be added again.
     ///
     /// Nobody checks that a majority is lost: where one still runs, on the other side of a cut,
     /// there would be two groups.
     ///
     /// # Errors
-    /// If this member runs, or its state cannot be read or written.
-    pub fn recover(&self) -> Result<bool, OpenError> {
-        let group = &self.settings().group;
-        let done = runtime::forget_votes(&self.state_dir(), group, self.me());
-        Ok(done.map_err(|error| state(error, self.me()))?.is_some())
+    /// If this member runs, its state cannot be read or written, or nothing names the cluster.
+    pub fn recover(&self, abandoned: Option<ClusterId>) -> Result<(), OpenError> {
+        let address = &self.members()[&self.me()];
+        let whom = (self.settings().group.as_str(), self.me(), address);
+        let done = runtime::recover(&self.state_dir(), whom, abandoned);
+        done.map_err(|error| state(error, self.me()))
     }
 }
 
@@ -177,6 +180,37 @@ fn state(error: StateError, id: NodeId) -> OpenError {
                 "it has version {version}, which this program does not read; run the version that \
                  wrote it, or a later one"
             ),
+        },
+        StateError::OtherMachine { path } => OpenError::Damaged {
+            path,
+            reason: "it was written on another machine (/etc/machine-id differs), and a copied \
+                     state could vote twice; move it away, and the member joins as one that has \
+                     lost its state"
+                .to_owned(),
+        },
+        StateError::Renamed { path, before, now } => OpenError::Damaged {
+            path,
+            reason: format!(
+                "this member was in group \"{before}\", its configuration now says \"{now}\", and \
+                 others may go on under the old name; put the name back, or, when the group is \
+                 renamed on every host and all its agents are stopped, remove that directory"
+            ),
+        },
+        StateError::HasQuorum { path, cluster } => OpenError::Damaged {
+            path,
+            reason: format!(
+                "a majority decides in its cluster {cluster}, and the configuration now says \
+                 failure = \"presume-failed\", under which two could hold a lock at once; put \
+                 \"quorum\" back, or, when it is changed on every host and all agents are stopped, \
+                 remove that directory"
+            ),
+        },
+        StateError::Unnamed { path } => OpenError::Damaged {
+            path,
+            reason: "this member remembers no cluster; name the one that is abandoned with \
+                     --cluster, as `distlock status` shows it on a member that remembers it; where \
+                     none remembers one, there is nothing to recover: start the agents"
+                .to_owned(),
         },
         StateError::Unsafe { why } => OpenError::Unsafe {
             reason: format!(

@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use distlock_agent::protocol::{
-    self, AlgorithmNames, ElectionAlgorithm, Failure, LockName, LockSpec, NodeId, Priority,
-    Settings,
+    self, AlgorithmNames, ClusterId, ElectionAlgorithm, Failure, LockName, LockSpec, NodeId,
+    Priority, Settings,
 };
 use distlock_agent::runtime::{Address, CREDENTIAL, MulticastAddress};
 use serde::Deserialize;
@@ -69,6 +69,7 @@ enum Length {
 #[serde(deny_unknown_fields)]
 struct Group {
     name: Spanned<String>,
+    cluster: Option<Spanned<String>>,
 }
 
 #[derive(Deserialize)]
@@ -158,6 +159,8 @@ fn read(text: &str, source: &str, base: &Path) -> Result<Config, Fault> {
         settings,
         members,
         voters,
+        voters_are_listed: file.voters.is_some(),
+        cluster: file.group.cluster.as_ref().map(read_cluster).transpose()?,
         multicast,
         key_file,
         command_lines: file.command_lines,
@@ -226,6 +229,11 @@ fn read_group(group: &Group) -> Result<String, Fault> {
         return Err(Fault::new(group.name.span(), reason));
     }
     Ok(name.clone())
+}
+
+fn read_cluster(text: &Spanned<String>) -> Result<ClusterId, Fault> {
+    let id = text.get_ref().parse();
+    id.map_err(|error| Fault::new(text.span(), format!("{:?}: {error}", text.get_ref())))
 }
 
 fn read_lease(text: &Spanned<Length>) -> Result<Duration, Fault> {

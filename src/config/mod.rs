@@ -37,7 +37,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-use distlock_agent::protocol::NodeId;
+use distlock_agent::protocol::{ClusterId, NodeId};
 pub use distlock_agent::protocol::{Failure, LockSpec, Settings};
 pub use distlock_agent::runtime::{Address, Listener, ListenerError, MulticastAddress, Pulse};
 use distlock_agent::runtime::{Endpoint, trust};
@@ -55,6 +55,8 @@ pub struct Config {
     settings: Settings,
     members: BTreeMap<NodeId, Address>,
     voters: Vec<NodeId>,
+    voters_are_listed: bool,
+    cluster: Option<ClusterId>,
     multicast: Option<MulticastAddress>,
     key_file: Option<PathBuf>,
     command_lines: bool,
@@ -101,6 +103,8 @@ impl Config {
             me,
             members: self.members.clone(),
             voters: self.voters.iter().copied().collect(),
+            voters_are_listed: self.voters_are_listed,
+            cluster: self.cluster,
             settings: self.settings.clone(),
             multicast: self.multicast,
             key_file: self.key_file.clone(),
@@ -127,7 +131,8 @@ impl Config {
         &self.members
     }
 
-    /// The members that vote on views: those of `voters`, or else the seven lowest ids.
+    /// The members that vote when the group is founded: those of `voters`, or else the seven lowest
+    /// ids. Later the group itself says who votes.
     pub fn voters(&self) -> &[NodeId] {
         &self.voters
     }
@@ -149,6 +154,8 @@ pub struct NodeConfig {
     me: NodeId,
     members: BTreeMap<NodeId, Address>,
     voters: BTreeSet<NodeId>,
+    voters_are_listed: bool,
+    cluster: Option<ClusterId>,
     settings: Settings,
     multicast: Option<MulticastAddress>,
     key_file: Option<PathBuf>,
@@ -236,9 +243,19 @@ impl NodeConfig {
         &self.members
     }
 
-    /// The members that vote on views.
+    /// The members that vote when the group is founded. Later the group itself says who votes.
     pub fn voters(&self) -> &BTreeSet<NodeId> {
         &self.voters
+    }
+
+    /// Whether the configuration lists them, or has them by default.
+    pub fn voters_are_listed(&self) -> bool {
+        self.voters_are_listed
+    }
+
+    /// The only cluster that this member may be in, if the configuration names one.
+    pub fn cluster(&self) -> Option<ClusterId> {
+        self.cluster
     }
 
     /// Where what goes to several members alike is sent by multicast, if it is.

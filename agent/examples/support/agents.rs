@@ -37,6 +37,7 @@ impl Agents {
             let mut options = Options {
                 me,
                 voters: members.keys().copied().take(7).collect(),
+                voters_are_listed: true,
                 cluster: None,
                 members: members.clone(),
                 settings: settings(),

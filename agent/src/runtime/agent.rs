@@ -55,6 +55,8 @@ pub struct Options {
     pub members: BTreeMap<NodeId, Address>,
     /// Who of them votes on views.
     pub voters: BTreeSet<NodeId>,
+    /// Whether its configuration lists them, or has them by default.
+    pub voters_are_listed: bool,
     /// The only cluster that this member may be in, if the configuration names one.
     pub cluster: Option<ClusterId>,
     /// What all members must have alike.
@@ -397,6 +399,7 @@ fn prepare(
         me,
         members,
         voters,
+        voters_are_listed,
         cluster,
         settings,
         state_dir,
@@ -454,6 +457,7 @@ fn prepare(
         .map_err(io::Error::from)
         .map_err(system("mark this process"))?;
 
+    let listed = voters.clone();
     let config = NodeConfig {
         me,
         members: members.keys().copied().collect(),
@@ -483,6 +487,7 @@ fn prepare(
     let (tracer, writer) = trace.and_then(|pair| writing(pair, &runner)).unzip();
     let identity = Identity {
         me,
+        file_voters: Some(listed).filter(|_| voters_are_listed),
         settings,
         host,
         command_lines,

@@ -140,7 +140,8 @@ impl StateDir {
             Some(record) => record.recover(abandoned),
             None => abandoned.map(Record::recover_lost),
         };
-        state.write(recovered.ok_or(StateError::Unnamed)?)
+        let path = path.to_owned();
+        state.write(recovered.ok_or(StateError::Unnamed { path })?)
     }
 
     /// A copy of the descriptor that is the lock. If this process dies, the directory is free only

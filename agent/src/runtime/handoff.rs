@@ -281,6 +281,7 @@ pub(super) mod tests {
             me,
             members: BTreeMap::from([(me, address)]),
             voters: BTreeSet::from([me]),
+            voters_are_listed: true,
             cluster: None,
             settings: Settings {
                 group: "test".to_owned(),

@@ -200,6 +200,7 @@ mod tests {
             me: id(me),
             members: BTreeMap::from([1, 2].map(|member| (id(member), address(member)))),
             voters: BTreeSet::from([id(1), id(2)]),
+            voters_are_listed: true,
             cluster: None,
             settings: Settings {
                 group: "test".to_owned(),

@@ -25,7 +25,8 @@ use super::error::StatusError;
 use super::frames::MAX_FROM_AGENT;
 use super::handoff::Shared;
 use super::status::{
-    HolderStatus, LockStatus, MemberState, MemberStatus, Protection, Status, WaiterStatus,
+    HolderStatus, LockStatus, MemberState, MemberStatus, Protection, QuorumStatus, Status,
+    WaiterStatus,
 };
 use super::turn::{ClientId, Entry, Turn};
 use crate::protocol::clock::Reply;
@@ -55,6 +56,8 @@ const MAX_PART: usize = Command::MAX_NOTE - HEADER_LEN;
 #[derive(Debug)]
 pub(crate) struct Identity {
     pub(crate) me: NodeId,
+    /// Who votes by this member's file, if that lists voters.
+    pub(crate) file_voters: Option<BTreeSet<NodeId>>,
     pub(crate) settings: Settings,
     pub(crate) host: String,
     /// Whether others are told callers' whole command lines, and not the programs' names alone.
@@ -373,10 +376,16 @@ impl Turn<'_> {
             lock.holders.sort_by_key(|holder| holder.fence);
         }
         let group = identity.settings.group.clone();
+        let mut quorum = QuorumStatus::of(quorum, now);
+        if let Some(listed) = &identity.file_voters
+            && self.core.roster.is_other_than_agreed(listed)
+        {
+            quorum.file_voters = listed.iter().map(|id| id.as_u16()).collect();
+        }
         Status {
             group,
             member: identity.me.as_u16(),
-            quorum: quorum.into(),
+            quorum,
             failure: identity.settings.failure.to_string(),
             epoch: self.core.node.view().map_or(0, |view| view.epoch.as_u32()),
             members,

@@ -4,7 +4,7 @@
 //! theirs. A change is asked for here, tried by the core until a view has it, and answered then, or
 //! when that has taken too long.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 
 use crossbeam_channel::bounded;
@@ -62,6 +62,11 @@ impl Roster {
     /// All members, with their addresses.
     pub(super) fn members(&self) -> &BTreeMap<NodeId, Address> {
         &self.present
+    }
+
+    /// Whether the group has agreed on other voters than these.
+    pub(super) fn is_other_than_agreed(&self, voters: &BTreeSet<NodeId>) -> bool {
+        !self.book.voters.is_empty() && self.book.voters != *voters
     }
 
     /// When a change has taken too long.
@@ -159,6 +164,11 @@ impl Roster {
     }
 }
 
+fn ids(members: &BTreeSet<NodeId>) -> String {
+    let ids: Vec<String> = members.iter().map(ToString::to_string).collect();
+    ids.join(", ")
+}
+
 impl Shared {
     /// Changes who may be a member.
     pub(crate) fn change(&self, change: Change) -> Result<(), ChangeError> {
@@ -203,7 +213,20 @@ impl Turn<'_> {
     /// A view says who may be a member.
     pub(super) fn read_book(&mut self, book: Book) {
         let is_removed = book.removed.contains(&self.shared.identity.me);
+        let were_others = self.core.roster.book.voters != book.voters;
         self.core.roster.read(book);
+        if let Some(listed) = &self.shared.identity.file_voters
+            && were_others
+            && self.core.roster.is_other_than_agreed(listed)
+        {
+            let agreed = &self.core.roster.book.voters;
+            tracing::warn!(
+                "this file lists other voters ({}) than the group has agreed on ({}), and is not \
+                 asked any more: to change who votes, run 'distlock members voters ID…'",
+                ids(listed),
+                ids(agreed)
+            );
+        }
         let known = self.core.roster.known.clone();
         if let Some(transport) = self.core.transport() {
             transport.read(&known);

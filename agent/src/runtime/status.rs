@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::protocol::{Absence, Missing, NodeId, QuorumOverview};
+use crate::protocol::{Absence, Missing, NodeId, QuorumOverview, Time};
 
 /// The number of the JSON's schema. Fields may be added under the same number; it is raised when one
 /// is taken away or changes its meaning.
@@ -59,6 +59,29 @@ pub struct QuorumStatus {
     pub state_lost: Vec<u16>,
     /// Whether the group has ever begun, as far as is known: for that, all must be there at once.
     pub founded: bool,
+    /// The cluster that the member is in: what `[group] cluster` may name, and `recover --cluster`.
+    /// Empty before the group begins, and where nobody votes.
+    #[serde(default)]
+    pub cluster: String,
+    /// The voters that this member's file lists, if the group has agreed on others since.
+    #[serde(default)]
+    pub file_voters: Vec<u16>,
+    /// Before the group begins: what keeps it from that, besides those that are missing.
+    #[serde(default)]
+    pub founding: Option<FoundingStatus>,
+}
+
+/// What keeps a group from beginning, besides the members that are missing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FoundingStatus {
+    /// Members that remember a cluster, and which: no other is founded beside it.
+    pub remember: BTreeMap<u16, String>,
+    /// Members whose files list other members, or other voters.
+    pub differ: Vec<u16>,
+    /// Voters without the operator's word that others have (`distlock recover`).
+    pub unrecovered: Vec<u16>,
+    /// For how many milliseconds yet it is waited for leases of which nobody may know any more.
+    pub waits_ms: u64,
 }
 
 impl QuorumStatus {
@@ -68,11 +91,17 @@ impl QuorumStatus {
             let why = match self.state_lost.contains(&id) {
                 true => Absence::StateLost,
                 false if self.founded => Absence::Silent,
+                false if self.is_unrecovered(id) => Absence::Unrecovered,
                 false => Absence::Unfounded,
             };
             NodeId::new(id).map(|member| Missing { member, why })
         };
         self.missing.iter().filter_map(absence).collect()
+    }
+
+    fn is_unrecovered(&self, id: u16) -> bool {
+        let founding = self.founding.as_ref();
+        founding.is_some_and(|founding| founding.unrecovered.contains(&id))
     }
 
     /// Whether so many voters have lost their states that no majority comes back by itself: it takes
@@ -88,6 +117,21 @@ impl QuorumStatus {
             "No majority of the voters knows what it voted for, and none comes back by itself: \
              restore their state directories; if those are lost, stop these agents and run \
              'distlock recover' for each"
+        } else if self
+            .founding
+            .as_ref()
+            .is_some_and(|its| !its.unrecovered.is_empty())
+        {
+            "Run 'distlock recover' at every voter that the file lists, for the same cluster"
+        } else if self
+            .founding
+            .as_ref()
+            .is_some_and(|its| !its.remember.is_empty())
+        {
+            "Where voters of a cluster that others remember have lost their states, stop their \
+             agents and run 'distlock recover' for each"
+        } else if !self.founded && self.missing.is_empty() {
+            "Nobody is granted a lock before"
         } else if !self.founded {
             "Nobody is granted a lock before: start the agents that are missing, and see that they \
              can be reached"
@@ -100,16 +144,38 @@ impl QuorumStatus {
     }
 }
 
-impl From<QuorumOverview> for QuorumStatus {
-    fn from(overview: QuorumOverview) -> Self {
+impl QuorumStatus {
+    /// What `overview` says at `now`.
+    pub(crate) fn of(overview: QuorumOverview, now: Time) -> Self {
         let lost = |it: &&Missing| it.why == Absence::StateLost;
+        let ids = |ids: &[NodeId]| ids.iter().map(|id| id.as_u16()).collect();
+        let ok = overview.is_ok();
         let missing = overview.missing.iter();
+        let founding = overview.founding.map(|report| FoundingStatus {
+            remember: report
+                .remember
+                .iter()
+                .map(|(node, cluster)| (node.as_u16(), cluster.to_string()))
+                .collect(),
+            differ: ids(&report.differ),
+            unrecovered: ids(&report.without_permit),
+            waits_ms: report
+                .waits_until
+                .map_or(0, |until| until.since(now).as_millis())
+                .try_into()
+                .unwrap_or(u64::MAX),
+        });
         Self {
-            ok: overview.is_ok(),
-            voters: overview.voters.iter().map(|id| id.as_u16()).collect(),
+            ok,
+            voters: ids(&overview.voters),
             missing: missing.clone().map(|it| it.member.as_u16()).collect(),
             state_lost: missing.filter(lost).map(|it| it.member.as_u16()).collect(),
             founded: overview.is_founded,
+            cluster: overview
+                .cluster
+                .map_or_else(String::new, |id| id.to_string()),
+            file_voters: Vec::new(),
+            founding,
         }
     }
 }

@@ -76,6 +76,7 @@ impl Group {
         Options {
             me: node(id),
             voters: self.members.keys().copied().collect(),
+            voters_are_listed: true,
             cluster: None,
             members: self.members.clone(),
             settings: self.settings.clone(),

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
+use distlock_agent::protocol::ClusterId;
 use distlock_agent::protocol::ids::LockName;
 
 use crate::exit::{self, Failure, one_line, quoted};
@@ -258,9 +259,9 @@ pub(crate) struct Members {
 
 /// Begin anew as a voter, after a majority of the voters has lost its state.
 ///
-/// For this host's member, while its agent is stopped, and at every voter whose state is left. Then
-/// start the agents of all configured voters: together they found the group anew, with higher
-/// fences, once all former leases are over. Where a majority still runs, on the other side of a cut,
+/// For this host's member, while its agent is stopped, and at every voter that the file lists. Then
+/// start their agents: together they found the group anew, with higher fences, once all former
+/// leases are over. Where a majority still runs, on the other side of a cut,
 /// there would be two groups: nobody checks that, so it takes --force.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
@@ -268,6 +269,11 @@ pub(crate) struct Recover {
     /// It is certain that no majority of the voters has its state any more
     #[arg(long)]
     pub(crate) force: bool,
+
+    /// The cluster that is abandoned, where this member's state is lost, too: what `distlock status`
+    /// shows on a member that remembers it
+    #[arg(long, value_name = "ID")]
+    pub(crate) cluster: Option<ClusterId>,
 
     #[command(flatten)]
     pub(crate) group: Group,
@@ -283,6 +289,20 @@ pub(crate) enum Change {
         member: u16,
         /// Where it is reached, as in the configuration: udp:10.0.0.4:7400
         address: String,
+        #[command(flatten)]
+        group: Group,
+    },
+    /// Have these members vote, one to seven, in place of those who vote now
+    ///
+    /// One voter comes or goes at a time, while the group goes on. `voters` in a configuration file
+    /// counts only when the group is founded.
+    Voters {
+        /// Which members, 1 to 65535 each
+        #[arg(
+            value_name = "ID", required = true, num_args = 1..=7,
+            value_parser = clap::value_parser!(u16).range(1..)
+        )]
+        members: Vec<u16>,
         #[command(flatten)]
         group: Group,
     },

@@ -1,4 +1,4 @@
-//! `distlock members add` and `remove`.
+//! `distlock members add`, `remove` and `voters`.
 
 use std::process::ExitCode;
 
@@ -15,7 +15,8 @@ use crate::way;
 /// # Errors
 /// 64 if it makes no sense, 69 without a quorum, 78 where files alone say who is a member.
 pub(crate) fn change(change: &Change, outer: &args::Group) -> Result<ExitCode, Failure> {
-    let (Change::Add { group, .. } | Change::Remove { group, .. }) = change;
+    let (Change::Add { group, .. } | Change::Remove { group, .. } | Change::Voters { group, .. }) =
+        change;
     let flags = if group.is_empty() { outer } else { group };
     let member = |id: u16| NodeId::new(id).expect("the command line was checked");
     let address = match change {
@@ -25,13 +26,17 @@ pub(crate) fn change(change: &Change, outer: &args::Group) -> Result<ExitCode, F
                 "members",
             )
         })?),
-        Change::Remove { .. } => None,
+        Change::Remove { .. } | Change::Voters { .. } => None,
     };
     let agent = way::open(&group::select(flags, "members")?)?;
     match (change, address) {
         (Change::Add { member: id, .. }, Some(address)) => agent.add_member(member(*id), &address),
         (Change::Add { member: id, .. } | Change::Remove { member: id, .. }, _) => {
             agent.remove_member(member(*id))
+        }
+        (Change::Voters { members, .. }, _) => {
+            let voters: Vec<NodeId> = members.iter().map(|id| member(*id)).collect();
+            agent.set_voters(&voters)
         }
     }?;
     if let Change::Add { member, .. } = change {

@@ -1,7 +1,9 @@
 //! What `status` says of the quorum: whether this host can be granted locks, who votes, who of the
 //! voters is missing, and what to do.
 
-use distlock::status::{MemberState, MemberStatus, QuorumStatus, Status};
+use std::fmt::Write as _;
+
+use distlock::status::{FoundingStatus, MemberState, MemberStatus, QuorumStatus, Status};
 use distlock_agent::protocol::NodeId;
 use distlock_agent::protocol::membership::quorum::{absences, members};
 
@@ -16,6 +18,49 @@ pub(crate) fn paragraph(status: &Status) -> String {
         return String::new();
     }
     let quorum = &status.quorum;
+    let founding = quorum.founding.as_ref().map(founding).unwrap_or_default();
+    let text = sentence(quorum);
+    let file = match quorum.file_voters.as_slice() {
+        [] => String::new(),
+        listed => format!(
+            "This host's file lists other voters ({}), and is not asked any more: to change who \
+             votes, run 'distlock members voters ID…'.\n",
+            list(listed)
+        ),
+    };
+    text + &founding + &file
+}
+
+/// What the founding waits for, besides members that are missing.
+fn founding(founding: &FoundingStatus) -> String {
+    let mut text = String::new();
+    for (member, cluster) in &founding.remember {
+        let _ = writeln!(text, "Member {member} remembers cluster {cluster}.");
+    }
+    if !founding.differ.is_empty() {
+        let differ = list(&founding.differ);
+        let _ = writeln!(
+            text,
+            "The files of members {differ} list other members or voters."
+        );
+    }
+    if founding.waits_ms > 0 {
+        let seconds = founding.waits_ms.div_ceil(1000);
+        let _ = writeln!(
+            text,
+            "The group begins in {seconds} s at the earliest, when no lease of former holders runs."
+        );
+    }
+    text
+}
+
+fn list(ids: &[u16]) -> String {
+    let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+    ids.join(", ")
+}
+
+/// Whether there is a quorum, and who is missing.
+fn sentence(quorum: &QuorumStatus) -> String {
     let absences = absences(&quorum.absences());
     match (quorum.ok, quorum.voters.is_empty()) {
         (true, true) => String::new(),
@@ -118,6 +163,7 @@ mod tests {
                 missing: missing.to_vec(),
                 state_lost: state_lost.to_vec(),
                 founded,
+                ..QuorumStatus::default()
             },
             ..Status::default()
         }

@@ -1,13 +1,13 @@
-//! `distlock recover`: a voter begins anew.
+//! `distlock recover`: an operator's word that a cluster is abandoned.
 
 use std::process::ExitCode;
 
 use crate::args;
-use crate::exit::{Failure, say};
+use crate::exit::Failure;
 use crate::group;
 use crate::way;
 
-/// Has this host's member forget what it voted for.
+/// Has this host's member forget what it voted for, and found another cluster with the other voters.
 ///
 /// # Errors
 /// 64 without `--force`, or if it is not said which member; 69 if that runs; 66, 77 or 78 if its
@@ -20,12 +20,6 @@ pub(crate) fn recover(args: &args::Recover) -> Result<ExitCode, Failure> {
     }
     let member = group::member(&args.group, "recover")?;
     way::tell_warnings();
-    let config = member.load()?;
-    if !config.recover()? {
-        say(format_args!(
-            "member {} has no state, and begins as a new voter anyway",
-            member.id
-        ));
-    }
+    member.load()?.recover(args.cluster)?;
     Ok(ExitCode::SUCCESS)
 }

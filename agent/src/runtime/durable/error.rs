@@ -93,7 +93,10 @@ pub enum StateError {
          `distlock status` shows it on a member that remembers it; where none remembers one, there \
          is nothing to recover, and starting the agents founds the group"
     )]
-    Unnamed,
+    Unnamed {
+        /// The state directory.
+        path: PathBuf,
+    },
     /// The state file was written by another version.
     #[error(
         "the state file {} has version {version}, and this program reads version {VERSION}: run \

@@ -347,7 +347,7 @@ fn refuses_other_names_of_other_files() {
     // A file of root's that is there stays root's; one that is made is the keeper's.
     fs::remove_file(path("victim")).unwrap();
     let unnamed = StateDir::recover(&path("d"), owner(), None).unwrap_err();
-    assert!(matches!(unnamed, StateError::Unnamed), "{unnamed}");
+    assert!(matches!(unnamed, StateError::Unnamed { .. }), "{unnamed}");
     assert_eq!(fs::metadata(path("d/lock")).unwrap().uid(), 0);
     fs::remove_file(path("d/lock")).unwrap();
     let _unnamed = StateDir::recover(&path("d"), owner(), None).unwrap_err();

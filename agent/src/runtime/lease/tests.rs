@@ -45,6 +45,7 @@ impl Host {
             me,
             members: BTreeMap::from([(me, address)]),
             voters: BTreeSet::from([me]),
+            voters_are_listed: true,
             cluster: None,
             settings: Settings {
                 group: "test".to_owned(),

@@ -10,6 +10,7 @@ use crate::runtime::error::{AcquireError, SessionEnd};
 use crate::runtime::events::AgentEvent;
 use crate::runtime::frames::FromAgent;
 use crate::runtime::request::Granted;
+use crate::runtime::status::QuorumStatus;
 
 impl Turn<'_> {
     pub(super) fn tell(&mut self, event: Event) {
@@ -40,7 +41,10 @@ impl Turn<'_> {
             Event::VoterBroken { why } => {
                 tracing::error!("this member votes on nothing any more: {why}; restart it");
             }
-            Event::Quorum(overview) => self.publish(AgentEvent::Quorum(overview.into())),
+            Event::Quorum(overview) => {
+                let status = QuorumStatus::of(overview, clock::now());
+                self.publish(AgentEvent::Quorum(status));
+            }
             Event::Suspect { peer } => self.publish(AgentEvent::Suspect { peer }),
             Event::Alive { peer } => self.publish(AgentEvent::Alive { peer }),
             Event::View { epoch, members } => {
