@@ -108,11 +108,18 @@ fn a_group_whose_majority_forgot_is_recovered() {
             .filter(|line| line.ends_with("has lost its state"));
         assert_eq!(not_voting.count(), 2, "{told}");
     }
-    let recover = |args: &[&str]| output(&mut group.member(3, args));
-    assert_refused(&recover(&["recover"]), 64, &["--force"]);
-    assert_refused(&recover(&["recover", "--force"]), 69, &["already runs"]);
+    let status = group.status(3);
+    let cluster = status["quorum"]["cluster"].as_str().expect("it is in one");
+    let recover = |id, args: &[&str]| output(&mut group.member(id, args));
+    assert_refused(&recover(3, &["recover"]), 64, &["--force"]);
+    assert_refused(&recover(3, &["recover", "--force"]), 69, &["already runs"]);
     drop(agents);
-    assert_eq!(recover(&["recover", "--force"]).status.code(), Some(0));
+    assert_eq!(recover(3, &["recover", "--force"]).status.code(), Some(0));
+    for lost in [1, 2] {
+        assert_refused(&recover(lost, &["recover", "--force"]), 78, &["--cluster"]);
+        let done = recover(lost, &["recover", "--force", "--cluster", cluster]);
+        assert_eq!(done.status.code(), Some(0), "{done:?}");
+    }
     let _agents = group.agents(3);
     assert!(runs(&group, 2));
 }

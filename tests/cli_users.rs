@@ -376,7 +376,11 @@ fn what_root_recovers_is_still_of_its_user() {
     let of = OfDaemon::new();
     let agent = of.agent();
     assert_eq!(agent.end_by(Signal::SIGTERM).code(), Some(0));
-    let done = output(&mut of.group.member(1, ["recover", "--force"]));
+    let done = output(
+        &mut of
+            .group
+            .member(1, ["recover", "--force", "--cluster", "0123456789abcdef"]),
+    );
     assert_eq!(done.status.code(), Some(0), "{done:?}");
     let agent = of.agent();
     assert_eq!(agent.end_by(Signal::SIGTERM).code(), Some(0));

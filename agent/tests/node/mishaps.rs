@@ -6,7 +6,7 @@ use distlock_agent::protocol::{
     Algorithm, Command, Event, Failure, Fence, Input, Refusal, Ticket, Time, Wait,
 };
 
-use crate::group::{Group, node};
+use crate::group::{FOUNDING, Group, node};
 use crate::quorum::ALL;
 
 fn group(size: u16, algorithm: Algorithm) -> Group {
@@ -398,7 +398,7 @@ fn a_voter_that_stood_still_misses_nobody() {
             for me in 1..=size {
                 group.start(me);
             }
-            group.run(ms(1500));
+            group.run(FOUNDING + ms(1500));
             group.acquire(size, 1, Wait::Cancelled);
             group.run(ms(100));
             assert!(group.granted(1).is_some());

@@ -19,7 +19,7 @@ pub(crate) fn paragraph(status: &Status) -> String {
     }
     let quorum = &status.quorum;
     let founding = quorum.founding.as_ref().map(founding).unwrap_or_default();
-    let text = sentence(quorum);
+    let text = who_is_missing(quorum);
     let file = match quorum.file_voters.as_slice() {
         [] => String::new(),
         listed => format!(
@@ -60,7 +60,7 @@ fn list(ids: &[u16]) -> String {
 }
 
 /// Whether there is a quorum, and who is missing.
-fn sentence(quorum: &QuorumStatus) -> String {
+fn who_is_missing(quorum: &QuorumStatus) -> String {
     let absences = absences(&quorum.absences());
     match (quorum.ok, quorum.voters.is_empty()) {
         (true, true) => String::new(),
