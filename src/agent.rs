@@ -477,6 +477,7 @@ impl LockShared {
         };
         Ok(Waiting {
             back: Some(Arc::clone(&self.lock).begin(request)),
+            granted: None,
             lock: Arc::clone(self),
             loss,
             thread,
@@ -562,33 +563,59 @@ impl LockShared {
 pub(crate) struct Waiting {
     /// `None` once there is an outcome.
     back: Option<Box<dyn backend::Waiting>>,
+    /// The outcome, if it was known when it was asked for.
+    granted: Option<Guard>,
     lock: Arc<LockShared>,
     loss: LossSignal,
     thread: ThreadId,
 }
 
 impl Waiting {
+    /// Makes the request now. Its outcome is told by [`Waiting::wait`], but for an error that is
+    /// known at once.
+    pub(crate) fn ask(&mut self) -> Result<(), AcquireError> {
+        let back = self.back.as_mut().expect("a request that has no outcome");
+        if let Some(hold) = back.ask()? {
+            self.granted = Some(self.enter(hold)?);
+        }
+        Ok(())
+    }
+
     /// As [`backend::Waiting::wait`].
     pub(crate) fn wait(&mut self, slice: Option<Duration>) -> Poll<Result<Guard, AcquireError>> {
         if self.lock.is_forked() {
             return Poll::Ready(Err(LockError::Forked.into()));
         }
+        if let Some(guard) = self.granted.take() {
+            let is_closed = guard.state() == crate::GuardState::Lost;
+            return Poll::Ready(if is_closed {
+                Err(LockError::Closed.into())
+            } else {
+                Ok(guard)
+            });
+        }
         let back = self.back.as_mut().expect("a request that has no outcome");
         let Poll::Ready(outcome) = back.wait(slice) else {
             return Poll::Pending;
         };
+        Poll::Ready(outcome.and_then(|hold| self.enter(hold)))
+    }
+
+    /// Makes the guard.
+    fn enter(&mut self, hold: Box<dyn Hold>) -> Result<Guard, AcquireError> {
         self.back = None;
-        Poll::Ready(outcome.and_then(|hold| {
-            self.lock.holders.lock().push(self.thread);
-            self.lock
-                .register(hold, self.loss.clone(), self.thread)
-                .ok_or(AcquireError::Failed(LockError::Closed))
-        }))
+        self.lock.holders.lock().push(self.thread);
+        self.lock
+            .register(hold, self.loss.clone(), self.thread)
+            .ok_or(AcquireError::Failed(LockError::Closed))
     }
 }
 
 impl Drop for Waiting {
     fn drop(&mut self) {
+        if let Some(guard) = self.granted.take() {
+            guard.withdraw();
+        }
         if self.lock.is_forked() {
             // What it would touch is the parent's: leak it.
             std::mem::forget(self.back.take());

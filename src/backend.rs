@@ -85,14 +85,18 @@ pub(crate) trait Lock: Send + Sync {
     /// How many may be inside.
     fn permits(&self) -> NonZeroU32;
 
-    /// Asks to enter. Threads of this process that ask for the same lock are served in the order
-    /// in which they first wait.
+    /// A request to enter. Threads of this process that want the same lock are served in the order
+    /// in which they first ask or wait.
     fn begin(self: Arc<Self>, request: Request) -> Box<dyn Waiting>;
 }
 
 /// A request that has no outcome yet. Dropping it withdraws it, except in a forked child, where it
 /// touches nothing.
 pub(crate) trait Waiting: Send {
+    /// Makes the request without waiting for anybody, if it has not been made: otherwise the first
+    /// [`Waiting::wait`] does. The outcome, if it is known at once.
+    fn ask(&mut self) -> Result<Option<Box<dyn Hold>>, AcquireError>;
+
     /// Waits for the outcome, as far as the request's patience goes; and if `slice` is given not
     /// much longer than that for now. The request keeps its place from call to call. Not to be
     /// called after the outcome.

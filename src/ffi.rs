@@ -317,8 +317,9 @@ pub unsafe extern "C-unwind" fn distlock_lock(
     })
 }
 
-/// Asks to enter for this thread, as distlock_lock, and does not wait: distlock_lock_poll tells what
-/// becomes of it. It is of use where a thread does other things meanwhile, of any agent.
+/// Asks to enter for this thread, as distlock_lock, and does not wait: the request is sent now, and
+/// distlock_lock_poll tells what becomes of it. It is of use where a thread does other things
+/// meanwhile, of any agent.
 ///
 /// Returns 0, or -EALREADY if this thread has asked by this handle before and has not been told yet;
 /// else as distlock_lock, as far as it is known at once.

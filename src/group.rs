@@ -214,8 +214,10 @@ struct GroupWaiting<W> {
 }
 
 impl<W: Way> GroupWaiting<W> {
-    fn ask(&mut self, spec: LockSpec) -> Result<runtime::Waiting, runtime::AcquireError> {
+    /// Sends the request; with it, how it says that the lock is served.
+    fn send(&mut self) -> Result<(LockSpec, runtime::Waiting), AcquireError> {
         self.tries += 1;
+        let spec = *self.lock.spec.lock();
         let waited = clock::now().since(self.started);
         let patience = match self.request.patience {
             Patience::Lease => runtime::Patience::Lease,
@@ -224,13 +226,17 @@ impl<W: Way> GroupWaiting<W> {
             Patience::For(time) => runtime::Patience::For(time.saturating_sub(waited)),
         };
         let caller = caller(&self.request);
-        self.lock.way.begin(
+        let asked = self.lock.way.begin(
             &self.lock.name,
             Some(spec),
             self.request.wish.mode,
             patience,
             caller,
-        )
+        );
+        match asked {
+            Ok(waiting) => Ok((spec, waiting)),
+            Err(error) => Err(self.refusal(error, spec)),
+        }
     }
 
     /// Whether the caller takes the lock only if it is free.
@@ -291,19 +297,21 @@ impl<W: Way> GroupWaiting<W> {
 }
 
 impl<W: Way> Waiting for GroupWaiting<W> {
+    fn ask(&mut self) -> Result<Option<Box<dyn Hold>>, AcquireError> {
+        if self.asked.is_none() {
+            self.asked = Some(self.send()?);
+        }
+        Ok(None)
+    }
+
     fn wait(&mut self, slice: Option<Duration>) -> Poll<Result<Box<dyn Hold>, AcquireError>> {
         loop {
             let (spec, mut waiting) = match self.asked.take() {
                 Some(asked) => asked,
-                None => {
-                    let spec = *self.lock.spec.lock();
-                    match self.ask(spec) {
-                        Ok(waiting) => (spec, waiting),
-                        Err(error) => {
-                            return Poll::Ready(Err(self.refusal(error, spec)));
-                        }
-                    }
-                }
+                None => match self.send() {
+                    Ok(asked) => asked,
+                    Err(error) => return Poll::Ready(Err(error)),
+                },
             };
             match waiting.wait(slice) {
                 Poll::Pending => {

@@ -173,6 +173,11 @@ impl Guard {
         self.shared.end(Release::Abandoned, Ending::Settle)
     }
 
+    /// Gives back what its holder never saw.
+    pub(crate) fn withdraw(self) {
+        let _ = self.shared.end(Release::Unused, Ending::AtOnce);
+    }
+
     /// Tells `status` the process that works under this lock, where it is not this one. For
     /// programs like `distlock run`.
     pub fn set_command_pid(&self, pid: u32) {

@@ -30,9 +30,10 @@ pub trait DistMutex: fmt::Debug + Send + Sync + sealed::Sealed {
     /// lock already, or if the system fails. Nothing is held then.
     fn lock(&self) -> Result<Guard, LockError>;
 
-    /// Asks to enter, and does not wait: the outcome is looked at later. Closing the agent, a
-    /// quorum that is missing for a lease, and a thread that holds the lock already end it as they
-    /// end [`DistMutex::lock`].
+    /// Asks to enter, and does not wait: the outcome is looked at later. The request is sent now,
+    /// and from now on has its place among all requests; in the local group, where nobody but the
+    /// kernel is asked, among those of this process. Closing the agent, a quorum that is missing for
+    /// a lease, and a thread that holds the lock already end it as they end [`DistMutex::lock`].
     ///
     /// # Errors
     /// As for [`DistMutex::lock`], as far as it is known at once.

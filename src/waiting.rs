@@ -14,7 +14,8 @@ use crate::{Guard, mutex};
 /// [`DistMutex::begin`](crate::DistMutex::begin). It keeps its place among all requests. Dropping
 /// it withdraws it.
 ///
-/// Its lock may have been granted before [`Waiting::poll`] tells so; others wait from then on.
+/// Its lock may have been granted before [`Waiting::poll`] tells so; others wait from then on, also
+/// if nobody ever looks.
 #[must_use = "the request is withdrawn when it is dropped"]
 pub struct Waiting {
     lock: Arc<LockShared>,
@@ -24,10 +25,11 @@ pub struct Waiting {
 
 impl Waiting {
     pub(crate) fn begin(lock: &Arc<LockShared>, wish: impl Into<Wish>) -> Result<Self, LockError> {
-        let begun = lock.begin(wish, Patience::Lease);
+        let mut request = lock.begin(wish, Patience::Lease).map_err(mutex::failed)?;
+        request.ask().map_err(mutex::failed)?;
         Ok(Self {
             lock: Arc::clone(lock),
-            request: Some(begun.map_err(mutex::failed)?),
+            request: Some(request),
         })
     }
 

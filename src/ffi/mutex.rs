@@ -80,7 +80,8 @@ impl Mutex {
                 return Err(Errno::EALREADY);
             }
         }
-        let waiting = self.begin(Patience::Lease)?;
+        let mut waiting = self.begin(Patience::Lease)?;
+        waiting.ask().map_err(|error| code::acquire(&error))?;
         let mut state = self.state.lock();
         if state.is_closed {
             drop(state);

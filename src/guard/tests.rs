@@ -93,6 +93,10 @@ impl Lock for Leased {
 struct Granted(Leased);
 
 impl Waiting for Granted {
+    fn ask(&mut self) -> Result<Option<Box<dyn Hold>>, AcquireError> {
+        Ok(None)
+    }
+
     fn wait(&mut self, _: Option<Duration>) -> Poll<Result<Box<dyn Hold>, AcquireError>> {
         Poll::Ready(Ok(Box::new(self.0.clone())))
     }

@@ -109,18 +109,26 @@ impl KernelLock {
         }
     }
 
-    /// Leaves the lock for a moment to those that waited when this process unlocked.
-    fn be_courteous(&self, deadline: Option<Time>) {
-        let Some((count, until)) = self.courtesy.lock().take() else {
-            return;
+    /// Leaves the lock for a moment to those that waited when this process unlocked, at most until
+    /// `deadline`; whether that moment is over.
+    fn be_courteous(&self, deadline: Option<Time>) -> bool {
+        let Some((count, end)) = self.courtesy.lock().take() else {
+            return true;
         };
-        let until = deadline.map_or(until, |deadline| deadline.min(until));
-        let rest = until.since(clock::now());
-        if !rest.is_zero()
-            && let Ok(page) = self.group.page()
-        {
-            page.bell(self.hash).listen(count, rest);
+        let Ok(page) = self.group.page() else {
+            return true;
+        };
+        let bell = page.bell(self.hash);
+        let rest = deadline.map_or(end, |deadline| deadline.min(end));
+        let rest = rest.since(clock::now());
+        if !rest.is_zero() {
+            bell.listen(count, rest);
         }
+        let is_over = bell.count() != count || end <= clock::now();
+        if !is_over {
+            *self.courtesy.lock() = Some((count, end));
+        }
+        is_over
     }
 
     /// Looks whether there is a permit, and enters. `file` is the open file, kept between looks.
@@ -329,6 +337,13 @@ struct KernelWaiting {
 }
 
 impl Waiting for KernelWaiting {
+    fn ask(&mut self) -> Result<Option<Box<dyn Hold>>, AcquireError> {
+        match self.wait(Some(Duration::ZERO)) {
+            Poll::Pending => Ok(None),
+            Poll::Ready(outcome) => outcome.map(Some),
+        }
+    }
+
     fn wait(&mut self, slice: Option<Duration>) -> Poll<Result<Box<dyn Hold>, AcquireError>> {
         let outcome = match self.request.patience {
             Patience::Try => self.lock.attempt(&self.request).map(Some),
@@ -370,15 +385,15 @@ impl KernelWaiting {
                 }
                 sleep = None;
             }
-            if until.is_some_and(is_due) {
-                self.sleep = sleep;
-                return self.pause();
-            }
             match &mut self.file {
                 // Marked, look again: whoever removes the file has seen the mark, or is done.
                 Some(file) if !file.is_marked() => {
                     file.mark().map_err(|error| self.lock.failed(error))?;
                     self.sleep = None;
+                }
+                _ if until.is_some_and(is_due) => {
+                    self.sleep = sleep;
+                    return self.pause();
                 }
                 _ => {
                     let now = clock::now();
@@ -406,19 +421,24 @@ impl KernelWaiting {
         if !place.wait(until).map_err(closed)? {
             return Ok(false);
         }
-        if !std::mem::replace(&mut self.is_courteous, true) {
-            self.lock.be_courteous(until);
+        // At its deadline a request looks once, whatever others wait.
+        if !self.is_courteous {
+            self.is_courteous = self.lock.be_courteous(until) || is_over(self.deadline);
         }
-        Ok(true)
+        Ok(self.is_courteous)
     }
 
     /// At the end of a slice of waiting, or of all of it.
     fn pause(&self) -> Result<Option<KernelHold>, AcquireError> {
-        if self.deadline.is_some_and(|at| at <= clock::now()) {
+        if is_over(self.deadline) {
             return Err(timed_out());
         }
         Ok(None)
     }
+}
+
+fn is_over(deadline: Option<Time>) -> bool {
+    deadline.is_some_and(|at| at <= clock::now())
 }
 
 fn timed_out() -> AcquireError {
@@ -482,13 +502,20 @@ impl Hold for KernelHold {
             lock,
             file,
             permit,
+            previous,
             lifeline,
             ..
         } = *self;
         // What says that somebody is inside stays, and tells the next one.
-        let noted = match how {
-            Release::Abandoned => Ok(()),
-            Release::Given | Release::Unused => file.write_left(permit),
+        let is_told = match how {
+            Release::Abandoned => true,
+            Release::Unused => previous == PreviousOwner::Abandoned,
+            Release::Given => false,
+        };
+        let noted = if is_told {
+            Ok(())
+        } else {
+            file.write_left(permit)
         };
         if let Some(lifeline) = lifeline {
             // What is left behind now, the next one finds, and waits for it or removes it.
