@@ -228,8 +228,8 @@ void distlock_mutex_close(struct distlock_mutex *mutex);
 
 /**
  * Waits until this thread is inside, and stores the fence if `fence` is not NULL: a number that is
- * larger than that of every grant of this lock before, to be handed to the resource, which refuses
- * lower ones than it has seen; or 0 where the group gives none.
+ * larger than those of all who had this lock alone before, to be handed to the resource, which
+ * refuses lower ones than it has seen; or 0 where the group gives none.
  *
  * A thread that was cancelled while it waits ends, and its request is withdrawn. Signal handlers
  * run, and do not end the wait.
@@ -247,8 +247,9 @@ void distlock_mutex_close(struct distlock_mutex *mutex);
 int distlock_lock(struct distlock_mutex *mutex, uint64_t *fence);
 
 /**
- * Asks to enter for this thread, as distlock_lock, and does not wait: distlock_lock_poll tells what
- * becomes of it. It is of use where a thread does other things meanwhile, of any agent.
+ * Asks to enter for this thread, as distlock_lock, and does not wait: the request is sent now, and
+ * distlock_lock_poll tells what becomes of it. It is of use where a thread does other things
+ * meanwhile, of any agent.
  *
  * Returns 0, or -EALREADY if this thread has asked by this handle before and has not been told yet;
  * else as distlock_lock, as far as it is known at once.

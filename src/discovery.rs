@@ -19,6 +19,8 @@ use std::time::Duration;
 use distlock_agent::runtime::Endpoint;
 use nix::errno::Errno;
 
+pub use distlock_agent::runtime::environment::variable;
+
 use crate::error::OpenError;
 use crate::{Agent, Config, NodeConfig};
 
@@ -424,11 +426,6 @@ fn refused<T>(reason: impl Into<String>) -> Result<T, OpenError> {
     Err(OpenError::Options {
         reason: reason.into(),
     })
-}
-
-/// A variable of the environment; one that is set to nothing counts as not set.
-fn variable(name: &str) -> Option<OsString> {
-    std::env::var_os(name).filter(|value| !value.is_empty())
 }
 
 #[cfg(test)]

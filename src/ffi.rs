@@ -291,8 +291,8 @@ pub unsafe extern "C-unwind" fn distlock_mutex_close(mutex: *mut distlock_mutex)
 }
 
 /// Waits until this thread is inside, and stores the fence if `fence` is not NULL: a number that is
-/// larger than that of every grant of this lock before, to be handed to the resource, which refuses
-/// lower ones than it has seen; or 0 where the group gives none.
+/// larger than those of all who had this lock alone before, to be handed to the resource, which
+/// refuses lower ones than it has seen; or 0 where the group gives none.
 ///
 /// A thread that was cancelled while it waits ends, and its request is withdrawn. Signal handlers
 /// run, and do not end the wait.

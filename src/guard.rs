@@ -57,9 +57,11 @@ impl Guard {
         self.shared.lock.name().as_bytes()
     }
 
-    /// The fencing token: larger than that of every grant of this lock before. Hand it to the
-    /// resource, and let the resource refuse a lower one than it has seen. `None` in a group with
-    /// `failure = "presume-failed"`, where two can be inside.
+    /// The fencing token. That of a lock which one holder has alone is larger than those of all who
+    /// had it alone before: hand it to the resource, and let the resource refuse a lower one than it
+    /// has seen. Those of holders who share a lock, and of the permits of a semaphore that has
+    /// several, tell grants apart and order nothing: such holders are inside together. `None` in a
+    /// group with `failure = "presume-failed"`, where two can be inside.
     pub fn fence(&self) -> Option<Fence> {
         self.shared.fence
     }
@@ -204,9 +206,14 @@ impl Guard {
         hold.as_ref().map_or(Ok(None), |hold| hold.announcer())
     }
 
-    /// A copy, close-on-exec, of a descriptor that keeps the lock: once one has been made, the
-    /// lock is free only when all copies are closed, so that a child process that inherits one
-    /// keeps the lock as long as it lives, as with flock(1).
+    /// A copy, close-on-exec, of a descriptor that keeps the lock where no lease bounds it: once one
+    /// has been made, the lock is free only when all copies are closed, so that a child process that
+    /// inherits one keeps the lock as long as it lives, as with flock(1).
+    ///
+    /// No descriptor outlasts a lease. In a group with `failure = "quorum"`, the default, others
+    /// enter when [`Guard::grace`] is over although copies are left: if the agent is cut off from
+    /// the others, stands still, or ends. So a child process must be ended by then, as `distlock run`
+    /// does. Likewise with `failure = "presume-failed"`, where others do not even wait for a lease.
     ///
     /// Nobody can unlock anything with it, whatever user the child process is.
     ///
@@ -217,8 +224,9 @@ impl Guard {
     /// writing end of a pipe that the agent watches; if this process dies, the agent kills the
     /// process group that [`Guard::set_command_pid`] leads, and waits for the end of the pipe.
     /// For a member of the group the descriptor keeps its place, and not the lock: if the process
-    /// dies, the member cannot start again, nor anybody enter, until all copies are closed. In
-    /// both there is one only if it was asked for with
+    /// dies, nobody can start as this member until all copies are closed; whether others enter
+    /// meanwhile is for the group to decide, as above. In both there is one only if it was asked for
+    /// with
     /// [`Agent::set_inheritable`](crate::Agent::set_inheritable) before; else `None`.
     ///
     /// # Errors

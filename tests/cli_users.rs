@@ -710,3 +710,28 @@ fn a_service_takes_the_credential_of_root_s_and_no_other_file_like_it() {
     // The access list is missing.
     assert_refused(&run(given, 0o400), 77, &["key", "LoadCredential="]);
 }
+
+/// Who starts a program with the set-user-ID bit has not the rights to say where it works.
+#[test]
+fn in_a_set_user_id_program_the_callers_environment_says_nothing() {
+    if !is_root() {
+        return;
+    }
+    let dir = tempfile::tempdir().expect("a directory");
+    let script = format!(
+        r#"
+        cp "$0" /run/plain && cp "$0" /run/other && chown {DAEMON} /run/other &&
+            chmod 4755 /run/other && cd / || exit
+        as="setpriv --reuid {STRANGER} --regid {STRANGER} --clear-groups env"
+        for program in plain other; do
+            $as DISTLOCK_DIR=/run/lock/of-$program /run/$program run x true; echo $program $?
+            $as DISTLOCK_SOCKET=/run/none /run/$program run x true 2>/dev/null; echo $program $?
+        done
+        ls /run/lock"#
+    );
+    in_empty_run_says(
+        &script,
+        dir.path(),
+        &format!("plain 0\nplain 69\nother 0\nother 0\ndistlock-{DAEMON}\nof-plain\n"),
+    );
+}

@@ -39,6 +39,7 @@ use std::path::{Path, PathBuf};
 
 use distlock_agent::protocol::{ClusterId, NodeId};
 pub use distlock_agent::protocol::{Failure, LockSpec, Settings};
+use distlock_agent::runtime::environment;
 pub use distlock_agent::runtime::{Address, Listener, ListenerError, MulticastAddress, Pulse};
 use distlock_agent::runtime::{Endpoint, trust};
 
@@ -109,15 +110,10 @@ impl Config {
             multicast: self.multicast,
             key_file: self.key_file.clone(),
             command_lines: self.command_lines,
-            state_base: default_state_base(
-                |name| std::env::var_os(name),
-                nix::unistd::geteuid().is_root(),
-            ),
+            state_base: default_state_base(environment::variable, nix::unistd::geteuid().is_root()),
             endpoint: None,
             pulse: None,
-            trace: std::env::var_os("DISTLOCK_TRACE")
-                .filter(|dir| !dir.is_empty())
-                .map(PathBuf::from),
+            trace: environment::variable("DISTLOCK_TRACE").map(PathBuf::from),
         })
     }
 

@@ -11,6 +11,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use distlock_agent::runtime::environment;
 use distlock_agent::runtime::trust::{self, Distrust};
 use nix::dir::Dir;
 use nix::errno::Errno;
@@ -37,7 +38,7 @@ fn place_of(user: Uid) -> PathBuf {
 
 /// Where the local group of this user is.
 pub(crate) fn default_path() -> PathBuf {
-    match std::env::var_os("DISTLOCK_DIR").filter(|path| !path.is_empty()) {
+    match environment::variable("DISTLOCK_DIR") {
         Some(path) => path.into(),
         None => place_of(geteuid()),
     }

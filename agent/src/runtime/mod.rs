@@ -18,6 +18,7 @@ mod disk;
 mod driven;
 mod durable;
 mod endpoint;
+pub mod environment;
 mod error;
 mod event_loop;
 mod events;

@@ -471,8 +471,8 @@ pub struct Grant {
 }
 
 impl Grant {
-    /// Its fencing token: larger than that of every grant before it. `None` where the silent are
-    /// presumed gone, since then two can be inside.
+    /// Its fencing token: of a holder that is alone inside, larger than those of all who were alone
+    /// inside before it. `None` where the silent are presumed gone, since then two can be inside.
     pub fn fence(&self) -> Option<Fence> {
         self.granted.fence
     }

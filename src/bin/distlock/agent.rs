@@ -1,7 +1,6 @@
 //! `distlock agent`: this host's member of a group, and a service for the programs on this host.
 
 use std::collections::BTreeSet;
-use std::env;
 use std::fs::{self, DirBuilder};
 use std::io::{self, Write};
 use std::os::fd::AsFd;
@@ -12,7 +11,7 @@ use std::thread;
 
 use crossbeam_channel::{Receiver, bounded, select};
 use distlock::config::Listener;
-use distlock::discovery::{HOST_SOCKET, checked_socket};
+use distlock::discovery::{HOST_SOCKET, checked_socket, variable};
 use distlock::status::Status;
 use distlock::{Agent, Event, NodeConfig, NodeId, StatusError};
 use distlock_agent::protocol::membership::quorum::members;
@@ -113,7 +112,7 @@ impl Place {
     /// environment, else where programs look by themselves.
     fn choose(flags: &args::Group, manager: &Manager) -> Result<Self, Failure> {
         let named = flags.socket.clone().or_else(|| {
-            let set = env::var_os("DISTLOCK_SOCKET").filter(|path| !path.is_empty());
+            let set = variable("DISTLOCK_SOCKET");
             set.map(PathBuf::from)
         });
         if let Some(listener) = &manager.listener {

@@ -22,6 +22,8 @@ use base64ct::{Base64, Encoding};
 use nix::unistd::geteuid;
 use zeroize::{Zeroize, Zeroizing};
 
+use crate::runtime::environment;
+
 pub use self::error::{KeyFileError, KeyWriteError};
 use crate::runtime::trust::{self, Distrust};
 
@@ -390,8 +392,7 @@ fn is_given(path: &Path) -> bool {
 
 /// Where systemd keeps this service's credentials.
 fn credentials() -> Option<OsString> {
-    let directory = std::env::var_os("CREDENTIALS_DIRECTORY");
-    directory.filter(|directory| !directory.is_empty())
+    environment::variable("CREDENTIALS_DIRECTORY")
 }
 
 /// Where the key is that the configuration calls `path`.
