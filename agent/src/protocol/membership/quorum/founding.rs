@@ -87,7 +87,7 @@ struct Heard {
 #[derive(Debug)]
 pub(super) enum Progress {
     /// All have accepted: the voter here endorses it.
-    Complete(Founding),
+    Complete(Box<Founding>),
     /// It is the group's cluster from now on.
     Live(Digest),
     /// It never will be: the voter here forgets it.
@@ -312,7 +312,7 @@ impl FoundingPart {
         };
         match completed {
             None if founding.parties.iter().all(accepted) => {
-                Some(Progress::Complete(founding.clone()))
+                Some(Progress::Complete(Box::new(founding.clone())))
             }
             Some((_, true)) if self.is_live(founding) => Some(Progress::Live(cluster)),
             _ => None,
