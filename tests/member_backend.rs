@@ -268,6 +268,8 @@ fn no_time_is_enough_for_a_free_lock_and_for_no_other() {
     let pair = Pair::new();
     let (first, second) = (pair.member(1), pair.member(2));
     let ring = second.mutex_with("ring", Algorithm::TokenRing).unwrap();
+    // When the group is founded.
+    drop(ring.lock().unwrap());
     let held = ring.try_lock_for(Duration::ZERO).unwrap();
     let other = first.mutex_with("ring", Algorithm::TokenRing).unwrap();
     let refused = other.try_lock_for(Duration::ZERO).unwrap_err();

@@ -77,6 +77,7 @@ fn what_it_says_of_several_hosts_works_as_it_stands() {
         block.lines().filter(|line| !line.is_empty()).collect()
     };
     let keygen = commands("distlock keygen").join("\n");
+    let join = commands("distlock members add 3").join("\n");
     let [agent, rest @ ..] = &commands("distlock agent")[..] else {
         panic!("no agent");
     };
@@ -109,6 +110,7 @@ fn what_it_says_of_several_hosts_works_as_it_stands() {
         done
         cat first
         {rest}
+        {join}
         {programs}
         # While one is inside, the others are not.
         distlock run printer -- sh -c '

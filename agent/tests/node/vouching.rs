@@ -7,7 +7,7 @@ use distlock_agent::protocol::{
     Algorithm, Command, Event, Failure, Input, NodeId, Previous, Time, Wait,
 };
 
-use crate::group::{Group, node};
+use crate::group::{FOUNDING, Group, node};
 use crate::quorum::ms;
 
 /// A group under quorum views in which these vote; nobody is started yet.
@@ -70,10 +70,13 @@ fn who_missed_a_view_does_not_say_who_was_inside() {
     for witness in 2..=4 {
         let other = if witness == 2 { 3 } else { 2 };
         let mut group = group(4, &[2, 3, 4], ms(1000));
-        for me in 2..=4 {
+        for me in 1..=4 {
             group.start(me);
         }
-        group.run(ms(1000));
+        group.run(FOUNDING + ms(1000));
+        leave_and_wait(&mut group, 1);
+        group.run(ms(1500));
+        group.events.retain(|(whose, _)| *whose != node(1));
         for (ticket, me) in [(1, witness), (2, other)] {
             group.acquire(me, ticket, Wait::Cancelled);
             group.run(ms(50));
@@ -125,7 +128,7 @@ fn who_declared_locks_in_an_earlier_view_does_not_know_all() {
     for me in 1..=3 {
         group.start(me);
     }
-    group.run(ms(1500));
+    group.run(FOUNDING + ms(1500));
     leave_and_wait(&mut group, 1);
     group.run(ms(500));
     assert_eq!(group.view(2).expect("a view").1, [2, 3]);
@@ -176,7 +179,7 @@ fn a_lease_counts_from_when_it_was_asked_for_however_late_the_answer() {
         for me in 1..=3 {
             group.start(me);
         }
-        group.run(ms(1500));
+        group.run(FOUNDING + ms(1500));
         let to_3 = |from| ((node(from), node(3)), ms(slower));
         group.slow_links = [1, 2].map(to_3).into();
         group.run(ms(1000));

@@ -164,7 +164,7 @@ fn the_socket_is_private_and_one_agents_alone() {
     };
     let error = Agent::start(options).map(drop).unwrap_err();
     assert!(
-        matches!(error, StartError::Bind(BindError::InUse { .. })),
+        matches!(error, StartError::Bind(BindError::SocketInUse { .. })),
         "{error}"
     );
     let nobody = Client::connect(&group.socket(2)).map(drop).unwrap_err();

@@ -347,7 +347,7 @@ mod tests {
         });
         let text = heading(&status);
         let lines: Vec<_> = text.lines().skip(1).collect();
-        assert!(lines[0].contains("insecure = true"), "{text}");
+        assert!(lines[0].starts_with("INSECURE: "), "{text}");
         assert_eq!(
             lines[1],
             "Floods come from the addresses of members 2, 5: find out who sends them."
