@@ -62,6 +62,8 @@ impl World {
             me,
             members: BTreeMap::from([(me, address)]),
             voters: BTreeSet::from([me]),
+            voters_are_listed: true,
+            cluster: None,
             settings: Settings {
                 group: "fuzz".to_owned(),
                 lease: LEASE,
