@@ -27,7 +27,7 @@ fn blocks<'a>(language: &'a str) -> impl Iterator<Item = &'static str> + 'a {
 #[test]
 fn the_configuration_is_accepted() {
     let config = Config::parse(blocks("toml").next().expect("it has one")).unwrap();
-    assert_eq!(config.members().len(), 3);
+    assert_eq!(config.members().len(), 2);
     assert_eq!(config.voters().len(), 2);
 }
 

@@ -4,7 +4,7 @@
 use std::ffi::{CStr, CString};
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::LazyLock;
@@ -65,6 +65,9 @@ impl Places {
             fs::write(&path, text).expect("a file");
             text_of(&path)
         };
+        // To found a group takes seconds: once, under a short lease, for all inputs.
+        group("quorum", "quorum", "100ms");
+        found(&directory);
         Self {
             quorum: group("quorum", "quorum", "60s"),
             presuming: group("presuming", "presume-failed", "100ms"),
@@ -82,6 +85,14 @@ impl Places {
             let _ = fs::remove_dir_all(self.directory.join(entry));
         }
         fs::create_dir(self.directory.join("fences")).expect("a place");
+        let state = self.directory.join("state/quorum-1");
+        let mut builder = fs::DirBuilder::new();
+        builder
+            .recursive(true)
+            .mode(0o700)
+            .create(&state)
+            .expect("a place");
+        fs::copy(self.directory.join("founded"), state.join("state")).expect("the founded state");
     }
 
     /// Those of the one member of a group.
@@ -177,4 +188,16 @@ extern "C" fn on_signal(_: libc::c_int) {}
 
 extern "C" fn remove() {
     let _ = fs::remove_dir_all(&PLACES.directory);
+}
+
+/// Leaves the state of the quorum group's one member, which has ended in order, as `founded`.
+fn found(directory: &Path) {
+    let config = distlock::Config::load(directory.join("quorum")).expect("it is right");
+    let node = config.node(1).expect("there is one");
+    let agent = distlock::Agent::from_config(node).expect("it starts");
+    let lock = distlock::Agent::mutex(&agent, "founding").expect("it is there");
+    drop(distlock::DistMutex::lock(&lock).expect("it is founded"));
+    agent.close();
+    let state = directory.join("state/quorum-1/state");
+    fs::copy(state, directory.join("founded")).expect("the founded state");
 }
