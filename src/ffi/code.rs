@@ -71,7 +71,11 @@ pub(super) fn words(code: c_int) -> &'static CStr {
 
 pub(super) fn open(error: &OpenError) -> Errno {
     match error {
-        OpenError::Config(ConfigError::Read { source, .. }) => io(source),
+        // What is there is no configuration, whatever the system would read from it.
+        OpenError::Config(ConfigError::Read { source, .. }) => match source.raw_os_error() {
+            Some(_) => io(source),
+            None => Errno::EINVAL,
+        },
         OpenError::Config(_)
         | OpenError::Address { .. }
         | OpenError::Options { .. }
