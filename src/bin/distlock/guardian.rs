@@ -127,6 +127,12 @@ impl Guardian {
         self.pid
     }
 
+    /// Ends it. That is waited for when this is dropped.
+    pub(crate) fn dismiss(&self) {
+        // It is a child that nobody has waited for, so the number is its own.
+        let _ = kill(self.pid, Signal::SIGKILL);
+    }
+
     /// Lets it go on without this process, as long as something is left of the command.
     pub(crate) fn leave(mut self) {
         let word: Word = [LEAVE, 0];
@@ -139,8 +145,7 @@ impl Drop for Guardian {
         if self.is_needed {
             return;
         }
-        // It is a child that nobody has waited for, so the number is its own.
-        let _ = kill(self.pid, Signal::SIGKILL);
+        self.dismiss();
         while waitpid(self.pid, None) == Err(Errno::EINTR) {}
     }
 }
@@ -281,7 +286,8 @@ impl Watcher<'_> {
         // parent is there it has the lifeline open itself.
         let _ = match (&self.command, self.runner) {
             (_, Runner::There) => {
-                let line = PollFd::new(self.line, PollFlags::POLLIN);
+                // Its end only: what is said there is heard in time when it is needed.
+                let line = PollFd::new(self.line, PollFlags::empty());
                 poll(&mut [timer, line], PollTimeout::NONE)
             }
             (Some(command), _) if !command.has_leader_ended() => {

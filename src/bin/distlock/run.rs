@@ -18,6 +18,7 @@ use distlock::{
 };
 use distlock_agent::protocol::Time;
 use distlock_agent::runtime::clock;
+use distlock_agent::runtime::environment::variable;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
@@ -279,9 +280,8 @@ fn enter_nested(
     entrance: &Entrance,
     name: &LockName,
 ) -> Result<Option<Guard>, Failure> {
-    let own_name = env::var_os("DISTLOCK_NAME");
-    let fence = env::var("DISTLOCK_FENCE").ok();
-    let fence = fence.and_then(|fence| fence.parse::<u64>().ok());
+    let own_name = variable("DISTLOCK_NAME");
+    let fence = variable("DISTLOCK_FENCE").and_then(|fence| fence.to_str()?.parse::<u64>().ok());
     let is_own = own_name.is_some_and(|own| own.as_bytes() == name.as_bytes());
     let (true, Some(fence)) = (is_own && !matches!(entrance, Entrance::Permit(_)), fence) else {
         return Ok(None);
@@ -379,19 +379,28 @@ fn hold(
     drop(tenure);
     // Otherwise it could keep the lock a moment longer than the command.
     guardian.iter().for_each(Guardian::settle);
+    let left = watch.as_ref().and_then(LeaseWatch::lifeline);
+    let is_left = left.is_some_and(is_alive);
+    if !is_left {
+        // It ends meanwhile.
+        guardian.iter().for_each(Guardian::dismiss);
+    }
     let unlocked = match end.status {
         Status::Exited(_) => guard.unlock(),
         // It may have been in the middle of something: the next holder is to know.
         Status::Signaled(_) => guard.abandon(),
     };
-    let left = watch.as_ref().and_then(LeaseWatch::lifeline);
-    match guardian {
-        Some(guardian) if left.is_some_and(is_alive) => guardian.leave(),
-        guardian => drop(guardian),
-    }
+    let guardian = match guardian {
+        Some(guardian) if is_left => {
+            guardian.leave();
+            None
+        }
+        guardian => guardian,
+    };
     let is_lost = end.evicted || matches!(unlocked, Err(UnlockError::Lost));
     // A member says good-bye. Afterwards nothing is left to do but to end.
     agent.close();
+    drop(guardian);
     if is_lost {
         return Err(ended(args, why.filter(|_| end.evicted)));
     }
