@@ -291,6 +291,56 @@ fn a_majority_that_lost_its_states_is_recovered() {
     assert_ne!(group.cluster_of(1), Some(cluster));
 }
 
+/// The third voter was away when the cluster was abandoned, and still knows what it voted for there.
+/// It joins the next one as another voter, and votes there when it is told to: also where its disk
+/// has the new cluster and still the votes of the old one, as it ended between two writings.
+#[test]
+fn a_voter_of_an_abandoned_cluster_joins_the_next_one_as_another() {
+    for (was_running, ends) in [(false, false), (true, false), (true, true)] {
+        let mut group = group(3, Algorithm::Semaphore);
+        let cluster = group.cluster_of(3).expect("it is in one");
+        let voted = group.records[&node(3)].voter.clone();
+        group.isolate(3);
+        if !was_running {
+            group.nodes.remove(&node(3));
+        }
+        group.voters = [1, 2].map(node).into();
+        for me in [1, 2] {
+            group.nodes.remove(&node(me));
+            group
+                .records
+                .insert(node(me), Record::recover_lost(cluster));
+            group.start(me);
+        }
+        group.run(ms(8000));
+        let next = group.cluster_of(1).expect("another one");
+        assert_ne!(next, cluster);
+        group.heal();
+        if !was_running {
+            group.start(3);
+        }
+        group.run(ms(8000));
+        assert_eq!(group.cluster_of(3), Some(next), "{was_running}");
+        assert_eq!(group.view(3).unwrap().1, [1, 2, 3], "{was_running}");
+        if ends {
+            group.nodes.remove(&node(3));
+            group.records.get_mut(&node(3)).expect("it was there").voter = voted;
+            group.start(3);
+            group.run(ms(4000));
+        }
+        change(&mut group, 1, Change::Voters([1, 2, 3].map(node).into()));
+        group.run(ms(8000));
+        let votes = [1, 2, 3].map(|id| (node(id), true)).into();
+        assert_eq!(group.nodes[&node(1)].voters(group.now), votes);
+        // Without one of those who recovered it, the group goes on by its vote.
+        group.nodes.remove(&node(1));
+        group.run(ms(4000));
+        group.acquire(2, 1, Wait::Lease);
+        group.run(ms(500));
+        assert!(group.granted(1).is_some(), "{was_running}");
+    }
+}
+
 /// The member that is inside remembers the cluster: no other is founded beside it, whether it is
 /// heard or not, until an operator says so; and then not before its lease is over.
 #[test]

@@ -195,6 +195,14 @@ impl FoundingPart {
         }
     }
 
+    /// This member leaves its cluster for that one, in which it has endorsed nothing. It gets another
+    /// birth, so that no voter takes it for the one that endorsed the views of the former cluster.
+    pub(super) fn follow(&mut self, membership: Membership, out: &mut Outbox) {
+        let latest = self.own.birth.max(self.me.incarnation);
+        self.own.birth = Incarnation(latest.0.saturating_add(1));
+        self.join(membership, out);
+    }
+
     /// Somebody is in that cluster.
     pub(super) fn hear_of_cluster(&mut self, now: Time, from: NodeId, cluster: Digest) {
         if self.clusters.len() < MAX_UNLISTED || self.clusters.contains_key(&from) {

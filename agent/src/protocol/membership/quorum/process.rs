@@ -156,10 +156,19 @@ impl<M: MakeLog + Clone> Quorum<M> {
     pub(crate) fn new(
         (me, affiliation): (Member, Affiliation),
         terms: Terms,
-        before: Before,
+        mut before: Before,
         make: M,
         now: Time,
     ) -> Self {
+        let cluster = affiliation.cluster();
+        let charter = before.voter.as_ref().and_then(VoterRecord::charter);
+        if let Some(voter) = &before.voter
+            && charter.is_some_and(|charter| Some(charter.cluster) != cluster)
+        {
+            // It ended while it left its cluster for another, where it is another voter.
+            let next = VoterRecord::new(affiliation.birth, voter.longest_lease());
+            before.voter = Some(next);
+        }
         let is_new = affiliation.standing == Standing::New;
         let votes = is_new && terms.voters.contains(&me.node) || before.voter.is_some();
         let (birth, membership) = (affiliation.birth, affiliation.membership());
@@ -479,15 +488,16 @@ impl<M: MakeLog + Clone> Quorum<M> {
             Some(_) if follows => {
                 // Whatever this member had there is over, and it was not there when its voters lost
                 // their states: it lives anew, in the other cluster.
+                self.founding.follow(theirs.clone(), out);
                 if let Some(vote) = &mut self.vote {
                     let me = Member {
                         node: out.me(),
                         incarnation: vote.part.life,
                     };
-                    vote.begin_anew(me, &self.terms, now, out);
+                    let birth = self.founding.affiliation().birth;
+                    vote.begin_anew((me, birth), &self.terms, now, out);
                 }
-                self.founding.join(theirs.clone(), out);
-                self.session.abandon(out);
+                self.session.abandon(theirs.epoch, out);
                 self.session.introduced(from, theirs);
             }
             Some(_) => self.session.met_stranger(from, theirs, out),

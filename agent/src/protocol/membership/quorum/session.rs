@@ -284,11 +284,12 @@ impl Session {
     }
 
     /// The lease is over and will not be renewed: the cluster is abandoned.
-    pub(super) fn abandon(&mut self, out: &mut Outbox) {
+    /// `epoch`: of the cluster that this member joins instead.
+    pub(super) fn abandon(&mut self, epoch: Epoch, out: &mut Outbox) {
         if self.known.is_some() && !self.is_over {
             self.is_over = true;
             self.wishes.clear();
-            out.act(Action::Excluded(self.epoch()));
+            out.act(Action::Excluded(epoch));
         }
     }
 

@@ -241,15 +241,21 @@ impl<M: MakeLog> Vote<M> {
         self.put(out);
     }
 
-    /// Forgets all that it voted for in a cluster that an operator has abandoned.
-    pub(super) fn begin_anew(&mut self, me: Member, terms: &Terms, now: Time, out: &mut Outbox)
-    where
+    /// Forgets all that it voted for in a cluster that this member leaves, and is another voter from
+    /// now on, of this `birth`.
+    pub(super) fn begin_anew(
+        &mut self,
+        (me, birth): (Member, Incarnation),
+        terms: &Terms,
+        now: Time,
+        out: &mut Outbox,
+    ) where
         M: Clone,
     {
         let longest = self.record.longest.max(terms.lease);
-        let record = VoterRecord::new(self.record.birth, longest);
+        let record = VoterRecord::new(birth, longest);
         let known = self.part.newest().map(|newest| newest.step.charter.epoch);
-        let (birth, make) = (self.record.birth, self.make.clone());
+        let make = self.make.clone();
         let before = (Some(record), known.unwrap_or_default());
         *self = Self::new((me, birth), terms, before, make, now);
         self.put(out);

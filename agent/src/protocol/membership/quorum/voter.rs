@@ -426,9 +426,9 @@ impl VoterPart {
     /// Another voter says how it stands.
     pub(super) fn status(&mut self, now: Time, from: NodeId, status: Status) {
         let is_old = self.others.get(&from).is_some_and(|known| {
-            let known = &known.status;
-            (status.life, status.endorsed.map(|e| e.epoch))
-                < (known.life, known.endorsed.map(|e| e.epoch))
+            // One that has joined another cluster has another birth, and has endorsed nothing yet.
+            let order = |it: &Status| (it.life, it.voter.birth, it.endorsed.map(|its| its.epoch));
+            order(&status) < order(&known.status)
         });
         if status.voter.node != from || is_old {
             return;
