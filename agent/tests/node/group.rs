@@ -36,6 +36,8 @@ pub(crate) struct Group {
     /// Of a hundred datagrams so many get lost, by a chance that is always the same.
     pub(crate) loss: u64,
     chance: u64,
+    /// How far the wall clocks of those who start are behind.
+    pub(crate) behind: Duration,
 }
 
 impl Group {
@@ -99,6 +101,7 @@ impl Group {
             cluster: None,
             loss: 0,
             chance: 1,
+            behind: Duration::ZERO,
         }
     }
 
@@ -118,7 +121,7 @@ impl Group {
         };
         let boot = Boot {
             record: self.records.get(&me).cloned(),
-            wall: Duration::from_secs(50_000_000) + self.now.since(Time::ZERO),
+            wall: Duration::from_secs(50_000_000) + self.now.since(Time::ZERO) - self.behind,
             seed: u64::from(me.as_u16()),
         };
         self.nodes.insert(me, Node::new(config, boot, self.now));

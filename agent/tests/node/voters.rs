@@ -80,15 +80,82 @@ fn a_voter_that_is_removed_is_needed_no_more() {
     }
 }
 
+fn is_told_that_it_is_removed(group: &Group, me: u16) -> bool {
+    group.events.iter().any(|(whose, event)| match event {
+        Event::Members { book } => *whose == node(me) && book.removed.contains(&node(me)),
+        _ => false,
+    })
+}
+
+/// An agent ends when it is told that its member was removed: by then the others decide without it.
+#[test]
+fn a_voter_that_is_removed_and_ends_stops_nobody() {
+    for (size, removed) in [(2, 1), (2, 2), (3, 1), (3, 3)] {
+        let mut group = group(size, Algorithm::Semaphore);
+        let other = if removed == 1 { 2 } else { 1 };
+        change(&mut group, other, Change::Remove(node(removed)));
+        let began = group.now;
+        while !is_told_that_it_is_removed(&group, removed) {
+            group.run(ms(1));
+            assert!(group.now.since(began) < ms(6000), "{removed} of {size}");
+        }
+        group.nodes.remove(&node(removed));
+        group.run(ms(6000));
+        group.acquire(other, 1, Wait::Lease);
+        group.run(ms(1000));
+        assert!(group.granted(1).is_some(), "{removed} of {size}");
+    }
+}
+
+/// A host that begins anew does not seek the one that was removed, which takes it for up: they come
+/// to talk nevertheless, as the vote of the removed one is needed yet.
+#[test]
+fn a_removed_voter_is_answered_by_a_host_that_begins_anew() {
+    for cut in (0..400).step_by(25) {
+        let mut group = group(2, Algorithm::Semaphore);
+        change(&mut group, 2, Change::Remove(node(1)));
+        while group.view(2).is_none_or(|(_, members)| members != [2]) {
+            group.run(ms(1));
+        }
+        group.nodes.remove(&node(2));
+        group.start(2);
+        group.run(ms(1));
+        group.isolate(2);
+        group.run(ms(cut));
+        group.heal();
+        group.run(ms(6000));
+        group.acquire(2, 1, Wait::Lease);
+        group.run(ms(1000));
+        assert!(group.granted(1).is_some(), "{cut} ms");
+        assert!(is_told_that_it_is_removed(&group, 1), "{cut} ms");
+    }
+}
+
+/// The first member does not vote any more, and was told of the third's removal when it did.
+#[test]
+fn a_former_voter_does_not_speak_for_those_who_vote() {
+    let mut group = group(3, Algorithm::Semaphore);
+    change(&mut group, 1, Change::Remove(node(3)));
+    group.run(ms(3000));
+    group.nodes.remove(&node(3));
+    change(&mut group, 1, Change::Voters([node(2)].into()));
+    group.run(ms(6000));
+    let address = "udp:127.0.0.1:3".to_owned();
+    change(&mut group, 2, Change::Add(node(3), address));
+    group.run(ms(3000));
+    group.events.clear();
+    // It hears the former voter first.
+    group.start(3);
+    group.slow_links.insert((node(2), node(3)), ms(20));
+    group.run(ms(3000));
+    assert!(!is_told_that_it_is_removed(&group, 3));
+    assert_eq!(group.view(1).unwrap().1, [1, 2, 3]);
+}
+
 /// Its own record says that it was removed; whether that is so yet, only the others know.
 #[test]
 fn a_voter_that_was_removed_comes_back_when_it_is_added_again() {
-    let is_told = |group: &Group| {
-        group.events.iter().any(|(whose, event)| match event {
-            Event::Members { book } => *whose == node(3) && book.removed.contains(&node(3)),
-            _ => false,
-        })
-    };
+    let is_told = |group: &Group| is_told_that_it_is_removed(group, 3);
     let mut group = group(3, Algorithm::Semaphore);
     change(&mut group, 1, Change::Remove(node(3)));
     group.run(ms(3000));
@@ -291,6 +358,35 @@ fn a_majority_that_lost_its_states_is_recovered() {
     assert_ne!(group.cluster_of(1), Some(cluster));
 }
 
+/// The voters' disks are restored from a backup, and their wall clocks are behind: only a member that
+/// does not vote remembers how high fences were.
+#[test]
+fn what_is_founded_anew_begins_above_all_that_is_heard() {
+    let mut group = Group::with_voters(4, Algorithm::Semaphore, [1, 2, 3].map(node).into());
+    let backup = group.records.clone();
+    for _ in 0..4 {
+        group.nodes.remove(&node(4));
+        group.start(4);
+        group.run(ms(3000));
+    }
+    group.acquire(4, 1, Wait::Cancelled);
+    group.run(ms(200));
+    let before = group.granted(1).expect("nobody else is there");
+    group.release(4, 1);
+    group.run(ms(200));
+    group.behind = Duration::from_secs(3600);
+    for me in [1, 2, 3].map(node) {
+        group.nodes.remove(&me);
+        let restored = backup[&me].recover(None).expect("it was in a cluster");
+        group.records.insert(me, restored);
+        group.start(me.as_u16());
+    }
+    group.acquire(1, 2, Wait::Cancelled);
+    group.run(ms(10_000));
+    let after = group.granted(2);
+    assert!(after > Some(before), "{after:?}, {before}");
+}
+
 /// The third voter was away when the cluster was abandoned, and still knows what it voted for there.
 /// It joins the next one as another voter, and votes there when it is told to: also where its disk
 /// has the new cluster and still the votes of the old one, as it ended between two writings.
@@ -369,8 +465,8 @@ fn all_voters_lose_their_states_while_a_member_is_inside() {
         group.acquire(1, 2, Wait::Cancelled);
         group.run(ms(60_000));
         assert_eq!(group.granted(2), None, "{algorithm}");
-        let report = group.founding(1).expect("none");
-        assert_eq!(report.absent, [node(4)]);
+        let overview = group.nodes[&node(1)].quorum(group.now);
+        assert_eq!(overview.missing, missing(&[1, 2, 3], Absence::StateLost));
         group.heal();
         group.run(ms(20_000));
         assert_eq!(group.granted(2), None, "{algorithm}");

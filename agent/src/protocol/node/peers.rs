@@ -393,6 +393,10 @@ impl Peers {
             None => {
                 peer.come_up(&header, out);
                 if !matches!(peer.standing, Standing::Up | Standing::Left) {
+                    if peer.is_removed {
+                        // It takes both for up, and this member does not seek it.
+                        peer.answer_greeting(now, &header);
+                    }
                     return Err(Drop::Stranger);
                 }
                 if !accepts(header.epoch) {

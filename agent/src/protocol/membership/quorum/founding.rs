@@ -210,8 +210,14 @@ impl FoundingPart {
         }
     }
 
+    /// There has been that epoch: whatever is founded begins above it.
+    pub(super) fn hear_of_epoch(&mut self, epoch: Epoch) {
+        self.known = self.known.max(epoch);
+    }
+
     /// Another member says how it stands.
     pub(super) fn hear(&mut self, now: Time, from: NodeId, status: FoundingStatus) {
+        self.hear_of_epoch(status.known);
         let known = self.heard.get(&from);
         let is_old = known.is_some_and(|known| {
             let known = &known.status;
@@ -393,12 +399,10 @@ impl FoundingPart {
         let parties: Option<Vec<Party>> =
             self.parties(terms).map(|node| self.party(node)).collect();
         let parties = parties?;
-        let statuses = parties
-            .iter()
-            .filter_map(|party| self.status_of(party.node));
-        let known = statuses.map(|status| status.known).max();
-        let epoch = known.unwrap_or_default().max(self.known).next()?;
-        let epoch = epoch.max(terms.first_epoch(now.since(self.started)));
+        let epoch = self
+            .known
+            .next()?
+            .max(terms.first_epoch(now.since(self.started)));
         let members = parties.iter().map(|party| self.member(party.node));
         let members: Vec<Member> = members.collect::<Option<_>>()?;
         let voters = terms.voters.iter().map(|&node| Voter {

@@ -397,6 +397,8 @@ impl<M: MakeLog + Clone> Quorum<M> {
     }
 
     fn take_in(&mut self, now: Time, from: NodeId, message: QuorumMessage) {
+        let is_needed = self.vote.as_ref().is_some_and(|vote| vote.is_needed());
+        self.session.note_needed(is_needed);
         if let QuorumMessage::Decided(step) = &message
             && !self.may_vote_in(step)
         {
@@ -435,7 +437,7 @@ impl<M: MakeLog + Clone> Quorum<M> {
                     return;
                 }
                 if let Some(vote) = &mut self.vote {
-                    vote.part.learn_certified(charter.digest());
+                    vote.part.learn_certified(&charter);
                 }
                 let membership = Membership::of(&charter);
                 if self.session.takes(from, &charter) {
@@ -476,6 +478,7 @@ impl<M: MakeLog + Clone> Quorum<M> {
     fn on_cluster(&mut self, now: Time, from: NodeId, notice: &ClusterNotice) {
         let theirs = &notice.membership;
         self.founding.hear_of_cluster(now, from, theirs.cluster);
+        self.founding.hear_of_epoch(theirs.epoch);
         let follows = self.follows(now, notice);
         let out = &mut self.out;
         match self.founding.affiliation().cluster() {
@@ -559,9 +562,9 @@ impl<M: MakeLog + Clone> Quorum<M> {
         let Some(first) = endorsed.filter(|its| its.step.charter.cluster == cluster) else {
             return;
         };
-        let (digest, membership) = (first.digest, Membership::of(&first.step.charter));
-        vote.part.learn_certified(digest);
-        self.founding.join(membership, &mut self.out);
+        let charter = first.step.charter.clone();
+        vote.part.learn_certified(&charter);
+        self.founding.join(Membership::of(&charter), &mut self.out);
         vote.tick(now, &self.terms, &self.session.voters(), &mut self.out);
     }
 

@@ -53,12 +53,10 @@ pub(super) struct Session {
     /// Those of them that knew of no view with this life in it, nor of any other that is certified,
     /// and since when.
     ignorant: BTreeMap<NodeId, Time>,
-    /// Up to where the voter of this very member remembers, from the life before.
-    remembered: Epoch,
     /// Those who can be talked to, and when each was last told which cluster this is. They are told
     /// while they are in no view with this member: files that name different voters found different
     /// clusters, which would not hear of each other otherwise.
-    met: BTreeMap<NodeId, Option<Time>>,
+    met: BTreeMap<NodeId, Met>,
     /// Those of them that are in another cluster.
     strangers: BTreeSet<NodeId>,
     /// The newest certified view that this life is in.
@@ -77,6 +75,8 @@ pub(super) struct Session {
     change: Option<Change>,
     /// Who may be a member, as it was last told.
     book: Book,
+    /// The epoch of the view that has it.
+    book_epoch: Epoch,
     /// In this epoch a bound was reached that only a new view lifts.
     wants_view: Option<Epoch>,
     leaves: bool,
@@ -84,6 +84,8 @@ pub(super) struct Session {
     marks: Marks,
     /// Whether a certified view has gone on without this life.
     is_over: bool,
+    /// Whether the other voters still need this member's vote.
+    is_needed: bool,
     /// Whether a view has been in force in this life.
     was_installed: bool,
 }
@@ -104,6 +106,16 @@ enum Phase {
     /// The summary is told, or about to be; the install is to come.
     Frozen,
     Installed(Arc<View>),
+}
+
+/// A member that can be talked to.
+#[derive(Clone, Debug, Default, Hash)]
+struct Met {
+    /// When it was last told which cluster this is.
+    told: Option<Time>,
+    /// Whether it has said since that it is in no view: it may be in this member's view, and have
+    /// lost its state.
+    asks: bool,
 }
 
 #[derive(Clone, Debug, Hash)]
@@ -136,7 +148,6 @@ impl Session {
             told_epoch: Epoch::ZERO,
             heard: BTreeMap::new(),
             ignorant: BTreeMap::new(),
-            remembered: Epoch::ZERO,
             met: BTreeMap::new(),
             strangers: BTreeSet::new(),
             known: None,
@@ -148,9 +159,11 @@ impl Session {
             renew_at: now,
             change: None,
             book: Book::default(),
+            book_epoch: Epoch::ZERO,
             wants_view: None,
             leaves: false,
             marks: Marks::None,
+            is_needed: false,
             is_over: false,
             was_installed: false,
         }
@@ -229,12 +242,13 @@ impl Session {
     fn introduce(&mut self, now: Time, out: &mut Outbox) {
         let Some(known) = &self.known else { return };
         let charter = &known.charter;
-        for (peer, told) in &mut self.met {
-            let lately = told.is_some_and(|at| now < at + self.lease);
-            if lately || charter.life_of(*peer).is_some() {
+        for (peer, met) in &mut self.met {
+            let lately = met.told.is_some_and(|at| now < at + self.lease);
+            let is_known = charter.life_of(*peer).is_some() && !met.asks;
+            if lately || is_known {
                 continue;
             }
-            *told = Some(now);
+            (met.told, met.asks) = (Some(now), false);
             let notice = ClusterNotice {
                 membership: Membership::of(charter),
                 abandons: charter.abandons.clone(),
@@ -268,8 +282,9 @@ impl Session {
     /// Another member asks, as it is in no view: it is told of the cluster with the next renewal.
     pub(super) fn asked_by(&mut self, now: Time, peer: NodeId) {
         let pause = self.lease / 10;
-        if let Some(told) = self.met.get_mut(&peer) {
-            told.take_if(|at| *at + pause <= now);
+        if let Some(met) = self.met.get_mut(&peer) {
+            met.asks = true;
+            met.told.take_if(|at| *at + pause <= now);
         }
     }
 
@@ -286,6 +301,7 @@ impl Session {
     /// The lease is over and will not be renewed: the cluster is abandoned.
     /// `epoch`: of the cluster that this member joins instead.
     pub(super) fn abandon(&mut self, epoch: Epoch, out: &mut Outbox) {
+        self.book_epoch = Epoch::ZERO;
         if self.known.is_some() && !self.is_over {
             self.is_over = true;
             self.wishes.clear();
@@ -312,28 +328,41 @@ impl Session {
         self.renew_at = Time::ZERO;
     }
 
-    /// A certified view says this of who may be a member.
-    pub(super) fn read(&mut self, book: &Book, out: &mut Outbox) {
+    /// Whether the other voters still need this member's vote.
+    pub(super) fn note_needed(&mut self, is_needed: bool) {
+        self.is_needed = is_needed;
+    }
+
+    /// The certified view of that epoch has this book. A member that was removed ends when it is told;
+    /// so a voter is not told before the others can do without its vote.
+    fn read(&mut self, epoch: Epoch, mut book: Book, out: &mut Outbox) {
+        if epoch < self.book_epoch {
+            return;
+        }
+        self.book_epoch = epoch;
         self.change.take_if(|change| book.has(change));
-        if *book != self.book {
+        if self.is_needed {
+            book.removed.remove(&self.me.node);
+        }
+        if book != self.book {
             self.book = book.clone();
-            out.act(Action::Members(book.clone()));
+            out.act(Action::Members(book));
         }
     }
 
-    /// What the voter of this very member knows from the life before. Of this member itself it says
-    /// nothing: if that was removed it may have been added again since, and the others tell.
+    /// What the voter of this very member knows, which may be of the life before. Of this member
+    /// itself it says nothing: if that was removed it may have been added again since, and the others
+    /// tell.
     pub(super) fn remember(&mut self, charter: &Charter, out: &mut Outbox) {
-        self.remembered = charter.epoch;
         let mut book = charter.book.clone();
         book.removed.remove(&self.me.node);
-        self.read(&book, out);
+        self.read(charter.epoch, book, out);
     }
 
     /// That member hears this one from now on.
     pub(super) fn meet(&mut self, peer: NodeId) {
         if peer != self.me.node {
-            self.met.insert(peer, None);
+            self.met.insert(peer, Met::default());
             self.strangers.remove(&peer);
         }
         if self.voters().contains(&peer) {
@@ -351,7 +380,7 @@ impl Session {
     pub(super) fn take_over(&mut self, before: &mut Self) {
         self.change = before.change.take();
         self.book = core::mem::take(&mut before.book);
-        self.remembered = before.remembered;
+        self.book_epoch = before.book_epoch;
     }
 
     /// Whether no view has been in force in this life.
@@ -520,10 +549,10 @@ impl Session {
             self.hear_of_voters(charter.epoch, nodes(&charter.voters));
         }
         self.ignorant.remove(&from);
-        let knows_newer = self.epoch() > charter.epoch;
-        let is_memory = from == self.me.node && charter.epoch <= self.remembered;
-        if !knows_newer && !is_memory {
-            self.read(&charter.book, out);
+        if from == self.me.node {
+            self.remember(charter, out);
+        } else {
+            self.read(charter.epoch, charter.book.clone(), out);
         }
         self.end_if_excluded(charter, out);
     }
@@ -653,10 +682,10 @@ impl Session {
         if awaited && matches!(known.phase, Phase::Frozen) && !self.is_over {
             let view = Arc::new(known.charter.view());
             known.phase = Phase::Installed(Arc::clone(&view));
-            let book = known.charter.book.clone();
+            let (epoch, book) = (known.charter.epoch, known.charter.book.clone());
             self.was_installed = true;
             self.renew_at = Time::ZERO;
-            self.read(&book, out);
+            self.read(epoch, book, out);
             out.act(Action::Install(view, table));
         }
     }

@@ -272,6 +272,15 @@ impl<M: MakeLog> Vote<M> {
         self.put(out);
     }
 
+    /// Whether the other voters cannot decide without this one, or cannot tell yet that they can. The
+    /// view that has it vote no more is not enough: the log moves to the other voters after it.
+    pub(super) fn is_needed(&self) -> bool {
+        match &self.log {
+            Some(log) => !log.retired(),
+            None => !self.is_broken && self.part.is_in_charge(),
+        }
+    }
+
     /// What is to be on disk when this life ends in order, and says nothing more.
     pub(super) fn last_words(&self, now: Time) -> Box<VoterRecord> {
         let mut record = Box::new(self.record.clone());

@@ -11,6 +11,7 @@
 //! that were longer.
 
 use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -68,6 +69,8 @@ pub(super) struct VoterPart {
     connected: Option<Time>,
     /// Whether the newest endorsement is known to be certified.
     certified: bool,
+    /// The newest certified charter that this member has heard of, where it has endorsed none as new.
+    heard_of: Option<Arc<Charter>>,
     status_at: Time,
     /// What the last status said of members.
     told: (Vec<Member>, Vec<Member>, Vec<Member>),
@@ -156,6 +159,7 @@ impl VoterPart {
             wishes: BTreeMap::new(),
             connected: None,
             certified: record.certified,
+            heard_of: None,
             status_at: now,
             told: Default::default(),
         };
@@ -315,12 +319,15 @@ impl VoterPart {
                 }
             }
             None => {
-                let news = endorsed
-                    .filter(|endorsed| self.certified && endorsed.step.charter.epoch > renew.epoch);
+                let own = endorsed.filter(|_| self.certified);
+                let known = own.map(|endorsed| &endorsed.step.charter);
+                let newest = known.into_iter().chain(self.heard_of.as_deref());
+                let newest = newest.max_by_key(|charter| charter.epoch);
+                let news = newest.filter(|charter| charter.epoch > renew.epoch);
                 QuorumMessage::Refused {
                     session: renew.session,
                     seq: renew.seq,
-                    certified: news.map(|endorsed| endorsed.step.charter.clone().into()),
+                    certified: news.map(|charter| charter.clone().into()),
                 }
             }
         };
@@ -438,12 +445,17 @@ impl VoterPart {
         self.note_connected(now);
     }
 
-    /// Somebody who knows says that this charter is certified.
-    pub(super) fn learn_certified(&mut self, digest: Digest) {
-        if let Some(endorsed) = &self.endorsed
-            && endorsed.digest == digest
-        {
+    /// Somebody who knows says that this charter is certified. Where this voter votes no more, it may
+    /// be newer than what it has endorsed, and those who ask for leases are told of it.
+    pub(super) fn learn_certified(&mut self, charter: &Charter) {
+        let endorsed = self.endorsed.as_ref();
+        if endorsed.is_some_and(|endorsed| endorsed.digest == charter.digest()) {
             self.certified = true;
+        }
+        let own = endorsed.map(|endorsed| endorsed.step.charter.epoch);
+        let known = self.heard_of.as_ref().map(|charter| charter.epoch);
+        if Some(charter.epoch) > own.max(known) {
+            self.heard_of = Some(Arc::new(charter.clone()));
         }
     }
 
