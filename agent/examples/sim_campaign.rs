@@ -49,8 +49,8 @@ struct Options {
     /// Quorum views, on this log, with engines over links that lose nothing.
     #[arg(long, conflicts_with_all = ["engine", "bare"])]
     quorum: Option<Log>,
-    /// Elections by this algorithm, in whole nodes, all of whom are needed.
-    #[arg(long, conflicts_with_all = ["engine", "bare", "failure", "quorum"])]
+    /// Elections by this algorithm, in whole nodes.
+    #[arg(long, conflicts_with_all = ["engine", "bare", "quorum"])]
     elections: Option<ElectionAlgorithm>,
     /// What stands beside the locks: totally ordered multicast, or an election for a particular
     /// network.
@@ -87,7 +87,14 @@ fn all_engines(options: &Options) -> Result<(), Error> {
         return one_subject(options, Subject::Quorum(log), &mut progress);
     }
     if let Some(algorithm) = options.elections {
-        return one_subject(options, Subject::Elections(algorithm), &mut progress);
+        let Views::By(failure) = options.failure else {
+            return Err(Error::NoLyingElections);
+        };
+        return one_subject(
+            options,
+            Subject::Elections(algorithm, failure),
+            &mut progress,
+        );
     }
     if let Some(world) = options.world {
         return one_subject(options, Subject::World(world), &mut progress);
@@ -121,7 +128,7 @@ enum Subject {
     Node(Algorithm, Views),
     Directed(Algorithm),
     Bare(Algorithm),
-    Elections(ElectionAlgorithm),
+    Elections(ElectionAlgorithm, Failure),
     Quorum(Log),
     World(World),
 }
@@ -133,7 +140,9 @@ impl Subject {
             Self::Node(algorithm, views) => format!("--failure {views} --engine {algorithm}"),
             Self::Directed(algorithm) => format!("--directed --engine {algorithm}"),
             Self::Bare(algorithm) => format!("--engine {algorithm} --bare"),
-            Self::Elections(algorithm) => format!("--elections {algorithm}"),
+            Self::Elections(algorithm, failure) => {
+                format!("--elections {algorithm} --failure {failure}")
+            }
             Self::Quorum(log) => format!("--quorum {log}"),
             Self::World(world) => format!("--world {world}"),
         }
@@ -146,7 +155,7 @@ impl fmt::Display for Subject {
             Self::Node(algorithm, views) => write!(f, "node {algorithm} {views}"),
             Self::Directed(algorithm) => write!(f, "directed {algorithm}"),
             Self::Bare(algorithm) => write!(f, "bare {algorithm}"),
-            Self::Elections(algorithm) => write!(f, "elections {algorithm}"),
+            Self::Elections(algorithm, failure) => write!(f, "elections {algorithm} {failure}"),
             Self::Quorum(log) => write!(f, "quorum {log}"),
             Self::World(world) => write!(f, "world {world}"),
         }
@@ -284,8 +293,10 @@ fn run_seed(options: &Options, subject: Subject, seed: u64) -> Result<Tally, Str
             Subject::Bare(algorithm) => {
                 explorer::explore(algorithm, seed, sink).map(|explored| (Tally::Bare(explored), 0))
             }
-            Subject::Elections(algorithm) => campaign::run_elections(algorithm, seed, sink)
-                .map(|(report, print)| (Tally::Node(report), print)),
+            Subject::Elections(algorithm, failure) => {
+                campaign::run_elections(algorithm, failure, seed, sink)
+                    .map(|(report, print)| (Tally::Node(report), print))
+            }
             Subject::Quorum(log) => {
                 let log = match log {
                     Log::Raft => LogKind::Raft,
@@ -355,11 +366,15 @@ enum Error {
         what: String,
     },
     Progress(support::Error),
+    NoLyingElections,
 }
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::NoLyingElections => {
+                f.write_str("elections are not played on logs that lie: choose another --failure")
+            }
             Self::Seed {
                 subject,
                 seed,

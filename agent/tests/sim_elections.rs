@@ -2,20 +2,53 @@
 //! lead was let in, and everybody who wants to lead comes to it, or is told why not.
 #![cfg(feature = "sim")]
 
-use distlock_agent::protocol::ElectionAlgorithm;
+use distlock_agent::protocol::{ElectionAlgorithm, Failure};
 use distlock_agent::sim::campaign::{Report, run_elections};
 
 /// How many seeds of each algorithm.
 const SEEDS: u64 = 100;
+/// How many where a majority decides on views.
+const BY_QUORUM: u64 = 12;
 
-fn play(algorithm: ElectionAlgorithm) {
+fn run_all(algorithm: ElectionAlgorithm, failure: Failure, seeds: u64) -> Report {
     let mut total = Report::default();
-    for seed in 0..SEEDS {
-        match run_elections(algorithm, seed, None) {
+    for seed in 0..seeds {
+        match run_elections(algorithm, failure, seed, None) {
             Ok((report, _)) => total.add(&report),
-            Err(violation) => panic!("elections by {algorithm}, seed {seed}: {violation}"),
+            Err(violation) => panic!(
+                "elections by {algorithm}, seed {seed}: {violation}\nplay it again: cargo run \
+                 --release -p distlock-agent --no-default-features --features sim --example \
+                 sim_campaign -- --elections {algorithm} --failure {failure} --seeds {seed}..{} \
+                 --trace",
+                seed + 1
+            ),
         }
     }
+    total
+}
+
+/// Those who lead are excluded, too, and whoever is elected next may be in another view.
+#[test]
+fn by_quorum() {
+    for algorithm in [
+        ElectionAlgorithm::Bully,
+        ElectionAlgorithm::Ring,
+        ElectionAlgorithm::ChangRoberts,
+    ] {
+        let total = run_all(algorithm, Failure::Quorum, BY_QUORUM);
+        for (count, what) in [
+            (total.led, "leaders"),
+            (total.leaders_told, "news of leaders"),
+            (total.exclusions, "exclusions"),
+            (total.operations, "acts of operators"),
+        ] {
+            assert!(count > BY_QUORUM, "{what}: {count} in {total:?}");
+        }
+    }
+}
+
+fn play(algorithm: ElectionAlgorithm) {
+    let total = run_all(algorithm, Failure::Unanimity, SEEDS);
     let often = |count: u64, at_least: u64, what: &str| {
         assert!(
             count >= at_least,

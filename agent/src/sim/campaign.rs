@@ -8,6 +8,7 @@
 mod callers;
 mod directed;
 mod misfortunes;
+mod operator;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -86,7 +87,8 @@ pub fn run_directed(
     campaign.run()
 }
 
-/// Runs elections by `algorithm` as `seed` says, in the same surroundings: most callers want to lead.
+/// Runs elections by `algorithm` as `seed` says, where `failure` decides on views, in the same
+/// surroundings: most callers want to lead.
 ///
 /// # Errors
 /// The rule that was broken.
@@ -95,10 +97,11 @@ pub fn run_directed(
 /// The protocol core panicked.
 pub fn run_elections(
     algorithm: ElectionAlgorithm,
+    failure: Failure,
     seed: u64,
     sink: Option<Sink>,
 ) -> Result<(Report, u64), Violation> {
-    let plan = Plan::of_elections(algorithm, seed);
+    let plan = Plan::of_elections(algorithm, failure, seed);
     Campaign::new(plan, Rng::new(!seed), Trace::new(sink)).run()
 }
 
@@ -123,7 +126,9 @@ enum Act {
     Leave,
     Pause,
     Resume(NodeId),
-    Revote,
+    Operate,
+    Restart(NodeId),
+    Recover,
     Elect,
     Start(NodeId),
     Part,
@@ -165,8 +170,10 @@ struct Campaign {
     epochs: BTreeMap<Process, Epoch>,
     /// The highest of them all.
     newest: Epoch,
-    /// Who lost its record, as long as no other may.
-    lost: Option<Lost>,
+    /// Who lost its record, as long as that counts against others.
+    lost: Vec<Lost>,
+    /// Who was removed and has ended by that, until somebody starts it again.
+    gone: BTreeSet<NodeId>,
     /// Who crashes when it is next let in.
     strike: Option<Strike>,
     report: Report,
@@ -204,7 +211,8 @@ impl Campaign {
             leaving: BTreeSet::new(),
             epochs: BTreeMap::new(),
             newest: Epoch::ZERO,
-            lost: None,
+            lost: Vec::new(),
+            gone: BTreeSet::new(),
             strike: None,
             report: Report {
                 runs: 1,
@@ -271,7 +279,7 @@ impl Campaign {
         self.plan_next(misfortunes.leave, Act::Leave);
         self.plan_next(misfortunes.partition, Act::Part);
         self.plan_next(misfortunes.pause, Act::Pause);
-        self.plan_next(misfortunes.revote, Act::Revote);
+        self.plan_next(misfortunes.operate, Act::Operate);
         if self.lies.is_some() {
             self.cluster.plan(Duration::ZERO, Act::Elect);
         }
@@ -313,6 +321,10 @@ impl Campaign {
             };
             self.take(turn)?;
         }
+        if self.by_quorum() {
+            self.repair()?;
+        }
+        let end = self.cluster.now() + patience;
         // Those who wait are served though nobody asks anew.
         self.settle(end)?;
         for _ in 0..ROUNDS {
@@ -368,9 +380,8 @@ impl Campaign {
     }
 
     fn is_away(&self, node: NodeId) -> bool {
-        self.cluster
-            .process(node)
-            .is_none_or(|process| self.leaving.contains(&process))
+        let process = self.cluster.process(node);
+        !self.gone.contains(&node) && process.is_none_or(|it| self.leaving.contains(&it))
     }
 
     /// Whether nothing is left to wait for.
@@ -422,8 +433,12 @@ impl Campaign {
                 self.cluster.resume(node);
                 Ok(())
             }
-            Turn::Act(Act::Revote) => {
-                self.revote();
+            Turn::Act(Act::Operate) => self.operate(),
+            Turn::Act(Act::Restart(node)) => self.restart(node),
+            Turn::Act(Act::Recover) => {
+                if !self.calm {
+                    self.recover();
+                }
                 Ok(())
             }
             Turn::Act(Act::Elect) => {
@@ -481,6 +496,9 @@ impl Campaign {
             Event::Excluded { .. } => {
                 self.report.exclusions += 1;
                 self.epochs.remove(&process);
+            }
+            Event::Members { book } if book.removed.contains(&process.node) => {
+                self.end_removed(process);
             }
             Event::Leader { leader, .. } => self.report.leaders_told += u64::from(leader.is_some()),
             Event::Suspect { .. } => self.report.suspicions += 1,

@@ -71,7 +71,8 @@ impl Surroundings {
 pub struct Cluster<A> {
     settings: Settings,
     surroundings: Surroundings,
-    /// Who votes on views.
+    /// The members and the voters by the files.
+    listed: BTreeSet<NodeId>,
     voters: BTreeSet<NodeId>,
     /// Where what decides on views lies.
     lies: Option<Lies>,
@@ -145,6 +146,8 @@ struct Seat<A> {
 #[derive(Debug)]
 struct Running {
     node: Node,
+    /// The lease, the members and the voters of the file that it has read.
+    file: (Duration, BTreeSet<NodeId>, BTreeSet<NodeId>),
     /// When the node is to be woken, in the simulation's time.
     alarm: Option<Time>,
     /// What is on its way to the disk.
@@ -181,6 +184,7 @@ impl<A> Cluster<A> {
             Failure::Unanimity => Checkers::new(locks, all),
         };
         Self {
+            listed: members.iter().copied().collect(),
             voters: members.iter().copied().take(MAX_VOTERS).collect(),
             lies: None,
             seats: members.iter().map(|node| (*node, seat(node))).collect(),
@@ -215,6 +219,56 @@ impl<A> Cluster<A> {
     pub(super) fn set_lies(&mut self, lies: Lies) {
         self.lies = Some(lies);
         self.checkers.distrust_views();
+    }
+
+    /// How long leases are, by the files that are read from now on.
+    pub fn set_lease(&mut self, lease: Duration) {
+        self.settings.lease = lease;
+        self.checkers.change_lease(lease);
+    }
+
+    /// How long leases are, by the files.
+    pub const fn lease(&self) -> Duration {
+        self.settings.lease
+    }
+
+    /// Whether the process in this member's place has read another file than the present one.
+    pub fn has_old_file(&self, node: NodeId) -> bool {
+        let running = self.seats[&node].running.as_ref();
+        let present = (self.settings.lease, &self.listed, &self.voters);
+        running.is_some_and(|running| {
+            let (lease, listed, voters) = &running.file;
+            (*lease, listed, voters) != present
+        })
+    }
+
+    /// The members and the voters by the files that are read from now on. A host that is not among
+    /// them has a file that lists it too.
+    pub fn list(&mut self, members: BTreeSet<NodeId>, voters: BTreeSet<NodeId>) {
+        if members != self.listed {
+            self.checkers.change_list();
+        }
+        (self.listed, self.voters) = (members, voters);
+    }
+
+    /// The members by the files.
+    pub const fn listed(&self) -> &BTreeSet<NodeId> {
+        &self.listed
+    }
+
+    /// Puts `record` on this member's disk, in whose place no process may run.
+    ///
+    /// # Panics
+    /// If one does.
+    pub fn put_record(&mut self, node: NodeId, record: Record) {
+        assert!(self.process(node).is_none(), "its process has it");
+        let seat = self.seats.get_mut(&node).expect("it was a member");
+        seat.disk = Some(record);
+    }
+
+    /// From now on there may be another cluster than members remember.
+    pub fn allow_other_cluster(&mut self) {
+        self.checkers.allow_other_cluster();
     }
 
     /// Who votes on views, by the files.
@@ -586,10 +640,14 @@ impl<A> Cluster<A> {
     }
 }
 
-/// What a voter endorsed last. One that has lost its state is another, born later.
-fn endorsed(record: &Record) -> Option<(Incarnation, Option<Epoch>)> {
+/// What a voter endorsed last. One that has lost its state, or is in another cluster, is another one,
+/// born later. What it endorsed of a founding it may give up, and then counts that as a refusal.
+fn endorsed(record: &Record) -> Option<(Incarnation, u32, Option<Epoch>)> {
     let voter = record.voter.as_ref()?;
-    Some((voter.birth, voter.charter().map(|charter| charter.epoch)))
+    let charter = voter.charter();
+    let charter = charter.filter(|its| Some(its.cluster) == record.affiliation.cluster());
+    let epoch = charter.map(|charter| charter.epoch);
+    Some((record.affiliation.birth, record.affiliation.refusals, epoch))
 }
 
 /// How many can vote.

@@ -114,8 +114,8 @@ pub struct Misfortunes {
     pub leave: Option<Duration>,
     /// How many of a thousand times all leave, one soon after the other.
     pub leave_all: Permille,
-    /// Between two changes of who shall vote.
-    pub revote: Option<Duration>,
+    /// Between two acts of an operator's.
+    pub operate: Option<Duration>,
     /// How long a member is away.
     pub away: Duration,
     /// Between two partitions.
@@ -148,11 +148,11 @@ impl Plan {
         directed::plan(algorithm, seed)
     }
 
-    /// What `seed` means for elections by `algorithm`: another lock engine for each seed, and most
-    /// callers want to lead.
-    pub fn of_elections(algorithm: ElectionAlgorithm, seed: u64) -> Self {
+    /// What `seed` means for elections by `algorithm`, where `failure` decides on views: another lock
+    /// engine for each seed, and most callers want to lead.
+    pub fn of_elections(algorithm: ElectionAlgorithm, failure: Failure, seed: u64) -> Self {
         let engine = DRAWN[(seed / 2) as usize % DRAWN.len()];
-        let mut plan = Self::new(engine, Failure::Unanimity, seed);
+        let mut plan = Self::new(engine, failure, seed);
         plan.settings.election = algorithm;
         plan.callers.campaigns = 800;
         plan
@@ -411,7 +411,7 @@ fn misfortunes(lease: Duration, full: bool, rng: &mut Rng) -> Misfortunes {
         paused: lease,
         leave,
         leave_all: 0,
-        revote: None,
+        operate: None,
         away: lease / [20, 4, 1][rng.index(3)],
         partition,
         parted: lease / [10, 2, 1][rng.index(3)],
@@ -421,7 +421,7 @@ fn misfortunes(lease: Duration, full: bool, rng: &mut Rng) -> Misfortunes {
 fn under_quorum(lease: Duration, full: bool, rng: &mut Rng) -> Misfortunes {
     let mut every = |leases: u32| on(full, rng).then(|| lease * leases);
     let (crash, pause, partition) = (every(6), every(6), every(6));
-    let (leave, revote) = (every(10), every(15));
+    let (leave, operate) = (every(10), every(15));
     let mut long = || lease * [1, 5, 15][rng.index(3)] / 5;
     let (away, paused, parted) = (long(), long(), long());
     Misfortunes {
@@ -437,7 +437,7 @@ fn under_quorum(lease: Duration, full: bool, rng: &mut Rng) -> Misfortunes {
         paused,
         leave,
         leave_all: 100,
-        revote,
+        operate,
         away,
         partition,
         parted,

@@ -42,8 +42,22 @@ pub struct Report {
     pub pauses: u64,
     /// Lives without which a view has gone on.
     pub exclusions: u64,
-    /// Changes of who shall vote.
+    /// Records that were lost while others were already.
+    pub lost_together: u64,
+    /// Acts of operators.
+    pub operations: u64,
+    /// Of those: how often files listed other members or voters.
+    pub lists: u64,
+    /// How often they had another lease.
+    pub leases: u64,
+    /// How often a command named other voters.
     pub revotes: u64,
+    /// How often one removed a member.
+    pub removals: u64,
+    /// How often all voters lost their records.
+    pub lost_majorities: u64,
+    /// How often an operator said that a cluster is abandoned.
+    pub recoveries: u64,
     /// Members that left.
     pub leaves: u64,
     /// Views installed, counted once at each member.
@@ -89,7 +103,14 @@ impl Report {
         self.lost_records += other.lost_records;
         self.pauses += other.pauses;
         self.exclusions += other.exclusions;
+        self.lost_together += other.lost_together;
+        self.operations += other.operations;
+        self.lists += other.lists;
+        self.leases += other.leases;
         self.revotes += other.revotes;
+        self.removals += other.removals;
+        self.lost_majorities += other.lost_majorities;
+        self.recoveries += other.recoveries;
         self.leaves += other.leaves;
         self.views += other.views;
         self.suspicions += other.suspicions;

@@ -10,7 +10,7 @@ use core::ops::RangeInclusive;
 use core::time::Duration;
 
 use super::{Act, Campaign};
-use crate::protocol::NodeId;
+use crate::protocol::{Change, NodeId};
 use crate::sim::checkers::{Process, Violation};
 
 /// Part of an aimed misfortune.
@@ -29,6 +29,7 @@ pub(super) enum Aim {
     AllLeaveBut(NodeId),
     /// When somebody is inside there, that member is cut off.
     CutOffHolder(NodeId, u32),
+    AllCrash,
     /// A voter crashes, and its state is lost.
     Lose,
     Pause(NodeId),
@@ -81,13 +82,18 @@ impl Campaign {
             }
             Aim::Arm(node) => self.strike = Some(Strike::Only(node)),
             Aim::VotersLeave => {
-                for node in self.cluster.voters().clone() {
+                for node in self.newest_voters() {
                     self.leave(node)?;
                 }
             }
             Aim::AllLeaveBut(but) => {
                 for node in self.others(but) {
                     self.leave(node)?;
+                }
+            }
+            Aim::AllCrash => {
+                for node in self.members() {
+                    self.crash(node);
                 }
             }
             Aim::CutOffHolder(node, looks) => {
@@ -99,9 +105,11 @@ impl Campaign {
                 }
             }
             Aim::Lose => {
-                let voters: Vec<NodeId> = self.cluster.voters().iter().copied().collect();
-                let node = voters[self.rng.index(voters.len())];
-                self.crash_and_forget(node, true);
+                let voters = self.newest_voters();
+                if !voters.is_empty() {
+                    let lost = self.rng.index(voters.len());
+                    self.crash_and_forget(voters[lost], true);
+                }
             }
             Aim::Pause(node) => {
                 if self.cluster.pause(node) {
@@ -147,7 +155,7 @@ impl Campaign {
                 }
                 self.aim_within(50..=200, Aim::CutOffHolder(anyone, LOOKS));
             }
-            6 => self.exchange_a_voter(),
+            6 => self.exchange_a_voter()?,
             _ => {
                 self.aim(Aim::Pause(anyone))?;
                 // Again, soon after it goes on.
@@ -167,27 +175,29 @@ impl Campaign {
         self.aim(Aim::DeafenFrozen(node, LOOKS))
     }
 
-    /// The files name another voter in the place of one, all begin anew, and one is lost with its
-    /// state some time in the change.
-    fn exchange_a_voter(&mut self) {
-        let mut voters = self.cluster.voters().clone();
+    /// An operator names another voter in the place of one, all begin anew in half of the runs, and
+    /// one is lost with its state some time in the change.
+    fn exchange_a_voter(&mut self) -> Result<(), Violation> {
+        let book = self.newest_charter().map(|charter| charter.book.clone());
+        let Some(mut voters) = book.map(|book| book.voters) else {
+            return Ok(());
+        };
         let present = self.voters_of(self.newest).unwrap_or_default();
         let is_settled = present.iter().map(|it| it.node).eq(voters.iter().copied());
         let comes = self.members().into_iter().find(|it| !voters.contains(it));
         let Some(comes) = comes.filter(|_| is_settled && voters.len() > 2) else {
-            return;
+            return Ok(());
         };
         let goes = voters.iter().nth(self.rng.index(voters.len())).copied();
         voters.remove(&goes.expect("there are some"));
         voters.insert(comes);
         self.report.revotes += 1;
-        self.cluster
-            .say(format_args!("from now on {voters:?} shall vote"));
-        self.cluster.set_voters(voters);
-        for node in self.members() {
-            self.crash(node);
+        self.change_at_one(Change::Voters(voters))?;
+        if self.rng.chance(500) {
+            self.aim_within(5..=50, Aim::AllCrash);
         }
         self.aim_within(100..=300, Aim::Lose);
+        Ok(())
     }
 
     /// It was let in.

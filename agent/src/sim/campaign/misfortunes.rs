@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::{Act, Caller, Campaign};
+use crate::protocol::membership::quorum::Voter;
 use crate::protocol::membership::quorum::log::{LogRecord, VoterId};
-use crate::protocol::membership::quorum::{Charter, Voter};
 use crate::protocol::{Command, Epoch, NodeId};
 use crate::sim::checkers::{Process, Violation};
 
@@ -26,6 +26,7 @@ impl Campaign {
         if self.cluster.process(node).is_some() {
             return Ok(());
         }
+        self.gone.remove(&node);
         self.cluster.start(node)?;
         for number in 0..self.plan.callers.per_member {
             self.want_later(Caller { node, number });
@@ -77,46 +78,53 @@ impl Campaign {
     fn lose_record(&mut self, process: Process) {
         // The others take who said good-bye for one that ended in order. That it was alone in
         // knowing of an abandoned grant is on its disk only.
-        if self.lost.is_some() || self.leaving.contains(&process) {
+        if self.leaving.contains(&process) {
             return;
         }
-        if self.by_quorum() {
-            if self.epochs.contains_key(&process) && self.may_forget(process.node) {
-                self.lost = Some(Lost {
-                    node: process.node,
-                    witness: None,
-                    voter: self.log_of(process.node).map(|log| log.voter),
-                });
-            }
-        } else if let Some(witness) = self.witness_of(process) {
-            self.lost = Some(Lost {
-                node: process.node,
+        let node = process.node;
+        let lost = if self.by_quorum() {
+            let may = self.epochs.contains_key(&process) && self.may_forget(node);
+            may.then(|| Lost {
+                node,
+                witness: None,
+                voter: self.log_of(node).map(|log| log.voter),
+            })
+        } else {
+            let witness = self.witness_of(process).filter(|_| self.lost.is_empty());
+            witness.map(|witness| Lost {
+                node,
                 witness: Some(witness),
                 voter: None,
-            });
-        }
-        if self.lost.is_some() {
+            })
+        };
+        if let Some(lost) = lost {
             self.report.lost_records += 1;
-            self.cluster.lose_record(process.node);
+            self.lost.push(lost);
+            self.report.lost_together += u64::from(self.lost.len() > 1);
+            self.cluster.lose_record(node);
         }
     }
 
-    /// One voter at a time may lose its state, where three or more vote, and shall vote: with a
-    /// majority that has forgotten what it endorsed, nothing is promised. That goes for the view
-    /// before, too: it may be alone in knowing that what follows it is certified. Nor may it while
-    /// the cluster is founded, which is done by all. Who does not vote may forget at any time.
+    /// Fewer than half of the voters may have lost their states, until others are in their places:
+    /// with a majority that has forgotten what it endorsed, nothing is promised. That goes for the
+    /// view before, too: a voter may be alone in knowing that what follows it is certified. None may
+    /// while the cluster is founded, which is done by all. A member that does not vote may forget at
+    /// any time.
     fn may_forget(&self, node: NodeId) -> bool {
-        let voter = self.cluster.disk(node).and_then(|disk| disk.voter.as_ref());
-        let Some(voter) = voter else {
-            return !self.cluster.voters().contains(&node);
+        let record = self.cluster.disk(node).and_then(|disk| disk.voter.as_ref());
+        let Some(step) = record.and_then(|record| record.endorsed.as_ref()) else {
+            return record.is_none();
         };
-        let many = |charter: &Charter| charter.voters.len() > 2;
-        let is_settled = voter
-            .endorsed
-            .as_ref()
-            .is_some_and(|step| many(&step.charter) && step.parent.as_ref().is_some_and(many));
+        let forgetful = 1 + self.lost.iter().filter(|lost| lost.voter.is_some()).count();
+        let remember = |voters: usize| voters > 2 * forgetful;
+        let newest = self.newest_charter();
+        let charters = [Some(&step.charter), step.parent.as_ref(), newest];
         let deciding = self.log_of(node).and_then(LogRecord::deciding);
-        is_settled && deciding > Some(2) && self.cluster.voters().len() > 2
+        charters.into_iter().all(|charter| {
+            charter.is_some_and(|charter| {
+                remember(charter.voters.len()) && remember(charter.book.voters.len())
+            })
+        }) && deciding.is_some_and(remember)
     }
 
     /// The log of a voter's, as its disk has it.
@@ -139,24 +147,23 @@ impl Campaign {
     /// voted is replaced when no voter's log counts on it any more.
     pub(super) fn note_found(&mut self, process: Process, epoch: Epoch) {
         self.newest = self.newest.max(epoch);
-        let is_found = match &self.lost {
-            None => return,
-            Some(Lost {
-                voter: Some(voter), ..
-            }) => self.voters_of(epoch).is_some_and(|voters| {
-                let mut logs = voters.iter().map(|its| self.log_of(its.node));
-                logs.all(|log| log.is_some_and(|log| !log.counts_on(*voter)))
-            }),
-            Some(lost) => process.node == lost.node,
+        let mut lost = core::mem::take(&mut self.lost);
+        lost.retain(|lost| !self.is_found(lost, process, epoch));
+        self.lost = lost;
+    }
+
+    fn is_found(&self, lost: &Lost, process: Process, epoch: Epoch) -> bool {
+        let Some(voter) = lost.voter else {
+            return process.node == lost.node;
         };
-        if is_found {
-            self.lost = None;
-        }
+        self.voters_of(epoch).is_some_and(|voters| {
+            let mut logs = voters.iter().map(|its| self.log_of(its.node));
+            logs.all(|log| log.is_some_and(|log| !log.counts_on(voter)))
+        })
     }
 
     pub(super) fn is_witness(&self, process: Process) -> bool {
-        let lost = self.lost.as_ref();
-        lost.is_some_and(|lost| lost.witness == Some(process))
+        self.lost.iter().any(|lost| lost.witness == Some(process))
     }
 
     /// Another process that was in a view with `process`, and runs.
@@ -203,29 +210,6 @@ impl Campaign {
             self.report.pauses += 1;
             let paused = self.rng.exponential(self.plan.misfortunes.paused);
             self.cluster.plan(paused, Act::Resume(node));
-        }
-    }
-
-    /// The files have one voter more or less, for all who start from now on. Operators wait until
-    /// the change before has come into force: with all voters exchanged at once, the new ones would
-    /// know nothing of the cluster, and found another.
-    pub(super) fn revote(&mut self) {
-        if self.calm {
-            return;
-        }
-        self.plan_next(self.plan.misfortunes.revote, Act::Revote);
-        let mut voters = self.cluster.voters().clone();
-        let present = self.voters_of(self.newest).unwrap_or_default();
-        if !present.iter().map(|it| it.node).eq(voters.iter().copied()) {
-            return;
-        }
-        let members = self.members();
-        let node = members[self.rng.index(members.len())];
-        if voters.len() > 1 && voters.remove(&node) || voters.insert(node) {
-            self.report.revotes += 1;
-            self.cluster
-                .say(format_args!("from now on {voters:?} shall vote"));
-            self.cluster.set_voters(voters);
         }
     }
 

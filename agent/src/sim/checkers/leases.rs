@@ -14,6 +14,8 @@ use crate::sim::clock::Clock;
 pub struct Leases {
     lease: Duration,
     clocks: BTreeMap<NodeId, Clock>,
+    /// The shortest that files have had.
+    shortest: Duration,
     /// Until when each process may act, on its own clock.
     until: BTreeMap<Process, Time>,
     /// Those who have stopped for a view under which their lease has not been renewed.
@@ -26,10 +28,17 @@ impl Leases {
     pub const fn new(lease: Duration, clocks: BTreeMap<NodeId, Clock>) -> Self {
         Self {
             lease,
+            shortest: lease,
             clocks,
             until: BTreeMap::new(),
             stopped: BTreeSet::new(),
         }
+    }
+
+    /// Files have another lease from now on: what is judged is the longest, or the shortest, of all.
+    pub fn change(&mut self, lease: Duration) {
+        self.lease = self.lease.max(lease);
+        self.shortest = self.shortest.min(lease);
     }
 
     fn clock(&self, process: Process) -> Clock {
@@ -101,7 +110,7 @@ impl Leases {
         let clock = self.clock(call.process);
         let local = clock.shows(now);
         let waited = local.since(clock.shows(since));
-        if wait == Wait::Lease && waited < self.lease {
+        if wait == Wait::Lease && waited < self.shortest {
             return Err(violation!(
                 now,
                 Leases,

@@ -251,6 +251,12 @@ impl Legacies {
         self.forget_if_nobody_remembers();
     }
 
+    /// No disk remembers that there ever was a cluster: whatever is founded next is the first.
+    pub fn forgets_all(&mut self) {
+        self.remember.clear();
+        self.forget_if_nobody_remembers();
+    }
+
     fn forget_if_nobody_remembers(&mut self) {
         if self.remember.is_empty() {
             for lock in self.locks.values_mut() {

@@ -17,6 +17,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use core::fmt;
 use core::num::NonZeroU32;
+use core::time::Duration;
 
 pub use exclusion::Exclusion;
 pub use fences::Fences;
@@ -143,6 +144,8 @@ pub struct Checkers {
     /// `None` where nobody is ever removed, or only presumed gone.
     leases: Option<Leases>,
     presumption: Option<Presumption>,
+    /// What members may say that their files differ in.
+    may_differ: BTreeSet<&'static str>,
 }
 
 /// What is known where the silent are presumed gone. From the moment in which one is that runs, two
@@ -180,6 +183,7 @@ impl Checkers {
             notes: Notes::default(),
             leases: None,
             presumption: None,
+            may_differ: BTreeSet::new(),
         }
     }
 
@@ -265,6 +269,11 @@ impl Checkers {
         self.views.forgets(node);
     }
 
+    /// It was the last that remembered a cluster.
+    pub fn forgets_all(&mut self) {
+        self.legacies.forgets_all();
+    }
+
     /// A caller gives its node a command.
     ///
     /// # Errors
@@ -333,6 +342,25 @@ impl Checkers {
                 Ok(())
             }
         }
+    }
+
+    /// Files have another lease from now on, and members that have read different ones say so.
+    pub fn change_lease(&mut self, lease: Duration) {
+        self.may_differ.insert("lease");
+        if let Some(leases) = &mut self.leases {
+            leases.change(lease);
+        }
+    }
+
+    /// Files list other members from now on, and members that have read different ones say so.
+    pub fn change_list(&mut self) {
+        self.may_differ.insert("members");
+    }
+
+    /// A cluster was abandoned, or has lost its voters' states: members that remember it may meet
+    /// members of the next one, and say so.
+    pub fn allow_other_cluster(&mut self) {
+        self.may_differ.insert("voters");
     }
 
     /// No view is in force in `process`, though there may have been one; or there is a new one.
@@ -410,6 +438,7 @@ impl Checkers {
                 self.legacies.left(process);
                 self.requests.left(now, process)
             }
+            Event::Disagreement { key, .. } if self.may_differ.contains(key.as_str()) => Ok(()),
             Event::Disagreement { peer, key, .. } => Err(violation!(
                 now,
                 Views,

@@ -4,13 +4,18 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::{Cluster, Running, WALL};
-use crate::protocol::{Boot, Node, NodeConfig, NodeId, Time};
+use crate::protocol::{Boot, Failure, Node, NodeConfig, NodeId, Record, Time};
 use crate::sim::checkers::{Process, Violation};
 use crate::sim::clock::quarantine;
 use crate::sim::history::What;
 use crate::sim::quorum::logs::Logs;
 
 const HOUR: Duration = Duration::from_secs(3600);
+
+/// Whether it names a cluster.
+fn knows(disk: &Record) -> bool {
+    disk.affiliation.cluster_id().is_some()
+}
 
 impl<A> Cluster<A> {
     /// Starts a process in this member's place, which must be empty, from what its disk holds.
@@ -28,13 +33,15 @@ impl<A> Cluster<A> {
         };
         let config = NodeConfig {
             me: node,
-            members: self.seats.keys().copied().collect(),
+            members: self.listed.iter().copied().chain([node]).collect(),
             voters: self.voters.clone(),
             cluster: None,
             settings: self.settings.clone(),
         };
         let seat = self.seats.get_mut(&node).expect("as above");
-        let back = self.rng.chance(self.surroundings.wall_back) && seat.disk.is_some();
+        // Where voters have lost their states, the wall clock is all that tells how high fences were.
+        let back =
+            self.rng.chance(self.surroundings.wall_back) && seat.disk.as_ref().is_some_and(knows);
         let wall = WALL + now.since(Time::ZERO);
         let boot = Boot {
             record: seat.disk.clone(),
@@ -53,6 +60,11 @@ impl<A> Cluster<A> {
         };
         let running = Running {
             node,
+            file: (
+                self.settings.lease,
+                self.listed.clone(),
+                self.voters.clone(),
+            ),
             alarm: None,
             writing: None,
         };
@@ -114,8 +126,12 @@ impl<A> Cluster<A> {
     /// Takes the record from this member's disk.
     pub fn lose_record(&mut self, node: NodeId) {
         let seat = self.seats.get_mut(&node).expect("it was a member");
-        seat.disk = None;
+        let knew = seat.disk.take().is_some_and(|disk| knows(&disk));
         self.checkers.forgets(node);
+        let mut disks = self.seats.values().filter_map(|seat| seat.disk.as_ref());
+        if knew && self.settings.failure == Failure::Quorum && !disks.any(knows) {
+            self.checkers.forgets_all();
+        }
         self.trace.say(
             self.now,
             format_args!("the record of member {node} is lost"),

@@ -64,7 +64,7 @@ pub(super) fn plan(algorithm: Algorithm, seed: u64) -> Plan {
             paused: Duration::ZERO,
             leave: None,
             leave_all: 0,
-            revote: None,
+            operate: None,
             away: LEASE / [50, 10][rng.index(2)],
             partition: None,
             parted: Duration::ZERO,
