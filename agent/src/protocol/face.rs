@@ -383,10 +383,10 @@ pub enum Event {
     /// There has been no quorum for one lease, or there is one again, or others are missing than
     /// were told: this is how it stands.
     Quorum(QuorumOverview),
-    /// Who may be a member, besides what files say. Of these, this one may be removed: then it is in no
-    /// view any more.
+    /// The members that operators added and removed beyond what the files list. If this member is
+    /// among the removed, it is in no view any more.
     Members {
-        /// Who.
+        /// The additions and removals in force.
         book: Book,
     },
     /// [`Command::Change`] is not for this group: files alone say who is a member.

@@ -45,7 +45,7 @@ pub enum StartError {
 
 /// Why a request ended without a grant.
 ///
-/// The order is that of the clients' wire format: append only.
+/// Clients are sent a variant by its position: append new ones at the end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
 pub enum AcquireError {
@@ -200,7 +200,7 @@ pub enum SignalError {
 
 /// Why a session is over.
 ///
-/// The order is that of the clients' wire format: append only.
+/// Clients are sent a variant by its position: append new ones at the end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
 pub enum SessionEnd {
@@ -241,7 +241,7 @@ pub enum SessionEnd {
 
 /// Why the members are not changed.
 ///
-/// The order is that of the clients' wire format: append only.
+/// Clients are sent a variant by its position: append new ones at the end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[non_exhaustive]
 pub enum ChangeError {

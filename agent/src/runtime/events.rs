@@ -19,7 +19,7 @@ const MAX_LISTENERS: usize = 1_024;
 
 /// What happened to the group, as this agent sees it.
 ///
-/// The order is that of the clients' wire format: append only.
+/// Clients are sent a variant by its position: append new ones at the end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum AgentEvent {

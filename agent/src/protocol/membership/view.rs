@@ -200,8 +200,8 @@ pub(crate) trait ViewSource: fmt::Debug + Send {
         Time::MAX
     }
 
-    /// Who is needed for this member to go on, and who of them is there. `absent`: who cannot be
-    /// talked to.
+    /// The members that this one needs to go on, and which of them are missing. `absent`: the members
+    /// that are not up.
     fn overview(&self, now: Time, absent: &[NodeId]) -> QuorumOverview;
 
     /// Those who are to vote, and whether each does, as far as is known; empty where nobody votes, and

@@ -292,7 +292,7 @@ impl Node {
         self.timers.set(Timer::Quorum, now + self.lease / 16);
     }
 
-    /// Says who is missing, if others are than were told; not more often than once a lease.
+    /// Tells the missing members if they are others than were told last, at most once a lease.
     fn tell_missing(&mut self, now: Time, quorum: &QuorumOverview) {
         let told = self.told_missing.as_ref();
         if told.is_none_or(|(at, told)| *told != quorum.missing && *at + self.lease <= now) {
@@ -301,13 +301,13 @@ impl Node {
         }
     }
 
-    /// Who would have to be there for this member to go on; empty if it can. Of voters, those that
-    /// answer and have lost their states are among them.
+    /// The members without which this one cannot go on; empty if it can. Voters that answer and have
+    /// lost their states are among them.
     pub fn lacking(&self, now: Time) -> Vec<Missing> {
         self.quorum(now).lacking()
     }
 
-    /// Who is needed for this member to go on, and who of them is there.
+    /// The members that this one needs to go on, and which of them are missing.
     pub fn quorum(&self, now: Time) -> QuorumOverview {
         self.views.overview(now, &self.peers.missing())
     }

@@ -69,7 +69,8 @@ pub(crate) struct Charter {
     /// Members whose lives have ended since the last view that came into force, and that did not
     /// leave: they may have been inside of any lock. By id.
     pub(crate) unclean: Vec<NodeId>,
-    /// Who may be a member, besides what files say, and who shall vote.
+    /// The members that operators added and removed beyond what the files list, and the voters that
+    /// they named.
     pub(crate) book: Book,
     /// Clusters that an operator gave up for this one: their members may join it.
     pub(crate) abandons: Vec<ClusterId>,

@@ -107,7 +107,8 @@ impl Coordination {
         }
     }
 
-    /// What is due is done. `is_live`: whether a first view is known to be that of a live cluster.
+    /// Does every step that is due by `now`. `is_live`: whether a first view is known to be that of a
+    /// live cluster.
     pub(super) fn advance(&mut self, now: Time, is_live: bool, out: &mut Outbox) {
         let is_first = self.step.parent.is_none();
         let has_endorsed = |voter: Voter| self.free_at.contains_key(&voter);

@@ -42,7 +42,7 @@ pub struct Missing {
 
 /// Why a member counts as missing.
 ///
-/// The order is that of the clients' wire format: append only.
+/// Clients are sent a variant by its position: append new ones at the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 #[non_exhaustive]

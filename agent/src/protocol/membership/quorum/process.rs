@@ -344,7 +344,7 @@ impl<M: MakeLog + Clone> Quorum<M> {
         self.session.epoch()
     }
 
-    /// The quorum as this member sees it. `absent`: who cannot be talked to.
+    /// The quorum as this member sees it. `absent`: the members that are not up.
     pub(crate) fn overview(&self, now: Time, absent: &[NodeId]) -> QuorumOverview {
         let mut overview = self.session.overview(now, absent);
         overview.cluster = self.founding.affiliation().cluster_id();

@@ -389,8 +389,8 @@ impl Session {
     }
 
     /// The quorum as this member sees it. Before there is a cluster all voters must be there; after
-    /// that one that has lost its state counts for nothing, though it answers.
-    /// `absent`: who cannot be talked to.
+    /// that a voter that has lost its state counts for nothing, though it answers.
+    /// `absent`: the members that are not up.
     pub(super) fn overview(&self, now: Time, absent: &[NodeId]) -> QuorumOverview {
         let mut voters = self.voters();
         voters.sort_unstable();
