@@ -1,4 +1,4 @@
-//! Leases between real processes, some of which stand still: what `FAULTS.md` asks of holders and
+//! Leases between real processes, some of which stand still: what `doc/faults.md` asks of holders and
 //! time.
 
 use distlock_agent::protocol::{Absence, Algorithm, Missing};

@@ -298,7 +298,7 @@ fn a_guard_never_sees_the_lease_of_a_later_session() {
     }
 }
 
-/// FAULTS.md 1: it returns LOST, and frees nobody else.
+/// doc/faults.md, row 1: it returns LOST, and frees nobody else.
 #[test]
 fn what_is_lost_is_not_given_back() {
     let host = Host::start(LONG);
