@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 use cli_support::group::{AgentProcess, Group, LEASE_MS};
-use cli_support::{eventually, is_running, output, pid_of, stdout};
+use cli_support::{eventually, is_running, output, pid_of, stdout, wrapped};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::geteuid;
 
@@ -180,14 +180,7 @@ fn a_client_in_another_time_namespace_knows_when_its_lease_ends() {
         let inside = |command: &Command| {
             let mut outer = Command::new("unshare");
             outer.args(["--time", "--boottime", offset, "--fork", "--kill-child"]);
-            outer.arg(command.get_program()).args(command.get_args());
-            for (key, value) in command.get_envs() {
-                match value {
-                    Some(value) => outer.env(key, value),
-                    None => outer.env_remove(key),
-                };
-            }
-            outer
+            wrapped(outer, command)
         };
         let plain = output(&mut inside(
             &group.client(1, ["run", "-w", "25", "x", "true"]),

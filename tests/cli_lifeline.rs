@@ -60,6 +60,37 @@ fn next_is_alone(mut next: Command, pids: &[i32], what: &str) {
     assert_eq!(stdout(&said), "", "{what}: {pids:?} run on");
 }
 
+/// Lets a runner that was stopped go on, and sees that it ends as one that has lost its lock.
+#[track_caller]
+fn goes_on_without_its_lock(holder: Holder, what: &str) {
+    holder.signal(Signal::SIGCONT);
+    assert_eq!(holder.wait().code(), Some(79), "{what}");
+}
+
+/// Stops the runner of `script` through the first of three hosts' agents, or has it run on, and kills
+/// that agent: another host is let in when all of the command has ended.
+#[track_caller]
+fn ends_with_the_lease(what: &str, script: &str, is_stopped: bool) {
+    let group = Group::unix(3);
+    let mut agents = group.agents(3);
+    let (holder, pids) = start(bash(|args| group.client(1, args), script));
+    if is_stopped {
+        holder.signal(Signal::SIGSTOP);
+    }
+    agents.remove(0).end_by(Signal::SIGKILL);
+    next_is_alone(group.client(2, [] as [&str; 0]), &pids, what);
+    goes_on_without_its_lock(holder, what);
+}
+
+/// Runs, by `way`, a command that ends with 5 and leaves a process behind. The number of that.
+#[track_caller]
+fn leave_behind(way: impl Fn(&[&str]) -> Command) -> i32 {
+    let script = "sleep 600 >/dev/null 2>&1 & echo $!; exit 5";
+    let said = output(&mut way(&["run", "x", "--", "sh", "-c", script]));
+    assert_eq!(said.status.code(), Some(5), "{said:?}");
+    stdout(&said).trim().parse().expect("a pid")
+}
+
 fn end(pids: &[i32]) {
     for &pid in pids {
         let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
@@ -108,11 +139,8 @@ fn the_commands_death_is_told_and_its_children_keep_the_lock() {
 
 #[test]
 fn what_the_command_leaves_behind_keeps_the_lock() {
-    let script = "sleep 600 >/dev/null 2>&1 & echo $!; exit 5";
     let leaves = |way: &dyn Fn(&[&str]) -> Command| {
-        let said = output(&mut way(&["run", "x", "--", "sh", "-c", script]));
-        assert_eq!(said.status.code(), Some(5), "{said:?}");
-        let left: i32 = stdout(&said).trim().parse().expect("a pid");
+        let left = leave_behind(way);
         let busy = output(&mut way(&["run", "-n", "x", "true"]));
         assert_eq!(busy.status.code(), Some(1), "{busy:?}");
         // It is no orphan that somebody ends: its runner has left in order.
@@ -183,8 +211,7 @@ fn an_agent_that_leaves_ends_the_commands_first_also_for_a_stopped_runner() {
         let status = leaving.child.wait().expect("it ends");
         assert_eq!(status.code(), Some(0), "{what}");
         assert!(pids.iter().all(|&pid| !is_running(pid)), "{what}");
-        holder.signal(Signal::SIGCONT);
-        assert_eq!(holder.wait().code(), Some(79), "{what}");
+        goes_on_without_its_lock(holder, what);
     }
 }
 
@@ -239,14 +266,7 @@ fn signal_of(child: &mut Child) -> Option<i32> {
 #[test]
 fn a_stopped_runners_command_ends_with_the_lease_though_its_agent_was_killed() {
     for (what, script) in SCRIPTS {
-        let group = Group::unix(3);
-        let mut agents = group.agents(3);
-        let (holder, pids) = start(bash(|args| group.client(1, args), script));
-        holder.signal(Signal::SIGSTOP);
-        agents.remove(0).end_by(Signal::SIGKILL);
-        next_is_alone(group.client(2, [] as [&str; 0]), &pids, what);
-        holder.signal(Signal::SIGCONT);
-        assert_eq!(holder.wait().code(), Some(79), "{what}");
+        ends_with_the_lease(what, script, true);
     }
 }
 
@@ -259,8 +279,7 @@ fn a_stopped_members_command_ends_with_the_lease() {
         let (holder, pids) = start(bash(|args| group.member(1, args), script));
         holder.signal(Signal::SIGSTOP);
         next_is_alone(group.client(2, [] as [&str; 0]), &pids, what);
-        holder.signal(Signal::SIGCONT);
-        assert_eq!(holder.wait().code(), Some(79), "{what}");
+        goes_on_without_its_lock(holder, what);
     }
 }
 
@@ -274,16 +293,7 @@ const ESCAPED: &str = "setsid bash -c 'for fd in /proc/$$/fd/*; do fd=${fd##*/};
 #[test]
 fn what_has_left_its_group_and_closed_its_descriptors_ends_with_the_lease() {
     for is_stopped in [true, false] {
-        let group = Group::unix(3);
-        let mut agents = group.agents(3);
-        let (holder, pids) = start(bash(|args| group.client(1, args), ESCAPED));
-        if is_stopped {
-            holder.signal(Signal::SIGSTOP);
-        }
-        agents.remove(0).end_by(Signal::SIGKILL);
-        next_is_alone(group.client(2, [] as [&str; 0]), &pids, "escaped");
-        holder.signal(Signal::SIGCONT);
-        assert_eq!(holder.wait().code(), Some(79));
+        ends_with_the_lease("escaped", ESCAPED, is_stopped);
     }
 }
 
@@ -292,11 +302,7 @@ fn what_has_left_its_group_and_closed_its_descriptors_ends_with_the_lease() {
 fn a_guardian_stays_as_long_as_what_the_command_left_behind() {
     let group = Group::unix(3);
     let mut agents = group.agents(3);
-    let script = "sleep 600 >/dev/null 2>&1 & echo $!; exit 5";
-    let mut runner = group.client(1, ["run", "x", "--", "sh", "-c", script]);
-    let said = output(&mut runner);
-    assert_eq!(said.status.code(), Some(5), "{said:?}");
-    let left: i32 = stdout(&said).trim().parse().expect("a pid");
+    let left = leave_behind(|args| group.client(1, args));
     agents.remove(0).end_by(Signal::SIGKILL);
     assert!(is_running(left), "its lease is not over");
     next_is_alone(group.client(2, [] as [&str; 0]), &[left], "left behind");
@@ -375,8 +381,7 @@ fn the_next_life_lets_nobody_in_before_the_last_ones_commands_have_ended() {
         eventually("they are forgotten", || {
             fs::read_dir(&lifelines).expect("its lifelines").count() == 0
         });
-        holder.signal(Signal::SIGCONT);
-        assert_eq!(holder.wait().code(), Some(79), "{what}");
+        goes_on_without_its_lock(holder, what);
     }
 }
 
@@ -402,8 +407,7 @@ fn an_agent_that_fails_ends_the_commands_of_runners_that_stand_still() {
         );
         let there: Vec<_> = pids.iter().filter(|&&pid| is_running(pid)).collect();
         assert_eq!(there, [&0; 0], "{what}");
-        holder.signal(Signal::SIGCONT);
-        assert_eq!(holder.wait().code(), Some(79), "{what}");
+        goes_on_without_its_lock(holder, what);
     }
 }
 

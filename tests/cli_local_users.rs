@@ -10,8 +10,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
-use cli_support::users::{DAEMON, in_empty_run, is_root};
-use cli_support::{Holder, Local, assert_refused, eventually, is_running, output, stdout};
+use cli_support::users::{DAEMON, as_user, in_empty_run, is_root};
+use cli_support::{Holder, Local, assert_refused, eventually, is_running, output, stdout, wrapped};
 use distlock::{Agent, PreviousOwner};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
@@ -21,19 +21,22 @@ use nix::unistd::{Pid, ftruncate, write};
 /// Set in the process that is to do its worst.
 const VANDAL: &str = "VANDAL";
 
-/// `command` as another user, who is nobody here.
-fn as_daemon(command: &str) -> Vec<String> {
-    let user = DAEMON.to_string();
-    let drop = [
-        "setpriv",
-        "--reuid",
-        &user,
-        "--regid",
-        &user,
-        "--clear-groups",
-    ];
-    let words = drop.into_iter().chain(["sh", "-c", command]);
-    words.map(str::to_owned).collect()
+/// A `distlock run` of the lock `x` whose command, `script`, is another user's.
+fn run_as_daemon(local: &Local, script: &str) -> Command {
+    let mut inner = as_user(DAEMON);
+    inner.args(["sh", "-c", script]);
+    let mut run = wrapped(local.distlock(["run", "x", "--"]), &inner);
+    run.current_dir("/");
+    run
+}
+
+/// Checks that nobody gets the lock `x`: at once, or within a time limit.
+#[track_caller]
+fn assert_held(local: &Local) {
+    for limit in [&["-n"][..], &["-w", "0.2"]] {
+        let refused = output(local.distlock(["run"]).args(limit).args(["x", "true"]));
+        assert_refused(&refused, 1, &["x"]);
+    }
 }
 
 /// Does to everything that it inherited what could unlock a lock, or change what is said of it.
@@ -84,12 +87,9 @@ fn a_command_of_another_user_cannot_unlock_what_it_runs_under() {
     assert!(output(copy.arg(this).arg(&vandal)).status.success());
     let place = vandal.parent().expect("a directory");
     fs::set_permissions(place, Permissions::from_mode(0o755)).expect("its mode");
-    let mut command = local.distlock(["run", "x", "--"]);
     let script = r#"exec "$VANDAL" role --exact --nocapture --test-threads=1"#;
-    command
-        .args(as_daemon(script))
-        .env(VANDAL, &vandal)
-        .current_dir("/");
+    let mut command = run_as_daemon(&local, script);
+    command.env(VANDAL, &vandal);
     let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
     let mut child = child.expect("it starts");
     let lines = BufReader::new(child.stdout.take().expect("a pipe")).lines();
@@ -99,16 +99,7 @@ fn a_command_of_another_user_cannot_unlock_what_it_runs_under() {
     let before = local.status();
     let holder = &before["locks"][0]["holders"][0];
     assert_eq!(holder["pid"], u64::from(child.id()), "{before}");
-    assert_refused(
-        &output(&mut local.distlock(["run", "-n", "x", "true"])),
-        1,
-        &["x"],
-    );
-    assert_refused(
-        &output(&mut local.distlock(["run", "-w", "0.2", "x", "true"])),
-        1,
-        &["x"],
-    );
+    assert_held(&local);
     writeln!(child.stdin.take().expect("a pipe")).expect("it listens");
     lines.for_each(drop);
     assert_eq!(child.wait().expect("it ends").code(), Some(0));
@@ -125,26 +116,14 @@ fn the_lock_is_taken_as_long_as_a_command_outlives_its_runner() {
         return;
     }
     let local = Local::new();
-    let mut command = local.distlock(["run", "x", "--"]);
-    command
-        .args(as_daemon("echo in; echo $$; exec sleep 600"))
-        .current_dir("/");
-    let mut holder = Holder::start(command);
+    let script = "echo in; echo $$; exec sleep 600";
+    let mut holder = Holder::start(run_as_daemon(&local, script));
     let pid: i32 = holder.line().parse().expect("a pid");
     let runner = holder.pid().as_raw();
     holder.signal(Signal::SIGKILL);
     holder.wait();
     assert!(is_running(pid));
-    assert_refused(
-        &output(&mut local.distlock(["run", "-n", "x", "true"])),
-        1,
-        &["x"],
-    );
-    assert_refused(
-        &output(&mut local.distlock(["run", "-w", "0.2", "x", "true"])),
-        1,
-        &["x"],
-    );
+    assert_held(&local);
     let status = local.status();
     let holder = &status["locks"][0]["holders"][0];
     assert_eq!(
@@ -159,11 +138,8 @@ fn the_lock_is_taken_as_long_as_a_command_outlives_its_runner() {
     assert_eq!(waits.wait().expect("it ends").code(), Some(0));
 
     // Who enters next learns of it.
-    let mut command = local.distlock(["run", "x", "--"]);
-    command
-        .args(as_daemon("echo in; echo $$; exec sleep 600"))
-        .current_dir("/");
-    let mut holder = Holder::start(command);
+    let script = "echo in; echo $$; exec sleep 600";
+    let mut holder = Holder::start(run_as_daemon(&local, script));
     let pid: i32 = holder.line().parse().expect("a pid");
     holder.signal(Signal::SIGKILL);
     holder.wait();
@@ -188,11 +164,8 @@ fn a_command_that_closed_what_it_inherited_is_waited_for_itself() {
     let close = "echo in; echo $$; exec 1>&- 2>&-; \
          for fd in /proc/$$/fd/*; do fd=${fd##*/}; [ $fd -gt 2 ] && eval \"exec $fd>&-\"; done; \
          exec sleep 600";
-    let mut command = local.distlock(["run", "x", "--"]);
-    command
-        .args(as_daemon(&format!("exec bash -c '{close}'")))
-        .current_dir("/");
-    let mut holder = Holder::start(command);
+    let script = format!("exec bash -c '{close}'");
+    let mut holder = Holder::start(run_as_daemon(&local, &script));
     let pid: i32 = holder.line().parse().expect("a pid");
     eventually("it has closed all", || {
         let open = fs::read_dir(format!("/proc/{pid}/fd")).expect("it is there");

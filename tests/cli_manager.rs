@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 use cli_support::group::{AgentProcess, Group};
-use cli_support::{assert_refused, eventually, is_running, output, pid_of};
+use cli_support::{assert_refused, eventually, is_running, output, pid_of, wrapped};
 use nix::sys::signal::{Signal, kill};
 
 /// The agent of member 1, started with `sockets` as descriptors from 3 on.
@@ -22,13 +22,7 @@ fn launch(group: &Group, sockets: &[OwnedFd]) -> Command {
     let mut command = Command::new("sh");
     // A shell knows the number of the process that it will become another program in.
     command.args(["-c", r#"LISTEN_PID=${PASSED_TO:-$$} exec "$0" "$@""#]);
-    command.arg(plain.get_program()).args(plain.get_args());
-    for (key, value) in plain.get_envs() {
-        match value {
-            Some(value) => command.env(key, value),
-            None => command.env_remove(key),
-        };
-    }
+    let mut command = wrapped(command, &plain);
     command.env("LISTEN_FDS", sockets.len().to_string());
     let sockets: Vec<RawFd> = sockets.iter().map(AsRawFd::as_raw_fd).collect();
     #[expect(

@@ -10,36 +10,11 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 use cli_support::group::{AgentProcess, Group, LEASE_MS};
-use cli_support::{Holder, eventually, is_running, output, pid_of, stderr, stdout};
+use cli_support::users::{LIMITED, as_user, copy_of_program, is_root};
+use cli_support::{Holder, eventually, is_running, output, pid_of, stderr, stdout, wrapped};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::{Pid, geteuid};
-
-/// A user that nobody is.
-const NOBODY: u32 = 61_236;
-
-/// Whether what follows can be done here; if not, that is said.
-fn is_root() -> bool {
-    if geteuid().is_root() {
-        return true;
-    }
-    let all = std::env::var("DISTLOCK_TESTS");
-    assert_ne!(all.as_deref(), Ok("all"), "these tests need root");
-    eprintln!("SKIPPED: this test needs root");
-    false
-}
-
-/// `inner`, run by `wrapper`.
-fn wrapped(mut wrapper: Command, inner: &Command) -> Command {
-    wrapper.arg(inner.get_program()).args(inner.get_args());
-    for (key, value) in inner.get_envs() {
-        match value {
-            Some(value) => wrapper.env(key, value),
-            None => wrapper.env_remove(key),
-        };
-    }
-    wrapper
-}
+use nix::unistd::Pid;
 
 /// A mount namespace in which a small file system of its own is at `path`. It ends with this.
 struct SmallDisk(Child);
@@ -287,24 +262,15 @@ fn an_agent_that_gets_no_thread_is_an_error_that_leaves_nothing() {
         return;
     }
     let group = Group::unix(1);
-    let program = group.file("distlock");
-    // Not written by this process: what a child has open for writing cannot be executed.
-    let mut copy = Command::new("cp");
-    copy.arg(env!("CARGO_BIN_EXE_distlock")).arg(&program);
-    assert!(output(&mut copy).status.success());
+    let program = copy_of_program(&group.file(""));
     let state = group.file("state");
     fs::create_dir(&state).expect("a directory");
     for dir in [group.file(""), state.clone()] {
         fs::set_permissions(&dir, Permissions::from_mode(0o755)).expect("its mode");
-        chown(&dir, Some(NOBODY), Some(NOBODY)).expect("root may");
+        chown(&dir, Some(LIMITED), Some(LIMITED)).expect("root may");
     }
-    let as_user = || {
-        let mut user = Command::new("setpriv");
-        user.args(["--reuid", "61236", "--regid", "61236", "--clear-groups"]);
-        user
-    };
     let with_limit = |limit: &str| {
-        let mut user = as_user();
+        let mut user = as_user(LIMITED);
         user.args(["prlimit", limit]).arg(&program);
         user.args(["agent", "--socket"]).arg(group.socket(1));
         user.env("DISTLOCK_CONFIG", group.config());
@@ -318,7 +284,7 @@ fn an_agent_that_gets_no_thread_is_an_error_that_leaves_nothing() {
     assert!(!group.socket(1).exists() && !group.file("1.dgram").exists());
     let _agent = AgentProcess::start(with_limit("--nproc=100"));
     // Root would not believe an agent that anybody can have put into /tmp.
-    let mut user = as_user();
+    let mut user = as_user(LIMITED);
     user.arg(&program).args(["run", "-w", "20", "x", "true"]);
     let run = output(user.env("DISTLOCK_SOCKET", group.socket(1)));
     assert_eq!(run.status.code(), Some(0), "{run:?}");

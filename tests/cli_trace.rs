@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use cli_support::group::{AgentProcess, Group};
-use cli_support::{assert_refused, distlock, eventually, output, shiviz, stdout};
+use cli_support::{assert_refused, distlock, eventually, output, shiviz, stdout, wrapped};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
@@ -222,13 +222,7 @@ fn a_full_disk_takes_the_trace_and_nothing_else() {
     // No file of the agent can be longer than 2 KiB, as on a disk that is full then.
     let mut command = Command::new("bash");
     command.args(["-c", r#"trap '' XFSZ; ulimit -f 2; exec "$0" "$@""#]);
-    command.arg(plain.get_program()).args(plain.get_args());
-    for (key, value) in plain.get_envs() {
-        match value {
-            Some(value) => command.env(key, value),
-            None => command.env_remove(key),
-        };
-    }
+    let mut command = wrapped(command, &plain);
     command.arg("--trace").arg(&traces);
     let written = File::create(&log).expect("a file");
     let agent = AgentProcess::start_with_log(&mut command, written);

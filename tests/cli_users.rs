@@ -10,9 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use cli_support::group::{AgentProcess, Group, LEASE_MS};
-use cli_support::users::{DAEMON, STRANGER, copy_of_program, in_empty_run_says, is_root};
+use cli_support::users::{DAEMON, STRANGER, as_user, copy_of_program, in_empty_run_says, is_root};
 use cli_support::{
-    Holder, assert_refused, eventually, guardian_of, is_running, output, stderr, stdout,
+    Holder, assert_refused, copy_environment, eventually, guardian_of, is_running, output, stderr,
+    stdout, wrapped,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -48,12 +49,7 @@ impl OfDaemon {
     fn of_user(&self, plain: &Command, user: u32) -> Command {
         let mut command = Command::new(&self.program);
         command.args(plain.get_args());
-        for (key, value) in plain.get_envs() {
-            match value {
-                Some(value) => command.env(key, value),
-                None => command.env_remove(key),
-            };
-        }
+        copy_environment(&mut command, plain);
         command.uid(user).gid(user).current_dir("/");
         command
     }
@@ -160,17 +156,10 @@ fn an_agent_that_may_signal_all_ends_nothing_that_its_client_could_not() {
     let group = &of.group;
     let log = File::create(group.file("log")).expect("a file");
     let plain = of.of_user(&group.agent_command(1), DAEMON);
-    let mut privileged = Command::new("setpriv");
-    let user = DAEMON.to_string();
-    privileged
-        .args(["--reuid", &user, "--regid", &user, "--clear-groups"])
-        .args(["--inh-caps=+kill", "--ambient-caps=+kill"])
-        .arg(plain.get_program())
-        .args(plain.get_args())
-        .current_dir("/");
-    for (key, value) in plain.get_envs() {
-        privileged.env(key, value.expect("none is removed"));
-    }
+    let mut privileged = as_user(DAEMON);
+    privileged.args(["--inh-caps=+kill", "--ambient-caps=+kill"]);
+    let mut privileged = wrapped(privileged, &plain);
+    privileged.current_dir("/");
     let _agent = AgentProcess::start_with_log(&mut privileged, log);
 
     // What it starts becomes root's altogether, as by sudo.
@@ -215,10 +204,7 @@ fn the_memory_of_an_agent_is_not_for_other_programs_of_its_user() {
             .uid()
     };
     assert_eq!([owner("mem"), owner("environ")], [0, 0]);
-    let mut read = Command::new("setpriv");
-    let user = DAEMON.to_string();
-    read.args(["--reuid", &user, "--regid", &user, "--clear-groups"]);
-    let said = output(read.args(["cat", &format!("/proc/{pid}/environ")]));
+    let said = output(as_user(DAEMON).args(["cat", &format!("/proc/{pid}/environ")]));
     assert!(!said.status.success() && said.stdout.is_empty(), "{said:?}");
     // It serves all the same.
     let said = output(&mut of.group.client(1, ["run", "x", "true"]));
@@ -405,9 +391,7 @@ fn a_directory_of_everybodys_is_nobody_elses() {
     // Root's would be nobody's below `/tmp`, in there.
     chown(place.path(), Some(DAEMON), None).expect("its owner");
     let run = |within: &[&str]| {
-        let mut command = Command::new("setpriv");
-        let user = DAEMON.to_string();
-        command.args(["--reuid", &user, "--regid", &user, "--clear-groups"]);
+        let mut command = as_user(DAEMON);
         command
             .args(within)
             .arg(&program)
@@ -456,9 +440,7 @@ fn who_cannot_change_a_mode_is_not_told_to() {
     let run = |state: &Path| {
         let mut command = Command::new(&program);
         command.args(["run", "x", "true"]).current_dir("/");
-        for (key, value) in group.member(1, ["run"]).get_envs() {
-            value.map(|value| command.env(key, value));
-        }
+        copy_environment(&mut command, &group.member(1, ["run"]));
         command.env("DISTLOCK_STATE_DIR", state);
         // The group of the volume is one that the process is in.
         output(command.uid(DAEMON).gid(DAEMON))

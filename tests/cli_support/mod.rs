@@ -171,6 +171,23 @@ pub(crate) fn output(command: &mut Command) -> Output {
     command.stdin(Stdio::null()).output().expect("it starts")
 }
 
+/// Gives `command` the environment that `like` sets.
+pub(crate) fn copy_environment(command: &mut Command, like: &Command) {
+    for (key, value) in like.get_envs() {
+        match value {
+            Some(value) => command.env(key, value),
+            None => command.env_remove(key),
+        };
+    }
+}
+
+/// `inner` with its arguments and its environment, run by `wrapper`.
+pub(crate) fn wrapped(mut wrapper: Command, inner: &Command) -> Command {
+    wrapper.arg(inner.get_program()).args(inner.get_args());
+    copy_environment(&mut wrapper, inner);
+    wrapper
+}
+
 /// Its standard output as text.
 pub(crate) fn stdout(output: &Output) -> String {
     String::from_utf8(output.stdout.clone()).expect("text")

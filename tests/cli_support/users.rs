@@ -9,9 +9,11 @@ use nix::unistd::geteuid;
 
 use super::{output, stderr, stdout};
 
-/// Users that nobody is.
+/// Users under whose ids nothing else runs.
 pub(crate) const DAEMON: u32 = 61_234;
 pub(crate) const STRANGER: u32 = 61_235;
+/// The one whose processes are counted.
+pub(crate) const LIMITED: u32 = 61_236;
 
 /// Whether what follows can be done here; if not, that is said.
 pub(crate) fn is_root() -> bool {
@@ -22,6 +24,14 @@ pub(crate) fn is_root() -> bool {
     assert_ne!(all.as_deref(), Ok("all"), "these tests need root");
     eprintln!("SKIPPED: this test needs root");
     false
+}
+
+/// A setpriv(1) that becomes what its further arguments say, as this user.
+pub(crate) fn as_user(user: u32) -> Command {
+    let mut command = Command::new("setpriv");
+    let user = user.to_string();
+    command.args(["--reuid", &user, "--regid", &user, "--clear-groups"]);
+    command
 }
 
 /// The program, where every user can execute it, wherever it was built. Not written by this

@@ -226,11 +226,7 @@ fn a_lease_that_became_shorter_is_waited_for() {
         group.acquire(4, 1, Wait::Cancelled);
         group.run(ms(500));
         assert!(group.granted(1).is_some());
-        let until = group.events.iter().rev().find_map(|told| match told {
-            (whose, Event::Lease { until }) if *whose == node(4) => Some(*until),
-            _ => None,
-        });
-        let until = until.expect("it has a lease");
+        let until = group.lease_of(4);
         group.isolate(4);
         group.settings.lease = ms(1000);
         for me in 1..=3 {

@@ -288,6 +288,15 @@ impl Group {
         })
     }
 
+    /// When the newest lease ends that a member has had, on its clock.
+    pub(crate) fn lease_of(&self, me: u16) -> Time {
+        let mut leases = self.events.iter().rev().filter_map(|told| match told {
+            (whose, Event::Lease { until }) if *whose == node(me) => Some(*until),
+            _ => None,
+        });
+        leases.next().expect("it has had one")
+    }
+
     pub(crate) fn ended(&self, ticket: u64) -> Option<&Refusal> {
         self.events.iter().find_map(|(_, event)| match event {
             Event::Ended {

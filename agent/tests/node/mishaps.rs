@@ -3,19 +3,11 @@
 use std::time::Duration;
 
 use distlock_agent::protocol::{
-    Algorithm, Command, Event, Failure, Fence, Input, Refusal, Ticket, Time, Wait,
+    Algorithm, Command, Event, Failure, Fence, Input, Refusal, Ticket, Wait,
 };
 
 use crate::group::{FOUNDING, Group, node};
-use crate::quorum::ALL;
-
-fn group(size: u16, algorithm: Algorithm) -> Group {
-    Group::with(size, algorithm, Failure::Quorum)
-}
-
-fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
-}
+use crate::quorum::{ALL, group, ms};
 
 /// Lets time pass until `condition` holds, `limit` at most.
 #[track_caller]
@@ -41,16 +33,6 @@ fn lost(group: &Group, ticket: u64) -> bool {
         ticket: Ticket(ticket),
     };
     group.events.iter().any(|(_, event)| *event == lost)
-}
-
-/// Until when a member's lease lasts, on its clock.
-fn lease(group: &Group, me: u16) -> Time {
-    let leases = group.events.iter().rev();
-    let mut leases = leases.filter_map(|(whose, event)| match event {
-        Event::Lease { until } if *whose == node(me) => Some(*until),
-        _ => None,
-    });
-    leases.next().expect("it has had one")
 }
 
 /// All members enter once, one after the other, with fences above `above`.
@@ -119,7 +101,7 @@ fn fences_tell_two_holders_apart_whose_clocks_are_too_far_apart() {
         group.isolate(1);
         group.acquire(2, 2, Wait::Cancelled);
         await_until(&mut group, ms(2500), |group| group.granted(2).is_some());
-        let both = group.clock(1) < lease(&group, 1) && !lost(&group, 1);
+        let both = group.clock(1) < group.lease_of(1) && !lost(&group, 1);
         assert!(both, "two take their locks for valid: {algorithm}");
         assert!(group.granted(2) > group.granted(1), "{algorithm}");
         group.release(2, 2);
@@ -192,7 +174,7 @@ fn a_member_that_hears_nobody_or_is_heard_by_nobody_is_excluded() {
                 assert!(group.now.since(began) < ms(4000), "{what}");
             }
             assert!(
-                lease(&group, 1) < group.now,
+                group.lease_of(1) < group.now,
                 "nobody else is inside: {what}"
             );
             assert!(group.granted(2) > group.granted(1), "{what}");

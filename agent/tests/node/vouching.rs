@@ -28,16 +28,6 @@ fn told(group: &Group, ticket: u64) -> Option<Previous> {
     })
 }
 
-/// When the newest lease ends that a member has had.
-fn lease_of(group: &Group, me: u16) -> Time {
-    let leases = group.events.iter().rev();
-    let mut leases = leases.filter_map(|(whose, event)| match event {
-        Event::Lease { until } if *whose == node(me) => Some(*until),
-        _ => None,
-    });
-    leases.next().expect("it has had one")
-}
-
 /// The caller is let in when the lease is over, and not before, and soon after.
 #[track_caller]
 fn waits_for(group: &mut Group, ticket: u64, until: Time) {
@@ -101,7 +91,7 @@ fn who_missed_a_view_does_not_say_who_was_inside() {
         group.acquire(1, 3, Wait::Cancelled);
         group.run(ms(20));
         assert!(told(&group, 3).is_some());
-        let until = lease_of(&group, 1);
+        let until = group.lease_of(1);
         group.nodes.remove(&node(1));
         group.acquire(other, 4, Wait::Cancelled);
         // Its next life comes at once, and with it the next view.
@@ -138,7 +128,7 @@ fn who_declared_locks_in_an_earlier_view_does_not_know_all() {
     group.acquire(1, 1, Wait::Cancelled);
     group.run(ms(20));
     assert!(told(&group, 1).is_some(), "declared and served here");
-    let until = lease_of(&group, 1);
+    let until = group.lease_of(1);
     group.nodes.remove(&node(1));
     group.acquire(2, 2, Wait::Cancelled);
     waits_for(&mut group, 2, until);
@@ -160,7 +150,7 @@ fn a_voter_that_ends_in_order_does_not_forget_whose_leases_run() {
         assert!(told(&group, 1).is_some());
         group.isolate(3);
         group.acquire(2, 2, Wait::Cancelled);
-        let until = lease_of(&group, 3);
+        let until = group.lease_of(3);
         group.run(ms(leaves_after));
         leave_and_wait(&mut group, 1);
         assert_eq!(told(&group, 2), None);
@@ -187,7 +177,7 @@ fn a_lease_counts_from_when_it_was_asked_for_however_late_the_answer() {
         let mut leases = std::collections::BTreeSet::new();
         for _ in 0..4000 {
             group.run(ms(1));
-            let until = lease_of(&group, 3);
+            let until = group.lease_of(3);
             leases.insert(until);
             let longest = group.now + ms(1000) - ms(slower);
             assert!(until <= longest, "{slower}: {until:?} at {:?}", group.now);
@@ -201,6 +191,6 @@ fn a_lease_counts_from_when_it_was_asked_for_however_late_the_answer() {
         while told(&group, 2).is_none() {
             group.run(ms(1));
         }
-        assert!(group.now >= lease_of(&group, 3), "{slower}");
+        assert!(group.now >= group.lease_of(3), "{slower}");
     }
 }
