@@ -1,12 +1,15 @@
-//! One client: what it says, what it is told, and what it has.
+//! One client: what it says, what it has, and its stream.
 
+mod ended;
+mod output;
+mod requests;
+mod subscriptions;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::io;
 use std::mem;
-use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use mio::Registry;
@@ -15,15 +18,19 @@ use mio::net::UnixStream;
 use nix::sys::socket::{getsockopt, sockopt};
 use socket2::SockRef;
 
-use super::cut_off::CutOff;
-use super::{FEW_DESCRIPTORS, TOO_MANY_QUESTIONS, TOO_MANY_REQUESTS, TOO_MUCH, TURN_LIMIT};
-use crate::protocol::{LockName, LockSpec, Mode, Release, Ticket, Time};
+pub(super) use self::ended::Ended;
+pub(super) use self::subscriptions::Heard;
+
+use self::ended::UNWANTED;
+use self::output::Output;
+use self::requests::Asked;
+use self::subscriptions::Subscriptions;
+use super::{TOO_MANY_QUESTIONS, TURN_LIMIT};
+use crate::protocol::{LockName, Mode};
 use crate::runtime::agent::Description;
 use crate::runtime::ancillary;
-use crate::runtime::ask::{Caller, Patience, Purpose};
-use crate::runtime::error::AcquireError;
-use crate::runtime::events::{AgentEvent, Leader};
-use crate::runtime::fifo::Fifo;
+use crate::runtime::ask::Purpose;
+use crate::runtime::events::AgentEvent;
 use crate::runtime::frames::{self, FromAgent, MAX_FROM_AGENT, MAX_TO_AGENT, ToAgent};
 use crate::runtime::handoff::Shared;
 use crate::runtime::lease::Lease;
@@ -31,7 +38,7 @@ use crate::runtime::lease_page::LeasePage;
 use crate::runtime::lifeline::{Lifeline, Lifelines};
 use crate::runtime::process::Process;
 use crate::runtime::report::Asker;
-use crate::runtime::turn::{ClientId, Sink, Turn};
+use crate::runtime::turn::{ClientId, Turn};
 
 /// Requests of one client, waiting and granted: more threads than a program has, and a sixteenth of
 /// what an agent takes in all.
@@ -45,9 +52,6 @@ pub(super) const UNREAD_LIMIT: usize = 64 * 1024;
 /// A client that leaves more than this unread is cut off: it can have asked for one status of the
 /// greatest length, and gets the next before it has read it all.
 const MAX_UNREAD: usize = 2 * MAX_FROM_AGENT;
-/// What an observed election takes besides its name: some two words in a map that is not full, and what the
-/// allocator keeps of its own.
-const OBSERVED_LEN: usize = 64;
 /// How many bytes are still heard of a client that has ended: more than a stream can have left (the
 /// kernel's own bound is a twentieth of it), and an end to what a child of its says in its name for ever.
 const LAST_BYTES: usize = 4 << 20;
@@ -65,11 +69,8 @@ pub(super) struct Connection {
     has_message: bool,
     /// Whether there may be more to read.
     readable: bool,
-    output: Vec<u8>,
-    /// How many bytes of `output` are sent.
-    sent: usize,
-    /// What goes along with bytes of `output`, in their order.
-    attached: VecDeque<Attached>,
+    output: Output,
+    subscriptions: Subscriptions,
     requests: BTreeMap<u64, Asked>,
     /// What it was told of the lease.
     lease: Option<Lease>,
@@ -78,88 +79,8 @@ pub(super) struct Connection {
     /// Whether it gave something back since. It may wait for the next word of the lease, to know
     /// whether that was lost.
     has_released: bool,
-    listens: bool,
-    /// How many events it missed, and was not told so.
-    missed: u64,
-    /// The elections of which it wants to know who leads, and whether it was told who does at present.
-    observed: BTreeMap<LockName, bool>,
-    /// Whether there are some of which it was not.
-    is_behind: bool,
-    /// What they take.
-    observed_len: usize,
     /// What it counts for among what all clients take ([`Self::taken`]).
     pub(super) counted: usize,
-}
-
-/// A request of a client.
-#[derive(Debug)]
-struct Asked {
-    ticket: Ticket,
-    lifeline: Option<Lifeline>,
-    /// Whether it was told that it is inside.
-    is_granted: bool,
-}
-
-impl Asked {
-    /// How a grant ends that its client did not release.
-    fn end(&self) -> Release {
-        if self.is_granted {
-            Release::Abandoned
-        } else {
-            Release::Unused
-        }
-    }
-}
-
-/// What goes along with the byte at `at` of what a client is to be told.
-#[derive(Debug)]
-struct Attached {
-    at: usize,
-    writer: Arc<OwnedFd>,
-    reader: Arc<Fifo>,
-    page: Arc<LeasePage>,
-}
-
-/// What became of an event that a client wants to know.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Heard {
-    Told,
-    Missed,
-}
-
-/// Why a client is not served any more.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum Ended {
-    #[error("its process has ended")]
-    Process,
-    #[error("its stream has ended: {0}")]
-    Stream(#[from] io::Error),
-    #[error("few descriptors are left, and it sent one: raise the limit of open files, ulimit -n")]
-    Descriptors,
-    #[error("it does not read its answers")]
-    Unread,
-    #[error("all clients together take too much memory, and it the most")]
-    TooMuch,
-    #[error("it cannot be understood: {0}")]
-    Malformed(io::Error),
-    #[error("{0}")]
-    Breach(&'static str),
-}
-
-/// Nobody is asked for descriptors.
-const UNWANTED: Ended = Ended::Breach("it sent descriptors that nobody wants");
-
-impl Ended {
-    /// What the status counts it as; `None` if the client ended it in order.
-    pub(super) fn reason(&self) -> Option<&'static str> {
-        match self {
-            Self::Process | Self::Stream(_) => None,
-            Self::Descriptors => Some(FEW_DESCRIPTORS),
-            Self::Unread => Some("unread"),
-            Self::TooMuch => Some(TOO_MUCH),
-            Self::Malformed(_) | Self::Breach(_) => Some("malformed"),
-        }
-    }
 }
 
 /// Who is at the other end, as the kernel says.
@@ -198,18 +119,12 @@ impl Connection {
             input: Vec::new(),
             has_message: false,
             readable: true,
-            output: Vec::new(),
-            sent: 0,
-            attached: VecDeque::new(),
+            output: Output::default(),
+            subscriptions: Subscriptions::default(),
             requests: BTreeMap::new(),
             lease: None,
             refused: BTreeMap::new(),
             has_released: false,
-            listens: false,
-            missed: 0,
-            observed: BTreeMap::new(),
-            is_behind: false,
-            observed_len: 0,
             counted: 0,
         }
     }
@@ -241,7 +156,7 @@ impl Connection {
 
     /// Whether there is something to do though no event tells.
     pub(super) fn wants_a_turn(&self) -> bool {
-        self.has_to_hear() || self.can_catch_up()
+        self.has_to_hear() || self.subscriptions.can_catch_up(&self.output)
     }
 
     fn has_to_hear(&self) -> bool {
@@ -268,9 +183,10 @@ impl Connection {
             }
             obeyed = self.obey(id, most, shared, lifelines, registry)?;
         }
-        if self.can_catch_up() {
+        if self.subscriptions.can_catch_up(&self.output) {
             let turn = shared.turn();
-            self.catch_up(|lock| turn.leader(lock));
+            let leader = |lock: &LockName| turn.leader(lock);
+            self.subscriptions.catch_up(leader, &mut self.output);
         }
         if self.flush().is_err() {
             // It has closed its stream, of which the poll has perhaps not told yet.
@@ -500,7 +416,7 @@ impl Connection {
             ToAgent::Change { id, change } => {
                 turn.ask_change(change, Asker::Client { client, id });
             }
-            ToAgent::Listen => self.listens = true,
+            ToAgent::Listen => self.subscriptions.listens = true,
             ToAgent::Observe { lock } => self.observe(&turn, lock)?,
             ToAgent::Describe { id, lock } => {
                 let description = Description::of(&lock, &shared.identity.settings);
@@ -511,129 +427,18 @@ impl Connection {
         Ok(())
     }
 
-    fn caller(&self, command: &str, has_lifeline: bool, purpose: Purpose) -> Caller {
-        Caller {
-            pid: self.peer.pid,
-            command: frames::cut_command(command).into(),
-            command_pid: None,
-            has_lifeline,
-            purpose,
-        }
-    }
-
-    /// Makes a request of the client, whose number must be new.
-    fn ask(
-        &mut self,
-        turn: &mut Turn<'_>,
-        (client, id): (ClientId, u64),
-        (lock, spec, mode, patience): (LockName, Option<LockSpec>, Mode, Patience),
-        caller: Caller,
-        lifeline: Option<io::Result<Lifeline>>,
-    ) -> Result<(), Ended> {
-        if self.requests.contains_key(&id) {
-            return Err(Ended::Breach("it used a request's number twice"));
-        }
-        let sink = Sink::Client { client, id };
-        let lifeline = match lifeline.transpose() {
-            Ok(lifeline) => lifeline,
-            Err(error) => {
-                if error.raw_os_error() != Some(libc::EMFILE) {
-                    tracing::warn!("cannot make a lifeline for a command: {error}");
-                }
-                self.count_refused(FEW_DESCRIPTORS);
-                let why = AcquireError::Limit;
-                self.tell(&FromAgent::Refused { id, why });
-                return Ok(());
-            }
-        };
-        let asked = if self.requests.len() < MAX_REQUESTS {
-            turn.ask(lock, spec, mode, patience.wait(), caller, sink)
-        } else {
-            Err(AcquireError::Limit)
-        };
-        match asked {
-            Ok(ticket) => {
-                let asked = Asked {
-                    ticket,
-                    lifeline,
-                    is_granted: false,
-                };
-                self.requests.insert(id, asked);
-            }
-            Err(why) => {
-                if why == AcquireError::Limit {
-                    self.count_refused(TOO_MANY_REQUESTS);
-                }
-                self.tell(&FromAgent::Refused { id, why });
-            }
-        }
-        Ok(())
-    }
-
-    /// Tells who leads, and from now on whenever that changes.
     fn observe(&mut self, turn: &Turn<'_>, lock: LockName) -> Result<(), Ended> {
-        if self.observed.len() >= MAX_REQUESTS {
+        if self.subscriptions.is_full() {
             return Err(Ended::Breach("it observes too many elections"));
         }
         let leader = turn.leader(&lock);
-        if self.observed.insert(lock.clone(), true).is_none() {
-            self.observed_len += lock.as_bytes().len() + OBSERVED_LEN;
-        }
-        self.tell(&FromAgent::Leader { lock, leader });
+        self.subscriptions.observe(lock, leader, &mut self.output);
         Ok(())
     }
 
     /// Tells it `event`, if it wants to know; whether it missed it, as it leaves too much unread.
     pub(super) fn tell_event(&mut self, event: &AgentEvent) -> Option<Heard> {
-        let has_room = self.unread() < UNREAD_LIMIT;
-        match event {
-            AgentEvent::Leader { lock, leader } => {
-                *self.observed.get_mut(lock)? = has_room;
-                self.is_behind |= !has_room;
-                if has_room {
-                    let (lock, leader) = (lock.clone(), *leader);
-                    self.tell(&FromAgent::Leader { lock, leader });
-                }
-            }
-            _ if !self.listens => return None,
-            event if has_room => {
-                self.tell_missed();
-                self.tell(&FromAgent::Event(event.clone()));
-            }
-            _ => self.missed += 1,
-        }
-        Some(if has_room { Heard::Told } else { Heard::Missed })
-    }
-
-    /// Whether there is room to tell it of what it missed.
-    fn can_catch_up(&self) -> bool {
-        (self.is_behind || self.missed > 0) && self.unread() < UNREAD_LIMIT
-    }
-
-    /// Tells it how much it missed, and who leads at present, as far as there is room. Of an election
-    /// there may be no other word for long, and it would believe the leader before.
-    fn catch_up(&mut self, leader: impl Fn(&LockName) -> Option<Leader>) {
-        self.tell_missed();
-        self.is_behind = false;
-        let mut observed = mem::take(&mut self.observed);
-        for (lock, is_told) in observed.iter_mut().filter(|(_, is_told)| !**is_told) {
-            if self.unread() >= UNREAD_LIMIT {
-                self.is_behind = true;
-                break;
-            }
-            *is_told = true;
-            let (lock, leader) = (lock.clone(), leader(lock));
-            self.tell(&FromAgent::Leader { lock, leader });
-        }
-        self.observed = observed;
-    }
-
-    /// As who listens in the agent's own process is told.
-    fn tell_missed(&mut self) {
-        let missed = mem::take(&mut self.missed);
-        if missed > 0 {
-            self.tell(&FromAgent::Event(AgentEvent::Missed(missed)));
-        }
+        self.subscriptions.tell(event, &mut self.output)
     }
 
     /// Gives it what its command inherits, before its grant.
@@ -645,12 +450,7 @@ impl Connection {
         let Some((writer, reader)) = lifeline.and_then(Lifeline::ends) else {
             return;
         };
-        self.attached.push_back(Attached {
-            at: self.output.len(),
-            writer,
-            reader,
-            page,
-        });
+        self.output.attach(writer, reader, page);
         self.tell(&FromAgent::Lifeline { id });
     }
 
@@ -664,16 +464,12 @@ impl Connection {
             FromAgent::Refused { id, .. } => drop(self.requests.remove(id)),
             _ => {}
         }
-        if let Err(error) = frames::put(&mut self.output, message, MAX_FROM_AGENT) {
-            tracing::error!("a message to a client cannot be written: {error}");
-        }
+        self.output.put(message);
     }
 
     /// Tells it a status as [`frames::encode_status`] has written it down.
     pub(super) fn tell_status(&mut self, id: u64, status: &[u8]) {
-        if let Err(error) = frames::put_status(&mut self.output, id, status) {
-            tracing::error!("a status for a client cannot be written: {error}");
-        }
+        self.output.put_status(id, status);
     }
 
     /// Whether it may leave so much more unread: statuses of the greatest length can be the answers to
@@ -689,7 +485,7 @@ impl Connection {
     /// 96 MiB of as many clients as there may be. It is not counted here: nobody is to be cut off for a
     /// message that is coming.
     pub(super) fn taken(&self) -> usize {
-        self.output.len() + self.observed_len
+        self.output.len() + self.subscriptions.len()
     }
 
     /// Tells it the lease, unless it knows.
@@ -710,115 +506,11 @@ impl Connection {
     }
 
     pub(super) fn unread(&self) -> usize {
-        self.output.len() - self.sent
+        self.output.unread()
     }
 
     /// Writes as much as the stream takes.
     pub(super) fn flush(&mut self) -> io::Result<()> {
-        while self.unread() > 0 {
-            match self.send() {
-                Ok(len) => self.sent += len,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                    // What is sent is dropped, though not at every byte, also of a client that never
-                    // reads all that there is.
-                    if self.sent >= self.output.len() / 2 {
-                        self.output.drain(..self.sent);
-                        for attached in &mut self.attached {
-                            attached.at -= self.sent;
-                        }
-                        self.output.shrink_to(UNREAD_LIMIT);
-                        self.sent = 0;
-                    }
-                    return Ok(());
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
-        // A long answer is rare, and its room is not kept for the next.
-        self.output.clear();
-        self.output.shrink_to(UNREAD_LIMIT);
-        self.sent = 0;
-        Ok(())
-    }
-
-    /// Sends some of what is unread, and what goes along with it; how many bytes.
-    fn send(&mut self) -> io::Result<usize> {
-        let unread = &self.output[self.sent..];
-        let ahead = |attached: &Attached| attached.at - self.sent;
-        match self.attached.front().map(ahead) {
-            None => ancillary::send(self.stream.as_fd(), unread, &[]),
-            Some(0) => {
-                let end = self.attached.get(1).map_or(unread.len(), ahead);
-                let first = &self.attached[0];
-                let fds = [
-                    first.writer.as_fd(),
-                    first.reader.as_fd(),
-                    first.page.as_fd(),
-                ];
-                let len = ancillary::send(self.stream.as_fd(), &unread[..end], &fds)?;
-                self.attached.pop_front();
-                Ok(len)
-            }
-            Some(ahead) => ancillary::send(self.stream.as_fd(), &unread[..ahead], &[]),
-        }
-    }
-
-    /// The client's numbers of the grants under which a command runs.
-    pub(super) fn commands(&self) -> impl Iterator<Item = u64> {
-        let is_command = |asked: &Asked| {
-            let lifeline = asked.lifeline.as_ref();
-            asked.is_granted && lifeline.is_some_and(Lifeline::has_command)
-        };
-        let asked = self.requests.iter();
-        asked
-            .filter(move |(_, asked)| is_command(asked))
-            .map(|(&id, _)| id)
-    }
-
-    /// What runs under a lock, if it is known by a lifeline: from now on it is not the client's.
-    pub(super) fn take_command(&mut self, id: u64) -> Option<(Ticket, Lifeline)> {
-        let asked = self.requests.get_mut(&id)?;
-        let taken = (asked.ticket, asked.lifeline.take()?);
-        self.requests.remove(&id);
-        Some(taken)
-    }
-
-    /// What runs under its locks, when there is nobody any more to give them back to.
-    pub(super) fn into_commands(self) -> impl Iterator<Item = Lifeline> {
-        let asked = self.requests.into_values();
-        asked
-            .filter(|asked| asked.is_granted)
-            .filter_map(|asked| asked.lifeline)
-    }
-
-    /// Takes back everything the client has and waits for. If it was cut off and is there still, what it
-    /// was told that it holds stays its own until it knows, and is returned.
-    pub(super) fn end(
-        self,
-        client: ClientId,
-        shared: &Shared,
-        lifelines: &mut Lifelines,
-        registry: &Registry,
-    ) -> Option<CutOff> {
-        let mut kept = Vec::new();
-        let mut turn = shared.turn();
-        for (id, asked) in self.requests {
-            let (ticket, how) = (asked.ticket, asked.end());
-            match asked.lifeline {
-                Some(lifeline) if asked.is_granted || turn.is_held(ticket) => {
-                    let owner = (client, id);
-                    lifelines.wait_for(lifeline, (ticket, how), owner, registry);
-                    lifelines.kill(owner);
-                }
-                None if asked.is_granted && !self.has_ended && turn.is_held(ticket) => {
-                    kept.push(ticket);
-                }
-                _ => turn.withdraw(ticket, how),
-            }
-        }
-        turn.finish();
-        let until = self.lease.map_or(Time::ZERO, |lease| lease.until);
-        (!kept.is_empty()).then(|| CutOff::new(self.stream, self.process, self.peer, kept, until))
+        self.output.flush(&self.stream)
     }
 }

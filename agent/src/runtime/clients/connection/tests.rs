@@ -3,7 +3,9 @@ use std::io::{Read, Write};
 use mio::Poll;
 
 use super::*;
-use crate::protocol::{NodeId, Previous};
+use crate::protocol::{NodeId, Previous, Release};
+use crate::runtime::ask::{Caller, Patience};
+use crate::runtime::events::Leader;
 use crate::runtime::handoff::tests::alone;
 use crate::runtime::lifeline::LifelineDir;
 
@@ -54,12 +56,13 @@ fn who_missed_events_is_told_so_and_who_leads_now() {
     let peer = Peer::of(&ours).unwrap();
     let process = Process::of_peer(&ours, peer.pid).unwrap();
     let mut client = Connection::new(ours, peer, process);
-    client.listens = true;
+    client.subscriptions.listens = true;
     // They do not fit at once.
     let elections = MAX_REQUESTS;
     let name = |number: usize| LockName::new(format!("{number:0>255}")).unwrap();
     let member = |id| NodeId::new(id).unwrap();
-    client.observed = (0..elections).map(|number| (name(number), true)).collect();
+    let observed = (0..elections).map(|number| (name(number), true));
+    client.subscriptions.elections = observed.collect();
     let led_by = |number, id| AgentEvent::Leader {
         lock: name(number),
         leader: Some(Leader::new(member(id), None)),
@@ -71,7 +74,7 @@ fn who_missed_events_is_told_so_and_who_leads_now() {
         let heard = client.tell_event(&alive).unwrap();
         missed += u64::from(heard == Heard::Missed);
     }
-    assert!(missed > 0 && !client.can_catch_up());
+    assert!(missed > 0 && !client.subscriptions.can_catch_up(&client.output));
     let (mut leaders, mut events) = (BTreeMap::new(), Vec::new());
     loop {
         for message in read_all(&mut client, &mut theirs) {
@@ -81,10 +84,11 @@ fn who_missed_events_is_told_so_and_who_leads_now() {
                 other => panic!("{other:?}"),
             }
         }
-        if !client.can_catch_up() {
+        if !client.subscriptions.can_catch_up(&client.output) {
             break;
         }
-        client.catch_up(|_| Some(Leader::new(member(1), None)));
+        let leader = |_: &LockName| Some(Leader::new(member(1), None));
+        client.subscriptions.catch_up(leader, &mut client.output);
         assert!(client.unread() < 2 * UNREAD_LIMIT);
     }
     assert_eq!(leaders.len(), elections);

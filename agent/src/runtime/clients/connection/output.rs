@@ -1,0 +1,119 @@
+//! What one client is to be told and has not read yet, with the descriptors that go along with it.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use mio::net::UnixStream;
+
+use super::UNREAD_LIMIT;
+use crate::runtime::ancillary;
+use crate::runtime::fifo::Fifo;
+use crate::runtime::frames::{self, FromAgent, MAX_FROM_AGENT};
+use crate::runtime::lease_page::LeasePage;
+
+/// Messages as bytes, from the first that was not forgotten yet.
+#[derive(Debug, Default)]
+pub(super) struct Output {
+    bytes: Vec<u8>,
+    /// How many of `bytes` are sent.
+    sent: usize,
+    /// What goes along with some of `bytes`, in their order.
+    attached: VecDeque<Attached>,
+}
+
+/// What goes along with the byte at `at`.
+#[derive(Debug)]
+struct Attached {
+    at: usize,
+    writer: Arc<OwnedFd>,
+    reader: Arc<Fifo>,
+    page: Arc<LeasePage>,
+}
+
+impl Output {
+    pub(super) fn put(&mut self, message: &FromAgent) {
+        if let Err(error) = frames::put(&mut self.bytes, message, MAX_FROM_AGENT) {
+            tracing::error!("a message to a client cannot be written: {error}");
+        }
+    }
+
+    /// Adds a status as [`frames::encode_status`] has written it down.
+    pub(super) fn put_status(&mut self, id: u64, status: &[u8]) {
+        if let Err(error) = frames::put_status(&mut self.bytes, id, status) {
+            tracing::error!("a status for a client cannot be written: {error}");
+        }
+    }
+
+    /// Has these go along with the next message: a lifeline's ends, and the page of its lease.
+    pub(super) fn attach(&mut self, writer: Arc<OwnedFd>, reader: Arc<Fifo>, page: Arc<LeasePage>) {
+        self.attached.push_back(Attached {
+            at: self.bytes.len(),
+            writer,
+            reader,
+            page,
+        });
+    }
+
+    /// How much memory it takes: what is sent is not forgotten at once.
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    /// How much is not sent.
+    pub(super) fn unread(&self) -> usize {
+        self.bytes.len() - self.sent
+    }
+
+    /// Writes as much as the stream takes.
+    pub(super) fn flush(&mut self, stream: &UnixStream) -> io::Result<()> {
+        while self.unread() > 0 {
+            match self.send(stream) {
+                Ok(len) => self.sent += len,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    // What is sent is dropped, though not at every byte, also of a client that never
+                    // reads all that there is.
+                    if self.sent >= self.bytes.len() / 2 {
+                        self.bytes.drain(..self.sent);
+                        for attached in &mut self.attached {
+                            attached.at -= self.sent;
+                        }
+                        self.bytes.shrink_to(UNREAD_LIMIT);
+                        self.sent = 0;
+                    }
+                    return Ok(());
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        // A long answer is rare, and its room is not kept for the next.
+        self.bytes.clear();
+        self.bytes.shrink_to(UNREAD_LIMIT);
+        self.sent = 0;
+        Ok(())
+    }
+
+    /// Sends some of what is unread, and what goes along with it; how many bytes.
+    fn send(&mut self, stream: &UnixStream) -> io::Result<usize> {
+        let unread = &self.bytes[self.sent..];
+        let ahead = |attached: &Attached| attached.at - self.sent;
+        match self.attached.front().map(ahead) {
+            None => ancillary::send(stream.as_fd(), unread, &[]),
+            Some(0) => {
+                let end = self.attached.get(1).map_or(unread.len(), ahead);
+                let first = &self.attached[0];
+                let fds = [
+                    first.writer.as_fd(),
+                    first.reader.as_fd(),
+                    first.page.as_fd(),
+                ];
+                let len = ancillary::send(stream.as_fd(), &unread[..end], &fds)?;
+                self.attached.pop_front();
+                Ok(len)
+            }
+            Some(ahead) => ancillary::send(stream.as_fd(), &unread[..ahead], &[]),
+        }
+    }
+}

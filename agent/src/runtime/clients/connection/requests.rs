@@ -1,0 +1,158 @@
+//! The requests of one client, and what becomes of them and their commands when the client is gone.
+
+use std::io;
+
+use mio::Registry;
+
+use super::{Connection, Ended, MAX_REQUESTS};
+use crate::protocol::{LockName, LockSpec, Mode, Release, Ticket, Time};
+use crate::runtime::ask::{Caller, Patience, Purpose};
+use crate::runtime::clients::cut_off::CutOff;
+use crate::runtime::clients::{FEW_DESCRIPTORS, TOO_MANY_REQUESTS};
+use crate::runtime::error::AcquireError;
+use crate::runtime::frames::{self, FromAgent};
+use crate::runtime::handoff::Shared;
+use crate::runtime::lifeline::{Lifeline, Lifelines};
+use crate::runtime::turn::{ClientId, Sink, Turn};
+
+/// A request of a client.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) ticket: Ticket,
+    pub(super) lifeline: Option<Lifeline>,
+    /// Whether it was told that it is inside.
+    pub(super) is_granted: bool,
+}
+
+impl Asked {
+    /// How a grant ends that its client did not release.
+    fn end(&self) -> Release {
+        if self.is_granted {
+            Release::Abandoned
+        } else {
+            Release::Unused
+        }
+    }
+}
+
+impl Connection {
+    pub(super) fn caller(&self, command: &str, has_lifeline: bool, purpose: Purpose) -> Caller {
+        Caller {
+            pid: self.peer.pid,
+            command: frames::cut_command(command).into(),
+            command_pid: None,
+            has_lifeline,
+            purpose,
+        }
+    }
+
+    /// Makes a request of the client, whose number must be new.
+    pub(super) fn ask(
+        &mut self,
+        turn: &mut Turn<'_>,
+        (client, id): (ClientId, u64),
+        (lock, spec, mode, patience): (LockName, Option<LockSpec>, Mode, Patience),
+        caller: Caller,
+        lifeline: Option<io::Result<Lifeline>>,
+    ) -> Result<(), Ended> {
+        if self.requests.contains_key(&id) {
+            return Err(Ended::Breach("it used a request's number twice"));
+        }
+        let sink = Sink::Client { client, id };
+        let lifeline = match lifeline.transpose() {
+            Ok(lifeline) => lifeline,
+            Err(error) => {
+                if error.raw_os_error() != Some(libc::EMFILE) {
+                    tracing::warn!("cannot make a lifeline for a command: {error}");
+                }
+                self.count_refused(FEW_DESCRIPTORS);
+                let why = AcquireError::Limit;
+                self.tell(&FromAgent::Refused { id, why });
+                return Ok(());
+            }
+        };
+        let asked = if self.requests.len() < MAX_REQUESTS {
+            turn.ask(lock, spec, mode, patience.wait(), caller, sink)
+        } else {
+            Err(AcquireError::Limit)
+        };
+        match asked {
+            Ok(ticket) => {
+                let asked = Asked {
+                    ticket,
+                    lifeline,
+                    is_granted: false,
+                };
+                self.requests.insert(id, asked);
+            }
+            Err(why) => {
+                if why == AcquireError::Limit {
+                    self.count_refused(TOO_MANY_REQUESTS);
+                }
+                self.tell(&FromAgent::Refused { id, why });
+            }
+        }
+        Ok(())
+    }
+
+    /// The client's numbers of the grants under which a command runs.
+    pub(in crate::runtime::clients) fn commands(&self) -> impl Iterator<Item = u64> {
+        let is_command = |asked: &Asked| {
+            let lifeline = asked.lifeline.as_ref();
+            asked.is_granted && lifeline.is_some_and(Lifeline::has_command)
+        };
+        let asked = self.requests.iter();
+        asked
+            .filter(move |(_, asked)| is_command(asked))
+            .map(|(&id, _)| id)
+    }
+
+    /// What runs under a lock, if it is known by a lifeline: from now on it is not the client's.
+    pub(in crate::runtime::clients) fn take_command(
+        &mut self,
+        id: u64,
+    ) -> Option<(Ticket, Lifeline)> {
+        let asked = self.requests.get_mut(&id)?;
+        let taken = (asked.ticket, asked.lifeline.take()?);
+        self.requests.remove(&id);
+        Some(taken)
+    }
+
+    /// What runs under its locks, when there is nobody any more to give them back to.
+    pub(in crate::runtime::clients) fn into_commands(self) -> impl Iterator<Item = Lifeline> {
+        let asked = self.requests.into_values();
+        asked
+            .filter(|asked| asked.is_granted)
+            .filter_map(|asked| asked.lifeline)
+    }
+
+    /// Takes back everything the client has and waits for. If it was cut off and is there still, what it
+    /// was told that it holds stays its own until it knows, and is returned.
+    pub(in crate::runtime::clients) fn end(
+        self,
+        client: ClientId,
+        shared: &Shared,
+        lifelines: &mut Lifelines,
+        registry: &Registry,
+    ) -> Option<CutOff> {
+        let mut kept = Vec::new();
+        let mut turn = shared.turn();
+        for (id, asked) in self.requests {
+            let (ticket, how) = (asked.ticket, asked.end());
+            match asked.lifeline {
+                Some(lifeline) if asked.is_granted || turn.is_held(ticket) => {
+                    let owner = (client, id);
+                    lifelines.wait_for(lifeline, (ticket, how), owner, registry);
+                    lifelines.kill(owner);
+                }
+                None if asked.is_granted && !self.has_ended && turn.is_held(ticket) => {
+                    kept.push(ticket);
+                }
+                _ => turn.withdraw(ticket, how),
+            }
+        }
+        turn.finish();
+        let until = self.lease.map_or(Time::ZERO, |lease| lease.until);
+        (!kept.is_empty()).then(|| CutOff::new(self.stream, self.process, self.peer, kept, until))
+    }
+}
