@@ -190,6 +190,7 @@ fn sigkill_every_100_ms() {
     let mut arena = Arena::new();
     let start = SystemTime::now();
     for turn in 0.. {
+        // The pace of the test, whatever the processes are at then.
         thread::sleep(Duration::from_millis(100));
         arena.kill(arena.victim(turn));
         arena.start();
@@ -247,9 +248,12 @@ fn sigstop_for_2_s_again_and_again() {
             thread::yield_now();
             continue;
         }
+        // So long it stands still: what is tried is a length of time, and a stopped process does
+        // nothing that could be waited for.
         thread::sleep(Duration::from_secs(2).min(duration() / 5));
         stops.push((*number, (from, now_ns())));
         process.signal(Signal::SIGCONT);
+        // So long all run: some entries each, whose delays are judged, and no event ends that.
         thread::sleep(Duration::from_millis(150));
     }
     let stays = arena.judge();
