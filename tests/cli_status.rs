@@ -129,8 +129,8 @@ fn the_line_that_says_ready_tells_who_is_waited_for() {
     let group = Group::unix(3);
     let socket = group.socket(2);
     let expected = format!(
-        "ready: listens at {}, waits until all voters were there once: members 1, 3 not heard \
-         yet\n",
+        "ready: listens at {}, waits for the founding, for which every listed member must be there \
+         once: members 1, 3 not heard yet\n",
         socket.display()
     );
     assert_eq!(ready(&group, 2), expected);

@@ -185,7 +185,10 @@ fn readiness(socket: &Path, agent: &Agent) -> String {
         let members = members(&missing);
         text += &match quorum.founded {
             true => format!(", waits for a majority of the voters: {members} not heard yet"),
-            false => format!(", waits until all voters were there once: {members} not heard yet"),
+            false => format!(
+                ", waits for the founding, for which every listed member must be there once: \
+                 {members} not heard yet"
+            ),
         };
     }
     text
