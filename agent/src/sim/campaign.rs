@@ -112,7 +112,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// How often at most everybody enters once more before all must have been told.
 const ROUNDS: u32 = 3;
 /// For how long all must have been up before they found a cluster, with short leases.
-const FOUNDING: Duration = Duration::from_secs(4);
+const FOUNDING: Duration = Duration::from_millis(4500);
 /// Inputs of all nodes in one run; a hundred times what the longest of them needs.
 const STEPS: u64 = 2_000_000;
 
@@ -434,11 +434,10 @@ impl Campaign {
                 Ok(())
             }
             Turn::Act(Act::Operate) => self.operate(),
+            Turn::Act(Act::Restart(_) | Act::Recover) if self.calm => Ok(()),
             Turn::Act(Act::Restart(node)) => self.restart(node),
             Turn::Act(Act::Recover) => {
-                if !self.calm {
-                    self.recover();
-                }
+                self.recover();
                 Ok(())
             }
             Turn::Act(Act::Elect) => {

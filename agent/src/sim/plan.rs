@@ -421,7 +421,7 @@ fn misfortunes(lease: Duration, full: bool, rng: &mut Rng) -> Misfortunes {
 fn under_quorum(lease: Duration, full: bool, rng: &mut Rng) -> Misfortunes {
     let mut every = |leases: u32| on(full, rng).then(|| lease * leases);
     let (crash, pause, partition) = (every(6), every(6), every(6));
-    let (leave, operate) = (every(10), every(15));
+    let (leave, operate) = (every(10), every(8));
     let mut long = || lease * [1, 5, 15][rng.index(3)] / 5;
     let (away, paused, parted) = (long(), long(), long());
     Misfortunes {

@@ -387,6 +387,36 @@ fn what_is_founded_anew_begins_above_all_that_is_heard() {
     assert!(after > Some(before), "{after:?}, {before}");
 }
 
+/// A founder of the next cluster that is in no view hears nobody but a member of the abandoned one.
+#[test]
+fn nobody_goes_back_to_an_abandoned_cluster() {
+    let mut group = Group::with_voters(4, Algorithm::Semaphore, [1, 2, 3].map(node).into());
+    let cluster = group.cluster_of(4).expect("it is in one");
+    group.isolate(4);
+    for me in 1..=3 {
+        group.nodes.remove(&node(me));
+        group
+            .records
+            .insert(node(me), Record::recover_lost(cluster));
+        group.start(me);
+    }
+    group.run(ms(8000));
+    let next = group.cluster_of(1).expect("another one");
+    assert_ne!(next, cluster);
+    group.isolate(2);
+    group.isolate(3);
+    group.nodes.remove(&node(1));
+    group.start(1);
+    group.cut.remove(&(node(1), node(4)));
+    group.cut.remove(&(node(4), node(1)));
+    group.run(ms(4000));
+    assert_eq!(group.cluster_of(1), Some(next));
+    group.heal();
+    group.run(ms(6000));
+    assert_eq!(group.cluster_of(4), Some(next));
+    assert_eq!(group.view(1).unwrap().1, [1, 2, 3, 4]);
+}
+
 /// The third voter was away when the cluster was abandoned, and still knows what it voted for there.
 /// It joins the next one as another voter, and votes there when it is told to: also where its disk
 /// has the new cluster and still the votes of the old one, as it ended between two writings.

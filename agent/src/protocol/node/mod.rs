@@ -190,7 +190,7 @@ impl Node {
                     members: config.members.clone(),
                     voters: config.voters.clone(),
                     cluster: config.cluster,
-                    wall: wall_epoch,
+                    wall: boot.wall,
                     lock_delay: config.settings.lock_delay,
                 };
                 let life_before = Before {

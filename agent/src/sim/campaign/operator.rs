@@ -275,12 +275,16 @@ impl Campaign {
             }
         }
         for _ in 0..REPAIRS {
-            let patience = (FOUNDING + self.cluster.lease() * 8) * 2;
-            let end = self.cluster.now() + patience;
-            while !self.are_together() {
-                let Some(turn) = self.cluster.next(end)? else {
-                    break;
-                };
+            let lease = self.cluster.lease();
+            let end = self.cluster.now() + (FOUNDING + lease * 8) * 2;
+            while !self.are_together()
+                && let Some(turn) = self.cluster.next(end)?
+            {
+                self.take(turn)?;
+            }
+            // What somebody was told to change before may come only now.
+            let end = self.cluster.now() + lease * 4;
+            while let Some(turn) = self.cluster.next(end)? {
                 self.take(turn)?;
             }
             if self.are_together() {

@@ -10,13 +10,15 @@ use super::logs::Logs;
 use super::world::{Happening, Running, World};
 use crate::protocol::ids::Incarnation;
 use crate::protocol::membership::Member;
-use crate::protocol::membership::quorum::{Affiliation, Before, Quorum, Terms};
-use crate::protocol::{Epoch, NodeId, Time};
+use crate::protocol::membership::quorum::{
+    Affiliation, Before, Charter, Quorum, Terms, VoterRecord,
+};
+use crate::protocol::{Change, NodeId, Time};
 use crate::sim::checkers::{Process, Violation};
 use crate::sim::clock::Clock;
 
-/// Seconds of the wall clock when the simulation starts.
-const WALL: u32 = 60_000_000;
+/// What the wall clock shows when the simulation starts.
+const WALL: Duration = Duration::from_secs(60_000_000);
 
 impl World {
     pub(super) fn start(&mut self, node: NodeId) -> Result<(), Violation> {
@@ -34,14 +36,13 @@ impl World {
             node,
             incarnation: Incarnation(self.lives),
         };
-        let elapsed = u32::try_from(self.now.since(Time::ZERO).as_secs()).unwrap_or(u32::MAX / 4);
         let terms = Terms {
             group: "sim".into(),
             lease: self.plan.lease,
             members: (1..=self.plan.hosts).filter_map(NodeId::new).collect(),
             voters: self.voters.clone(),
             cluster: None,
-            wall: Epoch::new(WALL + elapsed).expect("before 2093"),
+            wall: WALL + self.now.since(Time::ZERO),
             lock_delay: Duration::ZERO,
         };
         let new = || Affiliation::new(me.incarnation);
@@ -141,7 +142,12 @@ impl World {
             .and_then(|record| record.endorsed.as_ref());
         let is_settled =
             step.is_some_and(|step| step.parent.is_some() && step.charter.voters.len() > 2);
-        if self.reborn.is_none() && is_settled && self.voters.len() > 2 {
+        let disks = self.hosts.values().filter_map(|host| host.disk.as_ref());
+        let newest = disks
+            .filter_map(VoterRecord::charter)
+            .max_by_key(|charter| charter.epoch);
+        let many = |charter: &Charter| charter.voters.len() > 2 && charter.book.voters.len() > 2;
+        if self.reborn.is_none() && is_settled && newest.is_some_and(many) {
             self.reborn = Some(node);
             self.explored.lost_states += 1;
             let host = self.hosts.get_mut(&node).expect("a host");
@@ -235,26 +241,24 @@ impl World {
         }
     }
 
-    /// The configuration has one voter more or less, for all who start from now on. Operators wait
-    /// until the change before has come into force: with all voters exchanged at once, the new ones
-    /// would know nothing of the cluster, and found another.
-    pub(super) fn revote(&mut self) {
+    /// An operator names other voters at some host: any, they may have nothing in common with those
+    /// before.
+    pub(super) fn revote(&mut self) -> Result<(), Violation> {
         self.plan_next(self.plan.misfortunes.revote, Happening::Revote);
-        let present = self
-            .epochs
-            .last_key_value()
-            .map(|(_, voters)| voters.iter());
-        if !present.is_some_and(|voters| voters.map(|it| it.node).eq(self.voters.iter().copied())) {
-            return;
-        }
         let nodes = self.nodes();
-        let node = nodes[self.rng.index(nodes.len())];
-        if self.voters.contains(&node) && self.voters.len() > 1 {
-            self.voters.remove(&node);
-        } else {
-            self.voters.insert(node);
-        }
+        let host = nodes[self.rng.index(nodes.len())];
+        let first = nodes[self.rng.index(nodes.len())];
+        let others = nodes.into_iter().filter(|_| self.rng.chance(400));
+        let voters = others.take(6).chain([first]).collect();
         self.trace
-            .say(self.now, format_args!("{:?} shall vote", self.voters));
+            .say(self.now, format_args!("{voters:?} shall vote"));
+        let is_paused = self.hosts[&host].paused.is_some();
+        match self.process(host).filter(|_| !is_paused) {
+            Some(process) => {
+                let change = Change::Voters(voters);
+                self.input(process, |quorum, now| quorum.change(now, change))
+            }
+            None => Ok(()),
+        }
     }
 }

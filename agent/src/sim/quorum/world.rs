@@ -22,6 +22,8 @@ use crate::sim::trace::Trace;
 /// Within which everybody must have entered once faults have stopped. It never takes nearly so
 /// long, as a run ends when all is done.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// Within which a cluster is founded where nothing goes wrong.
+const FOUNDING: Duration = Duration::from_secs(6);
 
 pub(super) struct World {
     pub(super) plan: Plan,
@@ -178,6 +180,12 @@ impl World {
             let after = self.rng.duration(Duration::ZERO..=self.plan.lease / 10);
             self.plan_in(after, Happening::Start(node));
         }
+        // In one run of eight things go wrong before there is a view.
+        let founded = match self.rng.chance(125) {
+            true => self.now,
+            false => self.now + FOUNDING,
+        };
+        while self.epochs.is_empty() && self.step(founded)? {}
         let misfortunes = self.plan.misfortunes;
         self.plan_next(misfortunes.crash, Happening::Crash);
         self.plan_next(misfortunes.pause, Happening::Pause);
@@ -344,10 +352,7 @@ impl World {
                 Ok(())
             }
             Happening::Leave => self.leave_one(),
-            Happening::Revote => {
-                self.revote();
-                Ok(())
-            }
+            Happening::Revote => self.revote(),
         }
     }
 

@@ -34,7 +34,7 @@ use super::coordinator::longest_lease;
 use super::message::{FoundingStatus, QuorumMessage, Stance};
 use super::outbox::Outbox;
 use super::process::Terms;
-use super::proposer::{AHEAD, PACE};
+use super::proposer::PASSES_EPOCHS;
 use crate::protocol::ids::{Epoch, Incarnation, NodeId};
 use crate::protocol::membership::greeting::first_8;
 use crate::protocol::membership::{Action, Book, ClusterId, Member};
@@ -544,7 +544,7 @@ impl FoundingPart {
     /// How long all must have been up: no lease that a life before renewed runs any more, and the
     /// wall clock has passed the epoch of any view before.
     fn wait(&self, terms: &Terms) -> Duration {
-        longest_lease(self.longest_of_all(terms)).max(PACE * (AHEAD + 1))
+        longest_lease(self.longest_of_all(terms)).max(PASSES_EPOCHS)
     }
 
     /// Says how this member stands, and repeats what is missing of a founding. `met`: those that it

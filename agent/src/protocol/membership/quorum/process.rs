@@ -35,8 +35,8 @@ pub(crate) struct Terms {
     pub(crate) voters: BTreeSet<NodeId>,
     /// The cluster, if the configuration names it: then no other is founded or joined.
     pub(crate) cluster: Option<ClusterId>,
-    /// The seconds of the wall clock when this process began.
-    pub(crate) wall: Epoch,
+    /// What the wall clock showed when this process began.
+    pub(crate) wall: Duration,
     /// After somebody was lost who may have been inside: for how much longer nobody is let in.
     pub(crate) lock_delay: Duration,
 }
@@ -59,11 +59,17 @@ impl Terms {
     /// The epoch of a cluster that is founded when this process has been for `elapsed`: the seconds
     /// of the wall clock, so that fences rise though all states were lost.
     pub(super) fn first_epoch(&self, elapsed: Duration) -> Epoch {
-        let seconds = u64::from(self.wall.as_u32()).saturating_add(elapsed.as_secs());
+        let seconds = self.wall.saturating_add(elapsed).as_secs();
         let epoch = u32::try_from(seconds).ok().and_then(Epoch::new);
         epoch
             .unwrap_or(Epoch::MAX)
             .max(Epoch::ZERO.next().expect("the first"))
+    }
+
+    /// How many epochs `newest` is ahead of the wall clock.
+    pub(super) fn ahead(&self, newest: Epoch) -> u32 {
+        let seconds = u32::try_from(self.wall.as_secs()).unwrap_or(u32::MAX);
+        newest.as_u32().saturating_sub(seconds)
     }
 
     /// Whether the configuration lets this member be in that cluster.
@@ -517,7 +523,7 @@ impl<M: MakeLog + Clone> Quorum<M> {
         let theirs = &notice.membership.voters;
         let is_reborn_there = |voter: &&Voter| {
             let mut there = theirs.iter();
-            there.any(|its| its.node == voter.node && its.birth != voter.birth)
+            there.any(|its| its.node == voter.node && its.birth > voter.birth)
         };
         let reborn = ours.voters.iter().filter(is_reborn_there).count();
         let is_abandoned = notice.abandons.contains(&ours.cluster.id());

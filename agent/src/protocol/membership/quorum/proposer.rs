@@ -19,10 +19,14 @@ use crate::protocol::time::Time;
 /// How long changes are collected.
 const BATCH: Duration = Duration::from_millis(200);
 /// Views are at least so far apart in the mean, so that epochs stay behind the seconds of the wall
-/// clock, with which they begin.
-pub(super) const PACE: Duration = Duration::from_secs(1);
+/// clock, with which they begin: a second, also by a clock that is too fast by a tenth.
+const PACE: Duration = Duration::from_millis(1125);
 /// How many views may come ahead of that.
-pub(super) const AHEAD: u32 = 3;
+const AHEAD: u32 = 2;
+/// For how long a cluster is not founded after the start of those who found it: by then the wall clock
+/// has passed every epoch that one before can have come to, by more than a second, as epochs are whole
+/// ones.
+pub(super) const PASSES_EPOCHS: Duration = PACE.saturating_mul(AHEAD + 2);
 
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Proposer {
@@ -51,13 +55,15 @@ pub(super) struct Wanted {
 }
 
 impl Proposer {
-    pub(super) fn new(me: Member, lease: Duration) -> Self {
+    /// `ahead`: how many epochs the newest that is known here is ahead of the wall clock. Where that is
+    /// more than this process can have seen to, the clock is behind, and nothing is known of the pace.
+    pub(super) fn new(me: Member, lease: Duration, ahead: u32, now: Time) -> Self {
         Self {
             me,
             lease,
             leads_since: None,
             due: None,
-            next_paced: Time::ZERO,
+            next_paced: now + PACE * ahead.min(AHEAD),
             proposed: None,
             told_installed: None,
             handed_over: None,

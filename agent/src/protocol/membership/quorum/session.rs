@@ -77,6 +77,8 @@ pub(super) struct Session {
     book: Book,
     /// The epoch of the view that has it.
     book_epoch: Epoch,
+    /// The voters that say that this member was removed, and by which view.
+    removed_by: BTreeMap<NodeId, Digest>,
     /// In this epoch a bound was reached that only a new view lifts.
     wants_view: Option<Epoch>,
     leaves: bool,
@@ -159,6 +161,7 @@ impl Session {
             renew_at: now,
             change: None,
             book: Book::default(),
+            removed_by: BTreeMap::new(),
             book_epoch: Epoch::ZERO,
             wants_view: None,
             leaves: false,
@@ -350,13 +353,29 @@ impl Session {
         }
     }
 
-    /// What the voter of this very member knows, which may be of the life before. Of this member
-    /// itself it says nothing: if that was removed it may have been added again since, and the others
-    /// tell.
+    /// What the voter of this very member knows, which may be of the life before.
     pub(super) fn remember(&mut self, charter: &Charter, out: &mut Outbox) {
-        let mut book = charter.book.clone();
-        book.removed.remove(&self.me.node);
+        let book = self.told_book(self.me.node, charter);
         self.read(charter.epoch, book, out);
+    }
+
+    /// What a voter's word on its newest view counts for. That this member was removed counts when a
+    /// majority of that view's voters says so: it may have been added again since, and what others
+    /// remember, and its own voter, says nothing of that.
+    fn told_book(&mut self, from: NodeId, charter: &Charter) -> Book {
+        let mut book = charter.book.clone();
+        if book.removed.contains(&self.me.node) {
+            let digest = charter.digest();
+            self.removed_by.insert(from, digest);
+            let says = |voter: &&Voter| {
+                voter.node != self.me.node && self.removed_by.get(&voter.node) == Some(&digest)
+            };
+            let many = charter.voters.iter().filter(says).count();
+            if 2 * many <= charter.voters.len() {
+                book.removed.remove(&self.me.node);
+            }
+        }
+        book
     }
 
     /// That member hears this one from now on.
@@ -549,11 +568,8 @@ impl Session {
             self.hear_of_voters(charter.epoch, nodes(&charter.voters));
         }
         self.ignorant.remove(&from);
-        if from == self.me.node {
-            self.remember(charter, out);
-        } else {
-            self.read(charter.epoch, charter.book.clone(), out);
-        }
+        let book = self.told_book(from, charter);
+        self.read(charter.epoch, book, out);
         self.end_if_excluded(charter, out);
     }
 

@@ -49,7 +49,7 @@ fn terms() -> Terms {
         members: (1..=5).map(node).collect(),
         voters: BTreeSet::from([node(1), node(2), node(3)]),
         cluster: None,
-        wall: Epoch::new(100).unwrap(),
+        wall: Duration::from_secs(100),
         lock_delay: Duration::ZERO,
     }
 }

@@ -67,11 +67,13 @@ impl<M: MakeLog> Vote<M> {
         let mut record = before.unwrap_or_else(|| VoterRecord::new(birth, terms.lease));
         let voter = record.voter(me.node);
         let part = VoterPart::new((voter, me.incarnation), terms, (&record, known), now);
+        let newest = part.newest().map(|newest| newest.step.charter.epoch);
+        let ahead = terms.ahead(newest.unwrap_or_default().max(known));
         // From now on that may change at any moment.
         record.settled = false;
         Self {
             part,
-            proposer: Proposer::new(me, terms.lease),
+            proposer: Proposer::new(me, terms.lease, ahead, now),
             coordination: None,
             make,
             log: None,

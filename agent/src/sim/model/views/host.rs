@@ -11,7 +11,7 @@ use crate::protocol::membership::quorum::{
     Affiliation, Before, Quorum, QuorumMessage, Terms, VoterRecord,
 };
 use crate::protocol::membership::{Action, Member};
-use crate::protocol::{Algorithm, Epoch, Fence, Incarnation, NodeId, Time};
+use crate::protocol::{Algorithm, Fence, Incarnation, NodeId, Time};
 use crate::sim::checkers::Process;
 use crate::sim::clock::Clock;
 use crate::sim::model::locks::Seat;
@@ -68,7 +68,7 @@ impl Host {
             members: all.clone(),
             voters: all,
             cluster: None,
-            wall: Epoch::ZERO,
+            wall: Duration::ZERO,
             lock_delay: Duration::ZERO,
         };
         let before = Before {
