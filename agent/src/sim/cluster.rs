@@ -30,8 +30,8 @@ use super::trace::Trace;
 use crate::protocol::ids::Incarnation;
 use crate::protocol::wire::{GroupId, decode};
 use crate::protocol::{
-    Command, Epoch, Event, Failure, Input, LockName, Node, NodeId, Output, Record, Settings,
-    Ticket, Time,
+    ClusterId, Command, Epoch, Event, Failure, Input, LockName, Node, NodeId, Output, Record,
+    Settings, Ticket, Time,
 };
 
 /// What surrounds the nodes.
@@ -74,6 +74,8 @@ pub struct Cluster<A> {
     /// The members and the voters by the files.
     listed: BTreeSet<NodeId>,
     voters: BTreeSet<NodeId>,
+    /// The cluster that they name, if they do.
+    named: Option<ClusterId>,
     /// Where what decides on views lies.
     lies: Option<Lies>,
     seats: BTreeMap<NodeId, Seat<A>>,
@@ -186,6 +188,7 @@ impl<A> Cluster<A> {
         Self {
             listed: members.iter().copied().collect(),
             voters: members.iter().copied().take(MAX_VOTERS).collect(),
+            named: None,
             lies: None,
             seats: members.iter().map(|node| (*node, seat(node))).collect(),
             network: Network::new(surroundings.conditions, rng.fork()),
@@ -249,6 +252,11 @@ impl<A> Cluster<A> {
             self.checkers.change_list();
         }
         (self.listed, self.voters) = (members, voters);
+    }
+
+    /// The cluster that the files name that are read from now on.
+    pub fn name_cluster(&mut self, cluster: Option<ClusterId>) {
+        self.named = cluster;
     }
 
     /// The members by the files.

@@ -27,6 +27,8 @@ impl Campaign {
             return Ok(());
         }
         self.gone.remove(&node);
+        let name = self.cluster_to_name(node);
+        self.cluster.name_cluster(name);
         self.cluster.start(node)?;
         for number in 0..self.plan.callers.per_member {
             self.want_later(Caller { node, number });

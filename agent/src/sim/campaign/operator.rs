@@ -232,6 +232,18 @@ impl Campaign {
             .collect()
     }
 
+    /// The cluster that the file of `node` has to name: where it lists nobody that remembers one, and
+    /// others do, no rule keeps these from founding a second one beside it.
+    pub(super) fn cluster_to_name(&self, node: NodeId) -> Option<ClusterId> {
+        let disk = |node: &NodeId| self.cluster.disk(*node);
+        let cluster = |node: &NodeId| disk(node)?.affiliation.cluster_id();
+        let listed = self.cluster.listed().iter().chain([&node]);
+        let has_permit = disk(&node).is_some_and(|disk| disk.affiliation.permit.is_some());
+        let is_blank = !has_permit && listed.filter_map(cluster).next().is_none();
+        let clusters = self.remembered();
+        clusters.first().copied().filter(|_| is_blank)
+    }
+
     /// `distlock recover` at every voter that the files list, where it is certain that a majority has
     /// lost its state, and somebody remembers which cluster that was. Returns whether it was done.
     pub(super) fn recover(&mut self) -> bool {

@@ -35,7 +35,7 @@ impl<A> Cluster<A> {
             me: node,
             members: self.listed.iter().copied().chain([node]).collect(),
             voters: self.voters.clone(),
-            cluster: None,
+            cluster: self.named,
             settings: self.settings.clone(),
         };
         let seat = self.seats.get_mut(&node).expect("as above");
