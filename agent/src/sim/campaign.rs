@@ -24,7 +24,8 @@ pub use super::report::Report;
 use super::rng::Rng;
 use super::trace::{Sink, Trace};
 use crate::protocol::{
-    Algorithm, ElectionAlgorithm, Epoch, Event, Failure, Node, NodeId, Refusal, Ticket, Time, Wait,
+    Algorithm, Change, ElectionAlgorithm, Epoch, Event, Failure, Node, NodeId, Refusal, Ticket,
+    Time, Wait,
 };
 
 /// Runs `algorithm` as `seed` says, where `failure` decides on views. The trace goes to `sink`, if
@@ -172,6 +173,8 @@ struct Campaign {
     newest: Epoch,
     /// Who lost its record, as long as that counts against others.
     lost: Vec<Lost>,
+    /// What operators have commanded, and to which processes.
+    wishes: BTreeMap<Process, Change>,
     /// Who was removed and has ended by that, until somebody starts it again.
     gone: BTreeSet<NodeId>,
     /// Who crashes when it is next let in.
@@ -212,6 +215,7 @@ impl Campaign {
             epochs: BTreeMap::new(),
             newest: Epoch::ZERO,
             lost: Vec::new(),
+            wishes: BTreeMap::new(),
             gone: BTreeSet::new(),
             strike: None,
             report: Report {

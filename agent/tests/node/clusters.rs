@@ -246,6 +246,24 @@ fn a_lease_that_became_shorter_is_waited_for() {
     }
 }
 
+/// No lease as long as the file has was renewed yet. Both end without a word.
+#[test]
+fn a_lease_that_became_longer_is_not_waited_for() {
+    let mut group = empty(3, ms(500));
+    (1..=3).for_each(|me| group.start(me));
+    group.run(ms(8000));
+    group.settings.lease = ms(5000);
+    let began = group.now;
+    (1..=3).for_each(|me| group.start(me));
+    group.acquire(1, 1, Wait::Cancelled);
+    while group.granted(1).is_none() {
+        group.run(ms(10));
+        assert!(group.now.since(began) < ms(30000));
+    }
+    let waited = group.now.since(began);
+    assert!(waited > ms(500) && waited < ms(3000), "{waited:?}");
+}
+
 /// Who founds is not decided by who is heard: half-way foundings by different files give way.
 #[test]
 fn founders_with_different_files_do_not_block_each_other_for_ever() {

@@ -306,7 +306,8 @@ impl Model {
         let is_uncertain = self.has_begun(slot)
             || self.is_disputed(slot)
             || slot.group != Group::Local && !otherwise.is_empty();
-        if is_uncertain && otherwise.contains(&got) {
+        let is_alone = got == -libc::ENOTCONN && slot.group == Group::Quorum;
+        if is_uncertain && (otherwise.contains(&got) || is_alone) {
             return;
         }
         let is_in = got == 0 || self.may_be_told(slot, got);

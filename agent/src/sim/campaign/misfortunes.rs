@@ -117,8 +117,11 @@ impl Campaign {
         let Some(step) = record.and_then(|record| record.endorsed.as_ref()) else {
             return record.is_none();
         };
-        let forgetful = 1 + self.lost.iter().filter(|lost| lost.voter.is_some()).count();
+        let forgetful = 1 + self.forgetful();
         let remember = |voters: usize| voters > 2 * forgetful;
+        if !self.fewest_voters().is_none_or(remember) {
+            return false;
+        }
         let newest = self.newest_charter();
         let charters = [Some(&step.charter), step.parent.as_ref(), newest];
         let deciding = self.log_of(node).and_then(LogRecord::deciding);
@@ -127,6 +130,11 @@ impl Campaign {
                 remember(charter.voters.len()) && remember(charter.book.voters.len())
             })
         }) && deciding.is_some_and(remember)
+    }
+
+    /// How many voters have lost their states, and are not replaced yet.
+    pub(super) fn forgetful(&self) -> usize {
+        self.lost.iter().filter(|lost| lost.voter.is_some()).count()
     }
 
     /// The log of a voter's, as its disk has it.

@@ -12,6 +12,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::{Act, Campaign, FOUNDING};
+use crate::protocol::membership::Book;
 use crate::protocol::membership::quorum::Charter;
 use crate::protocol::{Change, ClusterId, Command, Node, NodeId, Record};
 use crate::sim::checkers::{Process, Violation};
@@ -118,10 +119,30 @@ impl Campaign {
     pub(super) fn change_at_one(&mut self, change: Change) -> Result<(), Violation> {
         let members = self.members();
         let node = members[self.rng.index(members.len())];
-        if !self.cluster.is_paused(node) {
+        let after = self.newest_charter().map(|charter| charter.book.clone());
+        let after = after.and_then(|book| book.with(&change));
+        let voters = after.map_or(usize::MAX, |book| voters_of(&book));
+        let forgetful = self.forgetful();
+        // A voter that was heard a moment ago may be one that has lost its state.
+        let is_borne = forgetful == 0 || voters > 2 * forgetful;
+        if let Some(process) = self.cluster.process(node)
+            && is_borne
+            && !self.cluster.is_paused(node)
+        {
+            self.wishes.insert(process, change.clone());
             self.cluster.command(node, &Command::Change(change))?;
         }
         Ok(())
+    }
+
+    /// How many voters there are at least when all is done that operators have commanded.
+    pub(super) fn fewest_voters(&self) -> Option<usize> {
+        let book = &self.newest_charter()?.book;
+        let lives = |process: &Process| self.cluster.process(process.node) == Some(*process);
+        let wishes = self.wishes.iter().filter(|(process, _)| lives(process));
+        let wishes = wishes.filter(|(_, change)| !book.has(change));
+        let after = wishes.filter_map(|(_, change)| book.with(change));
+        after.map(|book| voters_of(&book)).min()
     }
 
     /// The files have another lease, and the hosts restart; some not before a while has passed.
@@ -351,6 +372,10 @@ impl Campaign {
         }
         Ok(())
     }
+}
+
+fn voters_of(book: &Book) -> usize {
+    book.voters.difference(&book.removed).count()
 }
 
 /// Where a member is: datagrams go by its number here.

@@ -61,8 +61,9 @@ impl Terms {
     pub(super) fn first_epoch(&self, elapsed: Duration) -> Epoch {
         let seconds = self.wall.saturating_add(elapsed).as_secs();
         let epoch = u32::try_from(seconds).ok().and_then(Epoch::new);
+        // A clock that shows a time after all epochs is wrong, and none must be used up by it.
         epoch
-            .unwrap_or(Epoch::MAX)
+            .unwrap_or_default()
             .max(Epoch::ZERO.next().expect("the first"))
     }
 

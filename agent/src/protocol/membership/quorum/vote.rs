@@ -299,8 +299,8 @@ impl<M: MakeLog> Vote<M> {
         if self.part.note_awake(now) {
             self.proposer.begin_anew();
         }
-        if self.record.longest != self.part.longest() {
-            self.record.longest = self.part.longest();
+        if self.record.longest != self.part.longest_allowed() {
+            self.record.longest = self.part.longest_allowed();
             self.put(out);
         }
         self.start_log(now, out);

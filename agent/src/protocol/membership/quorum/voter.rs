@@ -49,6 +49,8 @@ pub(super) struct VoterPart {
     /// When a lease that long may last have been renewed; the longest of the shorter ones since.
     longest_at: Option<Time>,
     longest_since: Duration,
+    /// The longest that a member has asked for and the disk did not know of.
+    asked: Duration,
     started: Time,
     /// When this voter last did what was due.
     awake_at: Time,
@@ -144,10 +146,11 @@ impl VoterPart {
             lease: terms.lease,
             lock_delay: terms.lock_delay,
             forgets_before: forgets.then_some(now),
-            longest: record.longest.max(terms.lease),
+            longest: record.longest,
             longest_on_disk: record.longest,
             longest_at: (!is_new).then_some(now),
             longest_since: Duration::ZERO,
+            asked: Duration::ZERO,
             started: now,
             awake_at: now,
             endorsed,
@@ -299,13 +302,13 @@ impl VoterPart {
         if renewing.is_some() {
             if renew.lease > self.longest_on_disk {
                 // It is renewed when the disk knows of leases that long. The member asks again.
-                self.longest = self.longest.max(renew.lease);
+                self.asked = self.asked.max(renew.lease);
                 return is_news;
             }
             if renew.lease < self.longest {
                 self.longest_since = self.longest_since.max(renew.lease);
             } else {
-                self.longest_at = Some(now);
+                (self.longest, self.longest_at) = (renew.lease, Some(now));
             }
         }
         let answer = match renewing {
@@ -598,6 +601,11 @@ impl VoterPart {
         self.longest
     }
 
+    /// The longest lease that may be renewed here, which the disk has to know before.
+    pub(super) fn longest_allowed(&self) -> Duration {
+        self.longest.max(self.lease).max(self.asked)
+    }
+
     /// That much is on disk.
     pub(super) const fn longest_is_on_disk(&mut self, longest: Duration) {
         self.longest_on_disk = longest;
@@ -610,6 +618,7 @@ impl VoterPart {
         if self.lease < self.longest && self.longest_at.is_none_or(is_over) {
             self.longest = self.longest_since.max(self.lease);
             (self.longest_at, self.longest_since) = (Some(now), Duration::ZERO);
+            self.asked = Duration::ZERO;
         }
     }
 
