@@ -53,7 +53,7 @@ fn next_is_alone(mut next: Command, pids: &[i32], what: &str) {
     // The next command looks itself, so that nothing lies between the grant and the look.
     let list: Vec<_> = pids.iter().map(ToString::to_string).collect();
     let look = "for pid; do grep -qs '^State:.[^ZX]' /proc/$pid/status && echo $pid; done; true";
-    next.args(["run", "-w", "25", "x", "--", "bash", "-c", look, "look"])
+    next.args(["run", "-w", "60", "x", "--", "bash", "-c", look, "look"])
         .args(&list);
     let said = output(&mut next);
     assert_eq!(said.status.code(), Some(0), "{what}: {said:?}");
@@ -371,6 +371,11 @@ fn the_next_life_lets_nobody_in_before_the_last_ones_commands_have_ended() {
             assert!(
                 matches!(busy.status.code(), Some(1 | 69)),
                 "{what}: {busy:?}"
+            );
+            let status = stdout(&output(&mut group.client(1, ["status"])));
+            assert!(
+                status.contains("still run: it lets no program in"),
+                "{what}: {status}"
             );
             next.end_by(Signal::SIGKILL);
         }

@@ -25,8 +25,8 @@ use super::error::StatusError;
 use super::frames::MAX_FROM_AGENT;
 use super::handoff::Shared;
 use super::status::{
-    HolderStatus, LockStatus, MemberState, MemberStatus, Protection, QuorumStatus, Status,
-    WaiterStatus,
+    ClientsStatus, HolderStatus, LockStatus, MemberState, MemberStatus, Protection, QuorumStatus,
+    Status, WaiterStatus,
 };
 use super::turn::{ClientId, Entry, Turn};
 use crate::protocol::clock::Reply;
@@ -392,7 +392,10 @@ impl Turn<'_> {
             locks,
             multicast: self.multicast(),
             protection: Some(self.protection()),
-            clients: self.core.clients.clone(),
+            clients: self.core.clients.clone().map(|clients| ClientsStatus {
+                waits_for_former: self.core.held_back.is_some(),
+                ..clients
+            }),
         }
     }
 

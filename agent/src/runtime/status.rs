@@ -185,6 +185,10 @@ impl QuorumStatus {
 pub struct ClientsStatus {
     /// How many are connected.
     pub connected: u64,
+    /// Whether commands that the agent's last life let in still run. Until they have ended, no program
+    /// is let in by this one.
+    #[serde(default)]
+    pub waits_for_former: bool,
     /// How many were turned away or cut off since the agent's start, by reason; those of which there
     /// were none are left out. `too-many-requests`, `too-many-questions` and `missed-event` count what
     /// connected programs were refused or not told, `few-descriptors` and `too-much` such things, too.

@@ -85,7 +85,7 @@ pub(crate) struct Core {
     pub(super) offsets: Offsets,
     phase: Phase,
     /// What callers ask for while commands of this agent's last life run; `None` once nothing does.
-    held_back: Option<VecDeque<(Ticket, Command)>>,
+    pub(super) held_back: Option<VecDeque<(Ticket, Command)>>,
     /// What the core wants on disk. The agent thread has it written.
     persist: Option<Record>,
     /// What else is left for the agent thread.

@@ -160,6 +160,13 @@ fn heading(status: &Status) -> String {
     text.push('\n');
     text.push_str(&quorum::paragraph(status));
     text.push_str(&quorum::growth(status));
+    let clients = status.clients.as_ref();
+    if clients.is_some_and(|clients| clients.waits_for_former) {
+        text.push_str(
+            "Commands that this host's agent let in before it was restarted still run: it lets no \
+             program in before they have ended. Its log names them.\n",
+        );
+    }
     if status.failure == "presume-failed" {
         text.push_str(
             "A silent member is presumed gone: two can hold a lock at once, and there are no fences.\n",
