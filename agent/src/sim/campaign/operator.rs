@@ -138,11 +138,20 @@ impl Campaign {
     /// How many voters there are at least when all is done that operators have commanded.
     pub(super) fn fewest_voters(&self) -> Option<usize> {
         let book = &self.newest_charter()?.book;
-        let lives = |process: &Process| self.cluster.process(process.node) == Some(*process);
-        let wishes = self.wishes.iter().filter(|(process, _)| lives(process));
-        let wishes = wishes.filter(|(_, change)| !book.has(change));
-        let after = wishes.filter_map(|(_, change)| book.with(change));
+        let after = self.outstanding().filter_map(|change| book.with(change));
         after.map(|book| voters_of(&book)).min()
+    }
+
+    /// What operators have commanded, and is not done.
+    fn outstanding(&self) -> impl Iterator<Item = &Change> {
+        let book = self.newest_charter().map(|charter| &charter.book);
+        let lives = |process: &Process| self.cluster.process(process.node) == Some(*process);
+        let wishes = self
+            .wishes
+            .iter()
+            .filter(move |(process, _)| lives(process));
+        let changes = wishes.map(|(_, change)| change);
+        changes.filter(move |change| book.is_none_or(|book| !book.has(change)))
     }
 
     /// The files have another lease, and the hosts restart; some not before a while has passed.
@@ -316,6 +325,12 @@ impl Campaign {
                 self.take(turn)?;
             }
             // What somebody was told to change before may come only now.
+            let end = self.cluster.now() + FOUNDING * 4;
+            while self.outstanding().next().is_some()
+                && let Some(turn) = self.cluster.next(end)?
+            {
+                self.take(turn)?;
+            }
             let end = self.cluster.now() + lease * 4;
             while let Some(turn) = self.cluster.next(end)? {
                 self.take(turn)?;
