@@ -57,7 +57,8 @@ fn two_clusters_of_one_name_are_told() {
     group.run(ms(5000));
     for (me, other) in [(1, 2), (2, 1)] {
         assert_eq!(group.view(me).expect("its own").1, [me]);
-        assert_eq!(told(&group, me).len(), 1, "once in each life");
+        let differs = (node(other), me.to_string(), other.to_string());
+        assert_eq!(told(&group, me), [differs], "once in each life");
         let state = group.nodes[&node(me)].peer_state(node(other));
         assert_eq!(state, PeerState::Disagrees);
         group.acquire(me, u64::from(me), Wait::Cancelled);

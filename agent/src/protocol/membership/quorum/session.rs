@@ -274,9 +274,15 @@ impl Session {
     /// Another member says that it is in another cluster of the same name.
     pub(super) fn met_stranger(&mut self, peer: NodeId, theirs: &Membership, out: &mut Outbox) {
         if self.strangers.insert(peer) {
+            // Whom it asks, before it is in a view, are more.
+            let ours = match &self.known {
+                Some(known) => nodes(&known.charter.voters),
+                None if self.recorded.is_empty() => self.configured.clone(),
+                None => self.recorded.clone(),
+            };
             out.act(Action::Stranger {
                 peer,
-                ours: self.voters(),
+                ours,
                 theirs: nodes(&theirs.voters),
             });
         }
