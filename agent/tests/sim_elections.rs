@@ -42,7 +42,7 @@ fn by_quorum() {
             (total.exclusions, "exclusions"),
             (total.operations, "acts of operators"),
         ] {
-            assert!(count > BY_QUORUM, "{what}: {count} in {total:?}");
+            assert!(count >= BY_QUORUM / 4, "{what}: {count} in {total:?}");
         }
     }
 }
