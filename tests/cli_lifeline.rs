@@ -360,6 +360,14 @@ fn the_next_life_lets_nobody_in_before_the_last_ones_commands_have_ended() {
         let agent = group.agent(1);
         let (holder, pids) = start(bash(|args| group.client(1, args), script));
         await_closed(holder.pid());
+        let lifelines = group.state().join("shop-1/lifelines");
+        // Without that the next life sees a command that it does not know, and may not end.
+        eventually("the agent has noted whose the lifeline is", || {
+            let names = fs::read_dir(&lifelines).expect("its lifelines").flatten();
+            let of_command = format!(".{}.", pids[0]);
+            let mut names = names.map(|entry| entry.file_name());
+            names.any(|name| name.to_string_lossy().contains(&of_command))
+        });
         holder.signal(Signal::SIGSTOP);
         kill(guardian_of(holder.pid()), Signal::SIGKILL).expect("it is there");
         agent.end_by(Signal::SIGKILL);
@@ -382,7 +390,6 @@ fn the_next_life_lets_nobody_in_before_the_last_ones_commands_have_ended() {
         assert!(pids.iter().any(|&pid| is_running(pid)), "{what}");
         let _next = group.agent(1);
         next_is_alone(group.client(1, [] as [&str; 0]), &pids, what);
-        let lifelines = group.state().join("shop-1/lifelines");
         eventually("they are forgotten", || {
             fs::read_dir(&lifelines).expect("its lifelines").count() == 0
         });
