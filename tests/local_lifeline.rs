@@ -257,47 +257,6 @@ fn copies_are_closed_on_exec_and_end_with_the_guard_otherwise() {
 
 /// By another process of this user: the kernel would end whoever touches it with SIGBUS.
 #[test]
-fn a_page_that_is_cut_short_is_told_of_and_ends_nobody() {
-    for spoil in [
-        |page: &File| page.set_len(0).unwrap(),
-        |page: &File| {
-            page.set_len(0).unwrap();
-            page.set_len(4096).unwrap();
-        },
-    ] {
-        let (directory, agent) = group();
-        let mutex = agent.mutex("x").unwrap();
-        let waits = {
-            let guard = mutex.lock().unwrap();
-            let other = Agent::local_in(directory.path()).unwrap();
-            let waits = thread::spawn(move || other.mutex("x").unwrap().lock().map(drop));
-            while agent.status().unwrap().locks[0].waiters.is_empty() {
-                thread::sleep(Duration::from_millis(1));
-            }
-            let page = File::options()
-                .write(true)
-                .open(directory.path().join("group"));
-            spoil(&page.unwrap());
-            let waited = waits.join().unwrap();
-            // Giving it back needs no page.
-            guard.unlock().unwrap();
-            waited
-        };
-        for refused in [waits, mutex.lock().map(drop)] {
-            let text = refused.unwrap_err().to_string();
-            assert!(
-                text.contains("group") && text.contains("remove it"),
-                "{text}"
-            );
-        }
-        assert!(Agent::local_in(directory.path()).is_err());
-        // What the message says to do.
-        std::fs::remove_file(directory.path().join("group")).unwrap();
-        drop(mutex.lock().unwrap());
-    }
-}
-
-#[test]
 fn an_older_page_lowers_no_fence() {
     let (directory, agent) = group();
     let mutex = agent.mutex("x").unwrap();

@@ -84,9 +84,13 @@ impl KernelLock {
     pub(super) fn close(&self) {
         self.queue.close();
         // Who waits looks by itself, too.
-        if let Ok(page) = self.group.page() {
-            page.bell(self.hash).ring_all();
-        }
+        let _ = self.bell(|bell| bell.ring_all());
+    }
+
+    /// Does one thing with this lock's bell. A second one takes another call, which looks again
+    /// whether somebody has cut the page short.
+    fn bell<R>(&self, action: impl FnOnce(Bell<'_>) -> R) -> Result<R, LockError> {
+        Ok(action(self.group.page()?.bell(self.hash)))
     }
 
     /// Enters if there is a permit now.
@@ -115,16 +119,13 @@ impl KernelLock {
         let Some((count, end)) = self.courtesy.lock().take() else {
             return true;
         };
-        let Ok(page) = self.group.page() else {
-            return true;
-        };
-        let bell = page.bell(self.hash);
         let rest = deadline.map_or(end, |deadline| deadline.min(end));
         let rest = rest.since(clock::now());
-        if !rest.is_zero() {
-            bell.listen(count, rest);
+        if !rest.is_zero() && self.bell(|bell| bell.listen(count, rest)).is_err() {
+            return true;
         }
-        let is_over = bell.count() != count || end <= clock::now();
+        let has_rung = self.bell(|bell| bell.count()).ok() != Some(count);
+        let is_over = has_rung || end <= clock::now();
         if !is_over {
             *self.courtesy.lock() = Some((count, end));
         }
@@ -188,7 +189,7 @@ impl KernelLock {
             .map_err(|error| self.failed(error))?;
         if has_waited && file.is_reader(permit) {
             // One was woken, and all who would share it can come in.
-            self.group.page()?.bell(self.hash).ring_all();
+            self.bell(|bell| bell.ring_all())?;
         }
         let previous = last.map_or(PreviousOwner::Clean, |last| last.as_previous_owner());
         Ok(KernelHold {
@@ -235,14 +236,11 @@ impl KernelLock {
 
     /// After a permit was given back: wakes a waiter, if there is one. It may just be awake.
     fn leave_to_waiters(&self, is_awaited: bool) {
-        let mut courtesy = None;
         // Where there is no page nobody can be woken, and they look by themselves.
-        if is_awaited && let Ok(page) = self.group.page() {
-            let bell = page.bell(self.hash);
-            bell.ring();
-            courtesy = Some((bell.count(), clock::now() + COURTESY));
-        }
-        *self.courtesy.lock() = courtesy;
+        let rung = is_awaited
+            .then(|| self.bell(|bell| bell.ring()).ok())
+            .flatten();
+        *self.courtesy.lock() = rung.map(|count| (count, clock::now() + COURTESY));
     }
 
     fn is_replaced_all_the_time(&self) -> LockError {
@@ -312,9 +310,7 @@ impl Drop for KernelLock {
             let _ = file.retire(directory, false);
             drop(file);
             // A waiter may have found all permits locked by the removal.
-            if let Ok(page) = self.group.page() {
-                page.bell(self.hash).ring();
-            }
+            let _ = self.bell(|bell| bell.ring());
         }
     }
 }
@@ -371,9 +367,7 @@ impl KernelWaiting {
             return self.pause();
         }
         loop {
-            let page = self.lock.group.page()?;
-            let bell = page.bell(self.lock.hash);
-            let count = bell.count();
+            let count = self.lock.bell(|bell| bell.count())?;
             if self.lock.group.is_closed() {
                 return Err(LockError::Closed.into());
             }
@@ -397,12 +391,18 @@ impl KernelWaiting {
                 }
                 _ => {
                     let now = clock::now();
-                    let (_, at) = *self.sleep.insert(sleep.unwrap_or_else(|| {
-                        let pace = self.pace.get_or_insert_with(|| Pace::new(bell, now));
-                        (count, now + pace.next(bell, now))
-                    }));
+                    let at = match sleep {
+                        Some((_, at)) => at,
+                        None => {
+                            let looks = self.lock.bell(|bell| bell.look())?;
+                            let pace = self.pace.get_or_insert_with(|| Pace::new(looks, now));
+                            now + pace.next(looks, now)
+                        }
+                    };
+                    self.sleep = Some((count, at));
                     let until = until.map_or(at, |until| until.min(at));
-                    bell.listen(count, until.since(now));
+                    self.lock
+                        .bell(|bell| bell.listen(count, until.since(now)))?;
                 }
             }
         }
@@ -575,17 +575,16 @@ struct Pace {
 }
 
 impl Pace {
-    fn new(bell: Bell<'_>, now: Time) -> Self {
+    fn new(looks: u32, now: Time) -> Self {
         Self {
             sleep: LOOK,
-            looks: bell.look(),
+            looks,
             at: now,
         }
     }
 
-    /// After a look without success: how long to sleep.
-    fn next(&mut self, bell: Bell<'_>, now: Time) -> Duration {
-        let looks = bell.look();
+    /// After a look without success: how long to sleep. `looks` counts all looks.
+    fn next(&mut self, looks: u32, now: Time) -> Duration {
         let elapsed = now.since(self.at);
         // A ring that came early says nothing about how often the others look by themselves.
         if elapsed >= self.sleep / 2 {
@@ -657,20 +656,16 @@ mod tests {
 
     #[test]
     fn many_waiters_look_as_often_as_one() {
-        let directory = tempfile::tempdir().unwrap();
-        let group = Group::open(directory.path()).unwrap();
-        let page = group.shared.page().unwrap();
-        let bell = page.bell(7);
         // A minute of their life, without the sleeping.
         let looks_of = |count: usize| {
             let mut now = Time::ZERO;
-            let mut waiters: Vec<_> = (0..count).map(|_| (now, Pace::new(bell, now))).collect();
+            let mut waiters: Vec<_> = (0..count).map(|_| (now, Pace::new(0, now))).collect();
             let mut looks = 0;
             while now < Time::ZERO + Duration::from_secs(60) {
                 let (due, pace) = waiters.iter_mut().min_by_key(|(due, _)| *due).unwrap();
                 now = *due + Duration::from_micros(13);
-                *due = now + pace.next(bell, now);
                 looks += 1;
+                *due = now + pace.next(looks, now);
             }
             looks
         };

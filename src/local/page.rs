@@ -3,9 +3,11 @@
 //! It is a file of 4096 bytes, mapped shared. Words in it are only touched atomically, so a
 //! process that is killed at any moment leaves it whole. All of it is written when it is made, so a
 //! file system that fills up later takes nothing of it away (where one copies what is written, as
-//! btrfs does, it may: the directory is meant for a tmpfs). Whoever cuts it short is found out before
-//! it is touched again, where the kernel would end this process with SIGBUS; between that look and
-//! the touch lie nanoseconds, and only this user and root can do it, who could kill the process too.
+//! btrfs does, it may: the directory is meant for a tmpfs). If another program cuts it short, each
+//! process sees that before it touches the page again, where the kernel would end it with SIGBUS.
+//! Each touch has its own look, some instructions before it. If the page is cut just then, the process
+//! is ended all the same, and the kernel gives its locks back, as after any kill. Only this user and
+//! root can do that, and they could kill the process too.
 //!
 //! *The fence counter* only rises. A new file starts it at the seconds since 2025-01-01 with 32
 //! binary places, so that fences rise also when the directory was emptied, by a reboot or by hand
@@ -20,7 +22,7 @@
 use std::fs::File;
 use std::io;
 use std::num::NonZeroUsize;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -80,22 +82,19 @@ impl Page {
         let file = directory
             .open_or_create(NAME, &Self::fresh(boot), Keep::Always)
             .map_err(failed)?;
-        let page = Self::map(file)
-            .map_err(failed)?
-            .ok_or_else(|| damaged(path))?;
+        let page = Self::map(file).map_err(failed)?;
+        let page = match page {
+            Some(page) if page.is_whole().map_err(failed)? => page,
+            _ => return Err(damaged(path)),
+        };
         page.catch_up(boot);
         Ok(page)
     }
 
-    /// Maps `file`; `None` if it is not such a page.
+    /// Maps `file`; `None` if it has not the length of such a page.
     fn map(file: File) -> io::Result<Option<Self>> {
         let metadata = file.metadata()?;
-        let mut magic = [0; 8];
         if metadata.len() != LEN as u64 {
-            return Ok(None);
-        }
-        file.read_exact_at(&mut magic, 0)?;
-        if u64::from_le_bytes(magic) != MAGIC {
             return Ok(None);
         }
         let len = NonZeroUsize::new(LEN).expect("a page is not empty");
@@ -228,9 +227,11 @@ impl Bell<'_> {
     }
 
     /// Wakes one waiter, the one that has slept longest.
-    pub(crate) fn ring(self) {
-        self.word.fetch_add(1, Ordering::SeqCst);
+    /// Returns the new count.
+    pub(crate) fn ring(self) -> u32 {
+        let count = self.word.fetch_add(1, Ordering::SeqCst).wrapping_add(1);
         self.futex(libc::FUTEX_WAKE_BITSET, 1, None);
+        count
     }
 
     /// Wakes all waiters.

@@ -14,8 +14,9 @@ use distlock::{
     Agent, DirectoryFault, HandleError, LockError, OpenError, PreviousOwner, StatusError,
     TryLockError, UnlockError,
 };
-use nix::sys::wait::{WaitStatus, waitpid};
-use nix::unistd::{ForkResult, fork};
+use nix::sys::signal::Signal;
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{ForkResult, Pid, fork};
 use process::{Process, pause, say};
 
 #[test]
@@ -25,6 +26,7 @@ fn role() {
     };
     match role.as_str() {
         "hold" => hold(&directory),
+        "wait" => wait(&directory),
         "hold two permits" => hold_two_permits(&directory),
         "fork" => fork_while_holding(&directory),
         "turns" => take_turns(&directory),
@@ -98,6 +100,70 @@ fn a_live_holder_is_waited_for_and_shown() {
     process.go_on();
     process.join();
     assert_eq!(waiting.join().unwrap(), PreviousOwner::Clean);
+}
+
+fn wait(directory: &Path) {
+    let mutex = Agent::local_in(directory).unwrap().mutex("x").unwrap();
+    say(nix::unistd::gettid());
+    say(mutex.lock().map(drop).unwrap_err());
+}
+
+/// Stops `process` while this thread of it sleeps in futex(2).
+fn stop_in_its_sleep(process: &Process, thread: &str) {
+    let syscall = format!("/proc/{}/task/{thread}/syscall", process.pid());
+    let is_asleep = || {
+        let syscall = std::fs::read_to_string(&syscall).unwrap();
+        syscall.split(' ').next() == Some(&libc::SYS_futex.to_string())
+    };
+    loop {
+        process.signal(Signal::SIGSTOP);
+        let stopped = waitpid(Pid::from_raw(process.pid()), Some(WaitPidFlag::WUNTRACED));
+        assert!(matches!(stopped, Ok(WaitStatus::Stopped(..))));
+        if is_asleep() {
+            return;
+        }
+        process.signal(Signal::SIGCONT);
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn a_page_that_is_cut_short_is_told_of_and_ends_nobody() {
+    for spoil in [
+        |page: &File| page.set_len(0).unwrap(),
+        |page: &File| {
+            page.set_len(0).unwrap();
+            page.set_len(4096).unwrap();
+        },
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let agent = Agent::local_in(directory.path()).unwrap();
+        let mutex = agent.mutex("x").unwrap();
+        let guard = mutex.lock().unwrap();
+        let mut waiter = Process::start("wait", directory.path());
+        let thread = waiter.hear();
+        while agent.status().unwrap().locks[0].waiters.is_empty() {
+            thread::sleep(Duration::from_millis(1));
+        }
+        stop_in_its_sleep(&waiter, &thread);
+        let page = directory.path().join("group");
+        spoil(&File::options().write(true).open(&page).unwrap());
+        waiter.signal(Signal::SIGCONT);
+        let told = waiter.hear();
+        waiter.join();
+        // Giving it back needs no page.
+        guard.unlock().unwrap();
+        for text in [told, mutex.lock().map(drop).unwrap_err().to_string()] {
+            assert!(
+                text.contains("group") && text.contains("remove it"),
+                "{text}"
+            );
+        }
+        assert!(Agent::local_in(directory.path()).is_err());
+        // What the message says to do.
+        std::fs::remove_file(page).unwrap();
+        drop(mutex.lock().unwrap());
+    }
 }
 
 fn hold_two_permits(directory: &Path) {
