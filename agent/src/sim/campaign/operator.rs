@@ -262,6 +262,14 @@ impl Campaign {
             .collect()
     }
 
+    /// The clusters that operators have abandoned, and that members have no other in the place of yet.
+    fn abandoned(&self) -> BTreeSet<ClusterId> {
+        let members = self.cluster.members();
+        let disks = members.filter_map(|node| self.cluster.disk(node));
+        let permits = disks.filter_map(|disk| disk.affiliation.permit);
+        permits.map(|permit| permit.abandoned).collect()
+    }
+
     /// The cluster that the file of `node` has to name: where it lists nobody that remembers one, and
     /// others do, no rule keeps these from founding a second one beside it.
     pub(super) fn cluster_to_name(&self, node: NodeId) -> Option<ClusterId> {
@@ -275,9 +283,13 @@ impl Campaign {
     }
 
     /// `distlock recover` at every voter that the files list, where it is certain that a majority has
-    /// lost its state, and somebody remembers which cluster that was. Returns whether it was done.
+    /// lost its state, and somebody remembers which cluster that was. Where the files have got other
+    /// voters since an operator said so, some of them were not told. Returns whether it was done.
     pub(super) fn recover(&mut self) -> bool {
-        let clusters = self.remembered();
+        let mut clusters = self.remembered();
+        if clusters.is_empty() {
+            clusters = self.abandoned();
+        }
         let Some(&cluster) = clusters.first().filter(|_| clusters.len() == 1) else {
             return false;
         };

@@ -108,7 +108,7 @@ pub struct FoundingReport {
     pub without_permit: Vec<NodeId>,
     /// Whether members have accepted a founding that is not complete.
     pub is_under_way: bool,
-    /// When the last lease of a life before is over, if all that is missing is that.
+    /// Until when leases of lives before may still run, if they may.
     pub waits_until: Option<Time>,
 }
 
