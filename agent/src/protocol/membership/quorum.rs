@@ -23,8 +23,10 @@ pub mod log;
 
 mod affiliation;
 mod charter;
+mod contacts;
 mod coordinator;
 mod founding;
+mod known_book;
 mod message;
 mod outbox;
 pub(crate) mod overview;

@@ -5,23 +5,24 @@
 //! to be certified. It is counted so that it ends here before it ends for anybody who counts it
 //! from what a voter has seen.
 
-use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::affiliation::Membership;
 use super::charter::{Charter, Digest, Voter};
+use super::contacts::Contacts;
+use super::known_book::KnownBook;
 use super::log::MAX_VOTERS;
-use super::message::{ClusterNotice, QuorumMessage, Renew, Stage};
+use super::message::{QuorumMessage, Renew, Stage};
 use super::outbox::Outbox;
 use super::overview::{Absence, Missing, QuorumOverview};
 use super::process::Terms;
 use crate::protocol::face::Marks;
 use crate::protocol::ids::{Epoch, Incarnation, NodeId};
 use crate::protocol::lock::Summary;
-use crate::protocol::membership::{Action, Book, Change, Member, View};
+use crate::protocol::membership::{Action, Change, Member, View};
 use crate::protocol::time::Time;
 
 /// How often a lease is renewed in its time.
@@ -53,12 +54,7 @@ pub(super) struct Session {
     /// Those of them that knew of no view with this life in it, nor of any other that is certified,
     /// and since when.
     ignorant: BTreeMap<NodeId, Time>,
-    /// Those who can be talked to, and when each was last told which cluster this is. They are told
-    /// while they are in no view with this member: files that name different voters found different
-    /// clusters, which would not hear of each other otherwise.
-    met: BTreeMap<NodeId, Met>,
-    /// Those of them that are in another cluster.
-    strangers: BTreeSet<NodeId>,
+    contacts: Contacts,
     /// The newest certified view that this life is in.
     known: Option<Known>,
     /// When the lease ends; zero if there is none.
@@ -71,14 +67,7 @@ pub(super) struct Session {
     /// life began.
     answered_sent: Time,
     renew_at: Time,
-    /// What an operator wants changed, until it is.
-    change: Option<Change>,
-    /// Who may be a member, as it was last told.
-    book: Book,
-    /// The epoch of the view that has it.
-    book_epoch: Epoch,
-    /// The voters that say that this member was removed, and by which view.
-    removed_by: BTreeMap<NodeId, Digest>,
+    book: KnownBook,
     /// In this epoch a bound was reached that only a new view lifts.
     wants_view: Option<Epoch>,
     leaves: bool,
@@ -86,8 +75,6 @@ pub(super) struct Session {
     marks: Marks,
     /// Whether a certified view has gone on without this life.
     is_over: bool,
-    /// Whether the other voters still need this member's vote.
-    is_needed: bool,
     /// Whether a view has been in force in this life.
     was_installed: bool,
 }
@@ -108,16 +95,6 @@ enum Phase {
     /// The summary is told, or about to be; the install is to come.
     Frozen,
     Installed(Arc<View>),
-}
-
-/// A member that can be talked to.
-#[derive(Clone, Debug, Default, Hash)]
-struct Met {
-    /// When it was last told which cluster this is.
-    told: Option<Time>,
-    /// Whether it has said since that it is in no view: it may be in this member's view, and have
-    /// lost its state.
-    asks: bool,
 }
 
 #[derive(Clone, Debug, Hash)]
@@ -150,8 +127,7 @@ impl Session {
             told_epoch: Epoch::ZERO,
             heard: BTreeMap::new(),
             ignorant: BTreeMap::new(),
-            met: BTreeMap::new(),
-            strangers: BTreeSet::new(),
+            contacts: Contacts::default(),
             known: None,
             until: Time::ZERO,
             wishes: VecDeque::new(),
@@ -159,14 +135,10 @@ impl Session {
             answered: 0,
             answered_sent: now,
             renew_at: now,
-            change: None,
-            book: Book::default(),
-            removed_by: BTreeMap::new(),
-            book_epoch: Epoch::ZERO,
+            book: KnownBook::new(me.node),
             wants_view: None,
             leaves: false,
             marks: Marks::None,
-            is_needed: false,
             is_over: false,
             was_installed: false,
         }
@@ -234,36 +206,20 @@ impl Session {
         };
         for voter in self.voters() {
             out.send(voter, QuorumMessage::Renew(renew));
-            if let Some(change) = &self.change {
+            if let Some(change) = self.book.wish() {
                 out.send(voter, QuorumMessage::Wish(change.clone()));
             }
         }
-        self.introduce(now, out);
-    }
-
-    /// Tells those which cluster this is who may not know, once in a lease.
-    fn introduce(&mut self, now: Time, out: &mut Outbox) {
-        let Some(known) = &self.known else { return };
-        let charter = &known.charter;
-        for (peer, met) in &mut self.met {
-            let lately = met.told.is_some_and(|at| now < at + self.lease);
-            let is_known = charter.life_of(*peer).is_some() && !met.asks;
-            if lately || is_known {
-                continue;
-            }
-            (met.told, met.asks) = (Some(now), false);
-            let notice = ClusterNotice {
-                membership: Membership::of(charter),
-                abandons: charter.abandons.clone(),
-            };
-            out.send(*peer, QuorumMessage::Cluster(Box::new(notice)));
+        if let Some(known) = &self.known {
+            self.contacts
+                .introduce(now, self.lease, &known.charter, out);
         }
     }
 
     /// Another member says that it is in this member's cluster, or in one that this member may join:
     /// here is whom to ask. This member's file may be an old one, and so may what it remembers.
     pub(super) fn introduced(&mut self, peer: NodeId, membership: &Membership) {
-        self.strangers.remove(&peer);
+        self.contacts.note_kin(peer);
         let is_news = membership.epoch > self.told_epoch && membership.epoch > self.epoch();
         if is_news && (1..=MAX_VOTERS).contains(&membership.voters.len()) {
             self.hear_of_voters(membership.epoch, nodes(&membership.voters));
@@ -273,7 +229,7 @@ impl Session {
 
     /// Another member says that it is in another cluster of the same name.
     pub(super) fn met_stranger(&mut self, peer: NodeId, theirs: &Membership, out: &mut Outbox) {
-        if self.strangers.insert(peer) {
+        if self.contacts.note_stranger(peer) {
             // Whom it asks, before it is in a view, are more.
             let ours = match &self.known {
                 Some(known) => nodes(&known.charter.voters),
@@ -290,16 +246,12 @@ impl Session {
 
     /// Another member asks, as it is in no view: it is told of the cluster with the next renewal.
     pub(super) fn asked_by(&mut self, now: Time, peer: NodeId) {
-        let pause = self.lease / 10;
-        if let Some(met) = self.met.get_mut(&peer) {
-            met.asks = true;
-            met.told.take_if(|at| *at + pause <= now);
-        }
+        self.contacts.asked_by(now, self.lease / 10, peer);
     }
 
     /// Those that can be talked to.
     pub(super) fn met(&self) -> impl Iterator<Item = NodeId> + '_ {
-        self.met.keys().copied()
+        self.contacts.nodes()
     }
 
     /// Whether this life is in a view, or about to be.
@@ -310,7 +262,7 @@ impl Session {
     /// The lease is over and will not be renewed: the cluster is abandoned.
     /// `epoch`: of the cluster that this member joins instead.
     pub(super) fn abandon(&mut self, epoch: Epoch, out: &mut Outbox) {
-        self.book_epoch = Epoch::ZERO;
+        self.book.forget_epoch();
         if self.known.is_some() && !self.is_over {
             self.is_over = true;
             self.wishes.clear();
@@ -320,7 +272,7 @@ impl Session {
 
     /// Whether that member is in another cluster.
     pub(super) fn is_stranger(&self, peer: NodeId) -> bool {
-        self.strangers.contains(&peer)
+        self.contacts.is_stranger(peer)
     }
 
     fn hear_of_voters(&mut self, epoch: Epoch, voters: Vec<NodeId>) {
@@ -333,62 +285,24 @@ impl Session {
 
     /// An operator wants this changed; in place of what was wanted before.
     pub(super) fn change(&mut self, change: Change) {
-        self.change = Some(change);
+        self.book.want(change);
         self.renew_at = Time::ZERO;
     }
 
     /// Whether the other voters still need this member's vote.
     pub(super) fn note_needed(&mut self, is_needed: bool) {
-        self.is_needed = is_needed;
-    }
-
-    /// The certified view of that epoch has this book. A member that was removed ends when it is told;
-    /// so a voter is not told before the others can do without its vote.
-    fn read(&mut self, epoch: Epoch, mut book: Book, out: &mut Outbox) {
-        if epoch < self.book_epoch {
-            return;
-        }
-        self.book_epoch = epoch;
-        self.change.take_if(|change| book.has(change));
-        if self.is_needed {
-            book.removed.remove(&self.me.node);
-        }
-        if book != self.book {
-            self.book = book.clone();
-            out.act(Action::Members(book));
-        }
+        self.book.note_needed(is_needed);
     }
 
     /// What the voter of this very member knows, which may be of the life before.
     pub(super) fn remember(&mut self, charter: &Charter, out: &mut Outbox) {
-        let book = self.told_book(self.me.node, charter);
-        self.read(charter.epoch, book, out);
-    }
-
-    /// What a voter's word on its newest view counts for. That this member was removed counts when a
-    /// majority of that view's voters says so: it may have been added again since, and what others
-    /// remember, and its own voter, says nothing of that.
-    fn told_book(&mut self, from: NodeId, charter: &Charter) -> Book {
-        let mut book = charter.book.clone();
-        if book.removed.contains(&self.me.node) {
-            let digest = charter.digest();
-            self.removed_by.insert(from, digest);
-            let says = |voter: &&Voter| {
-                voter.node != self.me.node && self.removed_by.get(&voter.node) == Some(&digest)
-            };
-            let many = charter.voters.iter().filter(says).count();
-            if 2 * many <= charter.voters.len() {
-                book.removed.remove(&self.me.node);
-            }
-        }
-        book
+        self.book.told(self.me.node, charter, out);
     }
 
     /// That member hears this one from now on.
     pub(super) fn meet(&mut self, peer: NodeId) {
         if peer != self.me.node {
-            self.met.insert(peer, Met::default());
-            self.strangers.remove(&peer);
+            self.contacts.meet(peer);
         }
         if self.voters().contains(&peer) {
             self.renew_at = Time::ZERO;
@@ -397,15 +311,12 @@ impl Session {
 
     /// That member's life has ended, or it has left.
     pub(super) fn part(&mut self, peer: NodeId) {
-        self.met.remove(&peer);
-        self.strangers.remove(&peer);
+        self.contacts.part(peer);
     }
 
     /// What does not end with a session.
     pub(super) fn take_over(&mut self, before: &mut Self) {
-        self.change = before.change.take();
-        self.book = core::mem::take(&mut before.book);
-        self.book_epoch = before.book_epoch;
+        self.book.take_over(&mut before.book);
     }
 
     /// Whether no view has been in force in this life.
@@ -464,16 +375,14 @@ impl Session {
             Some(known) => nodes(&known.charter.voters),
             None => self.told.clone(),
         };
-        let wanted = self.book.voters.iter().copied();
-        let wanted = wanted.filter(|node| self.book.wants_vote_of(*node));
-        let all = wanted.chain(voters.iter().copied());
+        let all = self.book.wanted_voters().chain(voters.iter().copied());
         all.map(|node| (node, voters.contains(&node) && !self.is_ignorant(now, node)))
             .collect()
     }
 
     /// Whether the newest view that this member knows has it vote.
     pub(super) fn shall_vote(&self) -> bool {
-        self.known.is_some() && self.book.wants_vote_of(self.me.node)
+        self.known.is_some() && self.book.wants_own_vote()
     }
 
     fn stage(&self) -> Stage {
@@ -574,8 +483,7 @@ impl Session {
             self.hear_of_voters(charter.epoch, nodes(&charter.voters));
         }
         self.ignorant.remove(&from);
-        let book = self.told_book(from, charter);
-        self.read(charter.epoch, book, out);
+        self.book.told(from, charter, out);
         self.end_if_excluded(charter, out);
     }
 
@@ -704,10 +612,9 @@ impl Session {
         if awaited && matches!(known.phase, Phase::Frozen) && !self.is_over {
             let view = Arc::new(known.charter.view());
             known.phase = Phase::Installed(Arc::clone(&view));
-            let (epoch, book) = (known.charter.epoch, known.charter.book.clone());
             self.was_installed = true;
             self.renew_at = Time::ZERO;
-            self.read(epoch, book, out);
+            self.book.read(&known.charter, out);
             out.act(Action::Install(view, table));
         }
     }
