@@ -8,6 +8,28 @@ use std::fs;
 use cli_support::group::Group;
 use cli_support::users::{DAEMON, STRANGER, in_empty_run_says, is_root};
 
+/// What the scripts of [`with_agent`] begin with. The file of a group of one is `group.toml`.
+const FUNCTIONS: &str = r#"
+    cd "$1"
+    # Starts the agent, with further arguments, and waits until it is ready or has ended.
+    start() {
+        "$0" agent --config group.toml --id 1 --state-dir state "$@" > ready 2>log & agent=$!
+        until grep -qs ready ready || ! kill -0 $agent; do sleep 0.01; done
+    }
+    # Ends it in order, and says its exit code.
+    stop() {
+        kill $agent; wait $agent; echo $?
+    }
+    "#;
+
+/// Runs a script that has an agent, and asserts what the script says.
+fn with_agent(script: &str, expected: &str) {
+    let dir = tempfile::tempdir().expect("a directory");
+    let group = Group::unix(1);
+    fs::copy(group.config(), dir.path().join("group.toml")).expect("a copy");
+    in_empty_run_says(&format!("{FUNCTIONS}{script}"), dir.path(), expected);
+}
+
 #[test]
 fn without_an_agent_the_default_is_this_users_local_group() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -24,13 +46,8 @@ fn without_an_agent_the_default_is_this_users_local_group() {
 
 #[test]
 fn the_hosts_socket_is_used_if_it_is_there_served_or_not() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let group = Group::unix(1);
-    fs::copy(group.config(), dir.path().join("group.toml")).expect("a copy");
     let script = r#"
-        cd "$1"
-        "$0" agent --config group.toml --id 1 --state-dir state > ready 2>log & agent=$!
-        until grep -qs ready ready || ! kill -0 $agent; do sleep 0.01; done
+        start
         "$0" status --json | grep -o '"group":"shop"'
         "$0" run x -- sh -c 'exit 7'; echo $?
         ( cd / && exec "$0" who x )
@@ -42,22 +59,17 @@ fn the_hosts_socket_is_used_if_it_is_there_served_or_not() {
         DISTLOCK_DIR=$1/own "$0" run x true; echo $?"#;
     let expected = "\"group\":\"shop\"\n7\nNobody holds 'x' or waits for it.\n\
                     69 1\n69 1\n69 1\n69 1\n0\n";
-    in_empty_run_says(script, dir.path(), expected);
+    with_agent(script, expected);
 }
 
 /// An agent that ends in order leaves what tells programs not to use the local group: its socket,
 /// and, for after a reboot, a directory.
 #[test]
 fn while_the_agent_is_stopped_no_program_uses_the_local_group() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let group = Group::unix(1);
-    fs::copy(group.config(), dir.path().join("group.toml")).expect("a copy");
     let script = r#"
-        cd "$1"
-        "$0" agent --config group.toml --id 1 --state-dir state > ready 2>log & agent=$!
-        until grep -qs ready ready || ! kill -0 $agent; do sleep 0.01; done
+        start
         "$0" run x true; echo $?
-        kill $agent; wait $agent; echo $?
+        stop
         refused() {
             "$0" $1 2>said >/dev/null; echo "$? $(wc -l <said)"
             grep -oE "$2|--local" said | sort -u
@@ -85,22 +97,16 @@ fn while_the_agent_is_stopped_no_program_uses_the_local_group() {
          the local group of user 0\n",
         format!("{refused}{stopped}").repeat(5) + "rebooted\n",
     );
-    in_empty_run_says(script, dir.path(), &expected);
+    with_agent(script, &expected);
 }
 
 /// Its name is not all that tells that a socket is the host's.
 #[test]
 fn the_hosts_socket_stays_however_it_was_spelled() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let group = Group::unix(1);
-    fs::copy(group.config(), dir.path().join("group.toml")).expect("a copy");
     let script = r#"
-        cd "$1"
         mkdir /run/distlock && ln -s /run link
-        "$0" agent --config group.toml --id 1 --state-dir state \
-            --socket link/distlock/distlock.sock > ready 2>log & agent=$!
-        until grep -qs ready ready || ! kill -0 $agent; do sleep 0.01; done
-        kill $agent; wait $agent; echo $?
+        start --socket link/distlock/distlock.sock
+        stop
         "$0" run x true 2>/dev/null; echo $?
         stat -c %a /var/lib/distlock
         # One that cannot leave a trace for after a reboot does not serve there.
@@ -109,7 +115,7 @@ fn the_hosts_socket_stays_however_it_was_spelled() {
             grep -o 'cannot make /var/lib/distlock'
         echo ${PIPESTATUS[0]}"#;
     let expected = "0\n69\n700\ncannot make /var/lib/distlock\n77\n";
-    in_empty_run_says(script, dir.path(), expected);
+    with_agent(script, expected);
 }
 
 #[test]
@@ -117,13 +123,8 @@ fn the_hosts_socket_that_is_forbidden_is_77() {
     if !is_root() {
         return;
     }
-    let dir = tempfile::tempdir().expect("a directory");
-    let group = Group::unix(1);
-    fs::copy(group.config(), dir.path().join("group.toml")).expect("a copy");
     let script = r#"
-        cd "$1"
-        "$0" agent --config group.toml --id 1 --state-dir state > ready 2>log & agent=$!
-        until grep -qs ready ready || ! kill -0 $agent; do sleep 0.01; done
+        start
         as="setpriv --reuid 61235 --regid 61235 --clear-groups"
         cd /
         for command in "run x true" status; do
@@ -131,40 +132,29 @@ fn the_hosts_socket_that_is_forbidden_is_77() {
         done
         chmod 700 /run/distlock
         $as "$0" run x true 2>"$1/said"; echo "$? $(wc -l <"$1/said")"
-        kill $agent; wait $agent; echo $?"#;
-    in_empty_run_says(script, dir.path(), "77 1\n77 1\n77 1\n0\n");
+        stop"#;
+    with_agent(script, "77 1\n77 1\n77 1\n0\n");
 }
 
 /// The directory of the host's own socket is made, named or not.
 #[test]
 fn the_directory_of_the_hosts_socket_is_made_also_if_it_is_named() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let group = Group::unix(1);
-    fs::copy(group.config(), dir.path().join("group.toml")).expect("a copy");
     let script = r#"
-        cd "$1"
-        "$0" agent --config group.toml --id 1 --state-dir state \
-            --socket /run/distlock/distlock.sock > ready 2>log & agent=$!
-        until grep -qs ready ready || ! kill -0 $agent; do sleep 0.01; done
+        start --socket /run/distlock/distlock.sock
         "$0" run x true; echo $?
-        kill $agent; wait $agent; echo $?"#;
-    in_empty_run_says(script, dir.path(), "0\n0\n");
+        stop"#;
+    with_agent(script, "0\n0\n");
 }
 
 /// Who could write there could take the agent's place.
 #[test]
 fn the_directory_of_the_hosts_socket_is_nobody_elses_whatever_the_umask() {
-    let dir = tempfile::tempdir().expect("a directory");
-    let group = Group::unix(1);
-    fs::copy(group.config(), dir.path().join("group.toml")).expect("a copy");
     let script = r#"
-        cd "$1"
-        ( umask 0 && exec "$0" agent --config group.toml --id 1 --state-dir state \
-            > ready 2>log ) & agent=$!
-        until grep -qs ready ready || ! kill -0 $agent; do sleep 0.01; done
+        umask 0
+        start
         stat -c %a /run/distlock /run/distlock/distlock.sock
-        kill $agent; wait $agent; echo $?"#;
-    in_empty_run_says(script, dir.path(), "755\n600\n0\n");
+        stop"#;
+    with_agent(script, "755\n600\n0\n");
 }
 
 /// Who starts a program with the set-user-ID bit has not the rights to say where it works.

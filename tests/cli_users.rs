@@ -7,7 +7,7 @@ use std::fs::{self, File, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Output};
 
 use cli_support::group::{AgentProcess, Group, LEASE_MS};
 use cli_support::users::{DAEMON, STRANGER, as_user, copy_of_program, is_root};
@@ -28,7 +28,11 @@ struct OfDaemon {
 }
 
 impl OfDaemon {
-    fn new() -> Self {
+    /// `None` if this process is not root.
+    fn new() -> Option<Self> {
+        if !is_root() {
+            return None;
+        }
         let place = tempfile::tempdir().expect("a directory");
         let program = copy_of_program(place.path());
         // Not where everybody could have put it.
@@ -39,11 +43,11 @@ impl OfDaemon {
         for dir in [&group.file(""), &group.state()] {
             chown(dir, Some(DAEMON), Some(DAEMON)).expect("its owner");
         }
-        Self {
+        Some(Self {
             group,
             program,
             place,
-        }
+        })
     }
 
     fn of_user(&self, plain: &Command, user: u32) -> Command {
@@ -52,6 +56,11 @@ impl OfDaemon {
         copy_environment(&mut command, plain);
         command.uid(user).gid(user).current_dir("/");
         command
+    }
+
+    /// What a client of the agent says that this user runs.
+    fn client<const N: usize>(&self, user: u32, args: [&str; N]) -> Output {
+        output(&mut self.of_user(&self.group.client(1, args), user))
     }
 
     fn agent(&self) -> AgentProcess {
@@ -69,10 +78,7 @@ const FAMILY: &str = "(trap '' TERM; exec sleep 600) & echo in; echo $!; wait";
 
 #[test]
 fn an_agent_that_may_not_end_a_command_waits_for_it() {
-    if !is_root() {
-        return;
-    }
-    let of = OfDaemon::new();
+    let Some(of) = OfDaemon::new() else { return };
     let group = &of.group;
     let agent = of.agent();
     let mut holder = Holder::start(group.client(1, ["run", "x", "--", "bash", "-c", FAMILY]));
@@ -99,10 +105,7 @@ fn an_agent_that_may_not_end_a_command_waits_for_it() {
 /// ended.
 #[test]
 fn such_an_agent_leaves_without_giving_back_what_is_still_used() {
-    if !is_root() {
-        return;
-    }
-    let of = OfDaemon::new();
+    let Some(of) = OfDaemon::new() else { return };
     let group = &of.group;
     let agent = of.agent();
     let script = r#"trap '' TERM; echo in; echo "$$ $DISTLOCK_FENCE"; while :; do sleep 1; done"#;
@@ -149,10 +152,7 @@ fn such_an_agent_leaves_without_giving_back_what_is_still_used() {
 /// It may signal anybody, and ends for a client what that client's user could end, and nothing else.
 #[test]
 fn an_agent_that_may_signal_all_ends_nothing_that_its_client_could_not() {
-    if !is_root() {
-        return;
-    }
-    let of = OfDaemon::new();
+    let Some(of) = OfDaemon::new() else { return };
     let group = &of.group;
     let log = File::create(group.file("log")).expect("a file");
     let plain = of.of_user(&group.agent_command(1), DAEMON);
@@ -180,11 +180,11 @@ fn an_agent_that_may_signal_all_ends_nothing_that_its_client_could_not() {
     });
     holder.signal(Signal::SIGKILL);
     eventually("the command is gone", || !is_running(command));
-    let busy = output(&mut of.of_user(&group.client(1, ["run", "-w", "1", "x", "true"]), DAEMON));
+    let busy = of.client(DAEMON, ["run", "-w", "1", "x", "true"]);
     assert_refused(&busy, 1, &["x"]);
     assert!(is_running(roots), "nobody ended it");
     kill(Pid::from_raw(roots), Signal::SIGKILL).expect("it is there");
-    let next = output(&mut of.of_user(&group.client(1, ["run", "-w", "20", "x", "true"]), DAEMON));
+    let next = of.client(DAEMON, ["run", "-w", "20", "x", "true"]);
     assert_eq!(next.status.code(), Some(0), "{next:?}");
 }
 
@@ -192,10 +192,7 @@ fn an_agent_that_may_signal_all_ends_nothing_that_its_client_could_not() {
 /// the agent's user can read its memory, where the key is.
 #[test]
 fn the_memory_of_an_agent_is_not_for_other_programs_of_its_user() {
-    if !is_root() {
-        return;
-    }
-    let of = OfDaemon::new();
+    let Some(of) = OfDaemon::new() else { return };
     let agent = of.agent();
     let pid = agent.child.id();
     let owner = |file: &str| {
@@ -213,17 +210,12 @@ fn the_memory_of_an_agent_is_not_for_other_programs_of_its_user() {
 
 #[test]
 fn users_that_an_agent_is_not_for_are_refused_with_77() {
-    if !is_root() {
-        return;
-    }
-    let of = OfDaemon::new();
+    let Some(of) = OfDaemon::new() else { return };
     let _agent = of.agent();
-    let client = |user| {
-        let plain = of.group.client(1, ["run", "x", "true"]);
-        output(&mut of.of_user(&plain, user))
-    };
-    assert_eq!(client(DAEMON).status.code(), Some(0), "its own user");
-    assert_refused(&client(STRANGER), 77, &["1.sock", "run as its user"]);
+    let own = of.client(DAEMON, ["run", "x", "true"]);
+    assert_eq!(own.status.code(), Some(0), "{own:?}");
+    let said = of.client(STRANGER, ["run", "x", "true"]);
+    assert_refused(&said, 77, &["1.sock", "run as its user"]);
     // Also by an agent that they trust, if somebody lets all users connect.
     let of_root = Group::unix(1);
     let _roots = of_root.agent(1);
@@ -235,14 +227,10 @@ fn users_that_an_agent_is_not_for_are_refused_with_77() {
 
 #[test]
 fn who_could_be_deceived_by_an_agent_does_not_trust_it() {
-    if !is_root() {
-        return;
-    }
-    let of = OfDaemon::new();
+    let Some(of) = OfDaemon::new() else { return };
     let _agent = of.agent();
     fs::set_permissions(of.group.socket(1), Permissions::from_mode(0o666)).expect("its mode");
-    let plain = of.group.client(1, ["run", "x", "true"]);
-    let said = output(&mut of.of_user(&plain, STRANGER));
+    let said = of.client(STRANGER, ["run", "x", "true"]);
     assert_refused(&said, 77, &["not trusted", "61234"]);
     // Root may use every agent.
     let said = output(&mut of.group.client(1, ["run", "x", "true"]));
@@ -251,10 +239,7 @@ fn who_could_be_deceived_by_an_agent_does_not_trust_it() {
 
 #[test]
 fn files_that_this_user_may_not_use_are_77() {
-    if !is_root() {
-        return;
-    }
-    let of = OfDaemon::new();
+    let Some(of) = OfDaemon::new() else { return };
     let group = &of.group;
     let run = |user| output(&mut of.of_user(&group.member(1, ["run", "x", "true"]), user));
     fs::set_permissions(group.config(), Permissions::from_mode(0o600)).expect("its mode");
@@ -268,10 +253,7 @@ fn files_that_this_user_may_not_use_are_77() {
 /// anybody can have put there.
 #[test]
 fn root_does_not_believe_what_was_planted() {
-    if !is_root() {
-        return;
-    }
-    let of = OfDaemon::new();
+    let Some(of) = OfDaemon::new() else { return };
     let _agent = of.agent();
     let shared = tempfile::tempdir().expect("a directory");
     let path = |name: &str| shared.path().join(name);
@@ -356,10 +338,7 @@ fn no_key_is_written_in_what_a_stranger_has_planted() {
 /// Root has it begin anew, and it stays its user's.
 #[test]
 fn what_root_recovers_is_still_of_its_user() {
-    if !is_root() {
-        return;
-    }
-    let of = OfDaemon::new();
+    let Some(of) = OfDaemon::new() else { return };
     let agent = of.agent();
     assert_eq!(agent.end_by(Signal::SIGTERM).code(), Some(0));
     let done = output(
@@ -492,10 +471,7 @@ fn a_configuration_of_another_user_is_told_of() {
 /// mode shows as a right of the group. Here it is one.
 #[test]
 fn a_service_takes_the_credential_of_root_s_and_no_other_file_like_it() {
-    if !is_root() {
-        return;
-    }
-    let of = OfDaemon::new();
+    let Some(of) = OfDaemon::new() else { return };
     let directory = of.place.path().join("credentials");
     fs::create_dir(&directory).expect("a directory");
     let [credential, beside] = [directory.join("key"), of.place.path().join("key")];

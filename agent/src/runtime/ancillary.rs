@@ -11,7 +11,7 @@ use super::frames;
 
 /// How many descriptors are taken at once.
 pub(crate) const MOST: usize = frames::LIFELINE_FDS;
-/// A header and so many descriptors. The kernel closes what does not fit.
+/// Room for one control message with [`MOST`] descriptors. The kernel closes those that do not fit.
 const ROOM: usize = size_of::<libc::cmsghdr>() + MOST * size_of::<RawFd>();
 
 /// Sends the first of `bytes`, with `fds`, as far as there is room at once; how many bytes. No signal

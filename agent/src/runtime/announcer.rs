@@ -77,7 +77,7 @@ impl Announcer {
         Self { to }
     }
 
-    /// Writes a [`Sighting`] into `file`, `at` so many bytes from its beginning.
+    /// Announces by writing a [`Sighting`] into `file`, `at` bytes from the file's beginning.
     pub fn in_record(file: File, at: u64) -> Self {
         let to = Destination::Record { file, at };
         Self { to }

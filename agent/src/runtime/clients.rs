@@ -634,9 +634,8 @@ impl Service {
         let dropped = dropped.map(|(&why, &count)| (why.to_owned(), count));
         ClientsStatus {
             connected: self.clients.len() as u64,
-            // The requests are the turn's, which knows.
-            waits_for_former: false,
             dropped: dropped.collect(),
+            ..ClientsStatus::default()
         }
     }
 

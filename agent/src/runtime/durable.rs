@@ -232,7 +232,7 @@ fn refuse_renamed(path: &Path, owner: &Owner) -> Result<(), StateError> {
         if entry.path() == path {
             continue;
         }
-        // What cannot be read, or is no state, is none of this member.
+        // A file that cannot be read, or is no state file, says nothing about this member.
         let Ok((file, _)) = trust::open(OpenOptions::new().read(true), &state) else {
             continue;
         };

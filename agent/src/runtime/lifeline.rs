@@ -46,8 +46,9 @@ pub(crate) struct Lifeline {
     group: Option<ProcessGroup>,
     /// The user of the client that wants it.
     user: u32,
-    /// What the client is given. It stays here until the command is known, and keeps the place of
-    /// the group's descriptor: who is inside cannot be refused it any more.
+    /// The writing end, which the client is given. It stays open here until the command is known. Then
+    /// it is closed to make room for the descriptor of the command's process group: a holder cannot be
+    /// refused that one for want of descriptors.
     own: Option<Arc<OwnedFd>>,
     /// Whether it was said already that this process may not end the command.
     is_powerless: bool,

@@ -92,12 +92,12 @@ impl Request {
         self.state.store(HELD, Ordering::Release);
     }
 
-    /// What comes with the grant that is about to come.
+    /// Keeps what the agent gives with a grant; the grant itself follows.
     pub(crate) fn hand(&self, handed: Handed) {
         self.outcome.lock().handed = Some(handed);
     }
 
-    /// Whether something came for its holder, who has not taken it.
+    /// Whether the agent has given something with the grant that the holder has not taken yet.
     pub(crate) fn is_handed(&self) -> bool {
         self.outcome.lock().handed.is_some()
     }

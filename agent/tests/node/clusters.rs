@@ -21,6 +21,15 @@ fn empty(size: u16, lease: Duration) -> Group {
     Group::empty(size, Algorithm::Semaphore, Failure::Quorum, lease)
 }
 
+/// Members that have all been up for `time`. The first three vote.
+fn started(size: u16, lease: Duration, time: Duration) -> Group {
+    let mut group = empty(size, lease);
+    group.voters = ids(&[1, 2, 3]);
+    (1..=size).for_each(|me| group.start(me));
+    group.run(time);
+    group
+}
+
 /// What `me` was told of voters that differ: of whom, its own, and theirs.
 fn told(group: &Group, me: u16) -> Vec<(NodeId, String, String)> {
     let events = group.events.iter().filter(|(whose, _)| *whose == node(me));
@@ -106,10 +115,7 @@ fn nobody_founds_a_cluster_beside_one_that_it_hears_of() {
 #[test]
 fn files_with_other_voters_found_no_second_cluster() {
     for together in [false, true] {
-        let mut group = empty(6, ms(5000));
-        group.voters = ids(&[1, 2, 3]);
-        (1..=6).for_each(|me| group.start(me));
-        group.run(ms(8000));
+        let mut group = started(6, ms(5000), ms(8000));
         let cluster = group.cluster_of(1);
         group.acquire(1, 1, Wait::Cancelled);
         group.run(ms(500));
@@ -157,10 +163,7 @@ fn a_list_that_more_than_doubles_founds_no_second_cluster() {
 /// All end in order, all files name other voters, all start.
 #[test]
 fn all_begin_with_other_voters_in_their_files_and_go_on() {
-    let mut group = empty(6, ms(1000));
-    group.voters = ids(&[1, 2, 3]);
-    (1..=6).for_each(|me| group.start(me));
-    group.run(ms(5500));
+    let mut group = started(6, ms(1000), ms(5500));
     let cluster = group.cluster_of(1);
     for me in 1..=6 {
         group.input(node(me), Input::Command(&Command::Leave));
@@ -178,10 +181,7 @@ fn all_begin_with_other_voters_in_their_files_and_go_on() {
 /// Its voters gave way to others, one after the other, while it was away.
 #[test]
 fn a_member_whose_voters_are_all_gone_is_told_and_comes_back() {
-    let mut group = empty(7, ms(1000));
-    group.voters = ids(&[1, 2, 3]);
-    (1..=7).for_each(|me| group.start(me));
-    group.run(ms(5500));
+    let mut group = started(7, ms(1000), ms(5500));
     group.acquire(7, 1, Wait::Cancelled);
     group.run(ms(300));
     assert!(group.granted(1).is_some());
@@ -220,10 +220,7 @@ fn a_member_whose_voters_are_all_gone_is_told_and_comes_back() {
 #[test]
 fn a_lease_that_became_shorter_is_waited_for() {
     for sloppy in [false, true] {
-        let mut group = empty(4, ms(30_000));
-        group.voters = ids(&[1, 2, 3]);
-        (1..=4).for_each(|me| group.start(me));
-        group.run(ms(45_000));
+        let mut group = started(4, ms(30_000), ms(45_000));
         group.acquire(4, 1, Wait::Cancelled);
         group.run(ms(500));
         assert!(group.granted(1).is_some());

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use distlock_agent::protocol::{
-    Absence, Algorithm, Change, Command, Event, Failure, Input, Record, Refusal, Wait,
+    Absence, Algorithm, Change, ClusterId, Command, Event, Failure, Input, Record, Refusal, Wait,
 };
 
 use crate::group::{Group, missing, node};
@@ -11,6 +11,16 @@ use crate::quorum::{ALL, group, ms};
 
 fn change(group: &mut Group, at: u16, change: Change) {
     group.input(node(at), Input::Command(&Command::Change(change)));
+}
+
+/// An operator says at these members, whose states are lost, that their cluster is abandoned.
+fn recover(group: &mut Group, lost: &[u16], cluster: ClusterId) {
+    for &me in lost {
+        let record = Record::recover_lost(cluster);
+        group.nodes.remove(&node(me));
+        group.records.insert(node(me), record);
+        group.start(me);
+    }
 }
 
 /// Its file lists all, and nobody else's file lists it.
@@ -393,13 +403,7 @@ fn nobody_goes_back_to_an_abandoned_cluster() {
     let mut group = Group::with_voters(4, Algorithm::Semaphore, [1, 2, 3].map(node).into());
     let cluster = group.cluster_of(4).expect("it is in one");
     group.isolate(4);
-    for me in 1..=3 {
-        group.nodes.remove(&node(me));
-        group
-            .records
-            .insert(node(me), Record::recover_lost(cluster));
-        group.start(me);
-    }
+    recover(&mut group, &[1, 2, 3], cluster);
     group.run(ms(8000));
     let next = group.cluster_of(1).expect("another one");
     assert_ne!(next, cluster);
@@ -431,13 +435,7 @@ fn a_voter_of_an_abandoned_cluster_joins_the_next_one_as_another() {
             group.nodes.remove(&node(3));
         }
         group.voters = [1, 2].map(node).into();
-        for me in [1, 2] {
-            group.nodes.remove(&node(me));
-            group
-                .records
-                .insert(node(me), Record::recover_lost(cluster));
-            group.start(me);
-        }
+        recover(&mut group, &[1, 2], cluster);
         group.run(ms(8000));
         let next = group.cluster_of(1).expect("another one");
         assert_ne!(next, cluster);
@@ -502,13 +500,7 @@ fn all_voters_lose_their_states_while_a_member_is_inside() {
         assert_eq!(group.granted(2), None, "{algorithm}");
         // It goes on when an operator says that the cluster is abandoned, and the member that was in
         // it joins the next one.
-        for me in 1..=3 {
-            group.nodes.remove(&node(me));
-            group
-                .records
-                .insert(node(me), Record::recover_lost(cluster));
-            group.start(me);
-        }
+        recover(&mut group, &[1, 2, 3], cluster);
         group.acquire(1, 3, Wait::Cancelled);
         let began = group.now;
         while group.granted(3).is_none() {

@@ -10,9 +10,10 @@ use crate::protocol::{Affiliation, Epoch, Incarnation, Marks, NodeId, Record, Vo
 const MAGIC: [u8; 8] = *b"distlock";
 /// The present version, and the only one: earlier ones do not say which cluster the member is in.
 pub(super) const VERSION: u8 = 3;
-/// Magic, version, flags, node, incarnation, epoch, machine (zeros if it is not known), and the
-/// lengths of what follows: the group's name, the member's address and what it remembers of its
-/// cluster. Then what a voter must remember (nothing, if it is none), and the checksum.
+/// How long the fixed fields are together: magic, version, flags, node, incarnation, epoch, machine
+/// (zeros if it is unknown), and three lengths. After them come the fields that have these lengths:
+/// the group's name, the member's address and its [`Affiliation`]. Then come the [`VoterRecord`], if
+/// the member votes, and the checksum.
 const FIXED_LEN: usize = 8 + 1 + 1 + 2 + 8 + 4 + 8 + 2 + 2 + 2;
 pub(super) const CRC_LEN: usize = 4;
 /// A voter remembers two views, and those in its log that are not decided yet.

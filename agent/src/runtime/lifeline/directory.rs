@@ -85,8 +85,8 @@ impl Command {
 }
 
 impl LifelineDir {
-    /// The directory in that of the state, which this process has for itself; and what is left in it
-    /// of commands that run.
+    /// Opens the directory of lifelines in the state directory, which this process has locked.
+    /// Returns it, and the lifelines in it whose commands still run: the agent's last life left them.
     ///
     /// # Errors
     /// If it cannot be made or read, or has something in it that is no FIFO of this user's.

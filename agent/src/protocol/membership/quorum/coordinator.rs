@@ -107,8 +107,8 @@ impl Coordination {
         }
     }
 
-    /// Does every step that is due by `now`. `is_live`: whether a first view is known to be that of a
-    /// live cluster.
+    /// Takes the view to every stage that it can reach by `now`. `is_live`: for a first view, whether
+    /// the cluster that it founds is known to be live.
     pub(super) fn advance(&mut self, now: Time, is_live: bool, out: &mut Outbox) {
         let is_first = self.step.parent.is_none();
         let has_endorsed = |voter: Voter| self.free_at.contains_key(&voter);

@@ -448,8 +448,9 @@ impl VoterPart {
         self.note_connected(now);
     }
 
-    /// Somebody who knows says that this charter is certified. Where this voter votes no more, it may
-    /// be newer than what it has endorsed, and those who ask for leases are told of it.
+    /// A coordinator, or the completed founding, says that `charter` is certified. A voter that votes
+    /// no more has not endorsed the newest views: it remembers the newest certified charter, and tells
+    /// members that ask it for a lease.
     pub(super) fn learn_certified(&mut self, charter: &Charter) {
         let endorsed = self.endorsed.as_ref();
         if endorsed.is_some_and(|endorsed| endorsed.digest == charter.digest()) {
