@@ -23,21 +23,23 @@
 //! file: with the same one at all of them, these alone accept, and members of the abandoned cluster
 //! may be heard. They join the new one, as it names the one it abandons.
 
+mod proposal;
+mod report;
+
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::time::Duration;
 
+pub use self::report::FoundingReport;
 use super::affiliation::{Affiliation, Founding, Membership, Party, Standing};
-use super::charter::{Charter, Digest, Voter};
-use super::coordinator::longest_lease;
+use super::charter::{Digest, Voter};
 use super::message::{FoundingStatus, QuorumMessage, Stance};
 use super::outbox::Outbox;
 use super::process::Terms;
-use super::proposer::PASSES_EPOCHS;
 use crate::protocol::ids::{Epoch, Incarnation, NodeId};
 use crate::protocol::membership::greeting::first_8;
-use crate::protocol::membership::{Action, Book, ClusterId, Member};
+use crate::protocol::membership::{Action, Member};
 use crate::protocol::time::Time;
 
 /// How often in a lease's time a member says how it stands to those who found with it.
@@ -92,24 +94,6 @@ pub(super) enum Progress {
     Live(Digest),
     /// It never will be: the voter here forgets it.
     GivenUp(Digest),
-}
-
-/// Why there is no cluster yet, for people.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FoundingReport {
-    /// Members that must be there once and are not heard.
-    pub absent: Vec<NodeId>,
-    /// Members that remember a cluster, and which. There is a way into it or a word of an
-    /// operator's; no other is founded while they are heard.
-    pub remember: Vec<(NodeId, ClusterId)>,
-    /// Members whose files name other voters or list other members.
-    pub differ: Vec<NodeId>,
-    /// Voters by this file without the permit that others have, or with another.
-    pub without_permit: Vec<NodeId>,
-    /// Whether members have accepted a founding that is not complete.
-    pub is_under_way: bool,
-    /// Until when leases of lives before may still run, if they may.
-    pub waits_until: Option<Time>,
 }
 
 impl FoundingPart {
@@ -383,168 +367,6 @@ impl FoundingPart {
         hasher.update(&self.me.node.as_u16().to_be_bytes());
         hasher.update(&self.me.incarnation.0.to_be_bytes());
         u32::try_from(first_8(hasher.finalize().as_bytes()) % u64::from(CHANCES)).unwrap_or(0)
-    }
-
-    /// The founding to be proposed now, by the lowest voter of its file.
-    pub(super) fn found(&self, now: Time, terms: &Terms) -> Option<Founding> {
-        let is_founder = terms.voters.first() == Some(&self.me.node);
-        if !is_founder
-            || now < self.founds_at
-            || !self.may_found(terms)
-            || self.report(now, terms).is_some()
-        {
-            return None;
-        }
-        let abandons = self.own.permit.map(|permit| permit.abandoned);
-        let parties: Option<Vec<Party>> =
-            self.parties(terms).map(|node| self.party(node)).collect();
-        let parties = parties?;
-        let epoch = self
-            .known
-            .next()?
-            .max(terms.first_epoch(now.since(self.started)));
-        let members = parties.iter().map(|party| self.member(party.node));
-        let members: Vec<Member> = members.collect::<Option<_>>()?;
-        let voters = terms.voters.iter().map(|&node| Voter {
-            node,
-            birth: parties
-                .iter()
-                .find(|its| its.node == node)
-                .map_or(Incarnation(0), |its| its.birth),
-        });
-        let charter = Charter {
-            // Both are named below.
-            cluster: Digest([0; 32]),
-            parent: Digest([0; 32]),
-            epoch,
-            since: members.iter().map(|_| epoch).collect(),
-            members,
-            voters: voters.collect(),
-            coordinator: self.me,
-            unclean: self.may_have_been_inside(terms),
-            book: Book {
-                voters: terms.voters.clone(),
-                ..Book::default()
-            },
-            abandons: abandons.into_iter().collect(),
-        };
-        let longest = self.longest_of_all(terms);
-        let founding = Founding {
-            charter,
-            parties,
-            longest,
-            abandons,
-        };
-        Some(founding.named(&terms.group))
-    }
-
-    /// Where a cluster is abandoned nobody knows what was held in it.
-    fn may_have_been_inside(&self, terms: &Terms) -> Vec<NodeId> {
-        if self.own.permit.is_none() {
-            return Vec::new();
-        }
-        let all = terms.members.iter().chain(self.clusters.keys()).copied();
-        let all: BTreeSet<NodeId> = all.collect();
-        all.into_iter().collect()
-    }
-
-    fn may_found(&self, terms: &Terms) -> bool {
-        self.own.standing == Standing::New && self.saved && terms.cluster.is_none()
-    }
-
-    /// Those who must accept: all that the file lists; on an operator's word its voters alone.
-    fn parties<'a>(&self, terms: &'a Terms) -> impl Iterator<Item = NodeId> + use<'a> {
-        match self.own.permit {
-            None => terms.members.iter().copied(),
-            Some(_) => terms.voters.iter().copied(),
-        }
-    }
-
-    fn party(&self, node: NodeId) -> Option<Party> {
-        let (birth, refusals) = if node == self.me.node {
-            (self.own.birth, self.own.refusals)
-        } else {
-            let status = self.status_of(node)?;
-            (status.birth, status.refusals)
-        };
-        Some(Party {
-            node,
-            birth,
-            refusals,
-        })
-    }
-
-    fn member(&self, node: NodeId) -> Option<Member> {
-        if node == self.me.node {
-            return Some(self.me);
-        }
-        let incarnation = self.status_of(node)?.life;
-        Some(Member { node, incarnation })
-    }
-
-    fn own_longest(&self, terms: &Terms) -> Duration {
-        let permit = self.own.permit.map(|permit| permit.longest);
-        terms
-            .lease
-            .max(self.longest)
-            .max(permit.unwrap_or_default())
-    }
-
-    fn longest_of_all(&self, terms: &Terms) -> Duration {
-        let others = self.parties(terms).filter_map(|node| self.status_of(node));
-        let longest = others.map(|status| status.longest).max();
-        self.own_longest(terms).max(longest.unwrap_or_default())
-    }
-
-    /// What keeps a cluster from being founded by this file; `None` if nothing does, or there is
-    /// one.
-    pub(super) fn report(&self, now: Time, terms: &Terms) -> Option<FoundingReport> {
-        if self.own.membership().is_some() {
-            return None;
-        }
-        let mut report = FoundingReport {
-            is_under_way: self.own.accepted().is_some(),
-            ..FoundingReport::default()
-        };
-        let permit = self.own.permit.map(|permit| permit.abandoned);
-        let patience = terms.lease / 2;
-        let wait = self.wait(terms);
-        let mut until = self.started + wait;
-        for node in self.parties(terms).filter(|node| *node != self.me.node) {
-            let heard = self.heard.get(&node);
-            let Some(Heard { at, status }) = heard.filter(|its| now < its.at + patience) else {
-                report.absent.push(node);
-                continue;
-            };
-            until = until.max(*at + wait.saturating_sub(status.running_for));
-            report.is_under_way |=
-                matches!(status.stance, Stance::Accepted(_) | Stance::Completed(_));
-            if status.permit != permit {
-                report.without_permit.push(node);
-            }
-        }
-        let (voters, members) = (voters_of(terms), digest_of(terms));
-        let differs = |heard: &Heard| {
-            let (status, is_fresh) = (&heard.status, now < heard.at + patience);
-            is_fresh && (status.members != members || status.voters != voters)
-        };
-        let files = self.heard.iter().filter(|(_, heard)| differs(heard));
-        report.differ = files.map(|(&node, _)| node).collect();
-        let others = self.others_in_clusters(now, terms);
-        report.remember = others.map(|(node, cluster)| (node, cluster.id())).collect();
-        report.waits_until = Some(until).filter(|until| now < *until);
-        let is_held_up = report.is_under_way
-            || !report.absent.is_empty()
-            || !report.remember.is_empty()
-            || !report.without_permit.is_empty()
-            || report.waits_until.is_some();
-        is_held_up.then_some(report)
-    }
-
-    /// How long all must have been up: no lease that a life before renewed runs any more, and the
-    /// wall clock has passed the epoch of any view before.
-    fn wait(&self, terms: &Terms) -> Duration {
-        longest_lease(self.longest_of_all(terms)).max(PASSES_EPOCHS)
     }
 
     /// Says how this member stands, and repeats what is missing of a founding. `met`: those that it
