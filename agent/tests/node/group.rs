@@ -121,11 +121,16 @@ impl Group {
         };
         let boot = Boot {
             record: self.records.get(&me).cloned(),
-            wall: Duration::from_secs(50_000_000) + self.now.since(Time::ZERO) - self.behind,
+            wall: self.wall(),
             seed: u64::from(me.as_u16()),
         };
         self.nodes.insert(me, Node::new(config, boot, self.now));
         self.drain(me);
+    }
+
+    /// What the wall clocks of those show who start now.
+    pub(crate) fn wall(&self) -> Duration {
+        Duration::from_secs(50_000_000) + self.now.since(Time::ZERO) - self.behind
     }
 
     fn drain(&mut self, me: NodeId) {
