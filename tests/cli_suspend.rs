@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 
 use cli_support::group::{AgentProcess, Group};
 use cli_support::suspend::Host;
-use cli_support::{eventually, is_running, pid_of};
+use cli_support::{eventually, guardian_of, is_running, pid_of};
 use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 
 /// Long, so that nobody wakes by chance: who sleeps by a clock that stands still does so for seconds.
 const LEASE: Duration = Duration::from_secs(20);
@@ -92,36 +93,64 @@ struct Runner {
 /// A test that failed leaves nobody behind.
 impl Drop for Runner {
     fn drop(&mut self) {
-        let _ = kill(pid_of(&self.child), Signal::SIGCONT);
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// The runner does it, while its agent does not run yet.
+/// A process that does not run yet when its host has woken: until this is dropped.
+struct Asleep(Pid);
+
+impl Asleep {
+    fn new(pid: Pid) -> Self {
+        kill(pid, Signal::SIGSTOP).expect("it is there");
+        Self(pid)
+    }
+}
+
+impl Drop for Asleep {
+    fn drop(&mut self) {
+        let _ = kill(self.0, Signal::SIGCONT);
+    }
+}
+
+/// The runner does it, while neither its guardian nor its agent runs yet.
 #[test]
 fn a_runner_whose_host_was_suspended_kills_its_command_on_waking() {
     let world = World::new();
     let agents = [1, 2, 3].map(|id| world.agent(id));
     let runner = world.run(world.group.client(1, ["run"]));
-    kill(pid_of(&agents[0].child), Signal::SIGSTOP).expect("it is there");
+    let others = [pid_of(&agents[0].child), guardian_of(pid_of(&runner.child))];
+    let _others = others.map(Asleep::new);
     let took = world.suspend(&runner);
-    kill(pid_of(&agents[0].child), Signal::SIGCONT).expect("it is there");
     assert!(took < SOON, "{took:?}");
 }
 
-/// The agent does it, while the runner does not run yet.
+/// The guardian does it, while neither the runner nor its agent runs yet.
+#[test]
+fn a_guardian_whose_host_was_suspended_kills_the_command_on_waking() {
+    let world = World::new();
+    let agents = [1, 2, 3].map(|id| world.agent(id));
+    let runner = world.run(world.group.client(1, ["run"]));
+    let others = [pid_of(&agents[0].child), pid_of(&runner.child)];
+    let _others = others.map(Asleep::new);
+    let took = world.suspend(&runner);
+    assert!(took < SOON, "{took:?}");
+}
+
+/// The agent does it, while neither the runner nor its guardian runs yet.
 #[test]
 fn an_agent_whose_host_was_suspended_kills_its_clients_commands_on_waking() {
     let world = World::new();
     let _agents = [1, 2, 3].map(|id| world.agent(id));
     let runner = world.run(world.group.client(1, ["run"]));
-    kill(pid_of(&runner.child), Signal::SIGSTOP).expect("it is there");
+    let others = [pid_of(&runner.child), guardian_of(pid_of(&runner.child))];
+    let _others = others.map(Asleep::new);
     let took = world.suspend(&runner);
     assert!(took < SOON, "{took:?}");
 }
 
-/// A runner that is a member itself.
+/// A runner that is a member itself, while its guardian does not run yet.
 #[test]
 fn a_member_whose_host_was_suspended_kills_its_command_on_waking() {
     let world = World::new();
@@ -129,6 +158,7 @@ fn a_member_whose_host_was_suspended_kills_its_command_on_waking() {
     let mut command = world.group.member(1, ["run"]);
     command.env("DISTLOCK_CONFIG", &world.config);
     let runner = world.run(command);
+    let _guardian = Asleep::new(guardian_of(pid_of(&runner.child)));
     let took = world.suspend(&runner);
     assert!(took < SOON, "{took:?}");
 }
@@ -153,9 +183,8 @@ fn a_program_that_aborts_on_loss_does_so_on_waking() {
     assert!(lines.any(|line| line.expect("text").ends_with("inside")));
     let command = pid_of(&child).as_raw();
     let runner = Runner { child, command };
-    kill(pid_of(&agents[0].child), Signal::SIGSTOP).expect("it is there");
+    let _agent = Asleep::new(pid_of(&agents[0].child));
     let took = world.suspend(&runner);
-    kill(pid_of(&agents[0].child), Signal::SIGCONT).expect("it is there");
     assert!(took < SOON, "{took:?}");
 }
 

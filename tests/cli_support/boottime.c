@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/timerfd.h>
@@ -30,6 +31,8 @@ static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 /* When each timer of CLOCK_BOOTTIME goes off, on the clock that the process sees; 0 while it is off. */
 static int64_t due[MAX_FD];
 static int is_boottime[MAX_FD];
+/* The process in which the thread `wake` is: a forked child has none. */
+static pid_t waker;
 
 static int64_t nanos(struct timespec time)
 {
@@ -74,6 +77,28 @@ static void *wake(void *unused)
     return unused;
 }
 
+static void start(void)
+{
+    sigset_t all, before;
+    sigfillset(&all);
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    pthread_t thread;
+    if (pthread_create(&thread, NULL, wake, NULL))
+        abort();
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    waker = getpid();
+}
+
+/* A child that executes nothing has timers of its own: `run`'s guardian. What its parent's thread held
+ * at the fork nobody gives back here. */
+static void start_in_child(void)
+{
+    pthread_mutex_t unlocked = PTHREAD_MUTEX_INITIALIZER;
+    mutex = unlocked;
+    memset(due, 0, sizeof due);
+    start();
+}
+
 __attribute__((constructor)) static void begin(void)
 {
     const char *path = getenv("DISTLOCK_TEST_BOOTTIME");
@@ -86,13 +111,7 @@ __attribute__((constructor)) static void begin(void)
     close(file);
     /* The command needs none of this. */
     unsetenv("LD_PRELOAD");
-    sigset_t all, before;
-    sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before);
-    pthread_t thread;
-    if (pthread_create(&thread, NULL, wake, NULL))
-        abort();
-    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    start();
 }
 
 int clock_gettime(clockid_t clock, struct timespec *now)
@@ -126,6 +145,8 @@ int timerfd_settime(int fd, int flags, const struct itimerspec *new, struct itim
         abort();
     if (nanos(new->it_interval) || old)
         abort();
+    if (waker != getpid())
+        start_in_child();
     pthread_mutex_lock(&mutex);
     due[fd] = nanos(new->it_value);
     int failed = set(fd, due[fd]);
