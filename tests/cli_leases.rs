@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 use cli_support::group::{AgentProcess, Group, LEASE_MS};
-use cli_support::{eventually, is_running, output, pid_of, stdout, wrapped};
+use cli_support::{eventually, guardian_of, is_running, output, pid_of, stdout, wrapped};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::geteuid;
 
@@ -147,12 +147,13 @@ fn a_client_of_an_agent_that_stands_still_ends_its_command() {
     assert_not_renewed(runner, 79);
 }
 
-/// The agent does for the runner what that cannot do.
+/// The agent does for the runner what that cannot do, and its guardian neither.
 #[test]
 fn an_agent_without_a_majority_ends_the_command_of_a_runner_that_stands_still() {
     let group = Group::unix(3);
     let agents = group.agents(3);
     let runner = Runner::start(group.client(1, ["run"]), &["x"]);
+    kill(guardian_of(pid_of(&runner.child)), Signal::SIGKILL).expect("it is there");
     runner.signal(Signal::SIGSTOP);
     let start = SystemTime::now();
     stop(&agents[1..], Signal::SIGSTOP);

@@ -11,7 +11,9 @@ use std::time::{Duration, SystemTime};
 
 use cli_support::group::{AgentProcess, Group, LEASE_MS};
 use cli_support::users::{LIMITED, as_user, copy_of_program, is_root};
-use cli_support::{Holder, eventually, is_running, output, pid_of, stderr, stdout, wrapped};
+use cli_support::{
+    Holder, eventually, guardian_of, is_running, output, pid_of, stderr, stdout, wrapped,
+};
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -176,11 +178,13 @@ fn a_disk_that_takes_longer_than_a_lease_costs_no_lease() {
     drop(slow.agents);
 }
 
-/// The agent's thread waited for the disk: nobody ended the command of a runner that stood still.
+/// The agent's thread waited for the disk: nobody ended the command of a runner that stood still, whose
+/// guardian was dead.
 #[test]
 fn a_disk_that_takes_longer_than_a_lease_keeps_no_command_alive() {
     let group = Group::unix(3);
     let slow = SlowDisk::new(&group, 8);
+    kill(guardian_of(slow.runner.pid()), Signal::SIGKILL).expect("it is there");
     slow.runner.signal(Signal::SIGSTOP);
     // Now there is no majority.
     kill(pid_of(&slow.agents[1].child), Signal::SIGSTOP).expect("it is there");
