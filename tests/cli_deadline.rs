@@ -2,12 +2,13 @@
 
 mod cli_support;
 
-use std::os::unix::net::UnixListener;
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, SystemTime};
 
-use cli_support::group::Group;
+use cli_support::group::{AgentProcess, Group};
 use cli_support::{assert_refused, pid_of};
 use distlock::{Agent, LockError, TimedLockError, TryLockError};
 use nix::sys::signal::{Signal, kill};
@@ -54,14 +55,23 @@ fn output(mut command: Command) -> Output {
     child.wait_with_output().expect("a child")
 }
 
-/// `distlock run` with these options, through `socket`, is refused with 69 in time.
-fn is_refused_in_time(socket: &Path, options: &[&str], least: u64, most: u64) {
+/// What is said of an agent that is not connected to in time.
+const NOT_CONNECTED: [&str; 2] = ["no agent answers", "timed out"];
+/// What is said of an agent that does not tell how the lock is served.
+const NOT_TOLD: [&str; 1] = ["the agent does not answer"];
+/// What is said where it is not known in time whether the lock is free.
+const NOT_ANSWERED: [&str; 1] = ["no answer in time"];
+
+/// `distlock run` with these options, through `socket`, is refused with 69 and these words between
+/// `least` and `most` milliseconds.
+#[track_caller]
+fn is_refused_in_time(socket: &Path, options: &[&str], [least, most]: [u64; 2], words: &[&str]) {
     let mut command = cli_support::distlock();
     command.env("DISTLOCK_SOCKET", socket).arg("run");
     command.args(options).args(["x", "--", "echo", "inside"]);
     let [least, most] = [least, most].map(Duration::from_millis);
     let output = timed(least, most, || output(command));
-    assert_refused(&output, UNAVAILABLE, &["no agent answers", "timed out"]);
+    assert_refused(&output, UNAVAILABLE, words);
 }
 
 #[test]
@@ -72,9 +82,9 @@ fn an_agent_that_stands_still_takes_nobody_more_time_than_there_is() {
     let client = Agent::connect(group.socket(1)).expect("an agent");
     let mutex = client.mutex("x").expect("a name");
     kill(pid_of(&agent.child), Signal::SIGSTOP).expect("it is there");
-    is_refused_in_time(&group.socket(1), &["-n"], 900, 1_000);
-    is_refused_in_time(&group.socket(1), &["-w", "0"], 900, 1_000);
-    is_refused_in_time(&group.socket(1), &["-w", "0.5"], 500, 700);
+    is_refused_in_time(&group.socket(1), &["-n"], [900, 1_000], &NOT_CONNECTED);
+    is_refused_in_time(&group.socket(1), &["-w", "0"], [900, 1_000], &NOT_CONNECTED);
+    is_refused_in_time(&group.socket(1), &["-w", "0.5"], [500, 700], &NOT_CONNECTED);
     let millis = Duration::from_millis;
     let tried = timed(millis(500), millis(1_000), || mutex.try_lock());
     assert!(
@@ -90,6 +100,50 @@ fn an_agent_that_stands_still_takes_nobody_more_time_than_there_is() {
     kill(pid_of(&agent.child), Signal::SIGCONT).expect("it is there");
     // What was not waited for is not held either.
     drop(mutex.lock().expect("it is free"));
+}
+
+/// There is one deadline for all: what the agent takes until it lets a program in is not there for
+/// its answer.
+#[test]
+fn an_agent_that_stands_still_after_its_welcome_takes_nobody_more_time_than_there_is() {
+    let group = Group::unix(1);
+    let _agent = group.agent(1);
+    let (socket, agents) = (group.file("late"), group.socket(1));
+    let listener = UnixListener::bind(&socket).expect("a new path");
+    std::thread::spawn(move || {
+        for client in listener.incoming().take(2) {
+            let mut client = client.expect("a client");
+            let mut agent = UnixStream::connect(&agents).expect("an agent");
+            let mut welcome = [0; 4096];
+            let len = agent.read(&mut welcome).expect("its first message");
+            std::thread::sleep(Duration::from_millis(400));
+            client
+                .write_all(&welcome[..len])
+                .expect("it waits for that");
+            // Nothing else comes, and the streams stay open until this process ends.
+            std::mem::forget((client, agent));
+        }
+    });
+    is_refused_in_time(&socket, &["-n"], [900, 1_000], &NOT_TOLD);
+    is_refused_in_time(&socket, &["-w", "0.5"], [500, 700], &NOT_TOLD);
+}
+
+/// The agent is there, and lets nobody in before a lease of its last life is over.
+#[test]
+fn a_group_that_does_not_answer_takes_nobody_more_time_than_there_is() {
+    let group = Group::unix(1);
+    let config = group.write_config("long.toml", "ricart-agrawala", 6_000);
+    let agent = || {
+        let mut agent = group.agent_command(1);
+        agent.env("DISTLOCK_CONFIG", &config);
+        AgentProcess::start(agent)
+    };
+    let first = agent();
+    let entered = output(group.client(1, ["run", "x", "true"]));
+    assert_eq!(entered.status.code(), Some(0), "{entered:?}");
+    first.end_by(Signal::SIGKILL);
+    let _next = agent();
+    is_refused_in_time(&group.socket(1), &["-n"], [800, 1_000], &NOT_ANSWERED);
 }
 
 /// Nobody is taken from its queue, and nobody else comes in.
@@ -112,6 +166,6 @@ fn a_queue_that_is_full_takes_nobody_more_time_than_there_is() {
         queue.push(next);
         assert!(queue.len() < 100, "it is never full");
     }
-    is_refused_in_time(&socket, &["-n"], 900, 1_000);
-    is_refused_in_time(&socket, &["-w", "0.5"], 500, 700);
+    is_refused_in_time(&socket, &["-n"], [900, 1_000], &NOT_CONNECTED);
+    is_refused_in_time(&socket, &["-w", "0.5"], [500, 700], &NOT_CONNECTED);
 }

@@ -2,6 +2,7 @@
  * client of a host's agent, which is killed. The arguments are the program `distlock` and an empty
  * directory. */
 #include "check.h"
+#include <sys/prctl.h>
 
 #define ROUNDS 40
 
@@ -58,6 +59,8 @@ static pid_t start_agent(const char *program)
     pid_t agent = fork();
     CHECK(agent >= 0);
     if (agent == 0) {
+        /* A test that fails leaves nobody behind. */
+        CHECK(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0);
         dup2(output.ends[1], 1);
         close_flag(output);
         execl(program, program, "agent", "--config", config, "--id", "2", "--socket", socket_path,
@@ -158,6 +161,45 @@ static void dead_client(distlock_agent *member)
     distlock_mutex_close(here);
 }
 
+/* Without options the environment says which group it is, as for `distlock run`. `held` is. */
+static void without_options(const char *held)
+{
+    distlock_options options;
+    distlock_agent *agent;
+    distlock_mutex *mutex;
+    int named;
+    memset(&options, 0, sizeof options);
+    options.size = sizeof options;
+    CHECK(setenv("DISTLOCK_SOCKET", socket_path, 1) == 0);
+    for (named = 0; named < 2; named++) {
+        EXPECT(0, distlock_agent_open(named ? &options : NULL, &agent));
+        mutex = open_mutex(agent, held);
+        EXPECT(-EBUSY, distlock_trylock(mutex, NULL));
+        distlock_mutex_close(mutex);
+        distlock_agent_close(agent);
+    }
+    /* The local group is another. */
+    options.flags = DISTLOCK_LOCAL;
+    EXPECT(0, distlock_agent_open(&options, &agent));
+    mutex = open_mutex(agent, held);
+    EXPECT(0, distlock_trylock(mutex, NULL));
+    EXPECT(0, distlock_unlock(mutex));
+    distlock_mutex_close(mutex);
+    distlock_agent_close(agent);
+    CHECK(unsetenv("DISTLOCK_SOCKET") == 0);
+}
+
+/* Who only tries, or waits for a time, does not wait longer for an agent that stands still. */
+static void stopped(pid_t agent, distlock_mutex *mutex)
+{
+    CHECK(kill(agent, SIGSTOP) == 0);
+    EXPECT(-ENOTCONN, distlock_trylock(mutex, NULL));
+    EXPECT(-ENOTCONN, distlock_timedlock(mutex, 100, NULL));
+    CHECK(kill(agent, SIGCONT) == 0);
+    EXPECT(0, distlock_timedlock(mutex, 60000, NULL));
+    EXPECT(0, distlock_unlock(mutex));
+}
+
 /* A member beside a client of the other member's agent, which is killed at last. */
 static void client(const char *program)
 {
@@ -196,7 +238,9 @@ static void client(const char *program)
     nanosleep(&some, NULL);
     CHECK(pthread_cancel(thread) == 0);
     CHECK(pthread_join(thread, &result) == 0 && result == PTHREAD_CANCELED);
+    without_options("x");
     EXPECT(0, distlock_unlock(here));
+    stopped(agent, there);
     EXPECT(0, distlock_lock(there, NULL));
     CHECK(pthread_create(&thread, NULL, wait_for_it, here) == 0);
     nanosleep(&some, NULL);

@@ -103,7 +103,8 @@ pub enum AcquireError {
     },
     /// The agent, or its group, has not answered in the time that there was.
     #[error(
-        "no answer in time: see that the host's agent runs and is not stopped, and what          `distlock status` tells of the group"
+        "no answer in time: see that the host's agent runs and is not stopped, and what \
+         `distlock status` tells of the group"
     )]
     NoAnswer,
 }
