@@ -111,7 +111,7 @@ fn the_hosts_socket_stays_however_it_was_spelled() {
         stat -c %a /var/lib/distlock
         # One that cannot leave a trace for after a reboot does not serve there.
         rmdir /var/lib/distlock && mount -o remount,ro /var/lib
-        "$0" agent --config group.toml --id 1 --state-dir state 2>&1 |
+        timeout 30 "$0" agent --config group.toml --id 1 --state-dir state 2>&1 |
             grep -o 'cannot make /var/lib/distlock'
         echo ${PIPESTATUS[0]}"#;
     let expected = "0\n69\n700\ncannot make /var/lib/distlock\n77\n";

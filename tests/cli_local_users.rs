@@ -220,6 +220,8 @@ fn each_user_has_a_place_that_the_user_id_alone_names() {
     says(
         r#"
         export XDG_RUNTIME_DIR=/run/lock TMPDIR=/run/lock HOME=/run/lock
+        mkdir /run/user
+        for user in 0 61234; do install -d -m 700 -o $user -g $user /run/user/$user; done
         "$0" run x -c "$find"
         as 61234 "$0" run x -c "$find"
         stat -c '%a %u %n' /run/distlock-local /run/lock/*"#,
