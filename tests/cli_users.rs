@@ -8,6 +8,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, lchown, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use cli_support::group::{AgentProcess, Group, LEASE_MS};
 use cli_support::users::{DAEMON, STRANGER, as_user, copy_of_program, is_root};
@@ -56,6 +57,29 @@ impl OfDaemon {
         copy_environment(&mut command, plain);
         command.uid(user).gid(user).current_dir("/");
         command
+    }
+
+    /// A command of `run`'s, started by `way`, and what that has started in turn, which has become
+    /// root's altogether, as by sudo.
+    fn start_roots(&self, way: impl Fn(&Command) -> Command) -> (Holder, i32, i32) {
+        let helper = self.place.path().join("helper");
+        let setpriv = output(Command::new("sh").args(["-c", "command -v setpriv"]));
+        let made = output(Command::new("cp").arg(stdout(&setpriv).trim()).arg(&helper));
+        assert!(made.status.success(), "{made:?}");
+        fs::set_permissions(&helper, Permissions::from_mode(0o4755)).expect("its mode");
+        let script = r#""$0" --reuid 0 sleep 600 & echo in; echo $$ $!; wait"#;
+        let mut run = self
+            .group
+            .client(1, ["run", "x", "--", "bash", "-c", script]);
+        let mut holder = Holder::start(way(run.arg(&helper)));
+        let line = holder.line();
+        let (command, roots) = line.split_once(' ').expect("two numbers");
+        let [command, roots] = [command, roots].map(|pid| pid.parse().expect("a pid"));
+        eventually("it is root's", || {
+            let status = fs::read_to_string(format!("/proc/{roots}/status"));
+            status.is_ok_and(|status| status.contains("Uid:\t0\t0\t0\t0"))
+        });
+        (holder, command, roots)
     }
 
     /// What a client of the agent says that this user runs.
@@ -162,22 +186,7 @@ fn an_agent_that_may_signal_all_ends_nothing_that_its_client_could_not() {
     privileged.current_dir("/");
     let _agent = AgentProcess::start_with_log(&mut privileged, log);
 
-    // What it starts becomes root's altogether, as by sudo.
-    let helper = of.place.path().join("helper");
-    let setpriv = output(Command::new("sh").args(["-c", "command -v setpriv"]));
-    let made = output(Command::new("cp").arg(stdout(&setpriv).trim()).arg(&helper));
-    assert!(made.status.success(), "{made:?}");
-    fs::set_permissions(&helper, Permissions::from_mode(0o4755)).expect("its mode");
-    let script = r#""$0" --reuid 0 sleep 600 & echo in; echo $$ $!; wait"#;
-    let mut run = group.client(1, ["run", "x", "--", "bash", "-c", script]);
-    let mut holder = Holder::start(of.of_user(run.arg(&helper), DAEMON));
-    let line = holder.line();
-    let (command, roots) = line.split_once(' ').expect("two numbers");
-    let (command, roots): (i32, i32) = (command.parse().expect("one"), roots.parse().expect("two"));
-    eventually("it is root's", || {
-        let status = fs::read_to_string(format!("/proc/{roots}/status"));
-        status.is_ok_and(|status| status.contains("Uid:\t0\t0\t0\t0"))
-    });
+    let (holder, command, roots) = of.start_roots(|plain| of.of_user(plain, DAEMON));
     holder.signal(Signal::SIGKILL);
     eventually("the command is gone", || !is_running(command));
     let busy = of.client(DAEMON, ["run", "-w", "1", "x", "true"]);
@@ -186,6 +195,66 @@ fn an_agent_that_may_signal_all_ends_nothing_that_its_client_could_not() {
     kill(Pid::from_raw(roots), Signal::SIGKILL).expect("it is there");
     let next = of.client(DAEMON, ["run", "-w", "20", "x", "true"]);
     assert_eq!(next.status.code(), Some(0), "{next:?}");
+}
+
+/// A user who has a control group, as in a service of the user's own: what is in the command's ends with
+/// `run`, also what that user may not signal.
+#[test]
+fn a_control_group_of_the_users_own_ends_what_has_become_roots() {
+    let Some(of) = OfDaemon::new() else { return };
+    let Some(cgroup) = Delegated::new() else {
+        eprintln!("SKIPPED: this process may make no control group");
+        return;
+    };
+    let _agent = of.agent();
+    let (holder, command, roots) = of.start_roots(|plain| {
+        let mut inside = Command::new("sh");
+        inside.args(["-c", r#"echo $$ > "$0" && exec "$@""#]);
+        inside.arg(cgroup.0.join("cgroup.procs"));
+        let mut run = wrapped(
+            wrapped(inside, &as_user(DAEMON)),
+            &of.of_user(plain, DAEMON),
+        );
+        run.current_dir("/");
+        run
+    });
+    holder.signal(Signal::SIGKILL);
+    eventually("all is gone", || !is_running(command) && !is_running(roots));
+    let next = of.client(DAEMON, ["run", "-w", "20", "x", "true"]);
+    assert_eq!(next.status.code(), Some(0), "{next:?}");
+}
+
+/// A control group that belongs to [`DAEMON`]. Dropping it removes it.
+struct Delegated(PathBuf);
+
+impl Delegated {
+    /// `None` where there is no such thing, or none may be made.
+    fn new() -> Option<Self> {
+        let groups = fs::read_to_string("/proc/self/cgroup").ok()?;
+        let own = groups.lines().find_map(|line| line.strip_prefix("0::/"))?;
+        let mounts = ["/sys/fs/cgroup", "/sys/fs/cgroup/unified"].map(|at| Path::new(at).join(own));
+        let own = mounts
+            .into_iter()
+            .find(|path| path.join("cgroup.procs").exists())?;
+        let cgroup = Self(own.join(format!("delegated-{}", std::process::id())));
+        fs::create_dir(&cgroup.0).ok()?;
+        for file in ["", "cgroup.procs"] {
+            chown(cgroup.0.join(file), Some(DAEMON), Some(DAEMON)).ok()?;
+        }
+        cgroup.0.join("cgroup.kill").exists().then_some(cgroup)
+    }
+}
+
+impl Drop for Delegated {
+    fn drop(&mut self) {
+        let _ = fs::write(self.0.join("cgroup.kill"), "1");
+        for _ in 0..1_000 {
+            if fs::remove_dir(&self.0).is_ok() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    }
 }
 
 /// The kernel gives what `/proc` shows of a process that cannot be dumped to root, and nobody else of

@@ -3,9 +3,8 @@
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
-use std::process::{Child, Command};
 use std::sync::Arc;
 
 use distlock::Announcer;
@@ -18,11 +17,13 @@ use nix::sys::signal::{SigSet, Signal, raise};
 use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid};
 use nix::unistd::{Pid, getppid};
 
+use crate::cgroup::Cgroup;
 use crate::descendants;
 use crate::exit::{self, Failure, quoted};
-use crate::guardian::Register;
+use crate::guardian::Guardian;
 use crate::refusal;
 use crate::signals::{self, Signals};
+use crate::spawn::{self, Program};
 use crate::terminal::Terminal;
 
 /// How often the rest of a process group is looked at that must end, in milliseconds: processes that
@@ -94,14 +95,13 @@ pub(crate) enum Status {
 /// A running command. It leads a process group of its own.
 #[derive(Debug)]
 pub(crate) struct Job<'a> {
-    child: Child,
     /// The number of its process, and of its group as long as it has not been waited for.
     pid: Pid,
     /// Its group, whatever the number means by now; `None` where the system cannot tell.
     group: Option<ProcessGroup>,
     was_waited_for: bool,
-    /// Its guardian. Where there is one, this process adopts what the command leaves behind.
-    guardian: Option<Pid>,
+    /// Where there is one, this process adopts what the command leaves behind.
+    guardian: Option<&'a Guardian>,
     signals: &'a Signals,
     terminal: Option<Arc<Terminal>>,
     in_foreground: bool,
@@ -133,27 +133,19 @@ impl<'a> Job<'a> {
         recipe: &Recipe<'_>,
         signals: &'a Signals,
         announcer: Option<Announcer>,
-        guardian: Option<(Pid, Register)>,
+        guardian: Option<&'a Guardian>,
     ) -> Result<Self, Failure> {
         let alarm = Alarm::new().map_err(|error| refusal::system("open a timer", error))?;
         let terminal = Terminal::open().map(Arc::new);
         let foreground = terminal.clone().filter(|terminal| terminal.is_ours());
         let in_foreground = foreground.is_some();
 
-        let mut command = Command::new(recipe.program);
-        command.args(recipe.args).process_group(0);
-        for (key, value) in recipe.env {
-            match value {
-                Some(value) => command.env(key, value),
-                None => command.env_remove(key),
-            };
-        }
-        let guardian_pid = guardian.as_ref().map(|(pid, _)| *pid);
-        if guardian_pid.is_some() {
+        if guardian.is_some() {
             descendants::adopt();
         }
+        let cgroup = guardian.and_then(Guardian::cgroup).map(Cgroup::directory);
         let (runner, inherited) = (Pid::this(), signals.inherited());
-        let setup = move || {
+        let setup = || {
             prctl::set_pdeathsig(Signal::SIGKILL)?;
             if getppid() != runner {
                 // The runner died before the kernel was told, and so it will not do it.
@@ -163,27 +155,23 @@ impl<'a> Job<'a> {
                 // If the agent is gone, so is the lock, and this is ended in a moment.
                 let _ = announcer.announce();
             }
-            if let Some((_, register)) = &guardian {
-                register.enter()?;
+            if let Some(guardian) = guardian {
+                guardian.watch_caller()?;
             }
             if let Some(terminal) = &foreground {
                 // Who is not in the foreground yet must not be stopped for taking it.
                 SigSet::from(Signal::SIGTTOU).thread_block()?;
                 terminal.give(Pid::this());
             }
-            Ok(inherited.restore()?)
+            inherited.restore()
         };
-        #[expect(unsafe_code, reason = "only between fork and exec can this be set up")]
-        // SAFETY: the closure makes system calls only. It allocates nothing and takes no lock, and
-        // what it owns was made before the fork.
-        let spawned = unsafe { command.pre_exec(setup) }.spawn();
-        match spawned {
-            Ok(child) => Ok(Self {
-                pid: Pid::from_raw(child.id().cast_signed()),
-                group: ProcessGroup::of_child(child.id()).ok(),
+        let program = Program::new(recipe.program, recipe.args, recipe.env);
+        match program.and_then(|program| program.start(cgroup, setup)) {
+            Ok(pid) => Ok(Self {
+                pid,
+                group: ProcessGroup::of_child(pid.as_raw().cast_unsigned()).ok(),
                 was_waited_for: false,
-                guardian: guardian_pid,
-                child,
+                guardian,
                 signals,
                 terminal,
                 in_foreground,
@@ -201,7 +189,7 @@ impl<'a> Job<'a> {
 
     /// The command's process.
     pub(crate) fn pid(&self) -> u32 {
-        self.child.id()
+        self.pid.as_raw().cast_unsigned()
     }
 
     /// Waits until the command has ended, and its lifeline if there is one, and does meanwhile what
@@ -254,9 +242,7 @@ impl<'a> Job<'a> {
 
     fn kill(&mut self) {
         self.signal(libc::SIGKILL);
-        if let Some(guardian) = self.guardian {
-            descendants::signal_children(Pid::this(), guardian, Signal::SIGKILL);
-        }
+        self.kill_descendants();
         self.eviction = Eviction::Killed;
     }
 
@@ -333,21 +319,29 @@ impl<'a> Job<'a> {
     /// Takes note of the end of those that this process has adopted.
     fn reap(&self) {
         if let Some(guardian) = self.guardian {
-            descendants::reap(&[self.pid, guardian]);
+            descendants::reap(&[self.pid, guardian.pid()]);
         }
+    }
+
+    /// Kills what the command has started, also outside of its group; whether something is left.
+    fn kill_descendants(&self) -> bool {
+        let Some(guardian) = self.guardian else {
+            return false;
+        };
+        let cgroup = guardian.cgroup().filter(|cgroup| cgroup.is_populated());
+        cgroup.inspect(|cgroup| cgroup.kill());
+        let found = descendants::signal_children(Pid::this(), guardian.pid(), Signal::SIGKILL);
+        found || cgroup.is_some()
     }
 
     /// The command's status, if it has ended.
     fn look_at_child(&mut self) -> io::Result<Option<Status>> {
-        if let Some(status) = self.child.try_wait()? {
+        if let Some(status) = spawn::try_wait(self.pid)? {
             self.was_waited_for = true;
             let signaled = || Status::Signaled(status.signal().unwrap_or_default());
             // The kernel keeps eight bits of the code.
-            return Ok(Some(
-                status
-                    .code()
-                    .map_or_else(signaled, |code| Status::Exited(code as u8)),
-            ));
+            let code = status.code().map(|code| Status::Exited(code as u8));
+            return Ok(Some(code.unwrap_or_else(signaled)));
         }
         let stops = WaitPidFlag::WSTOPPED | WaitPidFlag::WNOHANG;
         if let Ok(WaitStatus::Stopped(_, by)) = waitid(Id::Pid(self.pid), stops) {
@@ -405,15 +399,11 @@ impl<'a> Job<'a> {
             while self.signals.next()?.is_some() {}
         }
         let evicted = self.eviction != Eviction::No;
-        if let Some(guardian) = self.guardian.filter(|_| evicted) {
-            // Also of what has left the group nothing may stay. What no signal ends stays anyway.
-            for _ in 0..DESCENDANT_POLLS {
-                if !descendants::signal_children(Pid::this(), guardian, Signal::SIGKILL) {
-                    break;
-                }
-                let pause = std::time::Duration::from_millis(GROUP_POLL_MS.into());
-                std::thread::sleep(pause);
-            }
+        // Also of what has left the group nothing may stay. What no signal ends stays anyway.
+        let mut polls = 0;
+        while evicted && polls < DESCENDANT_POLLS && self.kill_descendants() {
+            std::thread::sleep(std::time::Duration::from_millis(GROUP_POLL_MS.into()));
+            polls += 1;
         }
         Ok(End {
             status,

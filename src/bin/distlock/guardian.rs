@@ -10,7 +10,12 @@
 //! - a tenth of a lease before its end, when this process should have done so;
 //! - at once, when this process died without a word.
 //!
-//! As long as this process has not died, all descendants of the command are killed with it.
+//! All descendants of the command are killed with it, by their control group where there is one, and
+//! otherwise as long as this process has not died.
+//!
+//! It keeps the lock as the command does, by a writing end of the lifeline: if this process died, until
+//! the command has ended and its control group is empty. So what has closed what it inherited, and
+//! what may not be killed, keeps the lock too.
 //!
 //! What the command has left behind when this process ends in order keeps the lock; then the guardian
 //! stays as long, and kills that only with the lease.
@@ -29,6 +34,7 @@ use distlock_agent::protocol::Time;
 use distlock_agent::runtime::{ProcessGroup, clock};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sys::eventfd::{EfdFlags, EventFd};
 use nix::sys::prctl;
 use nix::sys::resource::{Resource, getrlimit};
 use nix::sys::signal::{Signal, kill};
@@ -37,6 +43,7 @@ use nix::sys::timerfd::{ClockId, Expiration, TimerFd, TimerFlags, TimerSetTimeFl
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork, setsid};
 
+use crate::cgroup::Cgroup;
 use crate::descendants::signal_children;
 
 /// After what time those are killed again that are left; each time twice that, but no more than the
@@ -58,22 +65,28 @@ const WORD: usize = size_of::<Word>();
 pub(crate) struct Guardian {
     pid: Pid,
     line: UnixStream,
+    /// Rung when the command has ended.
+    bell: EventFd,
+    cgroup: Option<Cgroup>,
     is_needed: bool,
 }
 
 impl Guardian {
-    /// Starts one. `lifeline` ends with the last process that the command has started, and `lease` is
-    /// how long a lease lasts.
+    /// Starts one. `lifeline` ends with the last process that the command has started, `keeps` is a
+    /// writing end of it, and `lease` is how long a lease lasts. The command is started in `cgroup`.
     ///
     /// # Errors
     /// If the system has no room for another process, or no descriptor.
     pub(crate) fn start(
         watch: &LeaseWatch,
         lifeline: BorrowedFd<'_>,
+        keeps: Option<OwnedFd>,
+        cgroup: Option<Cgroup>,
         lease: Duration,
     ) -> io::Result<Self> {
         let (line, theirs) = UnixStream::pair()?;
         theirs.set_nonblocking(true)?;
+        let bell = EventFd::from_flags(EfdFlags::EFD_CLOEXEC | EfdFlags::EFD_NONBLOCK)?;
         let flags = TimerFlags::TFD_NONBLOCK | TimerFlags::TFD_CLOEXEC;
         let timer = TimerFd::new(ClockId::CLOCK_BOOTTIME, flags)?;
         let parent = Pid::this();
@@ -83,12 +96,17 @@ impl Guardian {
             ForkResult::Parent { child } => Ok(Self {
                 pid: child,
                 line,
+                bell,
+                cgroup,
                 is_needed: false,
             }),
             ForkResult::Child => Watcher {
                 parent,
                 line: theirs.as_fd(),
                 lifeline,
+                keeps,
+                bell: &bell,
+                cgroup: cgroup.as_ref(),
                 timer: &timer,
                 watch,
                 margin: lease / 10,
@@ -101,18 +119,32 @@ impl Guardian {
         }
     }
 
-    /// By what the command's process makes itself known.
+    /// Tells it of the calling process, which leads a process group and becomes the command.
+    /// Async-signal-safe: for the time between fork and exec.
     ///
     /// # Errors
-    /// If no descriptor is left.
-    pub(crate) fn register(&self) -> io::Result<Register> {
-        let line = self.line.as_fd().try_clone_to_owned()?;
-        Ok(Register { line })
+    /// If there is no guardian any more, or no descriptor is left.
+    pub(crate) fn watch_caller(&self) -> nix::Result<()> {
+        let pid = std::process::id();
+        #[expect(unsafe_code, reason = "nix has no wrapper for pidfd_open")]
+        // SAFETY: the call takes numbers, and returns a new descriptor or -1.
+        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
+        let fd = RawFd::try_from(Errno::result(fd)?).map_err(|_| Errno::EBADF)?;
+        #[expect(unsafe_code, reason = "the descriptor is new")]
+        // SAFETY: nobody else knows it.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        send(self.line.as_fd(), [COMMAND, pid], Some(fd.as_fd()))
     }
 
-    /// Waits until it has closed all that it inherited: at its start it has a copy of what the command
-    /// keeps the lock by.
+    /// The command's control group.
+    pub(crate) fn cgroup(&self) -> Option<&Cgroup> {
+        self.cgroup.as_ref()
+    }
+
+    /// The command has ended. Waits until the guardian has closed what the command kept the lock by,
+    /// and all else that it inherited.
     pub(crate) fn settle(&self) {
+        let _ = self.bell.write(1);
         let mut line = [PollFd::new(self.line.as_fd(), PollFlags::POLLIN)];
         // One that does not come to it is ended, which closes all.
         let _ = poll(&mut line, PollTimeout::from(READY_MS));
@@ -150,31 +182,6 @@ impl Drop for Guardian {
     }
 }
 
-/// By what the command's process makes itself known.
-#[derive(Debug)]
-pub(crate) struct Register {
-    line: OwnedFd,
-}
-
-impl Register {
-    /// Tells the guardian of the calling process, which leads a process group. Async-signal-safe: for
-    /// the time between fork and exec.
-    ///
-    /// # Errors
-    /// If there is no guardian any more, or no descriptor is left.
-    pub(crate) fn enter(&self) -> io::Result<()> {
-        let pid = std::process::id();
-        #[expect(unsafe_code, reason = "nix has no wrapper for pidfd_open")]
-        // SAFETY: the call takes numbers, and returns a new descriptor or -1.
-        let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, pid, 0) };
-        let fd = RawFd::try_from(Errno::result(fd)?).map_err(|_| Errno::EBADF)?;
-        #[expect(unsafe_code, reason = "the descriptor is new")]
-        // SAFETY: nobody else knows it.
-        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
-        send(self.line.as_fd(), [COMMAND, pid], Some(fd.as_fd()))
-    }
-}
-
 /// What the guardian knows of its parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Runner {
@@ -190,6 +197,10 @@ struct Watcher<'a> {
     parent: Pid,
     line: BorrowedFd<'a>,
     lifeline: BorrowedFd<'a>,
+    /// A writing end of it, until the lock may go.
+    keeps: Option<OwnedFd>,
+    bell: &'a EventFd,
+    cgroup: Option<&'a Cgroup>,
     timer: &'a TimerFd,
     watch: &'a LeaseWatch,
     /// How long before the end of the lease the command is killed.
@@ -210,11 +221,13 @@ impl Watcher<'_> {
         let _ = nix::unistd::chdir(c"/");
         forget_environment();
         self.close_others();
-        // The parent may be gone already.
-        let _ = send(self.line, [0, 0], None);
         while self.is_needed() {
+            self.settle();
             self.end_command();
             self.sleep();
+        }
+        if let Some(cgroup) = self.cgroup {
+            cgroup.remove();
         }
         #[expect(
             unsafe_code,
@@ -235,13 +248,37 @@ impl Watcher<'_> {
                 }
                 Ok(Some(([LEAVE, _], _))) => self.runner = Runner::Leaves,
                 Ok(Some(_)) => {}
-                Err(Errno::EAGAIN) => return true,
+                Err(Errno::EAGAIN) => break,
                 Err(Errno::EINTR) => {}
                 Ok(None) | Err(_) => self.runner = Runner::Dead,
             }
         }
         let leader = self.command.as_ref();
-        !(has_hung_up(self.lifeline) && leader.is_none_or(ProcessGroup::has_leader_ended))
+        let has_ended = leader.is_none_or(ProcessGroup::has_leader_ended);
+        let is_free = has_ended
+            && match self.runner {
+                // It settles itself, unless it stands still and the lease is over.
+                Runner::There => self.is_over && !self.is_populated(),
+                Runner::Dead => !self.is_populated(),
+                Runner::Leaves => true,
+            };
+        if is_free {
+            self.keeps = None;
+        }
+        self.runner == Runner::There || !is_free || !has_hung_up(self.lifeline)
+    }
+
+    fn is_populated(&self) -> bool {
+        self.cgroup.is_some_and(Cgroup::is_populated)
+    }
+
+    /// Lets the lock go and says so, if the bell has rung: the command has ended.
+    fn settle(&mut self) {
+        if self.bell.read().is_ok() {
+            self.keeps = None;
+            // The parent may be gone already.
+            let _ = send(self.line, [0, 0], None);
+        }
     }
 
     /// Kills the command if it is time, and sets the timer for the next look.
@@ -254,9 +291,14 @@ impl Watcher<'_> {
         if self.is_over || self.runner == Runner::Dead {
             let command = self.command.as_ref();
             let mut found = command.is_some_and(|command| command.signal(libc::SIGKILL).is_ok());
-            // Also what has left its group. What a dead parent had adopted is nobody's any more.
+            // Also what has left its group. What a dead parent had adopted is nobody's any more, and is
+            // found by its control group alone.
             if self.runner == Runner::There {
                 found |= signal_children(self.parent, Pid::this(), Signal::SIGKILL);
+            }
+            if let Some(cgroup) = self.cgroup.filter(|cgroup| cgroup.is_populated()) {
+                cgroup.kill();
+                found = true;
             }
             // If none is found, nobody is left whom it may end; or it is not known yet, and is heard of.
             next = found.then(|| {
@@ -288,11 +330,17 @@ impl Watcher<'_> {
             (_, Runner::There) => {
                 // Its end only: what is said there is heard in time when it is needed.
                 let line = PollFd::new(self.line, PollFlags::empty());
-                poll(&mut [timer, line], PollTimeout::NONE)
+                let bell = PollFd::new(self.bell.as_fd(), PollFlags::POLLIN);
+                poll(&mut [timer, line, bell], PollTimeout::NONE)
             }
             (Some(command), _) if !command.has_leader_ended() => {
                 let leader = PollFd::new(command.as_fd(), PollFlags::POLLIN);
                 poll(&mut [timer, leader], PollTimeout::NONE)
+            }
+            (_, Runner::Dead) if self.is_populated() => {
+                let events = self.cgroup.map_or(self.timer.as_fd(), Cgroup::events);
+                let cgroup = PollFd::new(events, PollFlags::POLLPRI);
+                poll(&mut [timer, cgroup], PollTimeout::NONE)
             }
             _ => {
                 let lifeline = PollFd::new(self.lifeline, PollFlags::empty());
@@ -313,10 +361,22 @@ impl Watcher<'_> {
             let _ = nix::unistd::dup2_stderr(&null);
             mem::forget(null);
         }
-        let mut own = [self.line, self.lifeline, self.timer.as_fd()].map(|fd| fd.as_raw_fd());
+        let none = -1;
+        let keeps = self.keeps.as_ref().map_or(none, AsRawFd::as_raw_fd);
+        let [parent, directory, kill, events] = self.cgroup.map_or([none; 4], Cgroup::descriptors);
+        let [line, lifeline, timer, bell] = [
+            self.line,
+            self.lifeline,
+            self.timer.as_fd(),
+            self.bell.as_fd(),
+        ]
+        .map(|fd| fd.as_raw_fd());
+        let mut own = [
+            line, lifeline, timer, bell, keeps, parent, directory, kill, events,
+        ];
         own.sort_unstable();
         let mut first = 3;
-        for fd in own {
+        for fd in own.into_iter().filter(|fd| *fd >= 3) {
             close_range(first, fd - 1);
             first = fd + 1;
         }
@@ -380,7 +440,7 @@ fn close_range(first: RawFd, last: RawFd) {
 struct Room([u8; 32]);
 
 /// Sends a word, and perhaps a descriptor with it, without waiting and without a signal.
-fn send(line: BorrowedFd<'_>, mut word: Word, fd: Option<BorrowedFd<'_>>) -> io::Result<()> {
+fn send(line: BorrowedFd<'_>, mut word: Word, fd: Option<BorrowedFd<'_>>) -> nix::Result<()> {
     let mut bytes = libc::iovec {
         iov_base: word.as_mut_ptr().cast(),
         iov_len: WORD,
@@ -409,7 +469,7 @@ fn send(line: BorrowedFd<'_>, mut word: Word, fd: Option<BorrowedFd<'_>>) -> io:
     };
     match Errno::result(sent)? {
         len if len as usize == WORD => Ok(()),
-        _ => Err(io::ErrorKind::WriteZero.into()),
+        _ => Err(Errno::EMSGSIZE),
     }
 }
 

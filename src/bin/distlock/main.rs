@@ -2,6 +2,7 @@
 
 mod agent;
 mod args;
+mod cgroup;
 mod command;
 mod completions;
 mod descendants;
@@ -20,6 +21,7 @@ mod refusal;
 mod run;
 mod signals;
 mod sim;
+mod spawn;
 mod status;
 mod terminal;
 mod trace;

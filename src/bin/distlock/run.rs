@@ -23,6 +23,7 @@ use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::args;
+use crate::cgroup::Cgroup;
 use crate::command::{End, Job, Leave, Recipe, Status, Tenure, is_alive};
 use crate::exit::{CONFIG, DEADLOCK, Failure, UNAVAILABLE, quoted, say};
 use crate::group;
@@ -366,7 +367,7 @@ fn hold(
     if !tenure.may_begin() {
         return Err(not_started(tenure.why()));
     }
-    let guardian = guardian(watch.as_ref(), &tenure)?;
+    let guardian = guardian(&guard, watch.as_ref(), &tenure)?;
     let job = start(args, &guard, signals, guardian.as_ref())?;
     // From now on the command and what it starts have them, and nobody else: this process may be
     // stopped when they end.
@@ -377,7 +378,7 @@ fn hold(
         .map_err(|error| refusal::system("wait", error))?;
     let why = tenure.why();
     drop(tenure);
-    // Otherwise it could keep the lock a moment longer than the command.
+    // Otherwise it would keep the lock a moment longer than the command.
     guardian.iter().for_each(Guardian::settle);
     let left = watch.as_ref().and_then(LeaseWatch::lifeline);
     let is_left = left.is_some_and(is_alive);
@@ -408,15 +409,24 @@ fn hold(
 }
 
 /// Whoever ends the command if this process cannot. In the local group no lease ends.
-fn guardian(watch: Option<&LeaseWatch>, tenure: &Tenancy<'_>) -> Result<Option<Guardian>, Failure> {
+fn guardian(
+    guard: &Guard,
+    watch: Option<&LeaseWatch>,
+    tenure: &Tenancy<'_>,
+) -> Result<Option<Guardian>, Failure> {
     let Some(watch) = watch else {
         return Ok(None);
     };
     let Some(lifeline) = watch.lifeline().or(tenure.lifeline()) else {
         return Ok(None);
     };
-    let guardian = Guardian::start(watch, lifeline, tenure.lease);
-    guardian
+    let started = || {
+        // Of the lifeline that the agent looks at: the other one this process itself waits for.
+        let keeps = watch.lifeline().map(|_| guard.inheritable_fd());
+        let keeps = keeps.transpose()?.flatten();
+        Guardian::start(watch, lifeline, keeps, Cgroup::new(), tenure.lease)
+    };
+    started()
         .map(Some)
         .map_err(|error| refusal::system("start the command's guardian", error))
 }
@@ -462,7 +472,7 @@ fn start<'a>(
     args: &args::Work,
     guard: &Guard,
     signals: &'a Signals,
-    guardian: Option<&Guardian>,
+    guardian: Option<&'a Guardian>,
 ) -> Result<Job<'a>, Failure> {
     let env = [
         ("DISTLOCK_NAME", Some(args.name.clone())),
@@ -475,17 +485,12 @@ fn start<'a>(
     let (program, rest) = words.split_first().expect("clap asks for a command");
     let failed = |error| refusal::system("hand the lock to the command", error);
     let announcer = guard.announcer().map_err(failed)?;
-    let register = guardian
-        .map(Guardian::register)
-        .transpose()
-        .map_err(failed)?;
-    let register = guardian.map(Guardian::pid).zip(register);
     let recipe = Recipe {
         program,
         args: rest,
         env: &env,
     };
-    let job = Job::start(&recipe, signals, announcer, register)?;
+    let job = Job::start(&recipe, signals, announcer, guardian)?;
     // Of a host's agent for the case that it did not take the command's own word.
     guard.set_command_pid(job.pid());
     Ok(job)
