@@ -190,6 +190,42 @@ fn a_former_voter_does_not_speak_for_those_who_vote() {
     assert_eq!(group.view(1).unwrap().1, [1, 2, 3]);
 }
 
+/// For each time that the fourth member was told who is a member: whether the fifth is one.
+fn is_told_of_an_added_member(group: &Group) -> Vec<bool> {
+    let told = group
+        .events
+        .iter()
+        .filter_map(|(whose, event)| match event {
+            Event::Members { book } if *whose == node(4) => Some(book.added.contains_key(&node(5))),
+            _ => None,
+        });
+    told.collect()
+}
+
+/// The third voter was cut off when it ceased to vote, and a member was added after that. It is the only
+/// one that is there.
+#[test]
+fn a_former_voter_tells_of_views_that_it_has_not_voted_for() {
+    let mut group = Group::with_voters(4, Algorithm::Semaphore, [1, 2, 3].map(node).into());
+    group.isolate(3);
+    group.run(ms(3000));
+    change(&mut group, 1, Change::Voters([1, 2].map(node).into()));
+    group.run(ms(4000));
+    let address = "udp:127.0.0.1:5".to_owned();
+    change(&mut group, 1, Change::Add(node(5), address));
+    group.run(ms(4000));
+    group.heal();
+    group.run(ms(4000));
+    assert_eq!(group.view(3).expect("the newest").1, [1, 2, 3, 4]);
+    for me in [1, 2, 4] {
+        group.nodes.remove(&node(me));
+    }
+    group.events.clear();
+    group.start(4);
+    group.run(ms(3000));
+    assert_eq!(is_told_of_an_added_member(&group), [true]);
+}
+
 /// The first voter was cut off when a member was added, and its word comes last.
 #[test]
 fn an_old_word_on_the_members_does_not_outdo_a_newer_one() {
@@ -206,18 +242,8 @@ fn an_old_word_on_the_members_does_not_outdo_a_newer_one() {
     group.events.clear();
     group.start(4);
     group.run(ms(3000));
-    let told = group
-        .events
-        .iter()
-        .filter_map(|(whose, event)| match event {
-            Event::Members { book } if *whose == node(4) => Some(book.added.contains_key(&node(5))),
-            _ => None,
-        });
-    assert_eq!(
-        told.collect::<Vec<_>>(),
-        [true],
-        "once, and never taken back"
-    );
+    let told = is_told_of_an_added_member(&group);
+    assert_eq!(told, [true], "once, and never taken back");
 }
 
 /// Its own record says that it was removed; whether that is so yet, only the others know.
