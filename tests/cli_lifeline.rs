@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command};
 use std::time::{Duration, SystemTime};
 
-use cli_support::group::{Group, LEASE_MS};
+use cli_support::group::{AgentProcess, Group, LEASE_MS};
 use cli_support::{
     Holder, Local, assert_refused, eventually, guardian_of, is_running, output, pid_of, stdout,
 };
@@ -33,6 +33,12 @@ const SCRIPTS: [(&str, &str); 4] = [
          while :; do sleep 1; done",
     ),
 ];
+
+/// Stops a runner, and ends its guardian: of those who could end the command its agent is left.
+fn stop_with_guardian(holder: &Holder) {
+    kill(guardian_of(holder.pid()), Signal::SIGKILL).expect("it is there");
+    holder.signal(Signal::SIGSTOP);
+}
 
 /// A holder, and the numbers of the processes that work under its lock.
 fn start(command: Command) -> (Holder, Vec<i32>) {
@@ -209,7 +215,7 @@ fn an_agent_that_leaves_ends_the_commands_first_also_for_a_stopped_runner() {
         let group = Group::unix(2);
         let mut agents = group.agents(2);
         let (holder, pids) = start(bash(|args| group.client(1, args), script));
-        holder.signal(Signal::SIGSTOP);
+        stop_with_guardian(&holder);
         let leaving = agents.remove(0);
         kill(pid_of(&leaving.child), Signal::SIGTERM).expect("it is there");
         let mut leaving = leaving;
@@ -360,6 +366,26 @@ fn no_guardian_is_left_when_all_is_over() {
     eventually("all are gone", || !pids.iter().any(|&pid| is_running(pid)));
 }
 
+/// Nobody else is left to do it: the agent stands still, and the lease is far from over.
+#[test]
+fn what_a_dead_runner_has_left_its_guardian_ends_at_once() {
+    let group = Group::unix(1);
+    let lease = Duration::from_secs(10);
+    let lease_ms = lease.as_millis().try_into().expect("a short time");
+    let config = group.write_config("long.toml", "ricart-agrawala", lease_ms);
+    let mut agent = group.agent_command(1);
+    agent.env("DISTLOCK_CONFIG", config);
+    let agent = AgentProcess::start(agent);
+    let (holder, pids) = start(bash(|args| group.client(1, args), SCRIPTS[2].1));
+    kill(pid_of(&agent.child), Signal::SIGSTOP).expect("it is there");
+    let start = SystemTime::now();
+    holder.signal(Signal::SIGKILL);
+    eventually("all are gone", || !pids.iter().any(|&pid| is_running(pid)));
+    let took = start.elapsed().expect("the clock goes on");
+    // Of the lease two thirds are left at least, and with it they would end anyway.
+    assert!(took < lease / 3, "{took:?}");
+}
+
 /// Waits until the runner has closed its own writing end of the lifeline: one that is stopped before it
 /// comes to that counts as a command.
 fn await_closed(runner: Pid) {
@@ -390,8 +416,7 @@ fn the_next_life_lets_nobody_in_before_the_last_ones_commands_have_ended() {
             let mut names = names.map(|entry| entry.file_name());
             names.any(|name| name.to_string_lossy().contains(&of_command))
         });
-        holder.signal(Signal::SIGSTOP);
-        kill(guardian_of(holder.pid()), Signal::SIGKILL).expect("it is there");
+        stop_with_guardian(&holder);
         agent.end_by(Signal::SIGKILL);
         // As many as it takes: in none of them anybody comes in.
         for _ in 0..2 {
@@ -432,15 +457,15 @@ fn the_next_life_lets_others_in_though_the_runner_stands_still() {
     goes_on_without_its_lock(holder, "stopped");
 }
 
-/// A defect or a full disk ends a session without any order. The runner stands still, so only the
-/// agent can end the command.
+/// A defect or a full disk ends a session without any order. The runner stands still, and its guardian
+/// is dead, so only the agent can end the command.
 #[test]
 fn an_agent_that_fails_ends_the_commands_of_runners_that_stand_still() {
     for (what, script) in SCRIPTS {
         let group = Group::unix(2);
         let mut agents = group.agents(2);
         let (holder, pids) = start(bash(|args| group.client(1, args), script));
-        holder.signal(Signal::SIGSTOP);
+        stop_with_guardian(&holder);
         // The other member's next life makes a new epoch, which must be written down.
         let mine = group.state().join("shop-1");
         fs::remove_dir_all(&mine).expect("its state");
