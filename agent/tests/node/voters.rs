@@ -694,3 +694,27 @@ fn epochs_do_not_outrun_the_wall_clock_by_a_burst_in_each_life() {
     }
     assert!(views >= 30, "{views} views were wanted in 30 s");
 }
+
+/// Lives that end before the pace lets a second view come, as where an agent crashes at each start: one
+/// view in each is too many, and the next cluster would begin below the epochs of the lost one.
+#[test]
+fn fences_rise_though_all_is_lost_after_many_short_lives() {
+    for (size, life) in [(1, 300), (3, 600)] {
+        let mut group = group(size, Algorithm::Semaphore);
+        for _ in 0..100 {
+            (1..=size).for_each(|me| group.start(me));
+            group.run(ms(life));
+        }
+        group.acquire(1, 1, Wait::Cancelled);
+        group.run(ms(4000));
+        let before = group.granted(1).expect("nobody else asks");
+        group.nodes.clear();
+        group.records.clear();
+        (1..=size).for_each(|me| group.start(me));
+        group.run(ms(8000));
+        group.acquire(1, 2, Wait::Cancelled);
+        group.run(ms(1000));
+        let after = group.granted(2);
+        assert!(after > Some(before), "{size}: {after:?}, {before}");
+    }
+}

@@ -63,7 +63,7 @@ impl Proposer {
             lease,
             leads_since: None,
             due: None,
-            next_paced: now + PACE * ahead.min(AHEAD),
+            next_paced: now + PACE * ahead.min(AHEAD + 1),
             proposed: None,
             told_installed: None,
             handed_over: None,
