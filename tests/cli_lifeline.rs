@@ -9,8 +9,10 @@ use std::process::{Child, Command};
 use std::time::{Duration, SystemTime};
 
 use cli_support::group::{AgentProcess, Group, LEASE_MS};
+use cli_support::users::is_root;
 use cli_support::{
     Holder, Local, assert_refused, eventually, guardian_of, is_running, output, pid_of, stdout,
+    wrapped,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -76,10 +78,15 @@ fn goes_on_without_its_lock(holder: Holder, what: &str) {
 /// Stops the runner of `script` through the first of three hosts' agents, or has it run on, and kills
 /// that agent: another host is let in when all of the command has ended.
 #[track_caller]
-fn ends_with_the_lease(what: &str, script: &str, is_stopped: bool) {
+fn ends_with_the_lease(
+    what: &str,
+    script: &str,
+    is_stopped: bool,
+    way: impl Fn(Command) -> Command,
+) {
     let group = Group::unix(3);
     let mut agents = group.agents(3);
-    let (holder, pids) = start(bash(|args| group.client(1, args), script));
+    let (holder, pids) = start(way(bash(|args| group.client(1, args), script)));
     if is_stopped {
         holder.signal(Signal::SIGSTOP);
     }
@@ -277,7 +284,7 @@ fn signal_of(child: &mut Child) -> Option<i32> {
 #[test]
 fn a_stopped_runners_command_ends_with_the_lease_though_its_agent_was_killed() {
     for (what, script) in SCRIPTS {
-        ends_with_the_lease(what, script, true);
+        ends_with_the_lease(what, script, true, |run| run);
     }
 }
 
@@ -304,8 +311,20 @@ const ESCAPED: &str = "setsid bash -c 'for fd in /proc/$$/fd/*; do fd=${fd##*/};
 #[test]
 fn what_has_left_its_group_and_closed_its_descriptors_ends_with_the_lease() {
     for is_stopped in [true, false] {
-        ends_with_the_lease("escaped", ESCAPED, is_stopped);
+        ends_with_the_lease("escaped", ESCAPED, is_stopped, |run| run);
+        ends_with_the_lease("adopted", ESCAPED, is_stopped, without_control_groups);
     }
+}
+
+/// `command` where it can make no control group, also as root.
+fn without_control_groups(command: Command) -> Command {
+    if !is_root() {
+        return command;
+    }
+    let mut hidden = Command::new("unshare");
+    let script = r#"mount -t tmpfs none /sys/fs/cgroup && exec "$@""#;
+    hidden.args(["--mount", "sh", "-c", script, "sh"]);
+    wrapped(hidden, &command)
 }
 
 /// Also what the command has left behind, and what a dead runner's was.
