@@ -19,6 +19,11 @@ pub fn variable(name: &str) -> Option<OsString> {
     env::var_os(name).filter(|value| !value.is_empty())
 }
 
+/// All of it, as a child of this process inherits it. Nothing in it says anything to distlock.
+pub fn for_child() -> impl Iterator<Item = (OsString, OsString)> {
+    env::vars_os()
+}
+
 /// Whether the process got rights by its execution that its caller may not have.
 fn has_gained_rights() -> bool {
     #[expect(unsafe_code, reason = "nix has no wrapper for getauxval")]

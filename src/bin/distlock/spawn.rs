@@ -12,6 +12,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::ptr;
 
+use distlock_agent::runtime::environment;
 use nix::errno::Errno;
 use nix::sys::wait::waitpid;
 use nix::unistd::{ForkResult, Pid, fork, setpgid};
@@ -54,7 +55,7 @@ impl Program {
     ) -> io::Result<Self> {
         let words = [program].into_iter().chain(args.iter().map(AsRef::as_ref));
         let is_kept = |name: &OsStr| !changes.iter().any(|(changed, _)| name == *changed);
-        let kept = std::env::vars_os().filter(|(name, _)| is_kept(name));
+        let kept = environment::for_child().filter(|(name, _)| is_kept(name));
         let set = changes
             .iter()
             .filter_map(|(name, value)| Some((OsString::from(name), value.clone()?)));
