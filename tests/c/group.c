@@ -192,7 +192,10 @@ static void without_options(const char *held)
 /* Who only tries, or waits for a time, does not wait longer for an agent that stands still. */
 static void stopped(pid_t agent, distlock_mutex *mutex)
 {
+    int status;
     CHECK(kill(agent, SIGSTOP) == 0);
+    /* It stands still some time after the signal was sent. */
+    CHECK(waitpid(agent, &status, WUNTRACED) == agent && WIFSTOPPED(status));
     EXPECT(-ENOTCONN, distlock_trylock(mutex, NULL));
     EXPECT(-ENOTCONN, distlock_timedlock(mutex, 100, NULL));
     CHECK(kill(agent, SIGCONT) == 0);
