@@ -197,8 +197,8 @@ fn an_agent_that_may_signal_all_ends_nothing_that_its_client_could_not() {
     assert_eq!(next.status.code(), Some(0), "{next:?}");
 }
 
-/// A user who has a control group, as in a service of the user's own: what is in the command's ends with
-/// `run`, also what that user may not signal.
+/// `run` is started by a user to whom its control group belongs, as in a service of that user's own. When
+/// it is killed, all processes in the command's control group end, also those that the user may not signal.
 #[test]
 fn a_control_group_of_the_users_own_ends_what_has_become_roots() {
     let Some(of) = OfDaemon::new() else { return };

@@ -255,7 +255,6 @@ fn copies_are_closed_on_exec_and_end_with_the_guard_otherwise() {
     bystander.wait().unwrap();
 }
 
-/// By another process of this user: the kernel would end whoever touches it with SIGBUS.
 #[test]
 fn an_older_page_lowers_no_fence() {
     let (directory, agent) = group();

@@ -127,6 +127,7 @@ fn stop_in_its_sleep(process: &Process, thread: &str) {
     }
 }
 
+/// By another process of this user. The kernel would end a waiter that touches the page with SIGBUS.
 #[test]
 fn a_page_that_is_cut_short_is_told_of_and_ends_nobody() {
     for spoil in [

@@ -190,7 +190,7 @@ fn a_former_voter_does_not_speak_for_those_who_vote() {
     assert_eq!(group.view(1).unwrap().1, [1, 2, 3]);
 }
 
-/// For each time that the fourth member was told who is a member: whether the fifth is one.
+/// Whether the book has the fifth member, in each book that the fourth member was told.
 fn is_told_of_an_added_member(group: &Group) -> Vec<bool> {
     let told = group
         .events

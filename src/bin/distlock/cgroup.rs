@@ -6,7 +6,7 @@
 //!
 //! It is made below the control group of `run`, so whoever manages that one manages this one too, and
 //! it can be made only where this process may: by root, in a container with a control group of its
-//! own, in a user's own service. Elsewhere there is none.
+//! own, in a user's own service. Elsewhere the command is started in the control group of `run`.
 
 use std::ffi::{CString, OsStr};
 use std::fs::{self, File};

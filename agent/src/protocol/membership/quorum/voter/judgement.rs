@@ -81,7 +81,7 @@ impl VoterPart {
     }
 
     /// Lives heard lately that have never been in a view, and are later than those in the endorsed
-    /// one. Who has been in one and is not any more comes back in another life.
+    /// one. A member that a view left out comes back in another life.
     pub(in crate::protocol::membership::quorum) fn newcomers(&self, now: Time) -> Vec<Member> {
         let charter = self
             .endorsed
