@@ -261,7 +261,7 @@ impl<W: Way> GroupWaiting<W> {
             }
             runtime::AcquireError::TimedOut => return AcquireError::TimedOut,
             runtime::AcquireError::NoQuorum { missing } => LockError::NoQuorum { missing },
-            runtime::AcquireError::NoAnswer => LockError::NoAnswer,
+            runtime::AcquireError::NoAnswer { silent } => LockError::NoAnswer { silent },
             runtime::AcquireError::WrongSpec { actual } if actual.permits != spec.permits => {
                 let (asked, actual) = (spec.permits, actual.permits);
                 LockError::WrongPermits { asked, actual }

@@ -43,7 +43,8 @@ pub trait DistMutex: fmt::Debug + Send + Sync + sealed::Sealed {
     ///
     /// # Errors
     /// [`TryLockError::WouldBlock`] if it is not, also if this thread holds it;
-    /// [`LockError::NoAnswer`] if the host's agent, or the group, has not answered in time; else as
+    /// [`LockError::NoAnswer`] if the host's agent, or another member, has not answered in time, so
+    /// that it is not known whether the lock is free; else as
     /// for [`DistMutex::lock`].
     fn try_lock(&self) -> Result<Guard, TryLockError>;
 

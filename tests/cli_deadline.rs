@@ -88,13 +88,16 @@ fn an_agent_that_stands_still_takes_nobody_more_time_than_there_is() {
     let millis = Duration::from_millis;
     let tried = timed(millis(500), millis(1_000), || mutex.try_lock());
     assert!(
-        matches!(tried, Err(TryLockError::Failed(LockError::NoAnswer))),
+        matches!(tried, Err(TryLockError::Failed(LockError::NoAnswer { .. }))),
         "{tried:?}"
     );
     let limit = millis(300);
     let waited = timed(limit, millis(500), || mutex.try_lock_for(limit));
     assert!(
-        matches!(waited, Err(TimedLockError::Failed(LockError::NoAnswer))),
+        matches!(
+            waited,
+            Err(TimedLockError::Failed(LockError::NoAnswer { .. }))
+        ),
         "{waited:?}"
     );
     kill(pid_of(&agent.child), Signal::SIGCONT).expect("it is there");
@@ -144,6 +147,32 @@ fn a_group_that_does_not_answer_takes_nobody_more_time_than_there_is() {
     first.end_by(Signal::SIGKILL);
     let _next = agent();
     is_refused_in_time(&group.socket(1), &["-n"], [800, 1_000], &NOT_ANSWERED);
+}
+
+/// Nobody holds the lock. Whether it is free cannot be found out while another member stands still, and
+/// it is not said to be held; what a third member holds is.
+#[test]
+fn a_member_that_stands_still_does_not_hold_what_it_does_not_answer_for() {
+    let group = Group::unix(3);
+    let config = group.write_config("long.toml", "ricart-agrawala", 10_000);
+    let start = |member| {
+        let mut agent = group.agent_command(member);
+        agent.env("DISTLOCK_CONFIG", &config);
+        AgentProcess::start(agent)
+    };
+    let agents = [1, 2, 3].map(start);
+    let entered = output(group.client(1, ["run", "x", "true"]));
+    assert_eq!(entered.status.code(), Some(0), "{entered:?}");
+    let holder = Agent::connect(group.socket(2)).expect("an agent");
+    let mutex = holder.mutex("y").expect("a name");
+    let held = mutex.lock().expect("it is free");
+    let tried = output(group.client(1, ["run", "-n", "y", "true"]));
+    assert_eq!(tried.status.code(), Some(1), "{tried:?}");
+    kill(pid_of(&agents[2].child), Signal::SIGSTOP).expect("it is there");
+    let silent = ["no answer in time from member 3"];
+    is_refused_in_time(&group.socket(1), &["-n"], [500, 1_000], &silent);
+    kill(pid_of(&agents[2].child), Signal::SIGCONT).expect("it is there");
+    drop(held);
 }
 
 /// Nobody is taken from its queue, and nobody else comes in.

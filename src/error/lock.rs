@@ -3,8 +3,8 @@
 use std::io;
 use std::num::NonZeroU32;
 
-use distlock_agent::protocol::membership::quorum::absences;
-use distlock_agent::protocol::{Absence, Missing, NameError};
+use distlock_agent::protocol::membership::quorum::{absences, from_members};
+use distlock_agent::protocol::{Absence, Missing, NameError, NodeId};
 
 use super::{advice, is_file_limit};
 use crate::{Algorithm, ElectionAlgorithm};
@@ -139,14 +139,19 @@ pub enum LockError {
         /// Which, and what to do.
         what: String,
     },
-    /// The host's agent, or the group, did not answer in time. Only a caller with a time limit is told:
+    /// The host's agent, or the group, did not answer in time: whether the lock is held is not known.
+    /// Only a caller with a time limit is told:
     /// [`DistMutex::try_lock`](crate::DistMutex::try_lock) waits for the answer for one second, and a
     /// timed call for 0.2 seconds longer than for the lock.
     #[error(
-        "no answer in time; see that the agent runs and is not stopped, and what 'distlock status' \
-         tells of the group"
+        "no answer in time{}; see that the agent runs and is not stopped, and what 'distlock \
+         status' tells of the group",
+        from_members(silent)
     )]
-    NoAnswer,
+    NoAnswer {
+        /// The members of the group that did not answer, if that is known.
+        silent: Vec<NodeId>,
+    },
     /// The host's agent, whose client this is, is gone; or this member's own session is over.
     #[error("the agent cannot be used any more: {reason}; open another")]
     Disconnected {

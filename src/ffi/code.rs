@@ -134,9 +134,9 @@ pub(super) fn acquire(error: &AcquireError) -> Errno {
 
 fn lock(error: &LockError) -> Errno {
     match error {
-        LockError::NoQuorum { .. } | LockError::NoAnswer | LockError::Disconnected { .. } => {
-            Errno::ENOTCONN
-        }
+        LockError::NoQuorum { .. }
+        | LockError::NoAnswer { .. }
+        | LockError::Disconnected { .. } => Errno::ENOTCONN,
         LockError::Deadlock => Errno::EDEADLK,
         LockError::Closed => Errno::ECANCELED,
         LockError::Limit { .. } => Errno::ENOLCK,

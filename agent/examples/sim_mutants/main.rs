@@ -250,7 +250,9 @@ impl Bench {
         let build = "build --quiet --release -p distlock-agent --no-default-features \
                      --features sim";
         let examples = self.programs.iter().flat_map(|name| ["--example", *name]);
-        let output = Command::new(env!("CARGO"))
+        // Not `env!("CARGO")`, the toolchain's own: then nobody tells rustup's `rustc` which toolchain
+        // builds, and it takes that of each dependency's rust-toolchain.toml.
+        let output = Command::new("cargo")
             .args(build.split_whitespace())
             .args(examples)
             .current_dir(&self.tree)

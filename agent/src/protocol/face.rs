@@ -269,6 +269,10 @@ pub enum Release {
     Unused,
 }
 
+/// How long a request that does not wait for the lock ([`Wait::Try`]) waits for the members' answers
+/// at most.
+pub const MAX_TRY_TIME: Duration = Duration::from_millis(700);
+
 /// How long a request waits by itself. Deadlines are the caller's: it cancels.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wait {
@@ -277,7 +281,8 @@ pub enum Wait {
     Lease,
     /// Until it is granted or cancelled.
     Cancelled,
-    /// Only until it is known that the lock is not free ([`Refusal::Busy`]).
+    /// Only until it is known that the lock is not free ([`Refusal::Busy`]), or that this cannot be
+    /// known now ([`Refusal::NoAnswer`]); at most [`MAX_TRY_TIME`].
     Try,
 }
 
@@ -439,8 +444,14 @@ impl Previous {
 pub enum Refusal {
     /// The caller cancelled it.
     Cancelled,
-    /// The lock is not free ([`Wait::Try`] only).
+    /// The lock is not free ([`Wait::Try`] only): another member said so, or every member answers,
+    /// and the lock was not given in the time in which a free one is.
     Busy,
+    /// In that time it was not found out whether the lock is free ([`Wait::Try`] only).
+    NoAnswer {
+        /// The members of the view that answered nothing since the request was made.
+        silent: Vec<NodeId>,
+    },
     /// These members have been missing for one lease.
     NoQuorum {
         /// Which, and why.

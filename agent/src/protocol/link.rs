@@ -207,6 +207,12 @@ impl Link {
         })
     }
 
+    /// Asks the peer whether it is there, in the next datagram.
+    pub(crate) fn ask(&mut self, now: Time) {
+        self.duty.ping = true;
+        self.last_ping = now;
+    }
+
     /// When [`Link::timeout`] has something to do.
     pub(crate) fn next_timeout(&self) -> Time {
         let quiet = self.last_heard.max(self.last_ping) + self.timing.ping_after;
@@ -229,8 +235,7 @@ impl Link {
         }
         self.sender.repeat_overdue(now, &mut self.round_trip);
         if self.last_heard.max(self.last_ping) + self.timing.ping_after <= now {
-            self.duty.ping = true;
-            self.last_ping = now;
+            self.ask(now);
         }
         if !self.suspected && self.last_heard + self.timing.suspect_after <= now {
             self.suspected = true;

@@ -24,8 +24,8 @@ pub mod wire;
 
 pub use election::Algorithm as ElectionAlgorithm;
 pub use face::{
-    Boot, Command, Event, Failure, Input, Marks, NodeConfig, Output, Previous, Record, Refusal,
-    Release, Settings, Wait,
+    Boot, Command, Event, Failure, Input, MAX_TRY_TIME, Marks, NodeConfig, Output, Previous,
+    Record, Refusal, Release, Settings, Wait,
 };
 pub use ids::{
     Epoch, Fence, Incarnation, LockName, NameError, NodeId, ParseFenceError, RequestId, Ticket,

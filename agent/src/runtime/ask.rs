@@ -11,10 +11,10 @@ use super::clock;
 #[cfg(doc)]
 use super::error::AcquireError;
 use super::sync::Mutex;
-use crate::protocol::{ElectionAlgorithm, Time, Wait};
+use crate::protocol::{ElectionAlgorithm, MAX_TRY_TIME, Time, Wait};
 
 /// How long a caller that does not wait for the lock waits for the group's answer.
-const TRY_TIME: Duration = Duration::from_millis(800);
+const TRY_TIME: Duration = MAX_TRY_TIME.saturating_add(Duration::from_millis(100));
 /// How long an agent may take to answer that a request is cancelled.
 const CANCEL_TIME: Duration = Duration::from_millis(200);
 

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::durable::StateError;
 use super::seal::KeyFileError;
 use super::transport::BindError;
-use crate::protocol::membership::quorum::absences;
+use crate::protocol::membership::quorum::{absences, from_members};
 use crate::protocol::{ElectionAlgorithm, LockSpec, Missing, NodeId, QuorumOverview, Refusal};
 
 /// Why an agent cannot start.
@@ -103,10 +103,14 @@ pub enum AcquireError {
     },
     /// The agent, or its group, has not answered in the time that there was.
     #[error(
-        "no answer in time: see that the host's agent runs and is not stopped, and what \
-         `distlock status` tells of the group"
+        "no answer in time{}: see that the host's agent runs and is not stopped, and what \
+         `distlock status` tells of the group",
+        from_members(silent)
     )]
-    NoAnswer,
+    NoAnswer {
+        /// The members of the group that did not answer, if that is known.
+        silent: Vec<NodeId>,
+    },
 }
 
 impl AcquireError {
@@ -123,6 +127,7 @@ impl AcquireError {
                 Self::NoQuorum { missing }
             }
             Refusal::Busy => Self::Busy,
+            Refusal::NoAnswer { silent } => Self::NoAnswer { silent },
             Refusal::NoQuorum { missing } => Self::NoQuorum { missing },
             Refusal::WrongSpec { actual } => Self::WrongSpec { actual },
             Refusal::NotShareable { actual } => Self::NotShareable { actual },

@@ -303,7 +303,9 @@ impl Limit {
     /// an answer only.
     fn refusal(&self, why: AcquireError) -> AcquireError {
         match why {
-            AcquireError::TimedOut if self.only_tries => AcquireError::NoAnswer,
+            AcquireError::TimedOut if self.only_tries => {
+                AcquireError::NoAnswer { silent: Vec::new() }
+            }
             why => why,
         }
     }

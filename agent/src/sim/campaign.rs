@@ -481,6 +481,7 @@ impl Campaign {
             Event::Ended { ticket, refusal } => {
                 match refusal {
                     Refusal::Cancelled => self.report.cancelled += 1,
+                    Refusal::NoAnswer { .. } => self.report.no_answer += 1,
                     Refusal::Busy => self.report.busy += 1,
                     Refusal::NoQuorum { .. } => self.report.no_quorum += 1,
                     Refusal::WrongSpec { .. } => self.report.wrong_spec += 1,

@@ -20,6 +20,8 @@ pub struct Report {
     pub cancelled: u64,
     /// Requests that did not wait for a lock that was not free.
     pub busy: u64,
+    /// Requests that could not find out whether the lock was free.
+    pub no_answer: u64,
     /// Requests that gave up because members were missing.
     pub no_quorum: u64,
     /// Requests that were refused because the lock is served otherwise.
@@ -92,6 +94,7 @@ impl Report {
         self.deaths += other.deaths;
         self.cancelled += other.cancelled;
         self.busy += other.busy;
+        self.no_answer += other.no_answer;
         self.no_quorum += other.no_quorum;
         self.wrong_spec += other.wrong_spec;
         self.campaigns += other.campaigns;

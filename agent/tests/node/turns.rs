@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use distlock_agent::protocol::{
-    Absence, Algorithm, Command, Event, Input, LockSpec, Refusal, Wait,
+    Absence, Algorithm, Command, Event, Failure, Input, LockSpec, MAX_TRY_TIME, Refusal, Wait,
 };
 
 use crate::group::{Group, missing, node};
@@ -51,6 +51,66 @@ fn a_try_finds_the_lock_busy_and_then_free() {
         group.acquire(2, 3, Wait::Try);
         group.run(Duration::from_secs(1));
         assert!(group.granted(3).is_some(), "{algorithm}");
+    }
+}
+
+/// Programs are promised an answer within a second, however many members there are.
+#[test]
+fn a_try_in_a_large_group_finds_the_lock_busy_in_time() {
+    for algorithm in Algorithm::ALL {
+        let mut group = Group::new(16, algorithm);
+        group.acquire(1, 1, Wait::Cancelled);
+        group.run(Duration::from_secs(1));
+        assert!(group.granted(1).is_some(), "{algorithm}");
+        group.acquire(9, 2, Wait::Try);
+        group.run(MAX_TRY_TIME + Duration::from_millis(1));
+        assert_eq!(group.ended(2), Some(&Refusal::Busy), "{algorithm}");
+    }
+}
+
+/// Members whose lease is long beside the time of a try, after their quarantine.
+fn settled(size: u16, algorithm: Algorithm) -> Group {
+    let lease = Duration::from_secs(5);
+    let mut group = Group::empty(size, algorithm, Failure::Unanimity, lease);
+    (1..=size).for_each(|member| group.start(member));
+    group.run(lease * 3);
+    group
+}
+
+/// Nobody holds the lock, and member 3 is silent for less than a lease: its silence does not tell
+/// that the lock is held.
+#[test]
+fn a_try_that_a_silent_member_leaves_unanswered_names_that_member() {
+    let mut unanswered = 0;
+    for algorithm in Algorithm::ALL {
+        let mut group = settled(3, algorithm);
+        group.nodes.remove(&node(3));
+        group.acquire(1, 1, Wait::Try);
+        group.run(Duration::from_secs(1));
+        let silent = vec![node(3)];
+        match group.ended(1) {
+            None => assert!(group.granted(1).is_some(), "{algorithm}: neither"),
+            Some(refusal) => {
+                assert_eq!(*refusal, Refusal::NoAnswer { silent }, "{algorithm}");
+                unanswered += 1;
+            }
+        }
+    }
+    assert!(unanswered > 0);
+}
+
+/// A member that has nothing else to say is asked more than once whether it is there.
+#[test]
+fn lost_datagrams_do_not_make_a_member_silent_to_a_try() {
+    let mut group = settled(4, Algorithm::Raymond);
+    group.acquire(1, 1, Wait::Cancelled);
+    group.run(Duration::from_secs(1));
+    assert!(group.granted(1).is_some());
+    group.loss = 15;
+    for ticket in 2..32 {
+        group.acquire(2, ticket, Wait::Try);
+        group.run(MAX_TRY_TIME);
+        assert_eq!(group.ended(ticket), Some(&Refusal::Busy));
     }
 }
 

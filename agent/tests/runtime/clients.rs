@@ -311,7 +311,10 @@ fn who_only_tries_waits_a_second_for_an_agent_that_stands_still() {
         for _ in 0..400 {
             scope.spawn(|| {
                 let tried = client.acquire(&lock("x"), None, Patience::Try, Caller::current());
-                assert_eq!(tried.unwrap_err(), AcquireError::NoAnswer);
+                assert_eq!(
+                    tried.unwrap_err(),
+                    AcquireError::NoAnswer { silent: Vec::new() }
+                );
             });
         }
     });

@@ -109,7 +109,7 @@ impl Request {
     /// Whether it may be refused so.
     fn explains(&self, why: &AcquireError) -> bool {
         match why {
-            AcquireError::Busy => self.wish.is_try,
+            AcquireError::Busy | AcquireError::NoAnswer { .. } => self.wish.is_try,
             AcquireError::TimedOut => self.is_cancelled || self.is_left,
             AcquireError::NotShareable { .. } => self.wish.mode == Mode::Shared,
             AcquireError::WrongSpec { .. } => self.wish.is_choosy,

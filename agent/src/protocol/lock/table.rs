@@ -291,11 +291,13 @@ impl Locks {
         (caller.wait == Wait::Lease).then_some((ticket, caller.since))
     }
 
-    /// Since when a caller waits.
+    /// Since when a caller waits, or has waited that was let in and does not know of it.
     pub(crate) fn waiting_since(&self, ticket: Ticket) -> Option<Time> {
         let lock = self.table.get(self.tickets.get(&ticket)?)?;
         let mut callers = lock.queue.callers();
-        Some(callers.find(|caller| caller.ticket == ticket)?.since)
+        let waiting = callers.find(|caller| caller.ticket == ticket);
+        let since = waiting.map(|caller| caller.since);
+        since.or_else(|| Some(lock.queue.asked(ticket)?.since))
     }
 
     /// A message of this epoch. Returns whether it made sense.

@@ -53,7 +53,7 @@ pub(crate) use self::{
 };
 pub use self::{
     message::VoterRecord,
-    overview::{Absence, Missing, QuorumOverview, absences, members},
+    overview::{Absence, Missing, QuorumOverview, absences, from_members, members},
 };
 
 #[cfg(test)]

@@ -45,8 +45,7 @@ impl Node {
             return self.elect(now, out);
         }
         if caller.wait == Wait::Try {
-            let patience = self.try_patience;
-            self.timers.set(Timer::Try(caller.ticket), now + patience);
+            self.try_later(now, caller.ticket);
         }
         let mut out = ElectionOutput::default();
         self.elections.campaign(lock, caller, algorithm, &mut out);

@@ -1,13 +1,15 @@
 //! What a node does with each input.
 
 use alloc::vec::Vec;
+use core::time::Duration;
 
 use super::peers::PeerEvent;
-use super::{MAX_EARLY, Node, Stage, TRY_PATIENCE_PER_MEMBER};
+use super::{MAX_EARLY, Node, Stage, TRY_PARTS};
 use crate::protocol::election::ElectionOutput;
 use crate::protocol::face::{Command, Event, Refusal, Release, Wait};
 use crate::protocol::ids::{Epoch, NodeId, Ticket};
 use crate::protocol::lock::{LockOutput, Mode, Waiting};
+use crate::protocol::membership::View;
 use crate::protocol::membership::quorum::{Missing, QuorumOverview};
 use crate::protocol::time::Time;
 use crate::protocol::timers::Timer;
@@ -32,8 +34,7 @@ impl Node {
                     since: now,
                 };
                 if *wait == Wait::Try {
-                    self.timers
-                        .set(Timer::Try(*ticket), now + self.try_patience);
+                    self.try_later(now, *ticket);
                 }
                 self.locks.acquire(lock, caller, &mut out);
             }
@@ -198,21 +199,13 @@ impl Node {
                     self.peer_events(now, events);
                 }
                 Timer::Hop(lock) => self.locks.hop_timeout(&lock, &mut out),
-                Timer::Try(ticket) => {
-                    let missing = self.lacking(now);
-                    if missing.is_empty() && self.may_be_let_in_soon(now, ticket) {
-                        self.timers
-                            .set(Timer::Try(ticket), now + TRY_PATIENCE_PER_MEMBER);
-                        continue;
+                Timer::Try(ticket) => match self.outcome_of_try(now, ticket) {
+                    Some(refusal) => {
+                        self.end_request(ticket, refusal.clone(), &mut out);
+                        self.end_campaign(now, ticket, refusal);
                     }
-                    let refusal = if missing.is_empty() {
-                        Refusal::Busy
-                    } else {
-                        Refusal::NoQuorum { missing }
-                    };
-                    self.end_request(ticket, refusal.clone(), &mut out);
-                    self.end_campaign(now, ticket, refusal);
-                }
+                    None => self.try_later(now, ticket),
+                },
                 Timer::Election(name) => {
                     let mut out = ElectionOutput::default();
                     self.elections.timeout(&name, &mut out);
@@ -232,15 +225,51 @@ impl Node {
         }
     }
 
-    /// Whether the group is just being formed, of which nobody knows yet whether the lock is free. It
-    /// is waited for, for no longer than a lease.
-    fn may_be_let_in_soon(&self, now: Time, ticket: Ticket) -> bool {
+    /// Looks at a request that does not wait when a part of its time is over.
+    pub(super) fn try_later(&mut self, now: Time, ticket: Ticket) {
+        // Rounded up, so that the last look is not before the time is over.
+        let part = self.try_patience / TRY_PARTS + Duration::from_nanos(1);
+        self.timers.set(Timer::Try(ticket), now + part);
+    }
+
+    /// How a request that does not wait ends now; `None` while it still may be granted. Silence
+    /// alone does not tell that the lock is held: the members that have not answered since are asked
+    /// whether they are there, and named if they are not.
+    fn outcome_of_try(&mut self, now: Time, ticket: Ticket) -> Option<Refusal> {
         let locks = || self.locks.waiting_since(ticket);
         let since = self.elections.waiting_since(ticket).or_else(locks);
-        let is_new = self
-            .joined
-            .is_none_or(|joined| now < joined + self.try_patience);
-        is_new && since.is_some_and(|since| now < since + self.lease)
+        let silent = self.silent_since(since.unwrap_or(now));
+        let is_over = since.is_none_or(|since| since + self.try_patience <= now);
+        if !is_over {
+            self.peers.ask(now, &silent);
+            return None;
+        }
+        let missing = self.lacking(now);
+        if !missing.is_empty() {
+            return Some(Refusal::NoQuorum { missing });
+        }
+        // Nobody knows yet whether the lock is free in a group that is just being formed. That is
+        // waited for, for no longer than a lease.
+        let patience = self.try_patience;
+        let is_new = self.joined.is_none_or(|joined| now < joined + patience);
+        if is_new && since.is_some_and(|since| now < since + self.lease) {
+            return None;
+        }
+        // Who is let in when the lease is renewed does not wait for another.
+        let is_held_back = self.held_back.contains_key(&ticket);
+        Some(if silent.is_empty() && !is_held_back {
+            Refusal::Busy
+        } else {
+            Refusal::NoAnswer { silent }
+        })
+    }
+
+    /// The other members of the view of which nothing was heard since `since`.
+    fn silent_since(&self, since: Time) -> Vec<NodeId> {
+        let members = self.view().into_iter().flat_map(View::nodes);
+        let others = members.filter(|&node| node != self.me.node);
+        let is_silent = |&node: &NodeId| self.peers.last_heard(node).is_none_or(|at| at < since);
+        others.filter(is_silent).collect()
     }
 
     /// Begins or ends the time for which members have been missing.

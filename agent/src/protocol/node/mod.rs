@@ -29,7 +29,8 @@ use self::storage::Storage;
 use super::chance::Chance;
 use super::election::Elections;
 use super::face::{
-    Boot, Command, Event, Failure, Input, Marks, NodeConfig, Output, Previous, Record, Refusal,
+    Boot, Command, Event, Failure, Input, MAX_TRY_TIME, Marks, NodeConfig, Output, Previous,
+    Record, Refusal,
 };
 use super::ids::{Epoch, Fence, Incarnation, NodeId, Ticket};
 use super::lock::{LockSpec, LockView, Locks};
@@ -43,6 +44,9 @@ use super::wire::Body;
 const TRY_PATIENCE: Duration = Duration::from_millis(500);
 /// How much longer for each other member: rings have to go round.
 const TRY_PATIENCE_PER_MEMBER: Duration = Duration::from_millis(50);
+/// Into how many parts that time is divided: after each but the last, the members that have not
+/// answered yet are asked whether they are there.
+const TRY_PARTS: u32 = 6;
 /// How long a member that leaves waits for the others to hear of it.
 const LEAVE_PATIENCE: Duration = Duration::from_millis(500);
 /// How often a new view is asked for at most.
@@ -226,7 +230,7 @@ impl Node {
         let mut node = Self {
             me,
             lease,
-            try_patience: TRY_PATIENCE + TRY_PATIENCE_PER_MEMBER * others,
+            try_patience: (TRY_PATIENCE + TRY_PATIENCE_PER_MEMBER * others).min(MAX_TRY_TIME),
             stage: Stage::Booting,
             peers: Peers::new(now, me, &config),
             views,

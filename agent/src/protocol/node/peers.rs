@@ -427,6 +427,16 @@ impl Peers {
         }
     }
 
+    /// Asks members whether they are there.
+    pub(super) fn ask(&mut self, now: Time, members: &[NodeId]) {
+        for node in members {
+            if let Some(peer) = self.peers.get_mut(node) {
+                peer.link.ask(now);
+                self.touched.insert(*node);
+            }
+        }
+    }
+
     /// A peer's timer: silence, a repetition, an acknowledgement, a greeting.
     pub(super) fn timeout(&mut self, now: Time, node: NodeId, out: &mut Vec<PeerEvent>) {
         let Some(peer) = self.peers.get_mut(&node) else {

@@ -125,7 +125,7 @@ impl Link {
             },
         };
         if !self.say_by(limit.end(), &message) && self.forget(id, &request) {
-            return Err(AcquireError::NoAnswer);
+            return Err(AcquireError::NoAnswer { silent: Vec::new() });
         }
         if let Some(pid) = caller.command_pid {
             self.say_or_end(&ToAgent::CommandPid { id, pid });
@@ -434,7 +434,7 @@ impl Owner for Link {
         // ask for it, the grant goes back when it comes.
         self.say_by(Some(end), &ToAgent::Cancel { id: ticket.0 });
         if !request.wait(Some(end)) && self.abandon(ticket.0, request) {
-            return Err(AcquireError::NoAnswer);
+            return Err(AcquireError::NoAnswer { silent: Vec::new() });
         }
         Ok(())
     }

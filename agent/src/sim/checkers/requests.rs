@@ -20,7 +20,7 @@ impl Terms {
     fn allow(self, cancelled: bool, closed: bool, refusal: &Refusal) -> bool {
         match refusal {
             Refusal::Cancelled => cancelled,
-            Refusal::Busy => self.wait == Wait::Try,
+            Refusal::Busy | Refusal::NoAnswer { .. } => self.wait == Wait::Try,
             Refusal::NoQuorum { missing } => self.wait != Wait::Cancelled && !missing.is_empty(),
             Refusal::Closed => closed,
             Refusal::WrongSpec { actual } => self.wish.is_some_and(|wish| wish != *actual),

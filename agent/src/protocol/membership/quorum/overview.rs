@@ -140,6 +140,14 @@ pub fn members(ids: &[NodeId]) -> String {
     text
 }
 
+/// ` from member 2`, to go on a sentence with; nothing for no members.
+pub fn from_members(ids: &[NodeId]) -> String {
+    if ids.is_empty() {
+        return String::new();
+    }
+    alloc::format!(" from {}", members(ids))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
