@@ -70,6 +70,8 @@ impl Surroundings {
 #[derive(Debug)]
 pub struct Cluster<A> {
     settings: Settings,
+    /// What its datagrams say of the group.
+    group: GroupId,
     surroundings: Surroundings,
     /// The members and the voters by the files.
     listed: BTreeSet<NodeId>,
@@ -194,6 +196,7 @@ impl<A> Cluster<A> {
             network: Network::new(surroundings.conditions, rng.fork()),
             checkers,
             rng,
+            group: GroupId::of(&settings.group),
             settings,
             surroundings,
             now: Time::ZERO,
@@ -515,7 +518,7 @@ impl<A> Cluster<A> {
     fn transmit(&mut self, process: Process, to: NodeId, bytes: Vec<u8>) -> Result<(), Violation> {
         let now = self.now;
         // What it passes on for others is theirs.
-        let own = decode(GroupId::of(&self.settings.group), &bytes)
+        let own = decode(self.group, &bytes)
             .ok()
             .filter(|(header, _)| header.from == process.node);
         let said = own.and_then(|(header, payload)| dissect::endorsement(&header, payload));

@@ -59,17 +59,22 @@ impl Trace {
         self.fingerprint
     }
 
-    /// Adds `bytes` to the fingerprint (FNV-1a, 64 bits).
+    /// Adds `bytes` to the fingerprint: FNV-1a (64 bits), of words instead of bytes.
     pub(super) fn mix(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.fingerprint ^= u64::from(*byte);
-            self.fingerprint = self.fingerprint.wrapping_mul(0x0000_0100_0000_01B3);
+        let (words, rest) = bytes.as_chunks();
+        for word in words {
+            self.mix_u64(u64::from_le_bytes(*word));
         }
+        let mut last = [0; 8];
+        last[..rest.len()].copy_from_slice(rest);
+        self.mix_u64(u64::from_le_bytes(last));
+        self.mix_u64(bytes.len() as u64);
     }
 
-    /// Adds a number to the fingerprint.
+    /// Adds a number to the fingerprint. The rotation lets high bits come to act on low ones.
     pub(super) fn mix_u64(&mut self, number: u64) {
-        self.mix(&number.to_le_bytes());
+        let mixed = (self.fingerprint ^ number).wrapping_mul(0x0000_0100_0000_01B3);
+        self.fingerprint = mixed.rotate_left(29);
     }
 
     /// Whether somebody reads the words.
