@@ -11,6 +11,9 @@
 //! - Who leads no more tells all others (`RESIGNED`), and who stood, was nominated and does not
 //!   want it any more (`WITHDRAWN`). Then those who stand hold another round.
 //! - Of several nominated in one round the highest counts. The others stop asking for the lock.
+//! - A member that stands waits for the nominee, and tells it of its nomination if it has not entered in
+//!   time (`ROUND`): where members are suspected by some and not by others, a ring passes by the member
+//!   that it nominates, and that may have heard of another nominee.
 //! - A message of an older round is answered by what is known (`ROUND`), so that its sender catches
 //!   up.
 //!
@@ -53,7 +56,7 @@ pub(crate) enum Body {
     Resigned { fence: u64 },
     /// I am nominated, and do not stand any more.
     Withdrawn,
-    /// What you say is of a round that is over. In this one, this member is nominated.
+    /// In this round, this member is nominated: to who speaks of a round that is over, or is the nominee.
     Round { nominee: Option<NodeId> },
 }
 
@@ -231,6 +234,12 @@ impl Contest {
 
     /// The timer ran out.
     pub(crate) fn timeout(&mut self, scene: &Scene<'_>, out: &mut ContestOutput) {
+        if let Some(nominee) = self.awaited(scene) {
+            let body = Body::Round {
+                nominee: Some(nominee),
+            };
+            out.sends.push((nominee, self.round, body));
+        }
         self.step(scene, out, |engine, effects| engine.timeout(effects));
     }
 
@@ -317,13 +326,12 @@ impl Contest {
     fn go_to(&mut self, scene: &Scene<'_>, round: u64, out: &mut ContestOutput) {
         self.round = round;
         self.nominee = None;
-        let doublings = self.fruitless.min(MAX_DOUBLINGS);
         let of_round = Round {
             me: scene.me,
             members: scene.members,
             silent: scene.silent,
             stands: self.stands,
-            patience: scene.patience * (1 << doublings),
+            patience: self.patience(scene),
         };
         self.engine = Some(build(scene.algorithm, &of_round));
         out.timer = Some(AnswerTimer::Clear);
@@ -397,9 +405,63 @@ impl Contest {
     }
 
     fn nominated(&mut self, scene: &Scene<'_>, nominee: NodeId, out: &mut ContestOutput) {
+        let is_news = self.nominee < Some(nominee);
         self.nominee = self.nominee.max(Some(nominee));
         if !self.stands {
             self.withdraw(scene, out);
+        } else if is_news && self.awaited(scene).is_some() {
+            out.timer = Some(AnswerTimer::Set(self.patience(scene)));
         }
+    }
+
+    /// The other member that this one waits for: it is to ask for the lock.
+    fn awaited(&self, scene: &Scene<'_>) -> Option<NodeId> {
+        let nominee = self.nominee.filter(|nominee| *nominee != scene.me);
+        nominee.filter(|_| self.stands && self.leads.is_none())
+    }
+
+    fn patience(&self, scene: &Scene<'_>) -> Duration {
+        scene.patience * (1 << self.fruitless.min(MAX_DOUBLINGS))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::election::Algorithm;
+
+    /// A ring passed by the member that it nominated, which heard of another nominee; so each of the two
+    /// waited for the other.
+    #[test]
+    fn a_nominee_that_was_passed_by_is_told_by_those_who_wait_for_it() {
+        let [lower, higher] = [1, 2].map(|id| NodeId::new(id).expect("not 0"));
+        let (members, silent) = ([lower, higher], BTreeSet::new());
+        let scene = |me| Scene {
+            algorithm: Algorithm::Ring,
+            me,
+            members: &members,
+            silent: &silent,
+            patience: Duration::from_secs(1),
+        };
+        let nominated = |nominee| Body::Round {
+            nominee: Some(nominee),
+        };
+        let hears = |me, from, nominee| {
+            let mut out = ContestOutput::default();
+            let mut contest = Contest::default();
+            contest.set_standing(&scene(me), true, &mut out);
+            contest.receive(&scene(me), from, 1, &nominated(nominee), &mut out);
+            assert!(!contest.is_nominated(me));
+            assert!(matches!(out.timer, Some(AnswerTimer::Set(_))));
+            contest
+        };
+        let mut passed_by = hears(higher, lower, lower);
+        let mut waiting = hears(lower, higher, higher);
+        let mut out = ContestOutput::default();
+        waiting.timeout(&scene(lower), &mut out);
+        assert_eq!(out.sends, [(higher, 1, nominated(higher))]);
+        let mut out = ContestOutput::default();
+        passed_by.receive(&scene(higher), lower, 1, &nominated(higher), &mut out);
+        assert!(passed_by.is_nominated(higher));
     }
 }

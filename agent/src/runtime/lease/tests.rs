@@ -231,6 +231,8 @@ fn a_grant_that_is_lost_before_it_is_seen_is_void() {
     for (lock, way) in ["x", "y"].into_iter().zip(ways(&host)) {
         host.suspend();
         let mut waiting = way(lock, Patience::Forever);
+        let is_known = || host.agent.shared.turn().core.requests.len() == 1;
+        until(is_known);
         assert!(is_pending(&mut waiting));
         host.exclude();
         assert_eq!(waiting.finish().unwrap_err(), AcquireError::Voided);
@@ -239,7 +241,7 @@ fn a_grant_that_is_lost_before_it_is_seen_is_void() {
         host.renew();
         let lock = format!("{lock} again");
         let waiting = way(&lock, Patience::Forever);
-        until(|| host.agent.shared.turn().core.requests.len() == 1);
+        until(is_known);
         host.exclude();
         host.renew();
         // A client may get it before it hears of the loss.
