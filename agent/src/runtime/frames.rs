@@ -282,6 +282,9 @@ fn invalid(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Erro
 }
 
 #[cfg(test)]
+mod golden;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 
@@ -295,39 +298,6 @@ mod tests {
             command: "lp".to_owned(),
             lifeline: true,
         }
-    }
-
-    /// Byte for byte: programs of both ends are not replaced at the same moment.
-    #[test]
-    fn golden_bytes() {
-        let mut bytes = Vec::new();
-        put(&mut bytes, &acquire(), MAX_TO_AGENT).unwrap();
-        assert_eq!(
-            bytes,
-            b"\0\0\0\x13\x07\x00\xac\x02\x07printer\x00\x01\x02\x02lp\x01"
-        );
-        bytes.clear();
-        let granted = FromAgent::Granted {
-            id: 1,
-            fence: 1 << 32,
-            abandoned: true,
-        };
-        put(&mut bytes, &granted, MAX_FROM_AGENT).unwrap();
-        assert_eq!(bytes, b"\0\0\0\x09\x07\x02\x01\x80\x80\x80\x80\x10\x01");
-        bytes.clear();
-        let release = ToAgent::Release {
-            id: 300,
-            how: Release::Abandoned,
-        };
-        put(&mut bytes, &release, MAX_TO_AGENT).unwrap();
-        assert_eq!(bytes, b"\0\0\0\x05\x07\x02\xac\x02\x01");
-        bytes.clear();
-        let lease = FromAgent::Lease {
-            session: 1,
-            until: 1 << 32,
-        };
-        put(&mut bytes, &lease, MAX_FROM_AGENT).unwrap();
-        assert_eq!(bytes, b"\0\0\0\x08\x07\x0b\x01\x80\x80\x80\x80\x10");
     }
 
     /// Also of one written down for many.

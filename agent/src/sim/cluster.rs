@@ -602,6 +602,10 @@ impl<A> Cluster<A> {
     fn persist(&mut self, process: Process, record: Record) -> Result<(), Violation> {
         let (now, disk) = (self.now, self.surroundings.disk);
         let after = self.rng.duration(Duration::ZERO..=disk);
+        self.trace.mix(&record.affiliation.to_bytes());
+        if let Some(voter) = &record.voter {
+            self.trace.mix(&voter.to_bytes());
+        }
         let before = self.seats[&process.node].disk.clone();
         let Some((running, _)) = self.running(process) else {
             return Ok(());
