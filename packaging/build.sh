@@ -114,6 +114,7 @@ program_tree() {
         >"$tree$prefix/lib/systemd/system/distlock.service"
     install -m 644 packaging/systemd/distlock.socket "$tree$prefix/lib/systemd/system/"
     install -D -m 644 -t "$doc" README.md SECURITY.md
+    install -D -m 644 -t "$doc/doc" doc/*.md
     install -D -m 644 -t "$doc/examples" packaging/distlock.toml
 }
 

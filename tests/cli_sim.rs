@@ -1,4 +1,4 @@
-//! `distlock sim`: what it counts, what it draws, what it refuses, and that the README shows what
+//! `distlock sim`: what it counts, what it draws, what it refuses, and that doc/algorithms.md shows what
 //! it prints.
 
 mod cli_support;
@@ -9,7 +9,7 @@ use cli_support::{assert_refused, distlock, output, shiviz, stdout};
 use distlock_agent::protocol::Algorithm;
 use tempfile::TempDir;
 
-const README: &str = include_str!("../README.md");
+const ALGORITHMS: &str = include_str!("../doc/algorithms.md");
 
 /// What `distlock sim` prints with these arguments.
 #[track_caller]
@@ -271,24 +271,25 @@ fn a_file_that_cannot_be_written_is_told() {
     assert_refused(&refused, 66, &["/nonexistent/run.svg"]);
 }
 
-/// The README's table is the program's. Here the smallest groups are compared; after a change
-/// `DISTLOCK_BLESS=1 cargo test --release --test cli_sim readme` writes all of it anew.
+/// The table in doc/algorithms.md is the program's. Here the smallest groups are compared; after a change
+/// `DISTLOCK_BLESS=1 cargo test --release --test cli_sim table` writes all of it anew.
 #[test]
-fn the_readme_shows_the_table() {
+fn the_document_shows_the_table() {
     let fence = "```text\n$ distlock sim --compare\n";
-    let (before, rest) = README.split_once(fence).expect("it has the table");
+    let (before, rest) = ALGORITHMS.split_once(fence).expect("it has the table");
     let (shown, after) = rest.split_once("```").expect("it ends");
     if std::env::var_os("DISTLOCK_BLESS").is_some() {
         let whole = format!("{before}{fence}{}```{after}", sim(&["--compare"]));
-        std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/README.md"), whole).expect("room");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/doc/algorithms.md");
+        std::fs::write(path, whole).expect("room");
         return;
     }
-    let bless = "DISTLOCK_BLESS=1 cargo test --release --test cli_sim readme";
+    let bless = "DISTLOCK_BLESS=1 cargo test --release --test cli_sim table";
     let short = sim(&["--compare", "--nodes", "3,5"]);
     for line in short.lines() {
         assert!(
             shown.lines().any(|other| other == line),
-            "not in the README: {line}; {bless}"
+            "not in doc/algorithms.md: {line}; {bless}"
         );
     }
     let rows: Vec<_> = shown

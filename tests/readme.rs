@@ -1,6 +1,6 @@
-//! What the README and distlock(7) say about files, names, programs and commands holds, word for word.
-//! The README's Rust programs are also documentation tests, and its first commands are run by
-//! `.ci/documents`.
+//! What the README, its pages in `doc/` and distlock(7) say about files, names, programs and commands
+//! holds, word for word. Their Rust programs are also documentation tests, and the README's first commands
+//! are run by `.ci/documents`.
 
 mod cli_support;
 
@@ -12,10 +12,14 @@ use cli_support::users::in_empty_run;
 use cli_support::{stderr, stdout};
 use distlock::{Algorithm, Config};
 
-const README: &str = include_str!("../README.md");
+const README: &str = concat!(
+    include_str!("../README.md"),
+    include_str!("../doc/programming.md")
+);
+const ALGORITHMS: &str = include_str!("../doc/algorithms.md");
 const MAN_7: &str = include_str!("../man/distlock.7");
 
-/// The README's blocks of this language, without the line that names it.
+/// The blocks of this language in the README and in its page on programs, without the line that names it.
 fn blocks<'a>(language: &'a str) -> impl Iterator<Item = &'static str> + 'a {
     let blocks = README.split("\n```").skip(1).step_by(2);
     blocks.filter_map(move |block| {
@@ -183,10 +187,7 @@ fn a_nightly_job_with_a_stamp_runs_once() {
 
 #[test]
 fn the_algorithms_are_those_there_are() {
-    let (_, rest) = README
-        .split_once("## Algorithms")
-        .expect("it has the section");
-    let (section, _) = rest.split_once("\n## ").expect("it ends");
+    let (section, _) = ALGORITHMS.split_once("\n## ").expect("it ends");
     let named: Vec<_> = section
         .lines()
         .filter_map(|line| {
