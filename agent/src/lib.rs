@@ -1,17 +1,11 @@
-//! The agent of distlock: a pure protocol core ([`protocol`]), and the thread that runs it
-//! against real sockets (`runtime`, feature `std`) or a virtual network (`sim`, feature `sim`).
+//! The agent of distlock: the thread that runs the protocol ([`protocol`]) against real clocks, sockets and
+//! files ([`runtime`]).
 //!
-//! Applications use the crate `distlock`; this one is its engine room.
-#![cfg_attr(not(feature = "std"), no_std)]
+//! Applications use the crate `distlock`.
 
-extern crate alloc;
+#[doc(inline)]
+pub use distlock_protocol as protocol;
 
-#[cfg(any(feature = "std", feature = "sim"))]
-mod dissect;
 #[cfg(fuzzing)]
 pub mod fuzz;
-pub mod protocol;
-#[cfg(feature = "std")]
 pub mod runtime;
-#[cfg(feature = "sim")]
-pub mod sim;

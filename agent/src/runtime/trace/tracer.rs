@@ -8,8 +8,8 @@ use std::sync::Arc;
 use crossbeam_channel::{Sender, TrySendError, bounded};
 
 use super::{Entry, Scribe, What};
-use crate::dissect::engine_messages;
 use crate::protocol::clock::Estimate;
+use crate::protocol::dissect::engine_messages;
 use crate::protocol::wire::{self, GroupId, Header, Route};
 use crate::protocol::{
     Command, Epoch, Event, Failure, Fence, Incarnation, Input, Node, NodeId, Output, Settings,

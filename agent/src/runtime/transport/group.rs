@@ -117,7 +117,7 @@ pub(super) fn runs(
             runs.insert(place, (vec![place], Merger::new(part)));
         }
     }
-    runs.retain(|_, (_, merger)| merger.len() >= 2 && merger.len() * 2 > audience);
+    runs.retain(|_, (_, merger)| merger.count() >= 2 && merger.count() * 2 > audience);
     runs
 }
 

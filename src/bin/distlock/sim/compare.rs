@@ -7,8 +7,8 @@ use std::sync::mpsc;
 use std::thread;
 
 use distlock_agent::protocol::Algorithm;
-use distlock_agent::sim::costs::{Costs, INSIDE, Load, measure_bare};
-use distlock_agent::sim::reference::{Book, Said, Value, reference};
+use distlock_lab::costs::{Costs, INSIDE, Load, measure_bare};
+use distlock_lab::reference::{Book, Said, Value, reference};
 
 use super::args::Sim;
 use super::broken_rule;

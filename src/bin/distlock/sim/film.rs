@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use distlock_agent::protocol::Time;
-use distlock_agent::sim::history::{self, Moment};
+use distlock_lab::history::{self, Moment};
 
 use crate::diagram::film::{self, Film, Lane, Measure, What};
 

@@ -9,9 +9,9 @@ use std::fmt::Display;
 use std::process::ExitCode;
 
 use distlock_agent::protocol::{Algorithm, Time};
-use distlock_agent::sim::checkers::Violation;
-use distlock_agent::sim::costs::{Body, Load, Run, Setup, Spread, measure};
-use distlock_agent::sim::figures;
+use distlock_lab::checkers::Violation;
+use distlock_lab::costs::{Body, Load, Run, Setup, Spread, measure};
+use distlock_lab::figures;
 
 use crate::diagram::{self, Film, Wanted};
 use crate::exit::{self, Failure};

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use distlock_agent::sim::costs::{Body, Costs, Load, Run, Setup, Spread, Times};
-use distlock_agent::sim::reference::{Reference, Said, Value, reference};
+use distlock_lab::costs::{Body, Costs, Load, Run, Setup, Spread, Times};
+use distlock_lab::reference::{Reference, Said, Value, reference};
 
 /// Everything about one run: what ran, and what was measured, expected and printed in the book.
 pub(crate) fn report(setup: &Setup, run: &Run) -> String {

@@ -1,0 +1,315 @@
+//! Breaks the protocol core on purpose, one rule at a time, and demands that the simulator notices.
+//!
+//! ```text
+//! cargo run -p distlock-lab --example sim_mutants
+//! ```
+//!
+//! Each mutant of `mutants.toml` is a search and a replacement. It is applied to a copy of the
+//! source tree (in the target directory; the sources themselves know nothing of mutants), built
+//! (together with others that cannot meddle with it), and given to `sim_campaign` for as many seeds
+//! as it says, or to `model_check` for as many states. The unbroken core must pass the very same
+//! first, so that what is caught is the breach.
+
+mod patch;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io::Read as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use clap::Parser;
+use patch::{Mutant, Run, Subject};
+
+/// Breaks the protocol core on purpose, and demands that the simulator notices.
+#[derive(Debug, Parser)]
+struct Options {
+    /// Only mutants whose name contains one of these.
+    names: Vec<String>,
+    /// Only those that are marked as quick, for continuous integration.
+    #[arg(long)]
+    quick: bool,
+    /// How many seeds run at the same time.
+    #[arg(long, default_value_t = 2)]
+    jobs: usize,
+}
+
+/// How long one mutant's seeds may take; a mutant that runs for ever is noticed too.
+const PATIENCE: Duration = Duration::from_secs(300);
+
+type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
+
+fn main() -> ExitCode {
+    match run(&Options::parse()) {
+        Ok(survivors) if survivors.is_empty() => ExitCode::SUCCESS,
+        Ok(survivors) => {
+            eprintln!("sim_mutants: not noticed: {}", survivors.join(", "));
+            ExitCode::FAILURE
+        }
+        Err(error) => {
+            eprintln!("sim_mutants: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Returns the names of the mutants that nothing noticed.
+fn run(options: &Options) -> Result<Vec<String>> {
+    let mutants: Vec<Mutant> = patch::all()?
+        .into_iter()
+        .filter(|mutant| options.quick <= mutant.quick)
+        .filter(|mutant| {
+            options.names.is_empty() || options.names.iter().any(|part| mutant.name.contains(part))
+        })
+        .collect();
+    if mutants.is_empty() {
+        return Err("no mutant has such a name".into());
+    }
+    let runs = widest(&mutants);
+    let programs = runs.iter().map(|run| program(&run.subject)).collect();
+    let bench = Bench::new(options.jobs, programs)?;
+    bench.build()?;
+    for run in runs {
+        if let Outcome::Caught(what) = bench.run(&run)? {
+            return Err(format!("the unbroken core fails: {what}").into());
+        }
+    }
+    println!("the unbroken core passes; {} mutants follow", mutants.len());
+    let mut survivors = Vec::new();
+    for batch in batches(mutants) {
+        let unbroken = bench.breach(&batch)?;
+        for mutant in &batch {
+            match bench.run(&mutant.run)? {
+                Outcome::Caught(what) => println!("{:<40} {what}", mutant.name),
+                Outcome::Passed => {
+                    println!("{:<40} SURVIVED {}", mutant.name, mutant.run.seeds);
+                    survivors.push(mutant.name.clone());
+                }
+            }
+        }
+        for (path, whole) in unbroken {
+            fs::write(path, whole)?;
+        }
+    }
+    Ok(survivors)
+}
+
+/// Which mutants are built together, since building is what takes long: those that have their
+/// files for themselves, one of each file. All others go alone.
+fn batches(mutants: Vec<Mutant>) -> Vec<Vec<Mutant>> {
+    let (private, others): (Vec<_>, Vec<_>) = mutants.into_iter().partition(is_private);
+    let mut batches: Vec<Vec<Mutant>> = Vec::new();
+    for mutant in private {
+        let is_free =
+            |batch: &&mut Vec<Mutant>| batch.iter().all(|other| other.file != mutant.file);
+        match batches.iter_mut().find(is_free) {
+            Some(batch) => batch.push(mutant),
+            None => batches.push(vec![mutant]),
+        }
+    }
+    batches.extend(others.into_iter().map(|mutant| vec![mutant]));
+    batches
+}
+
+/// Whether its file is that of what is put to the test alone: nothing else that is run to notice a
+/// mutant has it in it, unless that has the same file.
+fn is_private(mutant: &Mutant) -> bool {
+    let private = match &mutant.run.subject {
+        Subject::Engine {
+            engine, bare: true, ..
+        } => match engine.as_str() {
+            "majority" => "lock/maekawa".to_owned(),
+            engine => format!("lock/{}", engine.replace('-', "_")),
+        },
+        Subject::World { world } => match world.as_str() {
+            "wireless" => "election/best_capacity".to_owned(),
+            "tokens" => "election/repelling".to_owned(),
+            world => world.to_owned(),
+        },
+        _ => return false,
+    };
+    mutant.file == format!("src/protocol/{private}.rs")
+}
+
+/// The runs that contain all runs of `mutants`.
+fn widest(mutants: &[Mutant]) -> Vec<Run> {
+    let mut seeds = BTreeMap::new();
+    for Mutant { run, .. } in mutants {
+        let most = seeds.entry(run.subject.clone()).or_insert(0);
+        *most = run.seeds.max(*most);
+    }
+    let run = |(subject, seeds)| Run { subject, seeds };
+    seeds.into_iter().map(run).collect()
+}
+
+/// The program that runs it.
+fn program(subject: &Subject) -> &'static str {
+    match subject {
+        Subject::Engine { .. }
+        | Subject::Elections { .. }
+        | Subject::Quorum { .. }
+        | Subject::World { .. } => "sim_campaign",
+        Subject::Model { .. } => "model_check",
+    }
+}
+
+/// How that calls it.
+fn arguments(subject: &Subject) -> Vec<&str> {
+    match subject {
+        Subject::Engine {
+            engine,
+            bare,
+            failure,
+            directed,
+        } => {
+            let mut arguments = vec!["--engine", engine];
+            arguments.extend(bare.then_some("--bare"));
+            arguments.extend(directed.then_some("--directed"));
+            if let Some(failure) = failure {
+                arguments.extend(["--failure", failure]);
+            }
+            arguments
+        }
+        Subject::Elections { elections } => vec!["--elections", elections],
+        Subject::Quorum { quorum } => vec!["--quorum", quorum],
+        Subject::World { world } => vec!["--world", world],
+        Subject::Model { model } => model.split_whitespace().collect(),
+    }
+}
+
+/// Where mutants are built and run.
+struct Bench {
+    tree: PathBuf,
+    target: PathBuf,
+    programs: BTreeSet<&'static str>,
+    jobs: usize,
+}
+
+enum Outcome {
+    Passed,
+    Caught(String),
+}
+
+impl Bench {
+    /// Copies the sources as they lie in the working tree.
+    fn new(jobs: usize, programs: BTreeSet<&'static str>) -> Result<Self> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .ancestors()
+            .nth(2)
+            .ok_or("no workspace")?;
+        let home = std::env::var_os("CARGO_TARGET_DIR").map(PathBuf::from);
+        let home = home.unwrap_or_else(|| root.join("target")).join("mutants");
+        let bench = Self {
+            tree: home.join("tree"),
+            target: home.join("build"),
+            programs,
+            jobs,
+        };
+        if bench.tree.exists() {
+            fs::remove_dir_all(&bench.tree)?;
+        }
+        let list = [
+            "ls-files",
+            "-z",
+            "--cached",
+            "--others",
+            "--exclude-standard",
+        ];
+        let files = Command::new("git").args(list).current_dir(root).output()?;
+        if !files.status.success() {
+            return Err("the list of source files comes from git, and this is no checkout".into());
+        }
+        for file in String::from_utf8(files.stdout)?.split_terminator('\0') {
+            let (from, to) = (root.join(file), bench.tree.join(file));
+            // A file that was deleted and not yet committed is still listed.
+            if from.exists() {
+                fs::create_dir_all(to.parent().ok_or("a file without a directory")?)?;
+                fs::copy(from, to)?;
+            }
+        }
+        Ok(bench)
+    }
+
+    /// Builds the core with these breaches, each in a file of its own. Returns what the files were.
+    fn breach(&self, mutants: &[Mutant]) -> Result<Vec<(PathBuf, String)>> {
+        let mut files = Vec::new();
+        for mutant in mutants {
+            let path = self.tree.join("agent").join(&mutant.file);
+            let whole = fs::read_to_string(&path)?;
+            fs::write(&path, mutant.apply(&whole)?)?;
+            files.push((path, whole));
+        }
+        let names: Vec<_> = mutants.iter().map(|mutant| mutant.name.as_str()).collect();
+        self.build()
+            .map_err(|error| format!("{}: {error}", names.join(", ")))?;
+        Ok(files)
+    }
+
+    fn build(&self) -> Result<()> {
+        let build = "build --quiet --release -p distlock-lab";
+        let examples = self.programs.iter().flat_map(|name| ["--example", *name]);
+        // Not `env!("CARGO")`, the toolchain's own: then nobody tells rustup's `rustc` which toolchain
+        // builds, and it takes that of each dependency's rust-toolchain.toml.
+        let output = Command::new("cargo")
+            .args(build.split_whitespace())
+            .args(examples)
+            .current_dir(&self.tree)
+            .env("CARGO_TARGET_DIR", &self.target)
+            // One changed file builds in seconds, and runs nearly as fast.
+            .env("CARGO_INCREMENTAL", "1")
+            .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")
+            .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
+            .output()?;
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(format!(
+            "does not build:\n{}",
+            String::from_utf8_lossy(&output.stderr)
+        )
+        .into())
+    }
+
+    fn run(&self, run: &Run) -> Result<Outcome> {
+        let program = program(&run.subject);
+        let examples = self.target.join("release/examples");
+        let mut command = Command::new(examples.join(program));
+        let jobs = self.jobs.to_string();
+        command
+            .args(arguments(&run.subject))
+            .args(["--jobs", &jobs]);
+        match run.subject {
+            Subject::Model { .. } => command.arg("--states").arg(run.seeds.to_string()),
+            _ => command.arg("--seeds").arg(format!("0..{}", run.seeds)),
+        };
+        let mut child = command
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let mut stderr = child.stderr.take().ok_or("no standard error")?;
+        let (sender, receiver) = mpsc::channel();
+        let reader = std::thread::spawn(move || {
+            let mut text = String::new();
+            let read = stderr.read_to_string(&mut text).map(|_| text);
+            // The receiver is gone if it waited too long.
+            let _ = sender.send(());
+            read
+        });
+        if receiver.recv_timeout(PATIENCE).is_err() {
+            child.kill()?;
+            child.wait()?;
+            return Ok(Outcome::Caught("runs for ever".to_owned()));
+        }
+        let text = reader.join().map_err(|_| "the reader panicked")??;
+        if child.wait()?.success() {
+            return Ok(Outcome::Passed);
+        }
+        let verdict = text
+            .lines()
+            .find_map(|line| line.strip_prefix(program)?.strip_prefix(": "));
+        let verdict = verdict.ok_or_else(|| format!("{program} did not run: {text}"))?;
+        Ok(Outcome::Caught(verdict.to_owned()))
+    }
+}

@@ -1,0 +1,520 @@
+//! One seed: a group lives through unrest, then through calm, and must come out of it right.
+//!
+//! In the unrest the network has its faults, members crash, leave and come back, hosts stand still,
+//! callers cancel and blunder. Then everything heals, all members run, and once more every member
+//! enters every lock. That must come to an end within a bound, in which everybody is served, and all
+//! are in one view; then all members leave, which must come to an end too.
+
+mod callers;
+mod directed;
+mod misfortunes;
+mod operator;
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use self::directed::{Aim, Strike};
+use self::misfortunes::Lost;
+use super::checkers::{Process, Violation, violation};
+use super::cluster::{Cluster, Turn};
+use super::plan::Plan;
+use super::quorum::logs::Lies;
+pub use super::report::Report;
+use super::rng::Rng;
+use super::trace::{Sink, Trace};
+use distlock_protocol::{
+    Algorithm, Change, ElectionAlgorithm, Epoch, Event, Failure, Node, NodeId, Refusal, Ticket,
+    Time, Wait,
+};
+
+/// Runs `algorithm` as `seed` says, where `failure` decides on views. The trace goes to `sink`, if
+/// there is one. Returns what happened, and the fingerprint of every byte that was sent and every
+/// grant that was given.
+///
+/// # Errors
+/// The rule that was broken.
+///
+/// # Panics
+/// The protocol core panicked.
+pub fn run(
+    algorithm: Algorithm,
+    failure: Failure,
+    seed: u64,
+    sink: Option<Sink>,
+) -> Result<(Report, u64), Violation> {
+    let plan = Plan::new(algorithm, failure, seed);
+    Campaign::new(plan, Rng::new(!seed), Trace::new(sink)).run()
+}
+
+/// Runs `algorithm` as `seed` says under quorum views, on logs that decide twice in an epoch, forget
+/// and repeat. Nothing need go on then, but nothing may go wrong either, which is all that is judged:
+/// the run ends with its faults.
+///
+/// # Errors
+/// The rule that was broken.
+///
+/// # Panics
+/// The protocol core panicked.
+pub fn run_on_lies(
+    algorithm: Algorithm,
+    seed: u64,
+    sink: Option<Sink>,
+) -> Result<(Report, u64), Violation> {
+    let plan = Plan::new(algorithm, Failure::Quorum, seed);
+    let mut rng = Rng::new(!seed);
+    let lies = Lies::new(rng.fork());
+    let mut campaign = Campaign::new(plan, rng, Trace::new(sink));
+    campaign.cluster.set_lies(lies.clone());
+    campaign.lies = Some(lies);
+    campaign.run()
+}
+
+/// Runs `algorithm` as `seed` says under quorum views, with misfortunes that are aimed.
+///
+/// # Errors
+/// The rule that was broken.
+///
+/// # Panics
+/// The protocol core panicked.
+pub fn run_directed(
+    algorithm: Algorithm,
+    seed: u64,
+    sink: Option<Sink>,
+) -> Result<(Report, u64), Violation> {
+    let plan = Plan::directed(algorithm, seed);
+    let mut campaign = Campaign::new(plan, Rng::new(!seed), Trace::new(sink));
+    campaign.cluster.plan(Duration::ZERO, Act::Aim(Aim::Next));
+    campaign.run()
+}
+
+/// Runs elections by `algorithm` as `seed` says, where `failure` decides on views, in the same
+/// surroundings: most callers want to lead.
+///
+/// # Errors
+/// The rule that was broken.
+///
+/// # Panics
+/// The protocol core panicked.
+pub fn run_elections(
+    algorithm: ElectionAlgorithm,
+    failure: Failure,
+    seed: u64,
+    sink: Option<Sink>,
+) -> Result<(Report, u64), Violation> {
+    let plan = Plan::of_elections(algorithm, failure, seed);
+    Campaign::new(plan, Rng::new(!seed), Trace::new(sink)).run()
+}
+
+/// Within which everybody must be served once faults have stopped, besides two leases and the time
+/// that those before are inside. Much longer than it ever takes, since a run ends as soon as all is
+/// done.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// How often at most everybody enters once more before all must have been told.
+const ROUNDS: u32 = 3;
+/// For how long all must have been up before they found a cluster, with short leases.
+const FOUNDING: Duration = Duration::from_millis(4500);
+/// Inputs of all nodes in one run; a hundred times what the longest of them needs.
+const STEPS: u64 = 2_000_000;
+
+#[derive(Clone, Copy, Debug)]
+enum Act {
+    Want(Caller),
+    GiveUp(Process, Ticket),
+    Exit(Process, Ticket),
+    Blunder(Process, Ticket, Blunder),
+    Crash,
+    Leave,
+    Pause,
+    Resume(NodeId),
+    Operate,
+    Restart(NodeId),
+    Recover,
+    Elect,
+    Start(NodeId),
+    Part,
+    Join,
+    Aim(Aim),
+}
+
+/// A thread of a member, or one of its clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Caller {
+    node: NodeId,
+    number: u16,
+}
+
+/// What careless callers do, and what must do nothing.
+#[derive(Clone, Copy, Debug)]
+enum Blunder {
+    ReleaseAgain,
+    CancelTooLate,
+}
+
+struct Campaign {
+    plan: Plan,
+    cluster: Cluster<Act>,
+    rng: Rng,
+    /// Where what decides on views lies.
+    lies: Option<Lies>,
+    calm: bool,
+    /// Whether members that leave stay away.
+    closing: bool,
+    tickets: u64,
+    /// Who asked, until it has left again or was refused.
+    asked: BTreeMap<(Process, Ticket), Caller>,
+    /// Who of them wants to lead.
+    campaigns: BTreeSet<(Process, Ticket)>,
+    inside: BTreeSet<(Process, Ticket)>,
+    leaving: BTreeSet<Process>,
+    /// The epoch that is in force in each process.
+    epochs: BTreeMap<Process, Epoch>,
+    /// The highest of them all.
+    newest: Epoch,
+    /// Who lost its record, as long as that counts against others.
+    lost: Vec<Lost>,
+    /// What operators have commanded, and to which processes.
+    wishes: BTreeMap<Process, Change>,
+    /// Who was removed and has ended by that, until somebody starts it again.
+    gone: BTreeSet<NodeId>,
+    /// Who crashes when it is next let in.
+    strike: Option<Strike>,
+    report: Report,
+}
+
+impl Campaign {
+    fn new(plan: Plan, mut rng: Rng, trace: Trace) -> Self {
+        let (settings, surroundings) = (plan.settings.clone(), plan.surroundings.clone());
+        let locks = plan
+            .locks
+            .iter()
+            .map(|(name, spec)| (name.clone(), spec.permits))
+            .collect();
+        let mut cluster = Cluster::new(
+            plan.members,
+            settings,
+            surroundings,
+            locks,
+            rng.fork(),
+            trace,
+        );
+        cluster.limit_steps(STEPS);
+        cluster.set_voters((1..=plan.voters).filter_map(NodeId::new).collect());
+        Self {
+            plan,
+            cluster,
+            rng,
+            lies: None,
+            calm: false,
+            closing: false,
+            tickets: 0,
+            asked: BTreeMap::new(),
+            campaigns: BTreeSet::new(),
+            inside: BTreeSet::new(),
+            leaving: BTreeSet::new(),
+            epochs: BTreeMap::new(),
+            newest: Epoch::ZERO,
+            lost: Vec::new(),
+            wishes: BTreeMap::new(),
+            gone: BTreeSet::new(),
+            strike: None,
+            report: Report {
+                runs: 1,
+                ..Report::default()
+            },
+        }
+    }
+
+    fn run(mut self) -> Result<(Report, u64), Violation> {
+        self.cluster.say(format_args!("{:#?}", self.plan));
+        self.unrest()?;
+        if self.lies.is_none() {
+            self.calm_down()?;
+            self.last_round()?;
+            self.everybody_leaves()?;
+        }
+        self.report.steps = self.cluster.steps();
+        self.report.weather = self.cluster.weather();
+        if let Some(presumption) = self.cluster.checkers().presumption() {
+            self.report.splits = presumption.splits;
+            self.report.merges = presumption.merges;
+            self.report.judged = presumption.judged;
+            self.report.lost = presumption.lost;
+        }
+        self.report.simulated_ms = self.cluster.now().as_nanos() / 1_000_000;
+        Ok((self.report, self.cluster.fingerprint()))
+    }
+
+    fn by_quorum(&self) -> bool {
+        self.plan.settings.failure == Failure::Quorum
+    }
+
+    /// For how long nothing goes wrong but with the network, so that a group is founded: that takes
+    /// longer than most leases here. In one run of eight everything goes wrong from the start.
+    fn founding(&mut self) -> Duration {
+        if !self.by_quorum() || self.rng.chance(125) {
+            return Duration::ZERO;
+        }
+        let lease = self.plan.settings.lease;
+        FOUNDING.max(lease * 2) + lease * 4
+    }
+
+    fn members(&self) -> Vec<NodeId> {
+        self.cluster.members().collect()
+    }
+
+    // The phases of a run.
+
+    fn unrest(&mut self) -> Result<(), Violation> {
+        let lease = self.plan.settings.lease;
+        for node in self.members() {
+            // Hosts are not switched on at the same instant.
+            let after = self.rng.duration(Duration::ZERO..=lease / 10);
+            self.cluster.plan(after, Act::Start(node));
+        }
+        let founded = self.cluster.now() + self.founding();
+        while self.epochs.is_empty()
+            && let Some(turn) = self.cluster.next(founded)?
+        {
+            self.take(turn)?;
+        }
+        let misfortunes = self.plan.misfortunes;
+        self.plan_next(misfortunes.crash, Act::Crash);
+        self.plan_next(misfortunes.leave, Act::Leave);
+        self.plan_next(misfortunes.partition, Act::Part);
+        self.plan_next(misfortunes.pause, Act::Pause);
+        self.plan_next(misfortunes.operate, Act::Operate);
+        if self.lies.is_some() {
+            self.cluster.plan(Duration::ZERO, Act::Elect);
+        }
+        let end = self.cluster.now() + self.plan.unrest.lasts;
+        while self.report.grants < self.plan.unrest.grants
+            && let Some(turn) = self.cluster.next(end)?
+        {
+            self.take(turn)?;
+        }
+        Ok(())
+    }
+
+    /// Ends all faults: from now on everybody runs, and nothing more goes wrong.
+    fn calm_down(&mut self) -> Result<(), Violation> {
+        self.calm = true;
+        self.cluster.say(format_args!("--- faults stop ---"));
+        self.cluster.network().heal();
+        for node in self.members() {
+            self.cluster.resume(node);
+            if self.cluster.process(node).is_none() {
+                self.start(node)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Every member enters every lock once more, and everybody who waited is served. Who ended inside
+    /// before is told of then.
+    fn last_round(&mut self) -> Result<(), Violation> {
+        // All who wait now may wait for one lock, one after the other.
+        let many = u32::try_from(self.asked.len()).unwrap_or(u32::MAX);
+        let turns = self.plan.callers.stay.saturating_mul(many) * 3;
+        let patience = PATIENCE + self.plan.settings.lease * 2 + turns;
+        let end = self.cluster.now() + patience;
+        // Members that were leaving when the faults stopped come back first.
+        while self.cluster.members().any(|node| self.is_away(node)) {
+            let Some(turn) = self.cluster.next(end)? else {
+                return Err(self.late("a member that leaves has not come back"));
+            };
+            self.take(turn)?;
+        }
+        if self.by_quorum() {
+            self.repair()?;
+        }
+        let end = self.cluster.now() + patience;
+        // Those who wait are served though nobody asks anew.
+        self.settle(end)?;
+        for _ in 0..ROUNDS {
+            let lost = self.report.lost;
+            self.everybody_enters(end)?;
+            // What was decided before may end somebody inside yet: of that the next round tells.
+            if self.report.lost == lost {
+                return self.cluster.checkers().all_told(self.cluster.now());
+            }
+        }
+        Err(self.late("holders are excluded again and again"))
+    }
+
+    /// Every member enters every lock once.
+    fn everybody_enters(&mut self, end: Time) -> Result<(), Violation> {
+        for node in self.members() {
+            for lock in 0..self.plan.locks.len() {
+                let caller = Caller {
+                    node,
+                    number: u16::MAX,
+                };
+                self.ask(caller, lock, Wait::Cancelled)?;
+            }
+        }
+        self.settle(end)
+    }
+
+    /// Goes on until nobody waits, nobody is inside, nobody is suspected, and all are in one view.
+    fn settle(&mut self, end: Time) -> Result<(), Violation> {
+        while !self.is_settled() {
+            let Some(turn) = self.cluster.next(end)? else {
+                self.cluster.checkers().at_rest(self.cluster.now())?;
+                return Err(self.late("somebody is still inside, or in no view with all others"));
+            };
+            self.take(turn)?;
+        }
+        Ok(())
+    }
+
+    fn everybody_leaves(&mut self) -> Result<(), Violation> {
+        let end = self.cluster.now() + PATIENCE;
+        self.closing = true;
+        for node in self.members() {
+            self.leave(node)?;
+        }
+        while !self.leaving.is_empty() {
+            let Some(turn) = self.cluster.next(end)? else {
+                return Err(self.late("members do not come to the end of leaving"));
+            };
+            self.take(turn)?;
+        }
+        Ok(())
+    }
+
+    fn is_away(&self, node: NodeId) -> bool {
+        let process = self.cluster.process(node);
+        !self.gone.contains(&node) && process.is_none_or(|it| self.leaving.contains(&it))
+    }
+
+    /// Whether nothing is left to wait for.
+    fn is_settled(&self) -> bool {
+        self.asked.is_empty()
+            && self.inside.is_empty()
+            && self.are_together()
+            && self.cluster.checkers().at_rest(self.cluster.now()).is_ok()
+    }
+
+    /// Whether all members are in one view.
+    fn are_together(&self) -> bool {
+        let mut views = self
+            .cluster
+            .members()
+            .map(|node| self.cluster.node(node).and_then(Node::view));
+        let first = views.next().flatten();
+        let is_whole = first.is_some_and(|it| it.members.len() == self.members().len());
+        is_whole && views.all(|view| view == first)
+    }
+
+    fn late(&self, what: &str) -> Violation {
+        violation!(
+            self.cluster.now(),
+            Progress,
+            "{what}, long after the faults stopped"
+        )
+    }
+
+    // What happens.
+
+    fn take(&mut self, turn: Turn<Act>) -> Result<(), Violation> {
+        match turn {
+            Turn::Told(process, event) => self.told(process, &event),
+            Turn::Act(Act::Want(caller)) => self.want(caller),
+            Turn::Act(Act::GiveUp(process, ticket)) => self.give_up(process, ticket),
+            Turn::Act(Act::Exit(process, ticket)) => self.exit(process, ticket),
+            Turn::Act(Act::Blunder(process, ticket, blunder)) => {
+                self.blunder(process, ticket, blunder)
+            }
+            Turn::Act(Act::Start(node)) => self.start(node),
+            Turn::Act(Act::Crash) => self.crash_some(),
+            Turn::Act(Act::Leave) => self.leave_one(),
+            Turn::Act(Act::Pause) => {
+                self.pause_one();
+                Ok(())
+            }
+            Turn::Act(Act::Resume(node)) => {
+                self.cluster.resume(node);
+                Ok(())
+            }
+            Turn::Act(Act::Operate) => self.operate(),
+            Turn::Act(Act::Restart(_) | Act::Recover) if self.calm => Ok(()),
+            Turn::Act(Act::Restart(node)) => self.restart(node),
+            Turn::Act(Act::Recover) => {
+                self.recover();
+                Ok(())
+            }
+            Turn::Act(Act::Elect) => {
+                if let Some(lies) = &self.lies {
+                    lies.elect();
+                }
+                self.cluster.plan(self.plan.settings.lease / 2, Act::Elect);
+                Ok(())
+            }
+            Turn::Act(Act::Part) => {
+                self.part();
+                Ok(())
+            }
+            Turn::Act(Act::Join) => {
+                self.cluster.network().join();
+                Ok(())
+            }
+            Turn::Act(Act::Aim(aim)) => self.aim(aim),
+        }
+    }
+
+    fn told(&mut self, process: Process, event: &Event) -> Result<(), Violation> {
+        match event {
+            Event::Granted {
+                ticket, previous, ..
+            } => {
+                self.report.grants += 1;
+                let leads = self.campaigns.remove(&(process, *ticket));
+                self.report.led += u64::from(leads);
+                self.report.abandoned += u64::from(previous.is_abandoned());
+                // A turn ago the driver may have crashed what this was granted to.
+                if self.cluster.process(process.node) == Some(process) {
+                    self.enter(process, *ticket);
+                    self.strike(process);
+                }
+            }
+            Event::Ended { ticket, refusal } => {
+                match refusal {
+                    Refusal::Cancelled => self.report.cancelled += 1,
+                    Refusal::NoAnswer { .. } => self.report.no_answer += 1,
+                    Refusal::Busy => self.report.busy += 1,
+                    Refusal::NoQuorum { .. } => self.report.no_quorum += 1,
+                    Refusal::WrongSpec { .. } => self.report.wrong_spec += 1,
+                    _ => {}
+                }
+                if let Some(caller) = self.asked.remove(&(process, *ticket)) {
+                    self.want_later(caller);
+                }
+            }
+            Event::View { epoch, .. } => {
+                self.report.views += 1;
+                self.epochs.insert(process, *epoch);
+                self.note_found(process, *epoch);
+            }
+            Event::Lost { ticket } => self.lose(process, *ticket),
+            Event::Excluded { .. } => {
+                self.report.exclusions += 1;
+                self.epochs.remove(&process);
+            }
+            Event::Members { book } if book.removed.contains(&process.node) => {
+                self.end_removed(process);
+            }
+            Event::Leader { leader, .. } => self.report.leaders_told += u64::from(leader.is_some()),
+            Event::Suspect { .. } => self.report.suspicions += 1,
+            Event::Left => {
+                self.leaving.remove(&process);
+                self.cluster.remove(process);
+                if !self.closing {
+                    self.plan_start(process.node);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+}

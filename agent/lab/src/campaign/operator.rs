@@ -1,0 +1,411 @@
+//! What operators do: other voters, members and leases in files, members and voters named by a
+//! command, voters' states lost together, and the word that a cluster is abandoned.
+//!
+//! None of it is avoided, but for what no protocol can survive: to abandon a cluster of which a
+//! majority of the voters still remembers what it promised. All processes of the group are judged
+//! together, whichever cluster they are in.
+
+use alloc::collections::BTreeSet;
+use alloc::format;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::{Act, Campaign, FOUNDING};
+use crate::checkers::{Process, Violation};
+use distlock_protocol::membership::Book;
+use distlock_protocol::membership::quorum::Charter;
+use distlock_protocol::{Change, ClusterId, Command, Node, NodeId, Record};
+
+/// How many members the files can have as voters.
+const MAX_VOTERS: usize = 7;
+/// How often an operator mends what is left when faults have stopped.
+const REPAIRS: u32 = 8;
+
+impl Campaign {
+    pub(super) fn operate(&mut self) -> Result<(), Violation> {
+        if self.calm {
+            return Ok(());
+        }
+        self.plan_next(self.plan.misfortunes.operate, Act::Operate);
+        self.report.operations += 1;
+        match self.rng.index(16) {
+            0..4 => return self.name_voters(),
+            4..6 => {
+                let voters = self.some(MAX_VOTERS);
+                self.list(None, Some(voters));
+            }
+            6..8 => {
+                let members = self.some(usize::MAX);
+                self.list(Some(members), None);
+            }
+            8..10 => self.change_lease(),
+            10 => return self.remove_one(),
+            11..13 => return self.add_one(),
+            13 => self.lose_minority(),
+            _ => self.lose_majority(),
+        }
+        Ok(())
+    }
+
+    /// One to `most` members, by chance: they may have nothing in common with those before.
+    fn some(&mut self, most: usize) -> BTreeSet<NodeId> {
+        let members = self.members();
+        let first = members[self.rng.index(members.len())];
+        let often = [200, 400, 800][self.rng.index(3)];
+        let others = members.iter().copied();
+        let others: Vec<NodeId> = others.filter(|_| self.rng.chance(often)).collect();
+        [first].into_iter().chain(others).take(most).collect()
+    }
+
+    /// The files list other members or voters. Hosts read that when they start: in time, one after
+    /// the other, or all at once.
+    fn list(&mut self, members: Option<BTreeSet<NodeId>>, voters: Option<BTreeSet<NodeId>>) {
+        let members = members.unwrap_or_else(|| self.cluster.listed().clone());
+        let voters = voters.unwrap_or_else(|| self.cluster.voters().clone());
+        let mut voters: BTreeSet<NodeId> = voters.intersection(&members).copied().collect();
+        if voters.is_empty() {
+            voters = members.iter().copied().take(MAX_VOTERS).collect();
+        }
+        let words = format!("the files list the members {members:?}, the voters {voters:?}");
+        self.cluster.say(format_args!("{words}"));
+        self.cluster.list(members, voters);
+        self.report.lists += 1;
+        let lease = self.plan.settings.lease;
+        let rolling = lease * [0, 1, 5][self.rng.index(3)];
+        if self.rng.chance(600) {
+            let mut after = Duration::ZERO;
+            for node in self.members() {
+                self.cluster.plan(after, Act::Restart(node));
+                after += rolling;
+            }
+        }
+    }
+
+    /// `distlock members voters` at some host.
+    fn name_voters(&mut self) -> Result<(), Violation> {
+        let voters = self.some(MAX_VOTERS);
+        self.report.revotes += 1;
+        self.change_at_one(Change::Voters(voters))
+    }
+
+    /// `distlock members remove` at some host, of whichever member that names.
+    fn remove_one(&mut self) -> Result<(), Violation> {
+        let members = self.members();
+        let node = members[self.rng.index(members.len())];
+        self.report.removals += 1;
+        self.change_at_one(Change::Remove(node))
+    }
+
+    /// `distlock members add` at some host, of one that was removed if there is one.
+    fn add_one(&mut self) -> Result<(), Violation> {
+        let removed = self.newest_charter().map(|charter| &charter.book.removed);
+        let removed = removed.and_then(|removed| removed.first().copied());
+        let members = self.members();
+        let node = removed.unwrap_or(members[self.rng.index(members.len())]);
+        self.plan_start(node);
+        self.change_at_one(Change::Add(node, address(node)))
+    }
+
+    /// An agent ends when it is told that its member was removed.
+    pub(super) fn end_removed(&mut self, process: Process) {
+        if self.cluster.process(process.node) == Some(process) {
+            self.cluster.crash(process.node);
+            self.forget(process);
+            self.gone.insert(process.node);
+        }
+    }
+
+    pub(super) fn change_at_one(&mut self, change: Change) -> Result<(), Violation> {
+        let members = self.members();
+        let node = members[self.rng.index(members.len())];
+        let after = self.newest_charter().map(|charter| charter.book.clone());
+        let after = after.and_then(|book| book.with(&change));
+        let voters = after.map_or(usize::MAX, |book| voters_of(&book));
+        let forgetful = self.forgetful();
+        // A voter that was heard a moment ago may be one that has lost its state.
+        let is_borne = forgetful == 0 || voters > 2 * forgetful;
+        if let Some(process) = self.cluster.process(node)
+            && is_borne
+            && !self.cluster.is_paused(node)
+        {
+            self.wishes.insert(process, change.clone());
+            self.cluster.command(node, &Command::Change(change))?;
+        }
+        Ok(())
+    }
+
+    /// How many voters there are at least when all is done that operators have commanded.
+    pub(super) fn fewest_voters(&self) -> Option<usize> {
+        let book = &self.newest_charter()?.book;
+        let after = self.outstanding().filter_map(|change| book.with(change));
+        after.map(|book| voters_of(&book)).min()
+    }
+
+    /// What operators have commanded, and is not done.
+    fn outstanding(&self) -> impl Iterator<Item = &Change> {
+        let book = self.newest_charter().map(|charter| &charter.book);
+        let lives = |process: &Process| self.cluster.process(process.node) == Some(*process);
+        let wishes = self
+            .wishes
+            .iter()
+            .filter(move |(process, _)| lives(process));
+        let changes = wishes.map(|(_, change)| change);
+        changes.filter(move |change| book.is_none_or(|book| !book.has(change)))
+    }
+
+    /// The files have another lease, and the hosts restart; some not before a while has passed.
+    fn change_lease(&mut self) {
+        let lease = Duration::from_millis([200, 500, 1000, 2000][self.rng.index(4)]);
+        self.cluster
+            .say(format_args!("the files have a lease of {lease:?}"));
+        self.cluster.set_lease(lease);
+        self.report.leases += 1;
+        for node in self.members() {
+            let after = match self.rng.chance(300) {
+                true => self.rng.duration(lease..=lease * 10),
+                false => self.rng.duration(Duration::ZERO..=lease),
+            };
+            self.cluster.plan(after, Act::Restart(node));
+        }
+    }
+
+    /// The process at `node` ends without a word, and another begins at once.
+    pub(super) fn restart(&mut self, node: NodeId) -> Result<(), Violation> {
+        let Some(process) = self.cluster.process(node) else {
+            return Ok(());
+        };
+        if self.cluster.is_paused(node) || self.leaving.contains(&process) {
+            return Ok(());
+        }
+        self.cluster.crash(node);
+        self.forget(process);
+        self.start(node)
+    }
+
+    /// Fewer than half of the voters crash together, and lose what they knew.
+    fn lose_minority(&mut self) {
+        let mut voters = self.newest_voters();
+        let many = voters.len().saturating_sub(1) / 2;
+        while voters.len() > many {
+            voters.remove(self.rng.index(voters.len()));
+        }
+        for node in voters {
+            self.crash_and_forget(node, true);
+        }
+    }
+
+    /// All that vote by any disk crash, and lose what they knew.
+    fn lose_majority(&mut self) {
+        let voters = self.newest_voters();
+        if voters.iter().any(|node| self.cluster.is_paused(*node)) {
+            return;
+        }
+        for node in voters {
+            if let Some(process) = self.cluster.process(node) {
+                self.cluster.crash(node);
+                self.forget(process);
+                self.plan_start(node);
+            }
+            self.cluster.lose_record(node);
+        }
+        // Where the files list other members too, those may found a cluster without hearing of this one.
+        self.cluster.allow_other_cluster();
+        self.report.lost_majorities += 1;
+        // They are replaced all together, by an operator.
+        self.lost.clear();
+        let after = self.plan.settings.lease * 12;
+        self.cluster.plan(after, Act::Recover);
+    }
+
+    pub(super) fn newest_voters(&self) -> Vec<NodeId> {
+        let newest = self.newest_charter();
+        let voters = newest.map(|charter| charter.voters.iter().map(|its| its.node).collect());
+        voters.unwrap_or_default()
+    }
+
+    /// The newest view that any disk has.
+    pub(super) fn newest_charter(&self) -> Option<&Charter> {
+        let members = self.cluster.members();
+        let disks = members.filter_map(|node| self.cluster.disk(node)?.voter.as_ref()?.charter());
+        disks.max_by_key(|charter| charter.epoch)
+    }
+
+    /// The view whose voters may go on, as far as disks tell; `None` where no majority of any view's
+    /// voters remembers what it promised, but for views that others have followed.
+    fn living(&self) -> Option<&Charter> {
+        let voters = || {
+            let members = self.cluster.members();
+            members.filter_map(|node| self.cluster.disk(node)?.voter.as_ref())
+        };
+        let certified = voters().filter_map(|voter| voter.certified_charter());
+        let newest = certified.map(|charter| charter.epoch).max();
+        let remembers = |node: NodeId, birth| {
+            let disk = self.cluster.disk(node);
+            disk.and_then(|disk| disk.voter.as_ref())
+                .is_some_and(|voter| voter.birth == birth && voter.endorsed.is_some())
+        };
+        let mut charters = voters()
+            .filter_map(|voter| voter.endorsed.as_ref())
+            .flat_map(|step| [Some(&step.charter), step.parent.as_ref()])
+            .flatten()
+            .filter(|charter| Some(charter.epoch) >= newest);
+        charters.find(|charter| charter.has_majority(|its| remembers(its.node, its.birth)))
+    }
+
+    /// The clusters that members remember.
+    fn remembered(&self) -> BTreeSet<ClusterId> {
+        let members = self.cluster.members();
+        let disks = members.filter_map(|node| self.cluster.disk(node));
+        disks
+            .filter_map(|disk| disk.affiliation.cluster_id())
+            .collect()
+    }
+
+    /// The clusters that operators have abandoned, and that members have no other in the place of yet.
+    fn abandoned(&self) -> BTreeSet<ClusterId> {
+        let members = self.cluster.members();
+        let disks = members.filter_map(|node| self.cluster.disk(node));
+        let permits = disks.filter_map(|disk| disk.affiliation.permit);
+        permits.map(|permit| permit.abandoned).collect()
+    }
+
+    /// The cluster that the file of `node` has to name: where it lists nobody that remembers one, and
+    /// others do, no rule keeps these from founding a second one beside it.
+    pub(super) fn cluster_to_name(&self, node: NodeId) -> Option<ClusterId> {
+        let disk = |node: &NodeId| self.cluster.disk(*node);
+        let cluster = |node: &NodeId| disk(node)?.affiliation.cluster_id();
+        let listed = self.cluster.listed().iter().chain([&node]);
+        let has_permit = disk(&node).is_some_and(|disk| disk.affiliation.permit.is_some());
+        let is_blank = !has_permit && listed.filter_map(cluster).next().is_none();
+        let clusters = self.remembered();
+        clusters.first().copied().filter(|_| is_blank)
+    }
+
+    /// `distlock recover` at every voter that the files list, where it is certain that a majority has
+    /// lost its state, and somebody remembers which cluster that was. Where the files have got other
+    /// voters since an operator said so, some of them were not told. Returns whether it was done.
+    pub(super) fn recover(&mut self) -> bool {
+        let mut clusters = self.remembered();
+        if clusters.is_empty() {
+            clusters = self.abandoned();
+        }
+        let Some(&cluster) = clusters.first().filter(|_| clusters.len() == 1) else {
+            return false;
+        };
+        let voters = self.cluster.voters().clone();
+        let stands_still = |node: &NodeId| self.cluster.is_paused(*node);
+        if self.living().is_some() || voters.iter().any(stands_still) {
+            return false;
+        }
+        self.cluster
+            .say(format_args!("{voters:?} abandon {cluster}"));
+        for &node in &voters {
+            if let Some(process) = self.cluster.process(node) {
+                self.cluster.crash(node);
+                self.forget(process);
+            }
+            let record = match self.cluster.disk(node) {
+                Some(record) => record.recover(Some(cluster)),
+                None => Some(Record::recover_lost(cluster)),
+            };
+            self.cluster.put_record(node, record.expect("it is named"));
+            self.cluster.plan(Duration::ZERO, Act::Start(node));
+        }
+        self.cluster.allow_other_cluster();
+        self.report.recoveries += 1;
+        true
+    }
+
+    /// Faults have stopped: an operator sees to it that the group comes to a view of all members,
+    /// where that takes a file or a word.
+    pub(super) fn repair(&mut self) -> Result<(), Violation> {
+        let all: BTreeSet<NodeId> = self.members().into_iter().collect();
+        let voters = self.cluster.voters().clone();
+        self.cluster.list(all, voters);
+        for node in self.members() {
+            if self.cluster.has_old_file(node) {
+                self.restart(node)?;
+            }
+        }
+        for _ in 0..REPAIRS {
+            let lease = self.cluster.lease();
+            let end = self.cluster.now() + (FOUNDING + lease * 8) * 2;
+            while !self.are_together()
+                && let Some(turn) = self.cluster.next(end)?
+            {
+                self.take(turn)?;
+            }
+            // What somebody was told to change before may come only now.
+            let end = self.cluster.now() + FOUNDING * 4;
+            while self.outstanding().next().is_some()
+                && let Some(turn) = self.cluster.next(end)?
+            {
+                self.take(turn)?;
+            }
+            let end = self.cluster.now() + lease * 4;
+            while let Some(turn) = self.cluster.next(end)? {
+                self.take(turn)?;
+            }
+            if self.are_together() {
+                return Ok(());
+            }
+            if !self.recover() && !self.bring_back() {
+                self.add_all()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// `distlock recover` at members that remember another cluster than the one that lives: they join
+    /// that as new ones. Returns whether there were any.
+    fn bring_back(&mut self) -> bool {
+        let Some(cluster) = self.living().map(|charter| charter.cluster) else {
+            return false;
+        };
+        let remembers_other = |node: &NodeId| {
+            let disk = self.cluster.disk(*node);
+            let theirs = disk.and_then(|disk| disk.affiliation.cluster());
+            theirs.is_some_and(|theirs| theirs != cluster)
+        };
+        let strayed: Vec<NodeId> = self.cluster.members().filter(remembers_other).collect();
+        for &node in &strayed {
+            if let Some(process) = self.cluster.process(node) {
+                self.cluster.crash(node);
+                self.forget(process);
+            }
+            let record = self.cluster.disk(node).and_then(|disk| disk.recover(None));
+            self.cluster
+                .put_record(node, record.expect("it names its cluster"));
+            self.cluster.plan(Duration::ZERO, Act::Start(node));
+        }
+        !strayed.is_empty()
+    }
+
+    /// Adds the members that are in no view to one that others are in. A host carries one change at a
+    /// time, so that the rest may have to wait for the next repair.
+    fn add_all(&mut self) -> Result<(), Violation> {
+        let view = |node: &NodeId| self.cluster.node(*node).and_then(Node::view);
+        let (there, missing): (Vec<NodeId>, Vec<NodeId>) = self
+            .members()
+            .into_iter()
+            .partition(|node| view(node).is_some());
+        for (&host, node) in there.iter().zip(missing) {
+            let change = Change::Add(node, address(node));
+            self.cluster.command(host, &Command::Change(change))?;
+            if self.cluster.process(node).is_none() {
+                self.plan_start(node);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn voters_of(book: &Book) -> usize {
+    book.voters.difference(&book.removed).count()
+}
+
+/// Where a member is: datagrams go by its number here.
+fn address(node: NodeId) -> String {
+    format!("udp:127.0.0.1:{node}")
+}

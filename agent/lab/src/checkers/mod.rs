@@ -1,0 +1,557 @@
+//! What must hold whatever the network does, judged from outside.
+//!
+//! The checkers see what callers see: what was asked, what was answered, which processes began and
+//! ended. They share no code with the nodes, and each rule is a type of its own that can be shown
+//! to catch a planted breach (`agent/lab/tests/sim_checkers.rs`).
+
+mod exclusion;
+mod fences;
+mod leaders;
+mod leases;
+mod legacies;
+mod notes;
+mod requests;
+mod views;
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
+use core::fmt;
+use core::num::NonZeroU32;
+use core::time::Duration;
+
+pub use exclusion::Exclusion;
+pub use fences::Fences;
+pub use leaders::Leaders;
+pub use leases::Leases;
+pub use legacies::Legacies;
+pub use notes::Notes;
+pub use requests::{Requests, Terms};
+pub use views::Views;
+
+use distlock_protocol::membership::quorum::{Endorsement, Voter};
+use distlock_protocol::{
+    Command, Epoch, Event, Fence, LockName, Mode, NodeId, Previous, Release, Ticket, Time,
+};
+
+/// One process: a member, and which of its lives (counted by the simulator, not by the node).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Process {
+    /// The member.
+    pub node: NodeId,
+    /// Its life: 1 is the first.
+    pub life: u32,
+}
+
+impl fmt::Display for Process {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "member {} (life {})", self.node, self.life)
+    }
+}
+
+/// One caller's request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Call {
+    /// Where it was made.
+    pub process: Process,
+    /// What the caller calls it.
+    pub ticket: Ticket,
+}
+
+impl fmt::Display for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ticket {} of {}", self.ticket.0, self.process)
+    }
+}
+
+/// Which rule was broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum Rule {
+    /// Never more inside than there are permits.
+    Exclusion,
+    /// What is granted is valid as long as the lease, and told only while it is.
+    Leases,
+    /// Fences of an exclusive lock rise with every grant; no two grants share one.
+    Fences,
+    /// Who is said to lead was let in.
+    Leaders,
+    /// Who enters is told whether a holder before ended inside.
+    Legacies,
+    /// Every request ends exactly once, in a way that its caller asked for.
+    Requests,
+    /// Epochs only rise, and an epoch has one list of members.
+    Views,
+    /// What one member sends to another arrives whole, once, and in order.
+    Notes,
+    /// Nothing is said that the disk must remember before it does.
+    Durability,
+    /// Once faults stop, everybody who waits is served, within a bound.
+    Progress,
+    /// What is multicast is delivered once, and by all in one order.
+    Order,
+    /// A node at rest is at rest: it does not ask to be woken again and again at the same time,
+    /// and a run does not take more steps than anything sensible does.
+    Restraint,
+}
+
+/// A rule was broken.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Violation {
+    /// When, in the simulation's time.
+    pub at: Time,
+    /// Which rule.
+    pub rule: Rule,
+    /// By whom, and how.
+    pub detail: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let micros = self.at.as_nanos() / 1000;
+        let (secs, micros) = (micros / 1_000_000, micros % 1_000_000);
+        write!(
+            f,
+            "{:?} broken at {secs}.{micros:06} s: {}",
+            self.rule, self.detail
+        )
+    }
+}
+
+impl core::error::Error for Violation {}
+
+/// A breach of `rule`, in words.
+macro_rules! violation {
+    ($at:expr, $rule:ident, $($words:tt)*) => {
+        $crate::checkers::Violation {
+            at: $at,
+            rule: $crate::checkers::Rule::$rule,
+            detail: alloc::format!($($words)*),
+        }
+    };
+}
+pub(super) use violation;
+
+/// All rules together.
+#[derive(Debug)]
+pub struct Checkers {
+    exclusion: Exclusion,
+    fences: Fences,
+    leaders: Leaders,
+    legacies: Legacies,
+    requests: Requests,
+    views: Views,
+    notes: Notes,
+    /// `None` where nobody is ever removed, or only presumed gone.
+    leases: Option<Leases>,
+    presumption: Option<Presumption>,
+    /// What members may say that their files differ in.
+    may_differ: BTreeSet<&'static str>,
+}
+
+/// What is known where the silent are presumed gone. From the moment in which one is that runs, two
+/// sides may go on without each other, and both may let somebody in; until all that run are in one
+/// view, and who was too many has been told.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Presumption {
+    /// Which lives run.
+    running: BTreeMap<NodeId, u32>,
+    /// Whether there may be two sides.
+    is_split: bool,
+    /// How often there may have been.
+    pub splits: u64,
+    /// How often all were in one view again.
+    pub merges: u64,
+    /// Grants while there was one side.
+    pub judged: u64,
+    /// Grants that were lost to the other side.
+    pub lost: u64,
+}
+
+impl Checkers {
+    /// Rules for locks with that many permits, among `members`, of whom nobody is ever removed.
+    pub fn new(
+        locks: BTreeMap<LockName, NonZeroU32>,
+        members: impl IntoIterator<Item = NodeId>,
+    ) -> Self {
+        Self {
+            fences: Fences::new(&locks),
+            legacies: Legacies::new(&locks),
+            exclusion: Exclusion::new(locks),
+            leaders: Leaders::default(),
+            requests: Requests::default(),
+            views: Views::new(members),
+            notes: Notes::default(),
+            leases: None,
+            presumption: None,
+            may_differ: BTreeSet::new(),
+        }
+    }
+
+    /// The rules where views go on without members, and grants are valid as long as `leases`. The
+    /// first view of all is that of the epoch `first`.
+    pub fn with_leases(
+        locks: BTreeMap<LockName, NonZeroU32>,
+        members: impl IntoIterator<Item = NodeId>,
+        leases: Leases,
+        first: Epoch,
+    ) -> Self {
+        let mut checkers = Self::new(locks, members);
+        checkers.leases = Some(leases);
+        checkers.fences.keep_back();
+        checkers.legacies.remove_members(first);
+        checkers.requests.remove_members();
+        checkers.views.remove_members();
+        checkers
+    }
+
+    /// From now on what decides on views lies. Nobody need be told less for that, but more.
+    pub const fn distrust_views(&mut self) {
+        self.legacies.distrust();
+    }
+
+    /// The rules where the silent are presumed gone: there are no fences; exclusion is judged, and
+    /// what the next is told of former holders, as long as nobody is presumed gone who runs; and
+    /// with a process ends whoever it let in.
+    pub fn presuming(
+        locks: BTreeMap<LockName, NonZeroU32>,
+        members: impl IntoIterator<Item = NodeId>,
+    ) -> Self {
+        let members: BTreeSet<NodeId> = members.into_iter().collect();
+        Self {
+            views: Views::presuming(members.iter().copied()),
+            legacies: Legacies::presuming(&locks),
+            presumption: Some(Presumption::default()),
+            ..Self::new(locks, members)
+        }
+    }
+
+    /// What happened where the silent are presumed gone.
+    pub const fn presumption(&self) -> Option<&Presumption> {
+        self.presumption.as_ref()
+    }
+
+    /// A voter says that it has endorsed a view.
+    ///
+    /// # Errors
+    /// It has said so of another in that epoch.
+    pub(crate) fn endorses(
+        &mut self,
+        now: Time,
+        voter: Voter,
+        endorsement: Endorsement,
+    ) -> Result<(), Violation> {
+        self.views.endorses(now, voter, endorsement)
+    }
+
+    /// A process begins. What an earlier life of that member was granted may still be in use
+    /// until `quarantine_ends`, and no longer.
+    pub fn begins(&mut self, process: Process, quarantine_ends: Time) {
+        self.exclusion.begins(process.node, quarantine_ends);
+        self.views.begins(process);
+        if let Some(presumption) = &mut self.presumption {
+            presumption.running.insert(process.node, process.life);
+        }
+    }
+
+    /// A process ends without a word. Whoever it was granted a lock may still be inside.
+    pub fn crashes(&mut self, process: Process) {
+        self.exclusion.crashes(process);
+        self.legacies.crashes(process);
+        self.requests.crashes(process);
+        if let Some(presumption) = &mut self.presumption {
+            presumption.running.remove(&process.node);
+            self.exclusion.forgets(process);
+        }
+    }
+
+    /// The record on the disk of `node` is lost.
+    pub fn forgets(&mut self, node: NodeId) {
+        self.views.forgets(node);
+    }
+
+    /// It was the last that remembered a cluster.
+    pub fn forgets_all(&mut self) {
+        self.legacies.forgets_all();
+    }
+
+    /// A caller gives its node a command.
+    ///
+    /// # Errors
+    /// The caller broke the rules itself: then the simulation is wrong.
+    pub fn commands(
+        &mut self,
+        now: Time,
+        process: Process,
+        command: &Command,
+    ) -> Result<(), Violation> {
+        let call = |ticket: &Ticket| Call {
+            process,
+            ticket: *ticket,
+        };
+        match command {
+            Command::Acquire {
+                ticket,
+                lock,
+                spec: wish,
+                mode,
+                wait,
+            } => {
+                let terms = Terms {
+                    wait: *wait,
+                    wish: *wish,
+                };
+                self.requests
+                    .asks(now, call(ticket), lock.clone(), *mode, terms)
+            }
+            Command::Campaign {
+                ticket,
+                lock,
+                spec,
+                wait,
+                ..
+            } => {
+                let terms = Terms {
+                    wait: *wait,
+                    wish: Some(*spec),
+                };
+                self.leaders.campaigns(call(ticket));
+                self.requests
+                    .asks(now, call(ticket), lock.clone(), Mode::Exclusive, terms)
+            }
+            Command::Cancel { ticket } => {
+                self.requests.cancels(call(ticket));
+                Ok(())
+            }
+            Command::Release { ticket, how } => {
+                if self.requests.releases(call(ticket)) {
+                    self.exclusion.leaves(call(ticket));
+                    self.legacies.leaves(call(ticket), *how);
+                }
+                Ok(())
+            }
+            Command::Change(_) => Ok(()),
+            Command::Leave => {
+                for held in self.requests.closes(process) {
+                    self.exclusion.leaves(held);
+                    self.legacies.leaves(held, Release::Given);
+                }
+                Ok(())
+            }
+            Command::Note { to, bytes } => {
+                self.notes.sends(process, *to, bytes);
+                Ok(())
+            }
+        }
+    }
+
+    /// Files have another lease from now on, and members that have read different ones say so.
+    pub fn change_lease(&mut self, lease: Duration) {
+        self.may_differ.insert("lease");
+        if let Some(leases) = &mut self.leases {
+            leases.change(lease);
+        }
+    }
+
+    /// Files list other members from now on, and members that have read different ones say so.
+    pub fn change_list(&mut self) {
+        self.may_differ.insert("members");
+    }
+
+    /// A cluster was abandoned, or has lost its voters' states: members that remember it may meet
+    /// members of the next one, and say so.
+    pub fn allow_other_cluster(&mut self) {
+        self.may_differ.insert("voters");
+    }
+
+    /// No view is in force in `process`, though there may have been one; or there is a new one.
+    pub fn stops(&mut self, process: Process) {
+        if let Some(leases) = &mut self.leases {
+            leases.stops(process);
+        }
+    }
+
+    /// A node tells its callers something.
+    ///
+    /// # Errors
+    /// The rule that this breaks.
+    pub fn hears(&mut self, now: Time, process: Process, event: &Event) -> Result<(), Violation> {
+        let call = |ticket: &Ticket| Call {
+            process,
+            ticket: *ticket,
+        };
+        match event {
+            Event::Granted {
+                ticket,
+                fence,
+                previous,
+            } => self.granted(now, call(ticket), *fence, *previous),
+            Event::Ended { ticket, refusal } => {
+                let call = call(ticket);
+                if let Some(leases) = &self.leases
+                    && let Some(waits) = self.requests.waits(call)
+                {
+                    leases.refuses(now, call, refusal, waits)?;
+                }
+                self.requests.ends(now, call, refusal)
+            }
+            Event::Lost { ticket } => self.loses(now, call(ticket)),
+            Event::View { epoch, members } => {
+                self.stops(process);
+                let list = members.iter().copied().collect();
+                let is_whole = self.views.is_group(&list);
+                self.legacies.goes_on_with(*epoch, &list, is_whole);
+                self.legacies.installs(process, *epoch);
+                self.views.installs(now, process, *epoch, members)
+            }
+            Event::Members { .. } | Event::Unchangeable | Event::Quorum(_) => Ok(()),
+            Event::Lease { until } => match &mut self.leases {
+                Some(leases) => {
+                    let end = leases.extends(now, process, *until)?;
+                    self.exclusion.extends(now, process, end)
+                }
+                None => Ok(()),
+            },
+            Event::Excluded { epoch } => {
+                self.views.excludes(now, process, *epoch)?;
+                if let Some(leases) = &mut self.leases {
+                    leases.ends(process);
+                }
+                self.legacies.excludes(process);
+                self.requests.excludes(now, process)
+            }
+            Event::VoterBroken { why } => Err(violation!(
+                now,
+                Views,
+                "the log of {process} is broken: {why}"
+            )),
+            Event::Suspect { peer } => {
+                if let Some(presumption) = &mut self.presumption
+                    && presumption.running.contains_key(peer)
+                {
+                    presumption.splits += u64::from(!presumption.is_split);
+                    presumption.is_split = true;
+                }
+                self.views.suspects(now, process, *peer)
+            }
+            Event::Alive { peer } => self.views.hears_of(now, process, *peer),
+            Event::Left => {
+                self.legacies.left(process);
+                self.requests.left(now, process)
+            }
+            Event::Disagreement { key, .. } if self.may_differ.contains(key.as_str()) => Ok(()),
+            Event::Disagreement { peer, key, .. } => Err(violation!(
+                now,
+                Views,
+                "{process} says that {key} differs at member {peer}, but it does not"
+            )),
+            Event::Superseded { by } => Err(violation!(
+                now,
+                Views,
+                "{process} says that member {by} knows a later life of it, but there is none"
+            )),
+            Event::Leader { lock, leader } => match leader {
+                Some(leader) => self.leaders.told(now, lock, *leader),
+                None => Ok(()),
+            },
+            Event::Note { from, bytes } => self.notes.arrives(now, process, *from, bytes),
+        }
+    }
+
+    /// A node is done with one input and has told all that follows from it.
+    ///
+    /// # Errors
+    /// A cancelled request was not answered at once.
+    pub fn settles(&mut self, now: Time) -> Result<(), Violation> {
+        if let Some(presumption) = &mut self.presumption
+            && presumption.is_split
+            && self.views.are_one(&presumption.running)
+        {
+            presumption.is_split = false;
+            presumption.merges += 1;
+            self.exclusion.is_kept(now)?;
+        }
+        self.requests.settles(now)
+    }
+
+    /// Faults stopped long enough ago for everybody to be served.
+    ///
+    /// # Errors
+    /// Who is still waiting, or still suspected.
+    pub fn at_rest(&self, now: Time) -> Result<(), Violation> {
+        self.requests.all_over(now)?;
+        if let Some(presumption) = &self.presumption
+            && !self.views.are_one(&presumption.running)
+        {
+            let words = "the members that run are not in one view";
+            return Err(violation!(now, Progress, "{words}"));
+        }
+        self.views.nobody_suspected(now)
+    }
+
+    /// Everybody has entered every lock once more.
+    ///
+    /// # Errors
+    /// Of whom nobody was told that it ended inside.
+    pub fn all_told(&self, now: Time) -> Result<(), Violation> {
+        if self.presumption.as_ref().is_some_and(|it| it.splits > 0) {
+            return Ok(());
+        }
+        self.legacies.all_told(now)
+    }
+
+    /// How many wait for a grant.
+    pub fn waiting(&self) -> usize {
+        self.requests.waiting()
+    }
+
+    /// The requests that wait in `process`.
+    pub fn waiting_in(&self, process: Process) -> impl Iterator<Item = Ticket> {
+        self.requests.waiting_in(process)
+    }
+
+    fn loses(&mut self, now: Time, call: Call) -> Result<(), Violation> {
+        match &mut self.presumption {
+            Some(presumption) if presumption.splits > 0 => {
+                presumption.lost += 1;
+                self.exclusion.leaves(call);
+                self.requests.yields(now, call)
+            }
+            _ => {
+                self.exclusion.leaves(call);
+                self.requests.loses(now, call)
+            }
+        }
+    }
+
+    fn granted(
+        &mut self,
+        now: Time,
+        call: Call,
+        fence: Fence,
+        previous: Previous,
+    ) -> Result<(), Violation> {
+        if let Some(leases) = &self.leases {
+            leases.grants(now, call)?;
+        }
+        let (lock, mode) = self.requests.grants(now, call)?;
+        let epoch = self.views.epoch_of(now, call.process)?;
+        if let Some(presumption) = &mut self.presumption {
+            if presumption.is_split {
+                self.exclusion.intrudes(call, &lock, mode);
+            } else {
+                presumption.judged += 1;
+                self.exclusion.enters(now, call, &lock, mode)?;
+            }
+            // What one side knows of former holders the other may not.
+            return if presumption.splits == 0 {
+                self.legacies.grants(now, call, (&lock, mode), previous)
+            } else {
+                Ok(())
+            };
+        }
+        self.fences.grants(now, call, (&lock, mode), fence, epoch)?;
+        self.exclusion.enters(now, call, &lock, mode)?;
+        self.leaders.grants(call, &lock, fence);
+        self.legacies.grants(now, call, (&lock, mode), previous)
+    }
+}

@@ -1,0 +1,53 @@
+//! Small worlds for a model checker: every order of events, where the simulator tries some.
+//!
+//! A [`System`] is a state machine around the production core: its states can be compared and
+//! copied, its actions are all that may happen next. What must hold is judged by the checkers of
+//! the simulator, which are part of the state. Whatever could happen for ever has a bound.
+//!
+//! - [`locks`]: the table of locks with one of the engines, under views, for two or three members.
+//! - [`views`]: voters, members and their leases, from endorsement to install.
+//!
+//! This knows nothing of the library that explores them; `agent/lab/examples/model_check` does.
+
+pub mod locks;
+mod pool;
+pub mod views;
+
+use alloc::vec::Vec;
+use core::fmt::Debug;
+use core::hash::Hash;
+
+use super::checkers::Violation;
+
+/// A state machine that a model checker can explore.
+pub trait System {
+    /// Everything that has a bearing on what may happen later.
+    type State: Clone + Debug + Hash + PartialEq + Send + Sync + 'static;
+    /// One thing that may happen.
+    type Action: Clone + Debug + PartialEq;
+
+    /// The state in which everything begins.
+    fn start(&self) -> Self::State;
+
+    /// All that may happen in `state`, in an order that depends on `state` alone.
+    fn actions(&self, state: &Self::State, out: &mut Vec<Self::Action>);
+
+    /// What follows from `action`; `None` if nothing changes.
+    fn after(&self, state: &Self::State, action: &Self::Action) -> Option<Self::State>;
+
+    /// Whether random walks should seldom choose it: it can only happen so often, and when it comes
+    /// too soon much else does not.
+    fn is_misfortune(action: &Self::Action) -> bool;
+
+    /// The rule that was broken on the way to `state`.
+    fn violation(state: &Self::State) -> Option<&Violation>;
+
+    /// What must be found to happen, or the search has shown nothing: a name, and its number.
+    fn goals(&self) -> Vec<(&'static str, Goal)>;
+
+    /// Whether that has happened on the way to `state`.
+    fn reached(state: &Self::State, goal: Goal) -> bool;
+}
+
+/// Something that must be found to happen.
+pub type Goal = u8;

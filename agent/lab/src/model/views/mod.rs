@@ -1,0 +1,374 @@
+//! Quorum views and leases: the production code of members and voters, from endorsement to install,
+//! and a lock that the production table and an engine serve in the views that come of it.
+//!
+//! Every host is a member and a voter. The world begins with a view in force and a lease everywhere;
+//! what leads there has no faults. Then any voter may propose a step after what it knows to be
+//! certified, and any voter may be told of any proposed step, as by a log that lies: decided twice,
+//! late, or never. Hosts crash at any point, with or without what they were writing, and come back
+//! with what is on disk. Datagrams are lost, overtaken and, some, doubled; of those from one host to
+//! another that say the same kind of thing the newest is on its way. Links carry what engines say.
+//!
+//! Time is abstract. Real time stands still while things happen, and passes in leaps: by a quarter
+//! of a lease, or to the next moment at which a lease ends or has been waited for. Each host's clock
+//! gains or loses as much as the bound allows, and what is due on it happens then, or later.
+
+mod host;
+mod log;
+mod turn;
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use core::hash::{Hash, Hasher};
+use std::sync::OnceLock;
+
+use self::host::{Air, Caller, Flight, Host, LEASE};
+use self::turn::Turn;
+use super::locks::{Letter, Network, Post, SeatCaller};
+use super::pool::{Pool, Shared};
+use super::{Goal, System};
+use crate::checkers::Violation;
+use crate::quorum::judge::Judge;
+use distlock_protocol::membership::quorum::{QuorumMessage, Step};
+use distlock_protocol::{Algorithm, NodeId, Time};
+
+/// How many times what may happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Bounds {
+    /// Requests of each host's callers.
+    pub rounds: u8,
+    /// Leaps of time.
+    pub leaps: u8,
+    /// Proposals for views.
+    pub proposals: u8,
+    /// Hosts that crash.
+    pub crashes: u8,
+    /// Hosts that come back.
+    pub restarts: u8,
+    /// Datagrams that come twice.
+    pub twice: u8,
+}
+
+/// What is explored.
+#[derive(Debug)]
+pub struct ViewModel {
+    /// How the lock is served.
+    pub algorithm: Algorithm,
+    /// How many hosts there are.
+    pub hosts: u16,
+    /// How much of everything.
+    pub bounds: Bounds,
+    start: OnceLock<State>,
+    pool: Pools,
+}
+
+#[derive(Debug, Default)]
+struct Pools {
+    hosts: Pool<Host>,
+    airs: Pool<Air>,
+    messages: Pool<QuorumMessage>,
+    posts: Pool<Post>,
+    letters: Pool<Letter>,
+    plans: Pool<Plans>,
+    judges: Pool<Judge>,
+}
+
+impl ViewModel {
+    /// A model of that many hosts.
+    pub fn new(algorithm: Algorithm, hosts: u16, bounds: Bounds) -> Self {
+        Self {
+            algorithm,
+            hosts,
+            bounds,
+            start: OnceLock::new(),
+            pool: Pools::default(),
+        }
+    }
+
+    fn nodes(&self) -> impl Iterator<Item = NodeId> + use<> {
+        (1..=self.hosts).filter_map(NodeId::new)
+    }
+}
+
+/// A state of all hosts, and of what is between them.
+#[derive(Clone, Debug)]
+pub struct State {
+    now: Time,
+    hosts: Vec<Shared<Host>>,
+    air: Shared<Air>,
+    post: Shared<Post>,
+    plans: Shared<Plans>,
+    left: Bounds,
+    judge: Shared<Judge>,
+    broken: Option<Box<Violation>>,
+    /// What has happened on the way; no two states differ in that alone.
+    seen: u16,
+}
+
+impl PartialEq for State {
+    fn eq(&self, other: &Self) -> bool {
+        self.parts() == other.parts()
+    }
+}
+
+impl Hash for State {
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        self.parts().hash(hasher);
+    }
+}
+
+impl State {
+    #[expect(clippy::type_complexity, reason = "all fields but one")]
+    fn parts(
+        &self,
+    ) -> (
+        Time,
+        &[Shared<Host>],
+        &Shared<Air>,
+        &Shared<Post>,
+        &Shared<Plans>,
+        Bounds,
+        &Shared<Judge>,
+        bool,
+    ) {
+        (
+            self.now,
+            &self.hosts,
+            &self.air,
+            &self.post,
+            &self.plans,
+            self.left,
+            &self.judge,
+            self.broken.is_some(),
+        )
+    }
+
+    fn host(&self, node: NodeId) -> &Shared<Host> {
+        &self.hosts[place(node)]
+    }
+
+    /// The next moment at which a lease ends, or has been waited for.
+    fn next_moment(&self) -> Option<Time> {
+        let ends = self.hosts.iter().filter_map(|host| host.lease_ends());
+        let waits = self.hosts.iter().filter_map(|host| {
+            let quorum = &host.running.as_ref()?.quorum;
+            let until = quorum.waits_until(host.clock.shows(self.now))?;
+            Some(host.clock.when(until))
+        });
+        ends.chain(waits).filter(|at| *at > self.now).min()
+    }
+}
+
+fn place(node: NodeId) -> usize {
+    usize::from(node.as_u16()) - 1
+}
+
+/// The steps that were proposed, and which voters were told that they are decided.
+#[derive(Clone, Debug, Default, Hash)]
+struct Plans(Vec<(Step, BTreeSet<NodeId>)>);
+
+const ENTERED: Goal = 0;
+const NEXT_VIEW: Goal = 1;
+const CRASHED_INSIDE: Goal = 2;
+const TAKEN_OVER: Goal = 3;
+const LAPSED: Goal = 4;
+const EXCLUDED: Goal = 5;
+const RIVALS: Goal = 6;
+const ENDORSED_REBORN: Goal = 7;
+
+/// What a proposal changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Nothing but the epoch.
+    Nothing,
+    /// A member goes.
+    Without(NodeId),
+    /// All who run now are in, each in its present life, and nobody else.
+    Present,
+}
+
+/// One thing that happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// A host crashes; what it was writing is on disk, or not.
+    Crash(NodeId, bool),
+    /// It comes back.
+    Restart(NodeId),
+    /// Real time passes: a quarter of a lease.
+    Quarter,
+    /// Real time passes, until a lease ends or has been waited for.
+    Leap,
+    /// A voter proposes the next view.
+    Propose(NodeId, Change),
+    /// A voter is told that a proposal is decided.
+    Decide(NodeId, usize),
+    /// What a voter must remember is on disk.
+    Written(NodeId),
+    /// What is due at a host happens.
+    Wake(NodeId),
+    /// A caller wants in.
+    Want(NodeId),
+    /// The one who is inside leaves.
+    Leave(NodeId),
+    /// A datagram arrives: from whom, to whom, of which kind. It may stay on its way.
+    Arrive(NodeId, NodeId, u8, bool),
+    /// What an engine said arrives.
+    Carry(NodeId, NodeId),
+}
+
+impl System for ViewModel {
+    type State = State;
+    type Action = Action;
+
+    fn start(&self) -> State {
+        self.start.get_or_init(|| turn::begin(self)).clone()
+    }
+
+    fn actions(&self, state: &State, out: &mut Vec<Action>) {
+        if state.broken.is_some() {
+            return;
+        }
+        self.misfortunes(state, out);
+        self.proposals(state, out);
+        for node in self.nodes() {
+            self.host_does(state, node, out);
+        }
+        self.arrivals(state, out);
+    }
+
+    fn after(&self, state: &State, action: &Action) -> Option<State> {
+        Some(Turn::new(self, state).finish(|turn| turn.play(*action)))
+    }
+
+    fn is_misfortune(action: &Action) -> bool {
+        use Action::{Crash, Leap, Propose, Quarter};
+        matches!(action, Crash(..) | Quarter | Leap | Propose(..))
+    }
+
+    fn violation(state: &State) -> Option<&Violation> {
+        state.broken.as_deref()
+    }
+
+    fn goals(&self) -> Vec<(&'static str, Goal)> {
+        let Bounds {
+            proposals,
+            crashes,
+            restarts,
+            leaps,
+            ..
+        } = self.bounds;
+        let views = proposals > 0;
+        let goals = [
+            (true, "somebody enters", ENTERED),
+            (views, "another view comes into force", NEXT_VIEW),
+            (crashes > 0, "somebody crashes inside", CRASHED_INSIDE),
+            (
+                crashes > 0 && views && leaps > 0,
+                "another enters after that",
+                TAKEN_OVER,
+            ),
+            (leaps > 3, "a lease ends under one who is inside", LAPSED),
+            (views, "a member learns that it is excluded", EXCLUDED),
+            (
+                proposals > 1,
+                "voters endorse different views of an epoch",
+                RIVALS,
+            ),
+            (
+                views && restarts > 0,
+                "a voter endorses in another life",
+                ENDORSED_REBORN,
+            ),
+        ];
+        let goals = goals.into_iter().filter(|(may_be, ..)| *may_be);
+        goals.map(|(_, name, goal)| (name, goal)).collect()
+    }
+
+    fn reached(state: &State, goal: Goal) -> bool {
+        state.seen & (1 << goal) != 0
+    }
+}
+
+/// What may happen next.
+impl ViewModel {
+    fn misfortunes(&self, state: &State, out: &mut Vec<Action>) {
+        for node in self.nodes() {
+            match &state.host(node).running {
+                Some(running) if state.left.crashes > 0 => {
+                    if running.writing.is_some() {
+                        out.push(Action::Crash(node, true));
+                    }
+                    out.push(Action::Crash(node, false));
+                }
+                None if state.left.restarts > 0 => out.push(Action::Restart(node)),
+                _ => {}
+            }
+        }
+        if state.left.leaps > 0 {
+            out.push(Action::Quarter);
+            out.extend(state.next_moment().map(|_| Action::Leap));
+        }
+    }
+
+    fn proposals(&self, state: &State, out: &mut Vec<Action>) {
+        for host in &state.hosts {
+            let Some(running) = &host.running else {
+                continue;
+            };
+            if state.left.proposals > 0
+                && let Some(step) = running.quorum.certified()
+            {
+                let others = step.charter.members.iter().map(|its| its.node);
+                let others = others.filter(|node| *node != host.node());
+                let changes = [Change::Nothing, Change::Present];
+                let changes = changes.into_iter().chain(others.map(Change::Without));
+                out.extend(changes.map(|change| Action::Propose(host.node(), change)));
+            }
+            let plans = state.plans.0.iter().enumerate();
+            let untold = plans.filter(|(_, (_, told))| !told.contains(&host.node()));
+            out.extend(untold.map(|(at, _)| Action::Decide(host.node(), at)));
+        }
+    }
+
+    fn host_does(&self, state: &State, node: NodeId, out: &mut Vec<Action>) {
+        let host = state.host(node);
+        let Some(running) = &host.running else { return };
+        if running.writing.is_some() {
+            out.push(Action::Written(node));
+        }
+        if host.is_due(state.now) {
+            out.push(Action::Wake(node));
+        }
+        match running.caller {
+            Caller::Inside => out.push(Action::Leave(node)),
+            Caller::Outside
+                if running.seat.caller() == SeatCaller::Idle
+                    && running.seat.asked() < state.left.rounds =>
+            {
+                out.push(Action::Want(node));
+            }
+            _ => {}
+        }
+    }
+
+    fn arrivals(&self, state: &State, out: &mut Vec<Action>) {
+        let there = |node: NodeId| state.host(node).running.as_ref();
+        for (from, to) in state.post.ways() {
+            let first = state.post.next(from, to, Network::Links).next();
+            let epoch = first.map(|at| state.post.letter(from, to, at).epoch);
+            let takes = |epoch| there(to).is_some_and(|it| it.seat.takes(epoch, false));
+            out.extend(
+                epoch
+                    .filter(|it| takes(*it))
+                    .map(|_| Action::Carry(from, to)),
+            );
+        }
+        for (from, to, kind) in state.air.flights() {
+            if there(to).is_some() {
+                let again = state.left.twice > 0;
+                out.extend(again.then_some(Action::Arrive(from, to, kind, true)));
+                out.push(Action::Arrive(from, to, kind, false));
+            }
+        }
+    }
+}

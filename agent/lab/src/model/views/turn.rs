@@ -1,0 +1,476 @@
+//! One step from a state to the next.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeSet, VecDeque};
+use alloc::vec::Vec;
+
+use super::host::{Air, Running};
+use super::{
+    Action, CRASHED_INSIDE, Caller, Change, ENDORSED_REBORN, ENTERED, EXCLUDED, Flight, Host,
+    LAPSED, LEASE, NEXT_VIEW, Plans, RIVALS, State, TAKEN_OVER, ViewModel, place,
+};
+use crate::checkers::{Process, Violation, violation};
+use crate::clock::Clock;
+use crate::model::Goal;
+use crate::model::locks::{Letter, Network, Post, Said};
+use crate::quorum::judge::Judge;
+use distlock_protocol::membership::quorum::{Charter, QuorumMessage, Step};
+use distlock_protocol::membership::{Action as Effect, Member, ViewMessage};
+use distlock_protocol::{Event, Incarnation, NodeId, Release, Time};
+
+type Judged = Result<(), Violation>;
+
+/// How much a clock gains or loses at most, in millionths; W allows for 100,000.
+const DRIFT: i32 = 99_999;
+
+/// The first view is in force everywhere, with a lease everywhere.
+pub(super) fn begin(model: &ViewModel) -> State {
+    let pool = &model.pool;
+    let drifts = [DRIFT, -DRIFT, 0];
+    let hosts = model.nodes().zip(drifts).map(|(node, drift_ppm)| {
+        pool.hosts.share(Host {
+            process: Process { node, life: 0 },
+            clock: Clock {
+                drift_ppm,
+                ..Clock::default()
+            },
+            disk: None,
+            affiliation: None,
+            running: None,
+        })
+    });
+    let mut state = State {
+        now: Time::ZERO + LEASE,
+        hosts: hosts.collect(),
+        air: pool.airs.share(Air::default()),
+        post: pool.posts.share(Post::default()),
+        plans: pool.plans.share(Plans::default()),
+        left: model.bounds,
+        judge: pool.judges.share(Judge::default()),
+        broken: None,
+        seen: 0,
+    };
+    let step = |state: &State, action| Turn::new(model, state).finish(|turn| turn.play(action));
+    state.left.restarts = u8::MAX;
+    for node in model.nodes() {
+        state = step(&state, Action::Restart(node));
+    }
+    // Everything happens at once, and then time passes.
+    for _ in 0..200 {
+        for _ in 0..10_000 {
+            let written = model.nodes().find(|node| {
+                let running = state.host(*node).running.as_ref();
+                running.is_some_and(|running| running.writing.is_some())
+            });
+            let arrives = state.air.flights().next();
+            let next = written.map(Action::Written);
+            let arrive = |(from, to, kind)| Action::Arrive(from, to, kind, false);
+            let Some(next) = next.or(arrives.map(arrive)) else {
+                break;
+            };
+            state = step(&state, next);
+        }
+        assert!(state.broken.is_none(), "{:?}", state.broken);
+        let is_ready = |host: &Host| {
+            let view = host.running.as_ref().and_then(|it| it.quorum.view());
+            view.is_some_and(|view| view.members.len() == state.hosts.len())
+                && host.lease_ends().is_some_and(|at| at > state.now)
+                && host
+                    .running
+                    .as_ref()
+                    .is_some_and(|it| it.quorum.certified().is_some())
+        };
+        if state.hosts.iter().all(|host| is_ready(host)) {
+            state.left = model.bounds;
+            state.seen = 0;
+            return state;
+        }
+        state.now = state.now + LEASE / 20;
+        for node in model.nodes() {
+            state = step(&state, Action::Wake(node));
+        }
+    }
+    unreachable!("a group without faults comes to a view")
+}
+
+/// A state that is being changed.
+pub(super) struct Turn<'a> {
+    model: &'a ViewModel,
+    state: State,
+    judge: Judge,
+}
+
+impl<'a> Turn<'a> {
+    pub(super) fn new(model: &'a ViewModel, state: &State) -> Self {
+        Self {
+            model,
+            judge: (*state.judge).clone(),
+            state: state.clone(),
+        }
+    }
+
+    pub(super) fn finish(mut self, step: impl FnOnce(&mut Self) -> Judged) -> State {
+        self.state.broken = step(&mut self).err().map(Box::new);
+        self.tidy();
+        self.state.judge = self.model.pool.judges.share(self.judge);
+        self.state
+    }
+
+    fn note(&mut self, goal: Goal) {
+        self.state.seen |= 1 << goal;
+    }
+
+    pub(super) fn play(&mut self, action: Action) -> Judged {
+        let now = self.state.now;
+        match action {
+            Action::Crash(node, kept) => {
+                self.crash(node, kept);
+                Ok(())
+            }
+            Action::Restart(node) => self.restart(node),
+            Action::Quarter => self.pass(now + LEASE / 4),
+            Action::Leap => {
+                let next = self.state.next_moment();
+                self.pass(next.unwrap_or(now))
+            }
+            Action::Propose(node, change) => {
+                self.propose(node, change);
+                Ok(())
+            }
+            Action::Decide(node, at) => {
+                let mut plans = (*self.state.plans).clone();
+                plans.0[at].1.insert(node);
+                let step = plans.0[at].0.clone();
+                self.state.plans = self.model.pool.plans.share(plans);
+                let decided = QuorumMessage::Decided(Box::new(step));
+                self.input(node, |running, local| {
+                    running.quorum.receive(local, node, decided)
+                })
+            }
+            Action::Written(node) => {
+                let mut host = self.take(node);
+                let written = host.running.as_mut().and_then(|it| it.writing.take());
+                host.disk = written.map(|record| *record);
+                self.put(host);
+                self.input(node, |running, local| running.quorum.voter_persisted(local))
+            }
+            Action::Wake(node) => self.input(node, |running, local| running.quorum.timeout(local)),
+            Action::Want(node) => {
+                let mut host = self.take(node);
+                let said = host.running.as_mut().map(|running| running.seat.ask());
+                self.put(host);
+                self.said(node, said.unwrap_or_default())
+            }
+            Action::Leave(node) => {
+                self.judge.leaves(self.state.host(node).process);
+                let mut host = self.take(node);
+                let said = host.running.as_mut().map(|running| {
+                    running.caller = Caller::Outside;
+                    running.seat.leave(Release::Given)
+                });
+                self.put(host);
+                self.said(node, said.unwrap_or_default())
+            }
+            Action::Arrive(from, to, kind, again) => self.arrive((from, to, kind), again),
+            Action::Carry(from, to) => {
+                let mut post = (*self.state.post).clone();
+                let message = post.letter(from, to, 0).message.clone();
+                post.remove(from, to, 0);
+                self.state.post = self.model.pool.posts.share(post);
+                let mut host = self.take(to);
+                let running = host.running.as_mut();
+                let said = running.map(|running| running.seat.receive(from, message));
+                self.put(host);
+                self.said(to, said.unwrap_or_default())
+            }
+        }
+    }
+
+    fn take(&self, node: NodeId) -> Host {
+        (**self.state.host(node)).clone()
+    }
+
+    fn put(&mut self, host: Host) {
+        let node = host.node();
+        self.state.hosts[place(node)] = self.model.pool.hosts.share(host);
+    }
+
+    fn crash(&mut self, node: NodeId, kept: bool) {
+        self.state.left.crashes -= 1;
+        let mut host = self.take(node);
+        if let Some(running) = host.running.take() {
+            if let Some(record) = running.writing.filter(|_| kept) {
+                host.disk = Some(*record);
+            }
+            // Its clients go on as long as they have a lease; the judge remembers them.
+            if running.caller == Caller::Inside {
+                self.note(CRASHED_INSIDE);
+            }
+        }
+        self.put(host);
+    }
+
+    fn restart(&mut self, node: NodeId) -> Judged {
+        self.state.left.restarts -= 1;
+        // What the former life said is of no link of this one.
+        let mut post = (*self.state.post).clone();
+        post.retain(|from, _, _| from != node);
+        self.state.post = self.model.pool.posts.share(post);
+        let mut host = self.take(node);
+        let (hosts, algorithm) = (self.model.hosts, self.model.algorithm);
+        let effects = host.start(self.state.now, hosts, algorithm);
+        self.put(host);
+        self.carry_out(node, effects)
+    }
+
+    fn pass(&mut self, until: Time) -> Judged {
+        self.state.left.leaps -= 1;
+        self.state.now = until;
+        let lapsed = self.state.hosts.iter().any(|host| {
+            let inside = host
+                .running
+                .as_ref()
+                .is_some_and(|it| it.caller == Caller::Inside);
+            inside && host.lease_ends().is_none_or(|at| at <= until)
+        });
+        if lapsed {
+            self.note(LAPSED);
+        }
+        Ok(())
+    }
+
+    /// As [`Proposer`](distlock_protocol::membership::quorum) would, but for no reason at all.
+    fn propose(&mut self, node: NodeId, change: Change) {
+        self.state.left.proposals -= 1;
+        let member = |process: Process| Member {
+            node: process.node,
+            incarnation: Incarnation(u64::from(process.life)),
+        };
+        let host = self.state.host(node);
+        let certified = host.running.as_ref().and_then(|it| it.quorum.certified());
+        let parent = &certified.expect("it is certified").charter;
+        let members: Vec<Member> = match change {
+            Change::Nothing => parent.members.clone(),
+            Change::Without(other) => {
+                let members = parent.members.iter().copied();
+                members.filter(|its| its.node != other).collect()
+            }
+            Change::Present => {
+                let present = self.state.hosts.iter().filter(|it| it.running.is_some());
+                present.map(|it| member(it.process)).collect()
+            }
+        };
+        let epoch = parent.epoch.next().expect("few views");
+        let lost = parent.members.iter().filter(|its| !members.contains(its));
+        let unclean: BTreeSet<NodeId> = lost.map(|its| its.node).collect();
+        // Whether the parent has come into force everywhere nobody asks here: more may be lost than
+        // was, never less.
+        let unclean = unclean.into_iter().chain(parent.unclean.iter().copied());
+        let unclean: BTreeSet<NodeId> = unclean.collect();
+        let since = members.iter().map(|its| parent.member_since(*its));
+        let charter = Charter {
+            cluster: parent.cluster,
+            epoch,
+            parent: parent.digest(),
+            since: since.map(|since| since.unwrap_or(epoch)).collect(),
+            members,
+            voters: parent.voters.clone(),
+            coordinator: member(host.process),
+            unclean: unclean.into_iter().collect(),
+            book: parent.book.clone(),
+            abandons: parent.abandons.clone(),
+        };
+        let step = Step {
+            parent: Some(parent.clone()),
+            charter,
+        };
+        let mut plans = (*self.state.plans).clone();
+        if plans.0.iter().all(|(known, _)| *known != step) {
+            plans.0.push((step, BTreeSet::new()));
+        }
+        self.state.plans = self.model.pool.plans.share(plans);
+    }
+
+    fn arrive(&mut self, flight: Flight, again: bool) -> Judged {
+        let message = (**self.state.air.message(flight)).clone();
+        if again {
+            self.state.left.twice -= 1;
+        } else {
+            let mut air = (*self.state.air).clone();
+            air.remove(flight);
+            self.state.air = self.model.pool.airs.share(air);
+        }
+        let (from, to, _) = flight;
+        self.input(to, |running, local| {
+            running.quorum.receive(local, from, message)
+        })
+    }
+
+    fn input(
+        &mut self,
+        node: NodeId,
+        give: impl FnOnce(&mut Running, Time) -> Vec<Effect>,
+    ) -> Judged {
+        let mut host = self.take(node);
+        let local = host.clock.shows(self.state.now);
+        let Some(running) = &mut host.running else {
+            return Ok(());
+        };
+        let effects = give(running, local);
+        self.put(host);
+        self.carry_out(node, effects)
+    }
+
+    fn carry_out(&mut self, node: NodeId, effects: Vec<Effect>) -> Judged {
+        let mut effects = VecDeque::from(effects);
+        while let Some(effect) = effects.pop_front() {
+            effects.extend(self.effect(node, effect)?);
+        }
+        self.enter(node)
+    }
+
+    fn effect(&mut self, node: NodeId, effect: Effect) -> Result<Vec<Effect>, Violation> {
+        let now = self.state.now;
+        let mut host = self.take(node);
+        let (process, local) = (host.process, host.clock.shows(now));
+        let Some(running) = &mut host.running else {
+            return Ok(Vec::new());
+        };
+        let (mut more, mut said) = (Vec::new(), Said::default());
+        match effect {
+            Effect::Send(to, ViewMessage::Quorum(message)) => {
+                self.send(process, to, *message)?;
+            }
+            Effect::Send(_, other) => unreachable!("quorum views do not say {other:?}"),
+            Effect::Freeze => said = running.seat.freeze(),
+            Effect::Persist(_) => more = running.quorum.persisted(local),
+            Effect::PersistAffiliation(affiliation) => {
+                host.affiliation = Some(*affiliation);
+                more = running.quorum.affiliation_persisted(local);
+            }
+            Effect::PersistVoter(record) => {
+                if running.writing.replace(record).is_some() {
+                    return Err(violation!(
+                        now,
+                        Durability,
+                        "{process} writes twice at a time"
+                    ));
+                }
+            }
+            Effect::Summarise(unclean) => {
+                let summary = running.seat.summary(&unclean);
+                more = running.quorum.summarised(local, summary);
+            }
+            Effect::Install(view, table) => {
+                self.judge.installs(now, process, &view, &table)?;
+                if !self.state.plans.0.is_empty() {
+                    self.note(NEXT_VIEW);
+                }
+                said = running.seat.install(&view, &table);
+            }
+            Effect::Lease(until) => self.judge.extends(now, process, until)?,
+            Effect::Excluded(_) => {
+                self.note(EXCLUDED);
+                self.judge.leaves(process);
+                host.running = None;
+            }
+            Effect::Members(_) => {}
+            Effect::Stranger { peer, .. } => {
+                return Err(violation!(
+                    now,
+                    Views,
+                    "{process} takes {peer} to be in another cluster, but there is none"
+                ));
+            }
+            Effect::Broken(why) => {
+                return Err(violation!(
+                    now,
+                    Views,
+                    "{process}: the log is broken: {why}"
+                ));
+            }
+        }
+        self.put(host);
+        self.said(node, said)?;
+        Ok(more)
+    }
+
+    fn send(&mut self, process: Process, to: NodeId, message: QuorumMessage) -> Judged {
+        if let QuorumMessage::Status(status) = &message
+            && let Some(endorsement) = status.endorsed
+        {
+            let judge = &mut self.judge;
+            judge.endorses(self.state.now, status.voter, endorsement)?;
+            if judge.has_rivals(endorsement.epoch) {
+                self.note(RIVALS);
+            }
+            let first = self.state.plans.0.first();
+            let planned = first.is_some_and(|(step, _)| endorsement.epoch >= step.charter.epoch);
+            if process.life > 1 && planned {
+                self.note(ENDORSED_REBORN);
+            }
+        }
+        let message = self.model.pool.messages.share(message);
+        let mut air = (*self.state.air).clone();
+        air.push(process.node, to, message);
+        self.state.air = self.model.pool.airs.share(air);
+        Ok(())
+    }
+
+    /// What the engine said goes on its way, and its caller goes in if it may.
+    fn said(&mut self, node: NodeId, said: Said) -> Judged {
+        let mut host = self.take(node);
+        let Some(running) = &mut host.running else {
+            return Ok(());
+        };
+        for event in said.events {
+            if let Event::Granted { fence, .. } = event {
+                running.caller = Caller::Granted(fence);
+            }
+        }
+        let epoch = running.seat.epoch();
+        self.put(host);
+        for (to, message) in said.sends {
+            let epoch = epoch.expect("engines speak in views");
+            let letter = self.model.pool.letters.share(Letter { epoch, message });
+            let mut post = (*self.state.post).clone();
+            post.push(node, to, letter, Network::Links);
+            self.state.post = self.model.pool.posts.share(post);
+        }
+        self.enter(node)
+    }
+
+    fn enter(&mut self, node: NodeId) -> Judged {
+        let now = self.state.now;
+        let mut host = self.take(node);
+        let (process, clock) = (host.process, host.clock);
+        let Some(running) = &mut host.running else {
+            return Ok(());
+        };
+        let until = running.quorum.lease_ends();
+        let Caller::Granted(fence) = running.caller else {
+            return Ok(());
+        };
+        if clock.shows(now) >= until {
+            return Ok(());
+        }
+        running.caller = Caller::Inside;
+        self.put(host);
+        self.note(ENTERED);
+        if self.state.seen & (1 << CRASHED_INSIDE) != 0 {
+            self.note(TAKEN_OVER);
+        }
+        self.judge.enters(now, process, (clock, until), fence)
+    }
+
+    /// Takes away what nobody will ever take in, so that states do not differ by it.
+    fn tidy(&mut self) {
+        let state = &self.state;
+        let mut post = (*state.post).clone();
+        post.retain(|_, to, letter| {
+            let running = state.host(to).running.as_ref();
+            running.is_some_and(|running| !running.seat.is_past(letter.epoch))
+        });
+        self.state.post = self.model.pool.posts.share(post);
+    }
+}

@@ -1,0 +1,231 @@
+//! A network that delays, loses, duplicates, reorders, corrupts and parts, as its conditions and
+//! its seed say.
+//!
+//! It decides the fate of a datagram and leaves carrying it to the caller, so that the simulator
+//! sends bytes through it and the explorer sends the engines' messages.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::rng::{Permille, Rng};
+use distlock_protocol::chance::Chance;
+use distlock_protocol::{NodeId, Time};
+
+/// How long a datagram is under way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delay {
+    /// Always that long: nothing overtakes, and costs can be counted in it.
+    Constant(Duration),
+    /// Exponentially distributed around that mean, each datagram for itself: neighbours overtake
+    /// each other all the time, and a few come very late.
+    Exponential(Duration),
+}
+
+/// What a network does to what it is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Conditions {
+    /// How long datagrams are under way.
+    pub delay: Delay,
+    /// How many of a thousand never arrive.
+    pub loss: Permille,
+    /// How many of a thousand are sent once more by the network itself.
+    pub duplication: Permille,
+    /// How many of a thousand copies arrive with bits flipped or bytes missing.
+    pub corruption: Permille,
+    /// Whether datagrams from one member to another arrive in the order of sending.
+    pub in_order: bool,
+}
+
+impl Conditions {
+    /// A network without faults in which everything takes as long as `delay`.
+    pub const fn perfect(delay: Duration) -> Self {
+        Self {
+            delay: Delay::Constant(delay),
+            loss: 0,
+            duplication: 0,
+            corruption: 0,
+            in_order: true,
+        }
+    }
+}
+
+/// What becomes of one copy of a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Arrival {
+    /// When it arrives.
+    pub at: Time,
+    /// Whether it is to be handed to [`Network::corrupt`] first.
+    pub corrupted: bool,
+}
+
+/// How often the network did what, so that a campaign can show that its faults took place.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Weather {
+    /// Datagrams given to the network.
+    pub sent: u64,
+    /// Copies lost by chance.
+    pub lost: u64,
+    /// Copies that a partition stopped.
+    pub parted: u64,
+    /// Second copies.
+    pub duplicated: u64,
+    /// Copies that overtook an earlier one between the same two members.
+    pub reordered: u64,
+    /// Copies with bits flipped or bytes missing.
+    pub corrupted: u64,
+}
+
+impl Weather {
+    /// Adds up.
+    pub fn add(&mut self, other: &Self) {
+        let Self {
+            sent,
+            lost,
+            parted,
+            duplicated,
+            reordered,
+            corrupted,
+        } = other;
+        self.sent += sent;
+        self.lost += lost;
+        self.parted += parted;
+        self.duplicated += duplicated;
+        self.reordered += reordered;
+        self.corrupted += corrupted;
+    }
+}
+
+/// The network between the members.
+#[derive(Debug)]
+pub struct Network {
+    conditions: Conditions,
+    rng: Rng,
+    /// Ordered pairs between which nothing passes.
+    cut: BTreeSet<(NodeId, NodeId)>,
+    /// Ordered pairs between which everything takes so much longer.
+    slow: BTreeMap<(NodeId, NodeId), Duration>,
+    latest: BTreeMap<(NodeId, NodeId), Time>,
+    weather: Weather,
+}
+
+impl Network {
+    /// A network under `conditions`, everybody in reach of everybody.
+    pub const fn new(conditions: Conditions, rng: Rng) -> Self {
+        Self {
+            conditions,
+            rng,
+            cut: BTreeSet::new(),
+            slow: BTreeMap::new(),
+            latest: BTreeMap::new(),
+            weather: Weather {
+                sent: 0,
+                lost: 0,
+                parted: 0,
+                duplicated: 0,
+                reordered: 0,
+                corrupted: 0,
+            },
+        }
+    }
+
+    /// A stream of random times of its own. Nothing is drawn from the network's.
+    pub(super) fn chance(&self) -> Chance {
+        Chance::new(self.rng.clone().next_u64())
+    }
+
+    /// What happened so far.
+    pub const fn weather(&self) -> Weather {
+        self.weather
+    }
+
+    /// Decides what becomes of one datagram: no, one or two arrivals.
+    pub fn send(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        to: NodeId,
+    ) -> impl Iterator<Item = Arrival> + use<> {
+        self.weather.sent += 1;
+        let first = self.copy(now, from, to);
+        let again = self.rng.chance(self.conditions.duplication);
+        let second = if again {
+            self.copy(now, from, to)
+        } else {
+            None
+        };
+        self.weather.duplicated += u64::from(second.is_some());
+        [first, second].into_iter().flatten()
+    }
+
+    /// Flips one to three bits of `bytes`, or cuts off its end.
+    pub fn corrupt(&mut self, bytes: &mut Vec<u8>) {
+        if bytes.is_empty() {
+            return;
+        }
+        if self.rng.chance(250) {
+            bytes.truncate(self.rng.index(bytes.len()));
+            return;
+        }
+        for _ in 0..self.rng.within(1..=3) {
+            let bit = self.rng.index(bytes.len() * 8);
+            bytes[bit / 8] ^= 1 << (bit % 8);
+        }
+    }
+
+    /// From now on nothing passes from `from` to `to`; the other direction is not affected.
+    pub fn cut(&mut self, from: NodeId, to: NodeId) {
+        self.cut.insert((from, to));
+    }
+
+    /// From now on everything from `from` to `to` takes so much longer; the other direction is not
+    /// affected.
+    pub fn slow_down(&mut self, from: NodeId, to: NodeId, by: Duration) {
+        self.slow.insert((from, to), by);
+    }
+
+    /// Ends all partitions, and nothing is slowed down any more.
+    pub fn join(&mut self) {
+        self.cut.clear();
+        self.slow.clear();
+    }
+
+    /// Ends all faults: from now on datagrams are only delayed.
+    pub fn heal(&mut self) {
+        self.join();
+        self.conditions = Conditions {
+            loss: 0,
+            duplication: 0,
+            corruption: 0,
+            ..self.conditions
+        };
+    }
+
+    /// What becomes of one copy.
+    fn copy(&mut self, now: Time, from: NodeId, to: NodeId) -> Option<Arrival> {
+        let lost = self.rng.chance(self.conditions.loss);
+        let corrupted = self.rng.chance(self.conditions.corruption);
+        let delay = match self.conditions.delay {
+            Delay::Constant(delay) => delay,
+            Delay::Exponential(mean) => self.rng.exponential(mean),
+        };
+        if self.cut.contains(&(from, to)) {
+            self.weather.parted += 1;
+            return None;
+        }
+        if lost {
+            self.weather.lost += 1;
+            return None;
+        }
+        let latest = self.latest.entry((from, to)).or_default();
+        let slower = self.slow.get(&(from, to)).copied().unwrap_or_default();
+        let mut at = now + delay + slower;
+        if self.conditions.in_order {
+            at = at.max(*latest);
+        }
+        self.weather.reordered += u64::from(at < *latest);
+        *latest = at.max(*latest);
+        self.weather.corrupted += u64::from(corrupted);
+        Some(Arrival { at, corrupted })
+    }
+}

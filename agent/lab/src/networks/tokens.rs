@@ -1,0 +1,338 @@
+//! Super-peers by repelling tokens, among nodes in a plane, some of which crash.
+//!
+//! Messages between neighbours arrive, in any order, unless the receiver crashes or the view
+//! changes. At any time every token must be at one node, or be offered by one to the next. In the
+//! end nothing crashes any more: tokens must come to rest, and their holders be super-peers.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::super::checkers::{Violation, violation};
+use super::super::queue::Queue;
+use super::super::rng::Rng;
+use super::super::trace::{Sink, Trace};
+use super::topology::Topology;
+use distlock_protocol::election::repelling::{Message, Place, Repelling, Rules, Token, census};
+use distlock_protocol::{NodeId, Time};
+
+/// What took place in a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Explored {
+    /// Moves of tokens.
+    pub moves: u64,
+    /// Offers that were refused.
+    pub refused: u64,
+    /// Messages of gossip.
+    pub gossip: u64,
+    /// Views after the first.
+    pub views: u64,
+    /// Tokens that were issued anew.
+    pub reissued: u64,
+    /// Moves that a new view cut off.
+    pub cut_off: u64,
+    /// Nodes that crashed.
+    pub crashes: u64,
+    /// Super-peers, in the end.
+    pub super_peers: u64,
+    /// The shortest distance between two tokens, where they were put at random.
+    pub closest_before: u64,
+    /// And in the end.
+    pub closest_after: u64,
+}
+
+impl Explored {
+    /// Adds up.
+    pub fn add(&mut self, other: &Self) {
+        self.moves += other.moves;
+        self.refused += other.refused;
+        self.gossip += other.gossip;
+        self.views += other.views;
+        self.reissued += other.reissued;
+        self.cut_off += other.cut_off;
+        self.crashes += other.crashes;
+        self.super_peers += other.super_peers;
+        self.closest_before += other.closest_before;
+        self.closest_after += other.closest_after;
+    }
+}
+
+/// How long a message is under way in the mean.
+const DELAY: Duration = Duration::from_millis(50);
+/// Between two messages of gossip of one node, and between two looks at its token, in the mean.
+const GOSSIP: Duration = Duration::from_millis(50);
+const LOOK: Duration = Duration::from_millis(200);
+const UNREST: Duration = Duration::from_secs(10);
+/// How long it goes on after that, and how long of it all tokens must have been at rest.
+const CALM: Duration = Duration::from_secs(30);
+const REST: Duration = Duration::from_secs(10);
+/// The side of the square in which the nodes are.
+const SIDE: u64 = 10_000;
+
+/// At 7,000 the force is 1,020, and a token without moves would go as far. One that has moved n
+/// times bears 300 (n + 1).
+const RULES: Rules = Rules {
+    strength: 50_000_000_000,
+    threshold: 300,
+    stiffness: 1,
+    hold: Duration::from_secs(5),
+    memory: Duration::from_secs(2),
+    gossip: 16,
+};
+
+/// Runs what `seed` says. The trace goes to `sink`, if there is one. Returns what happened, and a
+/// fingerprint of it.
+///
+/// # Errors
+/// The rule that was broken.
+///
+/// # Panics
+/// The code under test panicked.
+pub fn explore(seed: u64, sink: Option<Sink>) -> Result<(Explored, u64), Violation> {
+    let mut rng = Rng::new(seed);
+    let size = rng.within(20..=40) as u16;
+    let count = rng.within(2..=6) as u32;
+    let coordinate = |rng: &mut Rng| rng.below(SIDE) as i32;
+    let mut places = BTreeMap::new();
+    for node in (1..=size).filter_map(NodeId::new) {
+        places.insert(node, Place([coordinate(&mut rng), coordinate(&mut rng)]));
+    }
+    let mut plane = Plane {
+        places,
+        count,
+        topology: Topology::default(),
+        nodes: BTreeMap::new(),
+        epoch: 0,
+        queue: Queue::new(),
+        now: Time::ZERO,
+        last_move: Time::ZERO,
+        rng,
+        explored: Explored::default(),
+        trace: Trace::new(sink),
+    };
+    plane.run()?;
+    Ok((plane.explored, plane.trace.fingerprint()))
+}
+
+#[derive(Debug)]
+enum Happening {
+    Gossip(NodeId),
+    Look(NodeId),
+    View,
+    Arrival {
+        epoch: u64,
+        way: (NodeId, NodeId),
+        message: Message<2>,
+    },
+}
+
+struct Plane {
+    /// Of those that live.
+    places: BTreeMap<NodeId, Place<2>>,
+    count: u32,
+    /// Of the present view.
+    topology: Topology,
+    nodes: BTreeMap<NodeId, Repelling<2>>,
+    epoch: u64,
+    queue: Queue<Happening>,
+    now: Time,
+    last_move: Time,
+    rng: Rng,
+    explored: Explored,
+    trace: Trace,
+}
+
+impl Plane {
+    fn run(&mut self) -> Result<(), Violation> {
+        self.install();
+        self.explored.reissued = 0;
+        self.explored.closest_before = self.closest();
+        for node in self.places.keys().copied().collect::<Vec<_>>() {
+            self.plan(GOSSIP, Happening::Gossip(node));
+            self.plan(LOOK, Happening::Look(node));
+        }
+        for _ in 0..[0, 0, 4, 12][self.rng.index(4)] {
+            // Most while tokens still move.
+            let until = UNREST / [1, 4][self.rng.index(2)];
+            let at = self.rng.duration(Duration::ZERO..=until);
+            self.queue.plan(Time::ZERO + at, Happening::View);
+        }
+        let end = Time::ZERO + UNREST + CALM;
+        while let Some((at, happening)) = self.queue.pop_by(end) {
+            self.now = at;
+            self.take(happening);
+            self.judge()?;
+        }
+        self.now = end;
+        self.explored.closest_after = self.closest();
+        self.judge_end()
+    }
+
+    fn take(&mut self, happening: Happening) {
+        match happening {
+            Happening::Gossip(me) => {
+                let Some(node) = self.nodes.get(&me) else {
+                    return;
+                };
+                let message = node.gossip(self.now);
+                let neighbours: Vec<NodeId> = self.topology.neighbours(me).collect();
+                if !neighbours.is_empty() {
+                    let to = neighbours[self.rng.index(neighbours.len())];
+                    self.explored.gossip += 1;
+                    self.send(me, to, message);
+                }
+                self.plan(GOSSIP, Happening::Gossip(me));
+            }
+            Happening::Look(me) => {
+                let now = self.now;
+                let Some(node) = self.nodes.get_mut(&me) else {
+                    return;
+                };
+                if let Some((to, message)) = node.consider(now) {
+                    self.send(me, to, message);
+                }
+                self.plan(LOOK, Happening::Look(me));
+            }
+            Happening::View => self.change(),
+            Happening::Arrival {
+                epoch,
+                way: (from, to),
+                message,
+            } => {
+                let now = self.now;
+                if let Some(node) = self.nodes.get_mut(&to).filter(|_| epoch == self.epoch)
+                    && let Some((back, answer)) = node.receive(from, message, now)
+                {
+                    self.send(to, back, answer);
+                }
+            }
+        }
+    }
+
+    fn send(&mut self, from: NodeId, to: NodeId, message: Message<2>) {
+        match &message {
+            Message::Taken(token) => {
+                self.trace.mix_u64(self.now.as_nanos());
+                self.trace
+                    .say(self.now, format_args!("{to} gives {token:?} to {from}"));
+                self.explored.moves += 1;
+                self.last_move = self.now;
+            }
+            Message::Refused(_) => self.explored.refused += 1,
+            Message::Gossip(_) | Message::Move(_) => {}
+        }
+        let epoch = self.epoch;
+        let way = (from, to);
+        self.plan(
+            DELAY,
+            Happening::Arrival {
+                epoch,
+                way,
+                message,
+            },
+        );
+    }
+
+    fn plan(&mut self, mean: Duration, happening: Happening) {
+        let after = self.rng.exponential(mean);
+        self.queue.plan(self.now + after, happening);
+    }
+
+    /// Some crash, as long as enough are left, and those who are left go on in a new view.
+    fn change(&mut self) {
+        for _ in 0..self.rng.below(3) {
+            let nodes: Vec<NodeId> = self.places.keys().copied().collect();
+            if nodes.len() > 2 * self.count as usize {
+                let node = nodes[self.rng.index(nodes.len())];
+                self.trace.say(self.now, format_args!("{node} crashes"));
+                self.explored.crashes += 1;
+                self.places.remove(&node);
+                self.nodes.remove(&node);
+            }
+        }
+        self.explored.views += 1;
+        self.install();
+    }
+
+    fn install(&mut self) {
+        self.epoch += 1;
+        let offered = self.nodes.values().filter(|node| node.is_offered());
+        self.explored.cut_off += offered.count() as u64;
+        let held: BTreeMap<NodeId, Option<Token>> = self
+            .places
+            .keys()
+            .map(|node| (*node, self.nodes.get(node).and_then(Repelling::token)))
+            .collect();
+        let mut order: Vec<NodeId> = held.keys().copied().collect();
+        for place in (1..order.len()).rev() {
+            order.swap(place, self.rng.index(place + 1));
+        }
+        let known: Vec<u32> = held.values().flatten().map(|token| token.id).collect();
+        let missing = (0..self.count).filter(|id| !known.contains(id)).count();
+        self.explored.reissued += missing as u64;
+        let tokens = census(&held, self.count, order);
+        self.topology = Topology::nearest(&self.places, 4);
+        for (node, place) in &self.places {
+            let neighbours = self
+                .topology
+                .neighbours(*node)
+                .map(|neighbour| (neighbour, self.places[&neighbour]));
+            let token = tokens.get(node).copied();
+            let fresh = Repelling::new(*place, neighbours, RULES, token, self.now);
+            self.nodes.insert(*node, fresh);
+        }
+    }
+
+    /// Every token is somewhere, and at two places only while one gives it to the other.
+    fn judge(&self) -> Result<(), Violation> {
+        let mut at: BTreeMap<u32, Vec<(u64, bool)>> = BTreeMap::new();
+        for node in self.nodes.values() {
+            if let Some(token) = node.token() {
+                let here = (token.version, node.is_offered());
+                at.entry(token.id).or_default().push(here);
+            }
+        }
+        for id in 0..self.count {
+            let places = at.remove(&id).unwrap_or_default();
+            let sure = places.iter().filter(|(_, offered)| !offered).count();
+            let newest = places.iter().map(|(version, _)| *version).max();
+            let is_one = |(version, offered): &(u64, bool)| *offered || Some(*version) == newest;
+            if places.is_empty() || sure > 1 || !places.iter().all(is_one) {
+                return Err(violation!(
+                    self.now,
+                    Exclusion,
+                    "token {id} is at {} places, at {sure} of them for good",
+                    places.len()
+                ));
+            }
+        }
+        Ok(())
+    }
+
+    fn judge_end(&mut self) -> Result<(), Violation> {
+        let (now, nodes) = (self.now, self.nodes.values());
+        let peers = nodes.filter(|node| node.is_super_peer(now)).count();
+        self.explored.super_peers = peers as u64;
+        if now.since(self.last_move) < REST || peers != self.count as usize {
+            return Err(violation!(
+                now,
+                Restraint,
+                "{peers} of {} tokens have made super-peers, and the last moved at {:?}",
+                self.count,
+                self.last_move
+            ));
+        }
+        Ok(())
+    }
+
+    /// The shortest distance between two tokens.
+    fn closest(&self) -> u64 {
+        let holders = self.nodes.iter().filter(|(_, node)| node.token().is_some());
+        let places: Vec<Place<2>> = holders.map(|(node, _)| self.places[node]).collect();
+        let pairs = places.iter().enumerate().flat_map(|(index, a)| {
+            let later = places[index + 1..].iter();
+            later.map(|b| a.distance_squared(*b).isqrt() as u64)
+        });
+        pairs.min().unwrap_or_default()
+    }
+}

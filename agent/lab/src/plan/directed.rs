@@ -1,0 +1,106 @@
+//! What a seed decides where misfortunes are aimed: a group in which little else goes wrong.
+//!
+//! The lease is the default one. Changes are collected for 200 ms, and views come at most a second
+//! apart in the mean: with the short leases of the other seeds no two views come within one lease,
+//! and what rests on leases that are still alive has no time to go wrong.
+
+use alloc::vec;
+use alloc::vec::Vec;
+use core::num::NonZeroU32;
+use core::time::Duration;
+
+use super::{Callers, Misfortunes, Plan, Rhythm, Unrest, Wishes, settings};
+use crate::clock::Clock;
+use crate::cluster::Surroundings;
+use crate::network::Conditions;
+use crate::rng::Rng;
+use distlock_protocol::{Algorithm, Failure, LockName, LockSpec, NodeId, Priority};
+
+const LEASE: Duration = Duration::from_secs(5);
+/// So many that most are not in use, and only some members know of each that is.
+const LOCKS: [&str; 6] = [
+    "printer", "licences", "scanner", "plotter", "backup", "modem",
+];
+
+pub(super) fn plan(algorithm: Algorithm, seed: u64) -> Plan {
+    let mut rng = Rng::new(seed).fork();
+    let members = rng.within(3..=5) as u16;
+    let voters = [1, 3, 3, members][rng.index(4)];
+    let spec = LockSpec {
+        algorithm,
+        permits: NonZeroU32::MIN,
+        priority: Priority::Lamport,
+    };
+    let name = |name| LockName::new(name).expect("a good name");
+    let locks: Vec<_> = LOCKS.map(|it| (name(it), spec)).into();
+    let wishes: Wishes = LOCKS.map(|it| (name(it), vec![Some(spec)])).into();
+    Plan {
+        members,
+        voters,
+        settings: settings(algorithm, Failure::Quorum, LEASE, (&locks, &wishes)),
+        locks,
+        wishes,
+        surroundings: surroundings(members, &mut rng),
+        callers: Callers {
+            per_member: [1, 2][rng.index(2)],
+            rhythm: Rhythm::Paused(LEASE / [2, 10][rng.index(2)]),
+            stay: LEASE / [10, 2, 1][rng.index(3)],
+            cancels: 0,
+            patience: Duration::ZERO,
+            tries: 0,
+            shared: 0,
+            campaigns: 0,
+            notes: 0,
+            blunders: 0,
+            deaths: [0, 50][rng.index(2)],
+            unaware: 0,
+        },
+        misfortunes: Misfortunes {
+            crash: None,
+            crash_inside: 0,
+            crash_all: 0,
+            lost_record: 0,
+            pause: None,
+            paused: Duration::ZERO,
+            leave: None,
+            leave_all: 0,
+            operate: None,
+            away: LEASE / [50, 10][rng.index(2)],
+            partition: None,
+            parted: Duration::ZERO,
+        },
+        unrest: Unrest {
+            grants: 1000,
+            lasts: LEASE * 60,
+        },
+    }
+}
+
+fn surroundings(members: u16, rng: &mut Rng) -> Surroundings {
+    let delay = LEASE / [10_000, 1000][rng.index(2)];
+    let drifts = rng.chance(500);
+    let mut clock = |node| {
+        let drift_ppm = if drifts {
+            [-99_000, 99_000][rng.index(2)]
+        } else {
+            0
+        };
+        let offset = Duration::from_millis(rng.below(1_000_000));
+        (node, Clock { offset, drift_ppm })
+    };
+    let clocks = (1..=members)
+        .filter_map(NodeId::new)
+        .map(&mut clock)
+        .collect();
+    Surroundings {
+        conditions: Conditions {
+            loss: [0, 20][rng.index(2)],
+            ..Conditions::perfect(delay)
+        },
+        clocks,
+        disk: delay,
+        lateness: Duration::ZERO,
+        wall_back: 0,
+        early: 0,
+    }
+}

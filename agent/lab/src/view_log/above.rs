@@ -1,0 +1,122 @@
+//! The layer above the logs, as far as a schedule has one: it wants views.
+
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+
+use super::judge::Violation;
+use super::{Group, MOST_VOTERS};
+use distlock_protocol::Epoch;
+use distlock_protocol::membership::quorum::log::library::Library;
+use distlock_protocol::membership::quorum::log::{NotNow, Proposal, ViewLog, VoterId};
+
+impl<L: Library> Group<L> {
+    /// Whoever leads is asked for the next view.
+    pub(super) fn work(&mut self) -> Result<(), Violation> {
+        let nodes = self.nodes.iter();
+        let leaders = nodes.filter(|(_, node)| node.log.as_ref().is_some_and(ViewLog::is_leader));
+        let leaders: Vec<_> = leaders.map(|(voter, _)| *voter).collect();
+        self.stop_retired();
+        if leaders.is_empty() {
+            return Ok(());
+        }
+        let leader = leaders[self.rng.index(leaders.len())];
+        let Some(log) = self.nodes[&leader].log.as_ref() else {
+            return Ok(());
+        };
+        let decided = log.decided();
+        let epoch = decided.map_or(Epoch::ZERO, |decided| decided.proposal.epoch);
+        let voters = decided.map_or_else(
+            || self.founders.clone(),
+            |decided| decided.proposal.voters.clone(),
+        );
+        if self.rng.chance(self.plan.hand_overs) {
+            let others: Vec<_> = voters.iter().filter(|voter| **voter != leader).collect();
+            if others.is_empty() {
+                return Ok(());
+            }
+            let to = *others[self.rng.index(others.len())];
+            return self.with_log(leader, |log, now, out| {
+                // Busy, or no leader any more.
+                let _ = log.hand_over(now, to, out);
+            });
+        }
+        let mut wanted = voters.clone();
+        if self.rng.chance(self.plan.changes) && !self.healed {
+            self.change(&mut wanted);
+        }
+        let skip = if self.rng.chance(50) { 1000 } else { 0 };
+        self.proposals += 1;
+        let mut digest = [0; 32];
+        digest[..8].copy_from_slice(&self.proposals.to_be_bytes());
+        let proposal = Proposal {
+            epoch: Epoch::new(epoch.as_u32() + 1 + skip).expect("few views"),
+            digest,
+            voters: wanted,
+            view: digest[..8].to_vec(),
+        };
+        self.propose(leader, &voters, proposal)
+    }
+
+    fn propose(
+        &mut self,
+        leader: VoterId,
+        voters: &BTreeSet<VoterId>,
+        proposal: Proposal,
+    ) -> Result<(), Violation> {
+        let mut result = Ok(());
+        let changes = proposal.voters != *voters;
+        let heir = proposal.voters.first().copied();
+        self.with_log(leader, |log, now, out| {
+            if let Some(decided) = log.decided() {
+                let epoch = decided.proposal.epoch;
+                log.installed(epoch);
+            }
+            result = log.propose(now, proposal, out);
+            if let (Err(NotNow::RemovesLeader), Some(heir)) = (result, heir) {
+                // Busy, or no leader any more.
+                let _ = log.hand_over(now, heir, out);
+            }
+        })?;
+        if result.is_ok() {
+            self.report.proposed += 1;
+            self.report.changes += u64::from(changes);
+        }
+        Ok(())
+    }
+
+    /// One more, or one less.
+    fn change(&mut self, voters: &mut BTreeSet<VoterId>) {
+        let fresh = VoterId(self.nodes.len() as u64 + 1);
+        let joining = self.nodes.keys().copied();
+        // One that was started for a proposal that came to nothing is as good as a fresh one.
+        let unused = joining.filter(|voter| !self.judge.has_voted(*voter)).last();
+        let unused = unused.filter(|voter| !self.founders.contains(voter));
+        if voters.len() < 7 && (voters.len() < 2 || self.rng.chance(500)) {
+            if let Some(voter) = unused {
+                voters.insert(voter);
+            } else if fresh.0 <= MOST_VOTERS {
+                self.add(fresh);
+                voters.insert(fresh);
+            }
+        } else if voters.len() > 1 {
+            let gone = *voters
+                .iter()
+                .nth(self.rng.index(voters.len()))
+                .expect("an index");
+            voters.remove(&gone);
+        }
+    }
+
+    /// Of the removed voters some stop; the others trouble the group for longer.
+    fn stop_retired(&mut self) {
+        for (voter, node) in &mut self.nodes {
+            let retired = node.log.as_ref().is_some_and(ViewLog::retired);
+            if retired && self.rng.chance(300) {
+                self.report.stopped += 1;
+                self.trace.say(self.now, format_args!("{voter} stops"));
+                node.log = None;
+                node.stopped = true;
+            }
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! What a schedule's seed decides at first.
+
+use core::time::Duration;
+
+use crate::rng::{Permille, Rng};
+
+/// Network, disks, misfortunes, and what is wanted of the logs.
+#[derive(Debug)]
+pub(super) struct Plan {
+    /// Messages that are lost.
+    pub(super) loss: Permille,
+    /// Messages that come twice.
+    pub(super) doubled: Permille,
+    /// Messages that come so late that everybody has forgotten them.
+    pub(super) late: Permille,
+    /// How long a message takes, in the mean.
+    pub(super) delay: Duration,
+    /// How long a record takes to the disk, in the mean.
+    pub(super) disk: Duration,
+    /// How long the unrest lasts.
+    pub(super) unrest: Duration,
+    /// The mean time between two crashes, if there are any.
+    pub(super) crashes: Option<Duration>,
+    /// The same for links that are cut.
+    pub(super) cuts: Option<Duration>,
+    /// The same for voters that stand still.
+    pub(super) pauses: Option<Duration>,
+    /// Records after which, just durable, a voter crashes, to come back at once.
+    pub(super) flaps: Permille,
+    /// How long a crashed voter is away, in the mean.
+    pub(super) away: Duration,
+    /// The mean time between two proposals.
+    pub(super) work: Duration,
+    /// Of these: with other voters.
+    pub(super) changes: Permille,
+    /// A hand-over instead.
+    pub(super) hand_overs: Permille,
+}
+
+impl Plan {
+    pub(super) fn new(rng: &mut Rng) -> Self {
+        let ms = Duration::from_millis;
+        // Half of the schedules have everything; in the others each fault is on or off.
+        let all = rng.chance(500);
+        let some = |rng: &mut Rng| all || rng.chance(500);
+        let share = |on: bool, most: u64, rng: &mut Rng| {
+            let share = rng.below(most) as Permille;
+            if on { share } else { 0 }
+        };
+        let (lossy, doubling, lating) = (some(rng), some(rng), some(rng));
+        let (crashing, cutting, changing) = (some(rng), some(rng), some(rng));
+        let crashes = rng.duration(ms(60)..=ms(900));
+        let cuts = rng.duration(ms(60)..=ms(900));
+        let pausing = some(rng);
+        let pauses = rng.duration(ms(60)..=ms(900));
+        Self {
+            loss: share(lossy, 350, rng),
+            doubled: share(doubling, 300, rng),
+            late: share(lating, 60, rng),
+            delay: rng.duration(ms(1)..=ms(40)),
+            disk: rng.duration(ms(0)..=ms(30)),
+            unrest: rng.duration(ms(500)..=ms(3000)),
+            crashes: crashing.then_some(crashes),
+            cuts: cutting.then_some(cuts),
+            pauses: pausing.then_some(pauses),
+            work: rng.duration(ms(5)..=ms(120)),
+            flaps: share(crashing, 150, rng),
+            changes: share(changing, 900, rng),
+            hand_overs: share(changing, 200, rng),
+            away: rng.duration(ms(20)..=ms(700)),
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! A slice of the campaign where a majority decides on views. The command for all of it is in
+//! CONTRIBUTING.md; `agent/lab/examples/sim_campaign.rs --failure quorum` runs it.
+use std::thread;
+
+use distlock_lab::campaign::{Report, run, run_directed, run_on_lies};
+use distlock_protocol::{Algorithm, Failure};
+
+/// How many seeds of each algorithm.
+const SEEDS: u64 = 20;
+/// How many on a log that lies.
+const LIES: u64 = 4;
+/// How many with misfortunes that are aimed.
+const DIRECTED: u64 = 4;
+
+/// Runs the slice of `algorithm`, and asserts that what a campaign is for did take place.
+fn play(algorithm: Algorithm) -> Report {
+    let mut total = Report::default();
+    for seed in 0..SEEDS {
+        match run(algorithm, Failure::Quorum, seed, None) {
+            Ok((report, _)) => total.add(&report),
+            Err(violation) => panic!(
+                "{algorithm}, seed {seed}: {violation}\nplay it again: cargo run --release -p \
+                 distlock-lab --example sim_campaign -- \
+                 --failure quorum --engine {algorithm} --seeds {seed}..{} --trace",
+                seed + 1
+            ),
+        }
+    }
+    let often = |count: u64, at_least: u64, what: &str| {
+        assert!(
+            count >= at_least,
+            "{what} happened {count} times with {algorithm} in {total:?}"
+        );
+    };
+    often(total.grants, 50 * SEEDS, "grants");
+    often(total.views, 5 * SEEDS, "views");
+    often(total.exclusions, SEEDS / 4, "exclusions");
+    often(total.crashes, SEEDS, "crashes");
+    often(total.crashes_inside, SEEDS / 4, "crashes inside");
+    often(total.abandoned, SEEDS, "grants that tell of one");
+    often(total.lost_records, 1, "lost records");
+    often(total.pauses, SEEDS, "hosts that stood still");
+    often(total.partitions, SEEDS, "partitions");
+    often(total.leaves, SEEDS, "leaves");
+    often(total.no_quorum, SEEDS / 4, "refusals for want of a quorum");
+    often(total.operations, 3 * SEEDS / 2, "acts of operators");
+    often(total.lists, SEEDS / 4, "files with other members or voters");
+    often(total.leases, SEEDS / 10, "files with another lease");
+    often(total.revotes, SEEDS / 4, "commands that name voters");
+    often(total.lost_majorities, 1, "losses of all voters' records");
+    total
+}
+
+/// All at once, so that what is rare with one algorithm can be asserted of all together.
+#[test]
+fn every_algorithm_passes_and_operators_act() {
+    let algorithms = [
+        Algorithm::Semaphore,
+        Algorithm::Bakery,
+        Algorithm::RicartAgrawala,
+        Algorithm::TokenRing,
+        Algorithm::TokenRingRequests,
+    ];
+    let mut total = Report::default();
+    thread::scope(|scope| {
+        let slices = algorithms.map(|algorithm| scope.spawn(move || play(algorithm)));
+        for slice in slices {
+            total.add(&slice.join().expect("its slice passes"));
+        }
+    });
+    assert!(total.removals >= 5, "few members were removed: {total:?}");
+    let runs = total.runs;
+    assert!(2 * total.exclusions >= runs, "few were excluded: {total:?}");
+    assert!(
+        total.recoveries >= 3,
+        "few clusters were abandoned: {total:?}"
+    );
+    assert!(
+        total.lost_together >= 1,
+        "no records were lost together: {total:?}"
+    );
+}
+/// Where the log that decides on views lies, nothing need go on, but nothing may go wrong either.
+#[test]
+fn a_log_that_lies_does_no_harm() {
+    let mut total = Report::default();
+    let algorithms = Algorithm::ALL.into_iter();
+    let algorithms: Vec<_> = algorithms.filter(|it| !it.is_probabilistic()).collect();
+    let runs = LIES * algorithms.len() as u64;
+    for algorithm in algorithms {
+        for seed in 0..LIES {
+            match run_on_lies(algorithm, seed, None) {
+                Ok((report, _)) => total.add(&report),
+                Err(violation) => panic!("{algorithm}, seed {seed}, with lies: {violation}"),
+            }
+        }
+    }
+    assert!(total.grants > 20 * runs, "little was granted: {total:?}");
+    assert!(total.views > 5 * runs, "few views came: {total:?}");
+    assert!(total.exclusions > runs / 4, "few were excluded: {total:?}");
+}
+
+/// Misfortunes that are aimed at what lets a view begin early, or a lease run late.
+#[test]
+fn what_is_aimed_at_views_and_leases_does_no_harm() {
+    let mut total = Report::default();
+    for algorithm in [Algorithm::SuzukiKasami, Algorithm::Semaphore] {
+        for seed in 0..DIRECTED {
+            match run_directed(algorithm, seed, None) {
+                Ok((report, _)) => total.add(&report),
+                Err(violation) => panic!("{algorithm}, seed {seed}, directed: {violation}"),
+            }
+        }
+    }
+    let often = |count: u64, at_least: u64, what: &str| {
+        let runs = total.runs;
+        assert!(
+            count >= at_least * runs / 2,
+            "{what}: {count} in {runs} runs"
+        );
+    };
+    often(total.aimed, 16, "what was aimed");
+    often(total.crashes_inside, 8, "crashes inside");
+    often(total.exclusions, 4, "exclusions");
+    often(total.leaves, 4, "leaves");
+    often(total.partitions, 2, "members that were cut off");
+    often(total.pauses, 2, "hosts that stood still");
+    assert!(total.revotes > 0, "no voters were exchanged");
+}
+
+/// Seeds that have shown a mistake, which is mended.
+#[test]
+fn what_once_went_wrong() {
+    let found = [
+        // A view without members counted as in force everywhere.
+        (Algorithm::RicartAgrawala, 16),
+        // A member that left told callers that they had lost what they never had.
+        (Algorithm::TokenRing, 4),
+        (Algorithm::RicartAgrawala, 512),
+        // A grant was told before the lease that covers it.
+        (Algorithm::Semaphore, 71),
+        (Algorithm::TokenRingRequests, 118),
+        // And one that the same answer had ended.
+        (Algorithm::TokenRing, 1926),
+        // Marks went with a member that left.
+        (Algorithm::RicartAgrawala, 763),
+        (Algorithm::Bakery, 170),
+        // Marks that all knew went with all of them, and one was left that had just come.
+        (Algorithm::RicartAgrawala, 8488),
+        (Algorithm::RicartAgrawala, 1194),
+        // Doubt was not held against a lock that only new members asked for.
+        (Algorithm::Semaphore, 238),
+        // A life that knew of none before it, and was in no view, counted as the one that left.
+        (Algorithm::Semaphore, 2572),
+        // One that had put its end on disk was in a view after that.
+        (Algorithm::TokenRingRequests, 2563),
+        // Marks came of a member that left in order, before the one that knew better was heard.
+        (Algorithm::Semaphore, 14992),
+        // The judge held it against a member that a new view had other voters, who were silent.
+        (Algorithm::TokenRingRequests, 614),
+        // And it took for untold what a member had not used that a view had gone on without.
+        (Algorithm::Bakery, 1122),
+        // One of two voters lost its state, and was alone in knowing that the view with the third
+        // is certified: nothing was promised.
+        (Algorithm::RicartAgrawala, 9010),
+        // One voter of three was dropped before another came, and one of the two lost its state.
+        (Algorithm::Semaphore, 20_000_192),
+        // Who alone votes excluded itself when it had stood still, after the last had been told.
+        (Algorithm::Semaphore, 30_001_701),
+    ];
+    for (algorithm, seed) in found {
+        if let Err(violation) = run(algorithm, Failure::Quorum, seed, None) {
+            panic!("{algorithm}, seed {seed}: {violation}");
+        }
+    }
+}
+
+/// The same seed is the same run, to the last byte.
+#[test]
+fn a_seed_decides_everything() {
+    let algorithm = Algorithm::Semaphore;
+    for seed in 1000..1004 {
+        let play = || run(algorithm, Failure::Quorum, seed, None);
+        assert_eq!(play(), play(), "seed {seed}");
+    }
+}

@@ -1,0 +1,69 @@
+//! The mutants that `agent/lab/examples/sim_mutants` builds and runs still fit the sources.
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use distlock_protocol::{Algorithm, ElectionAlgorithm};
+
+#[path = "../examples/sim_mutants/patch.rs"]
+mod patch;
+
+use patch::Subject;
+
+#[test]
+fn every_mutant_applies() {
+    let mutants = patch::all().unwrap();
+    let names: BTreeSet<_> = mutants.iter().map(|mutant| &mutant.name).collect();
+    assert_eq!(names.len(), mutants.len(), "two mutants have one name");
+    assert!(
+        mutants.iter().any(|mutant| mutant.quick),
+        "none is for continuous integration"
+    );
+    let mut outdated = Vec::new();
+    for mutant in &mutants {
+        assert!(
+            mutant.run.seeds > 0,
+            "{}: nothing is to notice it",
+            mutant.name
+        );
+        if let Subject::Elections { elections } = &mutant.run.subject {
+            elections.parse::<ElectionAlgorithm>().unwrap();
+        }
+        if let Subject::Engine {
+            engine,
+            bare,
+            failure,
+            directed,
+        } = &mutant.run.subject
+        {
+            let engine: Algorithm = engine.parse().unwrap();
+            let known = ["quorum", "lying-quorum", "presume-failed"];
+            let failure = failure.as_deref();
+            assert!(
+                failure.is_none_or(|failure| known.contains(&failure) && !bare && !directed),
+                "{}: no nodes run under {failure:?}",
+                mutant.name
+            );
+            // Bare engines have nothing around them that could be broken, but their grants' trail,
+            // and what the algorithm is said to need.
+            let by_votes = matches!(engine, Algorithm::Maekawa | Algorithm::Majority);
+            let engine = if by_votes { Algorithm::Maekawa } else { engine };
+            let own = format!("protocol/src/lock/{}.rs", engine.name().replace('-', "_"));
+            let sets = by_votes.then_some("protocol/src/lock/coterie.rs");
+            let around = ["protocol/src/lock/trail.rs", "protocol/src/lock/spec.rs"];
+            let mut runs_bare = around.into_iter().chain([own.as_str()]).chain(sets);
+            assert!(
+                !bare || runs_bare.any(|file| file == mutant.file),
+                "{}: {own}",
+                mutant.name
+            );
+        }
+        let path = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name(&mutant.file);
+        let whole = fs::read_to_string(&path).unwrap();
+        match mutant.apply(&whole) {
+            Ok(mutated) => assert_ne!(mutated, whole, "{}: nothing changes", mutant.name),
+            Err(error) => outdated.push(error),
+        }
+    }
+    assert!(outdated.is_empty(), "{}", outdated.join("\n"));
+}

@@ -1,0 +1,478 @@
+//! What goes into a [`Node`](super::Node) and what comes out of it: the words that all parts of
+//! the core share with whoever drives it.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+use core::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::election::{self, Leader};
+use crate::ids::{Epoch, Fence, Incarnation, LockName, NodeId, Ticket};
+use crate::lock::{Algorithm, LockSpec, Mode};
+use crate::membership::quorum::{Affiliation, Missing, QuorumOverview, VoterRecord};
+use crate::membership::{Book, Change, ClusterId};
+use crate::time::Time;
+
+/// What a node must know before it starts.
+#[derive(Clone, Debug)]
+pub struct NodeConfig {
+    /// This member.
+    pub me: NodeId,
+    /// All members of the group, this one among them.
+    pub members: BTreeSet<NodeId>,
+    /// Who votes on views when the group is founded ([`Failure::Quorum`]): 1 to 7 of them. Later its
+    /// views say who votes.
+    pub voters: BTreeSet<NodeId>,
+    /// The only cluster that this member may be in; `None` lets it found one, or join the one that
+    /// is there.
+    pub cluster: Option<ClusterId>,
+    /// What all members must have alike.
+    pub settings: Settings,
+}
+
+/// What all members' files must have alike; a member whose settings differ is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Settings {
+    /// The group's name. Its hash is in every datagram, so that groups never mix.
+    pub group: String,
+    /// How long a member may act without hearing from a majority of the voters. It bounds, too, how
+    /// long a predecessor's clients can still be inside after a restart, and when a silent member
+    /// counts as missing.
+    pub lease: Duration,
+    /// What a silent member means.
+    pub failure: Failure,
+    /// After a holder was lost its locks stay closed for so much longer, for resources that cannot
+    /// check fences (Burrows 2006, section 2.4).
+    pub lock_delay: Duration,
+    /// The algorithm of locks that are not listed.
+    pub algorithm: Algorithm,
+    /// How leaders are elected.
+    pub election: election::Algorithm,
+    /// The listed locks.
+    pub locks: BTreeMap<LockName, LockSpec>,
+}
+
+/// What a silent member means, and so who decides on views.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Failure {
+    /// A majority of voters decides, and whoever is left out has a lease that is over before anybody
+    /// takes its place.
+    #[default]
+    Quorum,
+    /// Who does not answer is gone: the rule of the lectures. Two can be inside at once, if one of
+    /// them only paused or was cut off, and there are no fences.
+    PresumeFailed,
+    /// Nobody is ever gone: who is silent is waited for. A measure for the others, in tests and
+    /// benchmarks; no configuration file can ask for it.
+    Unanimity,
+}
+
+impl Failure {
+    /// Whether a lock may be served so. Where a majority decides nobody is to be let in beside
+    /// another, and callers are told fences: an algorithm that excludes by chance does not go with it.
+    pub const fn can_serve(self, spec: LockSpec) -> bool {
+        let excludes = !spec.algorithm.is_probabilistic();
+        spec.is_valid() && (excludes || !matches!(self, Self::Quorum))
+    }
+}
+
+impl fmt::Display for Failure {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            Self::Quorum => "quorum",
+            Self::PresumeFailed => "presume-failed",
+            Self::Unanimity => "unanimity",
+        })
+    }
+}
+
+/// What a node is started with, besides its configuration.
+#[derive(Clone, Debug)]
+pub struct Boot {
+    /// What the last life left on disk; `None` if there is no state yet.
+    pub record: Option<Record>,
+    /// Wall-clock time since 2025-01-01 00:00 UTC. It is a floor for incarnations, and for epochs
+    /// where there is no record, so that both rise even when the state was lost.
+    pub wall: Duration,
+    /// By chance, and another one in each member: random waits come of it.
+    pub seed: u64,
+}
+
+/// What must outlive the process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Record {
+    /// The latest life.
+    pub incarnation: Incarnation,
+    /// The highest epoch this member has taken part in.
+    pub epoch: Epoch,
+    /// Whether the life ended with [`Command::Leave`]: then nobody of it is inside any more.
+    pub clean: bool,
+    /// What it knew of locks that were abandoned and that nobody had entered since.
+    pub marks: Marks,
+    /// What it remembers of its cluster.
+    pub affiliation: Affiliation,
+    /// What a voter must remember, if this member is one.
+    pub voter: Option<Arc<VoterRecord>>,
+}
+
+impl Record {
+    /// What is left when an operator says that this member's cluster is abandoned: its lives, so that
+    /// nobody takes it for a former one, the highest epoch it knows, so that fences rise, and how
+    /// long the leases there may be, so that they are waited for. `abandoned` names the cluster where
+    /// this record does not, and wins where it does; `None` is returned if nothing names it.
+    #[must_use]
+    pub fn recover(&self, abandoned: Option<ClusterId>) -> Option<Self> {
+        let voted = self.voter.as_ref().and_then(|voter| voter.epoch());
+        let longest = self.voter.as_ref().map(|voter| voter.longest_lease());
+        let affiliation = self
+            .affiliation
+            .recover(abandoned, longest.unwrap_or_default())?;
+        Some(Self {
+            incarnation: self.incarnation,
+            epoch: self.epoch.max(voted.unwrap_or_default()),
+            clean: false,
+            marks: Marks::Own,
+            affiliation,
+            voter: None,
+        })
+    }
+
+    /// The record that stands in for one that was lost, where an operator says that the cluster is
+    /// abandoned. What it cannot know is waited for as the files say.
+    #[must_use]
+    pub fn recover_lost(abandoned: ClusterId) -> Self {
+        let lost = Self {
+            incarnation: Incarnation(0),
+            epoch: Epoch::ZERO,
+            clean: false,
+            marks: Marks::Own,
+            affiliation: Affiliation::new(Incarnation(0)),
+            voter: None,
+        };
+        lost.recover(Some(abandoned)).expect("it is named")
+    }
+}
+
+/// What a life knew, when it left, of locks that were abandoned and that nobody had entered since.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Marks {
+    /// There were none.
+    #[default]
+    None,
+    /// The others knew as much.
+    Shared,
+    /// It may have been alone in knowing some.
+    Own,
+}
+
+/// What goes in.
+#[derive(Clone, Copy, Debug)]
+pub enum Input<'a> {
+    /// A datagram arrived from the address of member `from`.
+    Datagram {
+        /// Whose address it came from.
+        from: NodeId,
+        /// All its bytes.
+        bytes: &'a [u8],
+    },
+    /// A local caller wants something.
+    Command(&'a Command),
+    /// The time that [`poll_timeout`](super::Node::poll_timeout) named has come (or not: it does
+    /// no harm to say so too early).
+    Timeout,
+    /// The last [`Output::Persist`] is on disk. One is outstanding at a time.
+    Persisted,
+}
+
+/// What local callers want.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// To enter `lock`. Ends in exactly one of [`Event::Granted`] and [`Event::Ended`].
+    Acquire {
+        /// How the caller calls this request: never used before in this node's life.
+        ticket: Ticket,
+        /// The lock.
+        lock: LockName,
+        /// What the caller says about the lock: `None` takes it as it is, or as the default.
+        spec: Option<LockSpec>,
+        /// With whom the caller may be inside.
+        mode: Mode,
+        /// How long the caller is willing to wait.
+        wait: Wait,
+    },
+    /// To lead in the election called `lock`: to be nominated, and then to enter the lock of that
+    /// name, which must be exclusive. Ends as [`Command::Acquire`] does, and what is granted is left
+    /// in the same way.
+    Campaign {
+        /// How the caller calls this request: never used before in this node's life.
+        ticket: Ticket,
+        /// The election, and the lock.
+        lock: LockName,
+        /// How the lock is served: with one permit.
+        spec: LockSpec,
+        /// By which algorithm the caller wants the election held: refused if by another.
+        algorithm: Option<election::Algorithm>,
+        /// How long the caller is willing to wait.
+        wait: Wait,
+    },
+    /// To leave what `ticket` was granted. Unknown tickets do nothing.
+    Release {
+        /// The granted request.
+        ticket: Ticket,
+        /// How it ended.
+        how: Release,
+    },
+    /// To wait no longer. Answered at once by [`Event::Ended`], unless the request was granted or
+    /// ended before: then it does nothing, and the caller holds what it was granted.
+    Cancel {
+        /// The waiting request.
+        ticket: Ticket,
+    },
+    /// To carry `bytes` (at most [`Command::MAX_NOTE`]) to another agent, for what is not the
+    /// protocol's: status, for one. Dropped if that member is not linked, or if so much waits to be
+    /// sent to it that what the protocol says would wait for this.
+    Note {
+        /// The receiver.
+        to: NodeId,
+        /// The text.
+        bytes: Vec<u8>,
+    },
+    /// To change who may be a member ([`Failure::Quorum`]), in place of a change that was asked for
+    /// before and is not made yet. It is tried until a view has it ([`Event::Members`]).
+    Change(Change),
+    /// To leave the group: waiting requests end, granted ones are released, and when the others
+    /// know (or a bounded time has passed) [`Event::Left`] comes and the node is silent.
+    Leave,
+}
+
+impl Command {
+    /// The longest note, in bytes.
+    pub const MAX_NOTE: usize = 256 * 1024;
+}
+
+/// How a grant ends.
+///
+/// The order is that of the wire format: append only.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Release {
+    /// Its holder gave it back.
+    Given,
+    /// Its holder ended inside, and gave nothing back. Who enters next is told.
+    Abandoned,
+    /// Its holder never knew of it, so that nobody was inside: the caller had gone, or waited no
+    /// longer. Who enters next is told what this one would have been told.
+    Unused,
+}
+
+/// How long a request that does not wait for the lock ([`Wait::Try`]) waits for the members' answers
+/// at most.
+pub const MAX_TRY_TIME: Duration = Duration::from_millis(700);
+
+/// How long a request waits by itself. Deadlines are the caller's: it cancels.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Wait {
+    /// Until it is granted or cancelled, or members have been missing for one lease
+    /// ([`Refusal::NoQuorum`]).
+    Lease,
+    /// Until it is granted or cancelled.
+    Cancelled,
+    /// Only until it is known that the lock is not free ([`Refusal::Busy`]), or that this cannot be
+    /// known now ([`Refusal::NoAnswer`]); at most [`MAX_TRY_TIME`].
+    Try,
+}
+
+/// What comes out. Drain it after every input.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Send these bytes to that member. Loss is expected and repaired.
+    Transmit {
+        /// The receiver.
+        to: NodeId,
+        /// The datagram.
+        bytes: Vec<u8>,
+    },
+    /// Tell whom it concerns.
+    Event(Event),
+    /// Put this on disk, then say [`Input::Persisted`].
+    Persist(Box<Record>),
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// The request is inside.
+    Granted {
+        /// Which.
+        ticket: Ticket,
+        /// Its fencing token.
+        fence: Fence,
+        /// How the grant before it ended.
+        previous: Previous,
+    },
+    /// The request is over, without a grant.
+    Ended {
+        /// Which.
+        ticket: Ticket,
+        /// Why.
+        refusal: Refusal,
+    },
+    /// Another leads in an election, or nobody does, as far as this member knows. It hears of every
+    /// leader in its view.
+    Leader {
+        /// The election.
+        lock: LockName,
+        /// Who.
+        leader: Option<Leader>,
+    },
+    /// A grant is no longer valid, and its holder must stop.
+    Lost {
+        /// Which.
+        ticket: Ticket,
+    },
+    /// What is granted is valid until this member's clock shows that time, unless another such event
+    /// comes. [`Event::Granted`] is told only while it is valid.
+    Lease {
+        /// When it ends; [`Time::MAX`] where nobody is ever removed.
+        until: Time,
+    },
+    /// A certified view has gone on without this life. [`Event::Lost`] has come for everything that
+    /// was held. The node begins a new life by itself, and callers that wait go on waiting; later
+    /// [`Event::Lease`]s are those of the new life.
+    Excluded {
+        /// That view's epoch.
+        epoch: Epoch,
+    },
+    /// Nothing was heard from this member for a while. It may be dead, slow or cut off.
+    Suspect {
+        /// Which.
+        peer: NodeId,
+    },
+    /// A suspected member was heard again.
+    Alive {
+        /// Which.
+        peer: NodeId,
+    },
+    /// A new view is in force.
+    View {
+        /// Its epoch.
+        epoch: Epoch,
+        /// Its members.
+        members: Vec<NodeId>,
+    },
+    /// A member's settings differ from ours, and the group cannot form with both. Where `key` is
+    /// `voters` both have formed without the other, as two clusters of one name.
+    Disagreement {
+        /// Which member.
+        peer: NodeId,
+        /// The first key that differs, as in the configuration file.
+        key: String,
+        /// Our value.
+        ours: String,
+        /// Its value.
+        theirs: String,
+        /// Whether that member is in a view, and we are the odd one out.
+        refused: bool,
+    },
+    /// Another process runs under this member's id, or ran with a state this one does not have.
+    /// The node is silent from now on.
+    Superseded {
+        /// Who says so.
+        by: NodeId,
+    },
+    /// There has been no quorum for one lease, or there is one again, or others are missing than
+    /// were told: this is how it stands.
+    Quorum(QuorumOverview),
+    /// The members that operators added and removed beyond what the files list. If this member is
+    /// among the removed, it is in no view any more.
+    Members {
+        /// The additions and removals in force.
+        book: Book,
+    },
+    /// [`Command::Change`] is not for this group: files alone say who is a member.
+    Unchangeable,
+    /// What orders the voters' proposals contradicts itself here: this member votes on nothing any
+    /// more before it is started anew.
+    VoterBroken {
+        /// How.
+        why: &'static str,
+    },
+    /// Another agent sent a note.
+    Note {
+        /// Who.
+        from: NodeId,
+        /// The text.
+        bytes: Vec<u8>,
+    },
+    /// [`Command::Leave`] is done.
+    Left,
+}
+
+/// How the previous grant of a lock ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Previous {
+    /// It was released, or there was none.
+    Clean,
+    /// Its holder ended inside, or its member did and nobody is left to tell that it had not been
+    /// inside: what the lock protects may be half done.
+    Abandoned,
+}
+
+impl Previous {
+    /// As a yes or no.
+    pub const fn is_abandoned(self) -> bool {
+        matches!(self, Self::Abandoned)
+    }
+
+    /// Whether the grant before was `abandoned`.
+    pub const fn after(abandoned: bool) -> Self {
+        if abandoned {
+            Self::Abandoned
+        } else {
+            Self::Clean
+        }
+    }
+}
+
+/// Why a request ended without a grant.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The caller cancelled it.
+    Cancelled,
+    /// The lock is not free ([`Wait::Try`] only): another member said so, or every member answers,
+    /// and the lock was not given in the time in which a free one is.
+    Busy,
+    /// In that time it was not found out whether the lock is free ([`Wait::Try`] only).
+    NoAnswer {
+        /// The members of the view that answered nothing since the request was made.
+        silent: Vec<NodeId>,
+    },
+    /// These members have been missing for one lease.
+    NoQuorum {
+        /// Which, and why.
+        missing: Vec<Missing>,
+    },
+    /// The lock is served otherwise than the caller said.
+    WrongSpec {
+        /// How it is served.
+        actual: LockSpec,
+    },
+    /// The lock is served so that nobody can share it.
+    NotShareable {
+        /// How it is served.
+        actual: LockSpec,
+    },
+    /// The election is held otherwise than the caller said.
+    WrongElection {
+        /// By which algorithm.
+        actual: election::Algorithm,
+    },
+    /// A bound is reached: too many locks or too many waiting requests.
+    Limit,
+    /// The node has left, or was superseded.
+    Closed,
+}

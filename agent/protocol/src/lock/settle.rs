@@ -1,0 +1,278 @@
+//! One lock in one member, and how what its engine wants becomes messages, events and timers.
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+use core::num::NonZeroU32;
+
+use serde::{Deserialize, Serialize};
+
+use super::queue::LocalQueue;
+use super::{Effects, Ending, Engine, HopTimer, LockSpec, Message, Mode, Priority, Trail};
+use crate::face::{Event, Marks, Previous, Refusal, Release, Wait};
+use crate::ids::{Fence, LockName, NodeId, RequestId, Ticket};
+use crate::membership::View;
+
+/// From this counter on a new view is asked for, so that no fence ever wraps.
+const COUNTER_RUNS_OUT: u32 = 1 << 31;
+
+/// A message between the members' engines of one lock.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct LockMessage {
+    pub(crate) lock: LockName,
+    pub(crate) permits: NonZeroU32,
+    pub(crate) priority: Priority,
+    /// The sender's Lamport clock.
+    pub(crate) clock: u64,
+    /// The last grant of this lock that the sender has seen in this epoch.
+    pub(crate) trail: Trail,
+    pub body: Message,
+}
+
+/// What the table wants done.
+#[derive(Debug, Default)]
+pub struct LockOutput {
+    pub sends: Vec<(NodeId, LockMessage)>,
+    pub events: Vec<Event>,
+    pub hops: Vec<(LockName, HopTimer)>,
+    /// Locks whose spec the coordinator must be asked for, and what the caller wishes.
+    pub declares: Vec<(LockName, Option<LockSpec>)>,
+    /// Something runs out that only a new view gives back.
+    pub wants_view: bool,
+}
+
+/// One lock in one member.
+#[derive(Clone, Debug, Default, Hash)]
+pub(super) struct Lock {
+    /// `None` until the coordinator has told it.
+    pub(super) spec: Option<LockSpec>,
+    /// `None` while no view is in force, or the spec is not known.
+    pub(super) engine: Option<Box<dyn Engine>>,
+    pub(super) queue: LocalQueue,
+    /// The last grant seen in this epoch.
+    pub(super) trail: Trail,
+    /// The counter of the last grant in this epoch that was entered here; 0 if there was none.
+    pub(super) entered: u32,
+    /// Whether the trail has shown a mark in this epoch. Then the next view is told what became of
+    /// it: others may have seen the mark, and not that somebody was told.
+    pub(super) was_marked: bool,
+    /// Whether a grant was abandoned here of which no chain of messages tells the next one.
+    pub(super) owes_mark: bool,
+    /// While frozen: what is known of the last grant.
+    pub(super) ending: Ending,
+    /// While frozen: who else may have been inside when the view ended.
+    pub(super) suspects: BTreeSet<NodeId>,
+}
+
+impl Lock {
+    /// The view ends, and the engine with it.
+    pub(super) fn freeze(&mut self, others: &[NodeId]) {
+        let Some(engine) = self.engine.take() else {
+            return;
+        };
+        let others = others.iter().copied();
+        self.suspects = others.filter(|&node| engine.may_be_inside(node)).collect();
+        let permits = self.spec.map_or(NonZeroU32::MIN, |spec| spec.permits);
+        let (ending, owes_mark) = self.trail.end_view(self.entered, engine.mark(), permits);
+        self.ending = ending;
+        self.owes_mark |= owes_mark;
+        self.was_marked |= ending == Ending::Conferred;
+    }
+
+    /// What is known here of a grant that was abandoned, and that somebody is to be told of.
+    pub(super) fn marks(&self) -> Marks {
+        let kept = self
+            .engine
+            .as_ref()
+            .is_some_and(|engine| engine.mark().is_some());
+        // The books are gone with the view, and with them the grant that had the mark.
+        let conferred = self.engine.is_none() && self.ending == Ending::Conferred;
+        let is_marked = kept || conferred || self.trail.abandoned || self.owes_mark;
+        if self.queue.owes_mark() || is_marked && self.trail != Trail::doubtful() {
+            Marks::Own
+        } else if is_marked {
+            // All have it from the view.
+            Marks::Shared
+        } else {
+            Marks::None
+        }
+    }
+}
+
+/// What carrying out one lock's effects needs of the table.
+pub(super) struct Settling<'a> {
+    pub(super) name: &'a LockName,
+    pub(super) spec: LockSpec,
+    pub(super) view: &'a View,
+    pub(super) clock: &'a mut u64,
+    pub(super) tickets: &'a mut BTreeMap<Ticket, LockName>,
+    pub(super) effects: &'a mut Effects,
+    pub(super) out: &'a mut LockOutput,
+}
+
+impl Settling<'_> {
+    /// Turns what the engine wants into messages, events and timers.
+    pub(super) fn carry_out(&mut self, lock: &mut Lock) {
+        for (to, body) in self.effects.sends.drain(..) {
+            *self.clock += 1;
+            let confers_fence = body.confers_fence();
+            let message = LockMessage {
+                lock: self.name.clone(),
+                permits: self.spec.permits,
+                priority: self.spec.priority,
+                clock: *self.clock,
+                trail: lock.trail,
+                body,
+            };
+            self.out.sends.push((to, message));
+            if confers_fence {
+                // At the last number the receiver can take none, and nobody is let in.
+                lock.trail = lock.trail.next().unwrap_or(lock.trail);
+            }
+        }
+        self.out.wants_view |= lock.trail.counter >= COUNTER_RUNS_OUT;
+        if let Some(timer) = self.effects.hop_timer.take() {
+            self.out.hops.push((self.name.clone(), timer));
+        }
+        for (id, previous) in core::mem::take(&mut self.effects.granted) {
+            self.grant(lock, id, previous);
+        }
+        if let Some(id) = self.effects.busy.take() {
+            self.busy(lock, id);
+        }
+    }
+
+    /// `booked`: how the grant before ended, according to the engine's books.
+    fn grant(&mut self, lock: &mut Lock, id: RequestId, booked: Previous) {
+        *self.clock += 1;
+        let marked = lock.trail.abandoned && !self.spec.algorithm.keeps_books();
+        let previous = Previous::after(booked.is_abandoned() || marked);
+        let next = lock.trail.next();
+        let fence = next.and_then(|next| Fence::from_parts(self.view.epoch, next.counter));
+        let Some((next, fence)) = next.zip(fence) else {
+            return self.refuse_for_want_of_fences(lock, id);
+        };
+        lock.trail = next;
+        lock.entered = next.counter;
+        match lock.queue.grant(id, fence, previous) {
+            Some(Some(caller)) => {
+                let ticket = caller.ticket;
+                self.out.events.push(Event::Granted {
+                    ticket,
+                    fence,
+                    previous,
+                });
+            }
+            // Its caller gave it up while the view changed; settling gives it back.
+            Some(None) => {}
+            None => debug_assert!(false, "an engine grants what was asked"),
+        }
+    }
+
+    /// All fences of the epoch are used up: nobody enters before the new view, which was asked
+    /// for half the numbers ago.
+    fn refuse_for_want_of_fences(&mut self, lock: &mut Lock, id: RequestId) {
+        self.out.wants_view = true;
+        if let Some(caller) = lock.queue.asking().and_then(|asking| asking.caller) {
+            self.tickets.remove(&caller.ticket);
+            lock.queue.give_up(caller.ticket);
+            let refusal = Refusal::Limit;
+            self.out.events.push(Event::Ended {
+                ticket: caller.ticket,
+                refusal,
+            });
+        }
+        lock.queue.withdraw();
+        if let Some(engine) = &mut lock.engine {
+            engine.release(id, Release::Unused, self.effects);
+        }
+    }
+
+    /// Gives the engine a grant back whose caller has left; whether there was one.
+    pub(super) fn leave(&mut self, lock: &mut Lock) -> bool {
+        let Some(engine) = &mut lock.engine else {
+            return false;
+        };
+        let Some((held, how)) = lock.queue.leave() else {
+            return false;
+        };
+        if how == Release::Abandoned {
+            lock.trail.abandoned = true;
+            lock.was_marked = true;
+            lock.owes_mark |= self.spec.permits.get() > 1 || held.mode == Mode::Shared;
+        }
+        engine.release(held.id, how, self.effects);
+        true
+    }
+
+    fn busy(&mut self, lock: &mut Lock, id: RequestId) {
+        let asking = lock.queue.asking().filter(|asking| asking.request.id == id);
+        if let Some(caller) = asking.and_then(|asking| asking.caller)
+            && caller.wait == Wait::Try
+        {
+            self.tickets.remove(&caller.ticket);
+            lock.queue.give_up(caller.ticket);
+            self.out.events.push(Event::Ended {
+                ticket: caller.ticket,
+                refusal: Refusal::Busy,
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::Incarnation;
+    use crate::lock::{Algorithm, Mode, Rebuild, build, semaphore};
+
+    /// A server that leaves between two views is alone in knowing of a mark that went out with a
+    /// grant: whoever got that may have waited no longer.
+    #[test]
+    fn a_mark_on_its_way_is_known_while_frozen() {
+        let [me, other] = [1, 2].map(|id| NodeId::new(id).expect("not zero"));
+        let spec = LockSpec::exclusive(Algorithm::Semaphore);
+        let names = (0..).filter_map(|n: u32| LockName::new(alloc::format!("{n}")).ok());
+        let mut effects = Effects::default();
+        // The first name that is served here.
+        let engines = names.map(|name| {
+            let rebuild = Rebuild {
+                me,
+                members: &[me, other],
+                lock: &name,
+                holders: &[],
+                held: Mode::default(),
+                waiters: &[],
+                abandoned: true,
+            };
+            build(spec, &rebuild, &mut effects)
+        });
+        let mut engines = engines.take(100);
+        let engine = engines.find(|engine| engine.mark().is_some());
+        drop(engines);
+        let mut lock = Lock {
+            spec: Some(spec),
+            engine,
+            trail: Trail::doubtful(),
+            ..Lock::default()
+        };
+        assert_eq!(lock.marks(), Marks::Shared);
+
+        let id = RequestId {
+            node: other,
+            incarnation: Incarnation(1),
+            seq: 1,
+        };
+        let request = Message::Semaphore(semaphore::Message::Request {
+            id,
+            mode: Mode::Exclusive,
+            tries: false,
+        });
+        let engine = lock.engine.as_mut().expect("some name is served here");
+        engine.receive(other, &request, &mut effects);
+        lock.trail = lock.trail.next().expect("the second");
+        assert_eq!(lock.marks(), Marks::Own);
+        lock.freeze(&[other]);
+        assert_eq!(lock.marks(), Marks::Own);
+    }
+}

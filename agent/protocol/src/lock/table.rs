@@ -1,0 +1,495 @@
+//! The table of a member's locks: what stands between local callers, engines and the network.
+//!
+//! For each lock it keeps the engine of the present view, the local queue and the counter of the
+//! fences, and it keeps the member's Lamport clock. Engines give effects; the table turns them
+//! into messages, events and timers ([`LockOutput`]), until nothing is left to do.
+
+mod views;
+
+use self::views::Witness;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::queue::{LocalQueue, Waiting};
+use super::settle::{Lock, LockMessage, LockOutput, Settling};
+use super::{Effects, LockSpec, Request, Stamp};
+use crate::face::{Event, Failure, Marks, Refusal, Release, Settings, Wait};
+use crate::ids::{Fence, Incarnation, LockName, NodeId, RequestId, Ticket};
+use crate::membership::View;
+use crate::time::Time;
+
+/// How many locks a member keeps at once. Locks nobody uses are forgotten in each new view, and
+/// reaching the bound asks for one.
+pub(crate) const MAX_LOCKS: usize = 65_536;
+/// How many local requests may wait or be inside at once.
+pub(crate) const MAX_TICKETS: usize = 65_536;
+/// The highest Lamport clock that is believed: no group gets there in a thousand years.
+const MAX_CLOCK: u64 = 1 << 62;
+/// One lock, as its member sees it.
+#[derive(Debug)]
+pub struct LockView<'a> {
+    /// Its name.
+    pub name: &'a LockName,
+    /// How it is served; `None` while that is being asked.
+    pub spec: Option<LockSpec>,
+    queue: &'a LocalQueue,
+}
+
+impl LockView<'_> {
+    /// This member's callers that are inside, with their fences.
+    pub fn holders(&self) -> impl Iterator<Item = (Ticket, Fence)> + '_ {
+        self.queue
+            .held()
+            .iter()
+            .filter_map(|held| Some((held.ticket?, held.fence)))
+    }
+
+    /// This member's callers that wait, in order.
+    pub fn waiters(&self) -> impl Iterator<Item = Ticket> + '_ {
+        self.queue.callers().map(|caller| caller.ticket)
+    }
+}
+
+/// The table of locks.
+#[derive(Clone, Debug, Hash)]
+pub struct Locks {
+    me: NodeId,
+    incarnation: Incarnation,
+    failure: Failure,
+    default: LockSpec,
+    listed: BTreeMap<LockName, LockSpec>,
+    /// The view in force; `None` before the first, and while frozen.
+    view: Option<Arc<View>>,
+    /// The other members of the last view.
+    others: Vec<NodeId>,
+    /// What this member can say of those that are not there any more.
+    witness: Witness,
+    /// Whether locks that this table does not know may have been abandoned.
+    doubt: bool,
+    /// What the life before knew, until a view has been told.
+    inherited: Marks,
+    table: BTreeMap<LockName, Lock>,
+    /// The lock of each caller that waits or is inside.
+    tickets: BTreeMap<Ticket, LockName>,
+    /// The Lamport clock.
+    clock: u64,
+    /// The number of the last request.
+    seq: u64,
+    effects: Effects,
+    /// Members to whom so much waits to be sent that nothing is added.
+    congested: BTreeSet<NodeId>,
+    /// Whether a message was dropped in this epoch because there was no room for its lock.
+    overflowed: bool,
+    /// Whether callers are still served.
+    open: bool,
+}
+
+impl Locks {
+    /// `marks`: what the life before left behind.
+    pub fn new(me: NodeId, incarnation: Incarnation, settings: &Settings, marks: Marks) -> Self {
+        Self {
+            me,
+            incarnation,
+            failure: settings.failure,
+            default: LockSpec::exclusive(settings.algorithm),
+            listed: settings.locks.clone(),
+            view: None,
+            others: Vec::new(),
+            witness: Witness::default(),
+            doubt: false,
+            inherited: marks,
+            table: BTreeMap::new(),
+            tickets: BTreeMap::new(),
+            clock: 0,
+            seq: 0,
+            effects: Effects::default(),
+            congested: BTreeSet::new(),
+            overflowed: false,
+            open: true,
+        }
+    }
+
+    pub(crate) fn views(&self) -> impl Iterator<Item = LockView<'_>> {
+        self.table.iter().map(|(name, lock)| LockView {
+            name,
+            spec: lock.spec,
+            queue: &lock.queue,
+        })
+    }
+
+    /// So many grants of a lock have been given in this epoch.
+    #[cfg(test)]
+    pub(crate) fn count_up(&mut self, name: &LockName, counter: u32) {
+        let lock = self.table.get_mut(name).expect("the lock is known");
+        lock.trail.counter = counter;
+    }
+
+    /// A local caller wants in.
+    pub fn acquire(&mut self, name: &LockName, caller: Waiting, out: &mut LockOutput) {
+        match self.admit(name, caller, out) {
+            Ok(()) => {
+                self.tickets.insert(caller.ticket, name.clone());
+                if !self.is_being_asked(name) {
+                    self.settle(name, out);
+                }
+            }
+            Err(refusal) => {
+                out.events.push(Event::Ended {
+                    ticket: caller.ticket,
+                    refusal,
+                });
+                self.forget_if_unused(name);
+            }
+        }
+    }
+
+    /// Whether a caller has come before, and how the lock is served is being asked for that one.
+    fn is_being_asked(&self, name: &LockName) -> bool {
+        let lock = self.table.get(name);
+        lock.is_some_and(|lock| lock.spec.is_none() && lock.queue.callers().nth(1).is_some())
+    }
+
+    /// Puts the caller into the lock's local queue, if it may wait at all.
+    fn admit(
+        &mut self,
+        name: &LockName,
+        caller: Waiting,
+        out: &mut LockOutput,
+    ) -> Result<(), Refusal> {
+        if !self.open {
+            return Err(Refusal::Closed);
+        }
+        if let Some(wish) = caller.wish
+            && !wish.is_valid()
+        {
+            return Err(Refusal::WrongSpec {
+                actual: LockSpec::exclusive(wish.algorithm),
+            });
+        }
+        if let Some(actual) = self.instead_of(name, caller.wish) {
+            return Err(Refusal::WrongSpec { actual });
+        }
+        if self.tickets.len() >= MAX_TICKETS {
+            return Err(Refusal::Limit);
+        }
+        let Some(lock) = self.lock(name) else {
+            // The next view forgets the locks that nobody uses.
+            out.wants_view = true;
+            return Err(Refusal::Limit);
+        };
+        if let Some((actual, _)) = lock
+            .spec
+            .zip(caller.wish)
+            .filter(|(actual, wish)| actual != wish)
+        {
+            return Err(Refusal::WrongSpec { actual });
+        }
+        if let Some(actual) = lock.spec.filter(|spec| !spec.can_serve(caller.mode)) {
+            return Err(Refusal::NotShareable { actual });
+        }
+        let permits = lock.spec.map_or(1, |spec| spec.permits.get());
+        let is_free = lock.queue.callers().next().is_none()
+            && lock.queue.asking().is_none()
+            && lock.queue.has_room(caller.mode, permits);
+        if caller.wait == Wait::Try && !is_free {
+            return Err(Refusal::Busy);
+        }
+        lock.queue.push(caller);
+        Ok(())
+    }
+
+    /// How the lock is served, or would be, if nobody's wish can have it served as this one says.
+    pub(crate) fn instead_of(&self, name: &LockName, wish: Option<LockSpec>) -> Option<LockSpec> {
+        wish.filter(|wish| !self.failure.can_serve(*wish))?;
+        let known = self.table.get(name).and_then(|lock| lock.spec);
+        let listed = self.listed.get(name).copied();
+        Some(known.or(listed).unwrap_or(self.default))
+    }
+
+    /// The lock called `name`, made if there is room for it. None is made any more in an epoch in
+    /// which a message was dropped: it may have been for that one, whose engine would not know that
+    /// it lacks a message, while the others' take it for delivered.
+    fn lock(&mut self, name: &LockName) -> Option<&mut Lock> {
+        if !self.table.contains_key(name) {
+            if self.overflowed || self.table.len() >= MAX_LOCKS + self.listed.len() {
+                return None;
+            }
+            let spec = self.listed.get(name).copied();
+            self.table.insert(
+                name.clone(),
+                Lock {
+                    spec,
+                    ..Lock::default()
+                },
+            );
+        }
+        self.table.get_mut(name)
+    }
+
+    /// A refused caller leaves no trace of a lock that nothing else is known of.
+    fn forget_if_unused(&mut self, name: &LockName) {
+        if self
+            .table
+            .get(name)
+            .is_some_and(|lock| lock.spec.is_none() && lock.queue.is_empty())
+        {
+            self.table.remove(name);
+        }
+    }
+
+    /// A local caller leaves.
+    pub fn release(&mut self, ticket: Ticket, how: Release, out: &mut LockOutput) {
+        let Some(name) = self.tickets.get(&ticket).cloned() else {
+            return;
+        };
+        if self
+            .table
+            .get_mut(&name)
+            .is_some_and(|lock| lock.queue.release(ticket, how))
+        {
+            self.tickets.remove(&ticket);
+            self.settle(&name, out);
+        }
+    }
+
+    /// A local caller that waits is told `refusal`, and waits no longer.
+    pub fn end(&mut self, ticket: Ticket, refusal: Refusal, out: &mut LockOutput) {
+        let Some(name) = self.tickets.get(&ticket).cloned() else {
+            return;
+        };
+        if self
+            .table
+            .get_mut(&name)
+            .is_some_and(|lock| lock.queue.give_up(ticket))
+        {
+            self.tickets.remove(&ticket);
+            out.events.push(Event::Ended { ticket, refusal });
+            self.settle(&name, out);
+            self.forget_if_unused(&name);
+        }
+    }
+
+    /// The callers whose patience ends after one lease, with the time since when they wait.
+    pub(crate) fn impatient(&self) -> Vec<(Ticket, Time)> {
+        let callers = self.table.values().flat_map(|lock| lock.queue.callers());
+        let impatient = callers.filter(|caller| caller.wait == Wait::Lease);
+        impatient
+            .map(|caller| (caller.ticket, caller.since))
+            .collect()
+    }
+
+    /// The same of a caller that was let in and does not know of it.
+    pub(crate) fn impatience(&self, ticket: Ticket) -> Option<(Ticket, Time)> {
+        let lock = self.table.get(self.tickets.get(&ticket)?)?;
+        let caller = lock.queue.asked(ticket)?;
+        (caller.wait == Wait::Lease).then_some((ticket, caller.since))
+    }
+
+    /// Since when a caller waits, or has waited that was let in and does not know of it.
+    pub(crate) fn waiting_since(&self, ticket: Ticket) -> Option<Time> {
+        let lock = self.table.get(self.tickets.get(&ticket)?)?;
+        let mut callers = lock.queue.callers();
+        let waiting = callers.find(|caller| caller.ticket == ticket);
+        let since = waiting.map(|caller| caller.since);
+        since.or_else(|| Some(lock.queue.asked(ticket)?.since))
+    }
+
+    /// A message of this epoch. Returns whether it made sense.
+    pub fn receive(&mut self, from: NodeId, message: LockMessage, out: &mut LockOutput) -> bool {
+        let LockMessage {
+            lock: name,
+            permits,
+            priority,
+            clock,
+            trail,
+            body,
+        } = message;
+        let spec = LockSpec {
+            algorithm: body.algorithm(),
+            permits,
+            priority,
+        };
+        if !self.failure.can_serve(spec) || self.view.is_none() || clock > MAX_CLOCK {
+            return false;
+        }
+        self.clock = self.clock.max(clock) + 1;
+        let Some(lock) = self.lock(&name) else {
+            // The next view forgets what nobody uses, and its engines say everything again.
+            out.wants_view = true;
+            self.overflowed = true;
+            return false;
+        };
+        let makes_sense = match lock.spec {
+            Some(known) => known == spec,
+            // The sender has it from the coordinator.
+            None => {
+                self.learn(&name, spec, out);
+                true
+            }
+        };
+        if makes_sense && let Some(lock) = self.table.get_mut(&name) {
+            lock.trail.hear(trail);
+            lock.was_marked |= lock.trail.abandoned;
+            if let Some(engine) = &mut lock.engine {
+                engine.receive(from, &body, &mut self.effects);
+            }
+            self.settle(&name, out);
+        }
+        makes_sense
+    }
+
+    pub fn hop_timeout(&mut self, name: &LockName, out: &mut LockOutput) {
+        if let Some(engine) = self
+            .table
+            .get_mut(name)
+            .and_then(|lock| lock.engine.as_mut())
+        {
+            engine.timeout(&mut self.effects);
+            self.settle(name, out);
+        }
+    }
+
+    /// Here is the coordinator: somebody asks how `name` is served. The first wish decides, and
+    /// holds as long as the lock is in use. `None` when there is no room for another lock.
+    pub(crate) fn declare(
+        &mut self,
+        name: &LockName,
+        wish: Option<LockSpec>,
+        out: &mut LockOutput,
+    ) -> Option<LockSpec> {
+        let (failure, default) = (self.failure, self.default);
+        let Some(lock) = self.lock(name) else {
+            out.wants_view = true;
+            return None;
+        };
+        if let Some(spec) = lock.spec {
+            return Some(spec);
+        }
+        let spec = wish
+            .filter(|wish| failure.can_serve(*wish))
+            .unwrap_or(default);
+        self.learn(name, spec, out);
+        Some(spec)
+    }
+
+    /// The coordinator's answer: how `name` is served; `None` when it has no room.
+    pub(crate) fn declared(
+        &mut self,
+        name: &LockName,
+        spec: Option<LockSpec>,
+        out: &mut LockOutput,
+    ) {
+        let Some(lock) = self.table.get_mut(name) else {
+            return;
+        };
+        match (lock.spec, spec) {
+            (None, Some(spec)) => self.learn(name, spec, out),
+            (None, None) => {
+                for caller in lock.queue.take_waiting() {
+                    self.tickets.remove(&caller.ticket);
+                    let refusal = Refusal::Limit;
+                    out.events.push(Event::Ended {
+                        ticket: caller.ticket,
+                        refusal,
+                    });
+                }
+                self.forget_if_unused(name);
+            }
+            (Some(_), _) => {}
+        }
+    }
+
+    /// From now on it is known how `name` is served.
+    fn learn(&mut self, name: &LockName, spec: LockSpec, out: &mut LockOutput) {
+        self.tell_spec(name, spec, out);
+        self.rebuild(name, None);
+        self.settle(name, out);
+    }
+
+    /// The lock is served so. Callers who wished otherwise are refused.
+    fn tell_spec(&mut self, name: &LockName, spec: LockSpec, out: &mut LockOutput) {
+        let lock = self.table.entry(name.clone()).or_default();
+        lock.spec = Some(spec);
+        for caller in lock.queue.take_waiting() {
+            let refusal = if caller.wish.is_some_and(|wish| wish != spec) {
+                Refusal::WrongSpec { actual: spec }
+            } else if !spec.can_serve(caller.mode) {
+                Refusal::NotShareable { actual: spec }
+            } else {
+                lock.queue.push(caller);
+                continue;
+            };
+            self.tickets.remove(&caller.ticket);
+            out.events.push(Event::Ended {
+                ticket: caller.ticket,
+                refusal,
+            });
+        }
+    }
+
+    /// Carries out the engine's effects and feeds it what is next, until both have nothing more.
+    fn settle(&mut self, name: &LockName, out: &mut LockOutput) {
+        let Some(lock) = self.table.get_mut(name) else {
+            return;
+        };
+        let Some((view, spec)) = self.view.as_ref().zip(lock.spec) else {
+            if self.view.is_some()
+                && let Some(first) = lock.queue.callers().next()
+            {
+                out.declares.push((name.clone(), first.wish));
+            }
+            return;
+        };
+        let mut context = Settling {
+            name,
+            spec,
+            view,
+            clock: &mut self.clock,
+            tickets: &mut self.tickets,
+            effects: &mut self.effects,
+            out,
+        };
+        loop {
+            while !context.effects.is_empty() {
+                context.carry_out(lock);
+            }
+            if context.leave(lock) {
+                continue;
+            }
+            let Some(engine) = lock.engine.as_mut() else {
+                return;
+            };
+            if let Some(id) = lock.queue.withdraw() {
+                engine.cancel(id, context.effects);
+            } else if engine
+                .asks()
+                .iter()
+                .any(|node| self.congested.contains(node))
+            {
+                // The callers wait here, where they cost nobody anything.
+                return;
+            } else if let Some(caller) = lock.queue.next(spec.permits.get()) {
+                self.seq += 1;
+                *context.clock += 1;
+                let request = Request {
+                    id: RequestId {
+                        node: self.me,
+                        incarnation: self.incarnation,
+                        seq: self.seq,
+                    },
+                    stamp: Stamp {
+                        clock: *context.clock,
+                        node: self.me,
+                    },
+                    mode: caller.mode,
+                    tries: caller.wait == Wait::Try,
+                };
+                lock.queue.ask(request, caller);
+                engine.acquire(request, context.effects);
+            } else {
+                return;
+            }
+        }
+    }
+}

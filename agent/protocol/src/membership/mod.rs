@@ -1,0 +1,21 @@
+//! Who makes up the group, in which epoch.
+//!
+//! A [`View`] is a member list with a number, the epoch. Engines see views only: one freezes
+//! them, the next builds them anew. Where views come from is behind one trait, `ViewSource`:
+//! from a majority of voters ([`quorum`]), from those that answer (`Presumed`), or, as a measure for
+//! those, from all members unanimously (`Fixed`).
+
+mod book;
+mod cluster_id;
+mod fixed;
+pub mod greeting;
+mod presumed;
+pub mod quorum;
+mod view;
+
+pub use book::{Book, Change, MAX_ADDRESS};
+pub use cluster_id::{ClusterId, ParseClusterIdError};
+pub(crate) use fixed::Fixed;
+pub(crate) use presumed::{Legacy, Presumed};
+pub use view::{Action, ViewMessage, ViewSource};
+pub use view::{Member, View};

@@ -1,0 +1,669 @@
+//! Views by presumption: who does not answer is gone.
+//!
+//! The rule of the lectures (Jones 2002): a message is repeated, and a peer that answers none of it
+//! is presumed to have failed; the others forget it and go on. Who decides is the lowest member
+//! that is not gone, so that there is nothing to elect:
+//!
+//! 1. Each member *stands under* the lowest that it does not presume gone, and tells all others
+//!    whenever that changes.
+//! 2. Who stands under itself forms a view of all that stand under it, once nobody whom it hears
+//!    stands elsewhere: it freezes them, collects their summaries and installs the union, as
+//!    [`Fixed`](super::Fixed) does.
+//! 3. A member takes part in an epoch once, and only under the member that it stands under.
+//!
+//! As long as nobody is presumed gone who is not, a view has everybody in it who can be inside: one
+//! that still counts on the dead holds up the rest until it has noticed, too. A pause or a cut ends
+//! that: each side goes on by itself, and two are inside at once. That is the rule, and why it has
+//! no fences. When the sides hear each other again they stand under the same member, which forms a
+//! view of all; of locks that both sides hold, the lowest members keep them
+//! ([`Summary::reconcile`]).
+//!
+//! Where the network is cut so that three members do not agree on who hears whom, one may hear
+//! nobody but members that stand under somebody it does not hear. It waits until that is over.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::quorum::QuorumOverview;
+use super::view::{Action, Member, View, ViewMessage, ViewSource};
+use crate::face::Marks;
+use crate::ids::{Epoch, Incarnation, NodeId};
+use crate::lock::Summary;
+use crate::time::Time;
+
+#[derive(Debug)]
+pub(crate) struct Presumed {
+    me: Member,
+    /// After a holder was lost nobody enters for so long.
+    lock_delay: Duration,
+    /// All other members of the file.
+    peers: BTreeMap<NodeId, Peer>,
+    /// The highest epoch this member has taken part in, as on disk or on its way there.
+    epoch: Epoch,
+    /// Whether this member may be in a view.
+    ready: bool,
+    legacy: Legacy,
+    phase: Phase,
+    /// The members of the last view that was in force here.
+    last: Vec<Member>,
+    /// Under whom the others were told last that this member stands.
+    stands_under: Option<NodeId>,
+    /// The round of this member as coordinator.
+    round: Option<Round>,
+}
+
+/// How a member stands.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stand {
+    /// The highest epoch it knows.
+    epoch: Epoch,
+    legacy: Legacy,
+    /// Whether a bound is reached that only a new epoch lifts.
+    wants_view: bool,
+    /// Who shall form its view.
+    under: NodeId,
+    /// The other members of its last views that have not left: told to who shall form its view.
+    last: Vec<Member>,
+}
+
+/// What a member's last life left behind, until it has been in a view.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Legacy {
+    /// It did not leave.
+    pub(crate) unclean: bool,
+    /// It left, and was alone in knowing of locks that were abandoned; which, nobody knows any more.
+    pub(crate) marked: bool,
+}
+
+/// Another member, as this one sees it.
+#[derive(Debug, Default)]
+struct Peer {
+    /// The life with which it is up.
+    life: Option<Incarnation>,
+    /// Whether it does not answer.
+    suspected: bool,
+    /// Whether its settings differ.
+    refused: bool,
+    /// The life of which it said that it leaves.
+    left: Option<Incarnation>,
+    /// How it stands; `None` before it may be in a view.
+    stand: Option<Stand>,
+    /// Members whom it does not know.
+    unlisted: BTreeSet<NodeId>,
+}
+
+#[derive(Debug)]
+enum Phase {
+    /// No view has been in force in this life.
+    Outside,
+    /// The view's epoch is on its way to the disk.
+    Persisting(View),
+    /// The summary is told; this view is to come.
+    Frozen(View),
+    Installed(Arc<View>),
+}
+
+/// One attempt to form a view.
+#[derive(Debug)]
+struct Round {
+    view: View,
+    told: BTreeMap<NodeId, Summary>,
+    /// What the view begins with, once all have told, and when it may begin.
+    table: Option<(Summary, Time)>,
+}
+
+impl Peer {
+    /// Whether it is reckoned with: it is not presumed gone.
+    fn is_there(&self) -> bool {
+        !self.suspected && !self.refused
+    }
+
+    /// How it stands, if it is there.
+    fn stand(&self) -> Option<&Stand> {
+        self.stand.as_ref().filter(|_| self.is_there())
+    }
+}
+
+impl Presumed {
+    /// `epoch`: the highest on disk.
+    pub(crate) fn new(
+        me: Member,
+        members: &BTreeSet<NodeId>,
+        lock_delay: Duration,
+        epoch: Epoch,
+        legacy: Legacy,
+    ) -> Self {
+        let others = members.iter().filter(|&&node| node != me.node);
+        Self {
+            me,
+            lock_delay,
+            peers: others.map(|&node| (node, Peer::default())).collect(),
+            epoch,
+            ready: false,
+            legacy,
+            phase: Phase::Outside,
+            last: Vec::new(),
+            stands_under: None,
+            round: None,
+        }
+    }
+
+    /// The lowest member that is there, and may be in a view.
+    fn under(&self) -> NodeId {
+        let standing = self
+            .peers
+            .iter()
+            .filter(|(_, peer)| peer.stand().is_some())
+            .map(|(&node, _)| node);
+        standing.chain([self.me.node]).min().unwrap_or(self.me.node)
+    }
+
+    /// The view that is in force, or to come.
+    fn newest(&self) -> Option<&View> {
+        match &self.phase {
+            Phase::Persisting(view) | Phase::Frozen(view) => Some(view),
+            Phase::Installed(view) => Some(view),
+            Phase::Outside => None,
+        }
+    }
+
+    /// The other members of the last views that have not left, all of whom may have been let in.
+    fn reckoned(&self) -> impl Iterator<Item = (Member, &Peer)> {
+        let newest = self.newest().map_or(&[][..], |view| &view.members);
+        let members = self.last.iter().chain(newest);
+        let members = members.filter_map(|&member| Some((member, self.peers.get(&member.node)?)));
+        members.filter(|(member, peer)| peer.left != Some(member.incarnation))
+    }
+
+    /// Whether somebody may be inside of whom it is not known yet where it stands.
+    fn is_anybody_awaited(&self) -> bool {
+        let is_unheard = |(member, peer): (Member, &Peer)| {
+            let may_live = peer.life.is_none_or(|life| life == member.incarnation);
+            may_live && peer.is_there() && peer.stand.is_none()
+        };
+        // Who has had no view yet cannot know whether others have one.
+        let is_stranger = |peer: &Peer| {
+            let is_away = peer.left.is_some() && peer.life.is_none();
+            !is_away && peer.is_there() && peer.stand.is_none()
+        };
+        self.reckoned().any(is_unheard)
+            || self.last.is_empty() && self.peers.values().any(is_stranger)
+    }
+
+    /// Where this member stands now.
+    fn stand(&self) -> Stand {
+        Stand {
+            epoch: self.epoch,
+            legacy: self.legacy,
+            wants_view: false,
+            under: self.under(),
+            last: Vec::new(),
+        }
+    }
+
+    /// Tells one member where this one stands.
+    fn tell(&self, to: NodeId, mut stand: Stand, out: &mut Vec<Action>) {
+        if to == stand.under {
+            stand.last = self.reckoned().map(|(member, _)| member).collect();
+        }
+        out.push(Action::Send(to, ViewMessage::Stand(stand)));
+    }
+
+    /// Something has changed: tells the others if this member stands elsewhere now, and forms a
+    /// view, if that follows.
+    fn reconsider(&mut self, out: &mut Vec<Action>) {
+        if !self.ready {
+            return;
+        }
+        let under = self.under();
+        if self.stands_under.replace(under) != Some(under) {
+            self.tell_all(out);
+        }
+        if under == self.me.node {
+            self.form_if_needed(false, out);
+        } else {
+            self.round = None;
+        }
+    }
+
+    fn tell_all(&self, out: &mut Vec<Action>) {
+        for (&node, peer) in &self.peers {
+            if peer.life.is_some() {
+                self.tell(node, self.stand(), out);
+            }
+        }
+    }
+
+    /// Tells one member alone.
+    fn restate(&self, to: NodeId, out: &mut Vec<Action>) {
+        if self.ready {
+            self.tell(to, self.stand(), out);
+        }
+    }
+
+    /// Starts a round if all that are there stand under this member, and the view in force, or in
+    /// the making, is not theirs. `anew`: also if it is.
+    fn form_if_needed(&mut self, anew: bool, out: &mut Vec<Action>) {
+        let mut stands = self.peers.values().filter_map(Peer::stand);
+        if stands.any(|stand| stand.under != self.me.node) || self.is_anybody_awaited() {
+            self.round = None;
+            return;
+        }
+        let members = self.members_under_me();
+        let current = match (&self.round, &self.phase) {
+            (Some(round), _) => Some(&round.view),
+            (None, Phase::Installed(view)) => Some(&**view),
+            (None, _) => None,
+        };
+        let stands = self.peers.values().filter_map(Peer::stand);
+        let known = stands.map(|stand| stand.epoch).max().unwrap_or_default();
+        // Some may have heard nothing of this member, which heard them, and have gone on without it.
+        let is_right = |view: &View| view.members == members && known <= view.epoch;
+        if !anew && current.is_some_and(is_right) {
+            return;
+        }
+        // Epochs last until 2093, at one view a second; then locks end, rather than wrap.
+        let Some(epoch) = known.max(self.epoch).next() else {
+            return;
+        };
+        let view = View {
+            epoch,
+            unclean: self.unclean_for(&members),
+            members,
+        };
+        for node in view.nodes().filter(|&node| node != self.me.node) {
+            let view = view.clone();
+            out.push(Action::Send(node, ViewMessage::Freeze { view }));
+        }
+        self.round = Some(Round {
+            view: view.clone(),
+            told: BTreeMap::new(),
+            table: None,
+        });
+        self.take_part(view, out);
+    }
+
+    /// This member and those that stand under it, as far as all of them know each other.
+    fn members_under_me(&self) -> Vec<Member> {
+        let mut members: Vec<Member> = Vec::new();
+        let mut unlisted: BTreeSet<NodeId> = BTreeSet::new();
+        let peers = self.peers.iter().filter_map(|(&node, peer)| {
+            peer.stand()?;
+            let incarnation = peer.life?;
+            Some((Member { node, incarnation }, &peer.unlisted))
+        });
+        // This member is the lowest.
+        let none = BTreeSet::new();
+        for (member, unlisted_there) in [(self.me, &none)].into_iter().chain(peers) {
+            let knows_all = members
+                .iter()
+                .all(|its| !unlisted_there.contains(&its.node));
+            if knows_all && !unlisted.contains(&member.node) {
+                members.push(member);
+                unlisted.extend(unlisted_there);
+            }
+        }
+        members
+    }
+
+    /// Whose last lives ended without leaving, as far as the members of a view know.
+    fn unclean_for(&self, members: &[Member]) -> Vec<NodeId> {
+        let stand_of = |member: &Member| self.peers.get(&member.node)?.stand();
+        let told = members.iter().filter_map(stand_of);
+        let last = told.flat_map(|stand| stand.last.iter().copied());
+        let reckoned = self.reckoned().map(|(member, _)| member);
+        let is_gone = |member: &Member| {
+            let peer = self.peers.get(&member.node);
+            let has_left = peer.is_some_and(|peer| peer.left == Some(member.incarnation));
+            !members.contains(member) && !has_left
+        };
+        let gone = last.chain(reckoned).filter(is_gone);
+        let mut unclean: BTreeSet<NodeId> = gone.map(|member| member.node).collect();
+        // Whoever is in the view tells of itself.
+        for member in members {
+            let stand = stand_of(member);
+            if stand.map_or(self.legacy, |stand| stand.legacy).unclean {
+                unclean.insert(member.node);
+            } else {
+                unclean.remove(&member.node);
+            }
+        }
+        unclean.into_iter().collect()
+    }
+
+    /// Stops granting, for a view that is to come.
+    fn take_part(&mut self, view: View, out: &mut Vec<Action>) {
+        self.epoch = view.epoch;
+        out.push(Action::Freeze);
+        out.push(Action::Persist(view.epoch));
+        self.phase = Phase::Persisting(view);
+    }
+
+    fn on_stand(&mut self, from: NodeId, mut stand: Stand, out: &mut Vec<Action>) {
+        stand
+            .last
+            .retain(|member| self.peers.contains_key(&member.node));
+        // A wish that was made before the present epoch has been granted.
+        let wants_view = stand.wants_view && stand.epoch == self.epoch;
+        if let Some(peer) = self.peers.get_mut(&from) {
+            peer.stand = Some(stand);
+        }
+        self.reconsider(out);
+        if wants_view {
+            self.renew_view(out);
+        }
+    }
+
+    /// Forms the view in force once more, in a new epoch, if that is for this member to do.
+    fn renew_view(&mut self, out: &mut Vec<Action>) {
+        let is_idle = matches!(self.phase, Phase::Installed(_)) && self.round.is_none();
+        if self.ready && is_idle && self.under() == self.me.node {
+            self.form_if_needed(true, out);
+        }
+    }
+
+    fn on_freeze(&mut self, from: NodeId, view: View, out: &mut Vec<Action>) {
+        let is_mine = view.members.contains(&self.me);
+        if !self.ready || !is_mine {
+            return;
+        }
+        if self.under() != from || view.nodes().next() != Some(from) {
+            return self.restate(from, out);
+        }
+        let is_unlisted = |node: &NodeId| *node != self.me.node && !self.peers.contains_key(node);
+        let nodes: Vec<NodeId> = view.nodes().filter(is_unlisted).collect();
+        if !nodes.is_empty() {
+            out.push(Action::Send(from, ViewMessage::Unlisted { nodes }));
+        } else if view.epoch <= self.epoch {
+            let epoch = self.epoch;
+            out.push(Action::Send(from, ViewMessage::Reject { epoch }));
+        } else {
+            self.take_part(view, out);
+        }
+    }
+
+    /// A member of the round knows of a higher epoch: once more, above that.
+    fn on_reject(&mut self, from: NodeId, epoch: Epoch, out: &mut Vec<Action>) {
+        let peer = self.peers.get_mut(&from);
+        if let Some(stand) = peer.and_then(|peer| peer.stand.as_mut()) {
+            stand.epoch = stand.epoch.max(epoch);
+        }
+        let round = self.round.as_ref();
+        if round.is_some_and(|round| round.view.epoch <= epoch) {
+            self.form_if_needed(true, out);
+        }
+    }
+
+    /// A member of the round cannot be in a view with these.
+    fn on_unlisted(&mut self, from: NodeId, mut nodes: Vec<NodeId>, out: &mut Vec<Action>) {
+        nodes.retain(|node| self.peers.contains_key(node));
+        self.note(from, |peer| peer.unlisted.extend(nodes), out);
+    }
+
+    fn on_summary(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        epoch: Epoch,
+        summary: Summary,
+        out: &mut Vec<Action>,
+    ) {
+        let Some(round) = &mut self.round else { return };
+        let is_awaited = round.view.nodes().any(|node| node == from);
+        if round.view.epoch != epoch || round.table.is_some() || !is_awaited {
+            return;
+        }
+        round.told.insert(from, summary);
+        if round.told.len() < round.view.members.len() {
+            return;
+        }
+        let mut table = Summary::reconcile(core::mem::take(&mut round.told));
+        let is_nobody_lost = round.view.unclean.is_empty() || table.vouches_for_the_lost();
+        let delay = if is_nobody_lost {
+            Duration::ZERO
+        } else {
+            self.lock_delay
+        };
+        let stands = self.peers.values().filter_map(Peer::stand);
+        if self.legacy.marked || stands.map(|stand| stand.legacy).any(|legacy| legacy.marked) {
+            table.suspect_all();
+        }
+        table.conclude(&round.view.unclean);
+        round.table = Some((table, now + delay));
+        self.finish_round(now, out);
+    }
+
+    /// Installs the round's view, once it may begin.
+    fn finish_round(&mut self, now: Time, out: &mut Vec<Action>) {
+        let is_due = |round: &mut Round| round.table.as_ref().is_some_and(|(_, at)| *at <= now);
+        let Some(Round {
+            view,
+            table: Some((table, _)),
+            ..
+        }) = self.round.take_if(is_due)
+        else {
+            return;
+        };
+        for node in view.nodes().filter(|&node| node != self.me.node) {
+            let (view, table) = (view.clone(), table.clone());
+            out.push(Action::Send(node, ViewMessage::Install { view, table }));
+        }
+        self.on_install(view, table, out);
+    }
+
+    fn on_install(&mut self, view: View, table: Summary, out: &mut Vec<Action>) {
+        if !matches!(&self.phase, Phase::Frozen(awaited) if *awaited == view) {
+            return;
+        }
+        self.legacy = Legacy::default();
+        self.last.clone_from(&view.members);
+        for node in view.nodes() {
+            let peer = self.peers.get_mut(&node);
+            if let Some(stand) = peer.and_then(|peer| peer.stand.as_mut()) {
+                // What it told has been reckoned with.
+                stand.epoch = stand.epoch.max(view.epoch);
+                (stand.legacy, stand.wants_view) = (Legacy::default(), false);
+                stand.last.clone_from(&view.members);
+            }
+        }
+        let view = Arc::new(view);
+        self.phase = Phase::Installed(Arc::clone(&view));
+        out.push(Action::Install(view, table));
+        self.reconsider(out);
+    }
+
+    /// Changes what is known of a peer, and does what follows.
+    fn note(&mut self, peer: NodeId, change: impl FnOnce(&mut Peer), out: &mut Vec<Action>) {
+        if let Some(peer) = self.peers.get_mut(&peer) {
+            change(peer);
+            self.reconsider(out);
+        }
+    }
+
+    /// Whether this member hears others that stand under somebody it does not hear.
+    fn is_stuck(&self) -> bool {
+        let under = self.under();
+        let mut stands = self.peers.values().filter_map(Peer::stand);
+        if under == self.me.node {
+            return stands.any(|stand| stand.under != under);
+        }
+        let coordinator = self.peers.get(&under).and_then(Peer::stand);
+        coordinator.is_none_or(|stand| stand.under != under)
+    }
+}
+
+impl ViewSource for Presumed {
+    fn peer_up(
+        &mut self,
+        _now: Time,
+        peer: NodeId,
+        incarnation: Incarnation,
+        out: &mut Vec<Action>,
+    ) {
+        self.restate(peer, out);
+        let change = |peer: &mut Peer| {
+            peer.life = Some(incarnation);
+            (peer.suspected, peer.refused) = (false, false);
+        };
+        self.note(peer, change, out);
+    }
+
+    fn peer_down(&mut self, _now: Time, peer: NodeId, out: &mut Vec<Action>) {
+        let change = |peer: &mut Peer| {
+            *peer = Peer {
+                left: peer.left,
+                ..Peer::default()
+            };
+        };
+        self.note(peer, change, out);
+    }
+
+    fn peer_left(&mut self, _now: Time, peer: NodeId, out: &mut Vec<Action>) {
+        let Some(peer) = self.peers.get_mut(&peer) else {
+            return;
+        };
+        // What it was alone in knowing, these are to reckon with.
+        let stand = peer.stand.take();
+        self.legacy.marked |= stand.is_some_and(|stand| stand.legacy.marked);
+        *peer = Peer {
+            left: peer.life,
+            ..Peer::default()
+        };
+        self.reconsider(out);
+    }
+
+    fn peer_suspected(&mut self, _now: Time, peer: NodeId, out: &mut Vec<Action>) {
+        self.note(peer, |peer| peer.suspected = true, out);
+    }
+
+    fn peer_alive(&mut self, _now: Time, peer: NodeId, out: &mut Vec<Action>) {
+        self.note(peer, |peer| peer.suspected = false, out);
+    }
+
+    fn peer_refused(&mut self, _now: Time, peer: NodeId, out: &mut Vec<Action>) {
+        self.note(peer, |peer| peer.refused = true, out);
+    }
+
+    fn ready(&mut self, _now: Time, out: &mut Vec<Action>) {
+        self.ready = true;
+        self.reconsider(out);
+    }
+
+    fn receive(&mut self, now: Time, from: NodeId, message: ViewMessage, out: &mut Vec<Action>) {
+        match message {
+            ViewMessage::Stand(stand) => self.on_stand(from, stand, out),
+            ViewMessage::Freeze { view } => self.on_freeze(from, view, out),
+            ViewMessage::Reject { epoch } => self.on_reject(from, epoch, out),
+            ViewMessage::Unlisted { nodes } => self.on_unlisted(from, nodes, out),
+            ViewMessage::Summary { epoch, summary } => {
+                self.on_summary(now, from, epoch, summary, out);
+            }
+            // Only the view's coordinator has it, and one that is awaited has but one.
+            ViewMessage::Install { view, table } if view.nodes().next() == Some(from) => {
+                self.on_install(view, table, out);
+            }
+            _ => {}
+        }
+    }
+
+    fn timeout(&mut self, now: Time, out: &mut Vec<Action>) {
+        self.finish_round(now, out);
+    }
+
+    fn next_timeout(&self, _now: Time) -> Option<Time> {
+        let (_, at) = self.round.as_ref()?.table.as_ref()?;
+        Some(*at)
+    }
+
+    fn persisted(&mut self, _now: Time, out: &mut Vec<Action>) {
+        if let Phase::Persisting(view) = &self.phase {
+            let unclean = view.unclean.clone();
+            self.phase = Phase::Frozen(view.clone());
+            out.push(Action::Summarise(unclean));
+        }
+    }
+
+    fn summarised(&mut self, now: Time, summary: Summary, out: &mut Vec<Action>) {
+        let Phase::Frozen(view) = &self.phase else {
+            return;
+        };
+        let (epoch, coordinator) = (view.epoch, view.nodes().next());
+        if coordinator == Some(self.me.node) {
+            self.on_summary(now, self.me.node, epoch, summary, out);
+        } else if let Some(coordinator) = coordinator {
+            let summary = ViewMessage::Summary { epoch, summary };
+            out.push(Action::Send(coordinator, summary));
+        }
+    }
+
+    fn want_view(&mut self, _now: Time, out: &mut Vec<Action>) {
+        let under = self.under();
+        if under == self.me.node {
+            self.renew_view(out);
+        } else if self.ready && matches!(self.phase, Phase::Installed(_)) {
+            let stand = Stand {
+                wants_view: true,
+                ..self.stand()
+            };
+            self.tell(under, stand, out);
+        }
+    }
+
+    fn leave(&mut self, _now: Time, _out: &mut Vec<Action>) {
+        self.round = None;
+        self.ready = false;
+    }
+
+    fn leave_marks(&mut self, _now: Time, marks: Marks, out: &mut Vec<Action>) {
+        if self.ready && marks == Marks::Own {
+            self.legacy.marked = true;
+            self.tell_all(out);
+        }
+    }
+
+    fn view(&self) -> Option<&Arc<View>> {
+        match &self.phase {
+            Phase::Installed(view) => Some(view),
+            _ => None,
+        }
+    }
+
+    fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    fn overview(&self, _now: Time, absent: &[NodeId]) -> QuorumOverview {
+        let absent = absent.iter().copied();
+        let lacking = match self.view() {
+            Some(view) => {
+                let is_member = |&node: &NodeId| view.nodes().any(|member| member == node);
+                absent.filter(is_member).collect()
+            }
+            None if self.is_stuck() => absent.collect(),
+            // Who is presumed gone is not waited for.
+            None => {
+                let is_there = |node: &NodeId| {
+                    let peer = self.peers.get(node);
+                    peer.is_some_and(|peer| peer.is_there() && peer.left.is_none())
+                };
+                absent.filter(is_there).collect()
+            }
+        };
+        QuorumOverview::without_voters(lacking, self.view().is_some())
+    }
+
+    fn is_unclean(&self) -> bool {
+        self.legacy != Legacy::default()
+    }
+
+    fn remember_unclean(&mut self) {
+        self.legacy.unclean = true;
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,205 @@
+//! The coordinator's side: from endorsements to a certificate, from summaries to the install.
+//!
+//! Only the process that a charter names puts it in force, once, and not before
+//!
+//! - it is certified: a majority of the voters before and of those after has endorsed it;
+//! - every one of its members has stopped, and told what it has;
+//! - the leases are over of all who were members and are not any more: for each voter of some
+//!   certificate, the time W = L · (1 + ρ) / (1 − ρ), and the lock delay if there is one, less the
+//!   voter's age has passed here since the endorsement came; L is the longest lease that the voter
+//!   may have renewed. Or the members' engines prove that none of them can be inside of anything:
+//!   who stopped gives no permission any more. Before the first view of a cluster nobody had a
+//!   lease; what was before the cluster was waited for when it was founded.
+//!
+//! Why that is long enough: the last voters who renewed a lost member's lease and those of the
+//! certificate have one in common. It renewed before it endorsed; the lease ends at most
+//! L / (1 − ρ) of real time after; here at least W / (1 + ρ) of real time is waited.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use core::time::Duration;
+
+use super::charter::{Digest, Step, Voter};
+use super::message::{QuorumMessage, Renew, Stage};
+use super::outbox::Outbox;
+use super::process::Terms;
+use crate::ids::{Epoch, NodeId};
+use crate::lock::Summary;
+use crate::membership::Member;
+use crate::time::{DRIFT, Time};
+
+/// How long a lease that was renewed now may be in use, counted on another clock.
+pub(super) fn longest_lease(lease: Duration) -> Duration {
+    lease * (DRIFT + 1) / (DRIFT - 1)
+}
+
+#[derive(Clone, Debug, Hash)]
+pub(super) struct Coordination {
+    step: Step,
+    digest: Digest,
+    /// From when on each voter's word has no lease of a lost member behind it.
+    free_at: BTreeMap<Voter, Time>,
+    /// The members that have not told what they have.
+    missing: BTreeSet<NodeId>,
+    table: Summary,
+    stage: Progress,
+    /// Since when it is in that stage.
+    since: Time,
+    /// The members in which it is in force.
+    installed: BTreeSet<NodeId>,
+    /// When something was said last to each member.
+    said: BTreeMap<NodeId, Time>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Progress {
+    Endorsing,
+    Flushing,
+    Installed,
+}
+
+impl Coordination {
+    pub(super) fn new(step: Step, digest: Digest) -> Self {
+        Self {
+            missing: step.charter.members.iter().map(|its| its.node).collect(),
+            step,
+            digest,
+            free_at: BTreeMap::new(),
+            table: Summary::default(),
+            stage: Progress::Endorsing,
+            since: Time::ZERO,
+            installed: BTreeSet::new(),
+            said: BTreeMap::new(),
+        }
+    }
+
+    pub(super) fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    fn epoch(&self) -> Epoch {
+        self.step.charter.epoch
+    }
+
+    /// A voter has endorsed it. It has renewed no other leases for the time `age`, and none before
+    /// that was longer than `longest`.
+    pub(super) fn endorsed(
+        &mut self,
+        now: Time,
+        voter: Voter,
+        (age, longest): (Duration, Duration),
+        terms: &Terms,
+    ) {
+        let somebody_is_lost = !self.step.charter.unclean.is_empty();
+        let delay = somebody_is_lost.then_some(terms.lock_delay);
+        // Both run from the last renewal on, whichever view comes after it: other members that come
+        // or go meanwhile keep nobody waiting.
+        let closed = longest_lease(longest) + delay.unwrap_or_default();
+        let free_at = now + closed.saturating_sub(age);
+        let known = self.free_at.entry(voter).or_insert(free_at);
+        *known = free_at.min(*known);
+    }
+
+    /// A member tells what it has.
+    pub(super) fn summary(&mut self, from: NodeId, view: (Epoch, Digest), summary: Summary) {
+        let awaited = self.stage == Progress::Flushing && view == (self.epoch(), self.digest);
+        if awaited && self.missing.remove(&from) {
+            self.table.merge(summary);
+        }
+    }
+
+    /// Takes the view to every stage that it can reach by `now`. `is_live`: for a first view, whether
+    /// the cluster that it founds is known to be live.
+    pub(super) fn advance(&mut self, now: Time, is_live: bool, out: &mut Outbox) {
+        let is_first = self.step.parent.is_none();
+        let has_endorsed = |voter: Voter| self.free_at.contains_key(&voter);
+        let is_certified = match is_first {
+            true => is_live,
+            false => self.step.is_certified_by(has_endorsed),
+        };
+        if self.stage == Progress::Endorsing && is_certified {
+            (self.stage, self.since) = (Progress::Flushing, now);
+            self.say_to_all(now, out);
+        }
+        let is_free = |voter: Voter| self.free_at.get(&voter).is_some_and(|at| *at <= now);
+        // Those who are left may know that nobody who is gone can be inside: then nobody waits.
+        let is_free =
+            is_first || self.step.is_certified_by(is_free) || self.table.vouches_for_the_lost();
+        let may_install = self.missing.is_empty() && is_free;
+        if self.stage == Progress::Flushing && may_install {
+            (self.stage, self.since) = (Progress::Installed, now);
+            self.table.conclude(&self.step.charter.unclean);
+            self.say_to_all(now, out);
+        }
+    }
+
+    fn say_to_all(&mut self, now: Time, out: &mut Outbox) {
+        for Member { node, .. } in self.step.charter.members.clone() {
+            self.say(now, node, out);
+        }
+    }
+
+    fn say(&mut self, now: Time, to: NodeId, out: &mut Outbox) {
+        let message = match self.stage {
+            Progress::Endorsing => return,
+            Progress::Flushing => QuorumMessage::Flush(self.step.charter.clone().into()),
+            Progress::Installed => QuorumMessage::Install {
+                epoch: self.epoch(),
+                digest: self.digest,
+                table: self.table.clone(),
+            },
+        };
+        self.said.insert(to, now);
+        out.send(to, message);
+    }
+
+    /// The members that have not come along for a whole lease, though voters hear them: they do not
+    /// hear the coordinator, or it does not hear them. The others cannot wait for ever.
+    pub(super) fn unresponsive(&self, now: Time, lease: Duration) -> BTreeSet<NodeId> {
+        let members = self.step.charter.members.iter().map(|its| its.node);
+        match self.stage {
+            _ if now < self.since + lease => BTreeSet::new(),
+            Progress::Endorsing => BTreeSet::new(),
+            Progress::Flushing => self.missing.clone(),
+            Progress::Installed => members.filter(|it| !self.installed.contains(it)).collect(),
+        }
+    }
+
+    /// A member's wish shows how far it has come. What it seems to have missed is said again.
+    pub(super) fn renew(
+        &mut self,
+        now: Time,
+        from: Member,
+        renew: &Renew,
+        pause: Duration,
+        out: &mut Outbox,
+    ) {
+        if self.step.charter.has_member(from)
+            && renew.epoch == self.epoch()
+            && renew.stage >= Stage::Installed
+        {
+            self.installed.insert(from.node);
+        }
+        let behind = match self.stage {
+            Progress::Endorsing => false,
+            Progress::Flushing => self.missing.contains(&from.node),
+            Progress::Installed => {
+                renew.epoch < self.epoch()
+                    || (renew.epoch == self.epoch() && renew.stage == Stage::Frozen)
+            }
+        };
+        let lately = |at: &Time| now.since(*at) < pause;
+        if behind
+            && self.step.charter.has_member(from)
+            && !self.said.get(&from.node).is_some_and(lately)
+        {
+            self.say(now, from.node, out);
+        }
+    }
+
+    /// When [`Coordination::advance`] may have something to do.
+    pub(super) fn next_timeout(&self, now: Time) -> Option<Time> {
+        let waits = self.stage == Progress::Flushing && self.missing.is_empty();
+        let times = self.free_at.values().copied().filter(|at| *at > now);
+        times.min().filter(|_| waits)
+    }
+}

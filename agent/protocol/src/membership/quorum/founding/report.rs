@@ -1,0 +1,88 @@
+//! What keeps a cluster from being founded.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::super::coordinator::longest_lease;
+use super::super::message::Stance;
+use super::super::process::Terms;
+use super::super::proposer::PASSES_EPOCHS;
+use super::{FoundingPart, Heard, digest_of, voters_of};
+use crate::ids::NodeId;
+use crate::membership::ClusterId;
+use crate::time::Time;
+
+/// Why there is no cluster yet, for people.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FoundingReport {
+    /// Members that must be there once and are not heard.
+    pub absent: Vec<NodeId>,
+    /// Members that remember a cluster, and which. There is a way into it or a word of an
+    /// operator's; no other is founded while they are heard.
+    pub remember: Vec<(NodeId, ClusterId)>,
+    /// Members whose files name other voters or list other members.
+    pub differ: Vec<NodeId>,
+    /// Voters by this file without the permit that others have, or with another.
+    pub without_permit: Vec<NodeId>,
+    /// Whether members have accepted a founding that is not complete.
+    pub is_under_way: bool,
+    /// Until when leases of lives before may still run, if they may.
+    pub waits_until: Option<Time>,
+}
+
+impl FoundingPart {
+    /// What keeps a cluster from being founded by this file; `None` if nothing does, or there is
+    /// one.
+    pub(in crate::membership::quorum) fn report(
+        &self,
+        now: Time,
+        terms: &Terms,
+    ) -> Option<FoundingReport> {
+        if self.own.membership().is_some() {
+            return None;
+        }
+        let mut report = FoundingReport {
+            is_under_way: self.own.accepted().is_some(),
+            ..FoundingReport::default()
+        };
+        let permit = self.own.permit.map(|permit| permit.abandoned);
+        let patience = terms.lease / 2;
+        let wait = self.wait(terms);
+        let mut until = self.started + wait;
+        for node in self.parties(terms).filter(|node| *node != self.me.node) {
+            let heard = self.heard.get(&node);
+            let Some(Heard { at, status }) = heard.filter(|its| now < its.at + patience) else {
+                report.absent.push(node);
+                continue;
+            };
+            until = until.max(*at + wait.saturating_sub(status.running_for));
+            report.is_under_way |=
+                matches!(status.stance, Stance::Accepted(_) | Stance::Completed(_));
+            if status.permit != permit {
+                report.without_permit.push(node);
+            }
+        }
+        let (voters, members) = (voters_of(terms), digest_of(terms));
+        let differs = |heard: &Heard| {
+            let (status, is_fresh) = (&heard.status, now < heard.at + patience);
+            is_fresh && (status.members != members || status.voters != voters)
+        };
+        let files = self.heard.iter().filter(|(_, heard)| differs(heard));
+        report.differ = files.map(|(&node, _)| node).collect();
+        let others = self.others_in_clusters(now, terms);
+        report.remember = others.map(|(node, cluster)| (node, cluster.id())).collect();
+        report.waits_until = Some(until).filter(|until| now < *until);
+        let is_held_up = report.is_under_way
+            || !report.absent.is_empty()
+            || !report.remember.is_empty()
+            || !report.without_permit.is_empty()
+            || report.waits_until.is_some();
+        is_held_up.then_some(report)
+    }
+
+    /// How long all must have been up: no lease that a life before renewed runs any more, and the
+    /// wall clock has passed the epoch of any view before.
+    fn wait(&self, terms: &Terms) -> Duration {
+        longest_lease(self.longest_of_all(terms)).max(PASSES_EPOCHS)
+    }
+}

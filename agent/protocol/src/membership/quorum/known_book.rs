@@ -1,0 +1,113 @@
+//! What a member knows of the book: which members and voters an operator wants.
+
+use alloc::collections::BTreeMap;
+
+use super::charter::{Charter, Digest, Voter};
+use super::outbox::Outbox;
+use crate::ids::{Epoch, NodeId};
+use crate::membership::{Action, Book, Change};
+
+/// The book of the newest view that this member was told of.
+#[derive(Clone, Debug, Hash)]
+pub(super) struct KnownBook {
+    me: NodeId,
+    book: Book,
+    /// The epoch of the view that has it.
+    epoch: Epoch,
+    /// What an operator wants changed, until the book has it.
+    wish: Option<Change>,
+    /// The voters that say that this member was removed, and by which view.
+    removed_by: BTreeMap<NodeId, Digest>,
+    /// Whether the other voters still need this member's vote.
+    is_needed: bool,
+}
+
+impl KnownBook {
+    pub(super) fn new(me: NodeId) -> Self {
+        Self {
+            me,
+            book: Book::default(),
+            epoch: Epoch::ZERO,
+            wish: None,
+            removed_by: BTreeMap::new(),
+            is_needed: false,
+        }
+    }
+
+    /// What does not end with a session.
+    pub(super) fn take_over(&mut self, before: &mut Self) {
+        self.wish = before.wish.take();
+        self.book = core::mem::take(&mut before.book);
+        self.epoch = before.epoch;
+    }
+
+    pub(super) fn wish(&self) -> Option<&Change> {
+        self.wish.as_ref()
+    }
+
+    /// An operator wants this changed, in place of what was wanted before.
+    pub(super) fn want(&mut self, change: Change) {
+        self.wish = Some(change);
+    }
+
+    /// Whether the other voters still need this member's vote.
+    pub(super) fn note_needed(&mut self, is_needed: bool) {
+        self.is_needed = is_needed;
+    }
+
+    /// The next book counts, whichever its epoch is: it is another cluster's.
+    pub(super) fn forget_epoch(&mut self) {
+        self.epoch = Epoch::ZERO;
+    }
+
+    /// The voters that the book names, but for removed members.
+    pub(super) fn wanted_voters(&self) -> impl Iterator<Item = NodeId> + '_ {
+        let voters = self.book.voters.iter().copied();
+        voters.filter(|node| self.book.wants_vote_of(*node))
+    }
+
+    pub(super) fn wants_own_vote(&self) -> bool {
+        self.book.wants_vote_of(self.me)
+    }
+
+    /// The certified view that this member is in has this book.
+    pub(super) fn read(&mut self, charter: &Charter, out: &mut Outbox) {
+        self.note(charter.epoch, charter.book.clone(), out);
+    }
+
+    /// What a voter says of its newest certified view. That this member was removed counts when a
+    /// majority of that view's voters says so: it may have been added again since, and what others
+    /// remember, and its own voter, says nothing of that.
+    pub(super) fn told(&mut self, from: NodeId, charter: &Charter, out: &mut Outbox) {
+        let mut book = charter.book.clone();
+        if book.removed.contains(&self.me) {
+            let digest = charter.digest();
+            self.removed_by.insert(from, digest);
+            let says = |voter: &&Voter| {
+                voter.node != self.me && self.removed_by.get(&voter.node) == Some(&digest)
+            };
+            let many = charter.voters.iter().filter(says).count();
+            if 2 * many <= charter.voters.len() {
+                book.removed.remove(&self.me);
+            }
+        }
+        self.note(charter.epoch, book, out);
+    }
+
+    /// A member that was removed ends when it is told; so a voter is not told before the others can do
+    /// without its vote.
+    fn note(&mut self, epoch: Epoch, mut book: Book, out: &mut Outbox) {
+        if epoch < self.epoch {
+            return;
+        }
+        self.epoch = epoch;
+        self.wish.take_if(|change| book.has(change));
+        if self.is_needed {
+            book.removed.remove(&self.me);
+        }
+        if book != self.book {
+            self.book = book.clone();
+            out.act(Action::Members(book));
+        }
+    }
+}

@@ -1,0 +1,269 @@
+//! What voters and members say to each other about quorum views, and what a voter keeps on disk.
+
+use alloc::boxed::Box;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::affiliation::{Founding, Membership};
+use super::charter::{Charter, Digest, Step, Voter};
+use super::log::{LogMessage, LogRecord};
+use crate::ids::{Epoch, Incarnation, NodeId};
+use crate::lock::Summary;
+use crate::membership::{Change, ClusterId, Member};
+
+/// The order is that of the wire format: append only.
+///
+/// All of them may be lost, doubled, delayed and overtaken: each says how things stand, none what
+/// has changed, and whatever matters is said again until the answer shows that it was heard.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum QuorumMessage {
+    /// A member to all voters: let my lease run on; or, from a life that is in no view: let me in.
+    Renew(Renew),
+    /// A voter to a member: it does, as far as I am concerned, under this view.
+    Renewed {
+        session: Incarnation,
+        seq: u64,
+        epoch: Epoch,
+        digest: Digest,
+    },
+    /// A voter to a life that is not in the view that it endorsed.
+    Refused {
+        session: Incarnation,
+        seq: u64,
+        /// That view, if it is certified and newer than the one that the member knows: then that
+        /// life's membership is over, or has not begun.
+        certified: Option<Box<Charter>>,
+    },
+    /// A voter to all voters: how I stand.
+    Status(Box<Status>),
+    /// A voter to one that has endorsed less: this was decided.
+    Decided(Box<Step>),
+    /// The coordinator to all members: this is certified. Stop, and tell me what you have.
+    Flush(Box<Charter>),
+    /// A member to the coordinator: I have stopped, and this is what I have.
+    Summary {
+        epoch: Epoch,
+        digest: Digest,
+        summary: Summary,
+    },
+    /// The coordinator to all members: it is in force.
+    Install {
+        epoch: Epoch,
+        digest: Digest,
+        table: Summary,
+    },
+    /// What the voters' log sends.
+    Log {
+        from: Voter,
+        to: Voter,
+        message: LogMessage,
+    },
+    /// A member to all voters: an operator wants this changed.
+    Wish(Change),
+    /// A member to one that is in no view with it: I am in this cluster.
+    Cluster(Box<ClusterNotice>),
+    /// A member that is in no view, to all that it can talk to: how I stand to founding.
+    Founding(Box<FoundingStatus>),
+    /// A founder, or a voter of the cluster that it founds, to one that has not accepted.
+    Found(Box<Founding>),
+}
+
+/// What a member says of its cluster to one that may not know.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct ClusterNotice {
+    pub(crate) membership: Membership,
+    /// Clusters whose members may join this one.
+    pub(crate) abandons: Vec<ClusterId>,
+}
+
+/// How a member that is in no view stands to founding. All of it is on its disk.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct FoundingStatus {
+    /// The life that says so, and the first one that had this state.
+    pub(crate) life: Incarnation,
+    pub(crate) birth: Incarnation,
+    pub(crate) refusals: u32,
+    pub(crate) stance: Stance,
+    /// The cluster that an operator has abandoned here.
+    pub(crate) permit: Option<ClusterId>,
+    /// The longest lease in this member's file and record.
+    pub(crate) longest: Duration,
+    /// For how long this life has been.
+    pub(crate) running_for: Duration,
+    /// The highest epoch it has heard of.
+    pub(crate) known: Epoch,
+    /// Voters of the founding that it accepted which it has heard with another birth.
+    pub(crate) reborn: Vec<NodeId>,
+    /// Who votes by its file, and a hash of the members there.
+    pub(crate) voters: Vec<NodeId>,
+    pub(crate) members: u64,
+}
+
+/// [`Standing`](super::affiliation::Standing), as others are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) enum Stance {
+    New,
+    Accepted(Digest),
+    /// A voter has endorsed it, and knows that all have accepted.
+    Completed(Digest),
+    Member(Digest),
+}
+
+impl Stance {
+    /// The founding that was accepted, whatever came of it.
+    pub(crate) const fn accepted(&self) -> Option<Digest> {
+        match self {
+            Self::New => None,
+            Self::Accepted(its) | Self::Completed(its) | Self::Member(its) => Some(*its),
+        }
+    }
+}
+
+/// A member's wish for its lease to run on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Renew {
+    /// The life that wishes it.
+    pub(crate) session: Incarnation,
+    /// Rises with each wish.
+    pub(crate) seq: u64,
+    /// The highest wish that a majority of voters has answered, one way or another: who gets no
+    /// answers cannot be a member.
+    pub(crate) answered: u64,
+    /// The newest certified view that it knows with itself in it; zero if there was none.
+    pub(crate) epoch: Epoch,
+    /// How far it has come in that one.
+    pub(crate) stage: Stage,
+    /// A bound is reached that only a new view lifts.
+    pub(crate) wants_view: bool,
+    /// The life before this one left: it is inside of nothing.
+    pub(crate) left: bool,
+    /// How long the lease is, by the member's file.
+    pub(crate) lease: Duration,
+}
+
+/// How far a member has come in a view.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub(crate) enum Stage {
+    /// It has stopped for it.
+    Frozen,
+    /// It is in force there.
+    Installed,
+    /// And its lease has been renewed under it.
+    Leased,
+    /// It holds nothing any more, and will never again.
+    Leaving,
+    /// The same, and it may be alone in knowing of locks that were abandoned.
+    LeavingWithMarks,
+    /// The same, and all who have the view know of some.
+    LeavingWithSharedMarks,
+}
+
+/// How a voter stands. It is its endorsement, too.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Status {
+    pub voter: Voter,
+    /// The life that says so.
+    pub(crate) life: Incarnation,
+    /// The highest epoch it has heard of.
+    pub(crate) known: Epoch,
+    pub endorsed: Option<Endorsement>,
+    /// Members of the view it endorsed of whom it has heard nothing, or nothing new, for too long.
+    pub(crate) suspects: Vec<Member>,
+    /// Those who said that they leave.
+    pub(crate) leavers: Vec<Member>,
+    /// Lives it has heard lately that are not in that view.
+    pub(crate) newcomers: Vec<Member>,
+}
+
+/// The newest endorsement of a voter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Endorsement {
+    pub epoch: Epoch,
+    pub digest: Digest,
+    /// The cluster of what was endorsed: who has endorsed another one's views can never vote here.
+    pub(crate) cluster: Digest,
+    /// For how long at least no lease was renewed here but those of the view's members.
+    pub(crate) age: Duration,
+    /// How long the leases were, at most, that were renewed here before.
+    pub(crate) longest: Duration,
+}
+
+/// What a voter must remember. Without it, it is another voter.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct VoterRecord {
+    pub birth: Incarnation,
+    /// The newest endorsement.
+    pub endorsed: Option<Step>,
+    /// Whether that is known to be certified. It might not be found out again: those who endorsed
+    /// it may have lost their states.
+    pub(crate) certified: bool,
+    /// Whether no leases were in use, when this was written, but those of the charter's members that
+    /// have not left: then a life that begins with this knows whose leases there may be.
+    pub(crate) settled: bool,
+    /// The longest lease that may still run because it was renewed here. On disk before one that
+    /// is longer is renewed.
+    pub(crate) longest: Duration,
+    /// Where the log stands.
+    pub log: Option<LogRecord>,
+}
+
+impl VoterRecord {
+    /// Of one that has endorsed nothing.
+    pub(crate) fn new(birth: Incarnation, longest: Duration) -> Self {
+        Self {
+            birth,
+            endorsed: None,
+            certified: false,
+            settled: false,
+            longest,
+            log: None,
+        }
+    }
+
+    /// The longest lease that may still run because it was renewed here.
+    pub fn longest_lease(&self) -> Duration {
+        self.longest
+    }
+
+    /// The highest epoch that was endorsed.
+    pub fn epoch(&self) -> Option<Epoch> {
+        self.charter().map(|charter| charter.epoch)
+    }
+
+    /// For the disk. What is read there must be what was written: a checksum is the caller's.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        postcard::to_allocvec(self).expect("a record can be written")
+    }
+
+    /// What [`VoterRecord::to_bytes`] wrote; `None` if that is something else.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        match postcard::take_from_bytes(bytes) {
+            Ok((record, [])) => Some(record),
+            _ => None,
+        }
+    }
+
+    /// Who remembers this, at member `node`.
+    pub fn voter(&self, node: NodeId) -> Voter {
+        Voter {
+            node,
+            birth: self.birth,
+        }
+    }
+
+    /// The charter that it endorsed last.
+    pub fn charter(&self) -> Option<&Charter> {
+        self.endorsed.as_ref().map(|step| &step.charter)
+    }
+
+    /// The newest charter that it knows to be certified: a voter proposes none but after such a one.
+    pub fn certified_charter(&self) -> Option<&Charter> {
+        let step = self.endorsed.as_ref()?;
+        if self.certified {
+            return Some(&step.charter);
+        }
+        step.parent.as_ref()
+    }
+}

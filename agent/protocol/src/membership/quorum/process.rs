@@ -1,0 +1,495 @@
+//! One process's part in quorum views.
+
+mod cluster;
+
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::string::String;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::fmt;
+use core::hash::{Hash, Hasher};
+use core::time::Duration;
+
+use super::affiliation::{Affiliation, Membership, Standing};
+use super::charter::Digest;
+use super::charter::Step;
+use super::founding::FoundingPart;
+use super::log::{LogAction, LogRecord, ViewLog, VoterId};
+use super::message::{QuorumMessage, VoterRecord};
+use super::outbox::Outbox;
+use super::overview::{Absence, Missing, QuorumOverview};
+use super::session::Session;
+use super::vote::Vote;
+use crate::face::Marks;
+use crate::ids::{Epoch, NodeId};
+use crate::lock::Summary;
+use crate::membership::{Action, Change, ClusterId, Member, View};
+use crate::time::Time;
+
+/// What a process must know of its group to take part in quorum views.
+#[derive(Clone, Debug, Hash)]
+pub struct Terms {
+    /// The group's name.
+    pub group: String,
+    pub lease: Duration,
+    /// All members, and those who vote, by the configuration. Both count when a cluster is founded.
+    pub members: BTreeSet<NodeId>,
+    pub voters: BTreeSet<NodeId>,
+    /// The cluster, if the configuration names it: then no other is founded or joined.
+    pub cluster: Option<ClusterId>,
+    /// What the wall clock showed when this process began.
+    pub wall: Duration,
+    /// After somebody was lost who may have been inside: for how much longer nobody is let in.
+    pub lock_delay: Duration,
+}
+
+/// What is known of the lives before this one.
+#[derive(Clone, Debug, Default)]
+pub struct Before {
+    /// The highest epoch that any took part in.
+    pub epoch: Epoch,
+    /// Whether the last one left, and there is nothing to tell of it.
+    pub left: bool,
+    /// Whether something is to be told of it: it did not leave, or knew of locks that were
+    /// abandoned.
+    pub unclean: bool,
+    /// What was on disk of a voter here.
+    pub voter: Option<VoterRecord>,
+}
+
+impl Terms {
+    /// The epoch of a cluster that is founded when this process has been for `elapsed`: the seconds
+    /// of the wall clock, so that fences rise though all states were lost.
+    pub(super) fn first_epoch(&self, elapsed: Duration) -> Epoch {
+        let seconds = self.wall.saturating_add(elapsed).as_secs();
+        let epoch = u32::try_from(seconds).ok().and_then(Epoch::new);
+        // A clock that shows a time after all epochs is wrong, and none must be used up by it.
+        epoch
+            .unwrap_or_default()
+            .max(Epoch::ZERO.next().expect("the first"))
+    }
+
+    /// How many epochs `newest` is ahead of the wall clock.
+    pub(super) fn ahead(&self, newest: Epoch) -> u32 {
+        let seconds = u32::try_from(self.wall.as_secs()).unwrap_or(u32::MAX);
+        newest.as_u32().saturating_sub(seconds)
+    }
+
+    /// Whether the configuration lets this member be in that cluster.
+    fn allows(&self, cluster: Digest) -> bool {
+        self.cluster.is_none_or(|named| named == cluster.id())
+    }
+}
+
+/// How a voter's log is made.
+pub trait MakeLog: fmt::Debug {
+    type Log: ViewLog + fmt::Debug;
+
+    /// `how`: how it begins.
+    fn make(
+        &mut self,
+        now: Time,
+        me: VoterId,
+        how: Beginning,
+        out: &mut Vec<LogAction>,
+    ) -> Option<Self::Log>;
+}
+
+/// How a voter's log begins.
+#[derive(Clone, Debug)]
+pub enum Beginning {
+    /// As one of the first voters, which are these.
+    Founded(BTreeSet<VoterId>),
+    /// As one that is added to others.
+    Joined,
+    /// With what was on disk.
+    Restored(Box<LogRecord>),
+}
+
+/// One process's part in quorum views.
+#[derive(Debug)]
+pub struct Quorum<M: MakeLog> {
+    terms: Terms,
+    session: Session,
+    founding: FoundingPart,
+    /// The voter's part; `None` where none is wanted and none was.
+    vote: Option<Box<Vote<M>>>,
+    /// Makes the log of one that is to vote.
+    make: M,
+    began: Time,
+    out: Outbox,
+    /// Whether no view has been told yet what is to be told of the life before.
+    unclean: bool,
+}
+
+/// As derived, were it seen that it is the log too that must be cloned.
+impl<M: MakeLog + Clone> Clone for Quorum<M>
+where
+    M::Log: Clone,
+{
+    fn clone(&self) -> Self {
+        Self {
+            terms: self.terms.clone(),
+            session: self.session.clone(),
+            founding: self.founding.clone(),
+            vote: self.vote.clone(),
+            make: self.make.clone(),
+            began: self.began,
+            out: self.out.clone(),
+            unclean: self.unclean,
+        }
+    }
+}
+
+impl<M: MakeLog + Hash> Hash for Quorum<M>
+where
+    M::Log: Hash,
+{
+    fn hash<H: Hasher>(&self, hasher: &mut H) {
+        let Self {
+            terms,
+            session,
+            founding,
+            vote,
+            make,
+            began,
+            out,
+            unclean,
+        } = self;
+        (terms, session, founding, vote, make, began, out, unclean).hash(hasher);
+    }
+}
+
+impl<M: MakeLog + Clone> Quorum<M> {
+    /// `affiliation`: what is on disk of this member's cluster.
+    pub fn new(
+        (me, affiliation): (Member, Affiliation),
+        terms: Terms,
+        mut before: Before,
+        make: M,
+        now: Time,
+    ) -> Self {
+        let cluster = affiliation.cluster();
+        let charter = before.voter.as_ref().and_then(VoterRecord::charter);
+        if let Some(voter) = &before.voter
+            && charter.is_some_and(|charter| Some(charter.cluster) != cluster)
+        {
+            // It ended while it left its cluster for another, where it is another voter.
+            let next = VoterRecord::new(affiliation.birth, voter.longest_lease());
+            before.voter = Some(next);
+        }
+        let is_new = affiliation.standing == Standing::New;
+        let votes = is_new && terms.voters.contains(&me.node) || before.voter.is_some();
+        let (birth, membership) = (affiliation.birth, affiliation.membership());
+        let recorded = membership.map(|its| its.voters.iter().map(|voter| voter.node).collect());
+        let mut out = Outbox::new(me.node);
+        let recorded = recorded.unwrap_or_default();
+        let mut session = Session::new(me, &terms, recorded, before.left, now);
+        let longest = before.voter.as_ref().map(VoterRecord::longest_lease);
+        let remembered = (before.epoch, longest.unwrap_or_default());
+        let founding = FoundingPart::new(me, affiliation, remembered, now);
+        if let Some(record) = &before.voter
+            && let Some(charter) = record.certified_charter()
+        {
+            session.remember(charter, &mut out);
+        }
+        let unclean = before.unclean;
+        let vote = votes.then(|| {
+            let record = (before.voter, before.epoch);
+            Box::new(Vote::new((me, birth), &terms, record, make.clone(), now))
+        });
+        Self {
+            session,
+            founding,
+            vote,
+            make,
+            began: now,
+            out,
+            terms,
+            unclean,
+        }
+    }
+
+    /// The view has gone on without this life: here is the next, in another session. The voter
+    /// remembers what it knows.
+    pub(crate) fn begin_anew(&mut self, now: Time, me: Member) {
+        // Those who were inside in that session may take a moment yet to end.
+        self.unclean = true;
+        let membership = self.founding.affiliation().membership();
+        let recorded = membership.map(|its| its.voters.iter().map(|voter| voter.node).collect());
+        let recorded = recorded.unwrap_or_default();
+        let mut next = Session::new(me, &self.terms, recorded, false, now);
+        next.take_over(&mut self.session);
+        self.session = next;
+        self.founding.begin_anew(now, me);
+    }
+
+    /// An operator wants this changed.
+    pub fn change(&mut self, now: Time, change: Change) -> Vec<Action> {
+        self.session.change(change);
+        self.settle(now)
+    }
+
+    /// A message from the present life of another member.
+    pub fn receive(&mut self, now: Time, from: NodeId, message: QuorumMessage) -> Vec<Action> {
+        self.take_in(now, from, message);
+        self.settle(now)
+    }
+
+    /// That member can be talked to from now on, and knows nothing of this one yet.
+    pub(crate) fn meet(&mut self, now: Time, peer: NodeId) -> Vec<Action> {
+        self.session.meet(peer);
+        self.founding.speak_up(now);
+        if let Some(vote) = &mut self.vote {
+            vote.begin(&mut self.out);
+            vote.part.speak_up(now);
+            vote.tick(now, &self.terms, &self.session.voters(), &mut self.out);
+        }
+        self.settle(now)
+    }
+
+    /// That member's life has ended, or it has left.
+    pub(crate) fn part(&mut self, peer: NodeId) {
+        self.session.part(peer);
+    }
+
+    /// The time that [`Quorum::next_timeout`] names has come; earlier does no harm.
+    pub fn timeout(&mut self, now: Time) -> Vec<Action> {
+        if let Some(vote) = &mut self.vote {
+            vote.begin(&mut self.out);
+            vote.tick(now, &self.terms, &self.session.voters(), &mut self.out);
+        }
+        self.settle(now)
+    }
+
+    pub fn next_timeout(&self, now: Time) -> Option<Time> {
+        let vote = self.vote.as_ref().and_then(|vote| vote.next_timeout(now));
+        let founding =
+            (!self.session.is_in_view()).then(|| self.founding.next_timeout(now, self.terms.lease));
+        [self.session.next_timeout(), vote, founding.flatten()]
+            .into_iter()
+            .flatten()
+            .min()
+    }
+
+    /// The last [`Action::Persist`] is on disk.
+    pub fn persisted(&mut self, now: Time) -> Vec<Action> {
+        self.session.persisted(&mut self.out);
+        self.settle(now)
+    }
+
+    /// The last [`Action::PersistAffiliation`] is on disk.
+    pub fn affiliation_persisted(&mut self, now: Time) -> Vec<Action> {
+        self.founding.persisted();
+        self.settle(now)
+    }
+
+    /// The last [`Action::PersistVoter`] is on disk.
+    pub fn voter_persisted(&mut self, now: Time) -> Vec<Action> {
+        if let Some(vote) = &mut self.vote {
+            if vote.persisted(now, &mut self.out) {
+                // A voter hears from now on, its own member too.
+                self.session.meet(self.out.me());
+            }
+            vote.tick(now, &self.terms, &self.session.voters(), &mut self.out);
+        }
+        self.settle(now)
+    }
+
+    /// The answer to [`Action::Summarise`].
+    pub fn summarised(&mut self, now: Time, summary: Summary) -> Vec<Action> {
+        self.session.summarised(summary, &mut self.out);
+        self.settle(now)
+    }
+
+    /// This member needs a new view: a bound is reached that only a new epoch lifts.
+    pub fn want_view(&mut self, now: Time) -> Vec<Action> {
+        self.session.want_view();
+        self.settle(now)
+    }
+
+    /// This member is about to leave, and knows of locks that were abandoned.
+    pub(crate) fn leave_marks(&mut self, marks: Marks) {
+        self.session.leave_marks(marks);
+    }
+
+    /// This member holds nothing, and never will again.
+    pub fn leave(&mut self, now: Time) -> Vec<Action> {
+        self.session.leave();
+        self.settle(now)
+    }
+
+    /// The view in force; `None` before the first, and while the next one is being formed.
+    pub fn view(&self) -> Option<&Arc<View>> {
+        self.session.view()
+    }
+
+    /// What this voter would propose the next view after: its newest endorsement, if that is known
+    /// to be certified.
+    pub fn certified(&self) -> Option<&Step> {
+        let vote = self.vote.as_ref()?;
+        vote.part.certified().map(|endorsed| &endorsed.step)
+    }
+
+    /// When the next of the leases is over that keep the view from being put in force here.
+    pub fn waits_until(&self, now: Time) -> Option<Time> {
+        self.vote.as_ref()?.waits_until(now)
+    }
+
+    /// When the lease ends.
+    pub fn lease_ends(&self) -> Time {
+        self.session.until()
+    }
+
+    /// The epoch of the newest view that this life is in; zero if there is none.
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.session.epoch()
+    }
+
+    /// The quorum as this member sees it. `absent`: the members that are not up.
+    pub(crate) fn overview(&self, now: Time, absent: &[NodeId]) -> QuorumOverview {
+        let mut overview = self.session.overview(now, absent);
+        overview.cluster = self.founding.affiliation().cluster_id();
+        if self.session.exists() || overview.cluster.is_some() {
+            return overview;
+        }
+        let report = self.founding.report(now, &self.terms);
+        let report = report.unwrap_or_default();
+        let is_early = now < self.began + self.terms.lease / 2;
+        let is_absent = |node: &&NodeId| !is_early || absent.contains(node);
+        let of = |why| move |&member: &NodeId| Missing { member, why };
+        let away = report
+            .absent
+            .iter()
+            .filter(is_absent)
+            .map(of(Absence::Unfounded));
+        let unrecovered = report.without_permit.iter().map(of(Absence::Unrecovered));
+        let mut missing: Vec<Missing> = away.chain(unrecovered).collect();
+        if missing.is_empty() && !report.remember.is_empty() {
+            let lost = self.terms.voters.iter();
+            missing.extend(lost.map(of(Absence::StateLost)));
+        }
+        missing.sort_unstable();
+        overview.voters = self.terms.voters.iter().copied().collect();
+        overview.suffices = missing.is_empty();
+        overview.missing = missing;
+        overview.is_founded = false;
+        overview.founding = Some(report);
+        overview
+    }
+
+    /// Those who are to vote, and whether each does, as far as is known.
+    pub(crate) fn voters(&self, now: Time) -> BTreeMap<NodeId, bool> {
+        self.session.votes(now)
+    }
+
+    /// Whether that member is in another cluster: their files named other voters when it was
+    /// founded.
+    pub(crate) fn is_stranger(&self, peer: NodeId) -> bool {
+        self.session.is_stranger(peer)
+    }
+
+    pub(crate) fn is_unclean(&self) -> bool {
+        self.unclean && self.session.has_had_no_view()
+    }
+
+    /// What the record on disk is to say of a voter whose life ends now, in order.
+    pub(crate) fn last_words(&self, now: Time) -> Option<Box<VoterRecord>> {
+        self.vote.as_ref().map(|vote| vote.last_words(now))
+    }
+
+    fn take_in(&mut self, now: Time, from: NodeId, message: QuorumMessage) {
+        let is_needed = self.vote.as_ref().is_some_and(|vote| vote.is_needed());
+        self.session.note_needed(is_needed);
+        if let QuorumMessage::Decided(step) = &message
+            && !self.may_vote_in(step)
+        {
+            return;
+        }
+        if let QuorumMessage::Cluster(notice) = &message {
+            return self.on_cluster(now, from, notice);
+        }
+        let out = &mut self.out;
+        match message {
+            QuorumMessage::Renewed {
+                session,
+                seq,
+                epoch,
+                digest,
+            } => {
+                self.session
+                    .renewed(now, from, (session, seq), (epoch, digest), out);
+            }
+            QuorumMessage::Refused {
+                session,
+                seq,
+                certified,
+            } => {
+                let ours = self.founding.affiliation().cluster();
+                let certified = certified.filter(|its| {
+                    ours.is_none_or(|ours| ours == its.cluster) && self.terms.allows(its.cluster)
+                });
+                self.session
+                    .refused(now, from, (session, seq), certified.as_deref(), out);
+            }
+            QuorumMessage::Flush(charter) => {
+                let ours = self.founding.affiliation().cluster();
+                let is_ours = ours.is_none_or(|ours| ours == charter.cluster);
+                if !is_ours || !self.terms.allows(charter.cluster) {
+                    return;
+                }
+                if let Some(vote) = &mut self.vote {
+                    vote.part.learn_certified(&charter);
+                }
+                let membership = Membership::of(&charter);
+                if self.session.takes(from, &charter) {
+                    // On disk before the epoch is, and so before the view is in force.
+                    self.founding.join(membership, out);
+                }
+                self.session.flush(from, *charter, out);
+            }
+            QuorumMessage::Install {
+                epoch,
+                digest,
+                table,
+            } => self.session.install(from, (epoch, digest), table, out),
+            QuorumMessage::Founding(status) => {
+                self.session.asked_by(now, from);
+                self.founding.hear(now, from, *status);
+            }
+            QuorumMessage::Found(founding) => {
+                self.founding.offered(now, *founding, &self.terms, out);
+            }
+            to_voter => {
+                let asked = self.session.voters();
+                if let Some(vote) = &mut self.vote {
+                    vote.take_in(now, from, to_voter, (&self.terms, &asked), out);
+                }
+            }
+        }
+    }
+
+    /// Does what is due at once, and what this process says to itself.
+    fn settle(&mut self, now: Time) -> Vec<Action> {
+        loop {
+            self.session.timeout(now, &mut self.out);
+            self.found(now);
+            if self.vote.is_none() && self.session.shall_vote() {
+                self.begin_to_vote(now);
+            }
+            if !self.session.is_in_view() {
+                let completed = self.vote.as_ref().and_then(|vote| vote.founds());
+                let completed = completed.and_then(|(its, on_disk)| on_disk.then_some(its));
+                let (terms, met) = (&self.terms, self.session.met());
+                self.founding
+                    .announce(now, (terms, completed), met, &mut self.out);
+            }
+            let Some(message) = self.out.next_to_self() else {
+                return self.out.take();
+            };
+            let me = self.out.me();
+            self.take_in(now, me, message);
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Which cluster a process is in: how it founds one, joins it, or leaves it for another.
+
+use alloc::boxed::Box;
+
+use super::super::affiliation::Membership;
+use super::super::charter::{Digest, Step, Voter};
+use super::super::founding::Progress;
+use super::super::message::{ClusterNotice, QuorumMessage};
+use super::super::vote::Vote;
+use super::{MakeLog, Quorum};
+use crate::ids::NodeId;
+use crate::membership::Member;
+use crate::time::Time;
+
+impl<M: MakeLog + Clone> Quorum<M> {
+    /// A voter that is asked to endorse a view of a cluster that is not its own does not.
+    pub(super) fn may_vote_in(&self, step: &Step) -> bool {
+        let cluster = step.charter.cluster;
+        let ours = self.founding.affiliation().cluster();
+        ours.is_none_or(|ours| ours == cluster) && self.terms.allows(cluster)
+    }
+
+    /// Another member says which cluster it is in.
+    pub(super) fn on_cluster(&mut self, now: Time, from: NodeId, notice: &ClusterNotice) {
+        let theirs = &notice.membership;
+        self.founding.hear_of_cluster(now, from, theirs.cluster);
+        self.founding.hear_of_epoch(theirs.epoch);
+        let follows = self.follows(now, notice);
+        let out = &mut self.out;
+        match self.founding.affiliation().cluster() {
+            _ if !self.terms.allows(theirs.cluster) => {
+                self.session.met_stranger(from, theirs, out);
+            }
+            Some(ours) if ours == theirs.cluster => self.session.introduced(from, theirs),
+            // What was accepted here may come to be or not: its voters give it up in time.
+            Some(_) if self.founding.affiliation().accepted().is_some() => {}
+            Some(_) if follows => {
+                // Whatever this member had there is over, and it was not there when its voters lost
+                // their states: it lives anew, in the other cluster.
+                self.founding.follow(theirs.clone(), out);
+                if let Some(vote) = &mut self.vote {
+                    let me = Member {
+                        node: out.me(),
+                        incarnation: vote.part.life,
+                    };
+                    let birth = self.founding.affiliation().birth;
+                    vote.begin_anew((me, birth), &self.terms, now, out);
+                }
+                self.session.abandon(theirs.epoch, out);
+                self.session.introduced(from, theirs);
+            }
+            Some(_) => self.session.met_stranger(from, theirs, out),
+            None => self.session.introduced(from, theirs),
+        }
+    }
+
+    /// Whether this member leaves its cluster for that one: an operator has abandoned its cluster for
+    /// it, or more than half of the voters that it remembers have lost their states, and vote there.
+    fn follows(&self, now: Time, notice: &ClusterNotice) -> bool {
+        let Some(ours) = self.founding.affiliation().membership() else {
+            return false;
+        };
+        let theirs = &notice.membership.voters;
+        let is_reborn_there = |voter: &&Voter| {
+            let mut there = theirs.iter();
+            there.any(|its| its.node == voter.node && its.birth > voter.birth)
+        };
+        let reborn = ours.voters.iter().filter(is_reborn_there).count();
+        let is_abandoned = notice.abandons.contains(&ours.cluster.id());
+        (is_abandoned || 2 * reborn > ours.voters.len()) && self.session.until() <= now
+    }
+
+    /// What has become of the founding that this member takes part in, and what follows.
+    pub(super) fn found(&mut self, now: Time) {
+        if self.session.is_in_view() || self.founding.affiliation().membership().is_some() {
+            return;
+        }
+        if self.vote.is_none() && self.founding.founds_as_voter() {
+            self.begin_to_vote(now);
+        }
+        let completed = self.vote.as_ref().and_then(|vote| vote.founds());
+        let lease = self.terms.lease;
+        match self.founding.progress(now, completed, lease, &mut self.out) {
+            Some(Progress::Complete(founding)) => {
+                if let Some(vote) = &mut self.vote {
+                    vote.complete(now, &founding, &mut self.out);
+                }
+            }
+            Some(Progress::Live(cluster)) => self.go_live(now, cluster),
+            Some(Progress::GivenUp(cluster)) => {
+                if let Some(vote) = &mut self.vote
+                    && vote.founds().is_some_and(|(its, _)| its == cluster)
+                {
+                    vote.forget_founding(&mut self.out);
+                }
+            }
+            None => {}
+        }
+        if let Some(founding) = self.founding.found(now, &self.terms) {
+            let me = self.out.me();
+            self.out.send(me, QuorumMessage::Found(Box::new(founding)));
+        }
+    }
+
+    fn go_live(&mut self, now: Time, cluster: Digest) {
+        let Some(vote) = &mut self.vote else { return };
+        let endorsed = vote.part.endorsed();
+        let Some(first) = endorsed.filter(|its| its.step.charter.cluster == cluster) else {
+            return;
+        };
+        let charter = first.step.charter.clone();
+        vote.part.learn_certified(&charter);
+        self.founding.join(Membership::of(&charter), &mut self.out);
+        vote.tick(now, &self.terms, &self.session.voters(), &mut self.out);
+    }
+
+    pub(super) fn begin_to_vote(&mut self, now: Time) {
+        let me = Member {
+            node: self.out.me(),
+            incarnation: self.founding.life(),
+        };
+        let birth = self.founding.affiliation().birth;
+        let record = (None, self.session.epoch());
+        let mut vote = Vote::new((me, birth), &self.terms, record, self.make.clone(), now);
+        vote.begin(&mut self.out);
+        self.vote = Some(Box::new(vote));
+    }
+}

@@ -1,0 +1,44 @@
+//! How an agent's voter makes its log: with Raft, and chance that is its own.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::log::{LogAction, RaftLog, Timing, VoterId};
+use super::process::{Beginning, MakeLog};
+use crate::membership::Member;
+use crate::time::Time;
+
+/// Makes Raft logs.
+#[derive(Clone, Debug)]
+pub struct Rafts {
+    lease: Duration,
+    seed: u64,
+}
+
+impl Rafts {
+    /// For the process that is `me`.
+    pub(crate) fn new(me: Member, lease: Duration) -> Self {
+        // Elections need members whose chances differ, and nothing more of them.
+        let seed = me.incarnation.0 ^ u64::from(me.node.as_u16()).rotate_right(16);
+        Self { lease, seed }
+    }
+}
+
+impl MakeLog for Rafts {
+    type Log = RaftLog;
+
+    fn make(
+        &mut self,
+        now: Time,
+        me: VoterId,
+        how: Beginning,
+        out: &mut Vec<LogAction>,
+    ) -> Option<RaftLog> {
+        let (timing, seed) = (Timing::of_lease(self.lease), self.seed);
+        match how {
+            Beginning::Founded(voters) => Some(RaftLog::found(me, voters, timing, seed, now, out)),
+            Beginning::Joined => Some(RaftLog::join(me, timing, seed, now, out)),
+            Beginning::Restored(record) => RaftLog::restore(me, *record, timing, seed, now).ok(),
+        }
+    }
+}

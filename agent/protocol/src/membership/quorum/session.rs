@@ -1,0 +1,645 @@
+//! A member's side: its lease, and its way from one view to the next.
+//!
+//! A lease runs for the time L from when the wish for it was *sent*, on the member's own clock, once
+//! a majority of a view's voters has renewed it, all under that very view, which this member knows
+//! to be certified. It is counted so that it ends here before it ends for anybody who counts it
+//! from what a voter has seen.
+
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::affiliation::Membership;
+use super::charter::{Charter, Digest, Voter};
+use super::contacts::Contacts;
+use super::known_book::KnownBook;
+use super::log::MAX_VOTERS;
+use super::message::{QuorumMessage, Renew, Stage};
+use super::outbox::Outbox;
+use super::overview::{Absence, Missing, QuorumOverview};
+use super::process::Terms;
+use crate::face::Marks;
+use crate::ids::{Epoch, Incarnation, NodeId};
+use crate::lock::Summary;
+use crate::membership::{Action, Change, Member, View};
+use crate::time::Time;
+
+/// How often a lease is renewed in its time.
+const RENEWALS: u32 = 5;
+/// How often in a lease's time a wish is repeated that no majority answers, or while a view is being
+/// formed.
+const REPEATS: u32 = 20;
+/// How often one that leaves says so in a lease's time.
+const GOODBYES: u32 = 50;
+/// How many wishes are remembered.
+const MAX_WISHES: usize = 16;
+
+#[derive(Clone, Debug, Hash)]
+pub(super) struct Session {
+    me: Member,
+    lease: Duration,
+    /// Those who vote, by the configuration, and by what is on disk here.
+    configured: Vec<NodeId>,
+    recorded: Vec<NodeId>,
+    /// Those who vote, by the newest view that others have told of, and that view's epoch.
+    told: Vec<NodeId>,
+    told_epoch: Epoch,
+    /// Since when this life is.
+    began: Time,
+    /// Whether the life before left.
+    left: bool,
+    /// When each voter last answered.
+    heard: BTreeMap<NodeId, Time>,
+    /// Those of them that knew of no view with this life in it, nor of any other that is certified,
+    /// and since when.
+    ignorant: BTreeMap<NodeId, Time>,
+    contacts: Contacts,
+    /// The newest certified view that this life is in.
+    known: Option<Known>,
+    /// When the lease ends; zero if there is none.
+    until: Time,
+    /// The wishes that may still renew it, oldest first.
+    wishes: VecDeque<Wish>,
+    seq: u64,
+    answered: u64,
+    /// When the newest wish was sent that a majority has answered; before there is one, when this
+    /// life began.
+    answered_sent: Time,
+    renew_at: Time,
+    book: KnownBook,
+    /// In this epoch a bound was reached that only a new view lifts.
+    wants_view: Option<Epoch>,
+    leaves: bool,
+    /// What it knows of locks that were abandoned when it leaves.
+    marks: Marks,
+    /// Whether a certified view has gone on without this life.
+    is_over: bool,
+    /// Whether a view has been in force in this life.
+    was_installed: bool,
+}
+
+#[derive(Clone, Debug, Hash)]
+struct Known {
+    charter: Charter,
+    digest: Digest,
+    phase: Phase,
+    /// Whether the lease has been renewed under it.
+    leased: bool,
+}
+
+#[derive(Clone, Debug, Hash)]
+enum Phase {
+    /// That this member takes part is on its way to the disk.
+    Persisting,
+    /// The summary is told, or about to be; the install is to come.
+    Frozen,
+    Installed(Arc<View>),
+}
+
+#[derive(Clone, Debug, Hash)]
+struct Wish {
+    seq: u64,
+    sent: Time,
+    /// Who has answered, and who of them has renewed under the view that is known here.
+    answered: Vec<NodeId>,
+    renewed: Vec<NodeId>,
+}
+
+impl Session {
+    /// `recorded`: the voters of the cluster that this member remembers. `left`: whether the life
+    /// before did.
+    pub(super) fn new(
+        me: Member,
+        terms: &Terms,
+        recorded: Vec<NodeId>,
+        left: bool,
+        now: Time,
+    ) -> Self {
+        Self {
+            me,
+            lease: terms.lease,
+            configured: terms.voters.iter().copied().collect(),
+            recorded,
+            left,
+            began: now,
+            told: Vec::new(),
+            told_epoch: Epoch::ZERO,
+            heard: BTreeMap::new(),
+            ignorant: BTreeMap::new(),
+            contacts: Contacts::default(),
+            known: None,
+            until: Time::ZERO,
+            wishes: VecDeque::new(),
+            seq: 0,
+            answered: 0,
+            answered_sent: now,
+            renew_at: now,
+            book: KnownBook::new(me.node),
+            wants_view: None,
+            leaves: false,
+            marks: Marks::None,
+            is_over: false,
+            was_installed: false,
+        }
+    }
+
+    /// The view in force; `None` before the first, and while the next one is being formed.
+    pub(super) fn view(&self) -> Option<&Arc<View>> {
+        match &self.known.as_ref()?.phase {
+            Phase::Installed(view) => Some(view),
+            _ => None,
+        }
+    }
+
+    /// The epoch of the newest view that this life is in; zero if there is none.
+    pub(super) fn epoch(&self) -> Epoch {
+        self.known
+            .as_ref()
+            .map_or(Epoch::ZERO, |known| known.charter.epoch)
+    }
+
+    /// When the lease ends.
+    pub(super) fn until(&self) -> Time {
+        self.until
+    }
+
+    pub(super) fn next_timeout(&self) -> Option<Time> {
+        (!self.is_over).then_some(self.renew_at)
+    }
+
+    /// Sends a wish if one is due.
+    pub(super) fn timeout(&mut self, now: Time, out: &mut Outbox) {
+        if self.is_over || now < self.renew_at {
+            return;
+        }
+        // Soon, until a majority answers; but who is cut off for longer burdens nobody by it.
+        let is_cut_off = now.since(self.answered_sent) > self.lease;
+        let often = match self.leaves {
+            true => GOODBYES,
+            false if is_cut_off => RENEWALS,
+            false => REPEATS,
+        };
+        self.renew_at = now + self.lease / often;
+        self.seq += 1;
+        // Older ones renew nothing any more.
+        let lease = self.lease;
+        self.wishes.retain(|wish| now < wish.sent + lease);
+        while self.wishes.len() >= MAX_WISHES {
+            self.wishes.pop_front();
+        }
+        self.wishes.push_back(Wish {
+            seq: self.seq,
+            sent: now,
+            answered: Vec::new(),
+            renewed: Vec::new(),
+        });
+        let renew = Renew {
+            session: self.me.incarnation,
+            seq: self.seq,
+            answered: self.answered,
+            epoch: self.epoch(),
+            stage: self.stage(),
+            wants_view: self.wants_view == Some(self.epoch()),
+            left: self.left,
+            lease: self.lease,
+        };
+        for voter in self.voters() {
+            out.send(voter, QuorumMessage::Renew(renew));
+            if let Some(change) = self.book.wish() {
+                out.send(voter, QuorumMessage::Wish(change.clone()));
+            }
+        }
+        if let Some(known) = &self.known {
+            self.contacts
+                .introduce(now, self.lease, &known.charter, out);
+        }
+    }
+
+    /// Another member says that it is in this member's cluster, or in one that this member may join:
+    /// here is whom to ask. This member's file may be an old one, and so may what it remembers.
+    pub(super) fn introduced(&mut self, peer: NodeId, membership: &Membership) {
+        self.contacts.note_kin(peer);
+        let is_news = membership.epoch > self.told_epoch && membership.epoch > self.epoch();
+        if is_news && (1..=MAX_VOTERS).contains(&membership.voters.len()) {
+            self.hear_of_voters(membership.epoch, nodes(&membership.voters));
+            self.renew_at = Time::ZERO;
+        }
+    }
+
+    /// Another member says that it is in another cluster of the same name.
+    pub(super) fn met_stranger(&mut self, peer: NodeId, theirs: &Membership, out: &mut Outbox) {
+        if self.contacts.note_stranger(peer) {
+            // Whom it asks, before it is in a view, are more.
+            let ours = match &self.known {
+                Some(known) => nodes(&known.charter.voters),
+                None if self.recorded.is_empty() => self.configured.clone(),
+                None => self.recorded.clone(),
+            };
+            out.act(Action::Stranger {
+                peer,
+                ours,
+                theirs: nodes(&theirs.voters),
+            });
+        }
+    }
+
+    /// Another member asks, as it is in no view: it is told of the cluster with the next renewal.
+    pub(super) fn asked_by(&mut self, now: Time, peer: NodeId) {
+        self.contacts.asked_by(now, self.lease / 10, peer);
+    }
+
+    /// Those that can be talked to.
+    pub(super) fn met(&self) -> impl Iterator<Item = NodeId> + '_ {
+        self.contacts.nodes()
+    }
+
+    /// Whether this life is in a view, or about to be.
+    pub(super) fn is_in_view(&self) -> bool {
+        self.known.is_some()
+    }
+
+    /// The lease is over and will not be renewed: the cluster is abandoned.
+    /// `epoch`: of the cluster that this member joins instead.
+    pub(super) fn abandon(&mut self, epoch: Epoch, out: &mut Outbox) {
+        self.book.forget_epoch();
+        if self.known.is_some() && !self.is_over {
+            self.is_over = true;
+            self.wishes.clear();
+            out.act(Action::Excluded(epoch));
+        }
+    }
+
+    /// Whether that member is in another cluster.
+    pub(super) fn is_stranger(&self, peer: NodeId) -> bool {
+        self.contacts.is_stranger(peer)
+    }
+
+    fn hear_of_voters(&mut self, epoch: Epoch, voters: Vec<NodeId>) {
+        if self.told.is_empty() && self.known.is_none() {
+            // Before there was a cluster nobody could know of it.
+            self.ignorant.clear();
+        }
+        (self.told, self.told_epoch) = (voters, epoch);
+    }
+
+    /// An operator wants this changed; in place of what was wanted before.
+    pub(super) fn change(&mut self, change: Change) {
+        self.book.want(change);
+        self.renew_at = Time::ZERO;
+    }
+
+    /// Whether the other voters still need this member's vote.
+    pub(super) fn note_needed(&mut self, is_needed: bool) {
+        self.book.note_needed(is_needed);
+    }
+
+    /// What the voter of this very member knows, which may be of the life before.
+    pub(super) fn remember(&mut self, charter: &Charter, out: &mut Outbox) {
+        self.book.told(self.me.node, charter, out);
+    }
+
+    /// That member hears this one from now on.
+    pub(super) fn meet(&mut self, peer: NodeId) {
+        if peer != self.me.node {
+            self.contacts.meet(peer);
+        }
+        if self.voters().contains(&peer) {
+            self.renew_at = Time::ZERO;
+        }
+    }
+
+    /// That member's life has ended, or it has left.
+    pub(super) fn part(&mut self, peer: NodeId) {
+        self.contacts.part(peer);
+    }
+
+    /// What does not end with a session.
+    pub(super) fn take_over(&mut self, before: &mut Self) {
+        self.book.take_over(&mut before.book);
+    }
+
+    /// Whether no view has been in force in this life.
+    pub(super) fn has_had_no_view(&self) -> bool {
+        !self.was_installed
+    }
+
+    /// The quorum as this member sees it. Before there is a cluster all voters must be there; after
+    /// that a voter that has lost its state counts for nothing, though it answers.
+    /// `absent`: the members that are not up.
+    pub(super) fn overview(&self, now: Time, absent: &[NodeId]) -> QuorumOverview {
+        let mut voters = self.voters();
+        voters.sort_unstable();
+        let patience = self.lease / 2;
+        let exists = self.exists();
+        let is_founded = exists || !self.recorded.is_empty();
+        let is_heard = |node| match self.heard.get(&node) {
+            Some(at) => *at + patience > now,
+            None => !absent.contains(&node) && self.began + patience > now,
+        };
+        let absence = |node| match is_heard(node) {
+            true => (exists && self.is_ignorant(now, node)).then_some(Absence::StateLost),
+            false if is_founded => Some(Absence::Silent),
+            false => Some(Absence::Unfounded),
+        };
+        let missing = |&member| absence(member).map(|why| Missing { member, why });
+        let missing: Vec<Missing> = voters.iter().filter_map(missing).collect();
+        QuorumOverview {
+            is_founded,
+            suffices: missing.is_empty() || (exists && 2 * missing.len() < voters.len()),
+            is_leased: now < self.until,
+            voters,
+            missing,
+            cluster: None,
+            founding: None,
+        }
+    }
+
+    /// Whether there has been a view of this group.
+    pub(super) fn exists(&self) -> bool {
+        self.known.is_some() || !self.told.is_empty()
+    }
+
+    /// Whether a voter has known of no view for so long that it must have lost its state.
+    fn is_ignorant(&self, now: Time, node: NodeId) -> bool {
+        let since = self.ignorant.get(&node);
+        since.is_some_and(|since| *since + self.lease / 2 <= now)
+    }
+
+    /// Those who are to vote, and whether each does, as far as is known; empty before there is a view.
+    pub(super) fn votes(&self, now: Time) -> BTreeMap<NodeId, bool> {
+        if !self.exists() {
+            return BTreeMap::new();
+        }
+        let voters = match &self.known {
+            Some(known) => nodes(&known.charter.voters),
+            None => self.told.clone(),
+        };
+        let all = self.book.wanted_voters().chain(voters.iter().copied());
+        all.map(|node| (node, voters.contains(&node) && !self.is_ignorant(now, node)))
+            .collect()
+    }
+
+    /// Whether the newest view that this member knows has it vote.
+    pub(super) fn shall_vote(&self) -> bool {
+        self.known.is_some() && self.book.wants_own_vote()
+    }
+
+    fn stage(&self) -> Stage {
+        match &self.known {
+            _ if self.leaves => match self.marks {
+                Marks::None => Stage::Leaving,
+                Marks::Shared => Stage::LeavingWithSharedMarks,
+                Marks::Own => Stage::LeavingWithMarks,
+            },
+            Some(Known {
+                phase: Phase::Installed(_),
+                leased,
+                ..
+            }) => {
+                if *leased {
+                    Stage::Leased
+                } else {
+                    Stage::Installed
+                }
+            }
+            _ => Stage::Frozen,
+        }
+    }
+
+    /// Whom to ask: the voters of the view that this life is in, and of a later one that others have
+    /// told of. Before, those in the file and those on disk, which may both be old ones.
+    pub(super) fn voters(&self) -> Vec<NodeId> {
+        let mut voters = match &self.known {
+            Some(known) => nodes(&known.charter.voters),
+            None => self.configured.clone(),
+        };
+        let recorded = self.recorded.iter().filter(|_| self.known.is_none());
+        let told = self.told.iter().filter(|_| self.told_epoch > self.epoch());
+        for &node in recorded.chain(told) {
+            if !voters.contains(&node) {
+                voters.push(node);
+            }
+        }
+        voters
+    }
+
+    /// A voter has renewed the lease, as far as it is concerned, under a view.
+    pub(super) fn renewed(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        (session, seq): (Incarnation, u64),
+        under: (Epoch, Digest),
+        out: &mut Outbox,
+    ) {
+        self.answered(now, from, session, seq);
+        if session != self.me.incarnation || self.is_over || self.leaves {
+            return;
+        }
+        self.ignorant.remove(&from);
+        let Some(known) = &mut self.known else { return };
+        let Some(wish) = self.wishes.iter_mut().find(|wish| wish.seq == seq) else {
+            return;
+        };
+        if under != (known.charter.epoch, known.digest) || wish.renewed.contains(&from) {
+            return;
+        }
+        wish.renewed.push(from);
+        let renewed = |node| wish.renewed.contains(&node);
+        if !known.charter.has_majority(|voter| renewed(voter.node)) {
+            return;
+        }
+        let newly_leased = !core::mem::replace(&mut known.leased, true);
+        let until = wish.sent + self.lease;
+        if newly_leased && matches!(known.phase, Phase::Installed(_)) {
+            self.renew_at = Time::ZERO;
+        }
+        if until > self.until {
+            self.until = until;
+            out.act(Action::Lease(until));
+        }
+    }
+
+    /// A voter does not renew the lease. If a certified view has gone on without this life, that
+    /// is its end.
+    pub(super) fn refused(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        (session, seq): (Incarnation, u64),
+        certified: Option<&Charter>,
+        out: &mut Outbox,
+    ) {
+        self.answered(now, from, session, seq);
+        if session != self.me.incarnation {
+            return;
+        }
+        let Some(charter) = certified else {
+            self.ignorant.entry(from).or_insert(now);
+            return;
+        };
+        if charter.epoch > self.told_epoch {
+            self.hear_of_voters(charter.epoch, nodes(&charter.voters));
+        }
+        self.ignorant.remove(&from);
+        self.book.told(from, charter, out);
+        self.end_if_excluded(charter, out);
+    }
+
+    fn answered(&mut self, now: Time, from: NodeId, session: Incarnation, seq: u64) {
+        let count = self.voters().len();
+        if session != self.me.incarnation {
+            return;
+        }
+        self.heard.insert(from, now);
+        let Some(wish) = self.wishes.iter_mut().find(|wish| wish.seq == seq) else {
+            return;
+        };
+        if !wish.answered.contains(&from) {
+            wish.answered.push(from);
+        }
+        let sent = wish.sent;
+        if 2 * wish.answered.len() > count && seq > self.answered {
+            (self.answered, self.answered_sent) = (seq, sent);
+            // By its wishes the coordinator sees what it has missed of a view that is being formed.
+            let is_awaited = self.known.is_some() && self.view().is_none();
+            if !self.leaves && !is_awaited {
+                self.renew_at = self.renew_at.max(sent + self.lease / RENEWALS);
+            }
+        }
+    }
+
+    /// Whether this session is in `charter`. A life that was left out of a view is not the same
+    /// session when it is let in again: what it was inside of may be others' by now.
+    fn goes_on_in(&self, charter: &Charter) -> bool {
+        let Some(since) = charter.member_since(self.me) else {
+            return false;
+        };
+        let known = self.known.as_ref();
+        known.is_none_or(|known| since <= known.charter.epoch)
+    }
+
+    fn end_if_excluded(&mut self, charter: &Charter, out: &mut Outbox) {
+        let Some(known) = &self.known else { return };
+        if charter.cluster == known.charter.cluster
+            && charter.epoch > known.charter.epoch
+            && !self.goes_on_in(charter)
+            && !self.is_over
+        {
+            self.is_over = true;
+            self.until = Time::ZERO;
+            self.wishes.clear();
+            out.act(Action::Excluded(charter.epoch));
+        }
+    }
+
+    /// Whether [`Session::flush`] takes that view in.
+    pub(super) fn takes(&self, from: NodeId, charter: &Charter) -> bool {
+        let is_newer = self.known.as_ref().is_none_or(|known| {
+            charter.epoch > known.charter.epoch && charter.cluster == known.charter.cluster
+        });
+        charter.coordinator.node == from && !self.is_over && self.goes_on_in(charter) && is_newer
+    }
+
+    /// The coordinator says that this is certified: stop, and tell.
+    pub(super) fn flush(&mut self, from: NodeId, charter: Charter, out: &mut Outbox) {
+        if charter.coordinator.node != from || self.is_over {
+            return;
+        }
+        if !self.goes_on_in(&charter) {
+            return self.end_if_excluded(&charter, out);
+        }
+        let digest = charter.digest();
+        if let Some(known) = &self.known {
+            if known.digest == digest && matches!(known.phase, Phase::Frozen) {
+                // The summary was lost, or is late.
+                out.act(Action::Summarise(charter.unclean.clone()));
+            }
+            if charter.epoch <= known.charter.epoch || charter.cluster != known.charter.cluster {
+                return;
+            }
+        }
+        self.ignorant.clear();
+        out.act(Action::Freeze);
+        out.act(Action::Persist(charter.epoch));
+        self.known = Some(Known {
+            charter,
+            digest,
+            phase: Phase::Persisting,
+            leased: false,
+        });
+        // What was renewed under the view before counts no more.
+        for wish in &mut self.wishes {
+            wish.renewed.clear();
+        }
+        self.renew_at = Time::ZERO;
+    }
+
+    /// That this member takes part is on disk.
+    pub(super) fn persisted(&mut self, out: &mut Outbox) {
+        if let Some(known) = &mut self.known
+            && matches!(known.phase, Phase::Persisting)
+        {
+            known.phase = Phase::Frozen;
+            out.act(Action::Summarise(known.charter.unclean.clone()));
+        }
+    }
+
+    pub(super) fn summarised(&self, summary: Summary, out: &mut Outbox) {
+        let Some(known) = &self.known else { return };
+        if matches!(known.phase, Phase::Frozen) {
+            let message = QuorumMessage::Summary {
+                epoch: known.charter.epoch,
+                digest: known.digest,
+                summary,
+            };
+            out.send(known.charter.coordinator.node, message);
+        }
+    }
+
+    /// The coordinator says that it is in force.
+    pub(super) fn install(
+        &mut self,
+        from: NodeId,
+        view: (Epoch, Digest),
+        table: Summary,
+        out: &mut Outbox,
+    ) {
+        let Some(known) = &mut self.known else { return };
+        let awaited =
+            (known.charter.epoch, known.digest) == view && known.charter.coordinator.node == from;
+        if awaited && matches!(known.phase, Phase::Frozen) && !self.is_over {
+            let view = Arc::new(known.charter.view());
+            known.phase = Phase::Installed(Arc::clone(&view));
+            self.was_installed = true;
+            self.renew_at = Time::ZERO;
+            self.book.read(&known.charter, out);
+            out.act(Action::Install(view, table));
+        }
+    }
+
+    /// This member needs a new view.
+    pub(super) fn want_view(&mut self) {
+        if self.view().is_some() && self.wants_view != Some(self.epoch()) {
+            self.wants_view = Some(self.epoch());
+            self.renew_at = Time::ZERO;
+        }
+    }
+
+    /// This member is about to leave, and knows of locks that were abandoned.
+    pub(super) fn leave_marks(&mut self, marks: Marks) {
+        self.marks = marks;
+    }
+
+    /// This member holds nothing, and never will again.
+    pub(super) fn leave(&mut self) {
+        self.leaves = true;
+        self.until = Time::ZERO;
+        self.renew_at = Time::ZERO;
+    }
+}
+
+fn nodes(voters: &[Voter]) -> Vec<NodeId> {
+    voters.iter().map(|voter| voter.node).collect()
+}

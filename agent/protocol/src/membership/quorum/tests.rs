@@ -1,0 +1,582 @@
+//! The parts by themselves: what each counts, and when. How they go together is simulated.
+
+use alloc::collections::BTreeSet;
+use alloc::vec;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::affiliation::Membership;
+use super::charter::{Charter, Digest, Step, Voter};
+use super::coordinator::{Coordination, longest_lease};
+use super::message::{QuorumMessage, Renew, Stage, VoterRecord};
+use super::outbox::Outbox;
+use super::process::Terms;
+use super::session::Session;
+use super::voter::VoterPart;
+use crate::ids::{Epoch, Incarnation, NodeId};
+use crate::lock::Summary;
+use crate::membership::{Action, Book, Member, ViewMessage};
+use crate::time::Time;
+
+const LEASE: Duration = Duration::from_secs(1);
+
+fn node(id: u16) -> NodeId {
+    NodeId::new(id).unwrap()
+}
+
+fn member(id: u16, life: u64) -> Member {
+    Member {
+        node: node(id),
+        incarnation: Incarnation(life),
+    }
+}
+
+fn voter(id: u16) -> Voter {
+    Voter {
+        node: node(id),
+        birth: Incarnation(1),
+    }
+}
+
+fn at(ms: u64) -> Time {
+    Time::ZERO + Duration::from_millis(ms)
+}
+
+fn terms() -> Terms {
+    Terms {
+        group: "test".into(),
+        lease: LEASE,
+        members: (1..=5).map(node).collect(),
+        voters: BTreeSet::from([node(1), node(2), node(3)]),
+        cluster: None,
+        wall: Duration::from_secs(100),
+        lock_delay: Duration::ZERO,
+    }
+}
+
+/// Three voters, of whom all are members, and two members more.
+fn first() -> Charter {
+    let cluster = Digest::of_cluster(&"test");
+    Charter {
+        cluster,
+        epoch: Epoch::new(100).unwrap(),
+        parent: cluster,
+        members: (1..=5).map(|id| member(id, 1)).collect(),
+        since: vec![Epoch::new(100).unwrap(); 5],
+        voters: (1..=3).map(voter).collect(),
+        coordinator: member(1, 1),
+        unclean: Vec::new(),
+        book: Book {
+            voters: (1..=3).map(node).collect(),
+            ..Book::default()
+        },
+        abandons: Vec::new(),
+    }
+}
+
+fn found() -> Step {
+    Step {
+        parent: None,
+        charter: first(),
+    }
+}
+
+/// The next view, without member `gone`.
+fn without(gone: u16) -> Step {
+    let parent = first();
+    let mut charter = Charter {
+        epoch: parent.epoch.next().unwrap(),
+        parent: parent.digest(),
+        ..parent.clone()
+    };
+    charter.members.retain(|its| its.node != node(gone));
+    charter.since.pop();
+    Step {
+        parent: Some(parent),
+        charter,
+    }
+}
+
+fn leases(out: &mut Outbox) -> Vec<Time> {
+    let lease = |action| match action {
+        Action::Lease(until) => Some(until),
+        _ => None,
+    };
+    out.take().into_iter().filter_map(lease).collect()
+}
+
+/// Member 5, in the first view, which is in force there.
+fn installed(out: &mut Outbox) -> Session {
+    let mut session = Session::new(member(5, 1), &terms(), Vec::new(), false, at(0));
+    session.flush(node(1), first(), out);
+    session.persisted(out);
+    session.install(
+        node(1),
+        (first().epoch, first().digest()),
+        Summary::default(),
+        out,
+    );
+    assert!(session.view().is_some());
+    out.take();
+    session
+}
+
+#[test]
+fn a_lease_counts_from_when_its_wish_was_sent_and_needs_a_majority_under_one_view() {
+    let mut out = Outbox::new(node(5));
+    let mut session = installed(&mut out);
+    session.timeout(at(100), &mut out);
+    assert_eq!(out.take().len(), 3, "a wish to each voter");
+    let (wish, view) = ((Incarnation(1), 1), (first().epoch, first().digest()));
+    session.renewed(at(0), node(1), wish, view, &mut out);
+    // The same voter again, another life's wish, and another view do not count.
+    session.renewed(at(0), node(1), wish, view, &mut out);
+    session.renewed(at(0), node(2), (Incarnation(2), 1), view, &mut out);
+    let other = without(4).charter;
+    session.renewed(
+        at(0),
+        node(2),
+        wish,
+        (other.epoch, other.digest()),
+        &mut out,
+    );
+    assert_eq!((leases(&mut out), session.until()), (vec![], Time::ZERO));
+    session.renewed(at(0), node(3), wish, view, &mut out);
+    assert_eq!(leases(&mut out), [at(100) + LEASE]);
+}
+
+#[test]
+fn what_was_renewed_under_the_view_before_does_not_count_in_the_next() {
+    let mut out = Outbox::new(node(5));
+    let mut session = installed(&mut out);
+    session.timeout(at(100), &mut out);
+    let (wish, view) = ((Incarnation(1), 1), (first().epoch, first().digest()));
+    session.renewed(at(0), node(1), wish, view, &mut out);
+    let next = without(4).charter;
+    session.flush(node(1), next.clone(), &mut out);
+    assert!(out.take().contains(&Action::Freeze));
+    session.renewed(at(0), node(2), wish, view, &mut out);
+    session.renewed(at(0), node(2), wish, (next.epoch, next.digest()), &mut out);
+    assert_eq!(leases(&mut out), []);
+    session.renewed(at(0), node(3), wish, (next.epoch, next.digest()), &mut out);
+    assert_eq!(leases(&mut out), [at(100) + LEASE]);
+}
+
+#[test]
+fn who_is_not_in_a_certified_view_has_no_lease_any_more_and_never_again() {
+    let mut out = Outbox::new(node(5));
+    let mut session = installed(&mut out);
+    session.timeout(at(100), &mut out);
+    let (wish, view) = ((Incarnation(1), 1), (first().epoch, first().digest()));
+    for id in [1, 2] {
+        session.renewed(at(0), node(id), wish, view, &mut out);
+    }
+    out.take();
+    let next = without(5).charter;
+    session.refused(at(0), node(3), wish, Some(&next), &mut out);
+    assert_eq!(out.take(), [Action::Excluded(next.epoch)]);
+    assert_eq!(session.until(), Time::ZERO);
+    session.renewed(at(0), node(3), wish, view, &mut out);
+    session.flush(node(1), next, &mut out);
+    assert_eq!((out.take(), session.next_timeout()), (vec![], None));
+}
+
+/// Who is in a view with this member knows it, and who has left does not hear.
+#[test]
+fn those_in_no_view_with_a_member_are_told_its_cluster_once_in_a_lease() {
+    let mut out = Outbox::new(node(5));
+    let mut session = installed(&mut out);
+    for id in [4, 6] {
+        session.meet(node(id));
+    }
+    let mut told = |session: &mut Session, until: u64| {
+        (0..until)
+            .step_by(10)
+            .for_each(|ms| session.timeout(at(ms), &mut out));
+        let to = |action: Action| match action {
+            Action::Send(to, ViewMessage::Quorum(message)) => {
+                matches!(*message, QuorumMessage::Cluster(_)).then_some(to)
+            }
+            _ => None,
+        };
+        out.take().into_iter().filter_map(to).collect::<Vec<_>>()
+    };
+    assert_eq!(told(&mut session, 2_500), [node(6); 3]);
+    session.part(node(6));
+    assert_eq!(told(&mut session, 5_000), []);
+}
+
+#[test]
+fn who_is_in_another_cluster_is_told_of_once() {
+    let mut out = Outbox::new(node(5));
+    let mut session = installed(&mut out);
+    session.meet(node(6));
+    let other = Membership {
+        cluster: Digest::of_cluster(&"other"),
+        epoch: first().epoch,
+        voters: vec![voter(6)],
+    };
+    for _ in 0..2 {
+        session.met_stranger(node(6), &other, &mut out);
+    }
+    let expected = Action::Stranger {
+        peer: node(6),
+        ours: vec![node(1), node(2), node(3)],
+        theirs: vec![node(6)],
+    };
+    assert_eq!(out.take(), [expected]);
+    assert!(session.is_stranger(node(6)));
+    // It begins anew, in this one.
+    session.meet(node(6));
+    session.introduced(node(6), &Membership::of(&first()));
+    assert!(!session.is_stranger(node(6)));
+}
+
+/// The voters that this member remembers may all be gone.
+#[test]
+fn a_member_asks_the_voters_of_a_later_view_that_others_tell_of() {
+    let mut out = Outbox::new(node(5));
+    let mut session = installed(&mut out);
+    let mut later = Membership::of(&first());
+    later.epoch = first().epoch.next().unwrap();
+    later.voters = vec![voter(4)];
+    session.introduced(node(4), &later);
+    assert_eq!(session.voters(), [1, 2, 3, 4].map(node));
+    // An older word does not take its place, nor one that makes no sense.
+    session.introduced(node(4), &Membership::of(&first()));
+    later.epoch = later.epoch.next().unwrap();
+    for voters in [vec![], (1..=8).map(voter).collect()] {
+        later.voters = voters;
+        session.introduced(node(4), &later);
+    }
+    assert_eq!(session.voters(), [1, 2, 3, 4].map(node));
+}
+
+#[test]
+fn a_session_is_not_revived() {
+    let mut out = Outbox::new(node(5));
+    let mut session = installed(&mut out);
+    // It was out of the view in between, and has not heard of that one.
+    let gone = without(5).charter;
+    let mut again = first();
+    again.parent = gone.digest();
+    again.epoch = gone.epoch.next().unwrap();
+    again.since[4] = again.epoch;
+    session.flush(node(1), again.clone(), &mut out);
+    assert_eq!(out.take(), [Action::Excluded(again.epoch)]);
+    assert_eq!(
+        (session.until(), session.next_timeout()),
+        (Time::ZERO, None)
+    );
+}
+
+/// Voter 1, which has endorsed the first view at its start.
+fn endorser(birth: u64, now: Time) -> VoterPart {
+    let record = VoterRecord {
+        birth: Incarnation(birth),
+        endorsed: Some(found()),
+        certified: true,
+        settled: false,
+        longest: LEASE,
+        log: None,
+    };
+    VoterPart::new(
+        (voter(1), Incarnation(1)),
+        &terms(),
+        (&record, Epoch::ZERO),
+        now,
+    )
+}
+
+fn wish(seq: u64, stage: Stage) -> Renew {
+    Renew {
+        session: Incarnation(1),
+        seq,
+        answered: seq - 1,
+        epoch: first().epoch,
+        stage,
+        wants_view: false,
+        left: false,
+        lease: LEASE,
+    }
+}
+
+#[test]
+fn a_voter_endorses_one_view_an_epoch_and_none_of_an_epoch_before() {
+    let mut part = endorser(1, at(0));
+    assert!(!part.endorse(found(), at(1)), "once more");
+    assert!(part.endorse(without(5), at(1)));
+    assert!(!part.endorse(without(4), at(1)), "the next is on its way");
+    part.persisted(at(2));
+    assert!(!part.endorse(without(4), at(3)) && !part.endorse(found(), at(3)));
+    let mut unsound = without(4);
+    unsound.charter.epoch = Epoch::new(110).unwrap();
+    assert!(!part.endorse(unsound, at(3)));
+}
+
+#[test]
+fn the_age_counts_from_the_last_renewal_of_somebody_who_is_gone() {
+    let mut out = Outbox::new(node(1));
+    let mut part = endorser(1, at(0));
+    assert_eq!(
+        part.age(at(1)),
+        Duration::MAX,
+        "a newborn has renewed nothing"
+    );
+    part.renew(at(100), node(5), &wish(1, Stage::Leased), &mut out);
+    part.renew(at(150), node(4), &wish(1, Stage::Leased), &mut out);
+    assert!(part.endorse(without(5), at(160)));
+    part.renew(at(200), node(5), &wish(2, Stage::Leased), &mut out);
+    part.persisted(at(250));
+    // What came between decision and disk was still renewed; afterwards it is not.
+    assert_eq!(part.age(at(260)), Duration::from_millis(60));
+    out.take();
+    part.renew(at(300), node(5), &wish(3, Stage::Leased), &mut out);
+    let said = out.take();
+    let refused = |action: &Action| match action {
+        Action::Send(_, ViewMessage::Quorum(said)) => {
+            matches!(**said, QuorumMessage::Refused { .. })
+        }
+        _ => false,
+    };
+    assert!(!said.is_empty() && said.iter().all(refused));
+    assert_eq!(part.age(at(300)), Duration::from_millis(100));
+}
+
+#[test]
+fn a_restarted_voter_may_have_renewed_until_it_started() {
+    let record = VoterRecord {
+        birth: Incarnation(1),
+        endorsed: Some(found()),
+        certified: true,
+        settled: false,
+        longest: LEASE,
+        log: None,
+    };
+    let part = VoterPart::new(
+        (voter(1), Incarnation(2)),
+        &terms(),
+        (&record, Epoch::ZERO),
+        at(500),
+    );
+    assert_eq!(part.age(at(600)), Duration::from_millis(100));
+}
+
+#[test]
+fn nobody_waits_for_the_lease_of_one_that_left() {
+    let mut out = Outbox::new(node(1));
+    let mut part = endorser(1, at(0));
+    part.renew(at(100), node(5), &wish(1, Stage::Leased), &mut out);
+    part.renew(at(110), node(5), &wish(2, Stage::Leaving), &mut out);
+    // A wish from before overtook nothing: it is not renewed again.
+    part.renew(at(120), node(5), &wish(1, Stage::Leased), &mut out);
+    assert!(part.endorse(without(5), at(130)));
+    part.persisted(at(140));
+    assert_eq!(part.age(at(150)), Duration::MAX);
+}
+
+/// A group that was stopped in order begins again at once, and not one of which a member was not.
+#[test]
+fn a_voter_that_ended_in_order_knows_whose_leases_there_may_be() {
+    let mut out = Outbox::new(node(1));
+    let before = endorser(1, at(0));
+    assert!(before.is_quiet(at(0)));
+    let record = VoterRecord {
+        birth: Incarnation(1),
+        endorsed: Some(found()),
+        certified: true,
+        settled: true,
+        longest: LEASE,
+        log: None,
+    };
+    let mut part = VoterPart::new(
+        (voter(1), Incarnation(2)),
+        &terms(),
+        (&record, Epoch::ZERO),
+        at(500),
+    );
+    let anew = |left| Renew {
+        session: Incarnation(2),
+        epoch: Epoch::ZERO,
+        left,
+        ..wish(1, Stage::Frozen)
+    };
+    for id in 1..=4 {
+        part.renew(at(510), node(id), &anew(true), &mut out);
+    }
+    assert_eq!(part.leavers().count(), 4);
+    part.renew(at(510), node(5), &anew(false), &mut out);
+    let mut next = without(5);
+    next.charter.members = (1..=5).map(|id| member(id, 2)).collect();
+    next.charter.since = vec![next.charter.epoch; 5];
+    assert!(part.endorse(next, at(520)));
+    part.persisted(at(530));
+    // Its lease may have been renewed until the voter ended.
+    assert_eq!(part.age(at(600)), Duration::from_millis(100));
+    assert!(!part.is_quiet(at(600)));
+}
+
+/// Who is left knows that nobody who is gone can be inside of the only lock.
+#[test]
+fn nobody_waits_for_leases_when_it_is_proved_that_they_were_of_no_use() {
+    for is_complete in [false, true] {
+        let mut out = Outbox::new(node(9));
+        let mut step = without(5);
+        step.charter.unclean = vec![node(5)];
+        let view = (step.charter.epoch, step.charter.digest());
+        let mut coordination = Coordination::new(step, view.1);
+        for id in 1..=3 {
+            coordination.endorsed(at(10), voter(id), (Duration::ZERO, LEASE), &terms());
+        }
+        coordination.advance(at(10), false, &mut out);
+        out.take();
+        for id in 1..=4 {
+            let told = Summary {
+                is_complete,
+                ..Summary::default()
+            };
+            coordination.summary(node(id), view, told);
+        }
+        coordination.advance(at(11), false, &mut out);
+        assert_eq!(!out.take().is_empty(), is_complete);
+    }
+}
+
+#[test]
+fn a_lock_delay_lengthens_the_wait_if_somebody_was_lost() {
+    let delay = Duration::from_secs(7);
+    let terms = Terms {
+        lock_delay: delay,
+        ..terms()
+    };
+    for lost in [vec![], vec![node(5)]] {
+        let mut out = Outbox::new(node(9));
+        let mut step = without(5);
+        step.charter.unclean = lost.clone();
+        let view = (step.charter.epoch, step.charter.digest());
+        let mut coordination = Coordination::new(step, view.1);
+        for id in 1..=3 {
+            coordination.endorsed(at(10), voter(id), (LEASE * 2, LEASE), &terms);
+        }
+        coordination.advance(at(10), false, &mut out);
+        for id in 1..=4 {
+            coordination.summary(node(id), view, Summary::default());
+        }
+        out.take();
+        coordination.advance(at(11), false, &mut out);
+        assert_eq!(out.take().is_empty(), !lost.is_empty());
+        coordination.advance(at(10) + delay, false, &mut out);
+        assert_eq!(out.take().is_empty(), lost.is_empty());
+    }
+}
+
+#[test]
+fn a_view_begins_when_all_have_told_and_a_majority_is_free_of_old_leases() {
+    let mut out = Outbox::new(node(9));
+    let step = without(5);
+    let (epoch, digest) = (step.charter.epoch, step.charter.digest());
+    let mut coordination = Coordination::new(step, digest);
+    let ms = Duration::from_millis;
+    coordination.endorsed(at(1000), voter(1), (ms(100), LEASE), &terms());
+    coordination.advance(at(1000), false, &mut out);
+    assert_eq!(out.take(), [], "one of three is no majority");
+    coordination.endorsed(at(1010), voter(2), (ms(600), LEASE), &terms());
+    coordination.advance(at(1010), false, &mut out);
+    assert_eq!(out.take().len(), 4, "all members are told to stop");
+    for id in 1..=4 {
+        coordination.summary(node(id), (epoch, digest), Summary::default());
+    }
+    coordination.advance(at(1020), false, &mut out);
+    assert_eq!(out.take(), [], "leases may be alive");
+    // A third voter that has renewed nothing for long makes a better certificate: with voter 2.
+    coordination.endorsed(at(1030), voter(3), (LEASE * 2, LEASE), &terms());
+    let free = at(1010) + (longest_lease(LEASE) - ms(600));
+    assert_eq!(coordination.next_timeout(at(1030)), Some(free));
+    coordination.advance(free - Duration::from_nanos(1), false, &mut out);
+    assert_eq!(out.take(), []);
+    coordination.advance(free, false, &mut out);
+    assert_eq!(out.take().len(), 4, "it is in force");
+}
+
+/// W = L (1 + ρ) / (1 − ρ), with ρ = 0.1.
+#[test]
+fn the_wait_covers_clocks_that_are_a_tenth_off() {
+    assert_eq!(
+        longest_lease(Duration::from_millis(900)),
+        Duration::from_millis(1100)
+    );
+}
+
+/// What was endorsed may never come to be: of who may be a member it says nothing.
+#[test]
+fn what_is_not_known_to_be_certified_is_no_memory() {
+    let record = |endorsed: Step, certified| VoterRecord {
+        birth: Incarnation(1),
+        endorsed: Some(endorsed),
+        certified,
+        settled: false,
+        longest: LEASE,
+        log: None,
+    };
+    let epoch = |record: VoterRecord| record.certified_charter().map(|charter| charter.epoch);
+    let (first, second) = (found(), without(5));
+    assert_eq!(epoch(record(first.clone(), false)), None);
+    assert_eq!(
+        epoch(record(second.clone(), false)),
+        Some(first.charter.epoch)
+    );
+    assert_eq!(
+        epoch(record(second.clone(), true)),
+        Some(second.charter.epoch)
+    );
+}
+
+/// 30 s under one file, 1 s under the next: what was renewed for 30 s may still run.
+#[test]
+fn a_lease_that_was_made_shorter_is_waited_for_as_long_as_it_was() {
+    let (long, short) = (LEASE * 30, LEASE);
+    let record = VoterRecord {
+        endorsed: Some(found()),
+        certified: true,
+        ..VoterRecord::new(Incarnation(1), long)
+    };
+    let before = (&record, Epoch::ZERO);
+    let me = (voter(1), Incarnation(2));
+    let mut part = VoterPart::new(me, &terms(), before, at(0));
+    let longest = |part: &VoterPart, now| part.own_status(now).endorsed.unwrap().longest;
+    assert_eq!(longest(&part, at(0)), long);
+    let mut out = Outbox::new(node(1));
+    let nobody = BTreeSet::new();
+    // What others hold under the file before, this voter does not renew for less.
+    part.renew(at(10), node(5), &wish(1, Stage::Leased), &mut out);
+    let over = at(0) + longest_lease(long);
+    part.timeout(over - Duration::from_nanos(1), &nobody, &mut out);
+    assert_eq!(longest(&part, over), long);
+    part.timeout(over, &nobody, &mut out);
+    assert_eq!(longest(&part, over), short);
+}
+
+#[test]
+fn a_lease_that_was_made_longer_is_renewed_when_the_disk_knows_it() {
+    let record = VoterRecord {
+        endorsed: Some(found()),
+        certified: true,
+        ..VoterRecord::new(Incarnation(1), LEASE)
+    };
+    let before = (&record, Epoch::ZERO);
+    let mut part = VoterPart::new((voter(1), Incarnation(2)), &terms(), before, at(0));
+    let mut out = Outbox::new(node(1));
+    let long = |seq| Renew {
+        lease: LEASE * 30,
+        ..wish(seq, Stage::Leased)
+    };
+    part.renew(at(10), node(5), &long(1), &mut out);
+    assert_eq!(out.take(), []);
+    // Nobody has to wait for what is not renewed yet.
+    assert_eq!(part.longest(), LEASE);
+    assert_eq!(part.longest_allowed(), LEASE * 30);
+    part.longest_is_on_disk(LEASE * 30);
+    part.renew(at(20), node(5), &long(2), &mut out);
+    assert_eq!(out.take().len(), 1);
+    assert_eq!(part.longest(), LEASE * 30);
+}

@@ -1,0 +1,536 @@
+//! All that a voter does and remembers: its endorsements, its log, its proposals and the view it is
+//! to put in force, put together.
+
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::affiliation::Founding;
+use super::charter::{Digest, Step, Voter};
+use super::coordinator::Coordination;
+use super::log::{LogAction, NotNow, Proposal, ViewLog, VoterId};
+use super::message::{QuorumMessage, Status, VoterRecord};
+use super::outbox::Outbox;
+use super::process::{Beginning, MakeLog, Terms};
+use super::proposer::Proposer;
+use super::voter::VoterPart;
+use crate::ids::{Epoch, Incarnation, NodeId};
+use crate::membership::greeting::first_8;
+use crate::membership::{Action, Member};
+use crate::time::Time;
+
+/// All that a voter does and remembers.
+#[derive(Clone, Debug, Hash)]
+pub(super) struct Vote<M: MakeLog> {
+    pub(super) part: VoterPart,
+    proposer: Proposer,
+    /// The view that this process is to put in force.
+    coordination: Option<Coordination>,
+    make: M,
+    log: Option<M::Log>,
+    /// Whether the log was given up.
+    is_broken: bool,
+    record: VoterRecord,
+    disk: Disk,
+}
+
+/// What is on its way to the disk. One record at a time.
+#[derive(Clone, Debug, Default, Hash)]
+struct Disk {
+    /// Whether there is a record of this voter: nothing is said before.
+    is_born: bool,
+    writing: Option<Writing>,
+    /// The record has changed since.
+    dirty: bool,
+    /// The log waits for the record's next writing.
+    log_waits: bool,
+}
+
+#[derive(Clone, Copy, Debug, Hash)]
+struct Writing {
+    endorsed: Option<Digest>,
+    longest: Duration,
+    log_waits: bool,
+}
+
+impl<M: MakeLog> Vote<M> {
+    /// `birth`: of this member, should it have been no voter before.
+    pub(super) fn new(
+        (me, birth): (Member, Incarnation),
+        terms: &Terms,
+        (before, known): (Option<VoterRecord>, Epoch),
+        make: M,
+        now: Time,
+    ) -> Self {
+        let is_born = before.is_some();
+        let mut record = before.unwrap_or_else(|| VoterRecord::new(birth, terms.lease));
+        let voter = record.voter(me.node);
+        let part = VoterPart::new((voter, me.incarnation), terms, (&record, known), now);
+        let newest = part.newest().map(|newest| newest.step.charter.epoch);
+        let ahead = terms.ahead(newest.unwrap_or_default().max(known));
+        // From now on that may change at any moment.
+        record.settled = false;
+        Self {
+            part,
+            proposer: Proposer::new(me, terms.lease, ahead, now),
+            coordination: None,
+            make,
+            log: None,
+            is_broken: false,
+            record,
+            disk: Disk {
+                is_born,
+                dirty: !is_born,
+                ..Disk::default()
+            },
+        }
+    }
+
+    /// A new voter is put on disk before it says anything.
+    pub(super) fn begin(&mut self, out: &mut Outbox) {
+        if self.disk.dirty {
+            self.put(out);
+        }
+    }
+
+    fn put(&mut self, out: &mut Outbox) {
+        if self.disk.writing.is_some() {
+            self.disk.dirty = true;
+            return;
+        }
+        self.disk.dirty = false;
+        self.disk.writing = Some(Writing {
+            endorsed: self.part.newest().map(|newest| newest.digest),
+            longest: self.record.longest,
+            log_waits: core::mem::take(&mut self.disk.log_waits),
+        });
+        out.act(Action::PersistVoter(Box::new(self.record.clone())));
+    }
+
+    /// Returns whether that was the first record.
+    pub(super) fn persisted(&mut self, now: Time, out: &mut Outbox) -> bool {
+        let Some(writing) = self.disk.writing.take() else {
+            return false;
+        };
+        let is_first = !core::mem::replace(&mut self.disk.is_born, true);
+        self.part.longest_is_on_disk(writing.longest);
+        if self.part.newest().map(|newest| newest.digest) == writing.endorsed {
+            if self.part.persisted(now) {
+                self.proposer.note_view(now);
+            }
+            self.start_log(now, out);
+        }
+        if writing.log_waits
+            && let Some(log) = &mut self.log
+        {
+            let mut actions = Vec::new();
+            log.persisted(now, &mut actions);
+            self.log_actions(now, actions, out);
+        }
+        if self.disk.dirty {
+            self.put(out);
+        }
+        is_first
+    }
+
+    pub(super) fn take_in(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        message: QuorumMessage,
+        (terms, asked): (&Terms, &[NodeId]),
+        out: &mut Outbox,
+    ) {
+        if !self.disk.is_born {
+            return;
+        }
+        match message {
+            QuorumMessage::Renew(renew) => {
+                let is_news = self.part.renew(now, from, &renew, out);
+                let member = Member {
+                    node: from,
+                    incarnation: renew.session,
+                };
+                if let Some(coordination) = &mut self.coordination {
+                    let pause = terms.lease / 10;
+                    coordination.renew(now, member, &renew, pause, out);
+                }
+                if !is_news {
+                    return;
+                }
+            }
+            QuorumMessage::Status(status) => self.on_status(now, from, *status, terms, out),
+            // How a first view is endorsed is for those who found the cluster.
+            QuorumMessage::Decided(step) if step.parent.is_some() => self.endorse(now, *step, out),
+            QuorumMessage::Wish(change) => self.part.wish(now, from, change),
+            QuorumMessage::Summary {
+                epoch,
+                digest,
+                summary,
+            } => {
+                if let Some(coordination) = &mut self.coordination {
+                    coordination.summary(from, (epoch, digest), summary);
+                }
+            }
+            QuorumMessage::Log { from, to, message } => {
+                if to == self.part.me
+                    && self.voter_called(from).is_some()
+                    && let Some(log) = &mut self.log
+                {
+                    let mut actions = Vec::new();
+                    log.receive(now, voter_id(from), message, &mut actions);
+                    self.log_actions(now, actions, out);
+                }
+            }
+            _ => {}
+        }
+        self.tick(now, terms, asked, out);
+    }
+
+    /// Another voter says how it stands: it may have endorsed what is to be put in force here, or
+    /// know less than this one.
+    fn on_status(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        status: Status,
+        terms: &Terms,
+        out: &mut Outbox,
+    ) {
+        let (voter, endorsement) = (status.voter, status.endorsed);
+        self.part.status(now, from, status);
+        if voter.node != from {
+            return;
+        }
+        if let (Some(coordination), Some(endorsement)) = (&mut self.coordination, endorsement)
+            && endorsement.digest == coordination.digest()
+        {
+            let leases = (endorsement.age, endorsement.longest);
+            coordination.endorsed(now, voter, leases, terms);
+        }
+        let Some(mine) = self.part.endorsed() else {
+            return;
+        };
+        let is_behind = endorsement.is_none_or(|its| its.epoch < mine.step.charter.epoch)
+            && mine.step.parent.is_some();
+        if is_behind && mine.step.voters().any(|it| it == voter) {
+            let step = Box::new(mine.step.clone());
+            out.send(from, QuorumMessage::Decided(step));
+        }
+    }
+
+    /// The cluster that this voter is founding, if it has endorsed its first view and no other; and
+    /// whether that is on disk.
+    pub(super) fn founds(&self) -> Option<(Digest, bool)> {
+        let newest = self.part.newest().filter(|its| its.step.parent.is_none())?;
+        Some((newest.step.charter.cluster, self.part.is_settled()))
+    }
+
+    /// All have accepted this founding.
+    pub(super) fn complete(&mut self, now: Time, founding: &Founding, out: &mut Outbox) {
+        if self.disk.is_born {
+            self.endorse(now, founding.step(), out);
+        }
+    }
+
+    /// Nothing came of the founding that was completed here.
+    pub(super) fn forget_founding(&mut self, out: &mut Outbox) {
+        self.part.forget_founding();
+        self.coordination = None;
+        self.record.endorsed = None;
+        self.record.certified = false;
+        self.put(out);
+    }
+
+    /// Forgets all that it voted for in a cluster that this member leaves, and is another voter from
+    /// now on, of this `birth`.
+    pub(super) fn begin_anew(
+        &mut self,
+        (me, birth): (Member, Incarnation),
+        terms: &Terms,
+        now: Time,
+        out: &mut Outbox,
+    ) where
+        M: Clone,
+    {
+        let longest = self.record.longest.max(terms.lease);
+        let record = VoterRecord::new(birth, longest);
+        let known = self.part.newest().map(|newest| newest.step.charter.epoch);
+        let make = self.make.clone();
+        let before = (Some(record), known.unwrap_or_default());
+        *self = Self::new((me, birth), terms, before, make, now);
+        self.put(out);
+    }
+
+    /// A step was decided: it is endorsed, if it may be.
+    fn endorse(&mut self, now: Time, step: Step, out: &mut Outbox) {
+        if !self.part.endorse(step.clone(), now) {
+            return;
+        }
+        self.coordination = None;
+        self.record.endorsed = Some(step);
+        self.record.certified = false;
+        self.put(out);
+    }
+
+    /// Whether the other voters cannot decide without this one, or cannot tell yet that they can. The
+    /// view that has it vote no more is not enough: the log moves to the other voters after it.
+    pub(super) fn is_needed(&self) -> bool {
+        match &self.log {
+            Some(log) => !log.retired(),
+            None => !self.is_broken && self.part.is_in_charge(),
+        }
+    }
+
+    /// What is to be on disk when this life ends in order, and says nothing more.
+    pub(super) fn last_words(&self, now: Time) -> Box<VoterRecord> {
+        let mut record = Box::new(self.record.clone());
+        record.settled = self.part.is_quiet(now);
+        record
+    }
+
+    /// Everything that may be due.
+    /// `asked`: whom this member asks for its lease.
+    pub(super) fn tick(&mut self, now: Time, terms: &Terms, asked: &[NodeId], out: &mut Outbox) {
+        if !self.disk.is_born {
+            return;
+        }
+        if self.part.note_awake(now) {
+            self.proposer.begin_anew();
+        }
+        if self.record.longest != self.part.longest_allowed() {
+            self.record.longest = self.part.longest_allowed();
+            self.put(out);
+        }
+        self.start_log(now, out);
+        if let Some(log) = &mut self.log
+            && log.next_timeout().is_some_and(|at| at <= now)
+        {
+            let mut actions = Vec::new();
+            log.timeout(now, &mut actions);
+            self.log_actions(now, actions, out);
+        }
+        if self.part.certified().is_some() && !self.record.certified {
+            self.record.certified = true;
+            self.put(out);
+        }
+        self.coordinate(now, terms, out);
+        self.propose(now, terms, out);
+        let audience = self.audience(terms, asked);
+        self.part.timeout(now, &audience, out);
+    }
+
+    /// Those who are told how this voter stands: all who vote or shall vote, as far as is known.
+    fn audience(&self, terms: &Terms, asked: &[NodeId]) -> BTreeSet<NodeId> {
+        let mut audience: BTreeSet<NodeId> = asked.iter().copied().collect();
+        if self.part.newest().is_none() {
+            audience.extend(&terms.voters);
+        }
+        if let Some(newest) = self.part.newest() {
+            audience.extend(newest.step.voters().map(|voter| voter.node));
+            audience.extend(&newest.step.charter.book.voters);
+        }
+        audience
+    }
+
+    fn coordinate(&mut self, now: Time, terms: &Terms, out: &mut Outbox) {
+        let Some(endorsed) = self.part.endorsed() else {
+            return;
+        };
+        let me = Member {
+            node: self.part.me.node,
+            incarnation: self.part.life,
+        };
+        let is_mine = endorsed.step.charter.coordinator == me;
+        if is_mine && self.coordination.is_none() && self.part.is_settled() {
+            let (step, digest) = (endorsed.step.clone(), endorsed.digest);
+            self.coordination = Some(Coordination::new(step, digest));
+        }
+        let Some(coordination) = &mut self.coordination else {
+            return;
+        };
+        let leases = (self.part.age(now), self.part.longest());
+        coordination.endorsed(now, self.part.me, leases, terms);
+        for (voter, endorsement) in self.part.endorsements(coordination.digest()) {
+            let leases = (endorsement.age, endorsement.longest);
+            coordination.endorsed(now, voter, leases, terms);
+        }
+        let is_live = self.part.certified().is_some();
+        coordination.advance(now, is_live, out);
+    }
+
+    fn propose(&mut self, now: Time, terms: &Terms, out: &mut Outbox) {
+        let leads = self.log.as_ref().is_some_and(ViewLog::is_leader);
+        self.proposer.note_leadership(now, leads);
+        if let Some(epoch) = self.proposer.newly_installed(&self.part, now)
+            && let Some(log) = &mut self.log
+        {
+            log.installed(epoch);
+        }
+        let unresponsive = self
+            .coordination
+            .as_ref()
+            .map(|coordination| coordination.unresponsive(now, terms.lease))
+            .unwrap_or_default();
+        let step = self.proposer.consider(now, &self.part, &unresponsive);
+        let Some(step) = step else {
+            return self.hand_over(now, out);
+        };
+        let epoch = step.charter.epoch;
+        let Some(log) = &mut self.log else {
+            return;
+        };
+        let mut actions = Vec::new();
+        let mut proposed = log.propose(now, proposal_of(&step), &mut actions);
+        if proposed == Err(NotNow::NotInstalled)
+            && let Some(parent) = &step.parent
+        {
+            // A log that was founded has decided nothing yet, and cannot tell what its voters would
+            // follow. One view with the same voters comes before.
+            let mut same = step.clone();
+            same.charter.voters.clone_from(&parent.voters);
+            proposed = log.propose(now, proposal_of(&same), &mut actions);
+        }
+        match proposed {
+            Ok(()) => self.proposer.note_proposed(now, epoch),
+            Err(_) => self.proposer.note_refused(now),
+        }
+        self.log_actions(now, actions, out);
+    }
+
+    /// Has another voter lead, if this one shall not vote any more.
+    fn hand_over(&mut self, now: Time, out: &mut Outbox) {
+        let Some(successor) = self.proposer.successor(now, &self.part) else {
+            return;
+        };
+        if let Some(log) = &mut self.log {
+            let mut actions = Vec::new();
+            // Where the log is busy now, it is asked again.
+            let _ = log.hand_over(now, voter_id(successor), &mut actions);
+            self.log_actions(now, actions, out);
+        }
+    }
+
+    /// A voter runs a log from its first endorsement on, of a cluster that is live.
+    fn start_log(&mut self, now: Time, out: &mut Outbox) {
+        if self.log.is_some() || self.is_broken || !self.part.is_in_charge() {
+            return;
+        }
+        let Some(endorsed) = self.part.endorsed() else {
+            return;
+        };
+        let is_live = endorsed.step.parent.is_some() || self.part.certified().is_some();
+        if !is_live {
+            return;
+        }
+        let how = match (&self.record.log, &endorsed.step.parent) {
+            (Some(record), _) => Beginning::Restored(Box::new(record.clone())),
+            (None, None) => {
+                let voters = endorsed.step.charter.voters.iter();
+                Beginning::Founded(voters.map(|it| voter_id(*it)).collect())
+            }
+            (None, Some(_)) => Beginning::Joined,
+        };
+        let mut actions = Vec::new();
+        let me = voter_id(self.part.me);
+        self.log = self.make.make(now, me, how, &mut actions);
+        if self.log.is_none() {
+            self.give_up_log("its record is damaged", out);
+        }
+        self.log_actions(now, actions, out);
+        // What was decided, but not endorsed on disk, before the process ended.
+        let decided = self.log.as_ref().and_then(ViewLog::decided);
+        if let Some(step) = decided.and_then(|decided| step_of(&decided.proposal)) {
+            self.endorse(now, step, out);
+        }
+    }
+
+    fn give_up_log(&mut self, why: &'static str, out: &mut Outbox) {
+        self.log = None;
+        self.is_broken = true;
+        out.act(Action::Broken(why));
+    }
+
+    fn log_actions(&mut self, now: Time, actions: Vec<LogAction>, out: &mut Outbox) {
+        for action in actions {
+            match action {
+                LogAction::Send(to, message) => {
+                    if let Some(to) = self.voter_with(to) {
+                        let from = self.part.me;
+                        let message = QuorumMessage::Log { from, to, message };
+                        out.send(to.node, message);
+                    }
+                }
+                LogAction::Persist(record) => {
+                    self.record.log = Some(record);
+                    self.disk.log_waits = true;
+                    self.put(out);
+                }
+                LogAction::Decided(decided) => {
+                    if let Some(step) = step_of(&decided.proposal) {
+                        self.endorse(now, step, out);
+                    }
+                }
+                LogAction::LeaderChanged => {}
+                LogAction::Broken(why) => self.give_up_log(why, out),
+            }
+        }
+    }
+
+    /// The voters of the newest charter and its parent.
+    fn voters(&self) -> impl Iterator<Item = Voter> + '_ {
+        let newest = self.part.newest();
+        newest.into_iter().flat_map(|newest| newest.step.voters())
+    }
+
+    fn voter_with(&self, id: VoterId) -> Option<Voter> {
+        self.voters().find(|voter| voter_id(*voter) == id)
+    }
+
+    fn voter_called(&self, voter: Voter) -> Option<Voter> {
+        self.voters().find(|it| *it == voter)
+    }
+
+    pub(super) fn waits_until(&self, now: Time) -> Option<Time> {
+        self.coordination.as_ref()?.next_timeout(now)
+    }
+
+    pub(super) fn next_timeout(&self, now: Time) -> Option<Time> {
+        if !self.disk.is_born {
+            return self.disk.dirty.then_some(Time::ZERO);
+        }
+        let log = self.log.as_ref().and_then(ViewLog::next_timeout);
+        let coordination = self.coordination.as_ref();
+        let times = [
+            log,
+            self.proposer.next_timeout(),
+            coordination.and_then(|coordination| coordination.next_timeout(now)),
+            Some(self.part.next_timeout(now)),
+        ];
+        times.into_iter().flatten().min()
+    }
+}
+
+fn proposal_of(step: &Step) -> Proposal {
+    let voters = step.charter.voters.iter();
+    Proposal {
+        epoch: step.charter.epoch,
+        digest: step.charter.digest().0,
+        voters: voters.map(|it| voter_id(*it)).collect(),
+        view: postcard::to_allocvec(step).expect("a step can be written"),
+    }
+}
+
+/// What was proposed.
+fn step_of(proposal: &Proposal) -> Option<Step> {
+    postcard::from_bytes(&proposal.view).ok()
+}
+
+/// A voter's number in the log.
+fn voter_id(voter: Voter) -> VoterId {
+    let mut hasher = blake3::Hasher::new_derive_key("distlock 2026-11 number of a voter");
+    hasher.update(&voter.node.as_u16().to_be_bytes());
+    hasher.update(&voter.birth.0.to_be_bytes());
+    VoterId(first_8(hasher.finalize().as_bytes()))
+}

@@ -1,0 +1,255 @@
+//! What follows inside a node from what its parts want: views, locks and peers know nothing of each
+//! other, and meet here.
+
+use alloc::collections::VecDeque;
+use alloc::string::{String, ToString};
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use super::{HeldBack, Node, Stage, WISH_PAUSE};
+use crate::election::ElectionOutput;
+use crate::face::Event;
+use crate::ids::{Epoch, Incarnation, LockName, NodeId};
+use crate::lock::{HopTimer, LockOutput, LockSpec, Summary};
+use crate::membership::{Action, View};
+use crate::time::Time;
+use crate::timers::Timer;
+use crate::wire::Body;
+
+impl Node {
+    /// The epoch whose messages are for now: that of the view in force. While a view is being
+    /// formed there is none, and its messages wait for it.
+    pub(super) fn present_epoch(&self) -> Epoch {
+        self.views.view().map_or_else(
+            // All epochs before the one that is awaited are over.
+            || Epoch::new(self.views.epoch().as_u32().saturating_sub(1)).unwrap_or_default(),
+            |view| view.epoch,
+        )
+    }
+
+    /// Carries out what the source of views wants, and what follows from it.
+    pub(super) fn act(&mut self, now: Time, actions: Vec<Action>) {
+        let mut actions = VecDeque::from(actions);
+        while let Some(action) = actions.pop_front() {
+            let mut more = Vec::new();
+            match action {
+                Action::Send(to, message) if message.may_be_lost() => {
+                    self.peers.say(to, &Body::View(message));
+                }
+                Action::Send(to, message) => {
+                    self.peers.send(to, Epoch::ZERO, &Body::View(message));
+                }
+                Action::Freeze => {
+                    self.elections.freeze();
+                    let mut out = LockOutput::default();
+                    self.locks.freeze(&mut out);
+                    self.absorb(now, out);
+                }
+                Action::Persist(epoch) => {
+                    let known = self.storage.record.epoch;
+                    self.storage.record.epoch = epoch.max(known);
+                    self.storage.put(&mut self.outputs);
+                }
+                Action::Summarise(unclean) => {
+                    let summary = self.locks.summary(&unclean);
+                    self.views.summarised(now, summary, &mut more);
+                }
+                Action::PersistAffiliation(affiliation) => {
+                    let outputs = &mut self.outputs;
+                    self.storage.put_affiliation(*affiliation, outputs);
+                }
+                Action::PersistVoter(record) => {
+                    self.storage.put_voter(*record, &mut self.outputs);
+                }
+                Action::Install(view, table) => self.install(now, view, &table),
+                Action::Members(book) => {
+                    self.peers.read(now, &book);
+                    self.tell(Event::Members { book });
+                }
+                Action::Lease(_) => self.extend(now),
+                Action::Excluded(epoch) => self.exclude(now, epoch),
+                Action::Stranger { peer, ours, theirs } => self.tell(Event::Disagreement {
+                    peer,
+                    key: "voters".to_string(),
+                    ours: in_words(&ours),
+                    theirs: in_words(&theirs),
+                    refused: false,
+                }),
+                Action::Broken(why) => self.tell(Event::VoterBroken { why }),
+            }
+            actions.extend(more);
+        }
+        self.set_view_timer(now);
+    }
+
+    /// The lease was renewed: who was let in while it was over may know of it now. Unless what
+    /// renewed it has also shown that a view goes on without this life: then there is none any more.
+    fn extend(&mut self, now: Time) {
+        self.tell_lease();
+        if now < self.views.lease_ends() {
+            for (_, grant) in core::mem::take(&mut self.held_back) {
+                self.timers.clear(&Timer::Try(grant.ticket()));
+                self.tell(grant.event());
+                self.follow(now, &grant.event());
+            }
+        }
+    }
+
+    /// Says until when what is granted is valid, if that has moved.
+    fn tell_lease(&mut self) {
+        let until = self.views.lease_ends();
+        if until > self.told_until {
+            self.told_until = until;
+            self.tell(Event::Lease { until });
+        }
+    }
+
+    /// A view has gone on without this life. One that leaves has waited for that; any other begins
+    /// anew.
+    fn exclude(&mut self, now: Time, epoch: Epoch) {
+        if self.stage != Stage::Running {
+            self.is_let_go = true;
+            return;
+        }
+        self.me.incarnation = Incarnation(self.me.incarnation.0 + 1);
+        self.elections.freeze();
+        let unaware = core::mem::take(&mut self.held_back).into_keys().collect();
+        let mut out = LockOutput::default();
+        self.locks
+            .begin_anew(self.me.incarnation, &unaware, &mut out);
+        self.absorb(now, out);
+        self.tell(Event::Excluded { epoch });
+        self.told_until = Time::ZERO;
+        self.peers.counters.past_view += self.early.len() as u64;
+        self.early.clear();
+        self.joined = None;
+        self.quarantine.note_unclean();
+        self.peers.begin_anew(now, self.me);
+        self.views.begin_anew(now, self.me);
+        // Nothing is said before the new life is on disk.
+        self.stage = Stage::Booting;
+        self.storage.record.incarnation = self.me.incarnation;
+        self.storage.born = false;
+        self.storage.put(&mut self.outputs);
+    }
+
+    pub(super) fn install(&mut self, now: Time, view: Arc<View>, table: &Summary) {
+        self.peers.in_view = true;
+        self.joined.get_or_insert(now);
+        self.quarantine.note_view();
+        let (epoch, members) = (view.epoch, view.nodes().collect());
+        self.tell(Event::View { epoch, members });
+        // Who is let in now must know it first.
+        self.tell_lease();
+        let mut met = Vec::new();
+        self.peers.meet(now, &view.members, &mut met);
+        self.peer_events(now, met);
+        let mut out = LockOutput::default();
+        let coordinates = self.declarer() == Some(self.me.node);
+        let installed = Arc::clone(&view);
+        self.locks.install(view, table, coordinates, &mut out);
+        self.absorb(now, out);
+        let mut out = ElectionOutput::default();
+        self.elections.install(installed, &mut out);
+        self.elect(now, out);
+        for (from, of, body) in core::mem::take(&mut self.early) {
+            self.lock_body(now, from, of, body);
+        }
+    }
+
+    /// Sends, tells and arms what the table of locks wants.
+    pub(super) fn absorb(&mut self, now: Time, out: LockOutput) {
+        let LockOutput {
+            sends,
+            events,
+            hops,
+            declares,
+            wants_view,
+        } = out;
+        let epoch = self.present_epoch();
+        for (to, message) in sends {
+            let kind = (message.body.algorithm(), message.body.kind());
+            *self.peers.counters.engine_messages.entry(kind).or_default() += 1;
+            self.peers.send(to, epoch, &Body::Lock(message));
+        }
+        for event in events {
+            if let Event::Granted {
+                ticket,
+                fence,
+                previous,
+            } = event
+                && self.views.lease_ends() <= now
+            {
+                let grant = HeldBack {
+                    ticket,
+                    fence,
+                    previous,
+                };
+                self.held_back.insert(ticket, grant);
+                continue;
+            }
+            if let Event::Granted { ticket, .. } | Event::Ended { ticket, .. } = event {
+                self.timers.clear(&Timer::Try(ticket));
+            }
+            self.tell(event.clone());
+            self.follow(now, &event);
+        }
+        for (lock, timer) in hops {
+            let at = match timer {
+                HopTimer::Set(stay) => Some(now + stay),
+                HopTimer::Within(longest) => Some(now + self.chance.below(longest)),
+                HopTimer::Clear => None,
+            };
+            self.timers.set_or_clear(Timer::Hop(lock), at);
+        }
+        for (lock, wish) in declares {
+            self.declare(now, lock, wish);
+        }
+        let pauses = |at: Time| now.since(at) < WISH_PAUSE;
+        if wants_view && !self.wished_at.is_some_and(pauses) {
+            self.wished_at = Some(now);
+            let mut actions = Vec::new();
+            self.views.want_view(now, &mut actions);
+            self.act(now, actions);
+        }
+    }
+
+    /// Keeps callers from adding to what waits for members that take nothing in.
+    pub(super) fn note_congested(&mut self, now: Time) {
+        let congested = self.peers.congested();
+        if congested != *self.locks.congested() {
+            let mut out = LockOutput::default();
+            self.locks.note_congested(congested, &mut out);
+            self.absorb(now, out);
+        }
+    }
+
+    /// Where new locks are declared: at the lowest member of the view in force.
+    pub(super) fn declarer(&self) -> Option<NodeId> {
+        self.views.view()?.nodes().next()
+    }
+
+    /// Asks the coordinator how a lock is served.
+    pub(super) fn declare(&mut self, now: Time, lock: LockName, wish: Option<LockSpec>) {
+        let Some(coordinator) = self.declarer() else {
+            return;
+        };
+        if coordinator != self.me.node {
+            let epoch = self.present_epoch();
+            return self
+                .peers
+                .send(coordinator, epoch, &Body::Declare { lock, wish });
+        }
+        let mut out = LockOutput::default();
+        let spec = self.locks.declare(&lock, wish, &mut out);
+        if spec.is_none() {
+            self.locks.declared(&lock, None, &mut out);
+        }
+        self.absorb(now, out);
+    }
+}
+
+fn in_words(ids: &[NodeId]) -> String {
+    let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+    ids.join(" ")
+}

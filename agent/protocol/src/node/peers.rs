@@ -1,0 +1,572 @@
+//! The other members, as far as datagrams go: who is up, in which life, with which settings.
+//!
+//! A peer is *up* when each side knows the other's present life and both files agree. Until then
+//! only greetings go there. A new life of the peer ends all that was agreed with the old one.
+
+mod peer;
+mod ways;
+
+use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use self::peer::{GREET_FIRST, GREET_LAST, Peer, Standing};
+use super::counters::Counters;
+use crate::face::{NodeConfig, Output};
+use crate::ids::{Epoch, Incarnation, NodeId};
+use crate::link::{Link, Suspicion, Timing};
+use crate::membership::greeting::{Agreement, Difference, Greeting};
+use crate::membership::{Book, Member};
+use crate::time::Time;
+use crate::timers::{Timer, Timers};
+use crate::wire::{
+    Body, Drop, FRAMES_ROOM, GroupId, Header, Kind, Route, decode, decode_all, decode_frames,
+    encode_body, encode_frames, encode_greeting, encode_notice, reroute, sender,
+};
+
+/// How a member is, as far as this one can tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PeerState {
+    /// In touch, and heard lately. This member itself is always so.
+    Up,
+    /// Not in touch yet, in its present life.
+    Unknown,
+    /// Not heard for a while.
+    Suspect,
+    /// It said that it leaves.
+    Left,
+    /// Its settings differ.
+    Disagrees,
+}
+
+/// What came of a datagram or of silence.
+#[derive(Debug)]
+pub(super) enum PeerEvent {
+    Up(NodeId, Incarnation),
+    /// Its life has ended.
+    Down(NodeId),
+    Suspect(NodeId),
+    Alive(NodeId),
+    /// It said that it leaves.
+    Left(NodeId),
+    Disagrees {
+        peer: NodeId,
+        difference: Difference,
+        in_view: bool,
+    },
+    /// Somebody knows a later life of this member.
+    Superseded(NodeId),
+    /// Somebody knew an earlier life of this member, which did not leave.
+    KnewUs,
+    Body(NodeId, Epoch, Body),
+}
+
+#[derive(Debug)]
+pub(super) struct Peers {
+    me: Member,
+    group: GroupId,
+    group_name: String,
+    agreement: Agreement,
+    timing: Timing,
+    peers: BTreeMap<NodeId, Peer>,
+    /// Whether this member is in a view, to be told in greetings.
+    pub(super) in_view: bool,
+    pub(super) counters: Counters,
+    /// What is to be passed on for other members.
+    passing: Vec<(NodeId, Vec<u8>)>,
+    /// Whose turn it is to pass on what does not arrive by itself.
+    relays: usize,
+    /// Peers whose links may have something to send, or whose timers may have moved.
+    touched: BTreeSet<NodeId>,
+}
+
+impl Peers {
+    pub(super) fn new(now: Time, me: Member, config: &NodeConfig) -> Self {
+        let lease = config.settings.lease;
+        let timing = Timing {
+            ping_after: (lease / 5).min(Duration::from_secs(1)),
+            suspect_after: lease / 2,
+        };
+        let others = config.members.iter().filter(|&&node| node != me.node);
+        let peers: BTreeMap<_, _> = others.map(|&node| (node, Peer::new(now, timing))).collect();
+        Self {
+            me,
+            group: GroupId::of(&config.settings.group),
+            group_name: config.settings.group.clone(),
+            agreement: Agreement::new(&config.settings, &config.members),
+            timing,
+            touched: peers.keys().copied().collect(),
+            peers,
+            in_view: false,
+            counters: Counters::default(),
+            passing: Vec::new(),
+            relays: 0,
+        }
+    }
+
+    /// A view says this of who may be a member: files say the rest. Who is removed is answered, so
+    /// that it hears of it, and not sought any more.
+    pub(super) fn read(&mut self, now: Time, book: &Book) {
+        for &node in book.added.keys().filter(|node| **node != self.me.node) {
+            let timing = self.timing;
+            self.peers
+                .entry(node)
+                .or_insert_with(|| Peer::new(now, timing));
+            self.touched.insert(node);
+        }
+        for (node, peer) in &mut self.peers {
+            peer.is_removed = book.removed.contains(node);
+        }
+    }
+
+    pub(super) fn state(&self, node: NodeId) -> PeerState {
+        let Some(peer) = self.peers.get(&node) else {
+            return PeerState::Up;
+        };
+        match peer.standing {
+            Standing::Left => PeerState::Left,
+            Standing::Disagrees { .. } => PeerState::Disagrees,
+            _ if peer.link.is_suspected() => PeerState::Suspect,
+            Standing::Stranger { .. } => PeerState::Unknown,
+            Standing::Up => PeerState::Up,
+        }
+    }
+
+    /// The life of another member that is talked to.
+    pub(super) fn life(&self, node: NodeId) -> Option<Incarnation> {
+        self.peers.get(&node).and_then(|peer| peer.life)
+    }
+
+    /// When something last came from another member; `None` if nothing did.
+    pub(super) fn last_heard(&self, node: NodeId) -> Option<Time> {
+        let peer = self.peers.get(&node).filter(|peer| peer.life.is_some());
+        peer.map(|peer| peer.link.last_heard())
+    }
+
+    /// The members that cannot be counted on at present.
+    pub(super) fn missing(&self) -> Vec<NodeId> {
+        let wanted = self.peers.iter().filter(|(_, peer)| !peer.is_removed);
+        let missing = |node: &NodeId| self.state(*node) != PeerState::Up;
+        wanted.map(|(&node, _)| node).filter(missing).collect()
+    }
+
+    /// Whether one that is not up yet may know of a life of this member that left no record.
+    /// `silent`: whether who is silent, or cannot be in a view with this member, counts.
+    pub(super) fn may_still_tell(&self, silent: bool) -> bool {
+        let may_tell = |&node: &NodeId| match self.state(node) {
+            PeerState::Up => false,
+            PeerState::Unknown => true,
+            PeerState::Suspect | PeerState::Left | PeerState::Disagrees => silent,
+        };
+        self.peers.keys().any(may_tell)
+    }
+
+    /// The members to whom so much waits to be sent that nothing should be added.
+    pub(super) fn congested(&self) -> BTreeSet<NodeId> {
+        let congested = self
+            .peers
+            .iter()
+            .filter(|(_, peer)| peer.link.is_congested());
+        congested.map(|(&node, _)| node).collect()
+    }
+
+    /// Whether no other member is there.
+    pub(super) fn is_alone(&self) -> bool {
+        let mut peers = self.peers.values();
+        !peers.any(|peer| peer.standing == Standing::Up)
+    }
+
+    /// Whether everything sent to members that are there has arrived.
+    pub(super) fn is_drained(&self) -> bool {
+        let mut up = self
+            .peers
+            .values()
+            .filter(|peer| peer.standing == Standing::Up);
+        up.all(|peer| peer.link.is_drained())
+    }
+
+    /// Sends to one member; to nobody, if that is not up: what it must know, it is told by views.
+    pub(super) fn send(&mut self, to: NodeId, epoch: Epoch, body: &Body) {
+        let Some(peer) = self.peers.get_mut(&to) else {
+            return;
+        };
+        if peer.standing == Standing::Up {
+            let prompt = match body {
+                Body::Lock(message) => message.body.is_request(),
+                _ => true,
+            };
+            peer.link.send(epoch, &encode_body(body), prompt);
+            self.touched.insert(to);
+        }
+    }
+
+    /// Sends what is not the protocol's, unless so much waits to be sent that locks would wait for it:
+    /// links deliver in order.
+    pub(super) fn note(&mut self, to: NodeId, bytes: Vec<u8>) {
+        let peer = self.peers.get(&to);
+        if peer.is_some_and(|peer| peer.link.is_congested()) {
+            self.counters.notes_lost += 1;
+        } else {
+            self.send(to, Epoch::ZERO, &Body::Note { bytes });
+        }
+    }
+
+    /// Says something to one member that need not arrive. What does not fit one datagram goes with
+    /// what is repeated, unless too much of that waits already, or the same is on its way yet: long
+    /// tables take longer than the pause after which they are said again.
+    pub(super) fn say(&mut self, to: NodeId, body: &Body) {
+        let Some(peer) = self.peers.get_mut(&to) else {
+            return;
+        };
+        // Who leaves may be needed for the view that goes on without it.
+        if !matches!(peer.standing, Standing::Up | Standing::Left) {
+            return;
+        }
+        let bytes = encode_body(body);
+        if bytes.len() <= FRAMES_ROOM {
+            peer.notices.push(bytes);
+        } else if !peer.is_on_its_way(&bytes) {
+            if peer.link.is_congested() {
+                self.counters.notices_unsent += 1;
+            } else {
+                peer.link.send(Epoch::ZERO, &bytes, true);
+            }
+        }
+        self.touched.insert(to);
+    }
+
+    pub(super) fn send_to_all(&mut self, body: &Body) {
+        let peers: Vec<_> = self.peers.keys().copied().collect();
+        for peer in peers {
+            self.send(peer, Epoch::ZERO, body);
+        }
+    }
+
+    /// This member lives anew: all that was agreed with its life before is void.
+    pub(super) fn begin_anew(&mut self, now: Time, me: Member) {
+        self.me = me;
+        self.in_view = false;
+        for (&node, peer) in &mut self.peers {
+            peer.link = Link::new(now, self.timing);
+            peer.notices.clear();
+            if matches!(peer.standing, Standing::Up) {
+                peer.standing = Standing::Stranger { agrees: true };
+            }
+            peer.restart_greeting(now);
+            self.touched.insert(node);
+        }
+    }
+
+    /// A view is in force, whose coordinator is in touch with all of `members`: so is this member
+    /// from now on. What it says to one that has not greeted it yet waits in the link.
+    pub(super) fn meet(&mut self, now: Time, members: &[Member], out: &mut Vec<PeerEvent>) {
+        for &Member { node, incarnation } in members {
+            let Some(peer) = self.peers.get_mut(&node) else {
+                continue;
+            };
+            // A later life is known: the next view will be with that one.
+            if peer.life > Some(incarnation) {
+                continue;
+            }
+            self.touched.insert(node);
+            if peer.life != Some(incarnation) {
+                peer.begin_life(now, node, incarnation, self.timing, out);
+            }
+            // What its life before left behind was reckoned with in this view.
+            peer.had_unclean_life = false;
+            if matches!(peer.standing, Standing::Stranger { .. }) {
+                peer.standing = Standing::Up;
+                out.push(PeerEvent::Up(node, incarnation));
+            }
+        }
+    }
+
+    /// Takes a datagram in. `accepts`: whether frames of that epoch can be taken now.
+    pub(super) fn receive(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        bytes: &[u8],
+        accepts: impl Fn(Epoch) -> bool,
+        out: &mut Vec<PeerEvent>,
+    ) {
+        match self.try_receive(now, from, bytes, accepts, out) {
+            Ok(()) => self.counters.datagrams_received += 1,
+            Err(reason) => self.counters.drop(reason),
+        }
+    }
+
+    /// At a member's address is that member of another group: the files differ in the group's name.
+    fn meet_another_group(&mut self, from: NodeId, bytes: &[u8], out: &mut Vec<PeerEvent>) {
+        let Some(peer) = self.peers.get_mut(&from) else {
+            return;
+        };
+        let is_new = matches!(peer.standing, Standing::Stranger { .. });
+        if sender(bytes) == Some(from) && is_new {
+            let difference = Difference {
+                key: "group.name".to_string(),
+                ours: self.group_name.clone(),
+                theirs: "another name".to_string(),
+            };
+            peer.standing = Standing::Disagrees {
+                key: Some(difference.clone()),
+            };
+            out.push(PeerEvent::Disagrees {
+                peer: from,
+                difference,
+                in_view: false,
+            });
+        }
+    }
+
+    fn try_receive(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        bytes: &[u8],
+        accepts: impl Fn(Epoch) -> bool,
+        out: &mut Vec<PeerEvent>,
+    ) -> Result<(), Drop> {
+        let (header, payload) = match decode(self.group, bytes) {
+            Err(Drop::Group) => {
+                self.meet_another_group(from, bytes, out);
+                return Err(Drop::Group);
+            }
+            decoded => decoded?,
+        };
+        let from = self.origin(from, &header).ok_or(Drop::Address)?;
+        if header.to != self.me.node {
+            let passed = reroute(bytes, Route::Passed);
+            self.passing.push((header.to, passed));
+            return Ok(());
+        }
+        let timing = self.timing;
+        let silence = self.silence();
+        let peer = self.peers.get_mut(&from).ok_or(Drop::Address)?;
+        self.touched.insert(from);
+        if header.route == Route::Direct {
+            peer.direct_at = now;
+        }
+        if header.deaf {
+            peer.deaf_until = now + silence;
+        }
+        // Decoded before anything is changed by it.
+        let greeting: Option<Greeting> = match header.kind {
+            Kind::Greeting => Some(decode_all(payload)?),
+            Kind::Frames | Kind::Notice => None,
+        };
+        if peer.life.is_some_and(|life| header.from_life < life) {
+            // A process with an old state, or a datagram that took long. The first must know.
+            peer.answer_greeting(now, &header);
+            return Err(Drop::Stale);
+        }
+        if greeting.as_ref().is_some_and(|greeting| greeting.knew_you) {
+            // First of all that follows from it: whoever is up may make this member ready.
+            out.push(PeerEvent::KnewUs);
+        }
+        if peer.life != Some(header.from_life) {
+            peer.begin_life(now, from, header.from_life, timing, out);
+        } else if peer.link.heard(now) {
+            out.push(PeerEvent::Alive(from));
+        }
+        if header.to_life > self.me.incarnation {
+            out.push(PeerEvent::Superseded(from));
+            return Err(Drop::Stale);
+        }
+        let knows_us = header.to_life == self.me.incarnation;
+        match greeting {
+            Some(greeting) => {
+                peer.greeted(now, &self.agreement, &greeting, &header, out);
+                if knows_us {
+                    peer.come_up(&header, out);
+                } else if peer.standing == Standing::Up {
+                    peer.answer_greeting(now, &header);
+                }
+                Ok(())
+            }
+            None if !knows_us => {
+                peer.answer_greeting(now, &header);
+                Err(Drop::Stale)
+            }
+            None => {
+                peer.come_up(&header, out);
+                if !matches!(peer.standing, Standing::Up | Standing::Left) {
+                    if peer.is_removed {
+                        // It takes both for up, and this member does not seek it.
+                        peer.answer_greeting(now, &header);
+                    }
+                    return Err(Drop::Stranger);
+                }
+                if !accepts(header.epoch) {
+                    return Err(Drop::Early);
+                }
+                if header.kind == Kind::Notice {
+                    let body = decode_all(payload)?;
+                    if !matches!(&body, Body::View(message) if message.may_be_lost()) {
+                        return Err(Drop::Malformed);
+                    }
+                    out.push(PeerEvent::Body(from, header.epoch, body));
+                    return Ok(());
+                }
+                let frames = decode_frames(payload)?;
+                for (epoch, bytes) in peer.link.receive(now, &header, frames) {
+                    match decode_all(&bytes) {
+                        Ok(Body::Bye) => {
+                            peer.standing = Standing::Left;
+                            peer.link.give_up_sending();
+                            out.push(PeerEvent::Left(from));
+                        }
+                        Ok(body) => out.push(PeerEvent::Body(from, epoch, body)),
+                        Err(reason) => self.counters.drop(reason),
+                    }
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Asks members whether they are there.
+    pub(super) fn ask(&mut self, now: Time, members: &[NodeId]) {
+        for node in members {
+            if let Some(peer) = self.peers.get_mut(node) {
+                peer.link.ask(now);
+                self.touched.insert(*node);
+            }
+        }
+    }
+
+    /// A peer's timer: silence, a repetition, an acknowledgement, a greeting.
+    pub(super) fn timeout(&mut self, now: Time, node: NodeId, out: &mut Vec<PeerEvent>) {
+        let Some(peer) = self.peers.get_mut(&node) else {
+            return;
+        };
+        self.touched.insert(node);
+        if peer.link.timeout(now) == Suspicion::Began {
+            out.push(PeerEvent::Suspect(node));
+        }
+    }
+
+    /// Sends what links have to say, and sets their timers.
+    pub(super) fn flush(&mut self, now: Time, timers: &mut Timers, out: &mut VecDeque<Output>) {
+        // Often enough that a member that only greets is not taken for silent.
+        let slowest = self.timing.ping_after.clamp(GREET_FIRST, GREET_LAST);
+        for (to, bytes) in core::mem::take(&mut self.passing) {
+            self.counters.datagrams_sent += 1;
+            out.push_back(Output::Transmit { to, bytes });
+        }
+        for node in core::mem::take(&mut self.touched) {
+            let relays = self.relays_to(now, node);
+            let silence = self.silence();
+            let Some(peer) = self.peers.get_mut(&node) else {
+                continue;
+            };
+            let sent = &mut self.counters.datagrams_sent;
+            let mut transmit = |bytes: Vec<u8>| {
+                for to in relays.into_iter().flatten() {
+                    *sent += 1;
+                    let bytes = reroute(&bytes, Route::PassOn);
+                    out.push_back(Output::Transmit { to, bytes });
+                }
+                *sent += 1;
+                out.push_back(Output::Transmit { to: node, bytes });
+            };
+            let mut header = Header {
+                kind: Kind::Greeting,
+                ping: false,
+                route: Route::Direct,
+                deaf: peer.direct_at + silence < now,
+                from: self.me.node,
+                to: node,
+                epoch: Epoch::ZERO,
+                from_life: self.me.incarnation,
+                to_life: peer.life.unwrap_or_default(),
+                acknowledged: 0,
+                selective: 0,
+                first: 0,
+            };
+            if peer.wants_greeting(now, slowest) {
+                let is_up = peer.standing == Standing::Up;
+                let greeting = self
+                    .agreement
+                    .greet(is_up, self.in_view, peer.had_unclean_life);
+                transmit(encode_greeting(self.group, &header, &greeting));
+            }
+            let mut wake = peer.link.next_timeout();
+            if matches!(peer.standing, Standing::Up | Standing::Left) {
+                header.kind = Kind::Notice;
+                for body in peer.notices.drain(..) {
+                    transmit(encode_notice(self.group, &header, &body));
+                }
+                header.kind = Kind::Frames;
+                while let Some(segment) = peer.link.transmit(now) {
+                    header.ping = segment.ping;
+                    header.epoch = segment.epoch;
+                    header.acknowledged = segment.acknowledged;
+                    header.selective = segment.selective;
+                    header.first = segment.first;
+                    transmit(encode_frames(self.group, &header, segment.frames()));
+                }
+                wake = peer.link.next_timeout();
+            }
+            if peer.greets() {
+                wake = wake.min(peer.greet_at);
+            }
+            timers.set(Timer::Link(node), wake);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::collections::BTreeMap;
+    use alloc::vec;
+
+    use super::*;
+    use crate::face::{Failure, Settings};
+    use crate::{Algorithm, ElectionAlgorithm};
+
+    #[test]
+    fn what_is_long_is_not_said_again_while_it_is_on_its_way() {
+        let [me, other] = [1, 2].map(|id| NodeId::new(id).unwrap());
+        let member = |node| Member {
+            node,
+            incarnation: Incarnation(1),
+        };
+        let config = NodeConfig {
+            me,
+            members: BTreeSet::from([me, other]),
+            voters: BTreeSet::from([me]),
+            cluster: None,
+            settings: Settings {
+                group: "test".into(),
+                lease: Duration::from_secs(1),
+                failure: Failure::Quorum,
+                lock_delay: Duration::ZERO,
+                election: ElectionAlgorithm::Bully,
+                algorithm: Algorithm::Semaphore,
+                locks: BTreeMap::new(),
+            },
+        };
+        let now = Time::from_nanos(1);
+        let mut peers = Peers::new(now, member(me), &config);
+        peers.meet(now, &[member(me), member(other)], &mut Vec::new());
+        let mut sent = |byte, len| {
+            let bytes = vec![byte; len];
+            peers.say(other, &Body::Note { bytes });
+            let mut out = VecDeque::new();
+            peers.flush(now, &mut Timers::default(), &mut out);
+            out.len()
+        };
+        assert!(sent(0, 5000) >= 4);
+        assert_eq!(sent(0, 5000), 0, "it is on its way");
+        assert!(sent(1, 5000) >= 4, "something else");
+        // Nothing is acknowledged, so that there is room for no more at some time.
+        for byte in 2..100 {
+            sent(byte, 100_000);
+        }
+        let unsent = peers.counters.notices_unsent;
+        assert!((1..98).contains(&unsent), "{unsent}");
+    }
+}

@@ -1,0 +1,132 @@
+//! When a new life may be in a view: after what is left of the life before.
+//!
+//! The clients of a life that did not leave may be inside for one lease yet, by their clocks; there
+//! is no shortcut, in a group of one neither. A member without a record cannot know whether there
+//! was such a life, or its state was lost: it hears all other members first, those excepted that
+//! are presumed gone where the silent are.
+//!
+//! In a group of one nobody remembers: there the state is all that is known, and losing it loses
+//! the quarantine.
+
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use super::Node;
+use crate::time::{DRIFT, Time};
+use crate::timers::Timer;
+
+#[derive(Debug)]
+pub(super) struct Quarantine {
+    began: Time,
+    /// For how long a former life's clients may be inside.
+    lasts: Duration,
+    /// Whether there was no record.
+    is_new: bool,
+    /// Whether the silent are waited for, who may know of a life before.
+    waits_for_all: bool,
+    /// Whether the life before left, as far as is known.
+    was_clean: bool,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// Views see to it, and this member has been in none yet.
+    Elsewhere,
+    /// Until the timer runs out.
+    Waiting,
+    /// It is over, as far as this member knows.
+    Over,
+    /// The source of views has been told, or has told.
+    Told,
+}
+
+impl Quarantine {
+    /// `after_unclean`: whether there was a life that did not leave; `None` without a record.
+    pub(super) fn new(
+        now: Time,
+        lease: Duration,
+        after_unclean: Option<bool>,
+        waits_for_all: bool,
+    ) -> Self {
+        Self {
+            began: now,
+            lasts: lease * (DRIFT + 1) / (DRIFT - 1),
+            is_new: after_unclean.is_none(),
+            waits_for_all,
+            was_clean: after_unclean != Some(true),
+            stage: Stage::Waiting,
+        }
+    }
+
+    /// None: whoever may be inside has a lease that the next view waits for. `left`: whether the
+    /// life before did; `None` without a record.
+    pub(super) fn none(now: Time, left: Option<bool>) -> Self {
+        Self {
+            began: now,
+            lasts: Duration::ZERO,
+            is_new: left.is_none(),
+            waits_for_all: false,
+            was_clean: left == Some(true),
+            stage: Stage::Elsewhere,
+        }
+    }
+
+    /// This member is in a view, which reckons with what lives there were.
+    pub(super) fn note_view(&mut self) {
+        self.stage = Stage::Told;
+    }
+
+    /// A life has ended without leaving.
+    pub(super) fn note_unclean(&mut self) {
+        self.was_clean = false;
+    }
+
+    /// Whether there may have been a life before, of which nobody has told yet.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        self.is_new && self.stage != Stage::Told
+    }
+
+    /// Whether the life before left, as far as is known.
+    pub(super) fn was_clean(&self) -> bool {
+        self.was_clean
+    }
+
+    /// When the clients of a life before are outside.
+    pub(super) fn ends(&self) -> Time {
+        self.began + self.lasts
+    }
+}
+
+impl Node {
+    /// The quarantine's time has passed.
+    pub(super) fn end_quarantine(&mut self, now: Time) {
+        if self.quarantine.stage == Stage::Waiting {
+            self.quarantine.stage = Stage::Over;
+            self.get_ready(now);
+        }
+    }
+
+    /// Tells the source of views that this member may be in one, once that is so.
+    pub(super) fn get_ready(&mut self, now: Time) {
+        let waits_for_all = self.quarantine.waits_for_all;
+        let may_be_known = self.quarantine.is_new && self.peers.may_still_tell(waits_for_all);
+        if self.quarantine.stage == Stage::Over && !may_be_known {
+            self.quarantine.stage = Stage::Told;
+            let mut actions = Vec::new();
+            self.views.ready(now, &mut actions);
+            self.act(now, actions);
+        }
+    }
+
+    /// Another member knew a life of this one that did not leave: the record was lost.
+    pub(super) fn remember(&mut self) {
+        let is_here = self.quarantine.stage != Stage::Elsewhere;
+        if is_here && self.quarantine.is_in_doubt() {
+            self.quarantine.stage = Stage::Waiting;
+            self.quarantine.note_unclean();
+            self.views.remember_unclean();
+            self.timers.set(Timer::Quarantine, self.quarantine.ends());
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! Files that name different voters: whether there is one cluster, and what is told if not.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use distlock_protocol::{
+    Algorithm, Change, Command, Event, Failure, Input, NodeId, PeerState, Wait,
+};
+
+use crate::group::{Group, node};
+
+fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+fn ids(ids: &[u16]) -> BTreeSet<NodeId> {
+    ids.iter().copied().map(node).collect()
+}
+
+fn empty(size: u16, lease: Duration) -> Group {
+    Group::empty(size, Algorithm::Semaphore, Failure::Quorum, lease)
+}
+
+/// Members that have all been up for `time`. The first three vote.
+fn started(size: u16, lease: Duration, time: Duration) -> Group {
+    let mut group = empty(size, lease);
+    group.voters = ids(&[1, 2, 3]);
+    (1..=size).for_each(|me| group.start(me));
+    group.run(time);
+    group
+}
+
+/// What `me` was told of voters that differ: of whom, its own, and theirs.
+fn told(group: &Group, me: u16) -> Vec<(NodeId, String, String)> {
+    let events = group.events.iter().filter(|(whose, _)| *whose == node(me));
+    let differs = |event: &Event| match event {
+        Event::Disagreement {
+            peer,
+            key,
+            ours,
+            theirs,
+            refused: false,
+        } if key == "voters" => Some((*peer, ours.clone(), theirs.clone())),
+        _ => None,
+    };
+    events.filter_map(|(_, event)| differs(event)).collect()
+}
+
+/// Each had a group of its own before it heard of the other: nothing can make one of the two, and
+/// whoever looks must see it.
+#[test]
+fn two_clusters_of_one_name_are_told() {
+    let mut group = empty(2, ms(1000));
+    for me in [1, 2] {
+        group.voters = ids(&[me]);
+        group.start_listing(me, ids(&[me]));
+    }
+    group.run(ms(5000));
+    assert_eq!((told(&group, 1), told(&group, 2)), (vec![], vec![]));
+    // Files that are made the same afterwards are no help, and no harm.
+    for me in [1, 2] {
+        group.nodes.remove(&node(me));
+        group.voters = ids(&[1, 2]);
+        group.start(me);
+    }
+    group.run(ms(5000));
+    for (me, other) in [(1, 2), (2, 1)] {
+        assert_eq!(group.view(me).expect("its own").1, [me]);
+        let differs = (node(other), me.to_string(), other.to_string());
+        assert_eq!(told(&group, me), [differs], "once in each life");
+        let state = group.nodes[&node(me)].peer_state(node(other));
+        assert_eq!(state, PeerState::Disagrees);
+        group.acquire(me, u64::from(me), Wait::Cancelled);
+        group.run(ms(100));
+        assert!(group.granted(u64::from(me)).is_some());
+        group.release(me, u64::from(me));
+    }
+    // One of them is told to forget, as the message says.
+    group.nodes.remove(&node(2));
+    group.records.remove(&node(2));
+    group.start(2);
+    group.run(ms(3000));
+    assert_eq!(group.view(2).expect("the same").1, [1, 2]);
+    let state = group.nodes[&node(1)].peer_state(node(2));
+    assert_eq!(state, PeerState::Up);
+}
+
+/// Who has no state yet asks those who have, though its file names itself as the only voter.
+#[test]
+fn nobody_founds_a_cluster_beside_one_that_it_hears_of() {
+    let mut group = empty(2, ms(1000));
+    group.voters = ids(&[1]);
+    group.start_listing(1, ids(&[1]));
+    group.run(ms(5000));
+    group.start(1);
+    group.run(ms(3000));
+    group.acquire(1, 1, Wait::Cancelled);
+    group.run(ms(100));
+    let first = group.granted(1).expect("it is free");
+    group.voters = ids(&[2]);
+    group.start(2);
+    group.acquire(2, 2, Wait::Cancelled);
+    group.run(ms(3000));
+    for me in [1, 2] {
+        assert_eq!(group.view(me).expect("one of both").1, [1, 2]);
+        assert_eq!(told(&group, me), []);
+    }
+    assert_eq!(group.granted(2), None, "somebody is inside");
+    group.release(1, 1);
+    group.run(ms(100));
+    assert!(group.granted(2).expect("it is free") > first);
+}
+
+/// Six members, all up; voters 1 to 3. The files come to say 4 to 6, and these hosts restart.
+#[test]
+fn files_with_other_voters_found_no_second_cluster() {
+    for together in [false, true] {
+        let mut group = started(6, ms(5000), ms(8000));
+        let cluster = group.cluster_of(1);
+        group.acquire(1, 1, Wait::Cancelled);
+        group.run(ms(500));
+        assert!(group.granted(1).is_some());
+        group.voters = ids(&[4, 5, 6]);
+        for me in [4, 5, 6] {
+            group.start(me);
+            if !together {
+                group.run(ms(10_000));
+            }
+        }
+        group.acquire(6, 2, Wait::Cancelled);
+        group.run(ms(60_000));
+        assert_eq!(group.granted(2), None, "somebody is inside");
+        assert_eq!(group.cluster_of(6), cluster);
+        group.release(1, 1);
+        group.run(ms(500));
+        assert!(group.granted(2) > group.granted(1));
+    }
+}
+
+/// The same, where the files leave out who votes, and the new voters have lost their states: more
+/// than half of the listed members are not enough.
+#[test]
+fn a_list_that_more_than_doubles_founds_no_second_cluster() {
+    let mut group = empty(5, ms(1000));
+    group.voters = ids(&[1, 2]);
+    for me in [1, 2] {
+        group.start_listing(me, ids(&[1, 2]));
+    }
+    group.run(ms(5000));
+    assert!(group.cluster_of(1).is_some());
+    group.voters = ids(&[3, 4, 5]);
+    for me in [3, 4, 5] {
+        group.start(me);
+    }
+    group.run(ms(30_000));
+    for me in [3, 4, 5] {
+        assert_eq!(group.cluster_of(me), None);
+        let report = group.founding(me).expect("none");
+        assert_eq!(report.absent, [node(1), node(2)]);
+    }
+}
+
+/// All end in order, all files name other voters, all start.
+#[test]
+fn all_begin_with_other_voters_in_their_files_and_go_on() {
+    let mut group = started(6, ms(1000), ms(5500));
+    let cluster = group.cluster_of(1);
+    for me in 1..=6 {
+        group.input(node(me), Input::Command(&Command::Leave));
+    }
+    group.run(ms(3000));
+    group.voters = ids(&[4, 5, 6]);
+    (1..=6).for_each(|me| group.start(me));
+    group.run(ms(4000));
+    for me in 1..=6 {
+        assert_eq!(group.cluster_of(me), cluster);
+        assert_eq!(group.view(me).expect("the next").1, [1, 2, 3, 4, 5, 6]);
+    }
+}
+
+/// Its voters gave way to others, one after the other, while it was away.
+#[test]
+fn a_member_whose_voters_are_all_gone_is_told_and_comes_back() {
+    let mut group = started(7, ms(1000), ms(5500));
+    group.acquire(7, 1, Wait::Cancelled);
+    group.run(ms(300));
+    assert!(group.granted(1).is_some());
+    for cut_off in [true, false] {
+        group.isolate(7);
+        if !cut_off {
+            group.nodes.remove(&node(7));
+        }
+        let next = if cut_off { [4, 5, 6] } else { [1, 2, 3] };
+        let change = Change::Voters(ids(&next));
+        group.input(node(4), Input::Command(&Command::Change(change)));
+        group.run(ms(20_000));
+        let votes = next.map(|id| (node(id), true)).into();
+        assert_eq!(group.nodes[&node(4)].voters(group.now), votes);
+        let before = if cut_off { [1, 2, 3] } else { [4, 5, 6] };
+        for gone in &before[1..] {
+            group.nodes.remove(&node(*gone));
+        }
+        group.run(ms(3000));
+        group.heal();
+        group.events.clear();
+        if !cut_off {
+            group.start(7);
+        }
+        group.run(ms(6000));
+        let excluded =
+            |event: &(_, Event)| matches!(event, (who, Event::Excluded { .. }) if *who == node(7));
+        assert_eq!(group.events.iter().any(excluded), cut_off);
+        assert!(group.view(7).expect("it is back").1.contains(&7));
+        before[1..].iter().for_each(|me| group.start(*me));
+        group.run(ms(4000));
+    }
+}
+
+/// A holder under leases of 30 s is cut off, and all voters restart with 1 s.
+#[test]
+fn a_lease_that_became_shorter_is_waited_for() {
+    for sloppy in [false, true] {
+        let mut group = started(4, ms(30_000), ms(45_000));
+        group.acquire(4, 1, Wait::Cancelled);
+        group.run(ms(500));
+        assert!(group.granted(1).is_some());
+        let until = group.lease_of(4);
+        group.isolate(4);
+        group.settings.lease = ms(1000);
+        for me in 1..=3 {
+            group.start(me);
+            if sloppy {
+                // Twice, so that a voter has a whole life under the shorter one in between.
+                group.run(ms(3000));
+                group.start(me);
+            }
+        }
+        group.acquire(1, 2, Wait::Cancelled);
+        while group.granted(2).is_none() {
+            group.run(ms(10));
+            assert!(group.now < until + ms(30_000));
+        }
+        assert!(group.now >= until, "{:?} before", until.since(group.now));
+    }
+}
+
+/// No lease as long as the file has was renewed yet. Both end without a word.
+#[test]
+fn a_lease_that_became_longer_is_not_waited_for() {
+    let mut group = empty(3, ms(500));
+    (1..=3).for_each(|me| group.start(me));
+    group.run(ms(8000));
+    group.settings.lease = ms(5000);
+    let began = group.now;
+    (1..=3).for_each(|me| group.start(me));
+    group.acquire(1, 1, Wait::Cancelled);
+    while group.granted(1).is_none() {
+        group.run(ms(10));
+        assert!(group.now.since(began) < ms(30000));
+    }
+    let waited = group.now.since(began);
+    assert!(waited > ms(500) && waited < ms(3000), "{waited:?}");
+}
+
+/// Who founds is not decided by who is heard: half-way foundings by different files give way.
+#[test]
+fn founders_with_different_files_do_not_block_each_other_for_ever() {
+    let mut group = empty(4, ms(500));
+    for (me, voters) in [(1, [1, 2]), (2, [1, 2]), (3, [3, 4]), (4, [3, 4])] {
+        group.voters = ids(&voters);
+        group.start(me);
+    }
+    group.run(ms(30_000));
+    let clusters: BTreeSet<_> = (1..=4).map(|me| group.cluster_of(me)).collect();
+    assert_eq!(clusters.len(), 1, "{clusters:?}");
+    assert!(clusters.first().unwrap().is_some());
+    for me in 1..=4 {
+        assert_eq!(group.view(me).expect("one").1, [1, 2, 3, 4]);
+    }
+}
+
+/// A file can name the cluster: then no other is ever founded or joined with it.
+#[test]
+fn a_file_that_names_the_cluster_founds_none() {
+    let mut group = empty(2, ms(500));
+    group.start_listing(1, ids(&[1, 2]));
+    group.start(2);
+    group.run(ms(6000));
+    let cluster = group.cluster_of(1).expect("founded");
+    group.records.clear();
+    group.cluster = Some(cluster);
+    for me in [1, 2] {
+        group.start(me);
+    }
+    group.run(ms(20_000));
+    assert_eq!(group.cluster_of(1), None, "its states are lost");
+    group.cluster = None;
+    group.records.clear();
+    (1..=2).for_each(|me| group.start(me));
+    group.run(ms(6000));
+    assert_ne!(group.cluster_of(1).expect("another"), cluster);
+}

@@ -1,0 +1,106 @@
+//! Whole members where the silent are presumed gone.
+
+use std::time::Duration;
+
+use distlock_protocol::{Algorithm, Event, Failure, Refusal, Ticket, Wait};
+
+use crate::group::{Group, node};
+
+const LEASE: Duration = Duration::from_secs(1);
+
+fn group(size: u16, algorithm: Algorithm) -> Group {
+    Group::with(size, algorithm, Failure::PresumeFailed)
+}
+
+fn lost(group: &Group, ticket: u64) -> bool {
+    let lost = Event::Lost {
+        ticket: Ticket(ticket),
+    };
+    group.events.iter().any(|(_, event)| *event == lost)
+}
+
+/// Half a lease of silence, and what the others need to agree.
+#[test]
+fn a_dead_holder_is_replaced_within_a_lease() {
+    for algorithm in Algorithm::ALL {
+        let mut group = group(3, algorithm);
+        group.acquire(1, 1, Wait::Lease);
+        group.run(LEASE);
+        assert!(group.granted(1).is_some(), "{algorithm}");
+        group.acquire(2, 2, Wait::Lease);
+        group.acquire(3, 3, Wait::Cancelled);
+        group.run(LEASE);
+        assert_eq!((group.granted(2), group.granted(3)), (None, None));
+        group.nodes.remove(&node(1));
+        group.run(LEASE * 7 / 10);
+        let entered = [2, 3].map(|ticket| group.granted(ticket).is_some());
+        assert_ne!(entered[0], entered[1], "{algorithm}: one of them");
+        assert_eq!(group.view(2).unwrap().1, [2, 3]);
+        let told = group.events.iter().find_map(|(_, event)| match event {
+            Event::Granted {
+                ticket, previous, ..
+            } if ticket.0 > 1 => Some(previous.is_abandoned()),
+            _ => None,
+        });
+        assert_eq!(told, Some(true), "{algorithm}: its holder died inside");
+    }
+}
+
+#[test]
+fn both_sides_of_a_cut_go_on_and_one_gives_way_when_it_heals() {
+    for algorithm in Algorithm::ALL {
+        let mut group = group(3, algorithm);
+        group.acquire(3, 1, Wait::Lease);
+        group.run(LEASE);
+        assert!(group.granted(1).is_some(), "{algorithm}");
+        group.isolate(3);
+        group.acquire(1, 2, Wait::Lease);
+        group.run(LEASE);
+        assert!(group.granted(2).is_some(), "{algorithm}: two are inside");
+        assert_eq!(group.view(3).unwrap().1, [3]);
+        assert!(!lost(&group, 1) && !lost(&group, 2));
+        group.heal();
+        group.run(LEASE * 2);
+        assert!(lost(&group, 1), "{algorithm}: the higher one gives way");
+        assert!(!lost(&group, 2));
+        for member in 1..=3 {
+            assert_eq!(group.view(member).unwrap().1, [1, 2, 3]);
+        }
+        group.acquire(3, 3, Wait::Lease);
+        group.run(LEASE / 2);
+        assert_eq!(group.granted(3), None);
+        group.release(1, 2);
+        group.run(LEASE);
+        assert!(group.granted(3).is_some(), "{algorithm}");
+    }
+}
+
+#[test]
+fn who_comes_back_is_a_member_again() {
+    let mut group = group(3, Algorithm::Bakery);
+    group.nodes.remove(&node(2));
+    group.run(LEASE);
+    assert_eq!(group.view(1).unwrap().1, [1, 3]);
+    group.start(2);
+    group.run(LEASE * 2);
+    assert_eq!(group.view(2).unwrap().1, [1, 2, 3]);
+    group.acquire(2, 1, Wait::Lease);
+    group.run(LEASE);
+    assert!(group.granted(1).is_some());
+}
+
+#[test]
+fn one_alone_goes_on_and_lacks_nobody() {
+    let mut group = group(2, Algorithm::RicartAgrawala);
+    group.nodes.remove(&node(1));
+    group.acquire(2, 1, Wait::Lease);
+    group.run(LEASE * 2);
+    assert!(group.granted(1).is_some());
+    // Its own thread waits longer than a lease, though a member of the file is away.
+    group.acquire(2, 2, Wait::Lease);
+    group.run(LEASE * 3);
+    assert_eq!(group.ended(2), None);
+    group.acquire(2, 3, Wait::Try);
+    group.run(LEASE);
+    assert_eq!(group.ended(3), Some(&Refusal::Busy));
+}

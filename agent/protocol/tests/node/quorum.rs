@@ -1,0 +1,586 @@
+//! Whole members whose views a majority of voters decides.
+
+use std::time::Duration;
+
+use distlock_protocol::{
+    Absence, Algorithm, Command, Event, Failure, Input, Refusal, Release, Ticket, Wait,
+};
+
+use crate::group::{FOUNDING, Group, missing, node};
+
+/// All but `voting`, the last one, which is refused where a majority decides.
+pub(crate) const ALL: [Algorithm; Algorithm::ALL.len() - 1] = {
+    let mut all = [Algorithm::ALL[0]; Algorithm::ALL.len() - 1];
+    let mut place = 0;
+    while place < all.len() {
+        all[place] = Algorithm::ALL[place];
+        place += 1;
+    }
+    assert!(Algorithm::ALL[place].is_probabilistic());
+    all
+};
+
+pub(crate) fn group(size: u16, algorithm: Algorithm) -> Group {
+    Group::with(size, algorithm, Failure::Quorum)
+}
+
+pub(crate) fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
+}
+
+#[test]
+fn all_enter_in_turn() {
+    for algorithm in ALL {
+        for size in [1, 2, 3, 5] {
+            let mut group = group(size, algorithm);
+            let all: Vec<u16> = (1..=size).collect();
+            assert_eq!(group.view(1).unwrap().1, all, "{algorithm}");
+            let mut last = None;
+            for me in 1..=size {
+                group.acquire(me, u64::from(me), Wait::Cancelled);
+            }
+            for _ in 1..=size {
+                group.run(ms(200));
+                let inside: Vec<u16> = (1..=size)
+                    .filter(|me| group.granted(u64::from(*me)) > last)
+                    .collect();
+                assert_eq!(inside.len(), 1, "{algorithm} {size}");
+                last = group.granted(u64::from(inside[0]));
+                group.release(inside[0], u64::from(inside[0]));
+            }
+        }
+    }
+}
+
+/// The holder's lease is waited for, and nobody else needs anybody's help.
+#[test]
+fn another_takes_over_from_a_holder_that_died() {
+    for algorithm in ALL {
+        let mut group = group(3, algorithm);
+        group.acquire(1, 1, Wait::Cancelled);
+        group.run(ms(100));
+        let first = group.granted(1).expect("it is free");
+        group.acquire(2, 2, Wait::Cancelled);
+        group.run(ms(50));
+        group.nodes.remove(&node(1));
+        let died = group.now;
+        while group.granted(2).is_none() {
+            assert!(group.now.since(died) < ms(2000), "{algorithm}");
+            group.run(ms(1));
+        }
+        // Renewed at most a fifth of a lease before.
+        let took = group.now.since(died);
+        assert!(took > ms(700), "{algorithm} {took:?}");
+        assert!(group.granted(2).unwrap() > first);
+        assert_eq!(group.view(2).unwrap().1, [2, 3]);
+        // It comes back, as another life.
+        group.start(1);
+        group.run(ms(1500));
+        assert_eq!(group.view(3).unwrap().1, [1, 2, 3], "{algorithm}");
+        group.release(2, 2);
+        group.acquire(1, 3, Wait::Cancelled);
+        group.run(ms(200));
+        assert!(group.granted(3) > group.granted(2));
+    }
+}
+
+/// Its state was lost, and so it cannot know that there was a life before it, whose clients may be
+/// inside yet. That it was in no view and left says nothing of that one.
+#[test]
+fn a_life_that_knew_of_none_before_it_does_not_vouch_for_one() {
+    for algorithm in ALL {
+        let mut group = group(3, algorithm);
+        group.acquire(1, 1, Wait::Cancelled);
+        group.run(ms(100));
+        group.granted(1).expect("it is free");
+        group.acquire(2, 2, Wait::Cancelled);
+        group.run(ms(50));
+        group.nodes.remove(&node(1));
+        group.records.remove(&node(1));
+        let died = group.now;
+        group.isolate(1);
+        group.start(1);
+        group.input(node(1), Input::Command(&Command::Leave));
+        while !group.events.contains(&(node(1), Event::Left)) {
+            assert!(group.now.since(died) < ms(500), "{algorithm}");
+            group.run(ms(1));
+        }
+        group.nodes.remove(&node(1));
+        assert!(!group.records[&node(1)].clean, "{algorithm}");
+        group.heal();
+        group.start(1);
+        while group.granted(2).is_none() {
+            assert!(group.now.since(died) < ms(2500), "{algorithm}");
+            group.run(ms(1));
+        }
+        let took = group.now.since(died);
+        assert!(took > ms(700), "{algorithm} {took:?}");
+        let told = |(_, event): &(_, Event)| {
+            matches!(event, Event::Granted { ticket: Ticket(2), previous, .. }
+                if previous.is_abandoned())
+        };
+        assert!(group.events.iter().any(told), "{algorithm}");
+    }
+}
+
+/// A member that comes back at once is talked to before a view has it in this life.
+#[test]
+fn a_life_is_in_a_view_when_that_has_it() {
+    let mut group = group(3, Algorithm::RicartAgrawala);
+    let began = group.now;
+    assert!((1..=3).all(|me| group.nodes[&node(2)].is_in_view(node(me))));
+    let epoch = group.view(2).expect("a view").0;
+    group.start(1);
+    let is_in = |group: &Group| group.nodes[&node(2)].is_in_view(node(1));
+    while is_in(&group) {
+        group.run(ms(1));
+        assert!(group.now.since(began) < ms(1000));
+    }
+    assert_eq!(
+        group.view(2).expect("the same").0,
+        epoch,
+        "its greeting tells"
+    );
+    group.run(ms(3000));
+    assert!(is_in(&group));
+    assert!(group.view(2).expect("another").0 > epoch);
+}
+
+/// However closely they follow each other, nobody takes anything along that nobody knew.
+#[test]
+fn who_begins_after_all_have_left_in_order_is_told_no_tales() {
+    for algorithm in ALL {
+        for apart in (0..60).step_by(6) {
+            let mut group = group(3, algorithm);
+            group.acquire(1, 1, Wait::Cancelled);
+            group.run(ms(100));
+            group.granted(1).expect("it is free");
+            group.release(1, 1);
+            for me in 1..=3 {
+                group.input(node(me), Input::Command(&Command::Leave));
+                group.run(ms(apart));
+            }
+            group.run(ms(3000));
+            let is_left = |(_, event): &&(_, Event)| *event == Event::Left;
+            assert_eq!(group.events.iter().filter(is_left).count(), 3);
+            for me in 1..=3 {
+                group.start(me);
+            }
+            group.acquire(2, 2, Wait::Cancelled);
+            group.run(ms(2000));
+            let told = group.events.iter().find_map(|(_, event)| match event {
+                Event::Granted {
+                    ticket: Ticket(2),
+                    previous,
+                    ..
+                } => Some(previous.is_abandoned()),
+                _ => None,
+            });
+            assert_eq!(told, Some(false), "{algorithm}, {apart} ms apart");
+        }
+    }
+}
+
+/// All who know that a holder ended inside leave in order, and who is left has just come.
+#[test]
+fn marks_do_not_go_with_the_last_who_know_them() {
+    for algorithm in ALL {
+        let mut alone = 0;
+        for later in (0..100).step_by(5) {
+            let mut group = group(3, algorithm);
+            group.acquire(1, 1, Wait::Cancelled);
+            group.run(ms(100));
+            group.granted(1).expect("it is free");
+            group.release_as(1, 1, Release::Abandoned);
+            // The view that goes on without it tells both others.
+            group.input(node(3), Input::Command(&Command::Leave));
+            group.run(ms(100));
+            group.nodes.remove(&node(3));
+            group.start(3);
+            group.run(ms(later));
+            for me in [1, 2] {
+                group.input(node(me), Input::Command(&Command::Leave));
+            }
+            group.acquire(3, 3, Wait::Cancelled);
+            group.run(ms(2000));
+            let told = group.events.iter().find_map(|(_, event)| match event {
+                Event::Granted {
+                    ticket: Ticket(3),
+                    previous,
+                    ..
+                } => Some(previous.is_abandoned()),
+                _ => None,
+            });
+            alone += u32::from(told.is_some());
+            assert_ne!(told, Some(false), "{algorithm}, {later} ms later");
+        }
+        assert!(alone > 0, "{algorithm}");
+    }
+}
+
+/// Who was seen outside need not be waited for.
+#[test]
+fn an_idle_member_that_died_holds_nobody_up() {
+    for algorithm in [Algorithm::RicartAgrawala, Algorithm::Bakery] {
+        let mut group = group(3, algorithm);
+        for (me, ticket) in [(3, 1), (2, 2)] {
+            group.acquire(me, ticket, Wait::Cancelled);
+            group.run(ms(50));
+            group.release(me, ticket);
+        }
+        group.acquire(2, 3, Wait::Cancelled);
+        group.run(ms(50));
+        group.nodes.remove(&node(3));
+        let died = group.now;
+        group.release(2, 3);
+        group.acquire(1, 4, Wait::Cancelled);
+        while group.granted(4).is_none() {
+            assert!(group.now.since(died) < ms(2000), "{algorithm}");
+            group.run(ms(1));
+        }
+        let took = group.now.since(died);
+        assert!(took < ms(800), "{algorithm} {took:?}");
+    }
+}
+
+#[test]
+fn a_member_that_leaves_is_gone_at_once() {
+    for algorithm in ALL {
+        for leaver in [1, 3] {
+            let mut group = group(3, algorithm);
+            group.acquire(leaver, 1, Wait::Cancelled);
+            group.run(ms(100));
+            group.acquire(2, 2, Wait::Cancelled);
+            group.run(ms(50));
+            let left = group.now;
+            group.input(node(leaver), Input::Command(&Command::Leave));
+            while group.granted(2).is_none() {
+                assert!(group.now.since(left) < ms(50), "{algorithm} {leaver}");
+                group.run(ms(1));
+            }
+            group.run(ms(100));
+            let is_left = |(who, event): &(_, Event)| *who == node(leaver) && *event == Event::Left;
+            assert!(group.events.iter().any(is_left), "{algorithm} {leaver}");
+            assert_eq!(group.view(2).unwrap().1.len(), 2);
+        }
+    }
+}
+
+/// The minority's lease ends, its holder hears of it, the majority goes on; then all are together.
+#[test]
+fn a_minority_stops_and_comes_back_anew() {
+    for algorithm in ALL {
+        let mut group = group(3, algorithm);
+        group.acquire(1, 1, Wait::Cancelled);
+        group.run(ms(100));
+        group.isolate(1);
+        group.acquire(1, 4, Wait::Lease);
+        group.acquire(2, 2, Wait::Cancelled);
+        group.run(ms(1400));
+        assert!(group.granted(2).is_some(), "{algorithm}");
+        let lost = |(_, event): &(_, Event)| matches!(event, Event::Lost { .. });
+        assert!(
+            !group.events.iter().any(lost),
+            "its lease alone tells so far"
+        );
+        group.run(ms(2000));
+        let missing = missing(&[2, 3], Absence::Silent);
+        assert_eq!(group.ended(4), Some(&Refusal::NoQuorum { missing }));
+        group.heal();
+        group.run(ms(3000));
+        assert_eq!(group.events.iter().filter(|it| lost(it)).count(), 1);
+        let excluded = |(_, event): &(_, Event)| matches!(event, Event::Excluded { .. });
+        assert_eq!(group.events.iter().filter(|it| excluded(it)).count(), 1);
+        for me in 1..=3 {
+            assert_eq!(group.view(me).unwrap().1, [1, 2, 3], "{algorithm}");
+        }
+        group.release(2, 2);
+        group.acquire(1, 5, Wait::Cancelled);
+        group.run(ms(300));
+        assert!(group.granted(5) > group.granted(2), "{algorithm}");
+    }
+}
+
+/// A caller that waits in a member which is excluded goes on waiting in its next life.
+#[test]
+fn who_waits_waits_on() {
+    let mut group = group(3, Algorithm::RicartAgrawala);
+    group.acquire(2, 2, Wait::Cancelled);
+    group.run(ms(100));
+    group.acquire(1, 1, Wait::Cancelled);
+    group.run(ms(50));
+    group.isolate(1);
+    group.run(ms(3000));
+    group.heal();
+    group.run(ms(2000));
+    group.release(2, 2);
+    group.run(ms(300));
+    assert!(group.granted(1) > group.granted(2));
+}
+
+/// With nobody's majority there is nothing, and with it all is as it was.
+#[test]
+fn without_any_majority_all_stop_and_nothing_is_lost() {
+    let mut group = group(3, Algorithm::Semaphore);
+    group.acquire(1, 1, Wait::Cancelled);
+    group.run(ms(100));
+    for one in 1..=3 {
+        group.isolate(one);
+    }
+    group.acquire(2, 2, Wait::Cancelled);
+    group.run(ms(5000));
+    assert_eq!(group.granted(2), None);
+    let epoch = group.view(1).unwrap().0;
+    group.heal();
+    group.run(ms(1500));
+    assert_eq!(group.view(1).unwrap().0, epoch, "nobody was excluded");
+    let lost = |(_, event): &(_, Event)| matches!(event, Event::Lost { .. });
+    assert!(!group.events.iter().any(lost));
+    group.release(1, 1);
+    group.run(ms(200));
+    assert!(group.granted(2) > group.granted(1));
+}
+
+/// Groups that were stopped in order begin again without waiting for leases, also alone.
+#[test]
+fn what_was_stopped_in_order_begins_at_once() {
+    for size in [1, 3] {
+        let mut group = group(size, Algorithm::RicartAgrawala);
+        let mut last = None;
+        for round in 1..=20 {
+            group.acquire(1, round, Wait::Cancelled);
+            // An election takes half a lease.
+            group.run(ms(1000));
+            assert!(group.granted(round) > last, "{size} {round}");
+            last = group.granted(round);
+            for me in 1..=size {
+                group.input(node(me), Input::Command(&Command::Leave));
+                group.run(ms(600));
+            }
+            for me in 1..=size {
+                group.nodes.remove(&node(me));
+                group.start(me);
+            }
+        }
+    }
+}
+
+/// All crash, again and again: leases are waited for, and fences rise.
+#[test]
+fn fences_rise_over_total_restarts() {
+    for size in [1, 3] {
+        let mut group = group(size, Algorithm::TokenRing);
+        let mut last = None;
+        for round in 1..=20 {
+            let began = group.now;
+            group.acquire(1, round, Wait::Cancelled);
+            while group.granted(round).is_none() {
+                group.run(ms(10));
+                assert!(group.now.since(began) < ms(3000), "{size} {round}");
+            }
+            if round > 1 {
+                let waited = group.now.since(began);
+                assert!(waited > ms(1200), "{size} {round} {waited:?}");
+            }
+            assert!(group.granted(round) > last);
+            last = group.granted(round);
+            for me in 1..=size {
+                group.nodes.remove(&node(me));
+                group.start(me);
+            }
+        }
+    }
+}
+/// However close to each other they start: when no lease of a former cluster can run any more, they
+/// found one, and not before.
+#[test]
+fn a_group_that_is_new_begins_soon() {
+    for stagger in [0, 5, 30, 100, 250, 700] {
+        let lease = Duration::from_secs(5);
+        let mut group = Group::empty(4, Algorithm::RicartAgrawala, Failure::Quorum, lease);
+        let mut all = group.now;
+        for me in 1..=4 {
+            all = group.now;
+            group.start(me);
+            group.run(ms(stagger));
+        }
+        let is_whole = |group: &Group| {
+            let view = |me| group.view(me).map(|(_, members)| members);
+            (1..=4).all(|me| view(me) == Some(vec![1, 2, 3, 4]))
+        };
+        let wait = lease * 11 / 9;
+        while !is_whole(&group) {
+            group.run(ms(10));
+            assert!(group.now.since(all) < wait + ms(1000), "{stagger}");
+        }
+        assert!(group.now.since(all) >= wait, "{stagger}");
+    }
+}
+
+/// One broken connection, in one direction or both, from the start or later: nobody is excluded, and
+/// both ends take turns, by way of the third.
+#[test]
+fn a_broken_connection_is_gone_round() {
+    for algorithm in ALL {
+        for cut in [
+            &[(1, 2), (2, 1)][..],
+            &[(1, 2)],
+            &[(2, 1)],
+            &[(3, 1), (1, 3)],
+        ] {
+            for from_start in [true, false] {
+                let lease = Duration::from_secs(1);
+                let mut group = Group::empty(3, algorithm, Failure::Quorum, lease);
+                let mut pairs = cut.iter().map(|&(from, to)| (node(from), node(to)));
+                if from_start {
+                    group.cut.extend(&mut pairs);
+                }
+                for me in 1..=3 {
+                    group.start(me);
+                }
+                group.run(ms(3000) + FOUNDING);
+                let epoch = group.view(1).expect("a view");
+                group.cut.extend(pairs);
+                assert_eq!(epoch.1, [1, 2, 3], "{algorithm} {cut:?} {from_start}");
+                group.run(ms(3000));
+                for round in 1..=6 {
+                    let me = (round % 3 + 1) as u16;
+                    group.acquire(me, round, Wait::Cancelled);
+                    group.run(ms(300));
+                    assert!(group.granted(round).is_some(), "{algorithm} {cut:?} {me}");
+                    group.release(me, round);
+                }
+                group.run(ms(3000));
+                assert_eq!(group.view(1), Some(epoch), "{algorithm} {cut:?}");
+                // When it is whole again, nobody passes anything on any more.
+                group.heal();
+                group.run(ms(2000));
+                let sent = group.sent.len();
+                group.run(ms(2000));
+                let is_passed = |bytes: &[u8]| bytes[2] & 6 != 0;
+                let passed = group.sent[sent..].iter().filter(|it| is_passed(&it.2));
+                assert_eq!(passed.count(), 0);
+            }
+        }
+    }
+}
+
+/// Each reaches its two neighbours alone, and everybody sees another majority. Of two that pass on what
+/// goes to one further away only one reaches it: they are asked together, not one after the other.
+#[test]
+fn a_ring_of_five_is_gone_round() {
+    let order = [3, 5, 2, 4, 1];
+    for algorithm in ALL {
+        let mut group = Group::with(5, algorithm, Failure::Quorum);
+        let epoch = group.view(1);
+        for (place, &from) in order.iter().enumerate() {
+            for further in [2, 3] {
+                let to = order[(place + further) % order.len()];
+                group.cut.insert((node(from), node(to)));
+            }
+        }
+        group.run(ms(3000));
+        for round in 1..=10 {
+            group.acquire((round % 5 + 1) as u16, round, Wait::Cancelled);
+            group.run(ms(50));
+            assert!(group.granted(round).is_some(), "{algorithm} {round}");
+            group.release((round % 5 + 1) as u16, round);
+        }
+        assert_eq!(group.view(1), epoch, "{algorithm}");
+    }
+}
+
+/// Each that comes is in a view of its own, which comes before the one in which the locks open again.
+#[test]
+fn who_comes_meanwhile_lengthens_no_lock_delay() {
+    let algorithm = Algorithm::RicartAgrawala;
+    let mut group = Group::empty(5, algorithm, Failure::Quorum, Duration::from_secs(1));
+    group.settings.lock_delay = ms(5000);
+    group.voters = (1..=3).map(node).collect();
+    for me in 1..=5 {
+        group.start(me);
+    }
+    group.run(FOUNDING + ms(1500));
+    for me in [4, 5] {
+        group.input(node(me), Input::Command(&Command::Leave));
+        group.run(ms(1500));
+        group.nodes.remove(&node(me));
+    }
+    group.acquire(1, 1, Wait::Cancelled);
+    group.run(ms(100));
+    assert!(group.granted(1).is_some());
+    group.acquire(2, 2, Wait::Cancelled);
+    group.run(ms(50));
+    group.nodes.remove(&node(1));
+    let died = group.now;
+    for comes in [4, 5] {
+        group.run(ms(2500));
+        group.start(comes);
+    }
+    while group.granted(2).is_none() {
+        group.run(ms(1));
+        let waited = group.now.since(died);
+        assert!(waited < ms(7000), "{waited:?}");
+    }
+    let waited = group.now.since(died);
+    assert!(waited > ms(5700), "{waited:?}");
+}
+
+/// Leases are renewed beside the locks: an entry takes the same datagrams as where nobody votes.
+#[test]
+fn an_entry_takes_not_one_datagram_more() {
+    for algorithm in ALL {
+        let frames = |failure| {
+            let mut group = Group::with(3, algorithm, failure);
+            group.acquire(1, 1, Wait::Cancelled);
+            group.run(ms(50));
+            group.release(1, 1);
+            group.run(ms(50));
+            let before = group.sent.len();
+            for entry in 2..=100 {
+                let me = (entry % 3 + 1) as u16;
+                group.acquire(me, entry, Wait::Cancelled);
+                group.run(ms(10));
+                assert!(group.granted(entry).is_some(), "{algorithm}");
+                group.release(me, entry);
+                group.run(ms(10));
+            }
+            // Of those that are repeated until they arrive.
+            let is_frames = |bytes: &[u8]| bytes[1] == 1;
+            let sent = group.sent[before..].iter();
+            sent.filter(|(_, _, bytes)| is_frames(bytes)).count()
+        };
+        let (by_quorum, by_all) = (frames(Failure::Quorum), frames(Failure::Unanimity));
+        assert!(
+            by_quorum <= by_all,
+            "{algorithm}: {by_quorum}, not {by_all}"
+        );
+    }
+}
+
+/// However much gets lost, members that live are hardly ever excluded: what nobody answers is
+/// repeated long before they would be missed.
+#[test]
+fn who_is_hard_to_hear_stays() {
+    for size in [3, 5] {
+        let mut group = group(size, Algorithm::RicartAgrawala);
+        let (before, _) = group.view(1).expect("a view");
+        group.loss = 38;
+        group.run(Duration::from_secs(60));
+        let (after, _) = group.view(1).expect("a view");
+        assert!(after - before < 10, "{size}: {} views", after - before);
+    }
+}
+
+/// Where nothing gets lost nothing is repeated.
+#[test]
+fn a_lease_takes_five_wishes() {
+    let mut group = group(3, Algorithm::RicartAgrawala);
+    group.run(ms(1000));
+    let sent = group.sent.len();
+    group.run(Duration::from_secs(10));
+    // Of each to both others: in a lease five wishes, as many answers, ten statuses of the voter, and
+    // the log's twenty heartbeats between its leader and the others, each with its answer.
+    let in_a_lease = 6 * 5 + 6 * 5 + 6 * 10 + 4 * 20;
+    assert_eq!(group.sent.len() - sent, 10 * in_a_lease);
+}

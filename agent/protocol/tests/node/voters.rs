@@ -1,0 +1,720 @@
+//! Voters that come and go, or lose their states, and members that are added and removed.
+
+use std::time::Duration;
+
+use distlock_protocol::{
+    Absence, Algorithm, Change, ClusterId, Command, Event, Failure, Input, Record, Refusal, Wait,
+};
+
+use crate::group::{Group, missing, node};
+use crate::quorum::{ALL, group, ms};
+
+fn change(group: &mut Group, at: u16, change: Change) {
+    group.input(node(at), Input::Command(&Command::Change(change)));
+}
+
+/// An operator says at these members, whose states are lost, that their cluster is abandoned.
+fn recover(group: &mut Group, lost: &[u16], cluster: ClusterId) {
+    for &me in lost {
+        let record = Record::recover_lost(cluster);
+        group.nodes.remove(&node(me));
+        group.records.insert(node(me), record);
+        group.start(me);
+    }
+}
+
+/// Its file lists all, and nobody else's file lists it.
+#[test]
+fn a_member_that_no_file_lists_is_added_and_removed() {
+    let mut group = group(3, Algorithm::RicartAgrawala);
+    group.start_listing(4, (1..=4).map(node).collect());
+    group.run(ms(1500));
+    assert_eq!(group.view(1).unwrap().1, [1, 2, 3], "nobody knows it");
+    change(
+        &mut group,
+        2,
+        Change::Add(node(4), "udp:127.0.0.1:4".into()),
+    );
+    group.run(ms(1500));
+    for me in 1..=4 {
+        assert_eq!(group.view(me).unwrap().1, [1, 2, 3, 4], "{me}");
+    }
+    group.acquire(4, 1, Wait::Cancelled);
+    group.run(ms(200));
+    assert!(group.granted(1).is_some());
+    // It stays so when all begin anew.
+    for me in 1..=4 {
+        group.nodes.remove(&node(me));
+    }
+    for me in 1..=3 {
+        group.start(me);
+    }
+    group.start_listing(4, (1..=4).map(node).collect());
+    group.run(ms(3000));
+    assert_eq!(group.view(3).unwrap().1, [1, 2, 3, 4]);
+
+    change(&mut group, 1, Change::Remove(node(4)));
+    group.run(ms(3000));
+    assert_eq!(group.view(1).unwrap().1, [1, 2, 3]);
+    let removed = |(whose, event): &(_, Event)| match event {
+        Event::Members { book } => *whose == node(4) && book.removed.contains(&node(4)),
+        _ => false,
+    };
+    assert!(group.events.iter().any(removed), "it is told");
+}
+
+/// Whoever it is, also the one that leads: the voters that are left decide by themselves.
+#[test]
+fn a_voter_that_is_removed_is_needed_no_more() {
+    for removed in 1..=3 {
+        let mut group = group(3, Algorithm::Semaphore);
+        change(&mut group, 2, Change::Remove(node(removed)));
+        group.run(ms(6000));
+        let others: Vec<u16> = (1..=3).filter(|it| *it != removed).collect();
+        for &me in &others {
+            assert_eq!(group.view(me).unwrap().1, others, "{removed}");
+        }
+        group.nodes.remove(&node(removed));
+        group.run(ms(500));
+        // Both are needed now: without one of them nothing goes.
+        group.acquire(others[0], 1, Wait::Cancelled);
+        group.run(ms(300));
+        assert!(group.granted(1).is_some(), "{removed}");
+        group.nodes.remove(&node(others[1]));
+        group.release(others[0], 1);
+        group.run(ms(3000));
+        group.acquire(others[0], 2, Wait::Lease);
+        group.run(ms(3000));
+        let missing = missing(&others[1..2], Absence::Silent);
+        assert_eq!(group.ended(2), Some(&Refusal::NoQuorum { missing }));
+    }
+}
+
+fn is_told_that_it_is_removed(group: &Group, me: u16) -> bool {
+    group.events.iter().any(|(whose, event)| match event {
+        Event::Members { book } => *whose == node(me) && book.removed.contains(&node(me)),
+        _ => false,
+    })
+}
+
+/// An agent ends when it is told that its member was removed: by then the others decide without it.
+#[test]
+fn a_voter_that_is_removed_and_ends_stops_nobody() {
+    for (size, removed) in [(2, 1), (2, 2), (3, 1), (3, 3)] {
+        let mut group = group(size, Algorithm::Semaphore);
+        let other = if removed == 1 { 2 } else { 1 };
+        change(&mut group, other, Change::Remove(node(removed)));
+        let began = group.now;
+        while !is_told_that_it_is_removed(&group, removed) {
+            group.run(ms(1));
+            assert!(group.now.since(began) < ms(6000), "{removed} of {size}");
+        }
+        group.nodes.remove(&node(removed));
+        group.run(ms(6000));
+        group.acquire(other, 1, Wait::Lease);
+        group.run(ms(1000));
+        assert!(group.granted(1).is_some(), "{removed} of {size}");
+    }
+}
+
+/// The agent of a removed voter ends when it is told, and another voter loses its state at some moment.
+/// Three of four are needed until the removed one votes no more, and two of three from then on.
+#[test]
+fn a_removed_voter_is_told_when_the_others_can_do_without_it() {
+    for after in (0..3000).step_by(100) {
+        let mut group = group(4, Algorithm::Semaphore);
+        change(&mut group, 1, Change::Remove(node(4)));
+        for elapsed in 0..12_000 {
+            if elapsed == after {
+                group.nodes.remove(&node(3));
+                group.records.remove(&node(3));
+            }
+            if is_told_that_it_is_removed(&group, 4) {
+                group.nodes.remove(&node(4));
+            }
+            group.run(ms(1));
+        }
+        assert!(!group.nodes.contains_key(&node(4)), "{after} ms");
+        group.acquire(1, 1, Wait::Lease);
+        group.run(ms(1000));
+        assert!(group.granted(1).is_some(), "{after} ms");
+    }
+}
+
+/// A host that begins anew does not greet a removed member by itself. The removed member takes the host
+/// for up as soon as it is greeted, and greets only once: if that greeting is lost, what it says next is
+/// answered all the same, as its vote is needed yet.
+#[test]
+fn a_removed_voter_is_answered_by_a_host_that_begins_anew() {
+    for greeted in 0..10 {
+        let mut group = group(2, Algorithm::Semaphore);
+        change(&mut group, 2, Change::Remove(node(1)));
+        while group.view(2).is_none_or(|(_, members)| members != [2]) {
+            group.run(ms(1));
+        }
+        group.nodes.remove(&node(2));
+        group.start(2);
+        group.run(ms(greeted));
+        group.cut.insert((node(1), node(2)));
+        group.run(ms(100));
+        group.heal();
+        group.run(ms(6000));
+        group.acquire(2, 1, Wait::Lease);
+        group.run(ms(1000));
+        assert!(group.granted(1).is_some(), "cut after {greeted} ms");
+        assert!(
+            is_told_that_it_is_removed(&group, 1),
+            "cut after {greeted} ms"
+        );
+    }
+}
+
+/// The first member does not vote any more, and was told of the third's removal when it did.
+#[test]
+fn a_former_voter_does_not_speak_for_those_who_vote() {
+    let mut group = group(3, Algorithm::Semaphore);
+    change(&mut group, 1, Change::Remove(node(3)));
+    group.run(ms(3000));
+    group.nodes.remove(&node(3));
+    change(&mut group, 1, Change::Voters([node(2)].into()));
+    group.run(ms(6000));
+    let address = "udp:127.0.0.1:3".to_owned();
+    change(&mut group, 2, Change::Add(node(3), address));
+    group.run(ms(3000));
+    group.events.clear();
+    // It hears the former voter first.
+    group.start(3);
+    group.slow_links.insert((node(2), node(3)), ms(20));
+    group.run(ms(3000));
+    assert!(!is_told_that_it_is_removed(&group, 3));
+    assert_eq!(group.view(1).unwrap().1, [1, 2, 3]);
+}
+
+/// Whether the book has the fifth member, in each book that the fourth member was told.
+fn is_told_of_an_added_member(group: &Group) -> Vec<bool> {
+    let told = group
+        .events
+        .iter()
+        .filter_map(|(whose, event)| match event {
+            Event::Members { book } if *whose == node(4) => Some(book.added.contains_key(&node(5))),
+            _ => None,
+        });
+    told.collect()
+}
+
+/// The third voter was cut off when it ceased to vote, and a member was added after that. It is the only
+/// one that is there.
+#[test]
+fn a_former_voter_tells_of_views_that_it_has_not_voted_for() {
+    let mut group = Group::with_voters(4, Algorithm::Semaphore, [1, 2, 3].map(node).into());
+    group.isolate(3);
+    group.run(ms(3000));
+    change(&mut group, 1, Change::Voters([1, 2].map(node).into()));
+    group.run(ms(4000));
+    let address = "udp:127.0.0.1:5".to_owned();
+    change(&mut group, 1, Change::Add(node(5), address));
+    group.run(ms(4000));
+    group.heal();
+    group.run(ms(4000));
+    assert_eq!(group.view(3).expect("the newest").1, [1, 2, 3, 4]);
+    for me in [1, 2, 4] {
+        group.nodes.remove(&node(me));
+    }
+    group.events.clear();
+    group.start(4);
+    group.run(ms(3000));
+    assert_eq!(is_told_of_an_added_member(&group), [true]);
+}
+
+/// The first voter was cut off when a member was added, and its word comes last.
+#[test]
+fn an_old_word_on_the_members_does_not_outdo_a_newer_one() {
+    let mut group = Group::with_voters(4, Algorithm::Semaphore, [1, 2, 3].map(node).into());
+    group.isolate(1);
+    group.run(ms(3000));
+    let address = "udp:127.0.0.1:5".to_owned();
+    change(&mut group, 2, Change::Add(node(5), address));
+    group.run(ms(3000));
+    group.cut.remove(&(node(1), node(4)));
+    group.cut.remove(&(node(4), node(1)));
+    group.slow_links.insert((node(1), node(4)), ms(20));
+    group.nodes.remove(&node(4));
+    group.events.clear();
+    group.start(4);
+    group.run(ms(3000));
+    let told = is_told_of_an_added_member(&group);
+    assert_eq!(told, [true], "once, and never taken back");
+}
+
+/// Its own record says that it was removed; whether that is so yet, only the others know.
+#[test]
+fn a_voter_that_was_removed_comes_back_when_it_is_added_again() {
+    let is_told = |group: &Group| is_told_that_it_is_removed(group, 3);
+    let mut group = group(3, Algorithm::Semaphore);
+    change(&mut group, 1, Change::Remove(node(3)));
+    group.run(ms(3000));
+    assert!(is_told(&group), "while it runs");
+    for added in [false, true] {
+        group.nodes.remove(&node(3));
+        if added {
+            let address = "udp:127.0.0.1:3".to_owned();
+            change(&mut group, 2, Change::Add(node(3), address));
+            group.run(ms(3000));
+        }
+        group.events.clear();
+        group.start(3);
+        group.run(ms(3000));
+        assert_eq!(is_told(&group), !added);
+    }
+    assert_eq!(group.view(1).unwrap().1, [1, 2, 3]);
+    // It votes again: two of three suffice.
+    group.nodes.remove(&node(2));
+    group.run(ms(3000));
+    group.acquire(3, 1, Wait::Lease);
+    group.run(ms(3000));
+    assert!(group.granted(1).is_some());
+}
+
+/// An operator names others, of whom none has voted before: one voter comes or goes in a view, and
+/// the group goes on meanwhile.
+#[test]
+fn voters_that_an_operator_names_vote() {
+    for (before, after) in [
+        (&[1, 2, 3][..], &[1][..]),
+        (&[1], &[1, 2, 3]),
+        (&[1, 2, 3], &[4, 5, 6]),
+    ] {
+        let voters = |ids: &[u16]| ids.iter().copied().map(node).collect();
+        let mut group = Group::with_voters(6, Algorithm::Semaphore, voters(before));
+        change(&mut group, 6, Change::Voters(voters(after)));
+        let votes: Vec<_> = after.iter().map(|&id| (node(id), true)).collect();
+        let told = |group: &Group, me| group.nodes[&node(me)].voters(group.now);
+        let began = group.now;
+        for ticket in 1.. {
+            group.acquire(6, ticket, Wait::Cancelled);
+            group.run(ms(1000));
+            assert!(group.granted(ticket).is_some(), "{before:?} {after:?}");
+            group.release(6, ticket);
+            if (1..=6).all(|me| told(&group, me).into_iter().collect::<Vec<_>>() == votes) {
+                break;
+            }
+            assert!(group.now.since(began) < ms(20_000), "{before:?} {after:?}");
+        }
+        // Those who voted are needed no more.
+        for &gone in before.iter().filter(|id| !after.contains(id)) {
+            group.nodes.remove(&node(gone));
+        }
+        group.run(ms(4000));
+        group.acquire(after[0], 100, Wait::Lease);
+        group.run(ms(500));
+        assert!(group.granted(100).is_some(), "{before:?} {after:?}");
+    }
+}
+
+/// `voters` in a file counts when the group is founded, and never again.
+#[test]
+fn other_voters_in_the_files_change_nothing() {
+    for after in [&[1][..], &[1, 2], &[3, 4], &[2, 3, 4]] {
+        let voters = |ids: &[u16]| ids.iter().copied().map(node).collect();
+        let mut group = Group::with_voters(4, Algorithm::Semaphore, voters(&[1, 2, 3]));
+        let cluster = group.cluster_of(1);
+        assert!(cluster.is_some());
+        group.voters = voters(after);
+        for me in [4, 3, 2, 1] {
+            group.nodes.remove(&node(me));
+            group.run(ms(500));
+            group.start(me);
+            group.run(ms(4000));
+        }
+        let votes = [1, 2, 3].map(|id| (node(id), true)).into();
+        for me in 1..=4 {
+            assert_eq!(group.nodes[&node(me)].voters(group.now), votes, "{after:?}");
+            assert_eq!(group.cluster_of(me), cluster);
+        }
+    }
+}
+
+/// What is shown of it: it does not vote, until two views have put it in its own place.
+#[test]
+fn a_voter_that_lost_its_state_is_known_not_to_vote_until_it_does() {
+    let mut group = group(3, Algorithm::Semaphore);
+    let votes = |group: &Group, me| group.nodes[&node(me)].voters(group.now);
+    let all = [1, 2, 3].map(|id| (node(id), true)).into();
+    for me in 1..=3 {
+        assert_eq!(votes(&group, me), all, "{me}");
+    }
+    group.nodes.remove(&node(2));
+    group.records.remove(&node(2));
+    group.start(2);
+    let mut seen = [false; 2];
+    for _ in 0..300 {
+        group.run(ms(10));
+        for (seen, me) in seen.iter_mut().zip([1, 2]) {
+            let votes = votes(&group, me);
+            *seen |= votes.get(&node(2)) == Some(&false);
+            assert_ne!(votes.get(&node(1)), Some(&false), "{me}");
+        }
+    }
+    assert_eq!(seen, [true; 2], "it is told");
+    for me in 1..=3 {
+        assert_eq!(votes(&group, me), all, "{me}");
+    }
+}
+
+/// Who waits for what cannot come is told so, though all voters answer.
+#[test]
+fn voters_that_lost_their_states_are_no_quorum() {
+    for running in [false, true] {
+        let mut group = group(3, Algorithm::Semaphore);
+        for lost in [1, 2] {
+            group.nodes.remove(&node(lost));
+            group.records.remove(&node(lost));
+        }
+        if !running {
+            group.nodes.remove(&node(3));
+            group.start(3);
+        }
+        for lost in [1, 2] {
+            group.start(lost);
+        }
+        for me in 1..=3 {
+            group.acquire(me, u64::from(me), Wait::Lease);
+        }
+        group.run(ms(3000));
+        for ticket in 1..=3 {
+            let missing = missing(&[1, 2], Absence::StateLost);
+            let refusal = Refusal::NoQuorum { missing };
+            assert_eq!(group.ended(ticket), Some(&refusal), "{running} {ticket}");
+        }
+    }
+}
+
+#[test]
+fn where_nobody_votes_files_say_who_is_a_member() {
+    let mut group = Group::new(2, Algorithm::Semaphore);
+    change(&mut group, 1, Change::Remove(node(2)));
+    assert!(group.events.contains(&(node(1), Event::Unchangeable)));
+}
+
+/// Two of three have lost all they knew, and an operator says so at each: the epochs go on above
+/// what is known, and nobody is let in before any former lease is over.
+#[test]
+fn a_majority_that_lost_its_states_is_recovered() {
+    let mut group = group(3, Algorithm::Bakery);
+    group.acquire(3, 1, Wait::Cancelled);
+    group.run(ms(200));
+    let before = group.granted(1).expect("it is free");
+    let cluster = group.cluster_of(3).expect("it is in one");
+    for me in 1..=3 {
+        group.nodes.remove(&node(me));
+    }
+    for lost in [1, 2] {
+        group.records.remove(&node(lost));
+    }
+    // Without the operator nobody founds a second group.
+    for me in 1..=3 {
+        group.start(me);
+    }
+    group.acquire(1, 2, Wait::Cancelled);
+    group.run(ms(12_000));
+    assert_eq!(group.granted(2), None);
+    assert_eq!(group.founding(1), None, "it knows whose voters are missing");
+    for me in 1..=3 {
+        group.nodes.remove(&node(me));
+    }
+    assert_eq!(
+        group.records[&node(1)].recover(None),
+        None,
+        "nothing names it"
+    );
+    let third = group.records[&node(3)].recover(None).expect("it remembers");
+    group.records.insert(node(3), third);
+    for lost in [1, 2] {
+        group
+            .records
+            .insert(node(lost), Record::recover_lost(cluster));
+    }
+    // One voter alone does not do.
+    for me in [1, 3] {
+        group.start(me);
+    }
+    group.acquire(1, 2, Wait::Cancelled);
+    group.run(ms(8000));
+    assert_eq!(group.granted(2), None);
+    group.start(2);
+    let began = group.now;
+    while group.granted(2).is_none() {
+        group.run(ms(10));
+        assert!(group.now.since(began) < ms(6000));
+    }
+    assert!(group.now.since(began) > ms(1200));
+    assert!(group.granted(2) > Some(before));
+    assert_ne!(group.cluster_of(1), Some(cluster));
+}
+
+/// The voters' disks are restored from a backup, and their wall clocks are behind: only one member
+/// remembers how high fences were. It is one that does not vote, or a voter whose disk was not restored.
+#[test]
+fn what_is_founded_anew_begins_above_all_that_is_heard() {
+    for remembers in [4, 3] {
+        let mut group = Group::with_voters(4, Algorithm::Semaphore, [1, 2, 3].map(node).into());
+        let backup = group.records.clone();
+        for _ in 0..4 {
+            group.nodes.remove(&node(4));
+            group.start(4);
+            group.run(ms(3000));
+        }
+        group.acquire(4, 1, Wait::Cancelled);
+        group.run(ms(200));
+        let before = group.granted(1).expect("nobody else is there");
+        group.release(4, 1);
+        group.run(ms(200));
+        group.behind = Duration::from_secs(3600);
+        for me in [1, 2, 3].map(node) {
+            group.nodes.remove(&me);
+            let disks = if me == node(remembers) {
+                &group.records
+            } else {
+                &backup
+            };
+            let recovered = disks[&me].recover(None).expect("it was in a cluster");
+            group.records.insert(me, recovered);
+        }
+        if remembers != 4 {
+            group.nodes.remove(&node(4));
+        }
+        (1..=3).for_each(|me| group.start(me));
+        group.acquire(1, 2, Wait::Cancelled);
+        group.run(ms(10_000));
+        let after = group.granted(2);
+        assert!(after > Some(before), "{remembers}: {after:?}, {before}");
+    }
+}
+
+/// A founder of the next cluster that is in no view hears nobody but a member of the abandoned one.
+#[test]
+fn nobody_goes_back_to_an_abandoned_cluster() {
+    let mut group = Group::with_voters(4, Algorithm::Semaphore, [1, 2, 3].map(node).into());
+    let cluster = group.cluster_of(4).expect("it is in one");
+    group.isolate(4);
+    recover(&mut group, &[1, 2, 3], cluster);
+    group.run(ms(8000));
+    let next = group.cluster_of(1).expect("another one");
+    assert_ne!(next, cluster);
+    group.isolate(2);
+    group.isolate(3);
+    group.nodes.remove(&node(1));
+    group.start(1);
+    group.cut.remove(&(node(1), node(4)));
+    group.cut.remove(&(node(4), node(1)));
+    group.run(ms(4000));
+    assert_eq!(group.cluster_of(1), Some(next));
+    group.heal();
+    group.run(ms(6000));
+    assert_eq!(group.cluster_of(4), Some(next));
+    assert_eq!(group.view(1).unwrap().1, [1, 2, 3, 4]);
+}
+
+/// The third voter was away when the cluster was abandoned, and still knows what it voted for there.
+/// It joins the next one as another voter, and votes there when it is told to: also where its disk
+/// has the new cluster and still the votes of the old one, as it ended between two writings.
+#[test]
+fn a_voter_of_an_abandoned_cluster_joins_the_next_one_as_another() {
+    for (was_running, ends) in [(false, false), (true, false), (true, true)] {
+        let mut group = group(3, Algorithm::Semaphore);
+        let cluster = group.cluster_of(3).expect("it is in one");
+        let voted = group.records[&node(3)].voter.clone();
+        group.isolate(3);
+        if !was_running {
+            group.nodes.remove(&node(3));
+        }
+        group.voters = [1, 2].map(node).into();
+        recover(&mut group, &[1, 2], cluster);
+        group.run(ms(8000));
+        let next = group.cluster_of(1).expect("another one");
+        assert_ne!(next, cluster);
+        group.heal();
+        if !was_running {
+            group.start(3);
+        }
+        group.run(ms(8000));
+        assert_eq!(group.cluster_of(3), Some(next), "{was_running}");
+        assert_eq!(group.view(3).unwrap().1, [1, 2, 3], "{was_running}");
+        if ends {
+            group.nodes.remove(&node(3));
+            group.records.get_mut(&node(3)).expect("it was there").voter = voted;
+            group.start(3);
+            group.run(ms(4000));
+        }
+        change(&mut group, 1, Change::Voters([1, 2, 3].map(node).into()));
+        group.run(ms(8000));
+        let votes = [1, 2, 3].map(|id| (node(id), true)).into();
+        assert_eq!(group.nodes[&node(1)].voters(group.now), votes);
+        // Without one of those who recovered it, the group goes on by its vote.
+        group.nodes.remove(&node(1));
+        group.run(ms(4000));
+        group.acquire(2, 1, Wait::Lease);
+        group.run(ms(500));
+        assert!(group.granted(1).is_some(), "{was_running}");
+    }
+}
+
+/// The member that is inside remembers the cluster: no other is founded beside it, whether it is
+/// heard or not, until an operator says so; and then not before its lease is over.
+#[test]
+fn all_voters_lose_their_states_while_a_member_is_inside() {
+    for algorithm in ALL {
+        let lease = Duration::from_secs(5);
+        let mut group = Group::empty(4, algorithm, Failure::Quorum, lease);
+        group.voters.remove(&node(4));
+        for me in 1..=4 {
+            group.start(me);
+        }
+        group.run(ms(7500));
+        group.acquire(4, 1, Wait::Cancelled);
+        group.run(ms(500));
+        let first = group.granted(1).expect("it is free");
+        let cluster = group.cluster_of(4).expect("it is in one");
+        for me in 1..=3 {
+            group.nodes.remove(&node(me));
+            group.records.remove(&node(me));
+        }
+        for me in 1..=3 {
+            group.start(me);
+        }
+        group.run(ms(100));
+        group.isolate(4);
+        group.acquire(1, 2, Wait::Cancelled);
+        group.run(ms(60_000));
+        assert_eq!(group.granted(2), None, "{algorithm}");
+        let overview = group.nodes[&node(1)].quorum(group.now);
+        assert_eq!(overview.missing, missing(&[1, 2, 3], Absence::StateLost));
+        group.heal();
+        group.run(ms(20_000));
+        assert_eq!(group.granted(2), None, "{algorithm}");
+        // It goes on when an operator says that the cluster is abandoned, and the member that was in
+        // it joins the next one.
+        recover(&mut group, &[1, 2, 3], cluster);
+        group.acquire(1, 3, Wait::Cancelled);
+        let began = group.now;
+        while group.granted(3).is_none() {
+            group.run(ms(1));
+            assert!(group.now.since(began) < ms(8000), "{algorithm}");
+        }
+        assert!(group.now.since(began) > ms(6000), "{algorithm}");
+        assert!(group.granted(3) > Some(first));
+        group.run(ms(20_000));
+        assert_eq!(group.view(4).unwrap().1, [1, 2, 3, 4], "{algorithm}");
+    }
+}
+
+/// An operator names 1 in the place of 4, and 1 is there. A voter that dies with its state at the same
+/// time is one of three: the others go on without it, whenever in the exchange that is.
+#[test]
+fn a_voter_that_loses_its_state_while_another_is_exchanged_stops_nobody() {
+    let voters = |ids: [u16; 3]| ids.into_iter().map(node).collect();
+    for lost in [2, 3] {
+        for after in (0..3000).step_by(150) {
+            let mut group = Group::with_voters(4, Algorithm::Semaphore, voters([2, 3, 4]));
+            change(&mut group, 1, Change::Voters(voters([1, 2, 3])));
+            group.run(ms(after));
+            group.nodes.remove(&node(lost));
+            group.records.remove(&node(lost));
+            group.run(ms(2000));
+            group.acquire(1, 1, Wait::Cancelled);
+            group.run(ms(4000));
+            assert!(group.granted(1).is_some(), "{lost} after {after} ms");
+            group.start(lost);
+            group.run(ms(6000));
+            let votes = [1, 2, 3].map(|id| (node(id), true)).into();
+            for me in 1..=4 {
+                let told = group.nodes[&node(me)].voters(group.now);
+                assert_eq!(told, votes, "{me}, {lost} after {after} ms");
+            }
+        }
+    }
+}
+
+/// One that is not wanted any more, and is there, votes until those who are wanted are as many
+/// without it: two voters would need both.
+#[test]
+fn a_voter_stands_in_for_one_that_has_not_come() {
+    let voters = |ids: [u16; 3]| ids.into_iter().map(node).collect();
+    let mut group = Group::with_voters(4, Algorithm::Semaphore, voters([2, 3, 4]));
+    let votes = |group: &Group, ids: &[u16]| {
+        let told = group.nodes[&node(2)].voters(group.now);
+        let voting = told.into_iter().filter(|(_, votes)| *votes);
+        voting.map(|(id, _)| id.as_u16()).collect::<Vec<_>>() == ids
+    };
+    group.nodes.remove(&node(1));
+    group.run(ms(3000));
+    change(&mut group, 2, Change::Voters(voters([1, 2, 3])));
+    group.run(ms(5000));
+    assert!(votes(&group, &[2, 3, 4]), "1 is not there");
+    group.start(1);
+    group.run(ms(5000));
+    assert!(votes(&group, &[1, 2, 3]));
+    // One that is not wanted and not there need not be waited for.
+    for gone in [3, 4] {
+        group.nodes.remove(&node(gone));
+        group.run(ms(3000));
+    }
+    change(&mut group, 2, Change::Voters(voters([1, 2, 4])));
+    group.run(ms(5000));
+    assert!(votes(&group, &[1, 2]));
+}
+
+/// A cluster that is founded when all is lost begins with the seconds of the wall clock, and above all
+/// former epochs: these stay behind the clock, also where every life uses up what may come at once.
+#[test]
+fn epochs_do_not_outrun_the_wall_clock_by_a_burst_in_each_life() {
+    let mut group = group(1, Algorithm::Semaphore);
+    let epoch = |group: &Group| group.view(1).map_or(0, |(epoch, _)| epoch);
+    let (mut adds, mut views) = (true, 0);
+    for _ in 0..10 {
+        group.nodes.remove(&node(1));
+        group.start(1);
+        let end = group.now + ms(3000);
+        while group.now < end {
+            let before = epoch(&group);
+            let wish = match adds {
+                true => Change::Add(node(9), "udp:127.0.0.1:9".into()),
+                false => Change::Remove(node(9)),
+            };
+            change(&mut group, 1, wish);
+            while group.now < end && epoch(&group) == before {
+                group.run(ms(50));
+            }
+            if epoch(&group) != before {
+                (adds, views) = (!adds, views + 1);
+            }
+            let ahead = u64::from(epoch(&group)).saturating_sub(group.wall().as_secs());
+            assert!(ahead <= 3, "{ahead} ahead of the clock after {views} views");
+        }
+    }
+    assert!(views >= 30, "{views} views were wanted in 30 s");
+}
+
+/// Lives that end before the pace lets a second view come, as where an agent crashes at each start: one
+/// view in each is too many, and the next cluster would begin below the epochs of the lost one.
+#[test]
+fn fences_rise_though_all_is_lost_after_many_short_lives() {
+    for (size, life) in [(1, 300), (3, 600)] {
+        let mut group = group(size, Algorithm::Semaphore);
+        for _ in 0..100 {
+            (1..=size).for_each(|me| group.start(me));
+            group.run(ms(life));
+        }
+        group.acquire(1, 1, Wait::Cancelled);
+        group.run(ms(4000));
+        let before = group.granted(1).expect("nobody else asks");
+        group.nodes.clear();
+        group.records.clear();
+        (1..=size).for_each(|me| group.start(me));
+        group.run(ms(8000));
+        group.acquire(1, 2, Wait::Cancelled);
+        group.run(ms(1000));
+        let after = group.granted(2);
+        assert!(after > Some(before), "{size}: {after:?}, {before}");
+    }
+}
