@@ -659,9 +659,9 @@ impl<A> Cluster<A> {
 /// born later. What it endorsed of a founding it may give up, and then counts that as a refusal.
 fn endorsed(record: &Record) -> Option<(Incarnation, u32, Option<Epoch>)> {
     let voter = record.voter.as_ref()?;
-    let charter = voter.charter();
-    let charter = charter.filter(|its| Some(its.cluster) == record.affiliation.cluster());
-    let epoch = charter.map(|charter| charter.epoch);
+    let view_config = voter.view_config();
+    let view_config = view_config.filter(|its| Some(its.cluster) == record.affiliation.cluster());
+    let epoch = view_config.map(|view_config| view_config.epoch);
     Some((record.affiliation.birth, record.affiliation.refusals, epoch))
 }
 

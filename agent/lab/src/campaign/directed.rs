@@ -178,7 +178,9 @@ impl Campaign {
     /// An operator names another voter in the place of one, all begin anew in half of the runs, and
     /// one is lost with its state some time in the change.
     fn exchange_a_voter(&mut self) -> Result<(), Violation> {
-        let book = self.newest_charter().map(|charter| charter.book.clone());
+        let book = self
+            .newest_view_config()
+            .map(|view_config| view_config.book.clone());
         let Some(mut voters) = book.map(|book| book.voters) else {
             return Ok(());
         };

@@ -122,12 +122,12 @@ impl Campaign {
         if !self.fewest_voters().is_none_or(remember) {
             return false;
         }
-        let newest = self.newest_charter();
-        let charters = [Some(&step.charter), step.parent.as_ref(), newest];
+        let newest = self.newest_view_config();
+        let view_configs = [Some(&step.view_config), step.parent.as_ref(), newest];
         let deciding = self.log_of(node).and_then(LogRecord::deciding);
-        charters.into_iter().all(|charter| {
-            charter.is_some_and(|charter| {
-                remember(charter.voters.len()) && remember(charter.book.voters.len())
+        view_configs.into_iter().all(|view_config| {
+            view_config.is_some_and(|view_config| {
+                remember(view_config.voters.len()) && remember(view_config.book.voters.len())
             })
         }) && deciding.is_some_and(remember)
     }
@@ -148,9 +148,9 @@ impl Campaign {
             .cluster
             .members()
             .filter_map(|node| self.cluster.disk(node));
-        let mut charters = disks.filter_map(|disk| disk.voter.as_ref()?.charter());
-        let charter = charters.find(|charter| charter.epoch == epoch);
-        charter.map(|charter| charter.voters.as_slice())
+        let mut view_configs = disks.filter_map(|disk| disk.voter.as_ref()?.view_config());
+        let view_config = view_configs.find(|view_config| view_config.epoch == epoch);
+        view_config.map(|view_config| view_config.voters.as_slice())
     }
 
     /// A view is in force in `process`. Who lost its record has one again when it is in a view; who

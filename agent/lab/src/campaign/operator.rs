@@ -14,7 +14,7 @@ use core::time::Duration;
 use super::{Act, Campaign, FOUNDING};
 use crate::checkers::{Process, Violation};
 use distlock_protocol::membership::Book;
-use distlock_protocol::membership::quorum::Charter;
+use distlock_protocol::membership::quorum::ViewConfig;
 use distlock_protocol::{Change, ClusterId, Command, Node, NodeId, Record};
 
 /// How many members the files can have as voters.
@@ -99,7 +99,9 @@ impl Campaign {
 
     /// `distlock members add` at some host, of one that was removed if there is one.
     fn add_one(&mut self) -> Result<(), Violation> {
-        let removed = self.newest_charter().map(|charter| &charter.book.removed);
+        let removed = self
+            .newest_view_config()
+            .map(|view_config| &view_config.book.removed);
         let removed = removed.and_then(|removed| removed.first().copied());
         let members = self.members();
         let node = removed.unwrap_or(members[self.rng.index(members.len())]);
@@ -119,7 +121,9 @@ impl Campaign {
     pub(super) fn change_at_one(&mut self, change: Change) -> Result<(), Violation> {
         let members = self.members();
         let node = members[self.rng.index(members.len())];
-        let after = self.newest_charter().map(|charter| charter.book.clone());
+        let after = self
+            .newest_view_config()
+            .map(|view_config| view_config.book.clone());
         let after = after.and_then(|book| book.with(&change));
         let voters = after.map_or(usize::MAX, |book| voters_of(&book));
         let forgetful = self.forgetful();
@@ -137,14 +141,16 @@ impl Campaign {
 
     /// How many voters there are at least when all is done that operators have commanded.
     pub(super) fn fewest_voters(&self) -> Option<usize> {
-        let book = &self.newest_charter()?.book;
+        let book = &self.newest_view_config()?.book;
         let after = self.outstanding().filter_map(|change| book.with(change));
         after.map(|book| voters_of(&book)).min()
     }
 
     /// What operators have commanded, and is not done.
     fn outstanding(&self) -> impl Iterator<Item = &Change> {
-        let book = self.newest_charter().map(|charter| &charter.book);
+        let book = self
+            .newest_view_config()
+            .map(|view_config| &view_config.book);
         let lives = |process: &Process| self.cluster.process(process.node) == Some(*process);
         let wishes = self
             .wishes
@@ -219,38 +225,41 @@ impl Campaign {
     }
 
     pub(super) fn newest_voters(&self) -> Vec<NodeId> {
-        let newest = self.newest_charter();
-        let voters = newest.map(|charter| charter.voters.iter().map(|its| its.node).collect());
+        let newest = self.newest_view_config();
+        let voters =
+            newest.map(|view_config| view_config.voters.iter().map(|its| its.node).collect());
         voters.unwrap_or_default()
     }
 
     /// The newest view that any disk has.
-    pub(super) fn newest_charter(&self) -> Option<&Charter> {
+    pub(super) fn newest_view_config(&self) -> Option<&ViewConfig> {
         let members = self.cluster.members();
-        let disks = members.filter_map(|node| self.cluster.disk(node)?.voter.as_ref()?.charter());
-        disks.max_by_key(|charter| charter.epoch)
+        let disks =
+            members.filter_map(|node| self.cluster.disk(node)?.voter.as_ref()?.view_config());
+        disks.max_by_key(|view_config| view_config.epoch)
     }
 
     /// The view whose voters may go on, as far as disks tell; `None` where no majority of any view's
     /// voters remembers what it promised, but for views that others have followed.
-    fn living(&self) -> Option<&Charter> {
+    fn living(&self) -> Option<&ViewConfig> {
         let voters = || {
             let members = self.cluster.members();
             members.filter_map(|node| self.cluster.disk(node)?.voter.as_ref())
         };
-        let certified = voters().filter_map(|voter| voter.certified_charter());
-        let newest = certified.map(|charter| charter.epoch).max();
+        let certified = voters().filter_map(|voter| voter.certified_view_config());
+        let newest = certified.map(|view_config| view_config.epoch).max();
         let remembers = |node: NodeId, birth| {
             let disk = self.cluster.disk(node);
             disk.and_then(|disk| disk.voter.as_ref())
                 .is_some_and(|voter| voter.birth == birth && voter.endorsed.is_some())
         };
-        let mut charters = voters()
+        let mut view_configs = voters()
             .filter_map(|voter| voter.endorsed.as_ref())
-            .flat_map(|step| [Some(&step.charter), step.parent.as_ref()])
+            .flat_map(|step| [Some(&step.view_config), step.parent.as_ref()])
             .flatten()
-            .filter(|charter| Some(charter.epoch) >= newest);
-        charters.find(|charter| charter.has_majority(|its| remembers(its.node, its.birth)))
+            .filter(|view_config| Some(view_config.epoch) >= newest);
+        view_configs
+            .find(|view_config| view_config.has_majority(|its| remembers(its.node, its.birth)))
     }
 
     /// The clusters that members remember.
@@ -360,7 +369,7 @@ impl Campaign {
     /// `distlock recover` at members that remember another cluster than the one that lives: they join
     /// that as new ones. Returns whether there were any.
     fn bring_back(&mut self) -> bool {
-        let Some(cluster) = self.living().map(|charter| charter.cluster) else {
+        let Some(cluster) = self.living().map(|view_config| view_config.cluster) else {
             return false;
         };
         let remembers_other = |node: &NodeId| {

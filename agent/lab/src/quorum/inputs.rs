@@ -225,24 +225,26 @@ impl World {
             return;
         }
         let records = self.hosts.values().filter_map(|host| host.disk.as_ref());
-        let charter = records
-            .filter_map(VoterRecord::charter)
-            .find(|charter| charter.epoch == epoch);
-        let Some(charter) = charter else { return };
+        let view_config = records
+            .filter_map(VoterRecord::view_config)
+            .find(|view_config| view_config.epoch == epoch);
+        let Some(view_config) = view_config else {
+            return;
+        };
         let _ = process;
         let before = self
             .epochs
             .last_key_value()
             .map(|(_, voters)| voters.clone());
         self.explored.views += 1;
-        self.explored.new_voters += u64::from(before.is_some_and(|it| it != charter.voters));
+        self.explored.new_voters += u64::from(before.is_some_and(|it| it != view_config.voters));
         if let Some(node) = self.reborn
             && let Some(record) = &self.hosts[&node].disk
-            && charter.voters.contains(&record.voter(node))
+            && view_config.voters.contains(&record.voter(node))
         {
             self.reborn = None;
         }
-        self.epochs.insert(epoch, charter.voters.clone());
+        self.epochs.insert(epoch, view_config.voters.clone());
     }
 
     pub(super) fn send(&mut self, from: NodeId, to: NodeId, message: QuorumMessage) {

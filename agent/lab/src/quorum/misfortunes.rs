@@ -13,7 +13,7 @@ use crate::clock::Clock;
 use distlock_protocol::ids::Incarnation;
 use distlock_protocol::membership::Member;
 use distlock_protocol::membership::quorum::{
-    Affiliation, Before, Charter, Quorum, Terms, VoterRecord,
+    Affiliation, Before, Quorum, Terms, ViewConfig, VoterRecord,
 };
 use distlock_protocol::{Change, NodeId, Time};
 
@@ -141,12 +141,14 @@ impl World {
             .as_ref()
             .and_then(|record| record.endorsed.as_ref());
         let is_settled =
-            step.is_some_and(|step| step.parent.is_some() && step.charter.voters.len() > 2);
+            step.is_some_and(|step| step.parent.is_some() && step.view_config.voters.len() > 2);
         let disks = self.hosts.values().filter_map(|host| host.disk.as_ref());
         let newest = disks
-            .filter_map(VoterRecord::charter)
-            .max_by_key(|charter| charter.epoch);
-        let many = |charter: &Charter| charter.voters.len() > 2 && charter.book.voters.len() > 2;
+            .filter_map(VoterRecord::view_config)
+            .max_by_key(|view_config| view_config.epoch);
+        let many = |view_config: &ViewConfig| {
+            view_config.voters.len() > 2 && view_config.book.voters.len() > 2
+        };
         if self.reborn.is_none() && is_settled && newest.is_some_and(many) {
             self.reborn = Some(node);
             self.explored.lost_states += 1;

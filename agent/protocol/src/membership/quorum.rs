@@ -22,7 +22,6 @@
 pub mod log;
 
 mod affiliation;
-mod charter;
 mod contacts;
 mod coordinator;
 mod founding;
@@ -35,15 +34,16 @@ mod proposer;
 mod rafts;
 mod session;
 mod source;
+mod view_config;
 mod vote;
 mod voter;
 
 pub use self::affiliation::Affiliation;
 pub use self::founding::FoundingReport;
 pub use self::{
-    charter::{Charter, Digest, Step, Voter},
     message::Endorsement,
     process::Beginning,
+    view_config::{Digest, Step, ViewConfig, Voter},
 };
 pub use self::{
     message::QuorumMessage,

@@ -318,7 +318,7 @@ impl ViewModel {
             if state.left.proposals > 0
                 && let Some(step) = running.quorum.certified()
             {
-                let others = step.charter.members.iter().map(|its| its.node);
+                let others = step.view_config.members.iter().map(|its| its.node);
                 let others = others.filter(|node| *node != host.node());
                 let changes = [Change::Nothing, Change::Present];
                 let changes = changes.into_iter().chain(others.map(Change::Without));

@@ -14,7 +14,7 @@ use crate::clock::Clock;
 use crate::model::Goal;
 use crate::model::locks::{Letter, Network, Post, Said};
 use crate::quorum::judge::Judge;
-use distlock_protocol::membership::quorum::{Charter, QuorumMessage, Step};
+use distlock_protocol::membership::quorum::{QuorumMessage, Step, ViewConfig};
 use distlock_protocol::membership::{Action as Effect, Member, ViewMessage};
 use distlock_protocol::{Event, Incarnation, NodeId, Release, Time};
 
@@ -248,7 +248,7 @@ impl<'a> Turn<'a> {
         };
         let host = self.state.host(node);
         let certified = host.running.as_ref().and_then(|it| it.quorum.certified());
-        let parent = &certified.expect("it is certified").charter;
+        let parent = &certified.expect("it is certified").view_config;
         let members: Vec<Member> = match change {
             Change::Nothing => parent.members.clone(),
             Change::Without(other) => {
@@ -268,7 +268,7 @@ impl<'a> Turn<'a> {
         let unclean = unclean.into_iter().chain(parent.unclean.iter().copied());
         let unclean: BTreeSet<NodeId> = unclean.collect();
         let since = members.iter().map(|its| parent.member_since(*its));
-        let charter = Charter {
+        let view_config = ViewConfig {
             cluster: parent.cluster,
             epoch,
             parent: parent.digest(),
@@ -282,7 +282,7 @@ impl<'a> Turn<'a> {
         };
         let step = Step {
             parent: Some(parent.clone()),
-            charter,
+            view_config,
         };
         let mut plans = (*self.state.plans).clone();
         if plans.0.iter().all(|(known, _)| *known != step) {
@@ -405,7 +405,8 @@ impl<'a> Turn<'a> {
                 self.note(RIVALS);
             }
             let first = self.state.plans.0.first();
-            let planned = first.is_some_and(|(step, _)| endorsement.epoch >= step.charter.epoch);
+            let planned =
+                first.is_some_and(|(step, _)| endorsement.epoch >= step.view_config.epoch);
             if process.life > 1 && planned {
                 self.note(ENDORSED_REBORN);
             }

@@ -6,7 +6,7 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::charter::{Charter, Digest, Step, Voter};
+use super::view_config::{Digest, Step, ViewConfig, Voter};
 use crate::ids::{Epoch, Incarnation, NodeId};
 use crate::membership::ClusterId;
 
@@ -46,11 +46,11 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
-    pub(crate) fn of(charter: &Charter) -> Self {
+    pub(crate) fn of(view_config: &ViewConfig) -> Self {
         Self {
-            cluster: charter.cluster,
-            epoch: charter.epoch,
-            voters: charter.voters.clone(),
+            cluster: view_config.cluster,
+            epoch: view_config.epoch,
+            voters: view_config.voters.clone(),
         }
     }
 }
@@ -67,7 +67,7 @@ pub struct Permit {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Founding {
     /// The first view. Its cluster is the hash of [`Agreed`].
-    pub(crate) charter: Charter,
+    pub(crate) view_config: ViewConfig,
     /// Those that must accept, by id.
     pub(crate) parties: Vec<Party>,
     /// The longest lease in any file or record of theirs.
@@ -134,7 +134,7 @@ impl Affiliation {
     pub fn cluster(&self) -> Option<Digest> {
         match &self.standing {
             Standing::New => None,
-            Standing::Accepted(founding) => Some(founding.charter.cluster),
+            Standing::Accepted(founding) => Some(founding.view_config.cluster),
             Standing::Member(membership) => Some(membership.cluster),
         }
     }
@@ -176,7 +176,7 @@ impl Founding {
     /// Gives the cluster the name that follows from what its members agree on.
     pub(crate) fn named(mut self, group: &str) -> Self {
         let cluster = self.identity(group);
-        (self.charter.cluster, self.charter.parent) = (cluster, cluster);
+        (self.view_config.cluster, self.view_config.parent) = (cluster, cluster);
         self
     }
 
@@ -184,8 +184,8 @@ impl Founding {
         Digest::of_cluster(&Agreed {
             group,
             parties: &self.parties,
-            voters: &self.charter.voters,
-            epoch: self.charter.epoch,
+            voters: &self.view_config.voters,
+            epoch: self.view_config.epoch,
         })
     }
 
@@ -193,20 +193,20 @@ impl Founding {
     pub(crate) fn step(&self) -> Step {
         Step {
             parent: None,
-            charter: self.charter.clone(),
+            view_config: self.view_config.clone(),
         }
     }
 
     /// Whether it is put together as foundings are.
     pub(crate) fn is_sound(&self, group: &str) -> bool {
-        let voters = self.charter.voters.iter();
+        let voters = self.view_config.voters.iter();
         self.parties.is_sorted_by(|a, b| a.node < b.node)
             && voters.into_iter().all(|voter| {
                 let party = self.party(voter.node);
                 party.is_some_and(|party| party.birth == voter.birth)
             })
-            && self.charter.cluster == self.identity(group)
-            && self.charter.abandons.iter().copied().eq(self.abandons)
+            && self.view_config.cluster == self.identity(group)
+            && self.view_config.abandons.iter().copied().eq(self.abandons)
             && self.step().is_sound()
     }
 
@@ -216,6 +216,9 @@ impl Founding {
     }
 
     pub(crate) fn has_voter(&self, node: NodeId) -> bool {
-        self.charter.voters.iter().any(|voter| voter.node == node)
+        self.view_config
+            .voters
+            .iter()
+            .any(|voter| voter.node == node)
     }
 }

@@ -5,9 +5,9 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use core::time::Duration;
 
 use super::affiliation::Membership;
-use super::charter::Charter;
 use super::message::{ClusterNotice, QuorumMessage};
 use super::outbox::Outbox;
+use super::view_config::ViewConfig;
 use crate::ids::NodeId;
 use crate::time::Time;
 
@@ -72,19 +72,19 @@ impl Contacts {
         &mut self,
         now: Time,
         lease: Duration,
-        charter: &Charter,
+        view_config: &ViewConfig,
         out: &mut Outbox,
     ) {
         for (peer, contact) in &mut self.met {
             let lately = contact.told.is_some_and(|at| now < at + lease);
-            let is_known = charter.life_of(*peer).is_some() && !contact.asks;
+            let is_known = view_config.life_of(*peer).is_some() && !contact.asks;
             if lately || is_known {
                 continue;
             }
             (contact.told, contact.asks) = (Some(now), false);
             let notice = ClusterNotice {
-                membership: Membership::of(charter),
-                abandons: charter.abandons.clone(),
+                membership: Membership::of(view_config),
+                abandons: view_config.abandons.clone(),
             };
             out.send(*peer, QuorumMessage::Cluster(Box::new(notice)));
         }

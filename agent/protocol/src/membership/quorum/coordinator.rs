@@ -1,6 +1,6 @@
 //! The coordinator's side: from endorsements to a certificate, from summaries to the install.
 //!
-//! Only the process that a charter names puts it in force, once, and not before
+//! Only the process that a view configuration names puts it in force, once, and not before
 //!
 //! - it is certified: a majority of the voters before and of those after has endorsed it;
 //! - every one of its members has stopped, and told what it has;
@@ -18,10 +18,10 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::time::Duration;
 
-use super::charter::{Digest, Step, Voter};
 use super::message::{QuorumMessage, Renew, Stage};
 use super::outbox::Outbox;
 use super::process::Terms;
+use super::view_config::{Digest, Step, Voter};
 use crate::ids::{Epoch, NodeId};
 use crate::lock::Summary;
 use crate::membership::Member;
@@ -60,7 +60,12 @@ enum Progress {
 impl Coordination {
     pub(super) fn new(step: Step, digest: Digest) -> Self {
         Self {
-            missing: step.charter.members.iter().map(|its| its.node).collect(),
+            missing: step
+                .view_config
+                .members
+                .iter()
+                .map(|its| its.node)
+                .collect(),
             step,
             digest,
             free_at: BTreeMap::new(),
@@ -77,7 +82,7 @@ impl Coordination {
     }
 
     fn epoch(&self) -> Epoch {
-        self.step.charter.epoch
+        self.step.view_config.epoch
     }
 
     /// A voter has endorsed it. It has renewed no other leases for the time `age`, and none before
@@ -89,7 +94,7 @@ impl Coordination {
         (age, longest): (Duration, Duration),
         terms: &Terms,
     ) {
-        let somebody_is_lost = !self.step.charter.unclean.is_empty();
+        let somebody_is_lost = !self.step.view_config.unclean.is_empty();
         let delay = somebody_is_lost.then_some(terms.lock_delay);
         // Both run from the last renewal on, whichever view comes after it: other members that come
         // or go meanwhile keep nobody waiting.
@@ -127,13 +132,13 @@ impl Coordination {
         let may_install = self.missing.is_empty() && is_free;
         if self.stage == Progress::Flushing && may_install {
             (self.stage, self.since) = (Progress::Installed, now);
-            self.table.conclude(&self.step.charter.unclean);
+            self.table.conclude(&self.step.view_config.unclean);
             self.say_to_all(now, out);
         }
     }
 
     fn say_to_all(&mut self, now: Time, out: &mut Outbox) {
-        for Member { node, .. } in self.step.charter.members.clone() {
+        for Member { node, .. } in self.step.view_config.members.clone() {
             self.say(now, node, out);
         }
     }
@@ -141,7 +146,7 @@ impl Coordination {
     fn say(&mut self, now: Time, to: NodeId, out: &mut Outbox) {
         let message = match self.stage {
             Progress::Endorsing => return,
-            Progress::Flushing => QuorumMessage::Flush(self.step.charter.clone().into()),
+            Progress::Flushing => QuorumMessage::Flush(self.step.view_config.clone().into()),
             Progress::Installed => QuorumMessage::Install {
                 epoch: self.epoch(),
                 digest: self.digest,
@@ -155,7 +160,7 @@ impl Coordination {
     /// The members that have not come along for a whole lease, though voters hear them: they do not
     /// hear the coordinator, or it does not hear them. The others cannot wait for ever.
     pub(super) fn unresponsive(&self, now: Time, lease: Duration) -> BTreeSet<NodeId> {
-        let members = self.step.charter.members.iter().map(|its| its.node);
+        let members = self.step.view_config.members.iter().map(|its| its.node);
         match self.stage {
             _ if now < self.since + lease => BTreeSet::new(),
             Progress::Endorsing => BTreeSet::new(),
@@ -173,7 +178,7 @@ impl Coordination {
         pause: Duration,
         out: &mut Outbox,
     ) {
-        if self.step.charter.has_member(from)
+        if self.step.view_config.has_member(from)
             && renew.epoch == self.epoch()
             && renew.stage >= Stage::Installed
         {
@@ -189,7 +194,7 @@ impl Coordination {
         };
         let lately = |at: &Time| now.since(*at) < pause;
         if behind
-            && self.step.charter.has_member(from)
+            && self.step.view_config.has_member(from)
             && !self.said.get(&from.node).is_some_and(lately)
         {
             self.say(now, from.node, out);

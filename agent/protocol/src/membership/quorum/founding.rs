@@ -33,10 +33,10 @@ use core::time::Duration;
 
 pub use self::report::FoundingReport;
 use super::affiliation::{Affiliation, Founding, Membership, Party, Standing};
-use super::charter::{Digest, Voter};
 use super::message::{FoundingStatus, QuorumMessage, Stance};
 use super::outbox::Outbox;
 use super::process::Terms;
+use super::view_config::{Digest, Voter};
 use crate::ids::{Epoch, Incarnation, NodeId};
 use crate::membership::greeting::first_8;
 use crate::membership::{Action, Member};
@@ -273,8 +273,8 @@ impl FoundingPart {
         out: &mut Outbox,
     ) -> Option<Progress> {
         let founding = self.own.accepted().filter(|_| self.saved)?;
-        let cluster = founding.charter.cluster;
-        let refuses = founding.charter.voters.iter().any(|voter| {
+        let cluster = founding.view_config.cluster;
+        let refuses = founding.view_config.voters.iter().any(|voter| {
             let status = self.status_of(voter.node);
             let party = founding.party(voter.node);
             status.zip(party).is_some_and(|(status, party)| {
@@ -284,7 +284,7 @@ impl FoundingPart {
         let votes = founding.has_voter(self.me.node);
         let voters_gone = !votes
             && founding
-                .charter
+                .view_config
                 .voters
                 .iter()
                 .all(|voter| self.is_reborn(*voter));
@@ -320,10 +320,10 @@ impl FoundingPart {
     /// Whether all voters have completed it, or a majority, each of which knows that the others
     /// lost their states. This one has.
     fn is_live(&self, founding: &Founding) -> bool {
-        let charter = &founding.charter;
+        let view_config = &founding.view_config;
         let is_reborn = |voter: &Voter| self.is_reborn(*voter);
         let reborn: BTreeSet<NodeId> = {
-            let reborn = charter.voters.iter().filter(|voter| is_reborn(voter));
+            let reborn = view_config.voters.iter().filter(|voter| is_reborn(voter));
             reborn.map(|voter| voter.node).collect()
         };
         let knows = |status: &FoundingStatus| reborn.iter().all(|it| status.reborn.contains(it));
@@ -333,14 +333,14 @@ impl FoundingPart {
                 || status.is_some_and(|status| {
                     let has = matches!(
                         status.stance,
-                        Stance::Completed(its) | Stance::Member(its) if its == charter.cluster
+                        Stance::Completed(its) | Stance::Member(its) if its == view_config.cluster
                     );
                     has && status.birth == voter.birth && knows(status)
                 })
         };
-        let all = charter.voters.iter();
+        let all = view_config.voters.iter();
         let mut rest = all.filter(|voter| !reborn.contains(&voter.node));
-        charter.has_majority(completed) && rest.all(|voter| completed(*voter))
+        view_config.has_majority(completed) && rest.all(|voter| completed(*voter))
     }
 
     /// Whether that voter was heard with another birth: it has lost its state.
@@ -355,7 +355,7 @@ impl FoundingPart {
 
     /// When a voter may refuse what it has accepted.
     fn refuses_at(&self, founding: &Founding, lease: Duration) -> Time {
-        let part = lease * 2 * self.chance(founding.charter.cluster) / CHANCES;
+        let part = lease * 2 * self.chance(founding.view_config.cluster) / CHANCES;
         self.accepted_at + lease * PATIENCE + part
     }
 
@@ -385,12 +385,12 @@ impl FoundingPart {
             Standing::New => Stance::New,
             Standing::Member(membership) => Stance::Member(membership.cluster),
             Standing::Accepted(founding) => match completed {
-                Some(its) if its == founding.charter.cluster => Stance::Completed(its),
-                _ => Stance::Accepted(founding.charter.cluster),
+                Some(its) if its == founding.view_config.cluster => Stance::Completed(its),
+                _ => Stance::Accepted(founding.view_config.cluster),
             },
         };
         let accepted = self.own.accepted();
-        let of_voters = accepted.map(|founding| &founding.charter.voters);
+        let of_voters = accepted.map(|founding| &founding.view_config.voters);
         let reborn = of_voters
             .into_iter()
             .flatten()
@@ -438,7 +438,7 @@ impl FoundingPart {
             .accepted()
             .filter(|its| its.has_voter(self.me.node))
         {
-            let cluster = founding.charter.cluster;
+            let cluster = founding.view_config.cluster;
             for party in founding
                 .parties
                 .iter()

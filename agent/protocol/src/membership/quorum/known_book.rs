@@ -2,8 +2,8 @@
 
 use alloc::collections::BTreeMap;
 
-use super::charter::{Charter, Digest, Voter};
 use super::outbox::Outbox;
+use super::view_config::{Digest, ViewConfig, Voter};
 use crate::ids::{Epoch, NodeId};
 use crate::membership::{Action, Book, Change};
 
@@ -71,27 +71,27 @@ impl KnownBook {
     }
 
     /// The certified view that this member is in has this book.
-    pub(super) fn read(&mut self, charter: &Charter, out: &mut Outbox) {
-        self.note(charter.epoch, charter.book.clone(), out);
+    pub(super) fn read(&mut self, view_config: &ViewConfig, out: &mut Outbox) {
+        self.note(view_config.epoch, view_config.book.clone(), out);
     }
 
     /// What a voter says of its newest certified view. That this member was removed counts when a
     /// majority of that view's voters says so: it may have been added again since, and what others
     /// remember, and its own voter, says nothing of that.
-    pub(super) fn told(&mut self, from: NodeId, charter: &Charter, out: &mut Outbox) {
-        let mut book = charter.book.clone();
+    pub(super) fn told(&mut self, from: NodeId, view_config: &ViewConfig, out: &mut Outbox) {
+        let mut book = view_config.book.clone();
         if book.removed.contains(&self.me) {
-            let digest = charter.digest();
+            let digest = view_config.digest();
             self.removed_by.insert(from, digest);
             let says = |voter: &&Voter| {
                 voter.node != self.me && self.removed_by.get(&voter.node) == Some(&digest)
             };
-            let many = charter.voters.iter().filter(says).count();
-            if 2 * many <= charter.voters.len() {
+            let many = view_config.voters.iter().filter(says).count();
+            if 2 * many <= view_config.voters.len() {
                 book.removed.remove(&self.me);
             }
         }
-        self.note(charter.epoch, book, out);
+        self.note(view_config.epoch, book, out);
     }
 
     /// A member that was removed ends when it is told; so a voter is not told before the others can do

@@ -7,8 +7,8 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::affiliation::{Founding, Membership};
-use super::charter::{Charter, Digest, Step, Voter};
 use super::log::{LogMessage, LogRecord};
+use super::view_config::{Digest, Step, ViewConfig, Voter};
 use crate::ids::{Epoch, Incarnation, NodeId};
 use crate::lock::Summary;
 use crate::membership::{Change, ClusterId, Member};
@@ -34,14 +34,14 @@ pub enum QuorumMessage {
         seq: u64,
         /// That view, if it is certified and newer than the one that the member knows: then that
         /// life's membership is over, or has not begun.
-        certified: Option<Box<Charter>>,
+        certified: Option<Box<ViewConfig>>,
     },
     /// A voter to all voters: how I stand.
     Status(Box<Status>),
     /// A voter to one that has endorsed less: this was decided.
     Decided(Box<Step>),
     /// The coordinator to all members: this is certified. Stop, and tell me what you have.
-    Flush(Box<Charter>),
+    Flush(Box<ViewConfig>),
     /// A member to the coordinator: I have stopped, and this is what I have.
     Summary {
         epoch: Epoch,
@@ -199,7 +199,7 @@ pub struct VoterRecord {
     /// Whether that is known to be certified. It might not be found out again: those who endorsed
     /// it may have lost their states.
     pub(crate) certified: bool,
-    /// Whether no leases were in use, when this was written, but those of the charter's members that
+    /// Whether no leases were in use, when this was written, but those of the view configuration's members that
     /// have not left: then a life that begins with this knows whose leases there may be.
     pub(crate) settled: bool,
     /// The longest lease that may still run because it was renewed here. On disk before one that
@@ -229,7 +229,7 @@ impl VoterRecord {
 
     /// The highest epoch that was endorsed.
     pub fn epoch(&self) -> Option<Epoch> {
-        self.charter().map(|charter| charter.epoch)
+        self.view_config().map(|view_config| view_config.epoch)
     }
 
     /// For the disk. What is read there must be what was written: a checksum is the caller's.
@@ -253,16 +253,16 @@ impl VoterRecord {
         }
     }
 
-    /// The charter that it endorsed last.
-    pub fn charter(&self) -> Option<&Charter> {
-        self.endorsed.as_ref().map(|step| &step.charter)
+    /// The view configuration that it endorsed last.
+    pub fn view_config(&self) -> Option<&ViewConfig> {
+        self.endorsed.as_ref().map(|step| &step.view_config)
     }
 
-    /// The newest charter that it knows to be certified: a voter proposes none but after such a one.
-    pub fn certified_charter(&self) -> Option<&Charter> {
+    /// The newest view configuration that it knows to be certified: a voter proposes none but after such a one.
+    pub fn certified_view_config(&self) -> Option<&ViewConfig> {
         let step = self.endorsed.as_ref()?;
         if self.certified {
-            return Some(&step.charter);
+            return Some(&step.view_config);
         }
         step.parent.as_ref()
     }

@@ -12,14 +12,14 @@ use core::hash::{Hash, Hasher};
 use core::time::Duration;
 
 use super::affiliation::{Affiliation, Membership, Standing};
-use super::charter::Digest;
-use super::charter::Step;
 use super::founding::FoundingPart;
 use super::log::{LogAction, LogRecord, ViewLog, VoterId};
 use super::message::{QuorumMessage, VoterRecord};
 use super::outbox::Outbox;
 use super::overview::{Absence, Missing, QuorumOverview};
 use super::session::Session;
+use super::view_config::Digest;
+use super::view_config::Step;
 use super::vote::Vote;
 use crate::face::Marks;
 use crate::ids::{Epoch, NodeId};
@@ -171,9 +171,9 @@ impl<M: MakeLog + Clone> Quorum<M> {
         now: Time,
     ) -> Self {
         let cluster = affiliation.cluster();
-        let charter = before.voter.as_ref().and_then(VoterRecord::charter);
+        let view_config = before.voter.as_ref().and_then(VoterRecord::view_config);
         if let Some(voter) = &before.voter
-            && charter.is_some_and(|charter| Some(charter.cluster) != cluster)
+            && view_config.is_some_and(|view_config| Some(view_config.cluster) != cluster)
         {
             // It ended while it left its cluster for another, where it is another voter.
             let next = VoterRecord::new(affiliation.birth, voter.longest_lease());
@@ -190,9 +190,9 @@ impl<M: MakeLog + Clone> Quorum<M> {
         let remembered = (before.epoch, longest.unwrap_or_default());
         let founding = FoundingPart::new(me, affiliation, remembered, now);
         if let Some(record) = &before.voter
-            && let Some(charter) = record.certified_charter()
+            && let Some(view_config) = record.certified_view_config()
         {
-            session.remember(charter, &mut out);
+            session.remember(view_config, &mut out);
         }
         let unclean = before.unclean;
         let vote = votes.then(|| {
@@ -433,21 +433,21 @@ impl<M: MakeLog + Clone> Quorum<M> {
                 self.session
                     .refused(now, from, (session, seq), certified.as_deref(), out);
             }
-            QuorumMessage::Flush(charter) => {
+            QuorumMessage::Flush(view_config) => {
                 let ours = self.founding.affiliation().cluster();
-                let is_ours = ours.is_none_or(|ours| ours == charter.cluster);
-                if !is_ours || !self.terms.allows(charter.cluster) {
+                let is_ours = ours.is_none_or(|ours| ours == view_config.cluster);
+                if !is_ours || !self.terms.allows(view_config.cluster) {
                     return;
                 }
                 if let Some(vote) = &mut self.vote {
-                    vote.part.learn_certified(&charter);
+                    vote.part.learn_certified(&view_config);
                 }
-                let membership = Membership::of(&charter);
-                if self.session.takes(from, &charter) {
+                let membership = Membership::of(&view_config);
+                if self.session.takes(from, &view_config) {
                     // On disk before the epoch is, and so before the view is in force.
                     self.founding.join(membership, out);
                 }
-                self.session.flush(from, *charter, out);
+                self.session.flush(from, *view_config, out);
             }
             QuorumMessage::Install {
                 epoch,

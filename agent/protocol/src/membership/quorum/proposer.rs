@@ -8,9 +8,9 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::charter::{Charter, Digest, Step, Voter};
 use super::log::MAX_VOTERS;
 use super::message::{Stage, Status};
+use super::view_config::{Digest, Step, ViewConfig, Voter};
 use super::voter::{Endorsed, VoterPart};
 use crate::ids::{Epoch, NodeId};
 use crate::membership::{Book, Member};
@@ -46,7 +46,7 @@ pub(super) struct Proposer {
     handed_over: Option<Time>,
 }
 
-/// What the next charter should be.
+/// What the next view configuration should be.
 #[derive(Debug)]
 pub(super) struct Wanted {
     pub(super) step: Step,
@@ -97,8 +97,9 @@ impl Proposer {
         let soon = if is_urgent { now } else { now + BATCH };
         let due = self.due.map_or(soon, |due| due.min(soon));
         self.due = Some(due);
-        let waits =
-            |(epoch, at): (Epoch, Time)| epoch == step.charter.epoch && now < at + self.lease / 2;
+        let waits = |(epoch, at): (Epoch, Time)| {
+            epoch == step.view_config.epoch && now < at + self.lease / 2
+        };
         if now < due || now < self.earliest() || self.proposed.is_some_and(waits) {
             return None;
         }
@@ -131,7 +132,7 @@ impl Proposer {
     pub(super) fn newly_installed(&mut self, voter: &VoterPart, now: Time) -> Option<Epoch> {
         self.leads_since?;
         let newest = voter.certified()?;
-        let epoch = newest.step.charter.epoch;
+        let epoch = newest.step.view_config.epoch;
         let is_news = self.told_installed != Some(epoch);
         if !is_news || !Census::new(now, voter, newest).is_installed() {
             return None;
@@ -145,12 +146,12 @@ impl Proposer {
     pub(super) fn successor(&mut self, now: Time, voter: &VoterPart) -> Option<Voter> {
         self.leads_since.filter(|_| self.due.is_none())?;
         let lately = |at: Time| now.since(at) < self.lease / 2;
-        let charter = &voter.certified()?.step.charter;
-        let is_wanted = |node: &NodeId| charter.book.wants_vote_of(*node);
+        let view_config = &voter.certified()?.step.view_config;
+        let is_wanted = |node: &NodeId| view_config.book.wants_vote_of(*node);
         if is_wanted(&self.me.node) || self.handed_over.is_some_and(lately) {
             return None;
         }
-        let others = charter.voters.iter().copied();
+        let others = view_config.voters.iter().copied();
         let mut others = others.filter(|it| *it != voter.me && voter.is_fresh(now, *it));
         let successor = others.find(|it| is_wanted(&it.node))?;
         self.handed_over = Some(now);
@@ -182,12 +183,12 @@ impl Proposer {
         unresponsive: &BTreeSet<NodeId>,
     ) -> Option<Wanted> {
         let newest = voter.certified()?;
-        let charter = &newest.step.charter;
-        if !charter.has_voter(voter.me) {
+        let view_config = &newest.step.view_config;
+        if !view_config.has_voter(voter.me) {
             return None;
         }
         let census = Census::new(now, voter, newest);
-        let book = voter.wanted_book(now, charter);
+        let book = voter.wanted_book(now, view_config);
         let changes = census.changes(unresponsive, &book);
         let leads_lately = now < leads_since + self.lease / 2;
         if changes.left && leads_lately && census.misses_word_of(&changes.members) {
@@ -197,42 +198,42 @@ impl Proposer {
         let installed = census.is_installed();
         // One without members says nothing of the leases under those before it, whose majorities
         // must have a voter in common with the next.
-        let voters = if installed && !charter.members.is_empty() {
-            self.next_voters(now, voter, charter, &book)
+        let voters = if installed && !view_config.members.is_empty() {
+            self.next_voters(now, voter, view_config, &book)
         } else {
             None
         };
-        let abandoned = charter.coordinator != self.me
+        let abandoned = view_config.coordinator != self.me
             && !installed
             && leads_since.max(newest.since()) + self.lease / 2 <= now;
         let is_needed = changes.any()
             || voters.is_some()
             || abandoned
             || census.somebody_wants_a_view()
-            || book != charter.book;
+            || book != view_config.book;
         if !is_needed {
             return None;
         }
-        let unclean = changes.unclean(charter, installed);
-        let epoch = charter.epoch.next()?;
+        let unclean = changes.unclean(view_config, installed);
+        let epoch = view_config.epoch.next()?;
         let members = changes.members.iter();
-        let since = members.map(|its| charter.member_since(*its).unwrap_or(epoch));
-        let next = Charter {
-            cluster: charter.cluster,
+        let since = members.map(|its| view_config.member_since(*its).unwrap_or(epoch));
+        let next = ViewConfig {
+            cluster: view_config.cluster,
             epoch,
             parent: newest.digest,
             since: since.collect(),
             members: changes.members,
-            voters: voters.unwrap_or_else(|| charter.voters.clone()),
+            voters: voters.unwrap_or_else(|| view_config.voters.clone()),
             coordinator: self.me,
             unclean,
             book,
-            abandons: charter.abandons.clone(),
+            abandons: view_config.abandons.clone(),
         };
         Some(Wanted {
             step: Step {
-                parent: Some(charter.clone()),
-                charter: next,
+                parent: Some(view_config.clone()),
+                view_config: next,
             },
             is_urgent: changes.left,
         })
@@ -246,10 +247,10 @@ impl Proposer {
         &self,
         now: Time,
         voter: &VoterPart,
-        charter: &Charter,
+        view_config: &ViewConfig,
         book: &Book,
     ) -> Option<Vec<Voter>> {
-        let voters = &charter.voters;
+        let voters = &view_config.voters;
         let reborn = |it: &Voter| {
             let other = voter.others.get(&it.node);
             *it != voter.me && other.is_some_and(|other| other.status.voter.birth > it.birth)
@@ -264,7 +265,7 @@ impl Proposer {
             let is_in = voters.iter().any(|it| it.node == *node);
             let status = &voter.others.get(node).filter(|_| !is_in)?.status;
             let endorsed = status.endorsed;
-            let may_vote = endorsed.is_none_or(|its| its.cluster == charter.cluster);
+            let may_vote = endorsed.is_none_or(|its| its.cluster == view_config.cluster);
             (may_vote && voter.is_fresh(now, status.voter)).then_some(status.voter)
         });
         let mut voters = voters.clone();
@@ -288,7 +289,7 @@ impl Proposer {
 struct Census<'a> {
     now: Time,
     voter: &'a VoterPart,
-    charter: &'a Charter,
+    view_config: &'a ViewConfig,
     digest: Digest,
     own: Status,
 }
@@ -308,9 +309,9 @@ impl Changes {
 
     /// Those who are gone and did not leave, since the last view that came into force everywhere. One
     /// without members was in force nowhere: nobody has taken in what it had to tell.
-    fn unclean(&self, charter: &Charter, installed: bool) -> Vec<NodeId> {
-        let is_over = installed && !charter.members.is_empty();
-        let before = charter.unclean.iter().filter(|_| !is_over);
+    fn unclean(&self, view_config: &ViewConfig, installed: bool) -> Vec<NodeId> {
+        let is_over = installed && !view_config.members.is_empty();
+        let before = view_config.unclean.iter().filter(|_| !is_over);
         let unclean: BTreeSet<NodeId> = before.chain(&self.lost).copied().collect();
         unclean.into_iter().collect()
     }
@@ -321,7 +322,7 @@ impl<'a> Census<'a> {
         Self {
             now,
             voter,
-            charter: &newest.step.charter,
+            view_config: &newest.step.view_config,
             digest: newest.digest,
             own: voter.own_status(now),
         }
@@ -342,12 +343,16 @@ impl<'a> Census<'a> {
     }
 
     fn majority_says(&self, what: impl Fn(&Status) -> bool) -> bool {
-        self.charter
+        self.view_config
             .has_majority(|voter| self.status(voter).is_some_and(&what))
     }
 
     fn anybody_says(&self, what: impl Fn(&Status) -> bool) -> bool {
-        let mut statuses = self.charter.voters.iter().filter_map(|it| self.status(*it));
+        let mut statuses = self
+            .view_config
+            .voters
+            .iter()
+            .filter_map(|it| self.status(*it));
         statuses.any(what)
     }
 
@@ -366,14 +371,14 @@ impl<'a> Census<'a> {
         let leaves = |member: &Member| self.anybody_says(|it| it.leavers.contains(member));
         // Who has not yet got what the view began with may be the only one to stay.
         let mut staying = self
-            .charter
+            .view_config
             .members
             .iter()
             .filter(|it| !leaves(it))
             .peekable();
         let is_shared = staying.peek().is_some();
         let is_known = staying.all(|it| self.stage_of(*it) >= Some(Stage::Installed));
-        for member in &self.charter.members {
+        for member in &self.view_config.members {
             let is_replaced = newcomers.iter().any(|it| it.node == member.node);
             if leaves(member) {
                 changes.left = true;
@@ -415,7 +420,7 @@ impl<'a> Census<'a> {
     /// How far a member has come in this view, as far as it was heard.
     fn stage_of(&self, member: Member) -> Option<Stage> {
         let heard = self.voter.heard(member.node)?;
-        let is_in_it = heard.life == member.incarnation && heard.epoch == self.charter.epoch;
+        let is_in_it = heard.life == member.incarnation && heard.epoch == self.view_config.epoch;
         is_in_it.then_some(heard.stage)
     }
 
@@ -427,21 +432,21 @@ impl<'a> Census<'a> {
             heard.is_some_and(|heard| heard.life >= member.incarnation)
         };
         let mut staying = staying.iter();
-        staying.any(|member| self.charter.has_member(*member) && !is_heard(member))
+        staying.any(|member| self.view_config.has_member(*member) && !is_heard(member))
     }
 
     /// Whether the view is in force in all its members, each with a lease under it. One that leaves
     /// does not say whether it was there.
     fn is_installed(&self) -> bool {
-        let mut members = self.charter.members.iter();
+        let mut members = self.view_config.members.iter();
         members.all(|member| self.stage_of(*member) == Some(Stage::Leased))
     }
 
     fn somebody_wants_a_view(&self) -> bool {
-        self.charter.members.iter().any(|member| {
+        self.view_config.members.iter().any(|member| {
             self.voter.heard(member.node).is_some_and(|heard| {
                 heard.life == member.incarnation
-                    && heard.epoch == self.charter.epoch
+                    && heard.epoch == self.view_config.epoch
                     && heard.wants_view
             })
         })

@@ -11,7 +11,6 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::affiliation::Membership;
-use super::charter::{Charter, Digest, Voter};
 use super::contacts::Contacts;
 use super::known_book::KnownBook;
 use super::log::MAX_VOTERS;
@@ -19,6 +18,7 @@ use super::message::{QuorumMessage, Renew, Stage};
 use super::outbox::Outbox;
 use super::overview::{Absence, Missing, QuorumOverview};
 use super::process::Terms;
+use super::view_config::{Digest, ViewConfig, Voter};
 use crate::face::Marks;
 use crate::ids::{Epoch, Incarnation, NodeId};
 use crate::lock::Summary;
@@ -81,7 +81,7 @@ pub(super) struct Session {
 
 #[derive(Clone, Debug, Hash)]
 struct Known {
-    charter: Charter,
+    view_config: ViewConfig,
     digest: Digest,
     phase: Phase,
     /// Whether the lease has been renewed under it.
@@ -156,7 +156,7 @@ impl Session {
     pub(super) fn epoch(&self) -> Epoch {
         self.known
             .as_ref()
-            .map_or(Epoch::ZERO, |known| known.charter.epoch)
+            .map_or(Epoch::ZERO, |known| known.view_config.epoch)
     }
 
     /// When the lease ends.
@@ -212,7 +212,7 @@ impl Session {
         }
         if let Some(known) = &self.known {
             self.contacts
-                .introduce(now, self.lease, &known.charter, out);
+                .introduce(now, self.lease, &known.view_config, out);
         }
     }
 
@@ -232,7 +232,7 @@ impl Session {
         if self.contacts.note_stranger(peer) {
             // Whom it asks, before it is in a view, are more.
             let ours = match &self.known {
-                Some(known) => nodes(&known.charter.voters),
+                Some(known) => nodes(&known.view_config.voters),
                 None if self.recorded.is_empty() => self.configured.clone(),
                 None => self.recorded.clone(),
             };
@@ -295,8 +295,8 @@ impl Session {
     }
 
     /// What the voter of this very member knows, which may be of the life before.
-    pub(super) fn remember(&mut self, charter: &Charter, out: &mut Outbox) {
-        self.book.told(self.me.node, charter, out);
+    pub(super) fn remember(&mut self, view_config: &ViewConfig, out: &mut Outbox) {
+        self.book.told(self.me.node, view_config, out);
     }
 
     /// That member hears this one from now on.
@@ -372,7 +372,7 @@ impl Session {
             return BTreeMap::new();
         }
         let voters = match &self.known {
-            Some(known) => nodes(&known.charter.voters),
+            Some(known) => nodes(&known.view_config.voters),
             None => self.told.clone(),
         };
         let all = self.book.wanted_voters().chain(voters.iter().copied());
@@ -411,7 +411,7 @@ impl Session {
     /// told of. Before, those in the file and those on disk, which may both be old ones.
     pub(super) fn voters(&self) -> Vec<NodeId> {
         let mut voters = match &self.known {
-            Some(known) => nodes(&known.charter.voters),
+            Some(known) => nodes(&known.view_config.voters),
             None => self.configured.clone(),
         };
         let recorded = self.recorded.iter().filter(|_| self.known.is_none());
@@ -442,12 +442,12 @@ impl Session {
         let Some(wish) = self.wishes.iter_mut().find(|wish| wish.seq == seq) else {
             return;
         };
-        if under != (known.charter.epoch, known.digest) || wish.renewed.contains(&from) {
+        if under != (known.view_config.epoch, known.digest) || wish.renewed.contains(&from) {
             return;
         }
         wish.renewed.push(from);
         let renewed = |node| wish.renewed.contains(&node);
-        if !known.charter.has_majority(|voter| renewed(voter.node)) {
+        if !known.view_config.has_majority(|voter| renewed(voter.node)) {
             return;
         }
         let newly_leased = !core::mem::replace(&mut known.leased, true);
@@ -468,23 +468,23 @@ impl Session {
         now: Time,
         from: NodeId,
         (session, seq): (Incarnation, u64),
-        certified: Option<&Charter>,
+        certified: Option<&ViewConfig>,
         out: &mut Outbox,
     ) {
         self.answered(now, from, session, seq);
         if session != self.me.incarnation {
             return;
         }
-        let Some(charter) = certified else {
+        let Some(view_config) = certified else {
             self.ignorant.entry(from).or_insert(now);
             return;
         };
-        if charter.epoch > self.told_epoch {
-            self.hear_of_voters(charter.epoch, nodes(&charter.voters));
+        if view_config.epoch > self.told_epoch {
+            self.hear_of_voters(view_config.epoch, nodes(&view_config.voters));
         }
         self.ignorant.remove(&from);
-        self.book.told(from, charter, out);
-        self.end_if_excluded(charter, out);
+        self.book.told(from, view_config, out);
+        self.end_if_excluded(view_config, out);
     }
 
     fn answered(&mut self, now: Time, from: NodeId, session: Incarnation, seq: u64) {
@@ -510,61 +510,67 @@ impl Session {
         }
     }
 
-    /// Whether this session is in `charter`. A life that was left out of a view is not the same
+    /// Whether this session is in `view_config`. A life that was left out of a view is not the same
     /// session when it is let in again: what it was inside of may be others' by now.
-    fn goes_on_in(&self, charter: &Charter) -> bool {
-        let Some(since) = charter.member_since(self.me) else {
+    fn goes_on_in(&self, view_config: &ViewConfig) -> bool {
+        let Some(since) = view_config.member_since(self.me) else {
             return false;
         };
         let known = self.known.as_ref();
-        known.is_none_or(|known| since <= known.charter.epoch)
+        known.is_none_or(|known| since <= known.view_config.epoch)
     }
 
-    fn end_if_excluded(&mut self, charter: &Charter, out: &mut Outbox) {
+    fn end_if_excluded(&mut self, view_config: &ViewConfig, out: &mut Outbox) {
         let Some(known) = &self.known else { return };
-        if charter.cluster == known.charter.cluster
-            && charter.epoch > known.charter.epoch
-            && !self.goes_on_in(charter)
+        if view_config.cluster == known.view_config.cluster
+            && view_config.epoch > known.view_config.epoch
+            && !self.goes_on_in(view_config)
             && !self.is_over
         {
             self.is_over = true;
             self.until = Time::ZERO;
             self.wishes.clear();
-            out.act(Action::Excluded(charter.epoch));
+            out.act(Action::Excluded(view_config.epoch));
         }
     }
 
     /// Whether [`Session::flush`] takes that view in.
-    pub(super) fn takes(&self, from: NodeId, charter: &Charter) -> bool {
+    pub(super) fn takes(&self, from: NodeId, view_config: &ViewConfig) -> bool {
         let is_newer = self.known.as_ref().is_none_or(|known| {
-            charter.epoch > known.charter.epoch && charter.cluster == known.charter.cluster
+            view_config.epoch > known.view_config.epoch
+                && view_config.cluster == known.view_config.cluster
         });
-        charter.coordinator.node == from && !self.is_over && self.goes_on_in(charter) && is_newer
+        view_config.coordinator.node == from
+            && !self.is_over
+            && self.goes_on_in(view_config)
+            && is_newer
     }
 
     /// The coordinator says that this is certified: stop, and tell.
-    pub(super) fn flush(&mut self, from: NodeId, charter: Charter, out: &mut Outbox) {
-        if charter.coordinator.node != from || self.is_over {
+    pub(super) fn flush(&mut self, from: NodeId, view_config: ViewConfig, out: &mut Outbox) {
+        if view_config.coordinator.node != from || self.is_over {
             return;
         }
-        if !self.goes_on_in(&charter) {
-            return self.end_if_excluded(&charter, out);
+        if !self.goes_on_in(&view_config) {
+            return self.end_if_excluded(&view_config, out);
         }
-        let digest = charter.digest();
+        let digest = view_config.digest();
         if let Some(known) = &self.known {
             if known.digest == digest && matches!(known.phase, Phase::Frozen) {
                 // The summary was lost, or is late.
-                out.act(Action::Summarise(charter.unclean.clone()));
+                out.act(Action::Summarise(view_config.unclean.clone()));
             }
-            if charter.epoch <= known.charter.epoch || charter.cluster != known.charter.cluster {
+            if view_config.epoch <= known.view_config.epoch
+                || view_config.cluster != known.view_config.cluster
+            {
                 return;
             }
         }
         self.ignorant.clear();
         out.act(Action::Freeze);
-        out.act(Action::Persist(charter.epoch));
+        out.act(Action::Persist(view_config.epoch));
         self.known = Some(Known {
-            charter,
+            view_config,
             digest,
             phase: Phase::Persisting,
             leased: false,
@@ -582,7 +588,7 @@ impl Session {
             && matches!(known.phase, Phase::Persisting)
         {
             known.phase = Phase::Frozen;
-            out.act(Action::Summarise(known.charter.unclean.clone()));
+            out.act(Action::Summarise(known.view_config.unclean.clone()));
         }
     }
 
@@ -590,11 +596,11 @@ impl Session {
         let Some(known) = &self.known else { return };
         if matches!(known.phase, Phase::Frozen) {
             let message = QuorumMessage::Summary {
-                epoch: known.charter.epoch,
+                epoch: known.view_config.epoch,
                 digest: known.digest,
                 summary,
             };
-            out.send(known.charter.coordinator.node, message);
+            out.send(known.view_config.coordinator.node, message);
         }
     }
 
@@ -607,14 +613,14 @@ impl Session {
         out: &mut Outbox,
     ) {
         let Some(known) = &mut self.known else { return };
-        let awaited =
-            (known.charter.epoch, known.digest) == view && known.charter.coordinator.node == from;
+        let awaited = (known.view_config.epoch, known.digest) == view
+            && known.view_config.coordinator.node == from;
         if awaited && matches!(known.phase, Phase::Frozen) && !self.is_over {
-            let view = Arc::new(known.charter.view());
+            let view = Arc::new(known.view_config.view());
             known.phase = Phase::Installed(Arc::clone(&view));
             self.was_installed = true;
             self.renew_at = Time::ZERO;
-            self.book.read(&known.charter, out);
+            self.book.read(&known.view_config, out);
             out.act(Action::Install(view, table));
         }
     }

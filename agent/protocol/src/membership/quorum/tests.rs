@@ -6,12 +6,12 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::affiliation::Membership;
-use super::charter::{Charter, Digest, Step, Voter};
 use super::coordinator::{Coordination, longest_lease};
 use super::message::{QuorumMessage, Renew, Stage, VoterRecord};
 use super::outbox::Outbox;
 use super::process::Terms;
 use super::session::Session;
+use super::view_config::{Digest, Step, ViewConfig, Voter};
 use super::voter::VoterPart;
 use crate::ids::{Epoch, Incarnation, NodeId};
 use crate::lock::Summary;
@@ -55,9 +55,9 @@ fn terms() -> Terms {
 }
 
 /// Three voters, of whom all are members, and two members more.
-fn first() -> Charter {
+fn first() -> ViewConfig {
     let cluster = Digest::of_cluster(&"test");
-    Charter {
+    ViewConfig {
         cluster,
         epoch: Epoch::new(100).unwrap(),
         parent: cluster,
@@ -77,23 +77,23 @@ fn first() -> Charter {
 fn found() -> Step {
     Step {
         parent: None,
-        charter: first(),
+        view_config: first(),
     }
 }
 
 /// The next view, without member `gone`.
 fn without(gone: u16) -> Step {
     let parent = first();
-    let mut charter = Charter {
+    let mut view_config = ViewConfig {
         epoch: parent.epoch.next().unwrap(),
         parent: parent.digest(),
         ..parent.clone()
     };
-    charter.members.retain(|its| its.node != node(gone));
-    charter.since.pop();
+    view_config.members.retain(|its| its.node != node(gone));
+    view_config.since.pop();
     Step {
         parent: Some(parent),
-        charter,
+        view_config,
     }
 }
 
@@ -132,7 +132,7 @@ fn a_lease_counts_from_when_its_wish_was_sent_and_needs_a_majority_under_one_vie
     // The same voter again, another life's wish, and another view do not count.
     session.renewed(at(0), node(1), wish, view, &mut out);
     session.renewed(at(0), node(2), (Incarnation(2), 1), view, &mut out);
-    let other = without(4).charter;
+    let other = without(4).view_config;
     session.renewed(
         at(0),
         node(2),
@@ -152,7 +152,7 @@ fn what_was_renewed_under_the_view_before_does_not_count_in_the_next() {
     session.timeout(at(100), &mut out);
     let (wish, view) = ((Incarnation(1), 1), (first().epoch, first().digest()));
     session.renewed(at(0), node(1), wish, view, &mut out);
-    let next = without(4).charter;
+    let next = without(4).view_config;
     session.flush(node(1), next.clone(), &mut out);
     assert!(out.take().contains(&Action::Freeze));
     session.renewed(at(0), node(2), wish, view, &mut out);
@@ -172,7 +172,7 @@ fn who_is_not_in_a_certified_view_has_no_lease_any_more_and_never_again() {
         session.renewed(at(0), node(id), wish, view, &mut out);
     }
     out.take();
-    let next = without(5).charter;
+    let next = without(5).view_config;
     session.refused(at(0), node(3), wish, Some(&next), &mut out);
     assert_eq!(out.take(), [Action::Excluded(next.epoch)]);
     assert_eq!(session.until(), Time::ZERO);
@@ -257,7 +257,7 @@ fn a_session_is_not_revived() {
     let mut out = Outbox::new(node(5));
     let mut session = installed(&mut out);
     // It was out of the view in between, and has not heard of that one.
-    let gone = without(5).charter;
+    let gone = without(5).view_config;
     let mut again = first();
     again.parent = gone.digest();
     again.epoch = gone.epoch.next().unwrap();
@@ -310,7 +310,7 @@ fn a_voter_endorses_one_view_an_epoch_and_none_of_an_epoch_before() {
     part.persisted(at(2));
     assert!(!part.endorse(without(4), at(3)) && !part.endorse(found(), at(3)));
     let mut unsound = without(4);
-    unsound.charter.epoch = Epoch::new(110).unwrap();
+    unsound.view_config.epoch = Epoch::new(110).unwrap();
     assert!(!part.endorse(unsound, at(3)));
 }
 
@@ -407,8 +407,8 @@ fn a_voter_that_ended_in_order_knows_whose_leases_there_may_be() {
     assert_eq!(part.leavers().count(), 4);
     part.renew(at(510), node(5), &anew(false), &mut out);
     let mut next = without(5);
-    next.charter.members = (1..=5).map(|id| member(id, 2)).collect();
-    next.charter.since = vec![next.charter.epoch; 5];
+    next.view_config.members = (1..=5).map(|id| member(id, 2)).collect();
+    next.view_config.since = vec![next.view_config.epoch; 5];
     assert!(part.endorse(next, at(520)));
     part.persisted(at(530));
     // Its lease may have been renewed until the voter ended.
@@ -422,8 +422,8 @@ fn nobody_waits_for_leases_when_it_is_proved_that_they_were_of_no_use() {
     for is_complete in [false, true] {
         let mut out = Outbox::new(node(9));
         let mut step = without(5);
-        step.charter.unclean = vec![node(5)];
-        let view = (step.charter.epoch, step.charter.digest());
+        step.view_config.unclean = vec![node(5)];
+        let view = (step.view_config.epoch, step.view_config.digest());
         let mut coordination = Coordination::new(step, view.1);
         for id in 1..=3 {
             coordination.endorsed(at(10), voter(id), (Duration::ZERO, LEASE), &terms());
@@ -452,8 +452,8 @@ fn a_lock_delay_lengthens_the_wait_if_somebody_was_lost() {
     for lost in [vec![], vec![node(5)]] {
         let mut out = Outbox::new(node(9));
         let mut step = without(5);
-        step.charter.unclean = lost.clone();
-        let view = (step.charter.epoch, step.charter.digest());
+        step.view_config.unclean = lost.clone();
+        let view = (step.view_config.epoch, step.view_config.digest());
         let mut coordination = Coordination::new(step, view.1);
         for id in 1..=3 {
             coordination.endorsed(at(10), voter(id), (LEASE * 2, LEASE), &terms);
@@ -474,7 +474,7 @@ fn a_lock_delay_lengthens_the_wait_if_somebody_was_lost() {
 fn a_view_begins_when_all_have_told_and_a_majority_is_free_of_old_leases() {
     let mut out = Outbox::new(node(9));
     let step = without(5);
-    let (epoch, digest) = (step.charter.epoch, step.charter.digest());
+    let (epoch, digest) = (step.view_config.epoch, step.view_config.digest());
     let mut coordination = Coordination::new(step, digest);
     let ms = Duration::from_millis;
     coordination.endorsed(at(1000), voter(1), (ms(100), LEASE), &terms());
@@ -518,16 +518,20 @@ fn what_is_not_known_to_be_certified_is_no_memory() {
         longest: LEASE,
         log: None,
     };
-    let epoch = |record: VoterRecord| record.certified_charter().map(|charter| charter.epoch);
+    let epoch = |record: VoterRecord| {
+        record
+            .certified_view_config()
+            .map(|view_config| view_config.epoch)
+    };
     let (first, second) = (found(), without(5));
     assert_eq!(epoch(record(first.clone(), false)), None);
     assert_eq!(
         epoch(record(second.clone(), false)),
-        Some(first.charter.epoch)
+        Some(first.view_config.epoch)
     );
     assert_eq!(
         epoch(record(second.clone(), true)),
-        Some(second.charter.epoch)
+        Some(second.view_config.epoch)
     );
 }
 

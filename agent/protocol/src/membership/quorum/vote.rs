@@ -7,13 +7,13 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::affiliation::Founding;
-use super::charter::{Digest, Step, Voter};
 use super::coordinator::Coordination;
 use super::log::{LogAction, NotNow, Proposal, ViewLog, VoterId};
 use super::message::{QuorumMessage, Status, VoterRecord};
 use super::outbox::Outbox;
 use super::process::{Beginning, MakeLog, Terms};
 use super::proposer::Proposer;
+use super::view_config::{Digest, Step, Voter};
 use super::voter::VoterPart;
 use crate::ids::{Epoch, Incarnation, NodeId};
 use crate::membership::greeting::first_8;
@@ -67,7 +67,7 @@ impl<M: MakeLog> Vote<M> {
         let mut record = before.unwrap_or_else(|| VoterRecord::new(birth, terms.lease));
         let voter = record.voter(me.node);
         let part = VoterPart::new((voter, me.incarnation), terms, (&record, known), now);
-        let newest = part.newest().map(|newest| newest.step.charter.epoch);
+        let newest = part.newest().map(|newest| newest.step.view_config.epoch);
         let ahead = terms.ahead(newest.unwrap_or_default().max(known));
         // From now on that may change at any moment.
         record.settled = false;
@@ -212,7 +212,7 @@ impl<M: MakeLog> Vote<M> {
         let Some(mine) = self.part.endorsed() else {
             return;
         };
-        let is_behind = endorsement.is_none_or(|its| its.epoch < mine.step.charter.epoch)
+        let is_behind = endorsement.is_none_or(|its| its.epoch < mine.step.view_config.epoch)
             && mine.step.parent.is_some();
         if is_behind && mine.step.voters().any(|it| it == voter) {
             let step = Box::new(mine.step.clone());
@@ -224,7 +224,7 @@ impl<M: MakeLog> Vote<M> {
     /// whether that is on disk.
     pub(super) fn founds(&self) -> Option<(Digest, bool)> {
         let newest = self.part.newest().filter(|its| its.step.parent.is_none())?;
-        Some((newest.step.charter.cluster, self.part.is_settled()))
+        Some((newest.step.view_config.cluster, self.part.is_settled()))
     }
 
     /// All have accepted this founding.
@@ -256,7 +256,10 @@ impl<M: MakeLog> Vote<M> {
     {
         let longest = self.record.longest.max(terms.lease);
         let record = VoterRecord::new(birth, longest);
-        let known = self.part.newest().map(|newest| newest.step.charter.epoch);
+        let known = self
+            .part
+            .newest()
+            .map(|newest| newest.step.view_config.epoch);
         let make = self.make.clone();
         let before = (Some(record), known.unwrap_or_default());
         *self = Self::new((me, birth), terms, before, make, now);
@@ -329,7 +332,7 @@ impl<M: MakeLog> Vote<M> {
         }
         if let Some(newest) = self.part.newest() {
             audience.extend(newest.step.voters().map(|voter| voter.node));
-            audience.extend(&newest.step.charter.book.voters);
+            audience.extend(&newest.step.view_config.book.voters);
         }
         audience
     }
@@ -342,7 +345,7 @@ impl<M: MakeLog> Vote<M> {
             node: self.part.me.node,
             incarnation: self.part.life,
         };
-        let is_mine = endorsed.step.charter.coordinator == me;
+        let is_mine = endorsed.step.view_config.coordinator == me;
         if is_mine && self.coordination.is_none() && self.part.is_settled() {
             let (step, digest) = (endorsed.step.clone(), endorsed.digest);
             self.coordination = Some(Coordination::new(step, digest));
@@ -377,7 +380,7 @@ impl<M: MakeLog> Vote<M> {
         let Some(step) = step else {
             return self.hand_over(now, out);
         };
-        let epoch = step.charter.epoch;
+        let epoch = step.view_config.epoch;
         let Some(log) = &mut self.log else {
             return;
         };
@@ -389,7 +392,7 @@ impl<M: MakeLog> Vote<M> {
             // A log that was founded has decided nothing yet, and cannot tell what its voters would
             // follow. One view with the same voters comes before.
             let mut same = step.clone();
-            same.charter.voters.clone_from(&parent.voters);
+            same.view_config.voters.clone_from(&parent.voters);
             proposed = log.propose(now, proposal_of(&same), &mut actions);
         }
         match proposed {
@@ -427,7 +430,7 @@ impl<M: MakeLog> Vote<M> {
         let how = match (&self.record.log, &endorsed.step.parent) {
             (Some(record), _) => Beginning::Restored(Box::new(record.clone())),
             (None, None) => {
-                let voters = endorsed.step.charter.voters.iter();
+                let voters = endorsed.step.view_config.voters.iter();
                 Beginning::Founded(voters.map(|it| voter_id(*it)).collect())
             }
             (None, Some(_)) => Beginning::Joined,
@@ -478,7 +481,7 @@ impl<M: MakeLog> Vote<M> {
         }
     }
 
-    /// The voters of the newest charter and its parent.
+    /// The voters of the newest view configuration and its parent.
     fn voters(&self) -> impl Iterator<Item = Voter> + '_ {
         let newest = self.part.newest();
         newest.into_iter().flat_map(|newest| newest.step.voters())
@@ -513,10 +516,10 @@ impl<M: MakeLog> Vote<M> {
 }
 
 fn proposal_of(step: &Step) -> Proposal {
-    let voters = step.charter.voters.iter();
+    let voters = step.view_config.voters.iter();
     Proposal {
-        epoch: step.charter.epoch,
-        digest: step.charter.digest().0,
+        epoch: step.view_config.epoch,
+        digest: step.view_config.digest().0,
         voters: voters.map(|it| voter_id(*it)).collect(),
         view: postcard::to_allocvec(step).expect("a step can be written"),
     }

@@ -17,11 +17,11 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::charter::{Charter, Digest, Step, Voter};
 use super::coordinator::longest_lease;
 use super::message::{Endorsement, QuorumMessage, Renew, Stage, Status, VoterRecord};
 use super::outbox::Outbox;
 use super::process::Terms;
+use super::view_config::{Digest, Step, ViewConfig, Voter};
 use crate::ids::{Epoch, Incarnation, NodeId};
 use crate::membership::{Book, Change, Member};
 use crate::time::Time;
@@ -73,8 +73,8 @@ pub(super) struct VoterPart {
     connected: Option<Time>,
     /// Whether the newest endorsement is known to be certified.
     certified: bool,
-    /// The newest certified charter that this member has heard of, where it has endorsed none as new.
-    heard_of: Option<Arc<Charter>>,
+    /// The newest certified view configuration that this member has heard of, where it has endorsed none as new.
+    heard_of: Option<Arc<ViewConfig>>,
     status_at: Time,
     /// What the last status said of members.
     told: (Vec<Member>, Vec<Member>, Vec<Member>),
@@ -132,14 +132,16 @@ impl VoterPart {
         now: Time,
     ) -> Self {
         let endorsed = record.endorsed.clone().map(|step| Endorsed {
-            digest: step.charter.digest(),
+            digest: step.view_config.digest(),
             step,
             since: now,
         });
         // Whose leases the life before may have renewed: nobody's, somebody's, or anybody's.
         let is_new = me.birth == life;
-        let charter = record.charter().filter(|_| record.settled);
-        let members = charter.into_iter().flat_map(|charter| &charter.members);
+        let view_config = record.view_config().filter(|_| record.settled);
+        let members = view_config
+            .into_iter()
+            .flat_map(|view_config| &view_config.members);
         let forgets = !is_new && !record.settled;
         let mut part = Self {
             me,
@@ -176,7 +178,7 @@ impl VoterPart {
         self.endorsed.as_ref()
     }
 
-    /// The newest charter that this voter has endorsed, or is about to.
+    /// The newest view configuration that this voter has endorsed, or is about to.
     pub(super) fn newest(&self) -> Option<&Endorsed> {
         self.pending.as_ref().or(self.endorsed.as_ref())
     }
@@ -193,7 +195,7 @@ impl VoterPart {
         self.pending.is_none()
     }
 
-    /// What other voters have said of an endorsement of this charter.
+    /// What other voters have said of an endorsement of this view configuration.
     pub(super) fn endorsements(
         &self,
         digest: Digest,
@@ -217,10 +219,10 @@ impl VoterPart {
     /// The endorsement of a decided step begins, if it may be: it is to be put on disk.
     pub(super) fn endorse(&mut self, step: Step, now: Time) -> bool {
         let newest = self.newest();
-        let known = newest.map_or(Epoch::ZERO, |newest| newest.step.charter.epoch);
+        let known = newest.map_or(Epoch::ZERO, |newest| newest.step.view_config.epoch);
         let same_cluster =
-            newest.is_none_or(|newest| newest.step.charter.cluster == step.charter.cluster);
-        let may = step.charter.epoch > known
+            newest.is_none_or(|newest| newest.step.view_config.cluster == step.view_config.cluster);
+        let may = step.view_config.epoch > known
             && same_cluster
             && step.is_sound()
             && step.voters().any(|voter| voter == self.me);
@@ -232,7 +234,7 @@ impl VoterPart {
                 self.longest = self.longest.max(longest.unwrap_or_default());
             }
             self.pending = Some(Endorsed {
-                digest: step.charter.digest(),
+                digest: step.view_config.digest(),
                 step,
                 since: now,
             });
@@ -247,8 +249,9 @@ impl VoterPart {
             return false;
         };
         endorsed.since = now;
-        let charter = &endorsed.step.charter;
-        self.leavers.retain(|leaver| charter.has_member(*leaver));
+        let view_config = &endorsed.step.view_config;
+        self.leavers
+            .retain(|leaver| view_config.has_member(*leaver));
         self.endorsed = Some(endorsed);
         self.certified = false;
         self.status_at = now;
@@ -296,9 +299,9 @@ impl VoterPart {
         }
         let endorsed = self.endorsed.as_ref();
         let renewing = endorsed.filter(|endorsed| {
-            let charter = &endorsed.step.charter;
-            charter.has_member(session)
-                && charter.has_voter(self.me)
+            let view_config = &endorsed.step.view_config;
+            view_config.has_member(session)
+                && view_config.has_voter(self.me)
                 && !self.leavers.contains(&session)
         });
         if renewing.is_some() {
@@ -319,20 +322,20 @@ impl VoterPart {
                 QuorumMessage::Renewed {
                     session: renew.session,
                     seq: renew.seq,
-                    epoch: endorsed.step.charter.epoch,
+                    epoch: endorsed.step.view_config.epoch,
                     digest: endorsed.digest,
                 }
             }
             None => {
                 let own = endorsed.filter(|_| self.certified);
-                let known = own.map(|endorsed| &endorsed.step.charter);
+                let known = own.map(|endorsed| &endorsed.step.view_config);
                 let newest = known.into_iter().chain(self.heard_of.as_deref());
-                let newest = newest.max_by_key(|charter| charter.epoch);
-                let news = newest.filter(|charter| charter.epoch > renew.epoch);
+                let newest = newest.max_by_key(|view_config| view_config.epoch);
+                let news = newest.filter(|view_config| view_config.epoch > renew.epoch);
                 QuorumMessage::Refused {
                     session: renew.session,
                     seq: renew.seq,
-                    certified: news.map(|charter| charter.clone().into()),
+                    certified: news.map(|view_config| view_config.clone().into()),
                 }
             }
         };
@@ -346,7 +349,7 @@ impl VoterPart {
         let is_before = |its: &Member| its.node == session.node && *its < session;
         self.renewed.retain(|its, _| !is_before(its));
         let endorsed = self.endorsed.as_ref();
-        let life = endorsed.and_then(|endorsed| endorsed.step.charter.life_of(session.node));
+        let life = endorsed.and_then(|endorsed| endorsed.step.view_config.life_of(session.node));
         let old = life.map(|incarnation| Member {
             incarnation,
             ..session
@@ -361,22 +364,23 @@ impl VoterPart {
     }
 
     fn endorses_member(&self, session: Member) -> bool {
-        let charter = self
+        let view_config = self
             .endorsed
             .as_ref()
-            .map(|endorsed| &endorsed.step.charter);
-        charter.is_some_and(|charter| charter.has_member(session))
+            .map(|endorsed| &endorsed.step.view_config);
+        view_config.is_some_and(|view_config| view_config.has_member(session))
     }
 
     /// Takes a wish in, unless it is older than what is known already.
     fn note_heard(&mut self, now: Time, session: Member, renew: &Renew) -> bool {
-        let charter = self
+        let view_config = self
             .endorsed
             .as_ref()
-            .map(|endorsed| &endorsed.step.charter);
-        let is_member = charter.is_some_and(|charter| charter.life_of(session.node).is_some());
+            .map(|endorsed| &endorsed.step.view_config);
+        let is_member =
+            view_config.is_some_and(|view_config| view_config.life_of(session.node).is_some());
         let is_known = self.heard.contains_key(&session.node);
-        if !is_known && !is_member && self.heard.len() >= MAX_NEWCOMERS + members(charter) {
+        if !is_known && !is_member && self.heard.len() >= MAX_NEWCOMERS + members(view_config) {
             return false;
         }
         let heard = self.heard.entry(session.node).or_insert(Heard {
@@ -415,19 +419,19 @@ impl VoterPart {
 
     /// A member tells what an operator wants changed. Whoever is no member has nothing to say.
     pub(super) fn wish(&mut self, now: Time, from: NodeId, change: Change) {
-        let charter = self.newest().map(|newest| &newest.step.charter);
-        if charter.is_some_and(|charter| charter.life_of(from).is_some()) {
+        let view_config = self.newest().map(|newest| &newest.step.view_config);
+        if view_config.is_some_and(|view_config| view_config.life_of(from).is_some()) {
             self.wishes.insert(from, (change, now));
         }
     }
 
     /// The book with what is wanted.
-    pub(super) fn wanted_book(&self, now: Time, charter: &Charter) -> Book {
+    pub(super) fn wanted_book(&self, now: Time, view_config: &ViewConfig) -> Book {
         let fresh = self
             .wishes
             .values()
             .filter(|(_, at)| now.since(*at) < self.lease);
-        fresh.fold(charter.book.clone(), |book, (change, _)| {
+        fresh.fold(view_config.book.clone(), |book, (change, _)| {
             if book.has(change) {
                 return book;
             }
@@ -450,18 +454,18 @@ impl VoterPart {
         self.note_connected(now);
     }
 
-    /// A coordinator, or the completed founding, says that `charter` is certified. A voter that votes
-    /// no more has not endorsed the newest views: it remembers the newest certified charter, and tells
+    /// A coordinator, or the completed founding, says that `view_config` is certified. A voter that votes
+    /// no more has not endorsed the newest views: it remembers the newest certified view configuration, and tells
     /// members that ask it for a lease.
-    pub(super) fn learn_certified(&mut self, charter: &Charter) {
+    pub(super) fn learn_certified(&mut self, view_config: &ViewConfig) {
         let endorsed = self.endorsed.as_ref();
-        if endorsed.is_some_and(|endorsed| endorsed.digest == charter.digest()) {
+        if endorsed.is_some_and(|endorsed| endorsed.digest == view_config.digest()) {
             self.certified = true;
         }
-        let own = endorsed.map(|endorsed| endorsed.step.charter.epoch);
-        let known = self.heard_of.as_ref().map(|charter| charter.epoch);
-        if Some(charter.epoch) > own.max(known) {
-            self.heard_of = Some(Arc::new(charter.clone()));
+        let own = endorsed.map(|endorsed| endorsed.step.view_config.epoch);
+        let known = self.heard_of.as_ref().map(|view_config| view_config.epoch);
+        if Some(view_config.epoch) > own.max(known) {
+            self.heard_of = Some(Arc::new(view_config.clone()));
         }
     }
 
@@ -547,8 +551,9 @@ impl VoterPart {
         self.wishes.retain(|_, (_, at)| !long_ago(*at));
         let endorsed = self.endorsed.as_ref();
         self.heard.retain(|node, heard| {
-            let charter = endorsed.map(|endorsed| &endorsed.step.charter);
-            !long_ago(heard.at) || charter.is_some_and(|charter| charter.life_of(*node).is_some())
+            let view_config = endorsed.map(|endorsed| &endorsed.step.view_config);
+            !long_ago(heard.at)
+                || view_config.is_some_and(|view_config| view_config.life_of(*node).is_some())
         });
     }
 
@@ -561,6 +566,6 @@ impl VoterPart {
     }
 }
 
-fn members(charter: Option<&Charter>) -> usize {
-    charter.map_or(0, |charter| charter.members.len())
+fn members(view_config: Option<&ViewConfig>) -> usize {
+    view_config.map_or(0, |view_config| view_config.members.len())
 }

@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::super::affiliation::{Founding, Party, Standing};
-use super::super::charter::{Charter, Digest, Voter};
 use super::super::process::Terms;
+use super::super::view_config::{Digest, ViewConfig, Voter};
 use super::FoundingPart;
 use crate::ids::{Incarnation, NodeId};
 use crate::membership::{Book, Member};
@@ -44,7 +44,7 @@ impl FoundingPart {
                 .find(|its| its.node == node)
                 .map_or(Incarnation(0), |its| its.birth),
         });
-        let charter = Charter {
+        let view_config = ViewConfig {
             // Both are named below.
             cluster: Digest([0; 32]),
             parent: Digest([0; 32]),
@@ -62,7 +62,7 @@ impl FoundingPart {
         };
         let longest = self.longest_of_all(terms);
         let founding = Founding {
-            charter,
+            view_config,
             parties,
             longest,
             abandons,

@@ -3,8 +3,8 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::super::charter::Voter;
 use super::super::message::{Endorsement, Stage, Status};
+use super::super::view_config::Voter;
 use super::{MAX_TOLD, STATUSES, VoterPart};
 use crate::ids::Epoch;
 use crate::membership::Member;
@@ -39,8 +39,8 @@ impl VoterPart {
     /// whom it misses: one that was cut off itself misses everybody, and says nothing by that.
     pub(super) fn note_connected(&mut self, now: Time) {
         let connected = self.endorsed.as_ref().is_some_and(|endorsed| {
-            let charter = &endorsed.step.charter;
-            charter.has_majority(|voter| self.is_fresh(now, voter))
+            let view_config = &endorsed.step.view_config;
+            view_config.has_majority(|voter| self.is_fresh(now, voter))
         });
         self.connected = match (connected, self.connected) {
             (false, _) => None,
@@ -58,7 +58,7 @@ impl VoterPart {
         let judged = self.endorsed.as_ref().zip(self.connected);
         judged.into_iter().flat_map(move |(endorsed, connected)| {
             let since = connected.max(endorsed.since).max(self.started);
-            endorsed.step.charter.members.iter().map(move |member| {
+            endorsed.step.view_config.members.iter().map(move |member| {
                 let heard = self.heard.get(&member.node);
                 let heard = heard.filter(|heard| heard.life == member.incarnation);
                 let last = heard.map(|heard| heard.at.min(heard.answered_at));
@@ -79,16 +79,16 @@ impl VoterPart {
     /// Lives heard lately that have never been in a view, and are later than those in the endorsed
     /// one. A member that a view left out comes back in another life.
     pub(in crate::membership::quorum) fn newcomers(&self, now: Time) -> Vec<Member> {
-        let charter = self
+        let view_config = self
             .endorsed
             .as_ref()
-            .map(|endorsed| &endorsed.step.charter);
+            .map(|endorsed| &endorsed.step.view_config);
         let lives = self.heard.iter().filter_map(|(&node, heard)| {
             let member = Member {
                 node,
                 incarnation: heard.life,
             };
-            let before = charter.and_then(|charter| charter.life_of(node));
+            let before = view_config.and_then(|view_config| view_config.life_of(node));
             let lately = now.since(heard.at) < self.patience();
             let is_new = heard.epoch == Epoch::ZERO && before < Some(heard.life);
             let comes = lately && is_new && heard.stage < Stage::Leaving;
@@ -98,19 +98,21 @@ impl VoterPart {
     }
 
     pub(in crate::membership::quorum) fn leavers(&self) -> impl Iterator<Item = Member> + '_ {
-        let charter = self
+        let view_config = self
             .endorsed
             .as_ref()
-            .map(|endorsed| &endorsed.step.charter);
+            .map(|endorsed| &endorsed.step.view_config);
         let leavers = self.leavers.iter().copied();
-        leavers.filter(move |leaver| charter.is_some_and(|charter| charter.has_member(*leaver)))
+        leavers.filter(move |leaver| {
+            view_config.is_some_and(|view_config| view_config.has_member(*leaver))
+        })
     }
 
     /// What this voter says of itself.
     pub(in crate::membership::quorum) fn own_status(&self, now: Time) -> Status {
         let endorsed = self.endorsed.as_ref();
         let known = self.heard.values().map(|heard| heard.epoch).max();
-        let known = known.max(endorsed.map(|endorsed| endorsed.step.charter.epoch));
+        let known = known.max(endorsed.map(|endorsed| endorsed.step.view_config.epoch));
         let (mut suspects, mut newcomers) = (self.suspects(now), self.newcomers(now));
         suspects.truncate(MAX_TOLD);
         newcomers.truncate(MAX_TOLD);
@@ -119,9 +121,9 @@ impl VoterPart {
             life: self.life,
             known: known.unwrap_or_default().max(self.known),
             endorsed: endorsed.map(|endorsed| Endorsement {
-                epoch: endorsed.step.charter.epoch,
+                epoch: endorsed.step.view_config.epoch,
                 digest: endorsed.digest,
-                cluster: endorsed.step.charter.cluster,
+                cluster: endorsed.step.view_config.cluster,
                 age: self.age(now),
                 longest: self.longest,
             }),

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{Epoch, Incarnation, NodeId};
 use crate::membership::{Book, ClusterId, Member, View};
 
-/// 256 bits that stand for a charter and, through its parent's digest, for all charters before it.
+/// 256 bits that stand for a view configuration and, through its parent's digest, for all view configurations before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Digest(pub(crate) [u8; 32]);
 
@@ -18,7 +18,7 @@ const CLUSTER_CONTEXT: &str = "distlock 2026-11 cluster from what its members ag
 
 impl Digest {
     /// The identity of a cluster: a hash of `agreed`, which no two foundings have alike. It stands
-    /// in for the parent's digest in the first charter.
+    /// in for the parent's digest in the first view configuration.
     pub(crate) fn of_cluster(agreed: &impl Serialize) -> Self {
         let bytes = postcard::to_allocvec(agreed).expect("a founding can be written");
         let mut hasher = blake3::Hasher::new_derive_key(CLUSTER_CONTEXT);
@@ -52,10 +52,10 @@ pub struct Voter {
 
 /// A view as voters decide and endorse it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Charter {
+pub struct ViewConfig {
     pub cluster: Digest,
     pub epoch: Epoch,
-    /// Of the charter that this one follows; of the first, the cluster.
+    /// Of the view configuration that this one follows; of the first, the cluster.
     pub parent: Digest,
     /// By id, each in one life.
     pub members: Vec<Member>,
@@ -76,9 +76,9 @@ pub struct Charter {
     pub abandons: Vec<ClusterId>,
 }
 
-impl Charter {
+impl ViewConfig {
     pub fn digest(&self) -> Digest {
-        let bytes = postcard::to_allocvec(self).expect("a charter can be written");
+        let bytes = postcard::to_allocvec(self).expect("a view_config can be written");
         let mut hasher = blake3::Hasher::new_derive_key(DIGEST_CONTEXT);
         hasher.update(&bytes);
         Digest(*hasher.finalize().as_bytes())
@@ -120,36 +120,39 @@ impl Charter {
     }
 }
 
-/// A charter with the one before it: what is proposed, decided, endorsed and kept.
+/// A view configuration with the one before it: what is proposed, decided, endorsed and kept.
 ///
-/// Whoever proposes a step knows that its parent is certified. So certified charters form one
+/// Whoever proposes a step knows that its parent is certified. So certified view configurations form one
 /// chain: two of them in one epoch would have the same parent, and a majority of that one's voters
 /// for each; some voter would have endorsed twice in the epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Step {
-    /// `None` before the first charter.
-    pub parent: Option<Charter>,
-    pub charter: Charter,
+    /// `None` before the first view configuration.
+    pub parent: Option<ViewConfig>,
+    pub view_config: ViewConfig,
 }
 
 impl Step {
-    /// Whether the charter follows its parent as charters may. Of the voters at most one comes or
+    /// Whether the view configuration follows its parent as view configurations may. Of the voters at most one comes or
     /// goes: majorities of neighbours meet only then (three voters of which one is replaced have
     /// two majorities, before and after, without a voter in common).
     pub(crate) fn is_sound(&self) -> bool {
-        let Self { parent, charter } = self;
-        let rises = charter.members.is_sorted_by(|a, b| a.node < b.node)
-            && charter.voters.is_sorted_by(|a, b| a.node < b.node)
-            && charter.since.len() == charter.members.len()
-            && !charter.voters.is_empty();
+        let Self {
+            parent,
+            view_config,
+        } = self;
+        let rises = view_config.members.is_sorted_by(|a, b| a.node < b.node)
+            && view_config.voters.is_sorted_by(|a, b| a.node < b.node)
+            && view_config.since.len() == view_config.members.len()
+            && !view_config.voters.is_empty();
         let follows = match parent {
-            None => charter.parent == charter.cluster,
+            None => view_config.parent == view_config.cluster,
             Some(parent) => {
-                charter.cluster == parent.cluster
-                    && charter.abandons == parent.abandons
-                    && charter.parent == parent.digest()
-                    && parent.epoch.next() == Some(charter.epoch)
-                    && differing_voters(parent, charter) <= 1
+                view_config.cluster == parent.cluster
+                    && view_config.abandons == parent.abandons
+                    && view_config.parent == parent.digest()
+                    && parent.epoch.next() == Some(view_config.epoch)
+                    && differing_voters(parent, view_config) <= 1
             }
         };
         rises && follows
@@ -160,22 +163,23 @@ impl Step {
     /// when fewer will do, [`founding`](super::founding) knows.
     pub(crate) fn is_certified_by(&self, mut such: impl FnMut(Voter) -> bool) -> bool {
         match &self.parent {
-            None => self.charter.voters.iter().all(|voter| such(*voter)),
-            Some(parent) => parent.has_majority(&mut such) && self.charter.has_majority(such),
+            None => self.view_config.voters.iter().all(|voter| such(*voter)),
+            Some(parent) => parent.has_majority(&mut such) && self.view_config.has_majority(such),
         }
     }
 
     /// All who may endorse it.
     pub(crate) fn voters(&self) -> impl Iterator<Item = Voter> + '_ {
         let before = self.parent.iter().flat_map(|parent| &parent.voters);
-        let only_before = before.filter(|voter| !self.charter.has_voter(**voter));
-        only_before.chain(&self.charter.voters).copied()
+        let only_before = before.filter(|voter| !self.view_config.has_voter(**voter));
+        only_before.chain(&self.view_config.voters).copied()
     }
 }
 
-/// How many voters one of the charters has and the other has not.
-fn differing_voters(one: &Charter, other: &Charter) -> usize {
-    let only = |a: &Charter, b: &Charter| a.voters.iter().filter(|v| !b.has_voter(**v)).count();
+/// How many voters one of the view configurations has and the other has not.
+fn differing_voters(one: &ViewConfig, other: &ViewConfig) -> usize {
+    let only =
+        |a: &ViewConfig, b: &ViewConfig| a.voters.iter().filter(|v| !b.has_voter(**v)).count();
     only(one, other) + only(other, one)
 }
 
@@ -192,13 +196,13 @@ mod tests {
         NodeId::new(id).unwrap()
     }
 
-    fn charter(voters: &[(u16, u64)]) -> Charter {
+    fn view_config(voters: &[(u16, u64)]) -> ViewConfig {
         let member = |id, life| Member {
             node: node(id),
             incarnation: Incarnation(life),
         };
         let cluster = Digest::of_cluster(&"shop");
-        Charter {
+        ViewConfig {
             cluster,
             epoch: Epoch::new(60_000_000).unwrap(),
             parent: cluster,
@@ -218,29 +222,29 @@ mod tests {
         }
     }
 
-    fn after(parent: &Charter, voters: &[(u16, u64)]) -> Step {
-        let charter = Charter {
+    fn after(parent: &ViewConfig, voters: &[(u16, u64)]) -> Step {
+        let view_config = ViewConfig {
             epoch: parent.epoch.next().unwrap(),
             parent: parent.digest(),
-            ..charter(voters)
+            ..view_config(voters)
         };
         Step {
             parent: Some(parent.clone()),
-            charter,
+            view_config,
         }
     }
 
     /// Members of two versions of the program must agree on digests; these never change.
     #[test]
     fn digests_are_golden() {
-        let charter = charter(&[(1, 7), (2, 8), (3, 9)]);
-        assert_eq!(charter.cluster.to_string(), "7d782f50f085d056");
-        assert_eq!(charter.digest().to_string(), "00d06fbd1047a7b0");
+        let view_config = view_config(&[(1, 7), (2, 8), (3, 9)]);
+        assert_eq!(view_config.cluster.to_string(), "7d782f50f085d056");
+        assert_eq!(view_config.digest().to_string(), "00d06fbd1047a7b0");
     }
 
     #[test]
     fn at_most_one_voter_comes_or_goes() {
-        let three = charter(&[(1, 1), (2, 1), (3, 1)]);
+        let three = view_config(&[(1, 1), (2, 1), (3, 1)]);
         for (voters, sound) in [
             (&[(1, 1), (2, 1), (3, 1)][..], true),
             (&[(1, 1), (2, 1)], true),
@@ -272,16 +276,16 @@ mod tests {
             let address = "a".repeat(MAX_ADDRESS);
             book = book.with(&Change::Add(node(id), address)).unwrap();
         }
-        let largest = Charter {
+        let largest = ViewConfig {
             since: vec![Epoch::MAX; members.len()],
             unclean: members.iter().map(|member| member.node).collect(),
             members,
             book,
-            ..charter(&[(1, u64::MAX); 7])
+            ..view_config(&[(1, u64::MAX); 7])
         };
         let step = after(&largest, &[(1, 1)]);
         let step = Step {
-            charter: largest,
+            view_config: largest,
             ..step
         };
         let bytes = postcard::to_allocvec(&step).unwrap();
@@ -290,19 +294,19 @@ mod tests {
 
     #[test]
     fn a_step_names_its_parent() {
-        let first = charter(&[(1, 1)]);
+        let first = view_config(&[(1, 1)]);
         let step = after(&first, &[(1, 1)]);
         let mut other = step.clone();
         other.parent.as_mut().unwrap().unclean.clear();
         assert!(step.is_sound() && !other.is_sound());
         let mut late = step.clone();
-        late.charter.epoch = late.charter.epoch.next().unwrap();
+        late.view_config.epoch = late.view_config.epoch.next().unwrap();
         assert!(!late.is_sound());
     }
 
     #[test]
     fn certificates_need_both_majorities_and_the_first_all() {
-        let three = charter(&[(1, 1), (2, 1), (3, 1)]);
+        let three = view_config(&[(1, 1), (2, 1), (3, 1)]);
         let grown = after(&three, &[(1, 1), (2, 1), (3, 1), (4, 1)]);
         let by = |step: &Step, ids: &[u16]| {
             step.is_certified_by(|voter| ids.contains(&voter.node.as_u16()))
@@ -312,7 +316,7 @@ mod tests {
         assert!(!by(&grown, &[1, 2]) && !by(&grown, &[1, 4]));
         let first = Step {
             parent: None,
-            charter: three,
+            view_config: three,
         };
         assert!(by(&first, &[1, 2, 3]) && !by(&first, &[1, 2]));
     }
