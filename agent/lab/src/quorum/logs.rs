@@ -11,7 +11,7 @@ use super::super::rng::Rng;
 use distlock_protocol::membership::quorum::log::{
     Decided, LogAction, LogMessage, NotNow, Proposal, RaftLog, Timing, ViewLog, VoterId,
 };
-use distlock_protocol::membership::quorum::{Beginning, MakeLog};
+use distlock_protocol::membership::quorum::{LogInit, MakeLog};
 use distlock_protocol::{Epoch, Time};
 
 /// How the voters' proposals are ordered.
@@ -79,7 +79,7 @@ impl MakeLog for Logs {
         &mut self,
         now: Time,
         me: VoterId,
-        how: Beginning,
+        how: LogInit,
         out: &mut Vec<LogAction>,
     ) -> Option<Log> {
         match self {
@@ -87,11 +87,9 @@ impl MakeLog for Logs {
                 *seed = Rng::new(*seed).next_u64();
                 let (timing, seed) = (Timing::of_lease(*lease), *seed);
                 let raft = match how {
-                    Beginning::Founded(voters) => {
-                        RaftLog::found(me, voters, timing, seed, now, out)
-                    }
-                    Beginning::Joined => RaftLog::join(me, timing, seed, now, out),
-                    Beginning::Restored(record) => {
+                    LogInit::Founded(voters) => RaftLog::found(me, voters, timing, seed, now, out),
+                    LogInit::Joined => RaftLog::join(me, timing, seed, now, out),
+                    LogInit::Restored(record) => {
                         RaftLog::restore(me, *record, timing, seed, now).ok()?
                     }
                 };

@@ -13,7 +13,7 @@ use crate::clock::Clock;
 use distlock_protocol::ids::Incarnation;
 use distlock_protocol::membership::Member;
 use distlock_protocol::membership::quorum::{
-    Affiliation, Before, Quorum, Terms, ViewConfig, VoterRecord,
+    Affiliation, Quorum, RecoveredState, Terms, ViewConfig, VoterRecord,
 };
 use distlock_protocol::{Change, NodeId, Time};
 
@@ -47,9 +47,9 @@ impl World {
         };
         let new = || Affiliation::new(me.incarnation);
         let affiliation = host.affiliation.get_or_insert_with(new).clone();
-        let before = Before {
+        let before = RecoveredState {
             voter: host.disk.clone(),
-            ..Before::default()
+            ..RecoveredState::default()
         };
         let settings = self.plan.settings();
         let local = host.clock.shows(self.now);

@@ -42,12 +42,12 @@ pub use self::affiliation::Affiliation;
 pub use self::founding::FoundingReport;
 pub use self::{
     message::Endorsement,
-    process::Beginning,
+    process::LogInit,
     view_config::{Digest, Step, ViewConfig, Voter},
 };
 pub use self::{
     message::QuorumMessage,
-    process::{Before, MakeLog, Quorum, Terms},
+    process::{MakeLog, Quorum, RecoveredState, Terms},
     rafts::Rafts,
 };
 pub use self::{

@@ -34,7 +34,9 @@ use super::face::{
 };
 use super::ids::{Epoch, Fence, Incarnation, NodeId, Ticket};
 use super::lock::{LockSpec, LockView, Locks};
-use super::membership::quorum::{Affiliation, Before, MakeLog, Missing, Quorum, Rafts, Terms};
+use super::membership::quorum::{
+    Affiliation, MakeLog, Missing, Quorum, Rafts, RecoveredState, Terms,
+};
 use super::membership::{Fixed, Legacy, Member, Presumed, View, ViewSource};
 use super::time::Time;
 use super::timers::{Timer, Timers};
@@ -197,7 +199,7 @@ impl Node {
                     wall: boot.wall,
                     lock_delay: config.settings.lock_delay,
                 };
-                let life_before = Before {
+                let life_before = RecoveredState {
                     epoch,
                     // What it was alone in knowing is still to be told.
                     left: before.is_some_and(|record| record.clean && marks != Marks::Own),

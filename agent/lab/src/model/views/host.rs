@@ -12,7 +12,7 @@ use crate::clock::Clock;
 use crate::model::locks::Seat;
 use crate::model::pool::Shared;
 use distlock_protocol::membership::quorum::{
-    Affiliation, Before, Quorum, QuorumMessage, Terms, VoterRecord,
+    Affiliation, Quorum, QuorumMessage, RecoveredState, Terms, VoterRecord,
 };
 use distlock_protocol::membership::{Action, Member};
 use distlock_protocol::{Algorithm, Fence, Incarnation, NodeId, Time};
@@ -71,9 +71,9 @@ impl Host {
             wall: Duration::ZERO,
             lock_delay: Duration::ZERO,
         };
-        let before = Before {
+        let before = RecoveredState {
             voter: self.disk.clone(),
-            ..Before::default()
+            ..RecoveredState::default()
         };
         let local = self.clock.shows(now);
         let new = || Affiliation::new(me.incarnation);

@@ -6,7 +6,7 @@ use distlock_protocol::Time;
 use distlock_protocol::membership::quorum::log::{
     Decided, LogAction, LogMessage, NotNow, Proposal, ViewLog, VoterId,
 };
-use distlock_protocol::membership::quorum::{Beginning, MakeLog};
+use distlock_protocol::membership::quorum::{LogInit, MakeLog};
 
 /// A log that never says anything.
 #[derive(Clone, Copy, Debug, Hash)]
@@ -15,7 +15,7 @@ pub(super) struct Mute;
 impl MakeLog for Mute {
     type Log = Self;
 
-    fn make(&mut self, _: Time, _: VoterId, _: Beginning, _: &mut Vec<LogAction>) -> Option<Self> {
+    fn make(&mut self, _: Time, _: VoterId, _: LogInit, _: &mut Vec<LogAction>) -> Option<Self> {
         Some(Self)
     }
 }

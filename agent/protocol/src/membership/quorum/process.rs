@@ -46,7 +46,7 @@ pub struct Terms {
 
 /// What is known of the lives before this one.
 #[derive(Clone, Debug, Default)]
-pub struct Before {
+pub struct RecoveredState {
     /// The highest epoch that any took part in.
     pub epoch: Epoch,
     /// Whether the last one left, and there is nothing to tell of it.
@@ -91,14 +91,14 @@ pub trait MakeLog: fmt::Debug {
         &mut self,
         now: Time,
         me: VoterId,
-        how: Beginning,
+        how: LogInit,
         out: &mut Vec<LogAction>,
     ) -> Option<Self::Log>;
 }
 
 /// How a voter's log begins.
 #[derive(Clone, Debug)]
-pub enum Beginning {
+pub enum LogInit {
     /// As one of the first voters, which are these.
     Founded(BTreeSet<VoterId>),
     /// As one that is added to others.
@@ -166,7 +166,7 @@ impl<M: MakeLog + Clone> Quorum<M> {
     pub fn new(
         (me, affiliation): (Member, Affiliation),
         terms: Terms,
-        mut before: Before,
+        mut before: RecoveredState,
         make: M,
         now: Time,
     ) -> Self {

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::log::{LogAction, RaftLog, Timing, VoterId};
-use super::process::{Beginning, MakeLog};
+use super::process::{LogInit, MakeLog};
 use crate::membership::Member;
 use crate::time::Time;
 
@@ -31,14 +31,14 @@ impl MakeLog for Rafts {
         &mut self,
         now: Time,
         me: VoterId,
-        how: Beginning,
+        how: LogInit,
         out: &mut Vec<LogAction>,
     ) -> Option<RaftLog> {
         let (timing, seed) = (Timing::of_lease(self.lease), self.seed);
         match how {
-            Beginning::Founded(voters) => Some(RaftLog::found(me, voters, timing, seed, now, out)),
-            Beginning::Joined => Some(RaftLog::join(me, timing, seed, now, out)),
-            Beginning::Restored(record) => RaftLog::restore(me, *record, timing, seed, now).ok(),
+            LogInit::Founded(voters) => Some(RaftLog::found(me, voters, timing, seed, now, out)),
+            LogInit::Joined => Some(RaftLog::join(me, timing, seed, now, out)),
+            LogInit::Restored(record) => RaftLog::restore(me, *record, timing, seed, now).ok(),
         }
     }
 }

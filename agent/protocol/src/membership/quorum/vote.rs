@@ -11,7 +11,7 @@ use super::coordinator::Coordination;
 use super::log::{LogAction, NotNow, Proposal, ViewLog, VoterId};
 use super::message::{QuorumMessage, Status, VoterRecord};
 use super::outbox::Outbox;
-use super::process::{Beginning, MakeLog, Terms};
+use super::process::{LogInit, MakeLog, Terms};
 use super::proposer::Proposer;
 use super::view_config::{Digest, Step, Voter};
 use super::voter::VoterPart;
@@ -428,12 +428,12 @@ impl<M: MakeLog> Vote<M> {
             return;
         }
         let how = match (&self.record.log, &endorsed.step.parent) {
-            (Some(record), _) => Beginning::Restored(Box::new(record.clone())),
+            (Some(record), _) => LogInit::Restored(Box::new(record.clone())),
             (None, None) => {
                 let voters = endorsed.step.view_config.voters.iter();
-                Beginning::Founded(voters.map(|it| voter_id(*it)).collect())
+                LogInit::Founded(voters.map(|it| voter_id(*it)).collect())
             }
-            (None, Some(_)) => Beginning::Joined,
+            (None, Some(_)) => LogInit::Joined,
         };
         let mut actions = Vec::new();
         let me = voter_id(self.part.me);
