@@ -13,7 +13,7 @@ use crate::clock::Clock;
 use distlock_protocol::ids::Incarnation;
 use distlock_protocol::membership::Member;
 use distlock_protocol::membership::quorum::{
-    Affiliation, Quorum, RecoveredState, Terms, ViewConfig, VoterRecord,
+    Affiliation, Quorum, QuorumConfig, RecoveredState, ViewConfig, VoterRecord,
 };
 use distlock_protocol::{Change, NodeId, Time};
 
@@ -36,7 +36,7 @@ impl World {
             node,
             incarnation: Incarnation(self.lives),
         };
-        let terms = Terms {
+        let config = QuorumConfig {
             group: "sim".into(),
             lease: self.plan.lease,
             members: (1..=self.plan.hosts).filter_map(NodeId::new).collect(),
@@ -58,7 +58,7 @@ impl World {
             format_args!("{process} starts as {me:?}, on disk: {:?}", host.disk),
         );
         host.running = Some(Running {
-            quorum: Quorum::new((me, affiliation), terms, before, self.logs.clone(), local),
+            quorum: Quorum::new((me, affiliation), config, before, self.logs.clone(), local),
             lock: Lock::new(me, &settings),
             alarm: None,
             writing: None,

@@ -47,7 +47,7 @@ pub use self::{
 };
 pub use self::{
     message::QuorumMessage,
-    process::{MakeLog, Quorum, RecoveredState, Terms},
+    process::{MakeLog, Quorum, QuorumConfig, RecoveredState},
     rafts::Rafts,
 };
 pub use self::{

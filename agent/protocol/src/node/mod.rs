@@ -35,7 +35,7 @@ use super::face::{
 use super::ids::{Epoch, Fence, Incarnation, NodeId, Ticket};
 use super::lock::{LockSpec, LockView, Locks};
 use super::membership::quorum::{
-    Affiliation, MakeLog, Missing, Quorum, Rafts, RecoveredState, Terms,
+    Affiliation, MakeLog, Missing, Quorum, QuorumConfig, Rafts, RecoveredState,
 };
 use super::membership::{Fixed, Legacy, Member, Presumed, View, ViewSource};
 use super::time::Time;
@@ -190,7 +190,7 @@ impl Node {
         affiliation.begin(incarnation);
         let views: Box<dyn ViewSource> = match config.settings.failure {
             Failure::Quorum => {
-                let terms = Terms {
+                let config = QuorumConfig {
                     group: config.settings.group.clone(),
                     lease,
                     members: config.members.clone(),
@@ -208,7 +208,7 @@ impl Node {
                 };
                 let logs = logs(me, lease);
                 let me = (me, affiliation.clone());
-                Box::new(Quorum::new(me, terms, life_before, logs, now))
+                Box::new(Quorum::new(me, config, life_before, logs, now))
             }
             Failure::PresumeFailed => {
                 let (members, delay) = (&config.members, config.settings.lock_delay);

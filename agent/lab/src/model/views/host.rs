@@ -12,7 +12,7 @@ use crate::clock::Clock;
 use crate::model::locks::Seat;
 use crate::model::pool::Shared;
 use distlock_protocol::membership::quorum::{
-    Affiliation, Quorum, QuorumMessage, RecoveredState, Terms, VoterRecord,
+    Affiliation, Quorum, QuorumConfig, QuorumMessage, RecoveredState, VoterRecord,
 };
 use distlock_protocol::membership::{Action, Member};
 use distlock_protocol::{Algorithm, Fence, Incarnation, NodeId, Time};
@@ -62,7 +62,7 @@ impl Host {
             incarnation: Incarnation(u64::from(self.process.life)),
         };
         let all: BTreeSet<NodeId> = (1..=hosts).filter_map(NodeId::new).collect();
-        let terms = Terms {
+        let config = QuorumConfig {
             group: String::from("model"),
             lease: LEASE,
             members: all.clone(),
@@ -78,7 +78,7 @@ impl Host {
         let local = self.clock.shows(now);
         let new = || Affiliation::new(me.incarnation);
         let affiliation = self.affiliation.get_or_insert_with(new).clone();
-        let mut quorum = Quorum::new((me, affiliation), terms, before, Mute, local);
+        let mut quorum = Quorum::new((me, affiliation), config, before, Mute, local);
         let actions = quorum.timeout(local);
         self.running = Some(Running {
             quorum,

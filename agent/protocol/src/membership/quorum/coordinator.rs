@@ -20,7 +20,7 @@ use core::time::Duration;
 
 use super::message::{QuorumMessage, Renew, Stage};
 use super::outbox::Outbox;
-use super::process::Terms;
+use super::process::QuorumConfig;
 use super::view_config::{Digest, Step, Voter};
 use crate::ids::{Epoch, NodeId};
 use crate::lock::Summary;
@@ -92,10 +92,10 @@ impl Coordination {
         now: Time,
         voter: Voter,
         (age, longest): (Duration, Duration),
-        terms: &Terms,
+        config: &QuorumConfig,
     ) {
         let somebody_is_lost = !self.step.view_config.unclean.is_empty();
-        let delay = somebody_is_lost.then_some(terms.lock_delay);
+        let delay = somebody_is_lost.then_some(config.lock_delay);
         // Both run from the last renewal on, whichever view comes after it: other members that come
         // or go meanwhile keep nobody waiting.
         let closed = longest_lease(longest) + delay.unwrap_or_default();

@@ -35,7 +35,7 @@ pub use self::report::FoundingReport;
 use super::affiliation::{Affiliation, Founding, Membership, Party, Standing};
 use super::message::{FoundingStatus, QuorumMessage, Stance};
 use super::outbox::Outbox;
-use super::process::Terms;
+use super::process::QuorumConfig;
 use super::view_config::{Digest, Voter};
 use crate::ids::{Epoch, Incarnation, NodeId};
 use crate::membership::greeting::first_8;
@@ -224,7 +224,7 @@ impl FoundingPart {
         &mut self,
         now: Time,
         founding: Founding,
-        terms: &Terms,
+        config: &QuorumConfig,
         out: &mut Outbox,
     ) {
         let permit = self.own.permit.map(|permit| permit.abandoned);
@@ -235,11 +235,11 @@ impl FoundingPart {
         let may = self.own.standing == Standing::New
             && self.saved
             && is_for_me
-            && terms.cluster.is_none()
+            && config.cluster.is_none()
             && founding.abandons == permit
-            && founding.longest >= terms.lease
-            && founding.is_sound(&terms.group)
-            && self.others_in_clusters(now, terms).next().is_none();
+            && founding.longest >= config.lease
+            && founding.is_sound(&config.group)
+            && self.others_in_clusters(now, config).next().is_none();
         if may {
             self.own.standing = Standing::Accepted(Box::new(founding));
             self.own.permit = None;
@@ -252,9 +252,9 @@ impl FoundingPart {
     fn others_in_clusters<'a>(
         &'a self,
         now: Time,
-        terms: &Terms,
+        config: &QuorumConfig,
     ) -> impl Iterator<Item = (NodeId, Digest)> + 'a {
-        let window = terms.lease * HEARD;
+        let window = config.lease * HEARD;
         let abandoned = self.own.permit.map(|permit| permit.abandoned);
         let clusters = self.clusters.iter();
         clusters.filter_map(move |(&node, &(cluster, at))| {
@@ -374,7 +374,7 @@ impl FoundingPart {
     pub(super) fn announce(
         &mut self,
         now: Time,
-        (terms, completed): (&Terms, Option<Digest>),
+        (config, completed): (&QuorumConfig, Option<Digest>),
         met: impl Iterator<Item = NodeId>,
         out: &mut Outbox,
     ) {
@@ -401,33 +401,33 @@ impl FoundingPart {
         if !to_all && now < self.say_at {
             return;
         }
-        self.say_at = now + terms.lease / STATUSES;
+        self.say_at = now + config.lease / STATUSES;
         if to_all {
-            self.say_to_all_at = now + terms.lease;
+            self.say_to_all_at = now + config.lease;
         }
-        let votes = terms.voters.contains(&self.me.node) || self.founds_as_voter();
+        let votes = config.voters.contains(&self.me.node) || self.founds_as_voter();
         let status = FoundingStatus {
             life: self.me.incarnation,
             birth: self.own.birth,
             refusals: self.own.refusals,
             stance,
             permit: self.own.permit.map(|permit| permit.abandoned),
-            longest: self.own_longest(terms),
+            longest: self.own_longest(config),
             running_for: now.since(self.started),
             known: self.known,
             reborn: reborn.clone(),
-            voters: voters_of(terms),
-            members: digest_of(terms),
+            voters: voters_of(config),
+            members: digest_of(config),
         };
         self.told = Some((stance, reborn));
         let is_member = matches!(stance, Stance::Member(_));
-        let mut peers: BTreeSet<NodeId> = met.chain(terms.members.iter().copied()).collect();
+        let mut peers: BTreeSet<NodeId> = met.chain(config.members.iter().copied()).collect();
         peers.remove(&self.me.node);
         for peer in peers {
             let founds = |founding: &Founding| founding.has_voter(peer);
             let matters = !is_member
                 && (votes
-                    || terms.voters.contains(&peer)
+                    || config.voters.contains(&peer)
                     || self.own.accepted().is_some_and(founds));
             if to_all || matters {
                 out.send(peer, QuorumMessage::Founding(Box::new(status.clone())));
@@ -468,14 +468,14 @@ impl FoundingPart {
     }
 }
 
-fn voters_of(terms: &Terms) -> Vec<NodeId> {
-    terms.voters.iter().copied().collect()
+fn voters_of(config: &QuorumConfig) -> Vec<NodeId> {
+    config.voters.iter().copied().collect()
 }
 
 /// Stands for the members of a file, of which there may be many.
-fn digest_of(terms: &Terms) -> u64 {
+fn digest_of(config: &QuorumConfig) -> u64 {
     let mut hasher = blake3::Hasher::new();
-    for node in &terms.members {
+    for node in &config.members {
         hasher.update(&node.as_u16().to_be_bytes());
     }
     first_8(hasher.finalize().as_bytes())

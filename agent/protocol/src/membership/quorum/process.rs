@@ -29,7 +29,7 @@ use crate::time::Time;
 
 /// What a process must know of its group to take part in quorum views.
 #[derive(Clone, Debug, Hash)]
-pub struct Terms {
+pub struct QuorumConfig {
     /// The group's name.
     pub group: String,
     pub lease: Duration,
@@ -58,7 +58,7 @@ pub struct RecoveredState {
     pub voter: Option<VoterRecord>,
 }
 
-impl Terms {
+impl QuorumConfig {
     /// The epoch of a cluster that is founded when this process has been for `elapsed`: the seconds
     /// of the wall clock, so that fences rise though all states were lost.
     pub(super) fn first_epoch(&self, elapsed: Duration) -> Epoch {
@@ -110,7 +110,7 @@ pub enum LogInit {
 /// One process's part in quorum views.
 #[derive(Debug)]
 pub struct Quorum<M: MakeLog> {
-    terms: Terms,
+    config: QuorumConfig,
     session: Session,
     founding: FoundingPart,
     /// The voter's part; `None` where none is wanted and none was.
@@ -130,7 +130,7 @@ where
 {
     fn clone(&self) -> Self {
         Self {
-            terms: self.terms.clone(),
+            config: self.config.clone(),
             session: self.session.clone(),
             founding: self.founding.clone(),
             vote: self.vote.clone(),
@@ -148,7 +148,7 @@ where
 {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         let Self {
-            terms,
+            config,
             session,
             founding,
             vote,
@@ -157,7 +157,7 @@ where
             out,
             unclean,
         } = self;
-        (terms, session, founding, vote, make, began, out, unclean).hash(hasher);
+        (config, session, founding, vote, make, began, out, unclean).hash(hasher);
     }
 }
 
@@ -165,7 +165,7 @@ impl<M: MakeLog + Clone> Quorum<M> {
     /// `affiliation`: what is on disk of this member's cluster.
     pub fn new(
         (me, affiliation): (Member, Affiliation),
-        terms: Terms,
+        config: QuorumConfig,
         mut before: RecoveredState,
         make: M,
         now: Time,
@@ -180,12 +180,12 @@ impl<M: MakeLog + Clone> Quorum<M> {
             before.voter = Some(next);
         }
         let is_new = affiliation.standing == Standing::New;
-        let votes = is_new && terms.voters.contains(&me.node) || before.voter.is_some();
+        let votes = is_new && config.voters.contains(&me.node) || before.voter.is_some();
         let (birth, membership) = (affiliation.birth, affiliation.membership());
         let recorded = membership.map(|its| its.voters.iter().map(|voter| voter.node).collect());
         let mut out = Outbox::new(me.node);
         let recorded = recorded.unwrap_or_default();
-        let mut session = Session::new(me, &terms, recorded, before.left, now);
+        let mut session = Session::new(me, &config, recorded, before.left, now);
         let longest = before.voter.as_ref().map(VoterRecord::longest_lease);
         let remembered = (before.epoch, longest.unwrap_or_default());
         let founding = FoundingPart::new(me, affiliation, remembered, now);
@@ -197,7 +197,7 @@ impl<M: MakeLog + Clone> Quorum<M> {
         let unclean = before.unclean;
         let vote = votes.then(|| {
             let record = (before.voter, before.epoch);
-            Box::new(Vote::new((me, birth), &terms, record, make.clone(), now))
+            Box::new(Vote::new((me, birth), &config, record, make.clone(), now))
         });
         Self {
             session,
@@ -206,7 +206,7 @@ impl<M: MakeLog + Clone> Quorum<M> {
             make,
             began: now,
             out,
-            terms,
+            config,
             unclean,
         }
     }
@@ -219,7 +219,7 @@ impl<M: MakeLog + Clone> Quorum<M> {
         let membership = self.founding.affiliation().membership();
         let recorded = membership.map(|its| its.voters.iter().map(|voter| voter.node).collect());
         let recorded = recorded.unwrap_or_default();
-        let mut next = Session::new(me, &self.terms, recorded, false, now);
+        let mut next = Session::new(me, &self.config, recorded, false, now);
         next.take_over(&mut self.session);
         self.session = next;
         self.founding.begin_anew(now, me);
@@ -244,7 +244,7 @@ impl<M: MakeLog + Clone> Quorum<M> {
         if let Some(vote) = &mut self.vote {
             vote.begin(&mut self.out);
             vote.part.speak_up(now);
-            vote.tick(now, &self.terms, &self.session.voters(), &mut self.out);
+            vote.tick(now, &self.config, &self.session.voters(), &mut self.out);
         }
         self.settle(now)
     }
@@ -258,15 +258,15 @@ impl<M: MakeLog + Clone> Quorum<M> {
     pub fn timeout(&mut self, now: Time) -> Vec<Action> {
         if let Some(vote) = &mut self.vote {
             vote.begin(&mut self.out);
-            vote.tick(now, &self.terms, &self.session.voters(), &mut self.out);
+            vote.tick(now, &self.config, &self.session.voters(), &mut self.out);
         }
         self.settle(now)
     }
 
     pub fn next_timeout(&self, now: Time) -> Option<Time> {
         let vote = self.vote.as_ref().and_then(|vote| vote.next_timeout(now));
-        let founding =
-            (!self.session.is_in_view()).then(|| self.founding.next_timeout(now, self.terms.lease));
+        let founding = (!self.session.is_in_view())
+            .then(|| self.founding.next_timeout(now, self.config.lease));
         [self.session.next_timeout(), vote, founding.flatten()]
             .into_iter()
             .flatten()
@@ -292,7 +292,7 @@ impl<M: MakeLog + Clone> Quorum<M> {
                 // A voter hears from now on, its own member too.
                 self.session.meet(self.out.me());
             }
-            vote.tick(now, &self.terms, &self.session.voters(), &mut self.out);
+            vote.tick(now, &self.config, &self.session.voters(), &mut self.out);
         }
         self.settle(now)
     }
@@ -354,9 +354,9 @@ impl<M: MakeLog + Clone> Quorum<M> {
         if self.session.exists() || overview.cluster.is_some() {
             return overview;
         }
-        let report = self.founding.report(now, &self.terms);
+        let report = self.founding.report(now, &self.config);
         let report = report.unwrap_or_default();
-        let is_early = now < self.began + self.terms.lease / 2;
+        let is_early = now < self.began + self.config.lease / 2;
         let is_absent = |node: &&NodeId| !is_early || absent.contains(node);
         let of = |why| move |&member: &NodeId| Missing { member, why };
         let away = report
@@ -367,11 +367,11 @@ impl<M: MakeLog + Clone> Quorum<M> {
         let unrecovered = report.without_permit.iter().map(of(Absence::Unrecovered));
         let mut missing: Vec<Missing> = away.chain(unrecovered).collect();
         if missing.is_empty() && !report.remember.is_empty() {
-            let lost = self.terms.voters.iter();
+            let lost = self.config.voters.iter();
             missing.extend(lost.map(of(Absence::StateLost)));
         }
         missing.sort_unstable();
-        overview.voters = self.terms.voters.iter().copied().collect();
+        overview.voters = self.config.voters.iter().copied().collect();
         overview.suffices = missing.is_empty();
         overview.missing = missing;
         overview.is_founded = false;
@@ -428,7 +428,7 @@ impl<M: MakeLog + Clone> Quorum<M> {
             } => {
                 let ours = self.founding.affiliation().cluster();
                 let certified = certified.filter(|its| {
-                    ours.is_none_or(|ours| ours == its.cluster) && self.terms.allows(its.cluster)
+                    ours.is_none_or(|ours| ours == its.cluster) && self.config.allows(its.cluster)
                 });
                 self.session
                     .refused(now, from, (session, seq), certified.as_deref(), out);
@@ -436,7 +436,7 @@ impl<M: MakeLog + Clone> Quorum<M> {
             QuorumMessage::Flush(view_config) => {
                 let ours = self.founding.affiliation().cluster();
                 let is_ours = ours.is_none_or(|ours| ours == view_config.cluster);
-                if !is_ours || !self.terms.allows(view_config.cluster) {
+                if !is_ours || !self.config.allows(view_config.cluster) {
                     return;
                 }
                 if let Some(vote) = &mut self.vote {
@@ -459,12 +459,12 @@ impl<M: MakeLog + Clone> Quorum<M> {
                 self.founding.hear(now, from, *status);
             }
             QuorumMessage::Found(founding) => {
-                self.founding.offered(now, *founding, &self.terms, out);
+                self.founding.offered(now, *founding, &self.config, out);
             }
             to_voter => {
                 let asked = self.session.voters();
                 if let Some(vote) = &mut self.vote {
-                    vote.take_in(now, from, to_voter, (&self.terms, &asked), out);
+                    vote.take_in(now, from, to_voter, (&self.config, &asked), out);
                 }
             }
         }
@@ -481,9 +481,9 @@ impl<M: MakeLog + Clone> Quorum<M> {
             if !self.session.is_in_view() {
                 let completed = self.vote.as_ref().and_then(|vote| vote.founds());
                 let completed = completed.and_then(|(its, on_disk)| on_disk.then_some(its));
-                let (terms, met) = (&self.terms, self.session.met());
+                let (config, met) = (&self.config, self.session.met());
                 self.founding
-                    .announce(now, (terms, completed), met, &mut self.out);
+                    .announce(now, (config, completed), met, &mut self.out);
             }
             let Some(message) = self.out.next_to_self() else {
                 return self.out.take();

@@ -17,7 +17,7 @@ use super::log::MAX_VOTERS;
 use super::message::{QuorumMessage, Renew, Stage};
 use super::outbox::Outbox;
 use super::overview::{Absence, Missing, QuorumOverview};
-use super::process::Terms;
+use super::process::QuorumConfig;
 use super::view_config::{Digest, ViewConfig, Voter};
 use crate::face::Marks;
 use crate::ids::{Epoch, Incarnation, NodeId};
@@ -111,15 +111,15 @@ impl Session {
     /// before did.
     pub(super) fn new(
         me: Member,
-        terms: &Terms,
+        config: &QuorumConfig,
         recorded: Vec<NodeId>,
         left: bool,
         now: Time,
     ) -> Self {
         Self {
             me,
-            lease: terms.lease,
-            configured: terms.voters.iter().copied().collect(),
+            lease: config.lease,
+            configured: config.voters.iter().copied().collect(),
             recorded,
             left,
             began: now,

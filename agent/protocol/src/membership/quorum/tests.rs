@@ -9,7 +9,7 @@ use super::affiliation::Membership;
 use super::coordinator::{Coordination, longest_lease};
 use super::message::{QuorumMessage, Renew, Stage, VoterRecord};
 use super::outbox::Outbox;
-use super::process::Terms;
+use super::process::QuorumConfig;
 use super::session::Session;
 use super::view_config::{Digest, Step, ViewConfig, Voter};
 use super::voter::VoterPart;
@@ -42,8 +42,8 @@ fn at(ms: u64) -> Time {
     Time::ZERO + Duration::from_millis(ms)
 }
 
-fn terms() -> Terms {
-    Terms {
+fn config() -> QuorumConfig {
+    QuorumConfig {
         group: "test".into(),
         lease: LEASE,
         members: (1..=5).map(node).collect(),
@@ -107,7 +107,7 @@ fn leases(out: &mut Outbox) -> Vec<Time> {
 
 /// Member 5, in the first view, which is in force there.
 fn installed(out: &mut Outbox) -> Session {
-    let mut session = Session::new(member(5, 1), &terms(), Vec::new(), false, at(0));
+    let mut session = Session::new(member(5, 1), &config(), Vec::new(), false, at(0));
     session.flush(node(1), first(), out);
     session.persisted(out);
     session.install(
@@ -282,7 +282,7 @@ fn endorser(birth: u64, now: Time) -> VoterPart {
     };
     VoterPart::new(
         (voter(1), Incarnation(1)),
-        &terms(),
+        &config(),
         (&record, Epoch::ZERO),
         now,
     )
@@ -355,7 +355,7 @@ fn a_restarted_voter_may_have_renewed_until_it_started() {
     };
     let part = VoterPart::new(
         (voter(1), Incarnation(2)),
-        &terms(),
+        &config(),
         (&record, Epoch::ZERO),
         at(500),
     );
@@ -391,7 +391,7 @@ fn a_voter_that_ended_in_order_knows_whose_leases_there_may_be() {
     };
     let mut part = VoterPart::new(
         (voter(1), Incarnation(2)),
-        &terms(),
+        &config(),
         (&record, Epoch::ZERO),
         at(500),
     );
@@ -426,7 +426,7 @@ fn nobody_waits_for_leases_when_it_is_proved_that_they_were_of_no_use() {
         let view = (step.view_config.epoch, step.view_config.digest());
         let mut coordination = Coordination::new(step, view.1);
         for id in 1..=3 {
-            coordination.endorsed(at(10), voter(id), (Duration::ZERO, LEASE), &terms());
+            coordination.endorsed(at(10), voter(id), (Duration::ZERO, LEASE), &config());
         }
         coordination.advance(at(10), false, &mut out);
         out.take();
@@ -445,9 +445,9 @@ fn nobody_waits_for_leases_when_it_is_proved_that_they_were_of_no_use() {
 #[test]
 fn a_lock_delay_lengthens_the_wait_if_somebody_was_lost() {
     let delay = Duration::from_secs(7);
-    let terms = Terms {
+    let config = QuorumConfig {
         lock_delay: delay,
-        ..terms()
+        ..config()
     };
     for lost in [vec![], vec![node(5)]] {
         let mut out = Outbox::new(node(9));
@@ -456,7 +456,7 @@ fn a_lock_delay_lengthens_the_wait_if_somebody_was_lost() {
         let view = (step.view_config.epoch, step.view_config.digest());
         let mut coordination = Coordination::new(step, view.1);
         for id in 1..=3 {
-            coordination.endorsed(at(10), voter(id), (LEASE * 2, LEASE), &terms);
+            coordination.endorsed(at(10), voter(id), (LEASE * 2, LEASE), &config);
         }
         coordination.advance(at(10), false, &mut out);
         for id in 1..=4 {
@@ -477,10 +477,10 @@ fn a_view_begins_when_all_have_told_and_a_majority_is_free_of_old_leases() {
     let (epoch, digest) = (step.view_config.epoch, step.view_config.digest());
     let mut coordination = Coordination::new(step, digest);
     let ms = Duration::from_millis;
-    coordination.endorsed(at(1000), voter(1), (ms(100), LEASE), &terms());
+    coordination.endorsed(at(1000), voter(1), (ms(100), LEASE), &config());
     coordination.advance(at(1000), false, &mut out);
     assert_eq!(out.take(), [], "one of three is no majority");
-    coordination.endorsed(at(1010), voter(2), (ms(600), LEASE), &terms());
+    coordination.endorsed(at(1010), voter(2), (ms(600), LEASE), &config());
     coordination.advance(at(1010), false, &mut out);
     assert_eq!(out.take().len(), 4, "all members are told to stop");
     for id in 1..=4 {
@@ -489,7 +489,7 @@ fn a_view_begins_when_all_have_told_and_a_majority_is_free_of_old_leases() {
     coordination.advance(at(1020), false, &mut out);
     assert_eq!(out.take(), [], "leases may be alive");
     // A third voter that has renewed nothing for long makes a better certificate: with voter 2.
-    coordination.endorsed(at(1030), voter(3), (LEASE * 2, LEASE), &terms());
+    coordination.endorsed(at(1030), voter(3), (LEASE * 2, LEASE), &config());
     let free = at(1010) + (longest_lease(LEASE) - ms(600));
     assert_eq!(coordination.next_timeout(at(1030)), Some(free));
     coordination.advance(free - Duration::from_nanos(1), false, &mut out);
@@ -546,7 +546,7 @@ fn a_lease_that_was_made_shorter_is_waited_for_as_long_as_it_was() {
     };
     let before = (&record, Epoch::ZERO);
     let me = (voter(1), Incarnation(2));
-    let mut part = VoterPart::new(me, &terms(), before, at(0));
+    let mut part = VoterPart::new(me, &config(), before, at(0));
     let longest = |part: &VoterPart, now| part.own_status(now).endorsed.unwrap().longest;
     assert_eq!(longest(&part, at(0)), long);
     let mut out = Outbox::new(node(1));
@@ -568,7 +568,7 @@ fn a_lease_that_was_made_longer_is_renewed_when_the_disk_knows_it() {
         ..VoterRecord::new(Incarnation(1), LEASE)
     };
     let before = (&record, Epoch::ZERO);
-    let mut part = VoterPart::new((voter(1), Incarnation(2)), &terms(), before, at(0));
+    let mut part = VoterPart::new((voter(1), Incarnation(2)), &config(), before, at(0));
     let mut out = Outbox::new(node(1));
     let long = |seq| Renew {
         lease: LEASE * 30,

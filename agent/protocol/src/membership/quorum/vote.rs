@@ -11,7 +11,7 @@ use super::coordinator::Coordination;
 use super::log::{LogAction, NotNow, Proposal, ViewLog, VoterId};
 use super::message::{QuorumMessage, Status, VoterRecord};
 use super::outbox::Outbox;
-use super::process::{LogInit, MakeLog, Terms};
+use super::process::{LogInit, MakeLog, QuorumConfig};
 use super::proposer::Proposer;
 use super::view_config::{Digest, Step, Voter};
 use super::voter::VoterPart;
@@ -58,22 +58,22 @@ impl<M: MakeLog> Vote<M> {
     /// `birth`: of this member, should it have been no voter before.
     pub(super) fn new(
         (me, birth): (Member, Incarnation),
-        terms: &Terms,
+        config: &QuorumConfig,
         (before, known): (Option<VoterRecord>, Epoch),
         make: M,
         now: Time,
     ) -> Self {
         let is_born = before.is_some();
-        let mut record = before.unwrap_or_else(|| VoterRecord::new(birth, terms.lease));
+        let mut record = before.unwrap_or_else(|| VoterRecord::new(birth, config.lease));
         let voter = record.voter(me.node);
-        let part = VoterPart::new((voter, me.incarnation), terms, (&record, known), now);
+        let part = VoterPart::new((voter, me.incarnation), config, (&record, known), now);
         let newest = part.newest().map(|newest| newest.step.view_config.epoch);
-        let ahead = terms.ahead(newest.unwrap_or_default().max(known));
+        let ahead = config.ahead(newest.unwrap_or_default().max(known));
         // From now on that may change at any moment.
         record.settled = false;
         Self {
             part,
-            proposer: Proposer::new(me, terms.lease, ahead, now),
+            proposer: Proposer::new(me, config.lease, ahead, now),
             coordination: None,
             make,
             log: None,
@@ -139,7 +139,7 @@ impl<M: MakeLog> Vote<M> {
         now: Time,
         from: NodeId,
         message: QuorumMessage,
-        (terms, asked): (&Terms, &[NodeId]),
+        (config, asked): (&QuorumConfig, &[NodeId]),
         out: &mut Outbox,
     ) {
         if !self.disk.is_born {
@@ -153,14 +153,14 @@ impl<M: MakeLog> Vote<M> {
                     incarnation: renew.session,
                 };
                 if let Some(coordination) = &mut self.coordination {
-                    let pause = terms.lease / 10;
+                    let pause = config.lease / 10;
                     coordination.renew(now, member, &renew, pause, out);
                 }
                 if !is_news {
                     return;
                 }
             }
-            QuorumMessage::Status(status) => self.on_status(now, from, *status, terms, out),
+            QuorumMessage::Status(status) => self.on_status(now, from, *status, config, out),
             // How a first view is endorsed is for those who found the cluster.
             QuorumMessage::Decided(step) if step.parent.is_some() => self.endorse(now, *step, out),
             QuorumMessage::Wish(change) => self.part.wish(now, from, change),
@@ -185,7 +185,7 @@ impl<M: MakeLog> Vote<M> {
             }
             _ => {}
         }
-        self.tick(now, terms, asked, out);
+        self.tick(now, config, asked, out);
     }
 
     /// Another voter says how it stands: it may have endorsed what is to be put in force here, or
@@ -195,7 +195,7 @@ impl<M: MakeLog> Vote<M> {
         now: Time,
         from: NodeId,
         status: Status,
-        terms: &Terms,
+        config: &QuorumConfig,
         out: &mut Outbox,
     ) {
         let (voter, endorsement) = (status.voter, status.endorsed);
@@ -207,7 +207,7 @@ impl<M: MakeLog> Vote<M> {
             && endorsement.digest == coordination.digest()
         {
             let leases = (endorsement.age, endorsement.longest);
-            coordination.endorsed(now, voter, leases, terms);
+            coordination.endorsed(now, voter, leases, config);
         }
         let Some(mine) = self.part.endorsed() else {
             return;
@@ -248,13 +248,13 @@ impl<M: MakeLog> Vote<M> {
     pub(super) fn begin_anew(
         &mut self,
         (me, birth): (Member, Incarnation),
-        terms: &Terms,
+        config: &QuorumConfig,
         now: Time,
         out: &mut Outbox,
     ) where
         M: Clone,
     {
-        let longest = self.record.longest.max(terms.lease);
+        let longest = self.record.longest.max(config.lease);
         let record = VoterRecord::new(birth, longest);
         let known = self
             .part
@@ -262,7 +262,7 @@ impl<M: MakeLog> Vote<M> {
             .map(|newest| newest.step.view_config.epoch);
         let make = self.make.clone();
         let before = (Some(record), known.unwrap_or_default());
-        *self = Self::new((me, birth), terms, before, make, now);
+        *self = Self::new((me, birth), config, before, make, now);
         self.put(out);
     }
 
@@ -295,7 +295,13 @@ impl<M: MakeLog> Vote<M> {
 
     /// Everything that may be due.
     /// `asked`: whom this member asks for its lease.
-    pub(super) fn tick(&mut self, now: Time, terms: &Terms, asked: &[NodeId], out: &mut Outbox) {
+    pub(super) fn tick(
+        &mut self,
+        now: Time,
+        config: &QuorumConfig,
+        asked: &[NodeId],
+        out: &mut Outbox,
+    ) {
         if !self.disk.is_born {
             return;
         }
@@ -318,17 +324,17 @@ impl<M: MakeLog> Vote<M> {
             self.record.certified = true;
             self.put(out);
         }
-        self.coordinate(now, terms, out);
-        self.propose(now, terms, out);
-        let audience = self.audience(terms, asked);
+        self.coordinate(now, config, out);
+        self.propose(now, config, out);
+        let audience = self.audience(config, asked);
         self.part.timeout(now, &audience, out);
     }
 
     /// Those who are told how this voter stands: all who vote or shall vote, as far as is known.
-    fn audience(&self, terms: &Terms, asked: &[NodeId]) -> BTreeSet<NodeId> {
+    fn audience(&self, config: &QuorumConfig, asked: &[NodeId]) -> BTreeSet<NodeId> {
         let mut audience: BTreeSet<NodeId> = asked.iter().copied().collect();
         if self.part.newest().is_none() {
-            audience.extend(&terms.voters);
+            audience.extend(&config.voters);
         }
         if let Some(newest) = self.part.newest() {
             audience.extend(newest.step.voters().map(|voter| voter.node));
@@ -337,7 +343,7 @@ impl<M: MakeLog> Vote<M> {
         audience
     }
 
-    fn coordinate(&mut self, now: Time, terms: &Terms, out: &mut Outbox) {
+    fn coordinate(&mut self, now: Time, config: &QuorumConfig, out: &mut Outbox) {
         let Some(endorsed) = self.part.endorsed() else {
             return;
         };
@@ -354,16 +360,16 @@ impl<M: MakeLog> Vote<M> {
             return;
         };
         let leases = (self.part.age(now), self.part.longest());
-        coordination.endorsed(now, self.part.me, leases, terms);
+        coordination.endorsed(now, self.part.me, leases, config);
         for (voter, endorsement) in self.part.endorsements(coordination.digest()) {
             let leases = (endorsement.age, endorsement.longest);
-            coordination.endorsed(now, voter, leases, terms);
+            coordination.endorsed(now, voter, leases, config);
         }
         let is_live = self.part.certified().is_some();
         coordination.advance(now, is_live, out);
     }
 
-    fn propose(&mut self, now: Time, terms: &Terms, out: &mut Outbox) {
+    fn propose(&mut self, now: Time, config: &QuorumConfig, out: &mut Outbox) {
         let leads = self.log.as_ref().is_some_and(ViewLog::is_leader);
         self.proposer.note_leadership(now, leads);
         if let Some(epoch) = self.proposer.newly_installed(&self.part, now)
@@ -374,7 +380,7 @@ impl<M: MakeLog> Vote<M> {
         let unresponsive = self
             .coordination
             .as_ref()
-            .map(|coordination| coordination.unresponsive(now, terms.lease))
+            .map(|coordination| coordination.unresponsive(now, config.lease))
             .unwrap_or_default();
         let step = self.proposer.consider(now, &self.part, &unresponsive);
         let Some(step) = step else {

@@ -20,7 +20,7 @@ use core::time::Duration;
 use super::coordinator::longest_lease;
 use super::message::{Endorsement, QuorumMessage, Renew, Stage, Status, VoterRecord};
 use super::outbox::Outbox;
-use super::process::Terms;
+use super::process::QuorumConfig;
 use super::view_config::{Digest, Step, ViewConfig, Voter};
 use crate::ids::{Epoch, Incarnation, NodeId};
 use crate::membership::{Book, Change, Member};
@@ -127,7 +127,7 @@ impl VoterPart {
     /// A voter whose birth is this life has never been before.
     pub(super) fn new(
         (me, life): (Voter, Incarnation),
-        terms: &Terms,
+        config: &QuorumConfig,
         (record, known): (&VoterRecord, Epoch),
         now: Time,
     ) -> Self {
@@ -147,8 +147,8 @@ impl VoterPart {
             me,
             life,
             known,
-            lease: terms.lease,
-            lock_delay: terms.lock_delay,
+            lease: config.lease,
+            lock_delay: config.lock_delay,
             forgets_before: forgets.then_some(now),
             longest: record.longest,
             longest_on_disk: record.longest,

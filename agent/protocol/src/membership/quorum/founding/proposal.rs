@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::super::affiliation::{Founding, Party, Standing};
-use super::super::process::Terms;
+use super::super::process::QuorumConfig;
 use super::super::view_config::{Digest, ViewConfig, Voter};
 use super::FoundingPart;
 use crate::ids::{Incarnation, NodeId};
@@ -17,27 +17,27 @@ impl FoundingPart {
     pub(in crate::membership::quorum) fn found(
         &self,
         now: Time,
-        terms: &Terms,
+        config: &QuorumConfig,
     ) -> Option<Founding> {
-        let is_founder = terms.voters.first() == Some(&self.me.node);
+        let is_founder = config.voters.first() == Some(&self.me.node);
         if !is_founder
             || now < self.founds_at
-            || !self.may_found(terms)
-            || self.report(now, terms).is_some()
+            || !self.may_found(config)
+            || self.report(now, config).is_some()
         {
             return None;
         }
         let abandons = self.own.permit.map(|permit| permit.abandoned);
         let parties: Option<Vec<Party>> =
-            self.parties(terms).map(|node| self.party(node)).collect();
+            self.parties(config).map(|node| self.party(node)).collect();
         let parties = parties?;
         let epoch = self
             .known
             .next()?
-            .max(terms.first_epoch(now.since(self.started)));
+            .max(config.first_epoch(now.since(self.started)));
         let members = parties.iter().map(|party| self.member(party.node));
         let members: Vec<Member> = members.collect::<Option<_>>()?;
-        let voters = terms.voters.iter().map(|&node| Voter {
+        let voters = config.voters.iter().map(|&node| Voter {
             node,
             birth: parties
                 .iter()
@@ -53,42 +53,45 @@ impl FoundingPart {
             members,
             voters: voters.collect(),
             coordinator: self.me,
-            unclean: self.may_have_been_inside(terms),
+            unclean: self.may_have_been_inside(config),
             book: Book {
-                voters: terms.voters.clone(),
+                voters: config.voters.clone(),
                 ..Book::default()
             },
             abandons: abandons.into_iter().collect(),
         };
-        let longest = self.longest_of_all(terms);
+        let longest = self.longest_of_all(config);
         let founding = Founding {
             view_config,
             parties,
             longest,
             abandons,
         };
-        Some(founding.named(&terms.group))
+        Some(founding.named(&config.group))
     }
 
     /// Where a cluster is abandoned nobody knows what was held in it.
-    fn may_have_been_inside(&self, terms: &Terms) -> Vec<NodeId> {
+    fn may_have_been_inside(&self, config: &QuorumConfig) -> Vec<NodeId> {
         if self.own.permit.is_none() {
             return Vec::new();
         }
-        let all = terms.members.iter().chain(self.clusters.keys()).copied();
+        let all = config.members.iter().chain(self.clusters.keys()).copied();
         let all: BTreeSet<NodeId> = all.collect();
         all.into_iter().collect()
     }
 
-    fn may_found(&self, terms: &Terms) -> bool {
-        self.own.standing == Standing::New && self.saved && terms.cluster.is_none()
+    fn may_found(&self, config: &QuorumConfig) -> bool {
+        self.own.standing == Standing::New && self.saved && config.cluster.is_none()
     }
 
     /// Those who must accept: all that the file lists; on an operator's word its voters alone.
-    pub(super) fn parties<'a>(&self, terms: &'a Terms) -> impl Iterator<Item = NodeId> + use<'a> {
+    pub(super) fn parties<'a>(
+        &self,
+        config: &'a QuorumConfig,
+    ) -> impl Iterator<Item = NodeId> + use<'a> {
         match self.own.permit {
-            None => terms.members.iter().copied(),
-            Some(_) => terms.voters.iter().copied(),
+            None => config.members.iter().copied(),
+            Some(_) => config.voters.iter().copied(),
         }
     }
 
@@ -114,17 +117,17 @@ impl FoundingPart {
         Some(Member { node, incarnation })
     }
 
-    pub(super) fn own_longest(&self, terms: &Terms) -> Duration {
+    pub(super) fn own_longest(&self, config: &QuorumConfig) -> Duration {
         let permit = self.own.permit.map(|permit| permit.longest);
-        terms
+        config
             .lease
             .max(self.longest)
             .max(permit.unwrap_or_default())
     }
 
-    pub(super) fn longest_of_all(&self, terms: &Terms) -> Duration {
-        let others = self.parties(terms).filter_map(|node| self.status_of(node));
+    pub(super) fn longest_of_all(&self, config: &QuorumConfig) -> Duration {
+        let others = self.parties(config).filter_map(|node| self.status_of(node));
         let longest = others.map(|status| status.longest).max();
-        self.own_longest(terms).max(longest.unwrap_or_default())
+        self.own_longest(config).max(longest.unwrap_or_default())
     }
 }

@@ -5,7 +5,7 @@ use core::time::Duration;
 
 use super::super::coordinator::longest_lease;
 use super::super::message::Stance;
-use super::super::process::Terms;
+use super::super::process::QuorumConfig;
 use super::super::proposer::PASSES_EPOCHS;
 use super::{FoundingPart, Heard, digest_of, voters_of};
 use crate::ids::NodeId;
@@ -36,7 +36,7 @@ impl FoundingPart {
     pub(in crate::membership::quorum) fn report(
         &self,
         now: Time,
-        terms: &Terms,
+        config: &QuorumConfig,
     ) -> Option<FoundingReport> {
         if self.own.membership().is_some() {
             return None;
@@ -46,10 +46,10 @@ impl FoundingPart {
             ..FoundingReport::default()
         };
         let permit = self.own.permit.map(|permit| permit.abandoned);
-        let patience = terms.lease / 2;
-        let wait = self.wait(terms);
+        let patience = config.lease / 2;
+        let wait = self.wait(config);
         let mut until = self.started + wait;
-        for node in self.parties(terms).filter(|node| *node != self.me.node) {
+        for node in self.parties(config).filter(|node| *node != self.me.node) {
             let heard = self.heard.get(&node);
             let Some(Heard { at, status }) = heard.filter(|its| now < its.at + patience) else {
                 report.absent.push(node);
@@ -62,14 +62,14 @@ impl FoundingPart {
                 report.without_permit.push(node);
             }
         }
-        let (voters, members) = (voters_of(terms), digest_of(terms));
+        let (voters, members) = (voters_of(config), digest_of(config));
         let differs = |heard: &Heard| {
             let (status, is_fresh) = (&heard.status, now < heard.at + patience);
             is_fresh && (status.members != members || status.voters != voters)
         };
         let files = self.heard.iter().filter(|(_, heard)| differs(heard));
         report.differ = files.map(|(&node, _)| node).collect();
-        let others = self.others_in_clusters(now, terms);
+        let others = self.others_in_clusters(now, config);
         report.remember = others.map(|(node, cluster)| (node, cluster.id())).collect();
         report.waits_until = Some(until).filter(|until| now < *until);
         let is_held_up = report.is_under_way
@@ -82,7 +82,7 @@ impl FoundingPart {
 
     /// How long all must have been up: no lease that a life before renewed runs any more, and the
     /// wall clock has passed the epoch of any view before.
-    fn wait(&self, terms: &Terms) -> Duration {
-        longest_lease(self.longest_of_all(terms)).max(PASSES_EPOCHS)
+    fn wait(&self, config: &QuorumConfig) -> Duration {
+        longest_lease(self.longest_of_all(config)).max(PASSES_EPOCHS)
     }
 }

@@ -17,7 +17,7 @@ impl<M: MakeLog + Clone> Quorum<M> {
     pub(super) fn may_vote_in(&self, step: &Step) -> bool {
         let cluster = step.view_config.cluster;
         let ours = self.founding.affiliation().cluster();
-        ours.is_none_or(|ours| ours == cluster) && self.terms.allows(cluster)
+        ours.is_none_or(|ours| ours == cluster) && self.config.allows(cluster)
     }
 
     /// Another member says which cluster it is in.
@@ -28,7 +28,7 @@ impl<M: MakeLog + Clone> Quorum<M> {
         let follows = self.follows(now, notice);
         let out = &mut self.out;
         match self.founding.affiliation().cluster() {
-            _ if !self.terms.allows(theirs.cluster) => {
+            _ if !self.config.allows(theirs.cluster) => {
                 self.session.met_stranger(from, theirs, out);
             }
             Some(ours) if ours == theirs.cluster => self.session.introduced(from, theirs),
@@ -44,7 +44,7 @@ impl<M: MakeLog + Clone> Quorum<M> {
                         incarnation: vote.part.life,
                     };
                     let birth = self.founding.affiliation().birth;
-                    vote.begin_anew((me, birth), &self.terms, now, out);
+                    vote.begin_anew((me, birth), &self.config, now, out);
                 }
                 self.session.abandon(theirs.epoch, out);
                 self.session.introduced(from, theirs);
@@ -79,7 +79,7 @@ impl<M: MakeLog + Clone> Quorum<M> {
             self.begin_to_vote(now);
         }
         let completed = self.vote.as_ref().and_then(|vote| vote.founds());
-        let lease = self.terms.lease;
+        let lease = self.config.lease;
         match self.founding.progress(now, completed, lease, &mut self.out) {
             Some(Progress::Complete(founding)) => {
                 if let Some(vote) = &mut self.vote {
@@ -96,7 +96,7 @@ impl<M: MakeLog + Clone> Quorum<M> {
             }
             None => {}
         }
-        if let Some(founding) = self.founding.found(now, &self.terms) {
+        if let Some(founding) = self.founding.found(now, &self.config) {
             let me = self.out.me();
             self.out.send(me, QuorumMessage::Found(Box::new(founding)));
         }
@@ -112,7 +112,7 @@ impl<M: MakeLog + Clone> Quorum<M> {
         vote.part.learn_certified(&view_config);
         self.founding
             .join(Membership::of(&view_config), &mut self.out);
-        vote.tick(now, &self.terms, &self.session.voters(), &mut self.out);
+        vote.tick(now, &self.config, &self.session.voters(), &mut self.out);
     }
 
     pub(super) fn begin_to_vote(&mut self, now: Time) {
@@ -122,7 +122,7 @@ impl<M: MakeLog + Clone> Quorum<M> {
         };
         let birth = self.founding.affiliation().birth;
         let record = (None, self.session.epoch());
-        let mut vote = Vote::new((me, birth), &self.terms, record, self.make.clone(), now);
+        let mut vote = Vote::new((me, birth), &self.config, record, self.make.clone(), now);
         vote.begin(&mut self.out);
         self.vote = Some(Box::new(vote));
     }
