@@ -114,7 +114,7 @@ impl Campaign {
     /// any time.
     fn may_forget(&self, node: NodeId) -> bool {
         let record = self.cluster.disk(node).and_then(|disk| disk.voter.as_ref());
-        let Some(step) = record.and_then(|record| record.endorsed.as_ref()) else {
+        let Some(view_change) = record.and_then(|record| record.endorsed.as_ref()) else {
             return record.is_none();
         };
         let forgetful = 1 + self.forgetful();
@@ -123,7 +123,11 @@ impl Campaign {
             return false;
         }
         let newest = self.newest_view_config();
-        let view_configs = [Some(&step.view_config), step.parent.as_ref(), newest];
+        let view_configs = [
+            Some(&view_change.view_config),
+            view_change.parent.as_ref(),
+            newest,
+        ];
         let deciding = self.log_of(node).and_then(LogRecord::deciding);
         view_configs.into_iter().all(|view_config| {
             view_config.is_some_and(|view_config| {

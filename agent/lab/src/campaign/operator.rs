@@ -255,7 +255,7 @@ impl Campaign {
         };
         let mut view_configs = voters()
             .filter_map(|voter| voter.endorsed.as_ref())
-            .flat_map(|step| [Some(&step.view_config), step.parent.as_ref()])
+            .flat_map(|view_change| [Some(&view_change.view_config), view_change.parent.as_ref()])
             .flatten()
             .filter(|view_config| Some(view_config.epoch) >= newest);
         view_configs

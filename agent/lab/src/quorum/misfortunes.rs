@@ -136,12 +136,13 @@ impl World {
     /// cluster is founded, which is done by all.
     pub(super) fn lose_state(&mut self, node: NodeId) {
         let host = &self.hosts[&node];
-        let step = host
+        let view_change = host
             .disk
             .as_ref()
             .and_then(|record| record.endorsed.as_ref());
-        let is_settled =
-            step.is_some_and(|step| step.parent.is_some() && step.view_config.voters.len() > 2);
+        let is_settled = view_change.is_some_and(|view_change| {
+            view_change.parent.is_some() && view_change.view_config.voters.len() > 2
+        });
         let disks = self.hosts.values().filter_map(|host| host.disk.as_ref());
         let newest = disks
             .filter_map(VoterRecord::view_config)

@@ -43,7 +43,7 @@ pub use self::founding::FoundingReport;
 pub use self::{
     message::Endorsement,
     process::LogInit,
-    view_config::{Digest, Step, ViewConfig, Voter},
+    view_config::{Digest, ViewChange, ViewConfig, Voter},
 };
 pub use self::{
     message::QuorumMessage,

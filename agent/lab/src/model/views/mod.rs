@@ -29,7 +29,7 @@ use super::pool::{Pool, Shared};
 use super::{Goal, System};
 use crate::checkers::Violation;
 use crate::quorum::judge::Judge;
-use distlock_protocol::membership::quorum::{QuorumMessage, Step};
+use distlock_protocol::membership::quorum::{QuorumMessage, ViewChange};
 use distlock_protocol::{Algorithm, NodeId, Time};
 
 /// How many times what may happen.
@@ -165,7 +165,7 @@ fn place(node: NodeId) -> usize {
 
 /// The steps that were proposed, and which voters were told that they are decided.
 #[derive(Clone, Debug, Default, Hash)]
-struct Plans(Vec<(Step, BTreeSet<NodeId>)>);
+struct Plans(Vec<(ViewChange, BTreeSet<NodeId>)>);
 
 const ENTERED: Goal = 0;
 const NEXT_VIEW: Goal = 1;

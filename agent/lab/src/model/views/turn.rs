@@ -14,7 +14,7 @@ use crate::clock::Clock;
 use crate::model::Goal;
 use crate::model::locks::{Letter, Network, Post, Said};
 use crate::quorum::judge::Judge;
-use distlock_protocol::membership::quorum::{QuorumMessage, Step, ViewConfig};
+use distlock_protocol::membership::quorum::{QuorumMessage, ViewChange, ViewConfig};
 use distlock_protocol::membership::{Action as Effect, Member, ViewMessage};
 use distlock_protocol::{Event, Incarnation, NodeId, Release, Time};
 
@@ -280,7 +280,7 @@ impl<'a> Turn<'a> {
             book: parent.book.clone(),
             abandons: parent.abandons.clone(),
         };
-        let step = Step {
+        let step = ViewChange {
             parent: Some(parent.clone()),
             view_config,
         };

@@ -6,7 +6,7 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::view_config::{Digest, Step, ViewConfig, Voter};
+use super::view_config::{Digest, ViewChange, ViewConfig, Voter};
 use crate::ids::{Epoch, Incarnation, NodeId};
 use crate::membership::ClusterId;
 
@@ -189,9 +189,9 @@ impl Founding {
         })
     }
 
-    /// The step that its voters endorse to complete it.
-    pub(crate) fn step(&self) -> Step {
-        Step {
+    /// The view change that its voters endorse to complete it.
+    pub(crate) fn view_change(&self) -> ViewChange {
+        ViewChange {
             parent: None,
             view_config: self.view_config.clone(),
         }
@@ -207,7 +207,7 @@ impl Founding {
             })
             && self.view_config.cluster == self.identity(group)
             && self.view_config.abandons.iter().copied().eq(self.abandons)
-            && self.step().is_sound()
+            && self.view_change().is_sound()
     }
 
     pub(crate) fn party(&self, node: NodeId) -> Option<&Party> {

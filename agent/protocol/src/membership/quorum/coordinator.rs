@@ -21,7 +21,7 @@ use core::time::Duration;
 use super::message::{QuorumMessage, Renew, Stage};
 use super::outbox::Outbox;
 use super::process::QuorumConfig;
-use super::view_config::{Digest, Step, Voter};
+use super::view_config::{Digest, ViewChange, Voter};
 use crate::ids::{Epoch, NodeId};
 use crate::lock::Summary;
 use crate::membership::Member;
@@ -34,7 +34,7 @@ pub(super) fn longest_lease(lease: Duration) -> Duration {
 
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Coordination {
-    step: Step,
+    view_change: ViewChange,
     digest: Digest,
     /// From when on each voter's word has no lease of a lost member behind it.
     free_at: BTreeMap<Voter, Time>,
@@ -58,15 +58,15 @@ enum Progress {
 }
 
 impl Coordination {
-    pub(super) fn new(step: Step, digest: Digest) -> Self {
+    pub(super) fn new(view_change: ViewChange, digest: Digest) -> Self {
         Self {
-            missing: step
+            missing: view_change
                 .view_config
                 .members
                 .iter()
                 .map(|its| its.node)
                 .collect(),
-            step,
+            view_change,
             digest,
             free_at: BTreeMap::new(),
             table: Summary::default(),
@@ -82,7 +82,7 @@ impl Coordination {
     }
 
     fn epoch(&self) -> Epoch {
-        self.step.view_config.epoch
+        self.view_change.view_config.epoch
     }
 
     /// A voter has endorsed it. It has renewed no other leases for the time `age`, and none before
@@ -94,7 +94,7 @@ impl Coordination {
         (age, longest): (Duration, Duration),
         config: &QuorumConfig,
     ) {
-        let somebody_is_lost = !self.step.view_config.unclean.is_empty();
+        let somebody_is_lost = !self.view_change.view_config.unclean.is_empty();
         let delay = somebody_is_lost.then_some(config.lock_delay);
         // Both run from the last renewal on, whichever view comes after it: other members that come
         // or go meanwhile keep nobody waiting.
@@ -115,11 +115,11 @@ impl Coordination {
     /// Takes the view to every stage that it can reach by `now`. `is_live`: for a first view, whether
     /// the cluster that it founds is known to be live.
     pub(super) fn advance(&mut self, now: Time, is_live: bool, out: &mut Outbox) {
-        let is_first = self.step.parent.is_none();
+        let is_first = self.view_change.parent.is_none();
         let has_endorsed = |voter: Voter| self.free_at.contains_key(&voter);
         let is_certified = match is_first {
             true => is_live,
-            false => self.step.is_certified_by(has_endorsed),
+            false => self.view_change.is_certified_by(has_endorsed),
         };
         if self.stage == Progress::Endorsing && is_certified {
             (self.stage, self.since) = (Progress::Flushing, now);
@@ -127,18 +127,19 @@ impl Coordination {
         }
         let is_free = |voter: Voter| self.free_at.get(&voter).is_some_and(|at| *at <= now);
         // Those who are left may know that nobody who is gone can be inside: then nobody waits.
-        let is_free =
-            is_first || self.step.is_certified_by(is_free) || self.table.vouches_for_the_lost();
+        let is_free = is_first
+            || self.view_change.is_certified_by(is_free)
+            || self.table.vouches_for_the_lost();
         let may_install = self.missing.is_empty() && is_free;
         if self.stage == Progress::Flushing && may_install {
             (self.stage, self.since) = (Progress::Installed, now);
-            self.table.conclude(&self.step.view_config.unclean);
+            self.table.conclude(&self.view_change.view_config.unclean);
             self.say_to_all(now, out);
         }
     }
 
     fn say_to_all(&mut self, now: Time, out: &mut Outbox) {
-        for Member { node, .. } in self.step.view_config.members.clone() {
+        for Member { node, .. } in self.view_change.view_config.members.clone() {
             self.say(now, node, out);
         }
     }
@@ -146,7 +147,7 @@ impl Coordination {
     fn say(&mut self, now: Time, to: NodeId, out: &mut Outbox) {
         let message = match self.stage {
             Progress::Endorsing => return,
-            Progress::Flushing => QuorumMessage::Flush(self.step.view_config.clone().into()),
+            Progress::Flushing => QuorumMessage::Flush(self.view_change.view_config.clone().into()),
             Progress::Installed => QuorumMessage::Install {
                 epoch: self.epoch(),
                 digest: self.digest,
@@ -160,7 +161,12 @@ impl Coordination {
     /// The members that have not come along for a whole lease, though voters hear them: they do not
     /// hear the coordinator, or it does not hear them. The others cannot wait for ever.
     pub(super) fn unresponsive(&self, now: Time, lease: Duration) -> BTreeSet<NodeId> {
-        let members = self.step.view_config.members.iter().map(|its| its.node);
+        let members = self
+            .view_change
+            .view_config
+            .members
+            .iter()
+            .map(|its| its.node);
         match self.stage {
             _ if now < self.since + lease => BTreeSet::new(),
             Progress::Endorsing => BTreeSet::new(),
@@ -178,7 +184,7 @@ impl Coordination {
         pause: Duration,
         out: &mut Outbox,
     ) {
-        if self.step.view_config.has_member(from)
+        if self.view_change.view_config.has_member(from)
             && renew.epoch == self.epoch()
             && renew.stage >= Stage::Installed
         {
@@ -194,7 +200,7 @@ impl Coordination {
         };
         let lately = |at: &Time| now.since(*at) < pause;
         if behind
-            && self.step.view_config.has_member(from)
+            && self.view_change.view_config.has_member(from)
             && !self.said.get(&from.node).is_some_and(lately)
         {
             self.say(now, from.node, out);

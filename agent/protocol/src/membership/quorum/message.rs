@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::affiliation::{Founding, Membership};
 use super::log::{LogMessage, LogRecord};
-use super::view_config::{Digest, Step, ViewConfig, Voter};
+use super::view_config::{Digest, ViewChange, ViewConfig, Voter};
 use crate::ids::{Epoch, Incarnation, NodeId};
 use crate::lock::Summary;
 use crate::membership::{Change, ClusterId, Member};
@@ -39,7 +39,7 @@ pub enum QuorumMessage {
     /// A voter to all voters: how I stand.
     Status(Box<Status>),
     /// A voter to one that has endorsed less: this was decided.
-    Decided(Box<Step>),
+    Decided(Box<ViewChange>),
     /// The coordinator to all members: this is certified. Stop, and tell me what you have.
     Flush(Box<ViewConfig>),
     /// A member to the coordinator: I have stopped, and this is what I have.
@@ -195,7 +195,7 @@ pub struct Endorsement {
 pub struct VoterRecord {
     pub birth: Incarnation,
     /// The newest endorsement.
-    pub endorsed: Option<Step>,
+    pub endorsed: Option<ViewChange>,
     /// Whether that is known to be certified. It might not be found out again: those who endorsed
     /// it may have lost their states.
     pub(crate) certified: bool,
@@ -255,15 +255,17 @@ impl VoterRecord {
 
     /// The view configuration that it endorsed last.
     pub fn view_config(&self) -> Option<&ViewConfig> {
-        self.endorsed.as_ref().map(|step| &step.view_config)
+        self.endorsed
+            .as_ref()
+            .map(|view_change| &view_change.view_config)
     }
 
     /// The newest view configuration that it knows to be certified: a voter proposes none but after such a one.
     pub fn certified_view_config(&self) -> Option<&ViewConfig> {
-        let step = self.endorsed.as_ref()?;
+        let view_change = self.endorsed.as_ref()?;
         if self.certified {
-            return Some(&step.view_config);
+            return Some(&view_change.view_config);
         }
-        step.parent.as_ref()
+        view_change.parent.as_ref()
     }
 }

@@ -19,7 +19,7 @@ use super::outbox::Outbox;
 use super::overview::{Absence, Missing, QuorumOverview};
 use super::session::Session;
 use super::view_config::Digest;
-use super::view_config::Step;
+use super::view_config::ViewChange;
 use super::vote::Vote;
 use crate::face::Marks;
 use crate::ids::{Epoch, NodeId};
@@ -327,9 +327,9 @@ impl<M: MakeLog + Clone> Quorum<M> {
 
     /// What this voter would propose the next view after: its newest endorsement, if that is known
     /// to be certified.
-    pub fn certified(&self) -> Option<&Step> {
+    pub fn certified(&self) -> Option<&ViewChange> {
         let vote = self.vote.as_ref()?;
-        vote.part.certified().map(|endorsed| &endorsed.step)
+        vote.part.certified().map(|endorsed| &endorsed.view_change)
     }
 
     /// When the next of the leases is over that keep the view from being put in force here.
@@ -402,8 +402,8 @@ impl<M: MakeLog + Clone> Quorum<M> {
     fn take_in(&mut self, now: Time, from: NodeId, message: QuorumMessage) {
         let is_needed = self.vote.as_ref().is_some_and(|vote| vote.is_needed());
         self.session.note_needed(is_needed);
-        if let QuorumMessage::Decided(step) = &message
-            && !self.may_vote_in(step)
+        if let QuorumMessage::Decided(view_change) = &message
+            && !self.may_vote_in(view_change)
         {
             return;
         }

@@ -10,7 +10,7 @@ use core::time::Duration;
 
 use super::log::MAX_VOTERS;
 use super::message::{Stage, Status};
-use super::view_config::{Digest, Step, ViewConfig, Voter};
+use super::view_config::{Digest, ViewChange, ViewConfig, Voter};
 use super::voter::{Endorsed, VoterPart};
 use crate::ids::{Epoch, NodeId};
 use crate::membership::{Book, Member};
@@ -49,7 +49,7 @@ pub(super) struct Proposer {
 /// What the next view configuration should be.
 #[derive(Debug)]
 pub(super) struct Wanted {
-    pub(super) step: Step,
+    pub(super) view_change: ViewChange,
     /// Whether others may be waiting for it.
     is_urgent: bool,
 }
@@ -79,18 +79,22 @@ impl Proposer {
         }
     }
 
-    /// The step to propose now, if any. `unresponsive`: members that do not come along with the
+    /// The view change to propose now, if any. `unresponsive`: members that do not come along with the
     /// newest view.
     pub(super) fn consider(
         &mut self,
         now: Time,
         voter: &VoterPart,
         unresponsive: &BTreeSet<NodeId>,
-    ) -> Option<Step> {
+    ) -> Option<ViewChange> {
         let wanted = self
             .leads_since
             .and_then(|since| self.next_step(now, since, voter, unresponsive));
-        let Some(Wanted { step, is_urgent }) = wanted else {
+        let Some(Wanted {
+            view_change,
+            is_urgent,
+        }) = wanted
+        else {
             self.due = None;
             return None;
         };
@@ -98,12 +102,12 @@ impl Proposer {
         let due = self.due.map_or(soon, |due| due.min(soon));
         self.due = Some(due);
         let waits = |(epoch, at): (Epoch, Time)| {
-            epoch == step.view_config.epoch && now < at + self.lease / 2
+            epoch == view_change.view_config.epoch && now < at + self.lease / 2
         };
         if now < due || now < self.earliest() || self.proposed.is_some_and(waits) {
             return None;
         }
-        Some(step)
+        Some(view_change)
     }
 
     /// It was accepted by the log.
@@ -132,7 +136,7 @@ impl Proposer {
     pub(super) fn newly_installed(&mut self, voter: &VoterPart, now: Time) -> Option<Epoch> {
         self.leads_since?;
         let newest = voter.certified()?;
-        let epoch = newest.step.view_config.epoch;
+        let epoch = newest.view_change.view_config.epoch;
         let is_news = self.told_installed != Some(epoch);
         if !is_news || !Census::new(now, voter, newest).is_installed() {
             return None;
@@ -146,7 +150,7 @@ impl Proposer {
     pub(super) fn successor(&mut self, now: Time, voter: &VoterPart) -> Option<Voter> {
         self.leads_since.filter(|_| self.due.is_none())?;
         let lately = |at: Time| now.since(at) < self.lease / 2;
-        let view_config = &voter.certified()?.step.view_config;
+        let view_config = &voter.certified()?.view_change.view_config;
         let is_wanted = |node: &NodeId| view_config.book.wants_vote_of(*node);
         if is_wanted(&self.me.node) || self.handed_over.is_some_and(lately) {
             return None;
@@ -183,7 +187,7 @@ impl Proposer {
         unresponsive: &BTreeSet<NodeId>,
     ) -> Option<Wanted> {
         let newest = voter.certified()?;
-        let view_config = &newest.step.view_config;
+        let view_config = &newest.view_change.view_config;
         if !view_config.has_voter(voter.me) {
             return None;
         }
@@ -231,7 +235,7 @@ impl Proposer {
             abandons: view_config.abandons.clone(),
         };
         Some(Wanted {
-            step: Step {
+            view_change: ViewChange {
                 parent: Some(view_config.clone()),
                 view_config: next,
             },
@@ -322,7 +326,7 @@ impl<'a> Census<'a> {
         Self {
             now,
             voter,
-            view_config: &newest.step.view_config,
+            view_config: &newest.view_change.view_config,
             digest: newest.digest,
             own: voter.own_status(now),
         }

@@ -11,7 +11,7 @@ use super::message::{QuorumMessage, Renew, Stage, VoterRecord};
 use super::outbox::Outbox;
 use super::process::QuorumConfig;
 use super::session::Session;
-use super::view_config::{Digest, Step, ViewConfig, Voter};
+use super::view_config::{Digest, ViewChange, ViewConfig, Voter};
 use super::voter::VoterPart;
 use crate::ids::{Epoch, Incarnation, NodeId};
 use crate::lock::Summary;
@@ -74,15 +74,15 @@ fn first() -> ViewConfig {
     }
 }
 
-fn found() -> Step {
-    Step {
+fn found() -> ViewChange {
+    ViewChange {
         parent: None,
         view_config: first(),
     }
 }
 
 /// The next view, without member `gone`.
-fn without(gone: u16) -> Step {
+fn without(gone: u16) -> ViewChange {
     let parent = first();
     let mut view_config = ViewConfig {
         epoch: parent.epoch.next().unwrap(),
@@ -91,7 +91,7 @@ fn without(gone: u16) -> Step {
     };
     view_config.members.retain(|its| its.node != node(gone));
     view_config.since.pop();
-    Step {
+    ViewChange {
         parent: Some(parent),
         view_config,
     }
@@ -421,10 +421,13 @@ fn a_voter_that_ended_in_order_knows_whose_leases_there_may_be() {
 fn nobody_waits_for_leases_when_it_is_proved_that_they_were_of_no_use() {
     for is_complete in [false, true] {
         let mut out = Outbox::new(node(9));
-        let mut step = without(5);
-        step.view_config.unclean = vec![node(5)];
-        let view = (step.view_config.epoch, step.view_config.digest());
-        let mut coordination = Coordination::new(step, view.1);
+        let mut view_change = without(5);
+        view_change.view_config.unclean = vec![node(5)];
+        let view = (
+            view_change.view_config.epoch,
+            view_change.view_config.digest(),
+        );
+        let mut coordination = Coordination::new(view_change, view.1);
         for id in 1..=3 {
             coordination.endorsed(at(10), voter(id), (Duration::ZERO, LEASE), &config());
         }
@@ -451,10 +454,13 @@ fn a_lock_delay_lengthens_the_wait_if_somebody_was_lost() {
     };
     for lost in [vec![], vec![node(5)]] {
         let mut out = Outbox::new(node(9));
-        let mut step = without(5);
-        step.view_config.unclean = lost.clone();
-        let view = (step.view_config.epoch, step.view_config.digest());
-        let mut coordination = Coordination::new(step, view.1);
+        let mut view_change = without(5);
+        view_change.view_config.unclean = lost.clone();
+        let view = (
+            view_change.view_config.epoch,
+            view_change.view_config.digest(),
+        );
+        let mut coordination = Coordination::new(view_change, view.1);
         for id in 1..=3 {
             coordination.endorsed(at(10), voter(id), (LEASE * 2, LEASE), &config);
         }
@@ -473,9 +479,12 @@ fn a_lock_delay_lengthens_the_wait_if_somebody_was_lost() {
 #[test]
 fn a_view_begins_when_all_have_told_and_a_majority_is_free_of_old_leases() {
     let mut out = Outbox::new(node(9));
-    let step = without(5);
-    let (epoch, digest) = (step.view_config.epoch, step.view_config.digest());
-    let mut coordination = Coordination::new(step, digest);
+    let view_change = without(5);
+    let (epoch, digest) = (
+        view_change.view_config.epoch,
+        view_change.view_config.digest(),
+    );
+    let mut coordination = Coordination::new(view_change, digest);
     let ms = Duration::from_millis;
     coordination.endorsed(at(1000), voter(1), (ms(100), LEASE), &config());
     coordination.advance(at(1000), false, &mut out);
@@ -510,7 +519,7 @@ fn the_wait_covers_clocks_that_are_a_tenth_off() {
 /// What was endorsed may never come to be: of who may be a member it says nothing.
 #[test]
 fn what_is_not_known_to_be_certified_is_no_memory() {
-    let record = |endorsed: Step, certified| VoterRecord {
+    let record = |endorsed: ViewChange, certified| VoterRecord {
         birth: Incarnation(1),
         endorsed: Some(endorsed),
         certified,

@@ -122,17 +122,17 @@ impl ViewConfig {
 
 /// A view configuration with the one before it: what is proposed, decided, endorsed and kept.
 ///
-/// Whoever proposes a step knows that its parent is certified. So certified view configurations form one
+/// Whoever proposes a view change knows that its parent is certified. So certified view configurations form one
 /// chain: two of them in one epoch would have the same parent, and a majority of that one's voters
 /// for each; some voter would have endorsed twice in the epoch.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Step {
+pub struct ViewChange {
     /// `None` before the first view configuration.
     pub parent: Option<ViewConfig>,
     pub view_config: ViewConfig,
 }
 
-impl Step {
+impl ViewChange {
     /// Whether the view configuration follows its parent as view configurations may. Of the voters at most one comes or
     /// goes: majorities of neighbours meet only then (three voters of which one is replaced have
     /// two majorities, before and after, without a voter in common).
@@ -222,13 +222,13 @@ mod tests {
         }
     }
 
-    fn after(parent: &ViewConfig, voters: &[(u16, u64)]) -> Step {
+    fn after(parent: &ViewConfig, voters: &[(u16, u64)]) -> ViewChange {
         let view_config = ViewConfig {
             epoch: parent.epoch.next().unwrap(),
             parent: parent.digest(),
             ..view_config(voters)
         };
-        Step {
+        ViewChange {
             parent: Some(parent.clone()),
             view_config,
         }
@@ -283,23 +283,23 @@ mod tests {
             book,
             ..view_config(&[(1, u64::MAX); 7])
         };
-        let step = after(&largest, &[(1, 1)]);
-        let step = Step {
+        let view_change = after(&largest, &[(1, 1)]);
+        let view_change = ViewChange {
             view_config: largest,
-            ..step
+            ..view_change
         };
-        let bytes = postcard::to_allocvec(&step).unwrap();
+        let bytes = postcard::to_allocvec(&view_change).unwrap();
         assert!(bytes.len() <= MAX_VIEW, "{} bytes", bytes.len());
     }
 
     #[test]
     fn a_step_names_its_parent() {
         let first = view_config(&[(1, 1)]);
-        let step = after(&first, &[(1, 1)]);
-        let mut other = step.clone();
+        let view_change = after(&first, &[(1, 1)]);
+        let mut other = view_change.clone();
         other.parent.as_mut().unwrap().unclean.clear();
-        assert!(step.is_sound() && !other.is_sound());
-        let mut late = step.clone();
+        assert!(view_change.is_sound() && !other.is_sound());
+        let mut late = view_change.clone();
         late.view_config.epoch = late.view_config.epoch.next().unwrap();
         assert!(!late.is_sound());
     }
@@ -308,13 +308,13 @@ mod tests {
     fn certificates_need_both_majorities_and_the_first_all() {
         let three = view_config(&[(1, 1), (2, 1), (3, 1)]);
         let grown = after(&three, &[(1, 1), (2, 1), (3, 1), (4, 1)]);
-        let by = |step: &Step, ids: &[u16]| {
-            step.is_certified_by(|voter| ids.contains(&voter.node.as_u16()))
+        let by = |view_change: &ViewChange, ids: &[u16]| {
+            view_change.is_certified_by(|voter| ids.contains(&voter.node.as_u16()))
         };
         assert!(by(&grown, &[1, 2, 3]) && by(&grown, &[1, 2, 4]));
         // A majority of the old voters alone, and two of four.
         assert!(!by(&grown, &[1, 2]) && !by(&grown, &[1, 4]));
-        let first = Step {
+        let first = ViewChange {
             parent: None,
             view_config: three,
         };

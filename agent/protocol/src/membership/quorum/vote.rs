@@ -13,7 +13,7 @@ use super::message::{QuorumMessage, Status, VoterRecord};
 use super::outbox::Outbox;
 use super::process::{LogInit, MakeLog, QuorumConfig};
 use super::proposer::Proposer;
-use super::view_config::{Digest, Step, Voter};
+use super::view_config::{Digest, ViewChange, Voter};
 use super::voter::VoterPart;
 use crate::ids::{Epoch, Incarnation, NodeId};
 use crate::membership::greeting::first_8;
@@ -67,7 +67,9 @@ impl<M: MakeLog> Vote<M> {
         let mut record = before.unwrap_or_else(|| VoterRecord::new(birth, config.lease));
         let voter = record.voter(me.node);
         let part = VoterPart::new((voter, me.incarnation), config, (&record, known), now);
-        let newest = part.newest().map(|newest| newest.step.view_config.epoch);
+        let newest = part
+            .newest()
+            .map(|newest| newest.view_change.view_config.epoch);
         let ahead = config.ahead(newest.unwrap_or_default().max(known));
         // From now on that may change at any moment.
         record.settled = false;
@@ -162,7 +164,9 @@ impl<M: MakeLog> Vote<M> {
             }
             QuorumMessage::Status(status) => self.on_status(now, from, *status, config, out),
             // How a first view is endorsed is for those who found the cluster.
-            QuorumMessage::Decided(step) if step.parent.is_some() => self.endorse(now, *step, out),
+            QuorumMessage::Decided(view_change) if view_change.parent.is_some() => {
+                self.endorse(now, *view_change, out)
+            }
             QuorumMessage::Wish(change) => self.part.wish(now, from, change),
             QuorumMessage::Summary {
                 epoch,
@@ -212,25 +216,32 @@ impl<M: MakeLog> Vote<M> {
         let Some(mine) = self.part.endorsed() else {
             return;
         };
-        let is_behind = endorsement.is_none_or(|its| its.epoch < mine.step.view_config.epoch)
-            && mine.step.parent.is_some();
-        if is_behind && mine.step.voters().any(|it| it == voter) {
-            let step = Box::new(mine.step.clone());
-            out.send(from, QuorumMessage::Decided(step));
+        let is_behind = endorsement
+            .is_none_or(|its| its.epoch < mine.view_change.view_config.epoch)
+            && mine.view_change.parent.is_some();
+        if is_behind && mine.view_change.voters().any(|it| it == voter) {
+            let view_change = Box::new(mine.view_change.clone());
+            out.send(from, QuorumMessage::Decided(view_change));
         }
     }
 
     /// The cluster that this voter is founding, if it has endorsed its first view and no other; and
     /// whether that is on disk.
     pub(super) fn founds(&self) -> Option<(Digest, bool)> {
-        let newest = self.part.newest().filter(|its| its.step.parent.is_none())?;
-        Some((newest.step.view_config.cluster, self.part.is_settled()))
+        let newest = self
+            .part
+            .newest()
+            .filter(|its| its.view_change.parent.is_none())?;
+        Some((
+            newest.view_change.view_config.cluster,
+            self.part.is_settled(),
+        ))
     }
 
     /// All have accepted this founding.
     pub(super) fn complete(&mut self, now: Time, founding: &Founding, out: &mut Outbox) {
         if self.disk.is_born {
-            self.endorse(now, founding.step(), out);
+            self.endorse(now, founding.view_change(), out);
         }
     }
 
@@ -259,20 +270,20 @@ impl<M: MakeLog> Vote<M> {
         let known = self
             .part
             .newest()
-            .map(|newest| newest.step.view_config.epoch);
+            .map(|newest| newest.view_change.view_config.epoch);
         let make = self.make.clone();
         let before = (Some(record), known.unwrap_or_default());
         *self = Self::new((me, birth), config, before, make, now);
         self.put(out);
     }
 
-    /// A step was decided: it is endorsed, if it may be.
-    fn endorse(&mut self, now: Time, step: Step, out: &mut Outbox) {
-        if !self.part.endorse(step.clone(), now) {
+    /// A view change was decided: it is endorsed, if it may be.
+    fn endorse(&mut self, now: Time, view_change: ViewChange, out: &mut Outbox) {
+        if !self.part.endorse(view_change.clone(), now) {
             return;
         }
         self.coordination = None;
-        self.record.endorsed = Some(step);
+        self.record.endorsed = Some(view_change);
         self.record.certified = false;
         self.put(out);
     }
@@ -337,8 +348,8 @@ impl<M: MakeLog> Vote<M> {
             audience.extend(&config.voters);
         }
         if let Some(newest) = self.part.newest() {
-            audience.extend(newest.step.voters().map(|voter| voter.node));
-            audience.extend(&newest.step.view_config.book.voters);
+            audience.extend(newest.view_change.voters().map(|voter| voter.node));
+            audience.extend(&newest.view_change.view_config.book.voters);
         }
         audience
     }
@@ -351,10 +362,10 @@ impl<M: MakeLog> Vote<M> {
             node: self.part.me.node,
             incarnation: self.part.life,
         };
-        let is_mine = endorsed.step.view_config.coordinator == me;
+        let is_mine = endorsed.view_change.view_config.coordinator == me;
         if is_mine && self.coordination.is_none() && self.part.is_settled() {
-            let (step, digest) = (endorsed.step.clone(), endorsed.digest);
-            self.coordination = Some(Coordination::new(step, digest));
+            let (view_change, digest) = (endorsed.view_change.clone(), endorsed.digest);
+            self.coordination = Some(Coordination::new(view_change, digest));
         }
         let Some(coordination) = &mut self.coordination else {
             return;
@@ -382,22 +393,22 @@ impl<M: MakeLog> Vote<M> {
             .as_ref()
             .map(|coordination| coordination.unresponsive(now, config.lease))
             .unwrap_or_default();
-        let step = self.proposer.consider(now, &self.part, &unresponsive);
-        let Some(step) = step else {
+        let view_change = self.proposer.consider(now, &self.part, &unresponsive);
+        let Some(view_change) = view_change else {
             return self.hand_over(now, out);
         };
-        let epoch = step.view_config.epoch;
+        let epoch = view_change.view_config.epoch;
         let Some(log) = &mut self.log else {
             return;
         };
         let mut actions = Vec::new();
-        let mut proposed = log.propose(now, proposal_of(&step), &mut actions);
+        let mut proposed = log.propose(now, proposal_of(&view_change), &mut actions);
         if proposed == Err(NotNow::NotInstalled)
-            && let Some(parent) = &step.parent
+            && let Some(parent) = &view_change.parent
         {
             // A log that was founded has decided nothing yet, and cannot tell what its voters would
             // follow. One view with the same voters comes before.
-            let mut same = step.clone();
+            let mut same = view_change.clone();
             same.view_config.voters.clone_from(&parent.voters);
             proposed = log.propose(now, proposal_of(&same), &mut actions);
         }
@@ -429,14 +440,14 @@ impl<M: MakeLog> Vote<M> {
         let Some(endorsed) = self.part.endorsed() else {
             return;
         };
-        let is_live = endorsed.step.parent.is_some() || self.part.certified().is_some();
+        let is_live = endorsed.view_change.parent.is_some() || self.part.certified().is_some();
         if !is_live {
             return;
         }
-        let how = match (&self.record.log, &endorsed.step.parent) {
+        let how = match (&self.record.log, &endorsed.view_change.parent) {
             (Some(record), _) => LogInit::Restored(Box::new(record.clone())),
             (None, None) => {
-                let voters = endorsed.step.view_config.voters.iter();
+                let voters = endorsed.view_change.view_config.voters.iter();
                 LogInit::Founded(voters.map(|it| voter_id(*it)).collect())
             }
             (None, Some(_)) => LogInit::Joined,
@@ -450,8 +461,8 @@ impl<M: MakeLog> Vote<M> {
         self.log_actions(now, actions, out);
         // What was decided, but not endorsed on disk, before the process ended.
         let decided = self.log.as_ref().and_then(ViewLog::decided);
-        if let Some(step) = decided.and_then(|decided| step_of(&decided.proposal)) {
-            self.endorse(now, step, out);
+        if let Some(view_change) = decided.and_then(|decided| step_of(&decided.proposal)) {
+            self.endorse(now, view_change, out);
         }
     }
 
@@ -477,8 +488,8 @@ impl<M: MakeLog> Vote<M> {
                     self.put(out);
                 }
                 LogAction::Decided(decided) => {
-                    if let Some(step) = step_of(&decided.proposal) {
-                        self.endorse(now, step, out);
+                    if let Some(view_change) = step_of(&decided.proposal) {
+                        self.endorse(now, view_change, out);
                     }
                 }
                 LogAction::LeaderChanged => {}
@@ -490,7 +501,9 @@ impl<M: MakeLog> Vote<M> {
     /// The voters of the newest view configuration and its parent.
     fn voters(&self) -> impl Iterator<Item = Voter> + '_ {
         let newest = self.part.newest();
-        newest.into_iter().flat_map(|newest| newest.step.voters())
+        newest
+            .into_iter()
+            .flat_map(|newest| newest.view_change.voters())
     }
 
     fn voter_with(&self, id: VoterId) -> Option<Voter> {
@@ -521,18 +534,18 @@ impl<M: MakeLog> Vote<M> {
     }
 }
 
-fn proposal_of(step: &Step) -> Proposal {
-    let voters = step.view_config.voters.iter();
+fn proposal_of(view_change: &ViewChange) -> Proposal {
+    let voters = view_change.view_config.voters.iter();
     Proposal {
-        epoch: step.view_config.epoch,
-        digest: step.view_config.digest().0,
+        epoch: view_change.view_config.epoch,
+        digest: view_change.view_config.digest().0,
         voters: voters.map(|it| voter_id(*it)).collect(),
-        view: postcard::to_allocvec(step).expect("a step can be written"),
+        view: postcard::to_allocvec(view_change).expect("a view_change can be written"),
     }
 }
 
 /// What was proposed.
-fn step_of(proposal: &Proposal) -> Option<Step> {
+fn step_of(proposal: &Proposal) -> Option<ViewChange> {
     postcard::from_bytes(&proposal.view).ok()
 }
 

@@ -1,7 +1,7 @@
 //! A voter's side: what it endorses, whose leases it renews, and whom it misses.
 //!
 //! Invariant: at most one endorsement an epoch, on disk before it is said, and epochs only rise.
-//! What is endorsed follows a certified parent (see [`Step`]); so it does no harm that a voter
+//! What is endorsed follows a certified parent (see [`ViewChange`]); so it does no harm that a voter
 //! which missed some views endorses the newest at once. From an endorsement on, this voter renews
 //! no leases but those of that view's members, and tells for how long it has not.
 //!
@@ -21,7 +21,7 @@ use super::coordinator::longest_lease;
 use super::message::{Endorsement, QuorumMessage, Renew, Stage, Status, VoterRecord};
 use super::outbox::Outbox;
 use super::process::QuorumConfig;
-use super::view_config::{Digest, Step, ViewConfig, Voter};
+use super::view_config::{Digest, ViewChange, ViewConfig, Voter};
 use crate::ids::{Epoch, Incarnation, NodeId};
 use crate::membership::{Book, Change, Member};
 use crate::time::Time;
@@ -82,7 +82,7 @@ pub(super) struct VoterPart {
 
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Endorsed {
-    pub(super) step: Step,
+    pub(super) view_change: ViewChange,
     pub(super) digest: Digest,
     /// Since when it has been said.
     since: Time,
@@ -131,9 +131,9 @@ impl VoterPart {
         (record, known): (&VoterRecord, Epoch),
         now: Time,
     ) -> Self {
-        let endorsed = record.endorsed.clone().map(|step| Endorsed {
-            digest: step.view_config.digest(),
-            step,
+        let endorsed = record.endorsed.clone().map(|view_change| Endorsed {
+            digest: view_change.view_config.digest(),
+            view_change,
             since: now,
         });
         // Whose leases the life before may have renewed: nobody's, somebody's, or anybody's.
@@ -209,23 +209,24 @@ impl VoterPart {
     /// Whether this voter may vote in what it knows of.
     pub(super) fn is_in_charge(&self) -> bool {
         let newest = self.newest();
-        newest.is_some_and(|newest| newest.step.voters().any(|voter| voter == self.me))
+        newest.is_some_and(|newest| newest.view_change.voters().any(|voter| voter == self.me))
     }
 
     pub(super) fn heard(&self, node: NodeId) -> Option<&Heard> {
         self.heard.get(&node)
     }
 
-    /// The endorsement of a decided step begins, if it may be: it is to be put on disk.
-    pub(super) fn endorse(&mut self, step: Step, now: Time) -> bool {
+    /// The endorsement of a decided view change begins, if it may be: it is to be put on disk.
+    pub(super) fn endorse(&mut self, view_change: ViewChange, now: Time) -> bool {
         let newest = self.newest();
-        let known = newest.map_or(Epoch::ZERO, |newest| newest.step.view_config.epoch);
-        let same_cluster =
-            newest.is_none_or(|newest| newest.step.view_config.cluster == step.view_config.cluster);
-        let may = step.view_config.epoch > known
+        let known = newest.map_or(Epoch::ZERO, |newest| newest.view_change.view_config.epoch);
+        let same_cluster = newest.is_none_or(|newest| {
+            newest.view_change.view_config.cluster == view_change.view_config.cluster
+        });
+        let may = view_change.view_config.epoch > known
             && same_cluster
-            && step.is_sound()
-            && step.voters().any(|voter| voter == self.me);
+            && view_change.is_sound()
+            && view_change.voters().any(|voter| voter == self.me);
         if may {
             if newest.is_none() {
                 // What this voter vouches for from now on, others have renewed.
@@ -234,8 +235,8 @@ impl VoterPart {
                 self.longest = self.longest.max(longest.unwrap_or_default());
             }
             self.pending = Some(Endorsed {
-                digest: step.view_config.digest(),
-                step,
+                digest: view_change.view_config.digest(),
+                view_change,
                 since: now,
             });
         }
@@ -249,7 +250,7 @@ impl VoterPart {
             return false;
         };
         endorsed.since = now;
-        let view_config = &endorsed.step.view_config;
+        let view_config = &endorsed.view_change.view_config;
         self.leavers
             .retain(|leaver| view_config.has_member(*leaver));
         self.endorsed = Some(endorsed);
@@ -299,7 +300,7 @@ impl VoterPart {
         }
         let endorsed = self.endorsed.as_ref();
         let renewing = endorsed.filter(|endorsed| {
-            let view_config = &endorsed.step.view_config;
+            let view_config = &endorsed.view_change.view_config;
             view_config.has_member(session)
                 && view_config.has_voter(self.me)
                 && !self.leavers.contains(&session)
@@ -322,13 +323,13 @@ impl VoterPart {
                 QuorumMessage::Renewed {
                     session: renew.session,
                     seq: renew.seq,
-                    epoch: endorsed.step.view_config.epoch,
+                    epoch: endorsed.view_change.view_config.epoch,
                     digest: endorsed.digest,
                 }
             }
             None => {
                 let own = endorsed.filter(|_| self.certified);
-                let known = own.map(|endorsed| &endorsed.step.view_config);
+                let known = own.map(|endorsed| &endorsed.view_change.view_config);
                 let newest = known.into_iter().chain(self.heard_of.as_deref());
                 let newest = newest.max_by_key(|view_config| view_config.epoch);
                 let news = newest.filter(|view_config| view_config.epoch > renew.epoch);
@@ -349,7 +350,8 @@ impl VoterPart {
         let is_before = |its: &Member| its.node == session.node && *its < session;
         self.renewed.retain(|its, _| !is_before(its));
         let endorsed = self.endorsed.as_ref();
-        let life = endorsed.and_then(|endorsed| endorsed.step.view_config.life_of(session.node));
+        let life =
+            endorsed.and_then(|endorsed| endorsed.view_change.view_config.life_of(session.node));
         let old = life.map(|incarnation| Member {
             incarnation,
             ..session
@@ -367,7 +369,7 @@ impl VoterPart {
         let view_config = self
             .endorsed
             .as_ref()
-            .map(|endorsed| &endorsed.step.view_config);
+            .map(|endorsed| &endorsed.view_change.view_config);
         view_config.is_some_and(|view_config| view_config.has_member(session))
     }
 
@@ -376,7 +378,7 @@ impl VoterPart {
         let view_config = self
             .endorsed
             .as_ref()
-            .map(|endorsed| &endorsed.step.view_config);
+            .map(|endorsed| &endorsed.view_change.view_config);
         let is_member =
             view_config.is_some_and(|view_config| view_config.life_of(session.node).is_some());
         let is_known = self.heard.contains_key(&session.node);
@@ -419,7 +421,7 @@ impl VoterPart {
 
     /// A member tells what an operator wants changed. Whoever is no member has nothing to say.
     pub(super) fn wish(&mut self, now: Time, from: NodeId, change: Change) {
-        let view_config = self.newest().map(|newest| &newest.step.view_config);
+        let view_config = self.newest().map(|newest| &newest.view_change.view_config);
         if view_config.is_some_and(|view_config| view_config.life_of(from).is_some()) {
             self.wishes.insert(from, (change, now));
         }
@@ -462,7 +464,7 @@ impl VoterPart {
         if endorsed.is_some_and(|endorsed| endorsed.digest == view_config.digest()) {
             self.certified = true;
         }
-        let own = endorsed.map(|endorsed| endorsed.step.view_config.epoch);
+        let own = endorsed.map(|endorsed| endorsed.view_change.view_config.epoch);
         let known = self.heard_of.as_ref().map(|view_config| view_config.epoch);
         if Some(view_config.epoch) > own.max(known) {
             self.heard_of = Some(Arc::new(view_config.clone()));
@@ -480,7 +482,7 @@ impl VoterPart {
             voter == self.me
                 || other.is_some_and(|other| other.status.endorsed.as_ref().is_some_and(same))
         };
-        self.certified |= endorsed.step.is_certified_by(endorses);
+        self.certified |= endorsed.view_change.is_certified_by(endorses);
     }
 
     /// The longest lease that may still run because it was renewed here.
@@ -511,7 +513,7 @@ impl VoterPart {
 
     /// The founding that this voter has completed was given up: it never voted.
     pub(super) fn forget_founding(&mut self) {
-        let is_first = |endorsed: &Endorsed| endorsed.step.parent.is_none();
+        let is_first = |endorsed: &Endorsed| endorsed.view_change.parent.is_none();
         self.pending.take_if(|its| is_first(its));
         self.endorsed.take_if(|its| is_first(its));
         self.certified = false;
@@ -551,7 +553,7 @@ impl VoterPart {
         self.wishes.retain(|_, (_, at)| !long_ago(*at));
         let endorsed = self.endorsed.as_ref();
         self.heard.retain(|node, heard| {
-            let view_config = endorsed.map(|endorsed| &endorsed.step.view_config);
+            let view_config = endorsed.map(|endorsed| &endorsed.view_change.view_config);
             !long_ago(heard.at)
                 || view_config.is_some_and(|view_config| view_config.life_of(*node).is_some())
         });

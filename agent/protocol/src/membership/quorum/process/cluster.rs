@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use super::super::affiliation::Membership;
 use super::super::founding::Progress;
 use super::super::message::{ClusterNotice, QuorumMessage};
-use super::super::view_config::{Digest, Step, Voter};
+use super::super::view_config::{Digest, ViewChange, Voter};
 use super::super::vote::Vote;
 use super::{MakeLog, Quorum};
 use crate::ids::NodeId;
@@ -14,8 +14,8 @@ use crate::time::Time;
 
 impl<M: MakeLog + Clone> Quorum<M> {
     /// A voter that is asked to endorse a view of a cluster that is not its own does not.
-    pub(super) fn may_vote_in(&self, step: &Step) -> bool {
-        let cluster = step.view_config.cluster;
+    pub(super) fn may_vote_in(&self, view_change: &ViewChange) -> bool {
+        let cluster = view_change.view_config.cluster;
         let ours = self.founding.affiliation().cluster();
         ours.is_none_or(|ours| ours == cluster) && self.config.allows(cluster)
     }
@@ -105,10 +105,11 @@ impl<M: MakeLog + Clone> Quorum<M> {
     fn go_live(&mut self, now: Time, cluster: Digest) {
         let Some(vote) = &mut self.vote else { return };
         let endorsed = vote.part.endorsed();
-        let Some(first) = endorsed.filter(|its| its.step.view_config.cluster == cluster) else {
+        let Some(first) = endorsed.filter(|its| its.view_change.view_config.cluster == cluster)
+        else {
             return;
         };
-        let view_config = first.step.view_config.clone();
+        let view_config = first.view_change.view_config.clone();
         vote.part.learn_certified(&view_config);
         self.founding
             .join(Membership::of(&view_config), &mut self.out);

@@ -39,7 +39,7 @@ impl VoterPart {
     /// whom it misses: one that was cut off itself misses everybody, and says nothing by that.
     pub(super) fn note_connected(&mut self, now: Time) {
         let connected = self.endorsed.as_ref().is_some_and(|endorsed| {
-            let view_config = &endorsed.step.view_config;
+            let view_config = &endorsed.view_change.view_config;
             view_config.has_majority(|voter| self.is_fresh(now, voter))
         });
         self.connected = match (connected, self.connected) {
@@ -58,12 +58,17 @@ impl VoterPart {
         let judged = self.endorsed.as_ref().zip(self.connected);
         judged.into_iter().flat_map(move |(endorsed, connected)| {
             let since = connected.max(endorsed.since).max(self.started);
-            endorsed.step.view_config.members.iter().map(move |member| {
-                let heard = self.heard.get(&member.node);
-                let heard = heard.filter(|heard| heard.life == member.incarnation);
-                let last = heard.map(|heard| heard.at.min(heard.answered_at));
-                (*member, last.map_or(since, |last| last.max(since)))
-            })
+            endorsed
+                .view_change
+                .view_config
+                .members
+                .iter()
+                .map(move |member| {
+                    let heard = self.heard.get(&member.node);
+                    let heard = heard.filter(|heard| heard.life == member.incarnation);
+                    let last = heard.map(|heard| heard.at.min(heard.answered_at));
+                    (*member, last.map_or(since, |last| last.max(since)))
+                })
         })
     }
 
@@ -82,7 +87,7 @@ impl VoterPart {
         let view_config = self
             .endorsed
             .as_ref()
-            .map(|endorsed| &endorsed.step.view_config);
+            .map(|endorsed| &endorsed.view_change.view_config);
         let lives = self.heard.iter().filter_map(|(&node, heard)| {
             let member = Member {
                 node,
@@ -101,7 +106,7 @@ impl VoterPart {
         let view_config = self
             .endorsed
             .as_ref()
-            .map(|endorsed| &endorsed.step.view_config);
+            .map(|endorsed| &endorsed.view_change.view_config);
         let leavers = self.leavers.iter().copied();
         leavers.filter(move |leaver| {
             view_config.is_some_and(|view_config| view_config.has_member(*leaver))
@@ -112,7 +117,7 @@ impl VoterPart {
     pub(in crate::membership::quorum) fn own_status(&self, now: Time) -> Status {
         let endorsed = self.endorsed.as_ref();
         let known = self.heard.values().map(|heard| heard.epoch).max();
-        let known = known.max(endorsed.map(|endorsed| endorsed.step.view_config.epoch));
+        let known = known.max(endorsed.map(|endorsed| endorsed.view_change.view_config.epoch));
         let (mut suspects, mut newcomers) = (self.suspects(now), self.newcomers(now));
         suspects.truncate(MAX_TOLD);
         newcomers.truncate(MAX_TOLD);
@@ -121,9 +126,9 @@ impl VoterPart {
             life: self.life,
             known: known.unwrap_or_default().max(self.known),
             endorsed: endorsed.map(|endorsed| Endorsement {
-                epoch: endorsed.step.view_config.epoch,
+                epoch: endorsed.view_change.view_config.epoch,
                 digest: endorsed.digest,
-                cluster: endorsed.step.view_config.cluster,
+                cluster: endorsed.view_change.view_config.cluster,
                 age: self.age(now),
                 longest: self.longest,
             }),
