@@ -308,7 +308,9 @@ impl ViewSource for Fixed {
             ViewMessage::Summary { epoch, summary } => self.on_summary(from, epoch, summary, out),
             ViewMessage::Freeze { view } => self.on_freeze(from, view, out),
             ViewMessage::Install { view, table } => self.on_install(view, table, out),
-            ViewMessage::Quorum(_) | ViewMessage::Stand(_) | ViewMessage::Unlisted { .. } => {}
+            ViewMessage::Quorum(_)
+            | ViewMessage::PresumedStatus(_)
+            | ViewMessage::Unlisted { .. } => {}
         }
     }
 

@@ -16,6 +16,6 @@ mod view;
 pub use book::{Book, Change, MAX_ADDRESS};
 pub use cluster_id::{ClusterId, ParseClusterIdError};
 pub(crate) use fixed::Fixed;
-pub(crate) use presumed::{Legacy, Presumed};
+pub(crate) use presumed::{Presumed, UncleanRestart};
 pub use view::{Action, ViewMessage, ViewSource};
 pub use view::{Member, View};

@@ -46,7 +46,7 @@ pub(crate) struct Presumed {
     epoch: Epoch,
     /// Whether this member may be in a view.
     ready: bool,
-    legacy: Legacy,
+    restart: UncleanRestart,
     phase: Phase,
     /// The members of the last view that was in force here.
     last: Vec<Member>,
@@ -56,12 +56,12 @@ pub(crate) struct Presumed {
     round: Option<Round>,
 }
 
-/// How a member stands.
+/// What a member says of itself.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Stand {
+pub struct PresumedStatus {
     /// The highest epoch it knows.
     epoch: Epoch,
-    legacy: Legacy,
+    restart: UncleanRestart,
     /// Whether a bound is reached that only a new epoch lifts.
     wants_view: bool,
     /// Who shall form its view.
@@ -72,7 +72,7 @@ pub struct Stand {
 
 /// What a member's last life left behind, until it has been in a view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Legacy {
+pub(crate) struct UncleanRestart {
     /// It did not leave.
     pub(crate) unclean: bool,
     /// It left, and was alone in knowing of locks that were abandoned; which, nobody knows any more.
@@ -91,7 +91,7 @@ struct Peer {
     /// The life of which it said that it leaves.
     left: Option<Incarnation>,
     /// How it stands; `None` before it may be in a view.
-    stand: Option<Stand>,
+    status: Option<PresumedStatus>,
     /// Members whom it does not know.
     unlisted: BTreeSet<NodeId>,
 }
@@ -123,8 +123,8 @@ impl Peer {
     }
 
     /// How it stands, if it is there.
-    fn stand(&self) -> Option<&Stand> {
-        self.stand.as_ref().filter(|_| self.is_there())
+    fn status(&self) -> Option<&PresumedStatus> {
+        self.status.as_ref().filter(|_| self.is_there())
     }
 }
 
@@ -135,7 +135,7 @@ impl Presumed {
         members: &BTreeSet<NodeId>,
         lock_delay: Duration,
         epoch: Epoch,
-        legacy: Legacy,
+        restart: UncleanRestart,
     ) -> Self {
         let others = members.iter().filter(|&&node| node != me.node);
         Self {
@@ -144,7 +144,7 @@ impl Presumed {
             peers: others.map(|&node| (node, Peer::default())).collect(),
             epoch,
             ready: false,
-            legacy,
+            restart,
             phase: Phase::Outside,
             last: Vec::new(),
             stands_under: None,
@@ -157,7 +157,7 @@ impl Presumed {
         let standing = self
             .peers
             .iter()
-            .filter(|(_, peer)| peer.stand().is_some())
+            .filter(|(_, peer)| peer.status().is_some())
             .map(|(&node, _)| node);
         standing.chain([self.me.node]).min().unwrap_or(self.me.node)
     }
@@ -183,22 +183,22 @@ impl Presumed {
     fn is_anybody_awaited(&self) -> bool {
         let is_unheard = |(member, peer): (Member, &Peer)| {
             let may_live = peer.life.is_none_or(|life| life == member.incarnation);
-            may_live && peer.is_there() && peer.stand.is_none()
+            may_live && peer.is_there() && peer.status.is_none()
         };
         // Who has had no view yet cannot know whether others have one.
         let is_stranger = |peer: &Peer| {
             let is_away = peer.left.is_some() && peer.life.is_none();
-            !is_away && peer.is_there() && peer.stand.is_none()
+            !is_away && peer.is_there() && peer.status.is_none()
         };
         self.reckoned().any(is_unheard)
             || self.last.is_empty() && self.peers.values().any(is_stranger)
     }
 
     /// Where this member stands now.
-    fn stand(&self) -> Stand {
-        Stand {
+    fn status(&self) -> PresumedStatus {
+        PresumedStatus {
             epoch: self.epoch,
-            legacy: self.legacy,
+            restart: self.restart,
             wants_view: false,
             under: self.under(),
             last: Vec::new(),
@@ -206,11 +206,11 @@ impl Presumed {
     }
 
     /// Tells one member where this one stands.
-    fn tell(&self, to: NodeId, mut stand: Stand, out: &mut Vec<Action>) {
-        if to == stand.under {
-            stand.last = self.reckoned().map(|(member, _)| member).collect();
+    fn tell(&self, to: NodeId, mut status: PresumedStatus, out: &mut Vec<Action>) {
+        if to == status.under {
+            status.last = self.reckoned().map(|(member, _)| member).collect();
         }
-        out.push(Action::Send(to, ViewMessage::Stand(stand)));
+        out.push(Action::Send(to, ViewMessage::PresumedStatus(status)));
     }
 
     /// Something has changed: tells the others if this member stands elsewhere now, and forms a
@@ -233,7 +233,7 @@ impl Presumed {
     fn tell_all(&self, out: &mut Vec<Action>) {
         for (&node, peer) in &self.peers {
             if peer.life.is_some() {
-                self.tell(node, self.stand(), out);
+                self.tell(node, self.status(), out);
             }
         }
     }
@@ -241,15 +241,15 @@ impl Presumed {
     /// Tells one member alone.
     fn restate(&self, to: NodeId, out: &mut Vec<Action>) {
         if self.ready {
-            self.tell(to, self.stand(), out);
+            self.tell(to, self.status(), out);
         }
     }
 
     /// Starts a round if all that are there stand under this member, and the view in force, or in
     /// the making, is not theirs. `anew`: also if it is.
     fn form_if_needed(&mut self, anew: bool, out: &mut Vec<Action>) {
-        let mut stands = self.peers.values().filter_map(Peer::stand);
-        if stands.any(|stand| stand.under != self.me.node) || self.is_anybody_awaited() {
+        let mut statuses = self.peers.values().filter_map(Peer::status);
+        if statuses.any(|status| status.under != self.me.node) || self.is_anybody_awaited() {
             self.round = None;
             return;
         }
@@ -259,8 +259,11 @@ impl Presumed {
             (None, Phase::Installed(view)) => Some(&**view),
             (None, _) => None,
         };
-        let stands = self.peers.values().filter_map(Peer::stand);
-        let known = stands.map(|stand| stand.epoch).max().unwrap_or_default();
+        let statuses = self.peers.values().filter_map(Peer::status);
+        let known = statuses
+            .map(|status| status.epoch)
+            .max()
+            .unwrap_or_default();
         // Some may have heard nothing of this member, which heard them, and have gone on without it.
         let is_right = |view: &View| view.members == members && known <= view.epoch;
         if !anew && current.is_some_and(is_right) {
@@ -292,7 +295,7 @@ impl Presumed {
         let mut members: Vec<Member> = Vec::new();
         let mut unlisted: BTreeSet<NodeId> = BTreeSet::new();
         let peers = self.peers.iter().filter_map(|(&node, peer)| {
-            peer.stand()?;
+            peer.status()?;
             let incarnation = peer.life?;
             Some((Member { node, incarnation }, &peer.unlisted))
         });
@@ -312,9 +315,9 @@ impl Presumed {
 
     /// Whose last lives ended without leaving, as far as the members of a view know.
     fn unclean_for(&self, members: &[Member]) -> Vec<NodeId> {
-        let stand_of = |member: &Member| self.peers.get(&member.node)?.stand();
-        let told = members.iter().filter_map(stand_of);
-        let last = told.flat_map(|stand| stand.last.iter().copied());
+        let status_of = |member: &Member| self.peers.get(&member.node)?.status();
+        let told = members.iter().filter_map(status_of);
+        let last = told.flat_map(|status| status.last.iter().copied());
         let reckoned = self.reckoned().map(|(member, _)| member);
         let is_gone = |member: &Member| {
             let peer = self.peers.get(&member.node);
@@ -325,8 +328,8 @@ impl Presumed {
         let mut unclean: BTreeSet<NodeId> = gone.map(|member| member.node).collect();
         // Whoever is in the view tells of itself.
         for member in members {
-            let stand = stand_of(member);
-            if stand.map_or(self.legacy, |stand| stand.legacy).unclean {
+            let status = status_of(member);
+            if status.map_or(self.restart, |status| status.restart).unclean {
                 unclean.insert(member.node);
             } else {
                 unclean.remove(&member.node);
@@ -343,14 +346,14 @@ impl Presumed {
         self.phase = Phase::Persisting(view);
     }
 
-    fn on_stand(&mut self, from: NodeId, mut stand: Stand, out: &mut Vec<Action>) {
-        stand
+    fn on_status(&mut self, from: NodeId, mut status: PresumedStatus, out: &mut Vec<Action>) {
+        status
             .last
             .retain(|member| self.peers.contains_key(&member.node));
         // A wish that was made before the present epoch has been granted.
-        let wants_view = stand.wants_view && stand.epoch == self.epoch;
+        let wants_view = status.wants_view && status.epoch == self.epoch;
         if let Some(peer) = self.peers.get_mut(&from) {
-            peer.stand = Some(stand);
+            peer.status = Some(status);
         }
         self.reconsider(out);
         if wants_view {
@@ -389,8 +392,8 @@ impl Presumed {
     /// A member of the round knows of a higher epoch: once more, above that.
     fn on_reject(&mut self, from: NodeId, epoch: Epoch, out: &mut Vec<Action>) {
         let peer = self.peers.get_mut(&from);
-        if let Some(stand) = peer.and_then(|peer| peer.stand.as_mut()) {
-            stand.epoch = stand.epoch.max(epoch);
+        if let Some(status) = peer.and_then(|peer| peer.status.as_mut()) {
+            status.epoch = status.epoch.max(epoch);
         }
         let round = self.round.as_ref();
         if round.is_some_and(|round| round.view.epoch <= epoch) {
@@ -428,8 +431,12 @@ impl Presumed {
         } else {
             self.lock_delay
         };
-        let stands = self.peers.values().filter_map(Peer::stand);
-        if self.legacy.marked || stands.map(|stand| stand.legacy).any(|legacy| legacy.marked) {
+        let statuses = self.peers.values().filter_map(Peer::status);
+        if self.restart.marked
+            || statuses
+                .map(|status| status.restart)
+                .any(|restart| restart.marked)
+        {
             table.suspect_all();
         }
         table.conclude(&round.view.unclean);
@@ -459,15 +466,15 @@ impl Presumed {
         if !matches!(&self.phase, Phase::Frozen(awaited) if *awaited == view) {
             return;
         }
-        self.legacy = Legacy::default();
+        self.restart = UncleanRestart::default();
         self.last.clone_from(&view.members);
         for node in view.nodes() {
             let peer = self.peers.get_mut(&node);
-            if let Some(stand) = peer.and_then(|peer| peer.stand.as_mut()) {
+            if let Some(status) = peer.and_then(|peer| peer.status.as_mut()) {
                 // What it told has been reckoned with.
-                stand.epoch = stand.epoch.max(view.epoch);
-                (stand.legacy, stand.wants_view) = (Legacy::default(), false);
-                stand.last.clone_from(&view.members);
+                status.epoch = status.epoch.max(view.epoch);
+                (status.restart, status.wants_view) = (UncleanRestart::default(), false);
+                status.last.clone_from(&view.members);
             }
         }
         let view = Arc::new(view);
@@ -487,12 +494,12 @@ impl Presumed {
     /// Whether this member hears others that stand under somebody it does not hear.
     fn is_stuck(&self) -> bool {
         let under = self.under();
-        let mut stands = self.peers.values().filter_map(Peer::stand);
+        let mut statuses = self.peers.values().filter_map(Peer::status);
         if under == self.me.node {
-            return stands.any(|stand| stand.under != under);
+            return statuses.any(|status| status.under != under);
         }
-        let coordinator = self.peers.get(&under).and_then(Peer::stand);
-        coordinator.is_none_or(|stand| stand.under != under)
+        let coordinator = self.peers.get(&under).and_then(Peer::status);
+        coordinator.is_none_or(|status| status.under != under)
     }
 }
 
@@ -527,8 +534,8 @@ impl ViewSource for Presumed {
             return;
         };
         // What it was alone in knowing, these are to reckon with.
-        let stand = peer.stand.take();
-        self.legacy.marked |= stand.is_some_and(|stand| stand.legacy.marked);
+        let status = peer.status.take();
+        self.restart.marked |= status.is_some_and(|status| status.restart.marked);
         *peer = Peer {
             left: peer.life,
             ..Peer::default()
@@ -555,7 +562,7 @@ impl ViewSource for Presumed {
 
     fn receive(&mut self, now: Time, from: NodeId, message: ViewMessage, out: &mut Vec<Action>) {
         match message {
-            ViewMessage::Stand(stand) => self.on_stand(from, stand, out),
+            ViewMessage::PresumedStatus(status) => self.on_status(from, status, out),
             ViewMessage::Freeze { view } => self.on_freeze(from, view, out),
             ViewMessage::Reject { epoch } => self.on_reject(from, epoch, out),
             ViewMessage::Unlisted { nodes } => self.on_unlisted(from, nodes, out),
@@ -605,11 +612,11 @@ impl ViewSource for Presumed {
         if under == self.me.node {
             self.renew_view(out);
         } else if self.ready && matches!(self.phase, Phase::Installed(_)) {
-            let stand = Stand {
+            let status = PresumedStatus {
                 wants_view: true,
-                ..self.stand()
+                ..self.status()
             };
-            self.tell(under, stand, out);
+            self.tell(under, status, out);
         }
     }
 
@@ -620,7 +627,7 @@ impl ViewSource for Presumed {
 
     fn leave_marks(&mut self, _now: Time, marks: Marks, out: &mut Vec<Action>) {
         if self.ready && marks == Marks::Own {
-            self.legacy.marked = true;
+            self.restart.marked = true;
             self.tell_all(out);
         }
     }
@@ -657,11 +664,11 @@ impl ViewSource for Presumed {
     }
 
     fn is_unclean(&self) -> bool {
-        self.legacy != Legacy::default()
+        self.restart != UncleanRestart::default()
     }
 
     fn remember_unclean(&mut self) {
-        self.legacy.unclean = true;
+        self.restart.unclean = true;
     }
 }
 

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::face::Marks;
 use crate::ids::{Epoch, Incarnation, NodeId};
 use crate::lock::Summary;
-use crate::membership::presumed::Stand;
+use crate::membership::presumed::PresumedStatus;
 use crate::membership::quorum::{Affiliation, QuorumMessage, QuorumOverview, VoterRecord};
 use crate::membership::{Book, Change};
 use crate::time::Time;
@@ -69,7 +69,7 @@ pub enum ViewMessage {
     /// Of views by quorum.
     Quorum(Box<QuorumMessage>),
     /// Of views by presumption: where I stand.
-    Stand(Stand),
+    PresumedStatus(PresumedStatus),
     /// Of views by presumption, to the coordinator: I do not know these.
     Unlisted { nodes: Vec<NodeId> },
 }

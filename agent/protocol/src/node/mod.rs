@@ -37,7 +37,7 @@ use super::lock::{LockSpec, LockView, Locks};
 use super::membership::quorum::{
     Affiliation, MakeLog, Missing, Quorum, QuorumConfig, Rafts, RecoveredState,
 };
-use super::membership::{Fixed, Legacy, Member, Presumed, View, ViewSource};
+use super::membership::{Fixed, Member, Presumed, UncleanRestart, View, ViewSource};
 use super::time::Time;
 use super::timers::{Timer, Timers};
 use super::wire::Body;
@@ -213,7 +213,7 @@ impl Node {
             Failure::PresumeFailed => {
                 let (members, delay) = (&config.members, config.settings.lock_delay);
                 let marked = marks == Marks::Own;
-                let legacy = Legacy { unclean, marked };
+                let legacy = UncleanRestart { unclean, marked };
                 Box::new(Presumed::new(me, members, delay, epoch, legacy))
             }
             Failure::Unanimity => {

@@ -51,7 +51,7 @@ impl Group {
                 incarnation: Incarnation(1),
             };
             let epoch = Epoch::new(10).unwrap();
-            let source = Presumed::new(me, &members, lock_delay, epoch, Legacy::default());
+            let source = Presumed::new(me, &members, lock_delay, epoch, UncleanRestart::default());
             group.sources.insert(node, source);
         }
         for &one in &members {
@@ -316,7 +316,7 @@ fn a_member_that_another_does_not_know_stays_outside() {
         &nodes([1, 2]),
         Duration::ZERO,
         epoch,
-        Legacy::default(),
+        UncleanRestart::default(),
     );
     group.sources.insert(node(2), source);
     group.cut.extend([(node(2), node(3)), (node(3), node(2))]);
