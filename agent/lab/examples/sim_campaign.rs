@@ -40,7 +40,7 @@ struct Options {
     /// What decides on views where whole nodes run.
     #[arg(long, default_value = "unanimity", conflicts_with_all = ["bare", "quorum"])]
     failure: Views,
-    /// Aim misfortunes at what views and leases rest on, in whole nodes under quorum views.
+    /// Aim faults at what views and leases rest on, in whole nodes under quorum views.
     #[arg(long, conflicts_with_all = ["bare", "quorum", "failure"])]
     directed: bool,
     /// Bare engines, without nodes and links, over a network that loses nothing.

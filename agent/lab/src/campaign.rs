@@ -7,7 +7,7 @@
 
 mod callers;
 mod directed;
-mod misfortunes;
+mod faults;
 mod operator;
 
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -15,7 +15,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use self::directed::{Aim, Strike};
-use self::misfortunes::Lost;
+use self::faults::Lost;
 use super::checkers::{Process, Violation, violation};
 use super::cluster::{Cluster, Turn};
 use super::plan::Plan;
@@ -70,7 +70,7 @@ pub fn run_on_lies(
     campaign.run()
 }
 
-/// Runs `algorithm` as `seed` says under quorum views, with misfortunes that are aimed.
+/// Runs `algorithm` as `seed` says under quorum views, with faults that are aimed.
 ///
 /// # Errors
 /// The rule that was broken.
@@ -278,12 +278,12 @@ impl Campaign {
         {
             self.take(turn)?;
         }
-        let misfortunes = self.plan.misfortunes;
-        self.plan_next(misfortunes.crash, Act::Crash);
-        self.plan_next(misfortunes.leave, Act::Leave);
-        self.plan_next(misfortunes.partition, Act::Part);
-        self.plan_next(misfortunes.pause, Act::Pause);
-        self.plan_next(misfortunes.operate, Act::Operate);
+        let faults = self.plan.faults;
+        self.plan_next(faults.crash, Act::Crash);
+        self.plan_next(faults.leave, Act::Leave);
+        self.plan_next(faults.partition, Act::Part);
+        self.plan_next(faults.pause, Act::Pause);
+        self.plan_next(faults.operate, Act::Operate);
         if self.lies.is_some() {
             self.cluster.plan(Duration::ZERO, Act::Elect);
         }

@@ -1,4 +1,4 @@
-//! What a seed decides: the group, its surroundings, its callers and its misfortunes.
+//! What a seed decides: the group, its surroundings, its callers and its faults.
 //!
 //! Half of the seeds have every fault at its full rate. The other half is a swarm (Groce et al.
 //! 2012): each fault is on or off by a coin of its own and has a rate of its own, because faults
@@ -40,7 +40,7 @@ pub struct Plan {
     /// How callers behave.
     pub callers: Callers,
     /// What goes wrong, besides the network.
-    pub misfortunes: Misfortunes,
+    pub faults: Misfortunes,
     /// How long it does.
     pub unrest: Unrest,
 }
@@ -143,7 +143,7 @@ impl Plan {
         }
     }
 
-    /// What `seed` means for `algorithm` under quorum views, where misfortunes are aimed.
+    /// What `seed` means for `algorithm` under quorum views, where faults are aimed.
     pub fn directed(algorithm: Algorithm, seed: u64) -> Self {
         directed::plan(algorithm, seed)
     }
@@ -176,7 +176,7 @@ fn unanimity(algorithm: Algorithm, seed: u64) -> Plan {
         wishes,
         surroundings: surroundings(members, delay, full, &mut rng),
         callers: callers(delay, full, &mut rng),
-        misfortunes: misfortunes(lease, full, &mut rng),
+        faults: faults(lease, full, &mut rng),
         unrest: Unrest {
             grants: 60,
             lasts: lease * 20,
@@ -185,7 +185,7 @@ fn unanimity(algorithm: Algorithm, seed: u64) -> Plan {
 }
 
 /// Members that can be removed: that takes leases, and so does what callers do, or a run would be
-/// over before anything has come of its misfortunes.
+/// over before anything has come of its faults.
 fn quorum(algorithm: Algorithm, seed: u64) -> Plan {
     let mut rng = Rng::new(seed).fork();
     let full = seed.is_multiple_of(2);
@@ -222,7 +222,7 @@ fn quorum(algorithm: Algorithm, seed: u64) -> Plan {
         wishes,
         surroundings,
         callers,
-        misfortunes: under_quorum(lease, full, &mut rng),
+        faults: under_quorum(lease, full, &mut rng),
         unrest: Unrest {
             grants: 400,
             lasts: lease * 30,
@@ -246,9 +246,9 @@ fn presuming(algorithm: Algorithm, seed: u64) -> Plan {
             Delay::Constant(delay) => Delay::Constant(delay.min(mean)),
             Delay::Exponential(delay) => Delay::Exponential(delay.min(mean)),
         };
-        plan.misfortunes.partition = None;
+        plan.faults.partition = None;
     } else {
-        plan.misfortunes.parted = lease * [1, 2, 4][rng.index(3)];
+        plan.faults.parted = lease * [1, 2, 4][rng.index(3)];
     }
     plan
 }
@@ -395,7 +395,7 @@ fn callers(delay: Duration, full: bool, rng: &mut Rng) -> Callers {
     }
 }
 
-fn misfortunes(lease: Duration, full: bool, rng: &mut Rng) -> Misfortunes {
+fn faults(lease: Duration, full: bool, rng: &mut Rng) -> Misfortunes {
     let mut every = |leases: u32| on(full, rng).then(|| lease * leases);
     let (crash, leave, partition) = (every(3), every(5), every(3));
     Misfortunes {

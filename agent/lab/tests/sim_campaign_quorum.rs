@@ -9,7 +9,7 @@ use distlock_protocol::{Algorithm, Failure};
 const SEEDS: u64 = 20;
 /// How many on a log that lies.
 const LIES: u64 = 4;
-/// How many with misfortunes that are aimed.
+/// How many with faults that are aimed.
 const DIRECTED: u64 = 4;
 
 /// Runs the slice of `algorithm`, and asserts that what a campaign is for did take place.

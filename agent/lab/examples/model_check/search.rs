@@ -16,7 +16,7 @@ use crate::words::tell;
 
 /// How many states random walks go through if nothing is said.
 const WALKED: usize = 1_000_000;
-/// How many of a thousand misfortunes a random walk does not think over: one of these for each.
+/// How many of a thousand faults a random walk does not think over: one of these for each.
 const BOLDNESS: [Permille; 3] = [10, 100, 400];
 
 /// How a world is explored.
@@ -177,7 +177,7 @@ impl<S: System> Chooser<Explored<S>> for Walker {
         actions: &[S::Action],
     ) -> usize {
         let mut choice = rng.index(actions.len());
-        // All that is left may be misfortunes.
+        // All that is left may be faults.
         for _ in 0..4 {
             if !S::is_misfortune(&actions[choice]) || rng.chance(*bold) {
                 break;

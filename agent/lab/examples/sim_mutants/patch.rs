@@ -35,7 +35,7 @@ pub(crate) enum Subject {
         /// What decides on views where whole nodes run, as `sim_campaign --failure` names it.
         #[serde(default)]
         failure: Option<String>,
-        /// Whether misfortunes are aimed, under quorum views.
+        /// Whether faults are aimed, under quorum views.
         #[serde(default)]
         directed: bool,
     },

@@ -100,7 +100,7 @@ impl Campaign {
 
     pub(super) fn enter(&mut self, process: Process, ticket: Ticket) {
         self.inside.insert((process, ticket));
-        if !self.calm && self.rng.chance(self.plan.misfortunes.crash_inside) {
+        if !self.calm && self.rng.chance(self.plan.faults.crash_inside) {
             self.crash(process.node);
         }
         if self.cluster.process(process.node) != Some(process) {

@@ -13,7 +13,7 @@ use super::{Act, Campaign};
 use crate::checkers::{Process, Violation};
 use distlock_protocol::{Change, NodeId};
 
-/// Part of an aimed misfortune.
+/// Part of an aimed fault.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Aim {
     /// The next begins.

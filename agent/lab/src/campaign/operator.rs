@@ -27,7 +27,7 @@ impl Campaign {
         if self.calm {
             return Ok(());
         }
-        self.plan_next(self.plan.misfortunes.operate, Act::Operate);
+        self.plan_next(self.plan.faults.operate, Act::Operate);
         self.report.operations += 1;
         match self.rng.index(16) {
             0..4 => return self.name_voters(),

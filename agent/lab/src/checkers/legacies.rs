@@ -17,7 +17,7 @@ use distlock_protocol::{Epoch, LockName, Mode, NodeId, Previous, Release, Time};
 /// Where members are removed, a view ends the grants of those it goes on without: who is inside then
 /// has ended inside for everybody else, though it may not know yet. What it says of its end later is
 /// said to nobody; and which views went on without a life only its member could tell. So from the
-/// first misfortune on, each view may say so of any lock, and of one of several only those must be
+/// first fault on, each view may say so of any lock, and of one of several only those must be
 /// told of who ended in the newest view.
 #[derive(Clone, Debug, Hash)]
 pub struct Legacies {

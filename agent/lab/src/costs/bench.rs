@@ -44,7 +44,7 @@ impl<'a, W: World> Bench<'a, W> {
         }
     }
 
-    /// From now on it is measured, and misfortunes come; requests that wait go on.
+    /// From now on it is measured, and faults come; requests that wait go on.
     pub(super) fn reset(&mut self) {
         let unit = self.setup.unit();
         self.since = (self.world.now(), self.world.counts());

@@ -1,4 +1,4 @@
-//! What a seed decides where misfortunes are aimed: a group in which little else goes wrong.
+//! What a seed decides where faults are aimed: a group in which little else goes wrong.
 //!
 //! The lease is the default one. Changes are collected for 200 ms, and views come at most a second
 //! apart in the mean: with the short leases of the other seeds no two views come within one lease,
@@ -55,7 +55,7 @@ pub(super) fn plan(algorithm: Algorithm, seed: u64) -> Plan {
             deaths: [0, 50][rng.index(2)],
             unaware: 0,
         },
-        misfortunes: Misfortunes {
+        faults: Misfortunes {
             crash: None,
             crash_inside: 0,
             crash_all: 0,

@@ -9,11 +9,11 @@
 //! that lies; with that one nothing need go on, but nothing may go wrong either.
 
 mod channels;
+mod faults;
 mod inputs;
 pub(super) mod judge;
 mod lock;
 pub(super) mod logs;
-mod misfortunes;
 mod plan;
 mod world;
 

@@ -30,7 +30,7 @@ pub(super) struct Plan {
     pub(super) wishes: Permille,
     /// How long unrest lasts.
     pub(super) unrest: Duration,
-    pub(super) misfortunes: Misfortunes,
+    pub(super) faults: Misfortunes,
 }
 
 /// What goes wrong, besides the network. Each interval is a mean.
@@ -81,7 +81,7 @@ impl Plan {
             stay: lease / 5,
             wishes: 0,
             unrest: lease * 20,
-            misfortunes: Misfortunes {
+            faults: Misfortunes {
                 crash: None,
                 crash_all: 0,
                 lost_state: 0,
@@ -142,12 +142,12 @@ impl Plan {
             stay,
             wishes: rate(2, full, &mut rng),
             unrest: lease * 40,
-            misfortunes: misfortunes(lease, full, &mut rng),
+            faults: faults(lease, full, &mut rng),
         }
     }
 }
 
-fn misfortunes(lease: Duration, full: bool, rng: &mut Rng) -> Misfortunes {
+fn faults(lease: Duration, full: bool, rng: &mut Rng) -> Misfortunes {
     let mut every = |leases: u32| on(full, rng).then(|| lease * leases);
     let (crash, pause, partition) = (every(8), every(8), every(8));
     let (leave, revote) = (every(20), every(20));

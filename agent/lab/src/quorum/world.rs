@@ -188,12 +188,12 @@ impl World {
             false => self.now + FOUNDING,
         };
         while self.epochs.is_empty() && self.step(founded)? {}
-        let misfortunes = self.plan.misfortunes;
-        self.plan_next(misfortunes.crash, Happening::Crash);
-        self.plan_next(misfortunes.pause, Happening::Pause);
-        self.plan_next(misfortunes.partition, Happening::Part);
-        self.plan_next(misfortunes.leave, Happening::Leave);
-        self.plan_next(misfortunes.revote, Happening::Revote);
+        let faults = self.plan.faults;
+        self.plan_next(faults.crash, Happening::Crash);
+        self.plan_next(faults.pause, Happening::Pause);
+        self.plan_next(faults.partition, Happening::Part);
+        self.plan_next(faults.leave, Happening::Leave);
+        self.plan_next(faults.revote, Happening::Revote);
         if self.lies.is_some() {
             self.plan_in(Duration::ZERO, Happening::Elect);
         }

@@ -4,7 +4,7 @@ use core::time::Duration;
 
 use crate::rng::{Permille, Rng};
 
-/// Network, disks, misfortunes, and what is wanted of the logs.
+/// Network, disks, faults, and what is wanted of the logs.
 #[derive(Debug)]
 pub(super) struct Plan {
     /// Messages that are lost.

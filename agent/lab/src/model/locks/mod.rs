@@ -307,7 +307,7 @@ impl System for LockModel {
         if state.broken.is_some() {
             return;
         }
-        self.misfortunes(state, out);
+        self.faults(state, out);
         self.views(state, out);
         for node in self.nodes() {
             if let Some(seat) = state.seat(node) {
@@ -381,7 +381,7 @@ fn member(node: NodeId, life: u32) -> Member {
 
 /// What may happen next.
 impl LockModel {
-    fn misfortunes(&self, state: &State, out: &mut Vec<Action>) {
+    fn faults(&self, state: &State, out: &mut Vec<Action>) {
         for node in self.nodes() {
             match state.seat(node) {
                 Some(_) if state.left.crashes > 0 => out.push(Action::Crash(node)),

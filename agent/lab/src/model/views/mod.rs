@@ -228,7 +228,7 @@ impl System for ViewModel {
         if state.broken.is_some() {
             return;
         }
-        self.misfortunes(state, out);
+        self.faults(state, out);
         self.proposals(state, out);
         for node in self.nodes() {
             self.host_does(state, node, out);
@@ -291,7 +291,7 @@ impl System for ViewModel {
 
 /// What may happen next.
 impl ViewModel {
-    fn misfortunes(&self, state: &State, out: &mut Vec<Action>) {
+    fn faults(&self, state: &State, out: &mut Vec<Action>) {
         for node in self.nodes() {
             match &state.host(node).running {
                 Some(running) if state.left.crashes > 0 => {

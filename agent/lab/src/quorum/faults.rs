@@ -109,9 +109,9 @@ impl World {
     }
 
     pub(super) fn crash_some(&mut self) -> Result<(), Violation> {
-        self.plan_next(self.plan.misfortunes.crash, Happening::Crash);
+        self.plan_next(self.plan.faults.crash, Happening::Crash);
         let nodes = self.nodes();
-        let victims = if self.rng.chance(self.plan.misfortunes.crash_all) {
+        let victims = if self.rng.chance(self.plan.faults.crash_all) {
             nodes
         } else {
             vec![nodes[self.rng.index(nodes.len())]]
@@ -122,10 +122,10 @@ impl World {
             }
             self.explored.crashes += 1;
             self.crash(node, "crashes");
-            if self.rng.chance(self.plan.misfortunes.lost_state) {
+            if self.rng.chance(self.plan.faults.lost_state) {
                 self.lose_state(node);
             }
-            let away = self.rng.exponential(self.plan.misfortunes.away);
+            let away = self.rng.exponential(self.plan.faults.away);
             self.plan_in(away, Happening::Start(node));
         }
         Ok(())
@@ -161,14 +161,14 @@ impl World {
     }
 
     pub(super) fn pause_one(&mut self) {
-        self.plan_next(self.plan.misfortunes.pause, Happening::Pause);
+        self.plan_next(self.plan.faults.pause, Happening::Pause);
         let nodes = self.nodes();
         let node = nodes[self.rng.index(nodes.len())];
         let host = self.hosts.get_mut(&node).expect("a host");
         if host.running.is_some() && host.paused.is_none() {
             host.paused = Some(VecDeque::new());
             self.explored.pauses += 1;
-            let paused = self.rng.exponential(self.plan.misfortunes.paused);
+            let paused = self.rng.exponential(self.plan.faults.paused);
             self.plan_in(paused, Happening::Resume(node));
             self.trace
                 .say(self.now, format_args!("{node} stands still for {paused:?}"));
@@ -187,8 +187,8 @@ impl World {
     }
 
     pub(super) fn part(&mut self) {
-        self.plan_next(self.plan.misfortunes.partition, Happening::Part);
-        let parted = self.rng.exponential(self.plan.misfortunes.parted);
+        self.plan_next(self.plan.faults.partition, Happening::Part);
+        let parted = self.rng.exponential(self.plan.faults.parted);
         self.plan_in(parted, Happening::Join);
         self.explored.partitions += 1;
         let nodes = self.nodes();
@@ -215,7 +215,7 @@ impl World {
     }
 
     pub(super) fn leave_one(&mut self) -> Result<(), Violation> {
-        self.plan_next(self.plan.misfortunes.leave, Happening::Leave);
+        self.plan_next(self.plan.faults.leave, Happening::Leave);
         let nodes = self.nodes();
         let node = nodes[self.rng.index(nodes.len())];
         let Some(process) = self.process(node) else {
@@ -239,7 +239,7 @@ impl World {
     pub(super) fn gone(&mut self, process: Process) {
         if self.process(process.node) == Some(process) {
             self.crash(process.node, "is gone");
-            let away = self.rng.exponential(self.plan.misfortunes.away);
+            let away = self.rng.exponential(self.plan.faults.away);
             self.plan_in(away, Happening::Start(process.node));
         }
     }
@@ -247,7 +247,7 @@ impl World {
     /// An operator names other voters at some host: any, they may have nothing in common with those
     /// before.
     pub(super) fn revote(&mut self) -> Result<(), Violation> {
-        self.plan_next(self.plan.misfortunes.revote, Happening::Revote);
+        self.plan_next(self.plan.faults.revote, Happening::Revote);
         let nodes = self.nodes();
         let host = nodes[self.rng.index(nodes.len())];
         let first = nodes[self.rng.index(nodes.len())];

@@ -40,9 +40,9 @@ impl Campaign {
         if self.calm {
             return Ok(());
         }
-        self.plan_next(self.plan.misfortunes.crash, Act::Crash);
+        self.plan_next(self.plan.faults.crash, Act::Crash);
         let members = self.members();
-        let victims = if self.rng.chance(self.plan.misfortunes.crash_all) {
+        let victims = if self.rng.chance(self.plan.faults.crash_all) {
             members
         } else {
             vec![members[self.rng.index(members.len())]]
@@ -69,7 +69,7 @@ impl Campaign {
         let inside = self.inside.iter().any(|(whose, _)| *whose == process);
         self.report.crashes_inside += u64::from(inside);
         self.cluster.crash(node);
-        if self.rng.chance(self.plan.misfortunes.lost_record) || surely {
+        if self.rng.chance(self.plan.faults.lost_record) || surely {
             self.lose_record(process);
         }
         self.forget(process);
@@ -196,9 +196,9 @@ impl Campaign {
         if self.calm {
             return Ok(());
         }
-        self.plan_next(self.plan.misfortunes.leave, Act::Leave);
+        self.plan_next(self.plan.faults.leave, Act::Leave);
         let members = self.members();
-        let all = self.by_quorum() && self.rng.chance(self.plan.misfortunes.leave_all);
+        let all = self.by_quorum() && self.rng.chance(self.plan.faults.leave_all);
         let leavers = if all {
             members
         } else {
@@ -217,12 +217,12 @@ impl Campaign {
         if self.calm {
             return;
         }
-        self.plan_next(self.plan.misfortunes.pause, Act::Pause);
+        self.plan_next(self.plan.faults.pause, Act::Pause);
         let members = self.members();
         let node = members[self.rng.index(members.len())];
         if self.cluster.pause(node) {
             self.report.pauses += 1;
-            let paused = self.rng.exponential(self.plan.misfortunes.paused);
+            let paused = self.rng.exponential(self.plan.faults.paused);
             self.cluster.plan(paused, Act::Resume(node));
         }
     }
@@ -255,8 +255,8 @@ impl Campaign {
         if self.calm {
             return;
         }
-        self.plan_next(self.plan.misfortunes.partition, Act::Part);
-        let parted = self.rng.exponential(self.plan.misfortunes.parted);
+        self.plan_next(self.plan.faults.partition, Act::Part);
+        let parted = self.rng.exponential(self.plan.faults.parted);
         self.cluster.plan(parted, Act::Join);
         self.report.partitions += 1;
         let members = self.members();
@@ -298,7 +298,7 @@ impl Campaign {
     }
 
     pub(super) fn plan_start(&mut self, node: NodeId) {
-        let away = self.rng.exponential(self.plan.misfortunes.away);
+        let away = self.rng.exponential(self.plan.faults.away);
         self.cluster.plan(away, Act::Start(node));
     }
 
