@@ -17,7 +17,7 @@ use super::checkers::{
 };
 use super::history::{Moment, What};
 use super::in_order::InOrder;
-use super::network::{Network, Weather};
+use super::network::{Network, NetworkStats};
 use super::queue::Queue;
 use super::trace::Trace;
 use distlock_protocol::chance::Chance;
@@ -169,8 +169,8 @@ impl<A> Bare<A> {
     }
 
     /// What the network did.
-    pub const fn weather(&self) -> Weather {
-        self.network.weather()
+    pub const fn network_stats(&self) -> NetworkStats {
+        self.network.network_stats()
     }
 
     /// Messages sent, by kind.

@@ -234,7 +234,7 @@ impl Campaign {
             self.everybody_leaves()?;
         }
         self.report.steps = self.cluster.steps();
-        self.report.weather = self.cluster.weather();
+        self.report.network_stats = self.cluster.network_stats();
         if let Some(presumption) = self.cluster.checkers().presumption() {
             self.report.splits = presumption.splits;
             self.report.merges = presumption.merges;

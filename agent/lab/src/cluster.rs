@@ -22,7 +22,7 @@ use super::checkers::{Checkers, Leases, Process, Violation, violation};
 use super::clock::Clock;
 use super::dissect;
 use super::history::{Moment, What};
-use super::network::{Conditions, Network, Weather};
+use super::network::{Conditions, Network, NetworkStats};
 use super::queue::Queue;
 use super::quorum::logs::Lies;
 use super::rng::{Permille, Rng};
@@ -330,8 +330,8 @@ impl<A> Cluster<A> {
     }
 
     /// What the network did.
-    pub const fn weather(&self) -> Weather {
-        self.network.weather()
+    pub const fn network_stats(&self) -> NetworkStats {
+        self.network.network_stats()
     }
 
     /// The network, to cut and heal it.

@@ -23,7 +23,7 @@ use world::{Nodes, World};
 use super::bare::Bare;
 use super::checkers::Violation;
 use super::history::Moment;
-use super::network::{Conditions, Delay, Network, Weather};
+use super::network::{Conditions, Delay, Network, NetworkStats};
 use super::rng::{Permille, Rng};
 use super::trace::Trace;
 use distlock_protocol::lock::{Algorithm, LockSpec};
@@ -173,7 +173,7 @@ pub struct Run {
     /// When it began.
     pub since: Time,
     /// What the network did.
-    pub weather: Weather,
+    pub network_stats: NetworkStats,
 }
 
 /// What some entries cost.

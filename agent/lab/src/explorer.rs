@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use super::bare::{Bare, Turn};
 use super::checkers::{Violation, violation};
-use super::network::{Conditions, Delay, Network, Weather};
+use super::network::{Conditions, Delay, Network, NetworkStats};
 use super::rng::{Permille, Rng};
 use super::trace::{Sink, Trace};
 use distlock_protocol::lock::{Algorithm, LockSpec, Priority};
@@ -27,7 +27,7 @@ pub struct Explored {
     /// Callers that ended inside while their members lived.
     pub deaths: u64,
     /// What the network did.
-    pub weather: Weather,
+    pub network_stats: NetworkStats,
 }
 
 impl Explored {
@@ -38,7 +38,7 @@ impl Explored {
         self.installs += other.installs;
         self.restarts += other.restarts;
         self.deaths += other.deaths;
-        self.weather.add(&other.weather);
+        self.network_stats.add(&other.network_stats);
     }
 }
 
@@ -154,7 +154,7 @@ impl Exploration {
             self.take(turn)?;
         }
         self.settle()?;
-        self.explored.weather = self.bare.weather();
+        self.explored.network_stats = self.bare.network_stats();
         Ok(self.explored)
     }
 

@@ -61,7 +61,7 @@ pub struct Arrival {
 
 /// How often the network did what, so that a campaign can show that its faults took place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Weather {
+pub struct NetworkStats {
     /// Datagrams given to the network.
     pub sent: u64,
     /// Copies lost by chance.
@@ -76,7 +76,7 @@ pub struct Weather {
     pub corrupted: u64,
 }
 
-impl Weather {
+impl NetworkStats {
     /// Adds up.
     pub fn add(&mut self, other: &Self) {
         let Self {
@@ -106,7 +106,7 @@ pub struct Network {
     /// Ordered pairs between which everything takes so much longer.
     slow: BTreeMap<(NodeId, NodeId), Duration>,
     latest: BTreeMap<(NodeId, NodeId), Time>,
-    weather: Weather,
+    network_stats: NetworkStats,
 }
 
 impl Network {
@@ -118,7 +118,7 @@ impl Network {
             cut: BTreeSet::new(),
             slow: BTreeMap::new(),
             latest: BTreeMap::new(),
-            weather: Weather {
+            network_stats: NetworkStats {
                 sent: 0,
                 lost: 0,
                 parted: 0,
@@ -135,8 +135,8 @@ impl Network {
     }
 
     /// What happened so far.
-    pub const fn weather(&self) -> Weather {
-        self.weather
+    pub const fn network_stats(&self) -> NetworkStats {
+        self.network_stats
     }
 
     /// Decides what becomes of one datagram: no, one or two arrivals.
@@ -146,7 +146,7 @@ impl Network {
         from: NodeId,
         to: NodeId,
     ) -> impl Iterator<Item = Arrival> + use<> {
-        self.weather.sent += 1;
+        self.network_stats.sent += 1;
         let first = self.copy(now, from, to);
         let again = self.rng.chance(self.conditions.duplication);
         let second = if again {
@@ -154,7 +154,7 @@ impl Network {
         } else {
             None
         };
-        self.weather.duplicated += u64::from(second.is_some());
+        self.network_stats.duplicated += u64::from(second.is_some());
         [first, second].into_iter().flatten()
     }
 
@@ -210,11 +210,11 @@ impl Network {
             Delay::Exponential(mean) => self.rng.exponential(mean),
         };
         if self.cut.contains(&(from, to)) {
-            self.weather.parted += 1;
+            self.network_stats.parted += 1;
             return None;
         }
         if lost {
-            self.weather.lost += 1;
+            self.network_stats.lost += 1;
             return None;
         }
         let latest = self.latest.entry((from, to)).or_default();
@@ -223,9 +223,9 @@ impl Network {
         if self.conditions.in_order {
             at = at.max(*latest);
         }
-        self.weather.reordered += u64::from(at < *latest);
+        self.network_stats.reordered += u64::from(at < *latest);
         *latest = at.max(*latest);
-        self.weather.corrupted += u64::from(corrupted);
+        self.network_stats.corrupted += u64::from(corrupted);
         Some(Arrival { at, corrupted })
     }
 }

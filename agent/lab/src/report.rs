@@ -1,6 +1,6 @@
 //! What took place in a campaign.
 
-use super::network::Weather;
+use super::network::NetworkStats;
 
 /// What happened in one run, or in many together: a campaign shows by it that what it is for did
 /// take place.
@@ -79,7 +79,7 @@ pub struct Report {
     /// Grants that were lost to another view.
     pub lost: u64,
     /// What the network did.
-    pub weather: Weather,
+    pub network_stats: NetworkStats,
     /// Simulated time, in milliseconds.
     pub simulated_ms: u64,
 }
@@ -123,7 +123,7 @@ impl Report {
         self.merges += other.merges;
         self.judged += other.judged;
         self.lost += other.lost;
-        self.weather.add(&other.weather);
+        self.network_stats.add(&other.network_stats);
         self.simulated_ms += other.simulated_ms;
     }
 }

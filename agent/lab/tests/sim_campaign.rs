@@ -44,11 +44,23 @@ fn play(algorithm: Algorithm) {
     often(total.partitions, SEEDS / 2, "partitions");
     often(total.suspicions, SEEDS, "suspicions");
     often(total.no_quorum, SEEDS / 10, "refusals for want of members");
-    let weather = total.weather;
-    often(weather.lost, weather.sent / 20, "losses");
-    often(weather.duplicated, weather.sent / 20, "duplicates");
-    often(weather.reordered, weather.sent / 20, "overtakings");
-    often(weather.corrupted, weather.sent / 100, "corruptions");
+    let network_stats = total.network_stats;
+    often(network_stats.lost, network_stats.sent / 20, "losses");
+    often(
+        network_stats.duplicated,
+        network_stats.sent / 20,
+        "duplicates",
+    );
+    often(
+        network_stats.reordered,
+        network_stats.sent / 20,
+        "overtakings",
+    );
+    often(
+        network_stats.corrupted,
+        network_stats.sent / 100,
+        "corruptions",
+    );
 }
 
 #[test]

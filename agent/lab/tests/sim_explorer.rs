@@ -24,12 +24,15 @@ fn explore_all(algorithm: Algorithm, seeds: u64) {
         total.installs > seeds && total.restarts > seeds / 4,
         "few new views: {total:?}"
     );
-    let weather = total.weather;
+    let network_stats = total.network_stats;
     assert!(
-        weather.duplicated * 20 > weather.sent,
-        "few duplicates: {weather:?}"
+        network_stats.duplicated * 20 > network_stats.sent,
+        "few duplicates: {network_stats:?}"
     );
-    assert!(weather.reordered > seeds, "little reordering: {weather:?}");
+    assert!(
+        network_stats.reordered > seeds,
+        "little reordering: {network_stats:?}"
+    );
 }
 
 #[test]

@@ -35,8 +35,12 @@ fn all_deliver_prefixes_of_one_sequence() {
     often(total.removed, SEEDS / 4, "members removed alive");
     often(total.joined, SEEDS / 2, "newcomers");
     often(total.full, 10 * SEEDS, "full windows");
-    often(total.weather.lost, 50 * SEEDS, "datagrams lost");
-    often(total.weather.reordered, 300 * SEEDS, "datagrams overtaken");
+    often(total.network_stats.lost, 50 * SEEDS, "datagrams lost");
+    often(
+        total.network_stats.reordered,
+        300 * SEEDS,
+        "datagrams overtaken",
+    );
     assert!(total.acknowledgements < 2 * total.multicasts, "{total:?}");
 }
 

@@ -51,13 +51,22 @@ fn a_perfect_network_only_delays() {
 fn faults_come_as_often_as_asked() {
     let mut network = Network::new(harsh(), Rng::new(2));
     let arrivals: usize = send(&mut network, 100_000).iter().map(Vec::len).sum();
-    let weather = network.weather();
-    assert_eq!(weather.sent, 100_000);
+    let network_stats = network.network_stats();
+    assert_eq!(network_stats.sent, 100_000);
     // Of 110,000 copies one in five is lost, and one in twenty of the rest corrupted.
-    assert!((21_500..22_500).contains(&weather.lost), "{weather:?}");
-    assert!((7_700..8_300).contains(&weather.duplicated), "{weather:?}");
-    assert!((4_200..4_600).contains(&weather.corrupted), "{weather:?}");
-    assert!(weather.reordered > 30_000, "{weather:?}");
+    assert!(
+        (21_500..22_500).contains(&network_stats.lost),
+        "{network_stats:?}"
+    );
+    assert!(
+        (7_700..8_300).contains(&network_stats.duplicated),
+        "{network_stats:?}"
+    );
+    assert!(
+        (4_200..4_600).contains(&network_stats.corrupted),
+        "{network_stats:?}"
+    );
+    assert!(network_stats.reordered > 30_000, "{network_stats:?}");
     assert!((87_500..88_500).contains(&arrivals), "{arrivals} arrive");
 }
 
@@ -76,7 +85,7 @@ fn order_is_kept_where_it_is_asked_for() {
         .map(|a| a.at)
         .collect();
     assert!(times.is_sorted());
-    assert_eq!(network.weather().reordered, 0);
+    assert_eq!(network.network_stats().reordered, 0);
 }
 
 #[test]
@@ -91,7 +100,7 @@ fn a_cut_has_a_direction_and_ends() {
     assert!(arrives(&mut network, 1, 3), "another member");
     network.join();
     assert!(arrives(&mut network, 1, 2), "joined again");
-    assert_eq!(network.weather().parted, 1);
+    assert_eq!(network.network_stats().parted, 1);
 }
 
 #[test]
@@ -99,13 +108,13 @@ fn healing_ends_all_faults_and_keeps_the_delay() {
     let mut network = Network::new(harsh(), Rng::new(5));
     network.cut(node(1), node(2));
     network.heal();
-    let before = network.weather();
+    let before = network.network_stats();
     assert!(
         send(&mut network, 1000)
             .iter()
             .all(|a| a.len() == 1 && !a[0].corrupted)
     );
-    assert_eq!(network.weather().lost, before.lost);
+    assert_eq!(network.network_stats().lost, before.lost);
 }
 
 #[test]

@@ -70,7 +70,7 @@ impl<'a, W: World> Bench<'a, W> {
             costs: self.costs,
             history: self.world.history().to_vec(),
             since,
-            weather: self.world.weather(),
+            network_stats: self.world.network_stats(),
         }
     }
 

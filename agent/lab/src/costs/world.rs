@@ -11,7 +11,7 @@ use crate::bare::{self, Bare};
 use crate::checkers::{Violation, violation};
 use crate::cluster::{self, Cluster, Surroundings};
 use crate::history::Moment;
-use crate::network::Weather;
+use crate::network::NetworkStats;
 use crate::rng::Rng;
 use distlock_protocol::{
     Command, ElectionAlgorithm, Event, Failure, Incarnation, LockName, Mode, NodeId, Release,
@@ -54,7 +54,7 @@ pub(super) trait World {
     /// Messages sent since the start, by kind.
     fn counts(&self) -> BTreeMap<&'static str, u64>;
     fn history(&self) -> &[Moment];
-    fn weather(&self) -> Weather;
+    fn network_stats(&self) -> NetworkStats;
 }
 
 impl World for Bare<Act> {
@@ -116,8 +116,8 @@ impl World for Bare<Act> {
         self.history()
     }
 
-    fn weather(&self) -> Weather {
-        self.weather()
+    fn network_stats(&self) -> NetworkStats {
+        self.network_stats()
     }
 }
 
@@ -294,7 +294,7 @@ impl World for Nodes {
         self.cluster.history()
     }
 
-    fn weather(&self) -> Weather {
-        self.cluster.weather()
+    fn network_stats(&self) -> NetworkStats {
+        self.cluster.network_stats()
     }
 }

@@ -15,7 +15,7 @@ use core::time::Duration;
 
 use self::world::World;
 use super::checkers::Violation;
-use super::network::{Conditions, Delay, Weather};
+use super::network::{Conditions, Delay, NetworkStats};
 use super::rng::{Permille, Rng};
 use super::trace::{Sink, Trace};
 
@@ -45,7 +45,7 @@ pub struct Explored {
     /// Times a member had to wait because too many of its messages did.
     pub full: u64,
     /// What the network did.
-    pub weather: Weather,
+    pub network_stats: NetworkStats,
 }
 
 impl Explored {
@@ -62,7 +62,7 @@ impl Explored {
         self.removed += other.removed;
         self.joined += other.joined;
         self.full += other.full;
-        self.weather.add(&other.weather);
+        self.network_stats.add(&other.network_stats);
     }
 }
 

@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::super::network::{Network, Weather};
+use super::super::network::{Network, NetworkStats};
 use distlock_protocol::link::{Link, Timing};
 use distlock_protocol::wire::{Frame, Header, Kind, Route};
 use distlock_protocol::{Epoch, Incarnation, NodeId, Time};
@@ -63,8 +63,8 @@ impl Post {
         }
     }
 
-    pub(super) const fn weather(&self) -> Weather {
-        self.network.weather()
+    pub(super) const fn network_stats(&self) -> NetworkStats {
+        self.network.network_stats()
     }
 
     pub(super) fn heal(&mut self) {

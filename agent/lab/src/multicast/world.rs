@@ -94,7 +94,7 @@ impl World {
         self.go_on(end, Self::is_done)?;
         self.judge.ends(self.now, self.views.members())?;
         self.explored.lost_with_sender = self.judge.lost();
-        self.explored.weather = self.post.weather();
+        self.explored.network_stats = self.post.network_stats();
         Ok((self.explored, self.trace.fingerprint()))
     }
 

@@ -22,7 +22,7 @@ use core::time::Duration;
 use self::plan::Plan;
 use self::world::World;
 use super::checkers::Violation;
-use super::network::Weather;
+use super::network::NetworkStats;
 use super::trace::{Sink, Trace};
 
 /// Which log decides on views.
@@ -62,7 +62,7 @@ pub struct Explored {
     /// Voters that came back without their state.
     pub lost_states: u64,
     /// What the network did.
-    pub weather: Weather,
+    pub network_stats: NetworkStats,
     /// Simulated time, in milliseconds.
     pub simulated_ms: u64,
 }
@@ -82,7 +82,7 @@ impl Explored {
         self.partitions += other.partitions;
         self.leaves += other.leaves;
         self.lost_states += other.lost_states;
-        self.weather.add(&other.weather);
+        self.network_stats.add(&other.network_stats);
         self.simulated_ms += other.simulated_ms;
     }
 }

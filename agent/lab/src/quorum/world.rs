@@ -171,7 +171,7 @@ impl World {
 
     /// What took place, and a fingerprint of it.
     pub(super) fn outcome(mut self) -> (Explored, u64) {
-        self.explored.weather = self.network.weather();
+        self.explored.network_stats = self.network.network_stats();
         self.explored.simulated_ms = self.now.as_nanos() / 1_000_000;
         (self.explored, self.trace.fingerprint())
     }

@@ -122,11 +122,11 @@ fn remarks(setup: &Setup, run: &Run, known: &Reference) -> String {
         let _ = writeln!(text, "Where the book differs: {}.", known.deviation);
     }
     if setup.loss > 0 || !setup.crashes.is_empty() {
-        let weather = run.weather;
+        let network_stats = run.network_stats;
         let _ = writeln!(
             text,
             "Of {} datagrams, with those of links, views and leases, {} were lost.",
-            weather.sent, weather.lost
+            network_stats.sent, network_stats.lost
         );
     }
     if run.costs.lost > 0 {
