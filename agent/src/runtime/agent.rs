@@ -37,7 +37,7 @@ use super::roster::Roster;
 use super::seal::{self, KeyFile, KeyRing, Seals};
 use super::status::Status;
 use super::sync::Mutex;
-use super::trace::{self, Scribe, Tracer, Writer};
+use super::trace::{self, TraceWriter, Tracer, Writer};
 use super::transport::{Faults, Transport, TransportCounters};
 use crate::protocol::lock::{violation_probability, votes_needed};
 use crate::protocol::wire::{Drop as Dropped, GroupId};
@@ -565,10 +565,10 @@ fn warn_of_insecurity(members: &BTreeMap<NodeId, Address>) {
 }
 
 /// Who writes a trace: a thread, where the agent has one. A trace that cannot be had is done without.
-fn writing((tracer, scribe): (Tracer, Scribe), runner: &Runner) -> Option<(Tracer, Writer)> {
+fn writing((tracer, writer): (Tracer, TraceWriter), runner: &Runner) -> Option<(Tracer, Writer)> {
     match runner {
-        Runner::Callers(_) => Some((tracer, Writer::in_loop(scribe))),
-        Runner::Thread(_) => match Writer::thread(scribe) {
+        Runner::Callers(_) => Some((tracer, Writer::in_loop(writer))),
+        Runner::Thread(_) => match Writer::thread(writer) {
             Ok(writer) => Some((tracer, writer)),
             Err(error) => {
                 tracing::warn!("cannot start a thread for the trace: {error}; there is none");

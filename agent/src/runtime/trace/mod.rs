@@ -13,15 +13,15 @@
 //! cannot be written, the trace ends and says so, and nothing else does. A file that is full is
 //! kept under another name, in place of the one before: two files a member are all that it takes.
 
-mod scribe;
 mod tracer;
+mod writer;
 
 use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-pub(super) use scribe::{Scribe, Writer};
 pub(super) use tracer::{Tracer, open};
+pub(super) use writer::{TraceWriter, Writer};
 
 /// The version of the format, in the first line of a file.
 pub const FORMAT: u32 = 1;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crossbeam_channel::{Sender, TrySendError, bounded};
 
-use super::{Entry, Scribe, What};
+use super::{Entry, TraceWriter, What};
 use crate::protocol::clock::Estimate;
 use crate::protocol::dissect::engine_messages;
 use crate::protocol::wire::{self, GroupId, Header, Route};
@@ -30,10 +30,10 @@ pub(crate) fn open(
     settings: &Settings,
     host: &str,
     life: Incarnation,
-) -> Option<(Tracer, Scribe)> {
+) -> Option<(Tracer, TraceWriter)> {
     let (sender, receiver) = bounded(QUEUE);
-    let scribe = match Scribe::open(dir, &settings.group, me, host, receiver) {
-        Ok(scribe) => scribe,
+    let writer = match TraceWriter::open(dir, &settings.group, me, host, receiver) {
+        Ok(writer) => writer,
         Err(error) => {
             tracing::warn!(
                 "cannot write a trace below {}: {error}; this agent runs without; to trace it, \
@@ -54,7 +54,7 @@ pub(crate) fn open(
         sender: Some(sender),
     };
     tracer.log(What::Began);
-    Some((tracer, scribe))
+    Some((tracer, writer))
 }
 
 /// Notes what happens.

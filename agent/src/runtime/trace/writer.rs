@@ -24,7 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Writes the entries that come.
 #[derive(Debug)]
-pub(crate) struct Scribe {
+pub(crate) struct TraceWriter {
     entries: Receiver<Entry>,
     path: PathBuf,
     file: File,
@@ -36,7 +36,7 @@ pub(crate) struct Scribe {
     head: Head,
 }
 
-impl Scribe {
+impl TraceWriter {
     /// Goes on in the file of member `me` of `group` in `dir`, or begins one.
     pub(super) fn open(
         dir: &Path,
@@ -49,7 +49,7 @@ impl Scribe {
         DirBuilder::new().mode(0o700).recursive(true).create(dir)?;
         let path = dir.join(file_name(group, me));
         let (file, len) = open_file(&path)?;
-        let mut scribe = Self {
+        let mut writer = Self {
             entries,
             path,
             file,
@@ -66,10 +66,10 @@ impl Scribe {
                 wall: 0,
             },
         };
-        scribe.end_torn_line()?;
-        scribe.write_head();
-        scribe.flush()?;
-        Ok(scribe)
+        writer.end_torn_line()?;
+        writer.write_head();
+        writer.flush()?;
+        Ok(writer)
     }
 
     /// Writes until nobody has anything to say any more, or it is not possible.
@@ -156,33 +156,33 @@ pub(crate) enum Writer {
     /// A thread, which is done when this is at its end.
     Thread(Receiver<()>),
     /// Whoever runs the loop; `None` once it is not possible any more.
-    Loop(Option<Scribe>),
+    Loop(Option<TraceWriter>),
 }
 
 impl Writer {
     /// A thread, for an agent that has one itself.
-    pub(crate) fn thread(scribe: Scribe) -> io::Result<Self> {
+    pub(crate) fn thread(writer: TraceWriter) -> io::Result<Self> {
         let (done, is_done) = bounded(0);
         spawn("distlock-trace", move || {
-            scribe.run();
+            writer.run();
             drop(done);
         })?;
         Ok(Self::Thread(is_done))
     }
 
     /// Nobody, but for [`Writer::work`].
-    pub(crate) const fn in_loop(scribe: Scribe) -> Self {
-        Self::Loop(Some(scribe))
+    pub(crate) const fn in_loop(writer: TraceWriter) -> Self {
+        Self::Loop(Some(writer))
     }
 
     /// Writes what has come, where no thread does.
     pub(crate) fn work(&mut self) {
         if let Self::Loop(slot) = self
-            && let Some(mut scribe) = slot.take()
+            && let Some(mut writer) = slot.take()
         {
-            match scribe.drain() {
-                Ok(()) => *slot = Some(scribe),
-                Err(error) => scribe.give_up(&error),
+            match writer.drain() {
+                Ok(()) => *slot = Some(writer),
+                Err(error) => writer.give_up(&error),
             }
         }
     }
@@ -252,11 +252,11 @@ mod tests {
     use super::*;
     use crate::runtime::trace::What;
 
-    fn scribe(dir: &Path) -> (Sender<Entry>, Scribe) {
+    fn writer(dir: &Path) -> (Sender<Entry>, TraceWriter) {
         let (sender, receiver) = bounded(1_000);
         let me = NodeId::new(3).expect("an id");
-        let scribe = Scribe::open(dir, "a shop", me, "alpha", receiver);
-        (sender, scribe.expect("a file"))
+        let writer = TraceWriter::open(dir, "a shop", me, "alpha", receiver);
+        (sender, writer.expect("a file"))
     }
 
     fn entry(n: u64) -> Entry {
@@ -275,19 +275,19 @@ mod tests {
     #[test]
     fn goes_on_after_a_line_that_was_torn() {
         let dir = tempfile::tempdir().expect("a directory");
-        let (sender, scribe) = scribe(dir.path());
+        let (sender, writer) = writer(dir.path());
         sender.send(entry(1)).expect("room");
         drop(sender);
-        scribe.run();
+        writer.run();
         let name = "a%20shop-3.trace";
         let mut whole = text(dir.path(), name);
         assert_eq!(whole.lines().count(), 2);
         whole.truncate(whole.len() - 5);
         fs::write(dir.path().join(name), &whole).expect("room");
 
-        let (sender, mut scribe) = self::scribe(dir.path());
+        let (sender, mut writer) = self::writer(dir.path());
         sender.send(entry(1)).expect("room");
-        scribe.drain().expect("room");
+        writer.drain().expect("room");
         let text = text(dir.path(), name);
         let lines: Vec<_> = text.lines().collect();
         assert_eq!(lines.len(), 4, "{text}");
@@ -303,12 +303,12 @@ mod tests {
     #[test]
     fn takes_two_files_and_no_more() {
         let dir = tempfile::tempdir().expect("a directory");
-        let (_sender, mut scribe) = scribe(dir.path());
-        scribe.limit = 2_000;
+        let (_sender, mut writer) = writer(dir.path());
+        writer.limit = 2_000;
         for n in 1..=500 {
-            scribe.write(&entry(n)).expect("room");
+            writer.write(&entry(n)).expect("room");
         }
-        scribe.flush().expect("room");
+        writer.flush().expect("room");
         let files = fs::read_dir(dir.path()).expect("a directory").count();
         assert_eq!(files, 2);
         let [old, new] =
@@ -332,7 +332,7 @@ mod tests {
         fs::write(path("victim"), "precious").expect("room");
         let open = |dir: &Path| {
             let (_, receiver) = bounded(1);
-            Scribe::open(
+            TraceWriter::open(
                 dir,
                 "shop",
                 NodeId::new(3).expect("an id"),
@@ -371,13 +371,13 @@ mod tests {
     #[test]
     fn ends_when_the_disk_is_full() {
         let dir = tempfile::tempdir().expect("a directory");
-        let (sender, mut scribe) = scribe(dir.path());
-        scribe.file = OpenOptions::new()
+        let (sender, mut writer) = writer(dir.path());
+        writer.file = OpenOptions::new()
             .write(true)
             .open("/dev/full")
             .expect("a full disk");
         sender.send(entry(1)).expect("room");
-        scribe.run();
+        writer.run();
         assert!(sender.send(entry(2)).is_err(), "nobody reads any more");
     }
 }
