@@ -10,7 +10,7 @@ use nix::ifaddrs::getifaddrs;
 use nix::net::if_::if_nametoindex;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
-use super::audience::Audience;
+use super::reachability::MulticastReachability;
 use super::{filter, size_buffers};
 use crate::protocol::wire::GroupId;
 use crate::protocol::wire::merged::{Mergeable, Merger};
@@ -27,7 +27,7 @@ pub(super) struct Group {
     pub(super) socket: UdpSocket,
     pub(super) address: MulticastAddress,
     pub(super) to: SockAddr,
-    pub(super) audience: Audience,
+    pub(super) reachability: MulticastReachability,
     /// What was said in this step, and is sent at its end.
     pub(super) said: Vec<(NodeId, Vec<u8>)>,
     pub(super) buffer: Box<[u8]>,
@@ -78,7 +78,7 @@ impl Group {
             socket: OwnedFd::from(socket).into(),
             address,
             to,
-            audience: Audience::new(now),
+            reachability: MulticastReachability::new(now),
             said: Vec::new(),
             buffer: vec![0; super::Transport::BUFFER].into_boxed_slice(),
             looks: 0,
@@ -95,10 +95,10 @@ impl Group {
 
 /// Which of `said` go out together: those with the numbers beside it, at the place of the first of
 /// them. What is in none goes alone. A datagram by multicast reaches, and wakes, the whole audience:
-/// it is sent only where it is for more than half of `audience`.
+/// it is sent only where it is for more than half of `reachability`.
 pub(super) fn runs(
     said: &[(NodeId, Vec<u8>)],
-    audience: usize,
+    reachability: usize,
 ) -> BTreeMap<usize, (Vec<usize>, Merger<'_>)> {
     let mut runs: BTreeMap<usize, (Vec<usize>, Merger<'_>)> = BTreeMap::new();
     // By what they must have alike, the run that was begun last.
@@ -117,7 +117,7 @@ pub(super) fn runs(
             runs.insert(place, (vec![place], Merger::new(part)));
         }
     }
-    runs.retain(|_, (_, merger)| merger.count() >= 2 && merger.count() * 2 > audience);
+    runs.retain(|_, (_, merger)| merger.count() >= 2 && merger.count() * 2 > reachability);
     runs
 }
 

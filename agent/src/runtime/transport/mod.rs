@@ -7,11 +7,10 @@
 //! ([`apart`]).
 //!
 //! Where there is a multicast address, what goes to several members alike goes there as one
-//! datagram ([`multicast`]), to those who are known to be reached so ([`audience`]). The core knows
+//! datagram ([`multicast`]), to those who are known to be reached so ([`reachability`]). The core knows
 //! nothing of it.
 
 mod apart;
-mod audience;
 mod doubts;
 mod error;
 mod faults;
@@ -19,6 +18,7 @@ mod filter;
 mod group;
 mod multicast;
 pub(crate) mod place;
+mod reachability;
 mod sealed;
 #[cfg(test)]
 mod tests;
@@ -226,7 +226,7 @@ impl Transport {
         let ids = others.clone().map(|(&id, _)| id);
         self.group
             .iter_mut()
-            .for_each(|group| group.audience.read(ids.clone()));
+            .for_each(|group| group.reachability.read(ids.clone()));
         self.peers.clear();
         match &mut self.medium {
             Medium::Udp {
@@ -427,7 +427,7 @@ impl Transport {
             }
         }
         if let (Some(group), Received::Datagram { from, .. }) = (&mut self.group, &received) {
-            group.audience.heard_directly(*from);
+            group.reachability.heard_directly(*from);
         }
         received
     }

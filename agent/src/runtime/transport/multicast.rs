@@ -1,7 +1,7 @@
 //! What goes out together, and what comes in so.
 
-use super::audience::Verdict;
 use super::group::{self, Group};
+use super::reachability::Verdict;
 use super::{BindError, Medium, Received, Transport, udp};
 use crate::protocol::wire::GroupId;
 use crate::protocol::wire::merged::{self, Mergeable, Multicast};
@@ -38,7 +38,7 @@ impl Transport {
         if let Some(group) = &mut self.group
             && let Some(part) = Mergeable::new(&bytes)
         {
-            match group.audience.judge(to, part) {
+            match group.reachability.judge(to, part) {
                 Verdict::Multicast => return group.said.push((to, bytes)),
                 Verdict::Lost => self.counters.multicast_lost += 1,
                 Verdict::Directly => {}
@@ -54,7 +54,7 @@ impl Transport {
             return;
         }
         let mut said = std::mem::take(&mut group.said);
-        let mut runs = group::runs(&said, group.audience.size());
+        let mut runs = group::runs(&said, group.reachability.size());
         let mut is_sent = vec![false; said.len()];
         for (place, (to, bytes)) in said.iter().enumerate() {
             if let Some((places, merger)) = runs.remove(&place)
@@ -80,19 +80,19 @@ impl Transport {
     /// Member `to` was sent something by multicast.
     fn note_use(&mut self, to: NodeId) {
         if let Some(group) = &mut self.group {
-            group.audience.used_for(to);
+            group.reachability.used_for(to);
         }
     }
 
     /// When [`Self::report`] has something to do.
     pub(crate) fn next_report(&self) -> Option<Time> {
-        self.group.as_ref().map(|group| group.audience.next())
+        self.group.as_ref().map(|group| group.reachability.next())
     }
 
     /// Tells the others whom this member hears by multicast, if it is time.
     pub(crate) fn report(&mut self) {
         let Some(group) = &mut self.group else { return };
-        let Some((heard, found)) = group.audience.report(clock::now()) else {
+        let Some((heard, found)) = group.reachability.report(clock::now()) else {
             return;
         };
         if !found.unreached.is_empty() {
@@ -114,7 +114,7 @@ impl Transport {
         let group = self.group.as_ref()?;
         Some(MulticastStatus {
             address: group.address.to_string(),
-            reached: group.audience.reached().map(NodeId::as_u16).collect(),
+            reached: group.reachability.reached().map(NodeId::as_u16).collect(),
             sent: self.counters.multicast_sent,
             merged: self.counters.multicast_merged,
             received: self.counters.multicast_received,
@@ -151,7 +151,7 @@ impl Transport {
         match merged::read(group.id, from, self.me, bytes) {
             Ok(what) => {
                 self.counters.multicast_received += 1;
-                group.audience.heard(from);
+                group.reachability.heard(from);
                 match what {
                     Multicast::Part(part) => {
                         buffer[..part.len()].copy_from_slice(&part);
@@ -159,7 +159,7 @@ impl Transport {
                         return Received::Datagram { from, at };
                     }
                     Multicast::Report { hears_me } => {
-                        let is_lost = group.audience.reported(from, hears_me);
+                        let is_lost = group.reachability.reported(from, hears_me);
                         self.counters.multicast_lost += u64::from(is_lost);
                     }
                     Multicast::ForOthers => {}

@@ -260,8 +260,8 @@ fn a_flood_by_multicast_leaves_room_for_the_rest() {
 #[test]
 fn as_many_go_out_together_as_fit() {
     let said: Vec<_> = (2..102).map(|to| (node(to), datagram(to, 1, 7))).collect();
-    let sizes = |audience| -> Vec<_> {
-        let runs = runs(&said, audience).into_values();
+    let sizes = |reachability| -> Vec<_> {
+        let runs = runs(&said, reachability).into_values();
         runs.map(|(places, _)| places.len()).collect()
     };
     let [most, next, rest] = sizes(2)[..] else {

@@ -23,7 +23,7 @@ const PATIENCE: u8 = 10;
 
 /// What is known of the other members.
 #[derive(Debug)]
-pub(super) struct Audience {
+pub(super) struct MulticastReachability {
     others: BTreeMap<NodeId, Other>,
     /// When the next report is due by itself.
     next: Time,
@@ -59,7 +59,7 @@ pub(super) struct Found {
     pub(super) unreached: Vec<NodeId>,
 }
 
-impl Audience {
+impl MulticastReachability {
     pub(super) fn new(now: Time) -> Self {
         Self {
             others: BTreeMap::new(),
@@ -217,10 +217,10 @@ mod tests {
         NodeId::new(id).unwrap()
     }
 
-    fn audience() -> Audience {
-        let mut audience = Audience::new(at(0));
-        audience.read([2, 3].map(node).into_iter());
-        audience
+    fn reachability() -> MulticastReachability {
+        let mut reachability = MulticastReachability::new(at(0));
+        reachability.read([2, 3].map(node).into_iter());
+        reachability
     }
 
     fn at(ms: u64) -> Time {
@@ -236,101 +236,136 @@ mod tests {
         bytes
     }
 
-    fn judge(audience: &mut Audience, to: u16, bytes: &[u8]) -> Verdict {
-        audience.judge(node(to), Mergeable::new(bytes).unwrap())
+    fn judge(reachability: &mut MulticastReachability, to: u16, bytes: &[u8]) -> Verdict {
+        reachability.judge(node(to), Mergeable::new(bytes).unwrap())
     }
 
     #[test]
     fn who_reports_to_hear_this_member_is_reached_until_it_is_silent() {
-        let mut audience = audience();
-        assert_eq!(judge(&mut audience, 2, &datagram(1, 1)), Verdict::Directly);
-        assert!(!audience.reported(node(2), true));
-        assert_eq!(audience.reached().collect::<Vec<_>>(), [node(2)]);
-        assert_eq!(judge(&mut audience, 2, &datagram(1, 2)), Verdict::Multicast);
-        assert_eq!(judge(&mut audience, 3, &datagram(1, 2)), Verdict::Directly);
+        let mut reachability = reachability();
+        assert_eq!(
+            judge(&mut reachability, 2, &datagram(1, 1)),
+            Verdict::Directly
+        );
+        assert!(!reachability.reported(node(2), true));
+        assert_eq!(reachability.reached().collect::<Vec<_>>(), [node(2)]);
+        assert_eq!(
+            judge(&mut reachability, 2, &datagram(1, 2)),
+            Verdict::Multicast
+        );
+        assert_eq!(
+            judge(&mut reachability, 3, &datagram(1, 2)),
+            Verdict::Directly
+        );
         let mut lost = 0;
         for second in 0..u64::from(LATELY) {
-            assert_eq!((audience.size(), lost), (1, 0));
-            let (_, found) = audience.report(at(1_000 * second)).unwrap();
+            assert_eq!((reachability.size(), lost), (1, 0));
+            let (_, found) = reachability.report(at(1_000 * second)).unwrap();
             lost += found.lost;
         }
-        assert_eq!((audience.size(), lost), (0, 1));
-        assert_eq!(judge(&mut audience, 2, &datagram(1, 3)), Verdict::Directly);
+        assert_eq!((reachability.size(), lost), (0, 1));
+        assert_eq!(
+            judge(&mut reachability, 2, &datagram(1, 3)),
+            Verdict::Directly
+        );
     }
 
     #[test]
     fn who_reports_not_to_hear_this_member_is_not_reached() {
-        let mut audience = audience();
-        audience.reported(node(2), true);
-        assert!(audience.reported(node(2), false));
-        assert_eq!(judge(&mut audience, 2, &datagram(1, 1)), Verdict::Directly);
-        assert!(!audience.reported(node(2), false));
+        let mut reachability = reachability();
+        reachability.reported(node(2), true);
+        assert!(reachability.reported(node(2), false));
+        assert_eq!(
+            judge(&mut reachability, 2, &datagram(1, 1)),
+            Verdict::Directly
+        );
+        assert!(!reachability.reported(node(2), false));
     }
 
     #[test]
     fn what_is_repeated_goes_directly_and_so_does_the_rest_until_the_next_report() {
-        let mut audience = audience();
-        audience.reported(node(2), true);
-        assert_eq!(judge(&mut audience, 2, &datagram(1, 1)), Verdict::Multicast);
-        audience.used_for(node(2));
-        assert_eq!(judge(&mut audience, 2, &datagram(1, 1)), Verdict::Lost);
-        assert_eq!(judge(&mut audience, 2, &datagram(1, 1)), Verdict::Directly);
-        assert_eq!(judge(&mut audience, 2, &datagram(1, 2)), Verdict::Directly);
-        audience.reported(node(2), true);
+        let mut reachability = reachability();
+        reachability.reported(node(2), true);
+        assert_eq!(
+            judge(&mut reachability, 2, &datagram(1, 1)),
+            Verdict::Multicast
+        );
+        reachability.used_for(node(2));
+        assert_eq!(judge(&mut reachability, 2, &datagram(1, 1)), Verdict::Lost);
+        assert_eq!(
+            judge(&mut reachability, 2, &datagram(1, 1)),
+            Verdict::Directly
+        );
+        assert_eq!(
+            judge(&mut reachability, 2, &datagram(1, 2)),
+            Verdict::Directly
+        );
+        reachability.reported(node(2), true);
         // Multicast is not to blame for what did not go by it.
-        assert_eq!(judge(&mut audience, 2, &datagram(1, 2)), Verdict::Directly);
-        assert_eq!(judge(&mut audience, 2, &datagram(1, 3)), Verdict::Multicast);
+        assert_eq!(
+            judge(&mut reachability, 2, &datagram(1, 2)),
+            Verdict::Directly
+        );
+        assert_eq!(
+            judge(&mut reachability, 2, &datagram(1, 3)),
+            Verdict::Multicast
+        );
         // A new life counts from the beginning.
-        assert_eq!(judge(&mut audience, 2, &datagram(2, 1)), Verdict::Multicast);
+        assert_eq!(
+            judge(&mut reachability, 2, &datagram(2, 1)),
+            Verdict::Multicast
+        );
     }
 
     #[test]
     fn reports_list_who_was_heard_lately_and_come_sooner_for_who_is_new() {
-        let mut audience = audience();
+        let mut reachability = reachability();
         let nobody = (Vec::new(), Found::default());
-        assert_eq!(audience.report(at(0)), Some(nobody));
-        assert_eq!(audience.report(at(500)), None);
-        assert_eq!(audience.next(), at(1_000));
-        audience.heard(node(3));
-        assert_eq!(audience.next(), at(100));
-        let listed = |audience: &mut Audience, ms| audience.report(at(ms)).unwrap().0;
-        assert_eq!(listed(&mut audience, 500), [node(3)]);
-        audience.heard(node(3));
-        assert_eq!(audience.next(), at(1_000), "it was told");
+        assert_eq!(reachability.report(at(0)), Some(nobody));
+        assert_eq!(reachability.report(at(500)), None);
+        assert_eq!(reachability.next(), at(1_000));
+        reachability.heard(node(3));
+        assert_eq!(reachability.next(), at(100));
+        let listed =
+            |reachability: &mut MulticastReachability, ms| reachability.report(at(ms)).unwrap().0;
+        assert_eq!(listed(&mut reachability, 500), [node(3)]);
+        reachability.heard(node(3));
+        assert_eq!(reachability.next(), at(1_000), "it was told");
         for second in 1..u64::from(LATELY) {
-            assert_eq!(listed(&mut audience, 1_000 * second), [node(3)]);
+            assert_eq!(listed(&mut reachability, 1_000 * second), [node(3)]);
         }
-        assert_eq!(listed(&mut audience, 1_000 * u64::from(LATELY)), []);
+        assert_eq!(listed(&mut reachability, 1_000 * u64::from(LATELY)), []);
     }
 
     #[test]
     fn who_is_there_and_not_reached_is_told_of_once() {
-        let mut audience = audience();
+        let mut reachability = reachability();
         let mut told = Vec::new();
         let mut seconds = 0..;
-        let mut pass = |audience: &mut Audience, reports: u8, told: &mut Vec<NodeId>| {
-            for second in seconds.by_ref().take(reports.into()) {
-                audience.heard_directly(node(2));
-                told.extend(audience.report(at(1_000 * second)).unwrap().1.unreached);
-            }
-        };
-        pass(&mut audience, PATIENCE - 1, &mut told);
+        let mut pass =
+            |reachability: &mut MulticastReachability, reports: u8, told: &mut Vec<NodeId>| {
+                for second in seconds.by_ref().take(reports.into()) {
+                    reachability.heard_directly(node(2));
+                    told.extend(reachability.report(at(1_000 * second)).unwrap().1.unreached);
+                }
+            };
+        pass(&mut reachability, PATIENCE - 1, &mut told);
         assert_eq!(told, []);
-        pass(&mut audience, 2 * PATIENCE, &mut told);
+        pass(&mut reachability, 2 * PATIENCE, &mut told);
         assert_eq!(told, [node(2)], "and nobody of member 3, who is not there");
-        audience.reported(node(2), true);
-        pass(&mut audience, PATIENCE + LATELY, &mut told);
+        reachability.reported(node(2), true);
+        pass(&mut reachability, PATIENCE + LATELY, &mut told);
         assert_eq!(told, [node(2), node(2)], "again, after it was reached");
     }
 
     #[test]
     fn who_leaves_the_group_is_forgotten() {
-        let mut audience = audience();
-        audience.reported(node(2), true);
-        audience.reported(node(3), true);
-        audience.read([3, 4].map(node).into_iter());
-        assert_eq!(audience.reached().collect::<Vec<_>>(), [node(3)]);
-        assert!(!audience.reported(node(2), true));
-        assert_eq!(audience.size(), 1);
+        let mut reachability = reachability();
+        reachability.reported(node(2), true);
+        reachability.reported(node(3), true);
+        reachability.read([3, 4].map(node).into_iter());
+        assert_eq!(reachability.reached().collect::<Vec<_>>(), [node(3)]);
+        assert!(!reachability.reported(node(2), true));
+        assert_eq!(reachability.size(), 1);
     }
 }
