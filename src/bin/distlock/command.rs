@@ -34,7 +34,7 @@ const DESCENDANT_POLLS: u32 = 400;
 
 /// What to run.
 #[derive(Debug)]
-pub(crate) struct Recipe<'a> {
+pub(crate) struct CommandSpec<'a> {
     /// The program, looked up in PATH.
     pub(crate) program: &'a OsStr,
     /// Its arguments.
@@ -130,7 +130,7 @@ impl<'a> Job<'a> {
     /// # Errors
     /// 126 or 127 when it cannot be executed or is not there, 69 when the system has no room.
     pub(crate) fn start(
-        recipe: &Recipe<'_>,
+        spec: &CommandSpec<'_>,
         signals: &'a Signals,
         announcer: Option<Announcer>,
         guardian: Option<&'a Guardian>,
@@ -165,7 +165,7 @@ impl<'a> Job<'a> {
             }
             inherited.restore()
         };
-        let program = Program::new(recipe.program, recipe.args, recipe.env);
+        let program = Program::new(spec.program, spec.args, spec.env);
         match program.and_then(|program| program.start(cgroup, setup)) {
             Ok(pid) => Ok(Self {
                 pid,
@@ -182,7 +182,7 @@ impl<'a> Job<'a> {
                 if let Some(terminal) = terminal.filter(|_| in_foreground) {
                     terminal.take_back(None);
                 }
-                Err(not_started(recipe.program, &error))
+                Err(not_started(spec.program, &error))
             }
         }
     }

@@ -24,7 +24,7 @@ use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::args;
 use crate::cgroup::Cgroup;
-use crate::command::{End, Job, Leave, Recipe, Status, Tenure, is_alive};
+use crate::command::{CommandSpec, End, Job, Leave, Status, Tenure, is_alive};
 use crate::exit::{CONFIG, DEADLOCK, Failure, UNAVAILABLE, quoted, say};
 use crate::group;
 use crate::guardian::Guardian;
@@ -485,12 +485,12 @@ fn start<'a>(
     let (program, rest) = words.split_first().expect("clap asks for a command");
     let failed = |error| refusal::system("hand the lock to the command", error);
     let announcer = guard.announcer().map_err(failed)?;
-    let recipe = Recipe {
+    let spec = CommandSpec {
         program,
         args: rest,
         env: &env,
     };
-    let job = Job::start(&recipe, signals, announcer, guardian)?;
+    let job = Job::start(&spec, signals, announcer, guardian)?;
     // Of a host's agent for the case that it did not take the command's own word.
     guard.set_command_pid(job.pid());
     Ok(job)
