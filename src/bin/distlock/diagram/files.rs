@@ -3,10 +3,10 @@
 use std::fmt::Display;
 use std::path::Path;
 
-use super::film::Film;
 use super::picture::Picture;
 use super::shiviz;
 use super::svg::{escape, svg};
+use super::timeline::Timeline;
 use crate::exit::{Failure, quoted};
 use crate::refusal;
 
@@ -64,11 +64,11 @@ pub(crate) fn check(wanted: &Wanted<'_>) -> Result<(), Failure> {
 /// 64 if there is too much to draw; 66, 69 or 77 if a file cannot be written.
 pub(crate) fn write(
     wanted: &Wanted<'_>,
-    film: &Film,
+    timeline: &Timeline,
     title: &str,
     report: &str,
 ) -> Result<(), Failure> {
-    let many = film.shown().count();
+    let many = timeline.shown().count();
     if many > MOST && (wanted.diagram.is_some() || wanted.shiviz.is_some()) {
         return Err(wanted.usage(format_args!(
             "{many} events are too many to look at; {}",
@@ -76,7 +76,7 @@ pub(crate) fn write(
         )));
     }
     if let Some(file) = wanted.diagram {
-        let diagram = svg(&Picture::new(film), title);
+        let diagram = svg(&Picture::new(timeline), title);
         let text = if is_page(file) {
             page(title, &diagram, report)
         } else {
@@ -85,7 +85,7 @@ pub(crate) fn write(
         write_to(file, &text, "the diagram")?;
     }
     if let Some(file) = wanted.shiviz {
-        write_to(file, &shiviz::log(film), "the log")?;
+        write_to(file, &shiviz::log(timeline), "the log")?;
     }
     Ok(())
 }

@@ -3,13 +3,13 @@
 
 mod axis;
 mod files;
-pub(crate) mod film;
 mod labels;
 mod picture;
 mod shiviz;
 mod story;
 mod svg;
+pub(crate) mod timeline;
 
 pub(crate) use files::{Wanted, check, write};
-pub(crate) use film::Film;
 pub(crate) use story::story;
+pub(crate) use timeline::Timeline;

@@ -1,10 +1,10 @@
-//! A film as what a space-time diagram shows of it: a line for each process, bars for waiting and
+//! A timeline as what a space-time diagram shows of it: a line for each process, bars for waiting and
 //! for critical sections, arrows for messages. Times are in units, from the left edge on.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use super::film::{Film, Measure, Moment, What};
+use super::timeline::{Measure, Moment, Timeline, What};
 
 /// What is drawn.
 #[derive(Debug)]
@@ -80,16 +80,16 @@ pub(crate) struct View {
 }
 
 impl Picture {
-    pub(crate) fn new(film: &Film) -> Self {
+    pub(crate) fn new(timeline: &Timeline) -> Self {
         let mut painter = Painter {
-            film,
+            timeline,
             open: BTreeMap::new(),
             gone: BTreeMap::new(),
             stamps: BTreeMap::new(),
             sent: BTreeMap::new(),
             picture: Self {
-                measure: film.measure,
-                lanes: film
+                measure: timeline.measure,
+                lanes: timeline
                     .lanes
                     .iter()
                     .map(|lane| (lane.name(), lane.known_until.is_some()))
@@ -102,10 +102,10 @@ impl Picture {
                 absences: Vec::new(),
                 views: Vec::new(),
                 has_locks: false,
-                length: film.time(film.span.1),
+                length: timeline.time(timeline.span.1),
             },
         };
-        for moment in &film.history {
+        for moment in &timeline.history {
             painter.add(moment);
         }
         painter.finish()
@@ -153,9 +153,9 @@ struct Open {
     lock: Option<Rc<str>>,
 }
 
-/// Goes through a film, with what is not over yet.
+/// Goes through a timeline, with what is not over yet.
 struct Painter<'a> {
-    film: &'a Film,
+    timeline: &'a Timeline,
     /// Which requests of which lane wait or are inside, and since when.
     open: BTreeMap<(usize, u64), Open>,
     /// Who does not run, and since when.
@@ -168,14 +168,14 @@ struct Painter<'a> {
 
 impl Painter<'_> {
     fn add(&mut self, moment: &Moment) {
-        let (at, lane) = (self.film.time(moment.at), moment.lane);
+        let (at, lane) = (self.timeline.time(moment.at), moment.lane);
         match &moment.what {
             What::Asked { request, stamp } => {
                 self.begin((lane, *request), at, State::Waiting, moment);
                 if let Some(stamp) = stamp {
                     self.stamps.insert(lane, *stamp);
                 }
-                if let Some(stamp) = stamp.filter(|_| self.film.has_stamps && at >= 0.0) {
+                if let Some(stamp) = stamp.filter(|_| self.timeline.has_stamps && at >= 0.0) {
                     self.picture.asks.push((lane, at, stamp));
                 }
             }
@@ -228,7 +228,7 @@ impl Painter<'_> {
             return;
         };
         self.sent.insert(message, self.picture.arrows.len());
-        let is_stamped = self.film.has_stamps && kind == "REQUEST";
+        let is_stamped = self.timeline.has_stamps && kind == "REQUEST";
         let stamp = self.stamps.get(&moment.lane).copied();
         self.picture.arrows.push(Arrow {
             from: moment.lane,
@@ -304,9 +304,11 @@ impl Painter<'_> {
             self.absent(lane, since, length);
         }
         for arrow in &mut self.picture.arrows {
-            let known = self.film.lanes[arrow.to].known_until;
-            let known = known.map_or(0.0, |until| self.film.time(until)).min(length);
-            if arrow.fate == Fate::Lost && arrow.sent + self.film.patience > known {
+            let known = self.timeline.lanes[arrow.to].known_until;
+            let known = known
+                .map_or(0.0, |until| self.timeline.time(until))
+                .min(length);
+            if arrow.fate == Fate::Lost && arrow.sent + self.timeline.patience > known {
                 arrow.fate = Fate::UnderWay;
             }
         }

@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use super::film::{Film, What};
 use super::story::tell;
+use super::timeline::{Timeline, What};
 
 /// How ShiViz finds events, hosts and clocks: its own default.
 const EXPRESSION: &str = r"(?<event>.*)\n(?<host>\S*) (?<clock>{.*})";
@@ -15,11 +15,11 @@ const EXPRESSION: &str = r"(?<event>.*)\n(?<host>\S*) (?<clock>{.*})";
 type Clock = BTreeMap<usize, u64>;
 
 /// The log. The clocks count what it shows.
-pub(crate) fn log(film: &Film) -> String {
+pub(crate) fn log(timeline: &Timeline) -> String {
     let mut text = format!("{EXPRESSION}\n\n");
     let mut clocks: BTreeMap<usize, Clock> = BTreeMap::new();
     let mut messages: BTreeMap<u64, Clock> = BTreeMap::new();
-    for moment in film.shown() {
+    for moment in timeline.shown() {
         let lane = moment.lane;
         let clock = clocks.entry(lane).or_default();
         if let What::Received { cause, .. } = &moment.what {
@@ -34,19 +34,19 @@ pub(crate) fn log(film: &Film) -> String {
             messages.insert(*message, clock.clone());
         }
         let entries = clock.iter();
-        let entries = entries.map(|(lane, ticks)| format!("\"{}\":{ticks}", host(film, *lane)));
+        let entries = entries.map(|(lane, ticks)| format!("\"{}\":{ticks}", host(timeline, *lane)));
         let _ = writeln!(
             text,
             "{}: {}\n{} {{{}}}",
-            film.measure.tell_exactly(film.time(moment.at)),
-            tell(film, moment),
-            host(film, lane),
+            timeline.measure.tell_exactly(timeline.time(moment.at)),
+            tell(timeline, moment),
+            host(timeline, lane),
             entries.collect::<Vec<_>>().join(",")
         );
     }
     text
 }
 
-fn host(film: &Film, lane: usize) -> String {
-    film.lanes[lane].name().replace(' ', "-")
+fn host(timeline: &Timeline, lane: usize) -> String {
+    timeline.lanes[lane].name().replace(' ', "-")
 }

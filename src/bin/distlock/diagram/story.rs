@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::film::{Film, Moment, What};
+use super::timeline::{Moment, Timeline, What};
 
 /// What happens, without when and where.
-pub(crate) fn tell(film: &Film, moment: &Moment) -> String {
+pub(crate) fn tell(timeline: &Timeline, moment: &Moment) -> String {
     let mut words = match &moment.what {
         What::Asked {
             stamp: Some(stamp), ..
@@ -19,14 +19,14 @@ pub(crate) fn tell(film: &Film, moment: &Moment) -> String {
             to, kind, again, ..
         } => {
             let again = if *again { " again" } else { "" };
-            format!("sends {kind} to {}{again}", film.number(*to))
+            format!("sends {kind} to {}{again}", timeline.number(*to))
         }
-        What::Received { from, kind, .. } => format!("gets {kind} from {}", film.number(*from)),
+        What::Received { from, kind, .. } => format!("gets {kind} from {}", timeline.number(*from)),
         What::View { members, .. } => {
             let members: Vec<_> = members.iter().map(u16::to_string).collect();
             format!("installs the view of {}", members.join(", "))
         }
-        What::Suspects { lane } => format!("hears nothing from {}", film.number(*lane)),
+        What::Suspects { lane } => format!("hears nothing from {}", timeline.number(*lane)),
         What::Excluded => "is excluded, and begins anew".to_owned(),
         What::Began => "begins".to_owned(),
         What::Closed { why: None } => "ends".to_owned(),
@@ -40,12 +40,12 @@ pub(crate) fn tell(film: &Film, moment: &Moment) -> String {
 }
 
 /// All of it, a line an event.
-pub(crate) fn story(film: &Film) -> String {
+pub(crate) fn story(timeline: &Timeline) -> String {
     let mut text = String::new();
-    for moment in film.shown() {
-        let at = film.time_in_words(moment.at);
-        let name = film.lanes[moment.lane].name();
-        let _ = writeln!(text, "{at:>8}  {name} {}", tell(film, moment));
+    for moment in timeline.shown() {
+        let at = timeline.time_in_words(moment.at);
+        let name = timeline.lanes[moment.lane].name();
+        let _ = writeln!(text, "{at:>8}  {name} {}", tell(timeline, moment));
     }
     text
 }

@@ -2,8 +2,8 @@
 
 pub(crate) mod args;
 mod compare;
-mod film;
 mod report;
+mod timeline;
 
 use std::fmt::Display;
 use std::process::ExitCode;
@@ -13,10 +13,10 @@ use distlock_lab::checkers::Violation;
 use distlock_lab::costs::{Body, Load, Run, Setup, Spread, measure};
 use distlock_lab::figures;
 
-use crate::diagram::{self, Film, Wanted};
+use crate::diagram::{self, Timeline, Wanted};
 use crate::exit::{self, Failure};
 use args::{Figure, Sim};
-use film::{Frame, film};
+use timeline::{Frame, timeline};
 
 /// How many nodes where nobody says how many.
 const NODES: u16 = 5;
@@ -45,8 +45,8 @@ pub(crate) fn sim(args: &Sim) -> Result<ExitCode, Failure> {
     let setup = setup(args, algorithm)?;
     let run = measure(&setup).map_err(|broken| broken_rule(&broken))?;
     let report = report::report(&setup, &run);
-    let film = shown(&setup, &run);
-    diagram::write(&wanted(args), &film, &title(&setup), &report)?;
+    let timeline = shown(&setup, &run);
+    diagram::write(&wanted(args), &timeline, &title(&setup), &report)?;
     exit::print(report.as_bytes(), "the report")
 }
 
@@ -67,15 +67,15 @@ fn figure_6_16(args: &Sim, algorithm: Algorithm) -> Result<ExitCode, Failure> {
         has_stamps: true,
         patience: f64::INFINITY,
     };
-    let film = film(&scene.history, frame);
+    let timeline = timeline(&scene.history, frame);
     let title = "Figure 6.16: processes 0 and 2 ask at once, and the lower timestamp wins";
-    let story = format!("{}\n{DEFERRED}\n", diagram::story(&film));
-    diagram::write(&wanted(args), &film, title, &story)?;
+    let story = format!("{}\n{DEFERRED}\n", diagram::story(&timeline));
+    diagram::write(&wanted(args), &timeline, title, &story)?;
     exit::print(format!("{title}\n\n{story}").as_bytes(), "the figure")
 }
 
 /// What a diagram of the run shows: what was measured.
-fn shown(setup: &Setup, run: &Run) -> Film {
+fn shown(setup: &Setup, run: &Run) -> Timeline {
     let patience = match (setup.body, setup.spread) {
         (Body::Engines, _) => f64::INFINITY,
         (Body::Nodes { .. }, Spread::Constant) => 1.0,
@@ -89,7 +89,7 @@ fn shown(setup: &Setup, run: &Run) -> Film {
         has_stamps: false,
         patience,
     };
-    film(&run.history, frame)
+    timeline(&run.history, frame)
 }
 
 /// The files that are asked for.

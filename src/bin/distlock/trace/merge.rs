@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap};
 
 use super::align::Alignment;
 use super::read::{Event, Logs, Message, What};
-use crate::diagram::film::{self, Lane, Moment};
+use crate::diagram::timeline::{self, Lane, Moment};
 
 /// The traces, merged.
 #[derive(Debug, Default)]
@@ -191,37 +191,37 @@ impl Merger<'_> {
                 at: cursor.at,
                 lane,
                 lock: None,
-                what: film::What::Crashed,
+                what: timeline::What::Crashed,
             });
         }
     }
 
-    fn what(&mut self, event: &Event, at: u64) -> film::What {
+    fn what(&mut self, event: &Event, at: u64) -> timeline::What {
         match &event.what {
-            What::Began => film::What::Began,
-            What::Asked { request } => film::What::Asked {
+            What::Began => timeline::What::Began,
+            What::Asked { request } => timeline::What::Asked {
                 request: *request,
                 stamp: None,
             },
-            What::Entered { request } => film::What::Entered { request: *request },
-            What::Left { request } => film::What::Left { request: *request },
-            What::Ended { request } => film::What::Ended { request: *request },
-            What::Lost { request } => film::What::Lost { request: *request },
+            What::Entered { request } => timeline::What::Entered { request: *request },
+            What::Left { request } => timeline::What::Left { request: *request },
+            What::Ended { request } => timeline::What::Ended { request: *request },
+            What::Lost { request } => timeline::What::Lost { request: *request },
             What::Sent { message, kind } => self.send(*message, kind, at),
             What::Received { message, kind } => self.receive(message, kind, at),
-            What::View { epoch, members } => film::What::View {
+            What::View { epoch, members } => timeline::What::View {
                 epoch: *epoch,
                 members: members.clone(),
             },
-            What::Suspects { member, .. } => film::What::Suspects {
+            What::Suspects { member, .. } => timeline::What::Suspects {
                 lane: self.places[member],
             },
-            What::Excluded => film::What::Excluded,
-            What::Closed { why } => film::What::Closed { why: why.clone() },
+            What::Excluded => timeline::What::Excluded,
+            What::Closed { why } => timeline::What::Closed { why: why.clone() },
         }
     }
 
-    fn send(&mut self, message: Message, kind: &'static str, at: u64) -> film::What {
+    fn send(&mut self, message: Message, kind: &'static str, at: u64) -> timeline::What {
         self.count += 1;
         let number = self.count;
         let sent = self.sent.entry(message).or_default();
@@ -235,7 +235,7 @@ impl Merger<'_> {
         for lane in self.waiting.remove(&message).unwrap_or_default() {
             self.advance(lane);
         }
-        film::What::Sent {
+        timeline::What::Sent {
             message: number,
             to,
             kind,
@@ -243,7 +243,7 @@ impl Merger<'_> {
         }
     }
 
-    fn receive(&mut self, message: &Message, kind: &'static str, at: u64) -> film::What {
+    fn receive(&mut self, message: &Message, kind: &'static str, at: u64) -> timeline::What {
         let sent = self.sent.get_mut(message);
         let cause = sent.as_ref().and_then(|sent| Some(sent.first?.0));
         let arrived = sent.and_then(|sent| sent.under_way.pop());
@@ -254,7 +254,7 @@ impl Merger<'_> {
         if self.merged.lanes[from].known_until.is_none() {
             self.merged.to_nowhere += 1;
         }
-        film::What::Received {
+        timeline::What::Received {
             from,
             kind,
             message: arrived.map(|(number, _)| number),

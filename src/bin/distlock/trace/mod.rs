@@ -16,7 +16,7 @@ use std::time::{Duration, UNIX_EPOCH};
 use distlock_agent::protocol::LockName;
 use distlock_agent::runtime::clock::rfc3339;
 
-use crate::diagram::film::{Film, Measure};
+use crate::diagram::timeline::{Measure, Timeline};
 use crate::diagram::{self, Wanted};
 use crate::exit::{self, Failure};
 use align::Alignment;
@@ -47,12 +47,12 @@ pub(crate) fn trace(args: &Trace) -> Result<ExitCode, Failure> {
     let span = span(args, &merged)?;
     let facts = report::Facts::of(&merged, span);
     let report = report::report(&logs, &alignment, &merged, &facts);
-    let film = film(merged, span, facts.locks.len() > 1);
+    let timeline = timeline(merged, span, facts.locks.len() > 1);
     let group = logs.group.map(|(group, _)| group).unwrap_or_default();
     let title = format!("group {group}, from {}", date(span.0));
-    diagram::write(&wanted, &film, &title, &report)?;
+    diagram::write(&wanted, &timeline, &title, &report)?;
     if args.story {
-        return exit::print(diagram::story(&film).as_bytes(), "the story");
+        return exit::print(diagram::story(&timeline).as_bytes(), "the story");
     }
     exit::print(report.as_bytes(), "the report")
 }
@@ -87,7 +87,7 @@ fn span(args: &Trace, merged: &Merged) -> Result<(u64, u64), Failure> {
 }
 
 /// What is shown. `has_locks`: it matters which lock it is.
-fn film(merged: Merged, span: (u64, u64), has_locks: bool) -> Film {
+fn timeline(merged: Merged, span: (u64, u64), has_locks: bool) -> Timeline {
     let unit = unit(&merged, span);
     let mut history = merged.history;
     if !has_locks {
@@ -95,7 +95,7 @@ fn film(merged: Merged, span: (u64, u64), has_locks: bool) -> Film {
             moment.lock = None;
         }
     }
-    Film {
+    Timeline {
         history,
         span,
         unit,

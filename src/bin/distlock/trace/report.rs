@@ -8,7 +8,7 @@ use super::align::Alignment;
 use super::date;
 use super::merge::Merged;
 use super::read::Logs;
-use crate::diagram::film::What;
+use crate::diagram::timeline::What;
 
 /// What is shown, counted.
 #[derive(Debug)]

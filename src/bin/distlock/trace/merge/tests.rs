@@ -70,7 +70,7 @@ fn view(epoch: u32, members: &[u16]) -> What {
 fn arrivals(merged: &Merged) -> Vec<(Option<u64>, Option<u64>)> {
     let moments = merged.history.iter();
     let arrivals = moments.filter_map(|moment| match moment.what {
-        film::What::Received { message, cause, .. } => Some((message, cause)),
+        timeline::What::Received { message, cause, .. } => Some((message, cause)),
         _ => None,
     });
     arrivals.collect()
@@ -84,10 +84,10 @@ fn assert_in_order(merged: &Merged) {
         assert!(moment.at >= last, "{moment:?}");
         last = moment.at;
         match moment.what {
-            film::What::Sent { message, .. } => {
+            timeline::What::Sent { message, .. } => {
                 sent.insert(message, moment.at);
             }
-            film::What::Received { message, cause, .. } => {
+            timeline::What::Received { message, cause, .. } => {
                 for number in [message, cause].into_iter().flatten() {
                     assert!(sent[&number] < moment.at, "{moment:?}");
                 }
@@ -143,7 +143,7 @@ fn what_is_sent_again_is_one_message() {
     let again = merged
         .history
         .iter()
-        .filter(|moment| matches!(moment.what, film::What::Sent { again: true, .. }));
+        .filter(|moment| matches!(moment.what, timeline::What::Sent { again: true, .. }));
     assert_eq!(again.count(), 2);
 }
 
@@ -212,7 +212,7 @@ fn who_falls_silent_and_is_left_out_has_crashed() {
     let quiet = scene.merge();
     let crashes = |merged: &Merged| {
         let moments = merged.history.iter();
-        let crashes = moments.filter(|moment| moment.what == film::What::Crashed);
+        let crashes = moments.filter(|moment| moment.what == timeline::What::Crashed);
         crashes
             .map(|moment| (moment.lane, moment.at))
             .collect::<Vec<_>>()
@@ -244,7 +244,7 @@ fn who_ends_in_order_or_was_excluded_has_not_crashed() {
         scene.life(3, 2, 500, What::Began);
         let merged = scene.merge();
         let crashed = merged.history.iter();
-        let crashed = crashed.filter(|moment| moment.what == film::What::Crashed);
+        let crashed = crashed.filter(|moment| moment.what == timeline::What::Crashed);
         assert_eq!(crashed.count(), 0);
     }
 }

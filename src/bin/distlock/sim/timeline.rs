@@ -6,7 +6,7 @@ use std::time::Duration;
 use distlock_agent::protocol::Time;
 use distlock_lab::history::{self, Moment};
 
-use crate::diagram::film::{self, Film, Lane, Measure, What};
+use crate::diagram::timeline::{self, Lane, Measure, Timeline, What};
 
 /// The frame around a history.
 #[derive(Clone, Copy, Debug)]
@@ -26,13 +26,13 @@ pub(super) struct Frame {
 }
 
 /// What `history` shows in `frame`.
-pub(super) fn film(history: &[Moment], frame: Frame) -> Film {
+pub(super) fn timeline(history: &[Moment], frame: Frame) -> Timeline {
     let mut sent = BTreeMap::new();
     let lanes = 0..frame.members;
-    Film {
+    Timeline {
         history: history
             .iter()
-            .map(|moment| film::Moment {
+            .map(|moment| timeline::Moment {
                 at: moment.at.as_nanos(),
                 lane: lane(moment.node.as_u16()),
                 lock: None,

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 /// What happened in a group.
 #[derive(Debug)]
-pub(crate) struct Film {
+pub(crate) struct Timeline {
     /// What happened, in an order in which nothing comes before its cause.
     pub(crate) history: Vec<Moment>,
     /// The left edge, and the right one, in nanoseconds.
@@ -17,7 +17,7 @@ pub(crate) struct Film {
     pub(crate) lanes: Vec<Lane>,
     /// Whether requests show their timestamps.
     pub(crate) has_stamps: bool,
-    /// How long after it was sent a message may still be under way when the film ends, in units.
+    /// How long after it was sent a message may still be under way when the timeline ends, in units.
     pub(crate) patience: f64,
 }
 
@@ -100,7 +100,7 @@ pub(crate) enum Measure {
     Millis(f64),
 }
 
-impl Film {
+impl Timeline {
     /// What happens between the edges.
     pub(crate) fn shown(&self) -> impl Iterator<Item = &Moment> {
         let (from, to) = self.span;
