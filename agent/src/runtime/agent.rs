@@ -30,10 +30,10 @@ use super::events::{AgentEvent, Leader};
 use super::fork::ForkStamp;
 use super::handoff::{Shared, watch};
 use super::lifeline::{Former, LifelineDir};
+use super::membership::Membership;
 use super::pulse::{Heart, Pulse};
 use super::report::Identity;
 use super::request::{Grant, Waiting};
-use super::roster::Roster;
 use super::seal::{self, KeyFile, KeyRing, Seals};
 use super::status::Status;
 use super::sync::Mutex;
@@ -493,8 +493,10 @@ fn prepare(
         command_lines,
         place,
     };
-    let roster = Roster::new(members, key_file.is_some());
-    let shared = Shared::new(node, transport, roster, runner, registry, stamp, identity);
+    let membership = Membership::new(members, key_file.is_some());
+    let shared = Shared::new(
+        node, transport, membership, runner, registry, stamp, identity,
+    );
     let heart = pulse.map(Heart::new);
     let mut event_loop = EventLoop::new(
         shared.clone(),

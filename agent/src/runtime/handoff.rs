@@ -22,9 +22,9 @@ use super::error::{AcquireError, ReleaseError, SessionEnd};
 use super::event_loop::TRANSPORT;
 use super::events::Hub;
 use super::fork::ForkStamp;
+use super::membership::Membership;
 use super::report::Identity;
 use super::request::{Limit, Owner, Request, Waiting};
-use super::roster::Roster;
 use super::seal;
 use super::spin::{Spin, Spinner};
 use super::sync::Mutex;
@@ -55,7 +55,7 @@ impl Shared {
     pub(crate) fn new(
         node: Node,
         transport: Transport,
-        roster: Roster,
+        membership: Membership,
         runner: Runner,
         registry: Registry,
         stamp: ForkStamp,
@@ -64,7 +64,12 @@ impl Shared {
         Arc::new(Self {
             stamp,
             hub: Hub::default(),
-            core: Mutex::new(Core::new(node, transport, roster, identity.settings.lease)),
+            core: Mutex::new(Core::new(
+                node,
+                transport,
+                membership,
+                identity.settings.lease,
+            )),
             runner,
             registry,
             spin: Spin::default(),

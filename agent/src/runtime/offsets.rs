@@ -83,7 +83,7 @@ impl Turn<'_> {
         match self.core.offsets.next {
             Some(next) if next > now => {}
             // A group of one has nobody to ask.
-            _ if self.core.roster.members().len() < 2 => self.core.offsets.next = None,
+            _ if self.core.membership.members().len() < 2 => self.core.offsets.next = None,
             next => {
                 self.core.offsets.next = Some(now + EVERY);
                 if next.is_some() {
@@ -94,7 +94,7 @@ impl Turn<'_> {
     }
 
     fn ask_next(&mut self, now: Time) {
-        let members = self.core.roster.members().keys().copied();
+        let members = self.core.membership.members().keys().copied();
         let others: Vec<_> = members
             .filter(|&id| id != self.shared.identity.me && self.is_heard(id))
             .collect();

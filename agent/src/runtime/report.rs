@@ -269,7 +269,7 @@ impl Turn<'_> {
 
     /// The other members that would answer.
     fn heard(&self) -> BTreeSet<NodeId> {
-        let members = self.core.roster.members().keys().copied();
+        let members = self.core.membership.members().keys().copied();
         members
             .filter(|&id| id != self.shared.identity.me)
             .filter(|&id| self.is_heard(id))
@@ -320,7 +320,7 @@ impl Turn<'_> {
     /// All that is known, with these reports of others, which took so many bytes.
     fn report(&self, mut parts: BTreeMap<NodeId, Part>, len: usize, askers: Vec<Asker>) -> Report {
         // No more than a message has room for; of this member at least what it would tell others.
-        let members = self.core.roster.members().len() * 2 * ITEM_LEN;
+        let members = self.core.membership.members().len() * 2 * ITEM_LEN;
         let room = MAX_FROM_AGENT.saturating_sub(len + members + HEADER_LEN);
         let room = room.max(MAX_PART);
         parts.insert(self.shared.identity.me, self.own_part(room));
@@ -345,7 +345,7 @@ impl Turn<'_> {
         let now = clock::now();
         let votes = self.core.node.voters(now);
         let quorum = self.core.node.quorum(now);
-        let members = self.core.roster.members().iter();
+        let members = self.core.membership.members().iter();
         let mut members: Vec<_> = members
             .map(|(&id, address)| self.member((id, address), &votes, &quorum))
             .collect();
@@ -378,7 +378,7 @@ impl Turn<'_> {
         let group = identity.settings.group.clone();
         let mut quorum = QuorumStatus::of(quorum, now);
         if let Some(listed) = &identity.file_voters
-            && self.core.roster.is_other_than_agreed(listed)
+            && self.core.membership.is_other_than_agreed(listed)
         {
             quorum.file_voters = listed.iter().map(|id| id.as_u16()).collect();
         }
@@ -506,7 +506,7 @@ impl Turn<'_> {
     fn protection(&self) -> Protection {
         let keys: Vec<_> = self.keys().map(|key| key.to_string()).collect();
         // On loopback any user of the host can send some; to a Unix datagram address nobody else can.
-        let mut addresses = self.core.roster.members().values();
+        let mut addresses = self.core.membership.members().values();
         let insecure = keys.is_empty() && addresses.any(|it| matches!(it, Address::Udp(_)));
         let counters = self.counters();
         let dropped = counters.dropped();

@@ -28,10 +28,10 @@ use super::frames::FromAgent;
 use super::handoff::Shared;
 use super::lease::Lease;
 use super::lease_page::LeasePage;
+use super::membership::Membership;
 use super::offsets::Offsets;
 use super::report::Reports;
 use super::request::Request;
-use super::roster::Roster;
 use super::seal::KeyId;
 use super::session::Session;
 use super::status::{ClientsStatus, MulticastStatus};
@@ -81,7 +81,7 @@ pub(crate) struct Core {
     /// How many there were before it.
     pub(super) session_number: u64,
     pub(super) reports: Reports,
-    pub(super) roster: Roster,
+    pub(super) membership: Membership,
     pub(super) offsets: Offsets,
     phase: Phase,
     /// What callers ask for while commands of this agent's last life run; `None` once nothing does.
@@ -491,7 +491,12 @@ impl Turn<'_> {
 }
 
 impl Core {
-    pub(super) fn new(node: Node, transport: Transport, roster: Roster, lease: Duration) -> Self {
+    pub(super) fn new(
+        node: Node,
+        transport: Transport,
+        membership: Membership,
+        lease: Duration,
+    ) -> Self {
         Self {
             node,
             transport: Some(transport),
@@ -502,7 +507,7 @@ impl Core {
             session: Session::new(lease),
             session_number: 0,
             reports: Reports::default(),
-            roster,
+            membership,
             offsets: Offsets::default(),
             phase: Phase::Running,
             held_back: None,
@@ -537,7 +542,7 @@ impl Core {
         let deadlines = [
             self.node.poll_timeout(),
             self.reports.next_deadline(),
-            self.roster.next_deadline(),
+            self.membership.next_deadline(),
             self.offsets.next_deadline(),
             self.transport.as_ref().and_then(Transport::next_report),
             self.transport.as_ref().and_then(Transport::next_look),

@@ -25,7 +25,7 @@ const PATIENCE: u32 = 4;
 
 /// Who may be a member, and what is to change of that.
 #[derive(Debug)]
-pub(crate) struct Roster {
+pub(crate) struct Membership {
     /// By the file.
     listed: BTreeMap<NodeId, Address>,
     /// What views have changed.
@@ -47,7 +47,7 @@ struct Asked {
     asker: Asker<Result<(), ChangeError>>,
 }
 
-impl Roster {
+impl Membership {
     pub(super) fn new(listed: BTreeMap<NodeId, Address>, is_sealed: bool) -> Self {
         Self {
             present: listed.clone(),
@@ -193,7 +193,7 @@ impl Turn<'_> {
             let end = ChangeError::Closed(end.clone());
             return self.answer_change(asker, Err(end));
         }
-        match self.core.roster.consider(&change) {
+        match self.core.membership.consider(&change) {
             Err(why) => return self.answer_change(asker, Err(ChangeError::Refused(why))),
             Ok(true) => return self.answer_change(asker, Ok(())),
             Ok(false) => {}
@@ -204,7 +204,7 @@ impl Turn<'_> {
             deadline,
             asker,
         };
-        if let Some(before) = self.core.roster.asked.replace(asked) {
+        if let Some(before) = self.core.membership.asked.replace(asked) {
             self.answer_change(before.asker, Err(ChangeError::Replaced));
         }
         self.step(Input::Command(&Command::Change(change)));
@@ -213,13 +213,13 @@ impl Turn<'_> {
     /// A view says who may be a member.
     pub(super) fn read_book(&mut self, book: Book) {
         let is_removed = book.removed.contains(&self.shared.identity.me);
-        let were_others = self.core.roster.book.voters != book.voters;
-        self.core.roster.read(book);
+        let were_others = self.core.membership.book.voters != book.voters;
+        self.core.membership.read(book);
         if let Some(listed) = &self.shared.identity.file_voters
             && were_others
-            && self.core.roster.is_other_than_agreed(listed)
+            && self.core.membership.is_other_than_agreed(listed)
         {
-            let agreed = &self.core.roster.book.voters;
+            let agreed = &self.core.membership.book.voters;
             tracing::warn!(
                 "this file lists other voters ({}) than the group has agreed on ({}), and is not \
                  asked any more: to change who votes, run 'distlock members voters ID…'",
@@ -227,12 +227,14 @@ impl Turn<'_> {
                 ids(agreed)
             );
         }
-        let known = self.core.roster.known.clone();
+        let known = self.core.membership.known.clone();
         if let Some(transport) = self.core.transport() {
             transport.read(&known);
         }
-        let roster = &mut self.core.roster;
-        let done = roster.asked.take_if(|asked| roster.book.has(&asked.change));
+        let membership = &mut self.core.membership;
+        let done = membership
+            .asked
+            .take_if(|asked| membership.book.has(&asked.change));
         if let Some(done) = done {
             self.answer_change(done.asker, Ok(()));
         }
@@ -243,7 +245,7 @@ impl Turn<'_> {
 
     /// Only the files say who is a member.
     pub(super) fn refuse_change(&mut self) {
-        if let Some(asked) = self.core.roster.asked.take() {
+        if let Some(asked) = self.core.membership.asked.take() {
             self.answer_change(asked.asker, Err(ChangeError::FilesOnly));
         }
     }
@@ -253,7 +255,7 @@ impl Turn<'_> {
         let now = clock::now();
         let due = self
             .core
-            .roster
+            .membership
             .asked
             .take_if(|asked| asked.deadline <= now);
         if let Some(due) = due {
@@ -264,7 +266,7 @@ impl Turn<'_> {
 
     /// The session is over.
     pub(super) fn end_change(&mut self, end: &SessionEnd) {
-        if let Some(asked) = mem::take(&mut self.core.roster.asked) {
+        if let Some(asked) = mem::take(&mut self.core.membership.asked) {
             self.answer_change(asked.asker, Err(ChangeError::Closed(end.clone())));
         }
     }
@@ -296,9 +298,9 @@ mod tests {
         let address = |id: u16| format!("udp:127.0.0.1:{}", 10_000 + id);
         let add = |id| Change::Add(node(id), address(id));
         let listed = BTreeMap::from([(node(1), address(1).parse().unwrap())]);
-        let mut roster = Roster::new(listed, false);
+        let mut membership = Membership::new(listed, false);
         for id in 2.. {
-            match roster.consider(&add(id)) {
+            match membership.consider(&add(id)) {
                 Ok(is_done) => assert!(!is_done),
                 Err(why) => {
                     assert_eq!(id, 130, "{why}");
@@ -306,8 +308,8 @@ mod tests {
                     break;
                 }
             }
-            let book = roster.book.with(&add(id)).expect("there is room");
-            roster.read(book);
+            let book = membership.book.with(&add(id)).expect("there is room");
+            membership.read(book);
         }
     }
     /// A key lets datagrams leave the host.
@@ -316,8 +318,8 @@ mod tests {
         let node = |id| NodeId::new(id).unwrap();
         let listed = BTreeMap::from([(node(1), "udp:127.0.0.1:7400".parse().unwrap())]);
         let add = Change::Add(node(2), "udp:192.0.2.1:7400".to_owned());
-        let refused = Roster::new(listed.clone(), false).consider(&add);
+        let refused = Membership::new(listed.clone(), false).consider(&add);
         assert!(refused.unwrap_err().contains("keygen"));
-        assert_eq!(Roster::new(listed, true).consider(&add), Ok(false));
+        assert_eq!(Membership::new(listed, true).consider(&add), Ok(false));
     }
 }
