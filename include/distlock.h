@@ -157,7 +157,7 @@ int distlock_agent_open_driven(const struct distlock_options *options, struct di
  * close-on-exec, and belongs to the agent: do not read from it or close it. It is the same each
  * time, and ends with distlock_agent_close.
  *
- * Returns the descriptor, or -EINVAL if the handle is none of this process or has a thread.
+ * Returns the descriptor, or -EINVAL if the handle is invalid or has a thread.
  */
 int distlock_agent_fd(const struct distlock_agent *agent);
 
@@ -169,7 +169,7 @@ int distlock_agent_fd(const struct distlock_agent *agent);
  * Returns 0, or
  * -ENOTCONN: the agent cannot go on, since its state cannot be written, it was removed from the
  * group, or another process has taken its place;
- * -EINVAL: the handle is none of this process, or has a thread.
+ * -EINVAL: the handle is invalid, or has a thread.
  */
 int distlock_agent_process(struct distlock_agent *agent);
 
@@ -186,7 +186,7 @@ int distlock_agent_process(struct distlock_agent *agent);
  *
  * Returns 0, or
  * -EINVAL: the signal has no handler and is not blocked, so that it would end the program; or the
- * handle is none of this process, or has a thread;
+ * handle is invalid, or has a thread;
  * -ECANCELED: the agent cannot go on;
  * or what the system says, such as -EAGAIN where there are too many timers.
  */
@@ -197,7 +197,7 @@ int distlock_agent_sigio(struct distlock_agent *agent, int is_on);
  * distlock_agent_open_driven; -1 for no limit. The descriptor becomes readable then by itself: this
  * is for programs that cannot poll it.
  *
- * Returns 0, or -EINVAL if the handle is none of this process or has a thread, or if `timeout_ms`
+ * Returns 0, or -EINVAL if the handle is invalid or has a thread, or if `timeout_ms`
  * is NULL.
  */
 int distlock_agent_timeout(const struct distlock_agent *agent, int64_t *timeout_ms);
@@ -240,8 +240,8 @@ void distlock_mutex_close(struct distlock_mutex *mutex);
  * -EDEADLK: this thread holds it already;
  * -ENOTCONN: there was no quorum for one lease, or the agent of this host is gone;
  * -ECANCELED: the mutex or its agent was closed;
- * -ENOLCK: a bound is reached, of locks, requests or open files;
- * -EINVAL: the handle is none of this process, or the lock is in use as a semaphore;
+ * -ENOLCK: a limit is exceeded, of locks, requests or open files;
+ * -EINVAL: the handle is invalid, or the lock is in use as a semaphore;
  * or what the system says. The lock is held after 0 and -EOWNERDEAD only.
  */
 int distlock_lock(struct distlock_mutex *mutex, uint64_t *fence);
@@ -270,7 +270,7 @@ int distlock_lock_poll(struct distlock_mutex *mutex, uint64_t *fence);
  * Withdraws what this thread has asked for with distlock_lock_begin and has not been told of, if
  * there is anything.
  *
- * Returns 0, or -EINVAL if the handle is none of this process.
+ * Returns 0, or -EINVAL if the handle is invalid.
  */
 int distlock_lock_cancel(struct distlock_mutex *mutex);
 
@@ -301,7 +301,7 @@ int distlock_timedlock(struct distlock_mutex *mutex, int64_t timeout_ms, uint64_
  * -ESTALE: it had been lost before, or that is not known in time, so another may have been inside
  * since;
  * -ECANCELED: the mutex or the agent was closed, which released it;
- * -EINVAL: the handle is none of this process;
+ * -EINVAL: the handle is invalid;
  * or what the system says. This thread does not hold the lock afterwards in any case.
  */
 int distlock_unlock(struct distlock_mutex *mutex);
@@ -312,7 +312,7 @@ int distlock_unlock(struct distlock_mutex *mutex);
  * lock needs the fence too. After 0 it may be held again, when a lease that has run out is renewed
  * before others went on without this member; if they did it is lost, and stays so.
  *
- * Returns 1 or 0, or -EINVAL if the handle is none of this process.
+ * Returns 1 or 0, or -EINVAL if the handle is invalid.
  */
 int distlock_is_held(const struct distlock_mutex *mutex);
 
@@ -323,7 +323,7 @@ int distlock_is_held(const struct distlock_mutex *mutex);
  * It is close-on-exec, and belongs to the mutex: do not read from it or close it. It is the same
  * each time, and ends with distlock_mutex_close.
  *
- * Returns the descriptor, -EINVAL if the handle is none of this process, or -EMFILE.
+ * Returns the descriptor, -EINVAL if the handle is invalid, or -EMFILE.
  */
 int distlock_lost_fd(const struct distlock_mutex *mutex);
 

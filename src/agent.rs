@@ -88,7 +88,7 @@ impl Agent {
     /// configuration; in the local group it is [`Algorithm::Kernel`].
     ///
     /// # Errors
-    /// If the name is none, if the name is that of a semaphore with several permits, or if the
+    /// If the name is invalid, if the name is that of a semaphore with several permits, or if the
     /// agent was closed or belongs to the parent process.
     pub fn mutex(&self, name: impl AsRef<[u8]>) -> Result<Arc<dyn DistMutex>, HandleError> {
         self.open_mutex(name.as_ref(), None)
@@ -155,7 +155,7 @@ impl Agent {
     /// from the configuration; in the local group the callers must say it, all of them the same.
     ///
     /// # Errors
-    /// If the name is none, if the number of permits is not the lock's or is not known, or if the
+    /// If the name is invalid, if the number of permits is not the lock's or is not known, or if the
     /// agent was closed or belongs to the parent process.
     pub fn semaphore(
         &self,

@@ -167,7 +167,7 @@ pub unsafe extern "C-unwind" fn distlock_agent_open_driven(
 /// close-on-exec, and belongs to the agent: do not read from it or close it. It is the same each
 /// time, and ends with distlock_agent_close.
 ///
-/// Returns the descriptor, or -EINVAL if the handle is none of this process or has a thread.
+/// Returns the descriptor, or -EINVAL if the handle is invalid or has a thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn distlock_agent_fd(agent: *const distlock_agent) -> c_int {
     call(|| Ok(table::find::<Agent, _>(agent)?.driven()?.as_raw_fd()))
@@ -180,7 +180,7 @@ pub unsafe extern "C-unwind" fn distlock_agent_fd(agent: *const distlock_agent) 
 /// Returns 0, or
 /// -ENOTCONN: the agent cannot go on, since its state cannot be written, it was removed from the
 /// group, or another process has taken its place;
-/// -EINVAL: the handle is none of this process, or has a thread.
+/// -EINVAL: the handle is invalid, or has a thread.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn distlock_agent_process(agent: *mut distlock_agent) -> c_int {
     call(|| {
@@ -203,7 +203,7 @@ pub unsafe extern "C-unwind" fn distlock_agent_process(agent: *mut distlock_agen
 ///
 /// Returns 0, or
 /// -EINVAL: the signal has no handler and is not blocked, so that it would end the program; or the
-/// handle is none of this process, or has a thread;
+/// handle is invalid, or has a thread;
 /// -ECANCELED: the agent cannot go on;
 /// or what the system says, such as -EAGAIN where there are too many timers.
 #[unsafe(no_mangle)]
@@ -223,7 +223,7 @@ pub unsafe extern "C-unwind" fn distlock_agent_sigio(
 /// distlock_agent_open_driven; -1 for no limit. The descriptor becomes readable then by itself: this
 /// is for programs that cannot poll it.
 ///
-/// Returns 0, or -EINVAL if the handle is none of this process or has a thread, or if `timeout_ms`
+/// Returns 0, or -EINVAL if the handle is invalid or has a thread, or if `timeout_ms`
 /// is NULL.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn distlock_agent_timeout(
@@ -303,8 +303,8 @@ pub unsafe extern "C-unwind" fn distlock_mutex_close(mutex: *mut distlock_mutex)
 /// -EDEADLK: this thread holds it already;
 /// -ENOTCONN: there was no quorum for one lease, or the agent of this host is gone;
 /// -ECANCELED: the mutex or its agent was closed;
-/// -ENOLCK: a bound is reached, of locks, requests or open files;
-/// -EINVAL: the handle is none of this process, or the lock is in use as a semaphore;
+/// -ENOLCK: a limit is exceeded, of locks, requests or open files;
+/// -EINVAL: the handle is invalid, or the lock is in use as a semaphore;
 /// or what the system says. The lock is held after 0 and -EOWNERDEAD only.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn distlock_lock(
@@ -355,7 +355,7 @@ pub unsafe extern "C-unwind" fn distlock_lock_poll(
 /// Withdraws what this thread has asked for with distlock_lock_begin and has not been told of, if
 /// there is anything.
 ///
-/// Returns 0, or -EINVAL if the handle is none of this process.
+/// Returns 0, or -EINVAL if the handle is invalid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn distlock_lock_cancel(mutex: *mut distlock_mutex) -> c_int {
     call(|| {
@@ -404,7 +404,7 @@ pub unsafe extern "C-unwind" fn distlock_timedlock(
 /// -ESTALE: it had been lost before, or that is not known in time, so another may have been inside
 /// since;
 /// -ECANCELED: the mutex or the agent was closed, which released it;
-/// -EINVAL: the handle is none of this process;
+/// -EINVAL: the handle is invalid;
 /// or what the system says. This thread does not hold the lock afterwards in any case.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn distlock_unlock(mutex: *mut distlock_mutex) -> c_int {
@@ -419,7 +419,7 @@ pub unsafe extern "C-unwind" fn distlock_unlock(mutex: *mut distlock_mutex) -> c
 /// lock needs the fence too. After 0 it may be held again, when a lease that has run out is renewed
 /// before others went on without this member; if they did it is lost, and stays so.
 ///
-/// Returns 1 or 0, or -EINVAL if the handle is none of this process.
+/// Returns 1 or 0, or -EINVAL if the handle is invalid.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn distlock_is_held(mutex: *const distlock_mutex) -> c_int {
     call(|| Ok(c_int::from(table::find::<Mutex, _>(mutex)?.is_held())))
@@ -431,7 +431,7 @@ pub unsafe extern "C-unwind" fn distlock_is_held(mutex: *const distlock_mutex) -
 /// It is close-on-exec, and belongs to the mutex: do not read from it or close it. It is the same
 /// each time, and ends with distlock_mutex_close.
 ///
-/// Returns the descriptor, -EINVAL if the handle is none of this process, or -EMFILE.
+/// Returns the descriptor, -EINVAL if the handle is invalid, or -EMFILE.
 #[unsafe(no_mangle)]
 pub unsafe extern "C-unwind" fn distlock_lost_fd(mutex: *const distlock_mutex) -> c_int {
     call(|| table::find::<Mutex, _>(mutex)?.lost_fd())

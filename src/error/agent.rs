@@ -86,8 +86,7 @@ pub enum MembersError {
     /// In this group only the members' files say who belongs to it (`failure = "presume-failed"`),
     /// or nothing does, as it is the local one.
     #[error(
-        "in this group no view says who belongs to it; change the members' files, and restart the \
-         agents"
+        "membership is static in this group; change the members' files, and restart the agents"
     )]
     FilesOnly,
     /// No majority of the voters has agreed in time. It may still be done when they are back.

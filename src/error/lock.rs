@@ -133,8 +133,8 @@ pub enum LockError {
         /// What the lock has.
         actual: NonZeroU32,
     },
-    /// A bound is reached: too many locks, waiting requests or open files.
-    #[error("a bound is reached: {what}")]
+    /// A limit is exceeded: too many locks, waiting requests or open files.
+    #[error("a limit is exceeded: {what}")]
     Limit {
         /// Which, and what to do.
         what: String,

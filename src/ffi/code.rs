@@ -51,7 +51,7 @@ const MEANINGS: [(c_int, &CStr); 14] = [
     ),
     (
         libc::ENOLCK,
-        c"a bound is reached: too many locks, requests or open files",
+        c"a limit is exceeded: too many locks, requests or open files",
     ),
 ];
 

@@ -471,7 +471,7 @@ pub enum Refusal {
         /// By which algorithm.
         actual: election::Algorithm,
     },
-    /// A bound is reached: too many locks or too many waiting requests.
+    /// A limit is exceeded: too many locks or too many waiting requests.
     Limit,
     /// The node has left, or was superseded.
     Closed,

@@ -256,8 +256,7 @@ pub enum ChangeError {
     Refused(String),
     /// In this group only files say who is a member.
     #[error(
-        "in this group only the members' files say who belongs to it: change those, and restart \
-         the agents"
+        "membership is static in this group: change the members' files, and restart the agents"
     )]
     FilesOnly,
     /// No view has it yet. It may still come, as it was asked for.

@@ -119,7 +119,7 @@ pub(crate) struct Work {
     )]
     pub(crate) script: Option<OsString>,
 
-    /// Tell on standard error how long it took
+    /// Print the acquisition time to standard error
     #[arg(long)]
     pub(crate) verbose: bool,
 
@@ -482,8 +482,7 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
     if !seconds.is_finite() || seconds.is_sign_negative() && seconds != 0.0 {
         return Err("seconds are a number from 0 up".to_owned());
     }
-    Duration::try_from_secs_f64(seconds.abs())
-        .map_err(|_| "that is longer than the clock runs".to_owned())
+    Duration::try_from_secs_f64(seconds.abs()).map_err(|_| "timeout too large".to_owned())
 }
 
 /// Help and version go to standard output and end well; the rest becomes one line, and 64.

@@ -70,7 +70,7 @@ pub(crate) fn members(args: &args::Members) -> Result<ExitCode, Failure> {
 /// Shows one lock only.
 ///
 /// # Errors
-/// As for [`status`], and 64 if the name is none.
+/// As for [`status`], and 64 if the name is invalid.
 pub(crate) fn who(args: &args::Who) -> Result<ExitCode, Failure> {
     let name = args.lock_name()?.to_string();
     let mut status = ask(&args.group, "who")?;

@@ -32,11 +32,11 @@ pub struct Book {
 /// An operator's change of who may be a member.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Change {
-    /// This one may, and is there.
+    /// Add the member at this address.
     Add(NodeId, String),
-    /// This one may not any more.
+    /// Remove the member.
     Remove(NodeId),
-    /// These shall vote, one to seven of them.
+    /// Make these members the voters: one to seven.
     Voters(BTreeSet<NodeId>),
 }
 

@@ -62,7 +62,7 @@ pub struct PresumedStatus {
     /// The highest epoch it knows.
     epoch: Epoch,
     restart: UncleanRestart,
-    /// Whether a bound is reached that only a new epoch lifts.
+    /// Whether a limit is exceeded that only a new epoch lifts.
     wants_view: bool,
     /// Who shall form its view.
     under: NodeId,

@@ -165,7 +165,7 @@ pub trait ViewSource: fmt::Debug + Send {
     /// The answer to [`Action::Summarise`].
     fn summarised(&mut self, now: Time, summary: Summary, out: &mut Vec<Action>);
 
-    /// This member needs a new view: a bound is reached that only a new epoch lifts.
+    /// This member needs a new view: a limit is exceeded that only a new epoch lifts.
     fn want_view(&mut self, now: Time, out: &mut Vec<Action>);
 
     /// This member is about to leave, and knows of locks that were abandoned.

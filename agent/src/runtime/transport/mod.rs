@@ -498,8 +498,8 @@ fn warn_of_floods(why: &str) {
     tracing::warn!(
         "the kernel does not filter what comes to this member ({why}): whoever can send to its port \
          can fill its queue, so that members are not heard, and leases run out; let a firewall pass \
-         nothing there but what members send, or raise the sysctl net.core.optmem_max if it is \
-         memory that lacks, and start this agent again"
+         nothing there but what members send, or raise the sysctl net.core.optmem_max if \
+         the filter is out of memory, and start this agent again"
     );
 }
 

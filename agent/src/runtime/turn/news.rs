@@ -39,7 +39,9 @@ impl Turn<'_> {
             Event::Members { book } => self.read_book(book),
             Event::Unchangeable => self.refuse_change(),
             Event::VoterBroken { why } => {
-                tracing::error!("this member votes on nothing any more: {why}; restart it");
+                tracing::error!(
+                    "voting disabled, inconsistent Raft log: {why}; restart this agent"
+                );
             }
             Event::Quorum(overview) => {
                 let status = QuorumStatus::of(overview, clock::now());

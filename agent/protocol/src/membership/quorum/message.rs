@@ -135,7 +135,7 @@ pub struct Renew {
     pub(crate) epoch: Epoch,
     /// How far it has come in that one.
     pub(crate) stage: Stage,
-    /// A bound is reached that only a new view lifts.
+    /// A limit is exceeded that only a new view lifts.
     pub(crate) wants_view: bool,
     /// The life before this one left: it is inside of nothing.
     pub(crate) left: bool,

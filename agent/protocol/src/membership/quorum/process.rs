@@ -303,7 +303,7 @@ impl<M: MakeLog + Clone> Quorum<M> {
         self.settle(now)
     }
 
-    /// This member needs a new view: a bound is reached that only a new epoch lifts.
+    /// This member needs a new view: a limit is exceeded that only a new epoch lifts.
     pub fn want_view(&mut self, now: Time) -> Vec<Action> {
         self.session.want_view();
         self.settle(now)
