@@ -4,7 +4,7 @@
 //! neither time nor bytes. An engine lives for one epoch. The next view builds a new one from who
 //! was inside and who waited ([`Rebuild`]); nothing else of the old one survives.
 //!
-//! Engines bear messages that come twice or out of order (guards G1 to G5 of the design), though
+//! Engines bear messages that come twice or out of order (guards G1 to G5 of doc/design.md), though
 //! the links underneath deliver each once and in order: an algorithm's safety rests on its own
 //! rules. Those that say so ([`Algorithm::needs_order`](super::Algorithm::needs_order)) rest on the
 //! order of links too. A fence's counter and the Lamport clock travel with every message; the

@@ -134,7 +134,7 @@ fn a_member_that_comes_back_is_waited_for_and_holds_nothing() {
     }
 }
 
-/// Rule 8 holds also where the record was lost: the others remember.
+/// Rule 8 (doc/design.md) holds also where the record was lost: the others remember.
 #[test]
 fn a_member_that_lost_its_state_is_remembered_and_waited_for() {
     for coordinator in [false, true] {
