@@ -2,7 +2,7 @@
 
 use std::task::Poll;
 
-use distlock::{Config, Driven};
+use distlock::{Config, DistMutex, Driven};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let driven = Driven::from_config(Config::load("shop.toml")?.node(3))?;

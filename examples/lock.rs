@@ -1,6 +1,6 @@
 //! Mutual exclusion in a program, through the group of this host.
 
-use distlock::Agent;
+use distlock::{Agent, DistMutex};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let agent = Agent::open()?; // this host's agent, else the processes of this user

@@ -1,6 +1,6 @@
 //! A program that is a member of a configured group itself.
 
-use distlock::{Agent, Config};
+use distlock::{Agent, Config, DistMutex};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let agent = Agent::from_config(Config::load("shop.toml")?.node(3))?;

@@ -14,17 +14,17 @@ use crossbeam_channel::Receiver;
 use distlock_agent::protocol::{Change, LockName, NodeId, Time};
 use distlock_agent::runtime::ForkStamp;
 use distlock_agent::runtime::status::Status;
-use distlock_agent::runtime::sync::Mutex;
+use distlock_agent::runtime::sync;
 
 use crate::backend::{self, AcquireError, Ask, Backend, Hold, Lock, Patience, Request, Wish};
 use crate::config::Address;
 use crate::error::{HandleError, LockError, MembersError, OpenError, StatusError};
 use crate::guard::{Guard, GuardShared};
 use crate::loss::LossSignal;
-use crate::mutex::AgentMutex;
+use crate::mutex::Mutex;
 use crate::thread::ThreadId;
 use crate::watch::{Watch, Watched};
-use crate::{Algorithm, DistMutex, Election, ElectionAlgorithm, Event, Leader, Semaphore, local};
+use crate::{Algorithm, Election, ElectionAlgorithm, Event, Leader, Semaphore, local};
 
 /// What an election asks of its lock.
 const EXCLUSIVE: Ask = Ask {
@@ -90,7 +90,7 @@ impl Agent {
     /// # Errors
     /// If the name is invalid, if the name is that of a semaphore with several permits, or if the
     /// agent was closed or belongs to the parent process.
-    pub fn mutex(&self, name: impl AsRef<[u8]>) -> Result<Arc<dyn DistMutex>, HandleError> {
+    pub fn mutex(&self, name: impl AsRef<[u8]>) -> Result<Mutex, HandleError> {
         self.open_mutex(name.as_ref(), None)
     }
 
@@ -104,7 +104,7 @@ impl Agent {
         &self,
         name: impl AsRef<[u8]>,
         algorithm: Algorithm,
-    ) -> Result<Arc<dyn DistMutex>, HandleError> {
+    ) -> Result<Mutex, HandleError> {
         self.open_mutex(name.as_ref(), Some(algorithm))
     }
 
@@ -136,11 +136,7 @@ impl Agent {
         Ok(Election::new(lock, Some(algorithm)))
     }
 
-    fn open_mutex(
-        &self,
-        name: &[u8],
-        algorithm: Option<Algorithm>,
-    ) -> Result<Arc<dyn DistMutex>, HandleError> {
+    fn open_mutex(&self, name: &[u8], algorithm: Option<Algorithm>) -> Result<Mutex, HandleError> {
         let lock = self.handle(
             name,
             Ask {
@@ -148,7 +144,7 @@ impl Agent {
                 permits: Some(NonZeroU32::MIN),
             },
         )?;
-        Ok(Arc::new(AgentMutex::new(lock)))
+        Ok(Mutex::new(lock))
     }
 
     /// The counting semaphore `name`: at most `permits` holders at a time. `None` takes the number
@@ -321,11 +317,11 @@ impl fmt::Debug for Agent {
 /// What all clones, handles and guards of one agent share.
 pub(crate) struct Inner {
     stamp: ForkStamp,
-    command: Mutex<Option<Arc<str>>>,
+    command: sync::Mutex<Option<Arc<str>>>,
     is_inheritable: AtomicBool,
     aborts_on_loss: AtomicBool,
     watch: Arc<Watch>,
-    registry: Mutex<Registry>,
+    registry: sync::Mutex<Registry>,
     backend: Arc<dyn Backend>,
 }
 
@@ -362,7 +358,7 @@ impl Registry {
         }
         let shared = Arc::new(LockShared {
             name: name.clone(),
-            holders: Mutex::new(Vec::new()),
+            holders: sync::Mutex::new(Vec::new()),
             lock,
             agent: Arc::clone(agent),
         });
@@ -414,7 +410,7 @@ impl Drop for Inner {
 pub(crate) struct LockShared {
     name: LockName,
     /// The threads that hold it, each as often as it holds a permit.
-    holders: Mutex<Vec<ThreadId>>,
+    holders: sync::Mutex<Vec<ThreadId>>,
     lock: Arc<dyn Lock>,
     agent: Arc<Inner>,
 }

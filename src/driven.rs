@@ -34,7 +34,7 @@ use crate::{Agent, member};
 /// use std::os::fd::AsFd;
 /// use std::task::Poll;
 ///
-/// use distlock::{Config, Driven};
+/// use distlock::{Config, DistMutex, Driven};
 /// use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {

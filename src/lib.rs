@@ -1,11 +1,11 @@
 //! Mutual exclusion across threads, processes and hosts, without a server.
 //!
 //! An [`Agent`] is the way to the locks: of this host's agent, of the processes of this user, or of an
-//! agent that this process has itself. It gives a [`DistMutex`], a counting [`Semaphore`] or an
+//! agent that this process has itself. It gives a [`Mutex`], a counting [`Semaphore`] or an
 //! [`Election`] by name, and these give a guard:
 //!
 //! ```
-//! use distlock::Agent;
+//! use distlock::{Agent, DistMutex};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let agent = Agent::open()?; // this host's agent, else the processes of this user
@@ -87,6 +87,6 @@ pub use event::Event;
 pub use fence::{FenceChecker, FenceError};
 pub use guard::{Guard, PreviousOwner};
 pub use loss::Loss;
-pub use mutex::DistMutex;
+pub use mutex::{DistMutex, Mutex};
 pub use semaphore::Semaphore;
 pub use waiting::Waiting;

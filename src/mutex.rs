@@ -11,11 +11,29 @@ use crate::backend::{AcquireError, Patience, Wish};
 use crate::error::{LockError, TimedLockError, TryLockError};
 use crate::{Algorithm, Guard, Waiting};
 
-/// A mutex that processes share, whatever stands behind it: see
-/// [`Agent::mutex`](crate::Agent::mutex).
+/// Mutual exclusion across threads, processes and hosts: the methods of [`Mutex`], for code that takes any
+/// lock.
 ///
-/// The trait is sealed, so that later versions can add to it (an asynchronous `lock_async` among
-/// others). It stays object safe.
+/// `&`, [`Box`] and [`Arc`] of a `DistMutex` implement it too. The trait is object safe, and sealed: later
+/// versions add methods.
+///
+/// ```
+/// use distlock::{Agent, DistMutex};
+///
+/// fn print(lock: impl DistMutex) -> Result<(), distlock::LockError> {
+///     let _guard = lock.lock()?;
+///     println!("only one process prints");
+///     Ok(())
+/// }
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let printer = Agent::open()?.mutex("printer")?;
+/// print(&printer)?;
+/// let any: Box<dyn DistMutex> = Box::new(printer);
+/// print(any)?;
+/// # Ok(())
+/// # }
+/// ```
 pub trait DistMutex: fmt::Debug + Send + Sync + sealed::Sealed {
     /// The name: 1 to 255 bytes without NUL.
     fn name(&self) -> &[u8];
@@ -78,22 +96,40 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// The one mutex there is: the difference lies behind [`LockShared`].
-pub(crate) struct AgentMutex {
+/// A lock of a group, by name: see [`Agent::mutex`](crate::Agent::mutex). Its methods are those of
+/// [`DistMutex`].
+///
+/// A clone is the same lock, and cheap.
+///
+/// ```
+/// use distlock::{Agent, DistMutex};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let printer = Agent::open()?.mutex("printer")?;
+/// let other = printer.clone();
+/// let guard = printer.lock()?;
+/// let refused = std::thread::spawn(move || other.try_lock().is_err());
+/// assert!(refused.join().expect("no panic"));
+/// guard.unlock()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Mutex {
     lock: Arc<LockShared>,
     mode: Mode,
 }
 
-impl AgentMutex {
+impl Mutex {
     pub(crate) fn new(lock: Arc<LockShared>) -> Self {
         let mode = Mode::Exclusive;
         Self { lock, mode }
     }
 }
 
-impl sealed::Sealed for AgentMutex {}
+impl sealed::Sealed for Mutex {}
 
-impl DistMutex for AgentMutex {
+impl DistMutex for Mutex {
     fn name(&self) -> &[u8] {
         self.lock.name().as_bytes()
     }
@@ -126,9 +162,48 @@ impl DistMutex for AgentMutex {
     }
 }
 
-impl fmt::Debug for AgentMutex {
+/// A pointer to a lock is that lock.
+macro_rules! point_to {
+    ($($pointer:ty),*) => {$(
+        impl<T: DistMutex + ?Sized> sealed::Sealed for $pointer {}
+
+        impl<T: DistMutex + ?Sized> DistMutex for $pointer {
+            fn name(&self) -> &[u8] {
+                (**self).name()
+            }
+
+            fn algorithm(&self) -> Algorithm {
+                (**self).algorithm()
+            }
+
+            fn lock(&self) -> Result<Guard, LockError> {
+                (**self).lock()
+            }
+
+            fn begin(&self) -> Result<Waiting, LockError> {
+                (**self).begin()
+            }
+
+            fn try_lock(&self) -> Result<Guard, TryLockError> {
+                (**self).try_lock()
+            }
+
+            fn try_lock_for(&self, timeout: Duration) -> Result<Guard, TimedLockError> {
+                (**self).try_lock_for(timeout)
+            }
+
+            fn shared(&self) -> Arc<dyn DistMutex> {
+                (**self).shared()
+            }
+        }
+    )*};
+}
+
+point_to!(&T, Box<T>, Arc<T>);
+
+impl fmt::Debug for Mutex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("DistMutex")
+        f.debug_struct("Mutex")
             .field("name", self.lock.name())
             .field("algorithm", &self.algorithm())
             .field("mode", &self.mode)

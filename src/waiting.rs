@@ -37,10 +37,8 @@ impl Waiting {
     /// [`Driven`](crate::Driven) agent it processes nothing.
     ///
     /// # Errors
-    /// As for [`DistMutex::lock`](crate::DistMutex::lock).
-    ///
-    /// # Panics
-    /// After the outcome was told.
+    /// As for [`DistMutex::lock`](crate::DistMutex::lock); [`LockError::Finished`] after it has returned the
+    /// outcome.
     pub fn poll(&mut self) -> Poll<Result<Guard, LockError>> {
         self.look(Some(Duration::ZERO))
     }
@@ -48,10 +46,8 @@ impl Waiting {
     /// Waits for the outcome, as [`DistMutex::lock`](crate::DistMutex::lock) does.
     ///
     /// # Errors
-    /// As for [`DistMutex::lock`](crate::DistMutex::lock).
-    ///
-    /// # Panics
-    /// After the outcome was told.
+    /// As for [`DistMutex::lock`](crate::DistMutex::lock); [`LockError::Finished`] if [`Waiting::poll`] has
+    /// returned the outcome.
     pub fn wait(mut self) -> Result<Guard, LockError> {
         loop {
             if let Poll::Ready(outcome) = self.look(None) {
@@ -61,7 +57,9 @@ impl Waiting {
     }
 
     fn look(&mut self, slice: Option<Duration>) -> Poll<Result<Guard, LockError>> {
-        let request = self.request.as_mut().expect("the outcome was told already");
+        let Some(request) = self.request.as_mut() else {
+            return Poll::Ready(Err(LockError::Finished));
+        };
         let outcome = request
             .wait(slice)
             .map_err(|error: AcquireError| mutex::failed(error));

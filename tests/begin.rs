@@ -3,13 +3,12 @@
 
 use std::num::NonZeroU32;
 use std::path::Path;
-use std::sync::Arc;
 use std::task::Poll;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
 use distlock::{
-    Agent, Config, DistMutex, Driven, LockError, NodeConfig, PreviousOwner, TryLockError,
+    Agent, Config, DistMutex, Driven, LockError, Mutex, NodeConfig, PreviousOwner, TryLockError,
 };
 use tempfile::TempDir;
 
@@ -34,7 +33,7 @@ fn node(directory: &Path, id: u16) -> NodeConfig {
 }
 
 /// Waits until `other` cannot enter, while `goes_on` does what there is to do.
-fn await_taken(other: &Arc<dyn DistMutex>, mut goes_on: impl FnMut()) {
+fn await_taken(other: &Mutex, mut goes_on: impl FnMut()) {
     let started = SystemTime::now();
     loop {
         goes_on();
@@ -49,7 +48,7 @@ fn await_taken(other: &Arc<dyn DistMutex>, mut goes_on: impl FnMut()) {
 }
 
 /// Asks by `here`, and looks when `there` has noticed; and again, without looking at all.
-fn ask(here: &Arc<dyn DistMutex>, there: &Arc<dyn DistMutex>) {
+fn ask(here: &Mutex, there: &Mutex) {
     drop(there.lock().unwrap());
     let mut waiting = here.begin().unwrap();
     await_taken(there, || ());
@@ -60,6 +59,10 @@ fn ask(here: &Arc<dyn DistMutex>, there: &Arc<dyn DistMutex>) {
         thread::sleep(Duration::from_millis(1));
     };
     assert!(guard.is_held());
+    // It has told its outcome, and tells that.
+    let again = waiting.poll();
+    assert!(matches!(again, Poll::Ready(Err(LockError::Finished))));
+    assert!(matches!(waiting.wait(), Err(LockError::Finished)));
     drop(guard);
     drop(there.try_lock_for(TIMEOUT).unwrap());
 

@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 
 use cli_support::group::{AgentProcess, Group};
 use cli_support::{assert_refused, pid_of};
-use distlock::{Agent, LockError, TimedLockError, TryLockError};
+use distlock::{Agent, DistMutex, LockError, TimedLockError, TryLockError};
 use nix::sys::signal::{Signal, kill};
 use socket2::{Domain, SockAddr, Socket, Type};
 

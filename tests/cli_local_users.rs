@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 
 use cli_support::users::{DAEMON, as_user, in_empty_run, is_root};
 use cli_support::{Holder, Local, assert_refused, eventually, is_running, output, stdout, wrapped};
-use distlock::{Agent, PreviousOwner};
+use distlock::{Agent, DistMutex, PreviousOwner};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
 use nix::sys::signal::{Signal, kill};

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 
 use cli_support::group::Group;
 use cli_support::{Holder, Local, assert_refused, is_running, output, stderr, stdout};
-use distlock::{Agent, PreviousOwner};
+use distlock::{Agent, DistMutex, PreviousOwner};
 use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 
 #[test]

@@ -2,6 +2,7 @@
 
 mod cli_support;
 
+use distlock::DistMutex;
 use std::fs::{self, Permissions};
 use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{PermissionsExt, chown};

@@ -3,6 +3,7 @@
 
 mod cli_support;
 
+use distlock::DistMutex;
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};

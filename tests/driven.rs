@@ -7,8 +7,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use distlock::{
-    Agent, Config, Driven, Guard, LockError, NodeConfig, OpenError, ProcessError, TryLockError,
-    Waiting,
+    Agent, Config, DistMutex, Driven, Guard, LockError, NodeConfig, OpenError, ProcessError,
+    TryLockError, Waiting,
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tempfile::TempDir;

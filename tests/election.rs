@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 use distlock::{
-    Agent, Config, ElectionAlgorithm, HandleError, Leader, LockError, NodeConfig, TimedLockError,
-    TryLockError,
+    Agent, Config, DistMutex, ElectionAlgorithm, HandleError, Leader, LockError, NodeConfig,
+    TimedLockError, TryLockError,
 };
 use tempfile::TempDir;
 

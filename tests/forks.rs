@@ -6,7 +6,6 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, SystemTime};
@@ -116,7 +115,7 @@ fn be_child(inherited: &Agent, own: &Agent) {
     let lock = own.mutex(format!("of {}", std::process::id())).unwrap();
     thread::scope(|scope| {
         for _ in 0..THREADS {
-            let lock: Arc<dyn DistMutex> = Arc::clone(&lock);
+            let lock = lock.clone();
             scope.spawn(move || (0..ENTRIES).for_each(|_| lock.lock().unwrap().unlock().unwrap()));
         }
     });

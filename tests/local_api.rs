@@ -148,7 +148,7 @@ fn threads_take_turns() {
     let inside = Arc::new(AtomicU32::new(0));
     let threads: Vec<_> = (0..8)
         .map(|_| {
-            let (mutex, inside) = (Arc::clone(&mutex), Arc::clone(&inside));
+            let (mutex, inside) = (mutex.clone(), Arc::clone(&inside));
             thread::spawn(move || {
                 let mut fences = Vec::new();
                 for _ in 0..50 {
@@ -476,7 +476,7 @@ fn who_panics_or_says_so_abandons_the_lock() {
         }
     }
     let tidies = || {
-        let _tidy = Tidy(&*mutex);
+        let _tidy = Tidy(&mutex);
         panic!("outside, as this test wants it");
     };
     assert!(catch_unwind(AssertUnwindSafe(tidies)).is_err());

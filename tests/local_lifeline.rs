@@ -68,9 +68,9 @@ fn what_is_inherited_is_no_open_file_of_the_lock() {
     while noisy.write_all(&[7; 4096]).is_ok() {}
     let other = Agent::local_in(directory.path()).unwrap();
     let theirs = other.mutex("x").unwrap();
-    assert!(is_busy(&*theirs));
+    assert!(is_busy(&theirs));
     guard.unlock().unwrap();
-    assert!(is_busy(&*theirs));
+    assert!(is_busy(&theirs));
     drop(noisy);
     drop(theirs.try_lock().unwrap());
 }
@@ -86,7 +86,7 @@ fn the_lock_is_free_when_holder_and_children_are_gone_and_nothing_is_left() {
         let children = [child_with(inherited(&guard)), child_with(inherited(&guard))];
         guard.unlock().unwrap();
         for child in children {
-            assert!(is_busy(&*ours) && is_busy(&*theirs));
+            assert!(is_busy(&ours) && is_busy(&theirs));
             let timed = theirs.try_lock_for(Duration::from_millis(50));
             assert!(timed.is_err());
             let lock = other.status().unwrap().locks.remove(0);
@@ -164,7 +164,7 @@ fn a_readers_children_keep_writers_out_and_a_writers_all() {
     ];
     let children = readers.map(|guard| child_with(inherited(&guard)));
     for (left, child) in children.into_iter().enumerate() {
-        assert!(is_busy(&*ours) && is_busy(&*theirs));
+        assert!(is_busy(&ours) && is_busy(&theirs));
         assert_eq!(agent.status().unwrap().locks[0].holders.len(), 2 - left);
         drop(theirs.shared().try_lock().unwrap());
         end(child);
@@ -173,7 +173,7 @@ fn a_readers_children_keep_writers_out_and_a_writers_all() {
     let child = child_with(inherited(&guard));
     drop(guard);
     for mutex in [&ours, &theirs] {
-        assert!(is_busy(&**mutex) && is_busy(&*mutex.shared()));
+        assert!(is_busy(mutex) && is_busy(&mutex.shared()));
     }
     end(child);
     drop(ours.shared().try_lock().unwrap());
@@ -192,7 +192,7 @@ fn a_lifeline_that_nobody_knows_of_is_used_or_removed() {
     nix::unistd::mkfifo(&directory.path().join(&name), nix::sys::stat::Mode::S_IRWXU).unwrap();
     let child = child_with(inherited(&guard));
     drop(guard);
-    assert!(is_busy(&*mutex));
+    assert!(is_busy(&mutex));
     end(child);
     let guard = mutex.try_lock().unwrap();
     nix::unistd::mkfifo(&directory.path().join(&name), nix::sys::stat::Mode::S_IRWXU).unwrap();
@@ -218,7 +218,7 @@ fn where_the_lifeline_was_removed_nobody_enters_and_it_is_told() {
         other => panic!("{other:?}"),
     };
     std::fs::remove_file(&path).unwrap();
-    let text = refusal(&*mutex);
+    let text = refusal(&mutex);
     for word in [
         "removed",
         lifeline,
@@ -231,7 +231,7 @@ fn where_the_lifeline_was_removed_nobody_enters_and_it_is_told() {
     assert_eq!(agent.status().unwrap().locks[0].holders.len(), 1);
     // Nor will something else do.
     std::fs::write(&path, "").unwrap();
-    assert!(refusal(&*mutex).contains("no FIFO"));
+    assert!(refusal(&mutex).contains("no FIFO"));
     std::fs::remove_file(&path).unwrap();
     end(child);
     // What the message says to do.

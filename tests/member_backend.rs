@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use distlock::status::MemberState;
 use distlock::{
-    Agent, Algorithm, Config, Event, HandleError, LockError, Loss, NodeConfig, OpenError,
-    TimedLockError, TryLockError, UnlockError,
+    Agent, Algorithm, Config, DistMutex, Event, HandleError, LockError, Loss, NodeConfig,
+    OpenError, TimedLockError, TryLockError, UnlockError,
 };
 use tempfile::TempDir;
 

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use distlock::{Agent, Algorithm, Config, DistMutex, Guard};
+use distlock::{Agent, Algorithm, Config, DistMutex, Guard, Mutex};
 use tempfile::TempDir;
 
 use crate::ROLE;
@@ -30,7 +30,7 @@ const LOCK: &str = "bench";
 
 /// The measured member, and its peers.
 pub(crate) struct Members {
-    lock: Arc<dyn DistMutex>,
+    lock: Mutex,
     // It closes before its peers end: it would miss them.
     _agent: Agent,
     peers: Vec<Peer>,
@@ -95,9 +95,9 @@ impl Members {
     /// lock all the time.
     pub(crate) fn hand_over(&mut self, iterations: u64) -> Duration {
         self.contend(true);
-        let (first, before) = self.turns.take(&*self.lock);
+        let (first, before) = self.turns.take(&self.lock);
         loop {
-            let (count, total) = self.turns.take(&*self.lock);
+            let (count, total) = self.turns.take(&self.lock);
             if count - first >= iterations {
                 return (total - before).mul_f64(iterations as f64 / (count - first) as f64);
             }
@@ -189,7 +189,7 @@ pub(crate) fn run_peer() {
             let (lock, contend, turns) = (lock.clone(), contend.clone(), turns.clone());
             contender = Some(thread::spawn(move || {
                 while contend.load(Ordering::Relaxed) {
-                    turns.take(&*lock);
+                    turns.take(&lock);
                 }
             }));
         } else if let Some(contender) = contender.take() {

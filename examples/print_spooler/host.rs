@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use distlock::{Agent, Config};
+use distlock::{Agent, Config, DistMutex};
 
 use crate::check::Report;
 use crate::document::Document;

@@ -161,6 +161,9 @@ pub enum LockError {
     /// The agent was opened before a `fork`, by the parent.
     #[error("the agent belongs to the parent of this process; open another after fork")]
     Forked,
+    /// The outcome of this request was returned before.
+    #[error("the outcome of this request was returned before; begin another")]
+    Finished,
     /// The system failed.
     #[error("{what}: {source}; {}", advice(source))]
     Io {

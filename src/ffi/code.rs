@@ -144,7 +144,8 @@ fn lock(error: &LockError) -> Errno {
         | LockError::WrongElection { .. }
         | LockError::WrongPermits { .. }
         | LockError::NotShareable { .. }
-        | LockError::Forked => Errno::EINVAL,
+        | LockError::Forked
+        | LockError::Finished => Errno::EINVAL,
         LockError::Io { source, .. } => io(source),
     }
 }

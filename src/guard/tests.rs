@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use crate::backend::{AcquireError, Ask, Backend, Hold, Lock, Request, Waiting};
 use crate::error::{HandleError, StatusError, UnlockError};
 use crate::loss::{Loss, LossSignal};
-use crate::{Agent, Algorithm, Event, Guard, GuardState, PreviousOwner};
+use crate::{Agent, Algorithm, DistMutex, Event, Guard, GuardState, PreviousOwner};
 
 const LEASE: Duration = Duration::from_secs(60);
 

@@ -117,7 +117,7 @@ impl Handle {
             match agent.mutex(&*lock.name) {
                 Ok(mutex) => {
                     let shared = (lock.served == Served::Shared).then(|| mutex.shared());
-                    handles.push(Self::Mutex(Mode::Exclusive, mutex));
+                    handles.push(Self::Mutex(Mode::Exclusive, Arc::new(mutex)));
                     handles.extend(shared.map(|shared| Self::Mutex(Mode::Shared, shared)));
                 }
                 Err(error) => there(error)?,

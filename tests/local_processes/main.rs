@@ -11,8 +11,8 @@ use std::thread;
 use std::time::Duration;
 
 use distlock::{
-    Agent, DirectoryFault, HandleError, LockError, OpenError, PreviousOwner, StatusError,
-    TryLockError, UnlockError,
+    Agent, DirectoryFault, DistMutex, HandleError, LockError, OpenError, PreviousOwner,
+    StatusError, TryLockError, UnlockError,
 };
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};

@@ -11,7 +11,7 @@ use std::path::Path;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use distlock::{Agent, PreviousOwner};
+use distlock::{Agent, DistMutex, PreviousOwner};
 use nix::sys::signal::Signal;
 
 use crate::process::{Process, now_ns};

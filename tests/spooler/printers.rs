@@ -7,11 +7,10 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use distlock::{Agent, Config, DistMutex, TimedLockError};
+use distlock::{Agent, Config, DistMutex, Mutex, TimedLockError};
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 use tempfile::TempDir;
@@ -255,7 +254,7 @@ fn hosts_without_a_lock_mix_lines_at_an_ipp_printer_that_takes_single_lines() {
 }
 
 /// The lock as the kernel of this machine serves it, in a directory of the test's own.
-fn local_lock(directory: &Path) -> Arc<dyn DistMutex> {
+fn local_lock(directory: &Path) -> Mutex {
     Agent::local_in(directory)
         .unwrap()
         .mutex("printer")
@@ -336,7 +335,7 @@ fn the_lock_is_held_until_a_raw_printer_closes() {
         text.starts_with("==== file, fence ") && text.ends_with("\none\ntwo\n"),
         "{text}"
     );
-    assert_held(&*lock);
+    assert_held(&lock);
 
     drop(connection);
     assert_eq!(host.join().unwrap()[0].name, "file");
@@ -360,7 +359,7 @@ fn the_lock_is_held_until_an_ipp_job_is_completed() {
     let host = thread::spawn(|| hosts::run(vec![host], 1).unwrap());
 
     let gate = File::options().write(true).open(gate).unwrap();
-    assert_held(&*lock);
+    assert_held(&lock);
     drop(gate);
     host.join().unwrap();
     drop(lock.try_lock().unwrap());

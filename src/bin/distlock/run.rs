@@ -180,7 +180,7 @@ impl Entrance {
         };
         match mutex {
             Ok(mutex) if is_shared => Ok(Self::Mutex(mutex.shared())),
-            Ok(mutex) => Ok(Self::Mutex(mutex)),
+            Ok(mutex) => Ok(Self::Mutex(Arc::new(mutex))),
             Err(HandleError::WrongPermits { actual, .. }) if is_shared => Err(Failure::new(
                 CONFIG,
                 format_args!(
