@@ -275,6 +275,26 @@ fn a_voter_that_was_removed_comes_back_when_it_is_added_again() {
     assert!(group.granted(1).is_some());
 }
 
+/// The second command found done what it wanted, and was kept: it took back what was added later.
+#[test]
+fn a_removal_that_was_said_twice_does_not_hold_against_an_addition() {
+    let mut group = group(3, Algorithm::Semaphore);
+    for member in [1, 2] {
+        change(&mut group, member, Change::Remove(node(3)));
+        group.run(ms(3000));
+    }
+    group.nodes.remove(&node(3));
+    change(
+        &mut group,
+        1,
+        Change::Add(node(3), "udp:127.0.0.1:3".to_owned()),
+    );
+    group.run(ms(3000));
+    group.start(3);
+    group.run(ms(3000));
+    assert_eq!(group.view(1).unwrap().1, [1, 2, 3]);
+}
+
 /// An operator names others, of whom none has voted before: one voter comes or goes in a view, and
 /// the group goes on meanwhile.
 #[test]

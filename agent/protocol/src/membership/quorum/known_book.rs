@@ -45,9 +45,10 @@ impl KnownBook {
         self.wish.as_ref()
     }
 
-    /// An operator wants this changed, in place of what was wanted before.
+    /// An operator wants this changed, in place of what was wanted before. What is so already is not
+    /// wanted: no view would come that ends the wish, and it would stand against what others want later.
     pub(super) fn want(&mut self, change: Change) {
-        self.wish = Some(change);
+        self.wish = Some(change).filter(|change| !self.book.has(change));
     }
 
     /// Whether the other voters still need this member's vote.
