@@ -88,7 +88,7 @@ impl Agent {
     /// configuration; in the local group it is [`Algorithm::Kernel`].
     ///
     /// # Errors
-    /// If the name is invalid, if the name is that of a semaphore with several permits, or if the
+    /// If the name is invalid, if it names a semaphore with several permits, or if the
     /// agent was closed or belongs to the parent process.
     pub fn mutex(&self, name: impl AsRef<[u8]>) -> Result<Mutex, HandleError> {
         self.open_mutex(name.as_ref(), None)

@@ -31,7 +31,7 @@
 //! | find the order of events | [`clock`], [`multicast`] |
 //!
 //! Every failure is a variant of a small enum; no call panics. Dropping a guard neither panics nor blocks.
-//! There is no reentrancy, and no poisoning: [`Guard::previous_owner`] tells whether the last holder died
+//! Locks are neither reentrant nor poisoned: [`Guard::previous_owner`] tells whether the last holder died
 //! while it held the lock. After a `fork` the child opens an agent of its own.
 
 /// The programs of these documents are documentation tests.
