@@ -71,6 +71,8 @@ where
     if let Some(story) = &search.replay {
         return replay(&model(search.order), key, story);
     }
+    // A panic is a state like another, named at the end; its backtrace is for who plays it again.
+    std::panic::set_hook(Box::new(|_| {}));
     let orders: &[_] = match search.order {
         Order::Wide => &[Order::Wide],
         Order::Deep => &[Order::Deep],
