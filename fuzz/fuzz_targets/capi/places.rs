@@ -196,7 +196,7 @@ fn found(directory: &Path) {
     let node = config.node(1).expect("there is one");
     let agent = distlock::Agent::from_config(node).expect("it starts");
     let lock = distlock::Agent::mutex(&agent, "founding").expect("it is there");
-    drop(distlock::DistMutex::lock(&*lock).expect("it is founded"));
+    drop(distlock::DistMutex::lock(&lock).expect("it is founded"));
     agent.close();
     let state = directory.join("state/quorum-1/state");
     fs::copy(state, directory.join("founded")).expect("the founded state");
