@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use distlock_protocol::{
-    Algorithm, Change, Command, Event, Failure, Input, NodeId, PeerState, Wait,
+    Algorithm, Change, Command, Event, Failure, Input, NodeId, PeerState, Record, Wait,
 };
 
 use crate::group::{Group, node};
@@ -299,4 +299,44 @@ fn a_file_that_names_the_cluster_founds_none() {
     (1..=2).for_each(|me| group.start(me));
     group.run(ms(6000));
     assert_ne!(group.cluster_of(1).expect("another"), cluster);
+}
+
+/// It ended before the cluster that it had accepted came to be, and the voters' disks are lost
+/// since. Its operator need not know the cluster's name, and need not do anything.
+#[test]
+fn a_member_that_only_accepted_a_founding_joins_the_cluster_that_took_its_place() {
+    let mut group = empty(4, ms(200));
+    group.voters = ids(&[1, 2, 3]);
+    (1..=4).for_each(|me| group.start(me));
+    let accepted = |group: &Group| {
+        let affiliation = &group.records.get(&node(4))?.affiliation;
+        affiliation.cluster()
+    };
+    let began = group.now;
+    while accepted(&group).is_none() {
+        group.run(ms(1));
+        assert!(group.now.since(began) < ms(20_000), "nobody founds");
+    }
+    group.nodes.remove(&node(4));
+    let record = group.records[&node(4)].clone();
+    assert_eq!(record.affiliation.cluster_id(), None, "it is in none yet");
+    group.run(ms(2000));
+    let cluster = group.cluster_of(1).expect("it is founded without that one");
+    let recovered = record.recover(None).expect("it names what it accepted");
+    let permit = recovered.affiliation.permit.expect("an operator's word");
+    assert_eq!(permit.abandoned, cluster);
+    for me in 1..=3 {
+        group.nodes.remove(&node(me));
+        group
+            .records
+            .insert(node(me), Record::recover_lost(cluster));
+        group.start(me);
+    }
+    group.run(ms(12_000));
+    let next = group.cluster_of(1).expect("another is founded");
+    assert_ne!(next, cluster);
+    group.start(4);
+    group.run(ms(4000));
+    assert_eq!(group.cluster_of(4), Some(next));
+    assert_eq!(group.view(4).expect("it is in the view").1, [1, 2, 3, 4]);
 }

@@ -112,13 +112,14 @@ impl Affiliation {
         }
     }
 
-    /// After an operator's word that its cluster, or `abandoned` where no cluster is remembered, is
-    /// abandoned: as new, with another birth. `longest`: the longest lease that may still run there.
+    /// After an operator's word that its cluster, or the one whose founding it accepted, or `abandoned`
+    /// where neither is remembered, is abandoned: as new, with another birth. `longest`: the longest lease that may still run there.
     /// `None` if it is not known which cluster that is.
     pub(crate) fn recover(&self, abandoned: Option<ClusterId>, longest: Duration) -> Option<Self> {
         let permitted = self.permit.map(|permit| permit.longest);
         let remembered = self
-            .cluster_id()
+            .cluster()
+            .map(Digest::id)
             .or(self.permit.map(|permit| permit.abandoned));
         let longest = longest.max(permitted.unwrap_or_default());
         Some(Self {
@@ -136,6 +137,15 @@ impl Affiliation {
             Standing::New => None,
             Standing::Accepted(founding) => Some(founding.view_config.cluster),
             Standing::Member(membership) => Some(membership.cluster),
+        }
+    }
+
+    /// The voters of that cluster, as this member knows them.
+    pub(crate) fn voters(&self) -> Option<&[Voter]> {
+        match &self.standing {
+            Standing::New => None,
+            Standing::Accepted(founding) => Some(&founding.view_config.voters),
+            Standing::Member(membership) => Some(&membership.voters),
         }
     }
 

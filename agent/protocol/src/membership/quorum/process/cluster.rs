@@ -32,8 +32,6 @@ impl<M: MakeLog + Clone> Quorum<M> {
                 self.session.met_stranger(from, theirs, out);
             }
             Some(ours) if ours == theirs.cluster => self.session.introduced(from, theirs),
-            // What was accepted here may come to be or not: its voters give it up in time.
-            Some(_) if self.founding.affiliation().accepted().is_some() => {}
             Some(_) if follows => {
                 // Whatever this member had there is over, and it was not there when its voters lost
                 // their states: it lives anew, in the other cluster.
@@ -49,15 +47,19 @@ impl<M: MakeLog + Clone> Quorum<M> {
                 self.session.abandon(theirs.epoch, out);
                 self.session.introduced(from, theirs);
             }
+            // What was accepted here may come to be or not: its voters give it up in time.
+            Some(_) if self.founding.affiliation().accepted().is_some() => {}
             Some(_) => self.session.met_stranger(from, theirs, out),
             None => self.session.introduced(from, theirs),
         }
     }
 
-    /// Whether this member leaves its cluster for that one: an operator has abandoned its cluster for
-    /// it, or more than half of the voters that it remembers have lost their states, and vote there.
+    /// Whether this member leaves its cluster, or the founding that it accepted, for that one: an
+    /// operator has abandoned its cluster for it, or more than half of the voters that it remembers
+    /// have lost their states, and vote there.
     fn follows(&self, now: Time, notice: &ClusterNotice) -> bool {
-        let Some(ours) = self.founding.affiliation().membership() else {
+        let affiliation = self.founding.affiliation();
+        let Some((cluster, voters)) = affiliation.cluster().zip(affiliation.voters()) else {
             return false;
         };
         let theirs = &notice.membership.voters;
@@ -65,9 +67,9 @@ impl<M: MakeLog + Clone> Quorum<M> {
             let mut there = theirs.iter();
             there.any(|its| its.node == voter.node && its.birth > voter.birth)
         };
-        let reborn = ours.voters.iter().filter(is_reborn_there).count();
-        let is_abandoned = notice.abandons.contains(&ours.cluster.id());
-        (is_abandoned || 2 * reborn > ours.voters.len()) && self.session.until() <= now
+        let reborn = voters.iter().filter(is_reborn_there).count();
+        let is_abandoned = notice.abandons.contains(&cluster.id());
+        (is_abandoned || 2 * reborn > voters.len()) && self.session.until() <= now
     }
 
     /// What has become of the founding that this member takes part in, and what follows.
