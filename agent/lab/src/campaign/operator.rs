@@ -15,7 +15,7 @@ use super::{Act, Campaign, FOUNDING};
 use crate::checkers::{Process, Violation};
 use distlock_protocol::membership::Book;
 use distlock_protocol::membership::quorum::ViewConfig;
-use distlock_protocol::{Change, ClusterId, Command, Node, NodeId, Record};
+use distlock_protocol::{Affiliation, Change, ClusterId, Command, Node, NodeId, Record};
 
 /// How many members the files can have as voters.
 const MAX_VOTERS: usize = 7;
@@ -271,12 +271,19 @@ impl Campaign {
             .collect()
     }
 
-    /// The clusters that operators have abandoned, and that members have no other in the place of yet.
-    fn abandoned(&self) -> BTreeSet<ClusterId> {
+    /// The newest cluster that a member remembers, or else the one that an operator has abandoned and
+    /// that has no other in its place yet.
+    fn newest_cluster(&self) -> Option<ClusterId> {
         let members = self.cluster.members();
-        let disks = members.filter_map(|node| self.cluster.disk(node));
-        let permits = disks.filter_map(|disk| disk.affiliation.permit);
-        permits.map(|permit| permit.abandoned).collect()
+        let disks: Vec<&Record> = members.filter_map(|node| self.cluster.disk(node)).collect();
+        let newest = |cluster: fn(&Affiliation) -> Option<ClusterId>| {
+            let its = disks
+                .iter()
+                .filter_map(|disk| Some((disk.epoch, cluster(&disk.affiliation)?)));
+            its.max().map(|(_, cluster)| cluster)
+        };
+        newest(Affiliation::cluster_id)
+            .or_else(|| newest(|its| its.permit.map(|its| its.abandoned)))
     }
 
     /// The cluster that the file of `node` has to name: where it lists nobody that remembers one, and
@@ -292,14 +299,11 @@ impl Campaign {
     }
 
     /// `distlock recover` at every voter that the files list, where it is certain that a majority has
-    /// lost its state, and somebody remembers which cluster that was. Where the files have got other
-    /// voters since an operator said so, some of them were not told. Returns whether it was done.
+    /// lost its state, and somebody remembers which cluster that was; and at those that remember an
+    /// older one. Where the files have got other voters since an operator said so, some of them were
+    /// not told. Returns whether it was done.
     pub(super) fn recover(&mut self) -> bool {
-        let mut clusters = self.remembered();
-        if clusters.is_empty() {
-            clusters = self.abandoned();
-        }
-        let Some(&cluster) = clusters.first().filter(|_| clusters.len() == 1) else {
+        let Some(cluster) = self.newest_cluster() else {
             return false;
         };
         let voters = self.cluster.voters().clone();
@@ -310,20 +314,35 @@ impl Campaign {
         self.cluster
             .say(format_args!("{voters:?} abandon {cluster}"));
         for &node in &voters {
-            if let Some(process) = self.cluster.process(node) {
-                self.cluster.crash(node);
-                self.forget(process);
-            }
-            let record = match self.cluster.disk(node) {
-                Some(record) => record.recover(Some(cluster)),
-                None => Some(Record::recover_lost(cluster)),
-            };
-            self.cluster.put_record(node, record.expect("it is named"));
-            self.cluster.plan(Duration::ZERO, Act::Start(node));
+            self.recover_at(node, Some(cluster));
+        }
+        let is_older = |node: &NodeId| {
+            let disk = self.cluster.disk(*node);
+            let theirs = disk.and_then(|disk| disk.affiliation.cluster_id());
+            theirs.is_some_and(|theirs| theirs != cluster) && !self.cluster.is_paused(*node)
+        };
+        let older: Vec<NodeId> = self.cluster.members().filter(is_older).collect();
+        for node in older {
+            self.recover_at(node, None);
         }
         self.cluster.allow_other_cluster();
         self.report.recoveries += 1;
         true
+    }
+
+    /// `distlock recover` at one host, which starts again.
+    fn recover_at(&mut self, node: NodeId, abandoned: Option<ClusterId>) {
+        if let Some(process) = self.cluster.process(node) {
+            self.cluster.crash(node);
+            self.forget(process);
+        }
+        let record = match self.cluster.disk(node) {
+            Some(record) => record.recover(abandoned),
+            None => abandoned.map(Record::recover_lost),
+        };
+        self.cluster
+            .put_record(node, record.expect("a cluster is named"));
+        self.cluster.plan(Duration::ZERO, Act::Start(node));
     }
 
     /// Faults have stopped: an operator sees to it that the group comes to a view of all members,
@@ -379,14 +398,7 @@ impl Campaign {
         };
         let strayed: Vec<NodeId> = self.cluster.members().filter(remembers_other).collect();
         for &node in &strayed {
-            if let Some(process) = self.cluster.process(node) {
-                self.cluster.crash(node);
-                self.forget(process);
-            }
-            let record = self.cluster.disk(node).and_then(|disk| disk.recover(None));
-            self.cluster
-                .put_record(node, record.expect("it names its cluster"));
-            self.cluster.plan(Duration::ZERO, Act::Start(node));
+            self.recover_at(node, None);
         }
         !strayed.is_empty()
     }
