@@ -4,6 +4,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use super::operator::voters_of;
 use super::{Act, Caller, Campaign};
 use crate::checkers::{Process, Violation};
 use distlock_protocol::membership::quorum::Voter;
@@ -131,7 +132,7 @@ impl Campaign {
         let deciding = self.log_of(node).and_then(LogRecord::deciding);
         view_configs.into_iter().all(|view_config| {
             view_config.is_some_and(|view_config| {
-                remember(view_config.voters.len()) && remember(view_config.book.voters.len())
+                remember(view_config.voters.len()) && remember(voters_of(&view_config.book))
             })
         }) && deciding.is_some_and(remember)
     }

@@ -422,7 +422,7 @@ impl Campaign {
     }
 }
 
-fn voters_of(book: &Book) -> usize {
+pub(super) fn voters_of(book: &Book) -> usize {
     book.voters.difference(&book.removed).count()
 }
 
