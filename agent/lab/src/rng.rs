@@ -75,12 +75,12 @@ impl Rng {
 }
 
 /// Binary places of [`log2`].
-const FRACTION: u32 = 32;
+pub(crate) const FRACTION: u32 = 32;
 
 /// The binary logarithm of `x`, which is not 0, with [`FRACTION`] places of which the first 16
 /// are exact: the integer part is the place of the highest bit, and squaring what is left brings
 /// out one more place at a time (Majithia and Levan 1973).
-fn log2(x: u64) -> u64 {
+pub(crate) fn log2(x: u64) -> u64 {
     const PLACES: u32 = 16;
     let whole = 63 - x.leading_zeros();
     let mut mantissa = x << x.leading_zeros(); // in [1, 2), scaled by 2^63

@@ -515,7 +515,7 @@ fn caption(arrow: &Arrow) -> String {
 /// The tip of an arrow.
 fn tip(((x1, y1), (x2, y2)): Line) -> String {
     let (dx, dy) = (x2 - x1, y2 - y1);
-    let length = dx.hypot(dy).max(1e-9);
+    let length = (dx * dx + dy * dy).sqrt().max(1e-9);
     let (ux, uy) = (dx / length, dy / length);
     let (bx, by) = (x2 - ux * 9.0, y2 - uy * 9.0);
     format!(

@@ -167,7 +167,8 @@ impl Measure {
             Self::T => units.to_string(),
             Self::Millis(each) => {
                 // As many digits as the unit has.
-                let digits = (-each.log10()).ceil().clamp(0.0, 6.0) as usize;
+                let is_shown = |digits: &usize| each * 10_u32.pow(*digits as u32) as f64 > 0.999;
+                let digits = (0..6).find(is_shown).unwrap_or(6);
                 format!("{:.digits$}", units as f64 * each)
             }
         }

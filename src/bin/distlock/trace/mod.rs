@@ -113,11 +113,11 @@ fn unit(merged: &Merged, (since, until): (u64, u64)) -> f64 {
         // Nobody speaks: it is all one long wait.
         None => (until - since) / 50,
     };
-    let typical = typical.clamp(1_000, 10_000_000_000) as f64;
-    let power = 10_f64.powf(typical.log10().floor());
-    let steps = [1.0, 2.0, 5.0, 10.0].map(|step| step * power);
-    let step = steps.into_iter().find(|step| *step >= typical * 0.999);
-    step.unwrap_or(power * 10.0)
+    let typical = typical.clamp(1_000, 10_000_000_000);
+    let power = 10_u64.pow(typical.ilog10());
+    let steps = [1, 2, 5].map(|step| step * power);
+    let step = steps.into_iter().find(|step| *step >= typical);
+    step.unwrap_or(power * 10) as f64
 }
 
 fn date(nanos: u64) -> String {
