@@ -53,7 +53,7 @@ main() {
 # The program twice, from the same compiled crates; the usual one last, so that it stays where
 # cargo puts it.
 programs() {
-    local build=(cargo rustc --locked --package distlock --all-features --bin distlock)
+    local build=(cargo rustc --locked --package distlock-cli --bin distlock)
     local binary=$target/${profile/#dev/debug}/distlock
     build+=(--profile "$profile")
     "${build[@]}" -- -C target-feature=+crt-static
@@ -81,7 +81,7 @@ licenses() {
                     | select(any(.dep_kinds[]; .kind == null)) | .pkg]}) | from_entries) as $needs
                 | def all: . as $known | (. + ([.[] | $needs[.][]]) | unique)
                     | if . == $known then . else all end;
-                ([.packages[] | select(.name == "distlock") | .id] | all) as $in
+                ([.packages[] | select(.name == "distlock-cli") | .id] | all) as $in
                 | .packages[] | select(.source != null) | select(.id | IN($in[]))
                 | "\(.name) \(.version) (\(.license))\t\(.manifest_path | rtrimstr("/Cargo.toml"))"'
     )

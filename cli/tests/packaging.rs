@@ -14,11 +14,11 @@ use cli_support::{assert_refused, distlock, output, stderr, stdout};
 use distlock::{Algorithm, Config};
 use nix::sys::signal::Signal;
 
-const UNIT: &str = include_str!("../packaging/systemd/distlock.service");
-const SOCKET: &str = include_str!("../packaging/systemd/distlock.socket");
-const EXAMPLE: &str = include_str!("../packaging/distlock.toml");
-const MAN_1: &str = include_str!("../man/distlock.1");
-const MAN_5: &str = include_str!("../man/distlock.toml.5");
+const UNIT: &str = include_str!("../../packaging/systemd/distlock.service");
+const SOCKET: &str = include_str!("../../packaging/systemd/distlock.socket");
+const EXAMPLE: &str = include_str!("../../packaging/distlock.toml");
+const MAN_1: &str = include_str!("../../man/distlock.1");
+const MAN_5: &str = include_str!("../../man/distlock.toml.5");
 
 /// The literal blocks of a manual page.
 fn literals(page: &str) -> impl Iterator<Item = &str> {
@@ -101,7 +101,7 @@ fn who_removes_the_package_is_told_how_the_host_leaves_its_group() {
     let in_root = |path: &str| root.path().join(path);
     let removed = |how: &str| {
         let mut postrm = Command::new("sh");
-        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/packaging/debian/postrm");
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../packaging/debian/postrm");
         let said = output(postrm.args([script, how]).env("DPKG_ROOT", root.path()));
         assert!(said.status.success(), "{said:?}");
         stderr(&said)

@@ -13,11 +13,11 @@ use cli_support::{stderr, stdout};
 use distlock::{Algorithm, Config};
 
 const README: &str = concat!(
-    include_str!("../README.md"),
-    include_str!("../doc/programming.md")
+    include_str!("../../README.md"),
+    include_str!("../../doc/programming.md")
 );
-const ALGORITHMS: &str = include_str!("../doc/algorithms.md");
-const MAN_7: &str = include_str!("../man/distlock.7");
+const ALGORITHMS: &str = include_str!("../../doc/algorithms.md");
+const MAN_7: &str = include_str!("../../man/distlock.7");
 
 /// The blocks of this language in the README and in its page on programs, without the line that names it.
 fn blocks<'a>(language: &'a str) -> impl Iterator<Item = &'static str> + 'a {
@@ -50,9 +50,9 @@ fn example(name: &str) -> PathBuf {
 #[test]
 fn the_examples_are_the_programs_of_the_readme() {
     let files = [
-        include_str!("../examples/lock.rs"),
-        include_str!("../examples/member.rs"),
-        include_str!("../examples/driven.rs"),
+        include_str!("../../examples/lock.rs"),
+        include_str!("../../examples/member.rs"),
+        include_str!("../../examples/driven.rs"),
     ];
     let files = files.map(|file| file.split_once("\n\n").expect("words on it").1.trim_end());
     let programs: Vec<_> = blocks("rust").map(str::trim_end).collect();

@@ -48,8 +48,8 @@ fn options_are_golden() {
 /// As the linker has them; `.ci/c-library` sees that the library exports these and no others.
 #[test]
 fn exported_symbols_are_golden() {
-    let map = include_str!("../packaging/libdistlock.map");
-    let header = include_str!("../include/distlock.h");
+    let map = include_str!("../../packaging/libdistlock.map");
+    let header = include_str!("../../include/distlock.h");
     let symbols: Vec<_> = map
         .lines()
         .filter_map(|line| line.trim().strip_suffix(';'))

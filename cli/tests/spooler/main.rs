@@ -4,9 +4,9 @@
 //! `cargo test` builds the example first; `cargo test --test spooler` alone does not.
 
 // The example's own checker and runner: `turns.rs` shows that the checker can fail.
-#[path = "../../examples/print_spooler/check.rs"]
+#[path = "../../../examples/print_spooler/check.rs"]
 mod check;
-#[path = "../../examples/print_spooler/hosts.rs"]
+#[path = "../../../examples/print_spooler/hosts.rs"]
 mod hosts;
 
 mod demonstration;

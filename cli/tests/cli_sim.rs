@@ -9,7 +9,7 @@ use cli_support::{assert_refused, distlock, output, shiviz, stdout};
 use distlock_agent::protocol::Algorithm;
 use tempfile::TempDir;
 
-const ALGORITHMS: &str = include_str!("../doc/algorithms.md");
+const ALGORITHMS: &str = include_str!("../../doc/algorithms.md");
 
 /// What `distlock sim` prints with these arguments.
 #[track_caller]
@@ -282,7 +282,7 @@ fn the_document_shows_the_table() {
     let (shown, after) = rest.split_once("```").expect("it ends");
     if std::env::var_os("DISTLOCK_BLESS").is_some() {
         let whole = format!("{before}{fence}{}```{after}", sim(&["--compare"]));
-        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/doc/algorithms.md");
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../doc/algorithms.md");
         std::fs::write(path, whole).expect("room");
         return;
     }
