@@ -61,58 +61,21 @@
 //! Two answers, some time apart, tell whether its rate is out of bounds: a [`DriftWatch`] tells of
 //! no clock that is within them, whatever messages take.
 //!
-//! # One time for a group
+//! # A clock that never goes back
 //!
-//! An [`AveragingRound`] sets the clocks of a group to their average (the Berkeley algorithm:
-//! Gusella and Zatti 1989). What is ahead is not set back but slowed down: [`SlewedClock`].
+//! What is ahead is not set back but slowed down: [`SlewedClock`].
 //!
 //! ```
-//! use std::time::Duration;
-//! use distlock::NodeId;
-//! use distlock::clock::{AveragingLimits, AveragingRound, SlewedClock, Time};
+//! use distlock::clock::{SlewedClock, Time};
 //!
-//! let [daemon, a, b] = [1, 2, 3].map(|id| NodeId::new(id).expect("ids start at 1"));
-//! let limits = AveragingLimits {
-//!     max_round_trip: Duration::from_millis(10),
-//!     max_deviation: Duration::from_secs(3600),
-//! };
-//! let minute = 60_000_000_000;
-//! let three = Time::from_nanos(180 * minute);
-//! let mut round = AveragingRound::new(1, daemon, [a, b], limits, three);
-//! round.receive(a, 1, Time::from_nanos(205 * minute), three)?; // 3:25
-//! round.receive(b, 1, Time::from_nanos(170 * minute), three)?; // 2:50
-//!
-//! let corrections = round.conclude();
-//! let minutes = |node| corrections.by_node[&node] / minute as i64;
-//! assert_eq!((minutes(daemon), minutes(a), minutes(b)), (5, -20, 15));
-//!
+//! let three = Time::from_nanos(10_800_000_000_000);
 //! let mut clock = SlewedClock::new(three, 500);
 //! clock.correct(three, -1_000_000); // a millisecond ahead
 //! assert_eq!(clock.time(three), three); // it does not go back, but loses 500 µs a second
-//! # Ok::<(), distlock::clock::AveragingError>(())
-//! ```
-//!
-//! # Two that heard the same broadcasts
-//!
-//! An [`OffsetFit`] compares when two receivers heard the same beacons: neither how long these took
-//! to be sent nor the sender's clock matters (Elson, Girod and Estrin 2002).
-//!
-//! ```
-//! use distlock::clock::{BeaconLog, OffsetFit, Time};
-//!
-//! let (mut p, mut q) = (BeaconLog::new(100), BeaconLog::new(100));
-//! for (beacon, at_p, at_q) in [(1, 1060, 1000), (2, 1170, 1100), (3, 1280, 1200)] {
-//!     p.hear(beacon, Time::from_nanos(at_p));
-//!     q.hear(beacon, Time::from_nanos(at_q));
-//! }
-//! let fit = OffsetFit::between(&p, &q).expect("both heard some");
-//! assert_eq!(fit.mean_ns, 70); // p's clock is ahead of q's, and gains on it
-//! assert_eq!(fit.translate(Time::from_nanos(1390)), Some(Time::from_nanos(1300)));
 //! ```
 
 pub use distlock_agent::protocol::Time;
 pub use distlock_agent::protocol::clock::{
-    AveragingError, AveragingLimits, AveragingRound, BeaconLog, Causality, ClockTooFar,
-    Corrections, DriftWatch, Estimate, ImpossibleStamp, LamportClock, OffsetFilter, OffsetFit,
+    Causality, ClockTooFar, DriftWatch, Estimate, ImpossibleStamp, LamportClock, OffsetFilter,
     Rate, Reply, ReplyError, Sample, SlewedClock, Stamp, VectorClock,
 };

@@ -120,17 +120,17 @@ fn is_private(mutant: &Mutant) -> bool {
         Subject::Engine {
             engine, bare: true, ..
         } => match engine.as_str() {
-            "majority" => "lock/maekawa".to_owned(),
-            engine => format!("lock/{}", engine.replace('-', "_")),
+            "majority" => "protocol/src/lock/maekawa".to_owned(),
+            engine => format!("protocol/src/lock/{}", engine.replace('-', "_")),
         },
         Subject::World { world } => match world.as_str() {
-            "wireless" => "election/best_capacity".to_owned(),
-            "tokens" => "election/repelling".to_owned(),
-            world => world.to_owned(),
+            "wireless" => "lab/src/networks/best_capacity".to_owned(),
+            "tokens" => "lab/src/networks/repelling".to_owned(),
+            world => format!("protocol/src/{world}"),
         },
         _ => return false,
     };
-    mutant.file == format!("src/protocol/{private}.rs")
+    mutant.file == format!("{private}.rs")
 }
 
 /// The runs that contain all runs of `mutants`.

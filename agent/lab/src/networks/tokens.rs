@@ -12,8 +12,8 @@ use super::super::checkers::{Violation, violation};
 use super::super::queue::Queue;
 use super::super::rng::Rng;
 use super::super::trace::{Sink, Trace};
+use super::repelling::{Message, Place, Repelling, Rules, Token, census};
 use super::topology::Topology;
-use distlock_protocol::election::repelling::{Message, Place, Repelling, Rules, Token, census};
 use distlock_protocol::{NodeId, Time};
 
 /// What took place in a run.

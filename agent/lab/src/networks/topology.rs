@@ -4,8 +4,8 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use super::super::rng::Rng;
+use super::repelling::Place;
 use distlock_protocol::NodeId;
-use distlock_protocol::election::repelling::Place;
 
 /// Nodes and the links between them, which work both ways.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -12,8 +12,8 @@ use super::super::checkers::{Violation, violation};
 use super::super::queue::Queue;
 use super::super::rng::{Permille, Rng};
 use super::super::trace::{Sink, Trace};
+use super::best_capacity::{BestCapacity, Candidate, Message, Sends};
 use super::topology::Topology;
-use distlock_protocol::election::best_capacity::{BestCapacity, Candidate, Message, Sends};
 use distlock_protocol::{NodeId, Time};
 
 /// What took place in a run.

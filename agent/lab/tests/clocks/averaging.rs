@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use distlock_lab::clock_sync::{AveragingError, AveragingLimits, AveragingRound};
 use distlock_lab::rng::Rng;
 use distlock_protocol::Time;
-use distlock_protocol::clock::{AveragingError, AveragingLimits, AveragingRound};
 
 use crate::{at, id, minutes};
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use distlock_lab::clock_sync::{BeaconLog, OffsetFit};
 use distlock_lab::rng::Rng;
 use distlock_protocol::Time;
-use distlock_protocol::clock::{BeaconLog, OffsetFit};
 
 use crate::at;
 

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use distlock_lab::networks::best_capacity::{BestCapacity, Candidate, Message, Sends};
 use distlock_lab::networks::topology::Topology;
 use distlock_lab::networks::wireless::elect;
 use distlock_lab::rng::Rng;
 use distlock_protocol::NodeId;
-use distlock_protocol::election::best_capacity::{BestCapacity, Candidate, Message, Sends};
 
 use crate::id;
 

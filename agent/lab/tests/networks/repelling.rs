@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use distlock_protocol::election::repelling::{
+use distlock_lab::networks::repelling::{
     Message, Place, Repelling, Rules, Sighting, Token, census,
 };
 use distlock_protocol::{NodeId, Time};

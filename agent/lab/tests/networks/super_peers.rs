@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use distlock_lab::networks::super_peers::IdentifierSpace;
 use distlock_lab::rng::Rng;
-use distlock_protocol::election::super_peers::IdentifierSpace;
 
 /// S1: m = 8, k = 3: the node responsible for K and 11100000.
 #[test]

@@ -9,16 +9,9 @@
 //!
 //! A lower layer does what is the same for all algorithms: rounds, and who leads (`contest`); and
 //! a member's local callers (`table`).
-//!
-//! Elections for particular networks stand by themselves, as no group of agents is such a network:
-//! [`best_capacity`] where nodes reach their neighbours only, and [`super_peers`] and [`repelling`]
-//! where several are to be chosen. The simulator runs them.
 
-pub mod best_capacity;
 mod contest;
 pub mod engine;
-pub mod repelling;
-pub mod super_peers;
 
 mod bully;
 mod chang_roberts;

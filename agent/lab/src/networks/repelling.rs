@@ -25,8 +25,7 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::NodeId;
-use crate::time::Time;
+use distlock_protocol::{NodeId, Time};
 
 /// A place in a space of `D` dimensions, by integers so that the unit is yours.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -13,7 +13,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use crate::time::Time;
+use distlock_protocol::Time;
 
 /// When one receiver heard which beacons.
 #[derive(Clone, Debug, PartialEq, Eq)]

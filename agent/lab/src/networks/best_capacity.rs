@@ -22,7 +22,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::NodeId;
+use distlock_protocol::NodeId;
 
 /// A node and what it is worth: the higher is the better, and of two that are worth the same the
 /// one with the higher id.

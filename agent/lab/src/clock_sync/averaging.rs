@@ -12,8 +12,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use crate::ids::NodeId;
-use crate::time::Time;
+use distlock_protocol::{NodeId, Time};
 
 /// Which answers count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +40,7 @@ pub struct AveragingRound {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Corrections {
     /// By how many nanoseconds each clock is to be set forward; negative, to lose so much in time
-    /// ([`SlewedClock`](super::SlewedClock)). With the daemon's own; without those that did not
+    /// ([`SlewedClock`](distlock_protocol::clock::SlewedClock)). With the daemon's own; without those that did not
     /// answer in time.
     pub by_node: BTreeMap<NodeId, i64>,
     /// By how many nanoseconds the average is ahead of the daemon's clock, rounded down.
