@@ -363,7 +363,7 @@ fn hold(
     let watch = guard
         .take_watch()
         .map_err(|error| refusal::system("watch the lease", error))?;
-    let tenure = Tenancy::new(agent, &guard, lifeline)?;
+    let tenure = LeaseMonitor::new(agent, &guard, lifeline)?;
     if !tenure.may_begin() {
         return Err(not_started(tenure.why()));
     }
@@ -412,7 +412,7 @@ fn hold(
 fn guardian(
     guard: &Guard,
     watch: Option<&LeaseWatch>,
-    tenure: &Tenancy<'_>,
+    tenure: &LeaseMonitor<'_>,
 ) -> Result<Option<Guardian>, Failure> {
     let Some(watch) = watch else {
         return Ok(None);
@@ -518,7 +518,7 @@ fn command_line(args: &args::Work) -> String {
 
 /// How long the lock is good: until its group says otherwise, or its lease is nearly over. In the
 /// local group neither happens.
-struct Tenancy<'a> {
+struct LeaseMonitor<'a> {
     guard: &'a Guard,
     /// Ends when the lock is lost.
     bell: PipeReader,
@@ -538,7 +538,7 @@ enum Why {
     NotRenewed,
 }
 
-impl<'a> Tenancy<'a> {
+impl<'a> LeaseMonitor<'a> {
     fn new(agent: &Agent, guard: &'a Guard, lifeline: Option<PipeReader>) -> Result<Self, Failure> {
         let (bell, rope) = io::pipe().map_err(|error| refusal::system("open a pipe", error))?;
         let lost = Arc::new(OnceLock::new());
@@ -607,7 +607,7 @@ impl Drop for Rope {
     }
 }
 
-impl Tenure for Tenancy<'_> {
+impl Tenure for LeaseMonitor<'_> {
     fn bell(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
