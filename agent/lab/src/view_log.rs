@@ -26,12 +26,12 @@ use distlock_protocol::membership::quorum::log::{
 use distlock_protocol::{Epoch, Time};
 
 mod above;
-mod judge;
+mod checker;
 mod plan;
 mod report;
 
-use judge::Judge;
-pub use judge::Violation;
+use checker::Checker;
+pub use checker::Violation;
 use plan::Plan;
 pub use report::Report;
 
@@ -113,7 +113,7 @@ struct Group<L> {
     cut: BTreeSet<(VoterId, VoterId)>,
     healed: bool,
     proposals: u64,
-    judge: Judge,
+    checker: Checker,
 }
 
 impl<L: Library> Group<L> {
@@ -135,7 +135,7 @@ impl<L: Library> Group<L> {
             cut: BTreeSet::new(),
             healed: false,
             proposals: 0,
-            judge: Judge::default(),
+            checker: Checker::default(),
         };
         for voter in founders {
             group.add(voter);
@@ -195,10 +195,10 @@ impl<L: Library> Group<L> {
         for voter in down {
             self.queue.plan(self.now, Event::Restart { voter });
         }
-        let before = self.judge.last();
+        let before = self.checker.last();
         let end = self.now + PATIENCE;
         loop {
-            if let Some(done) = self.judge.decided_since(before)
+            if let Some(done) = self.checker.decided_since(before)
                 && self.caught_up(done, spare)
             {
                 self.report.healed_ms = self.now.since(end - PATIENCE).as_millis() as u64;
@@ -206,7 +206,7 @@ impl<L: Library> Group<L> {
                 return Ok(());
             }
             let Some((at, event)) = self.queue.pop_by(end) else {
-                return Err(self.judge.stall(PATIENCE, before));
+                return Err(self.checker.stall(PATIENCE, before));
             };
             self.step(at, event)?;
         }
@@ -228,7 +228,7 @@ impl<L: Library> Group<L> {
 
     /// Whether all voters of the last view but `spare` know of it, and vote alone.
     fn caught_up(&self, last: Epoch, spare: Option<VoterId>) -> bool {
-        let voters = self.judge.voters(last);
+        let voters = self.checker.voters(last);
         voters
             .iter()
             .filter(|voter| Some(**voter) != spare)
@@ -365,7 +365,7 @@ impl<L: Library> Group<L> {
                 LogAction::Send(to, message) => self.send(voter, to, message),
                 LogAction::Persist(record) => {
                     if node.saving.replace(record).is_some() {
-                        return Err(self.judge.broken(voter, "two records on their way"));
+                        return Err(self.checker.broken(voter, "two records on their way"));
                     }
                     let life = node.life;
                     let at = self.now + self.rng.exponential(self.plan.disk);
@@ -377,10 +377,10 @@ impl<L: Library> Group<L> {
                     self.trace
                         .mix_u64(voter.0 << 32 | u64::from(epoch.as_u32()));
                     self.report.told += 1;
-                    self.judge.told(voter, before, &decided)?;
+                    self.checker.told(voter, before, &decided)?;
                 }
                 LogAction::LeaderChanged => {}
-                LogAction::Broken(why) => return Err(self.judge.broken(voter, why)),
+                LogAction::Broken(why) => return Err(self.checker.broken(voter, why)),
             }
         }
         let node = self.nodes.get_mut(&voter).expect("a voter that was added");
@@ -388,7 +388,7 @@ impl<L: Library> Group<L> {
             return Ok(());
         };
         if log.is_leader() {
-            self.judge.leads(voter, log.term())?;
+            self.checker.leads(voter, log.term())?;
         }
         let wake = log.next_timeout();
         if wake.is_some() && wake != node.wake {

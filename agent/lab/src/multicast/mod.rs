@@ -4,9 +4,9 @@
 //! Who belongs to a view is decided at one place, as agreed views are: it freezes those who are to
 //! stay, hears from all of them, and tells them the next view, each at another time. Nobody tells a
 //! member that was removed by mistake. In the end all that stops, and everybody in the last view
-//! must have delivered everything. A judge that shares no code with the order watches.
+//! must have delivered everything. A checker that shares no code with the order watches.
 
-mod judge;
+mod checker;
 mod post;
 mod views;
 mod world;

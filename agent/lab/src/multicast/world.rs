@@ -9,7 +9,7 @@ use super::super::network::Network;
 use super::super::queue::Queue;
 use super::super::rng::Rng;
 use super::super::trace::Trace;
-use super::judge::{Judge, Payload};
+use super::checker::{Checker, Payload};
 use super::post::{Datagram, Letter, Planned, Post};
 use super::views::Views;
 use super::{DELAY, Explored, Plan};
@@ -47,7 +47,7 @@ pub(super) struct World {
     removed: BTreeSet<NodeId>,
     next_id: u16,
     calm: bool,
-    judge: Judge,
+    checker: Checker,
     explored: Explored,
     trace: Trace,
 }
@@ -66,7 +66,7 @@ impl World {
             removed: BTreeSet::new(),
             next_id: 0,
             calm: false,
-            judge: Judge::default(),
+            checker: Checker::default(),
             explored: Explored::default(),
             trace,
         }
@@ -92,8 +92,8 @@ impl World {
             self.change_to(alive, Vec::new());
         }
         self.go_on(end, Self::is_done)?;
-        self.judge.ends(self.now, self.views.members())?;
-        self.explored.lost_with_sender = self.judge.lost();
+        self.checker.ends(self.now, self.views.members())?;
+        self.explored.lost_with_sender = self.checker.lost();
         self.explored.network_stats = self.post.network_stats();
         Ok((self.explored, self.trace.fingerprint()))
     }
@@ -167,7 +167,7 @@ impl World {
         let Some(order) = self.members.get_mut(&node).filter(|_| !self.calm) else {
             return Ok(());
         };
-        let payload = self.judge.says(node);
+        let payload = self.checker.says(node);
         let said = order.multicast(payload);
         self.plan_next(Some(self.plan.pace), Happening::Say(node));
         match said {
@@ -181,7 +181,7 @@ impl World {
                 self.deliver(node)
             }
             Err(error) => {
-                self.judge.is_not_said(payload);
+                self.checker.is_not_said(payload);
                 self.explored.full += u64::from(matches!(error, MulticastError::Full(_)));
                 Ok(())
             }
@@ -256,7 +256,7 @@ impl World {
                     delivery.stamp.node
                 ));
             }
-            self.judge.delivers(self.now, node, payload)?;
+            self.checker.delivers(self.now, node, payload)?;
         }
         Ok(())
     }
@@ -337,7 +337,8 @@ impl World {
             format_args!("epoch {epoch} is decided, after {settled:?}"),
         );
         let who = (&decided.survivors[..], &decided.newcomers[..]);
-        self.judge.decides(self.now, decided.epoch, who, &settled)?;
+        self.checker
+            .decides(self.now, decided.epoch, who, &settled)?;
         for node in decided.install.members() {
             self.plan_soon(Happening::Install(*node, decided.install.clone()));
         }

@@ -225,7 +225,7 @@ impl World {
             return Ok(());
         }
         self.trace.say(self.now, format_args!("{process} leaves"));
-        self.judge.leaves(process);
+        self.checker.leaves(process);
         if let Some((running, _)) = self.running(process) {
             running.leaves = true;
             running.lock.leave();

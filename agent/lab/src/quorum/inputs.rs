@@ -153,7 +153,7 @@ impl World {
                 if let QuorumMessage::Status(status) = &*message
                     && let Some(endorsement) = status.endorsed
                 {
-                    self.judge.endorses(now, status.voter, endorsement)?;
+                    self.checker.endorses(now, status.voter, endorsement)?;
                 }
                 self.send(process.node, to, *message);
             }
@@ -185,16 +185,16 @@ impl World {
             Action::Install(view, table) => {
                 running.lock.install(view.clone(), &table);
                 self.trace.mix_u64(u64::from(view.epoch.as_u32()));
-                self.judge.installs(now, process, &view, &table)?;
+                self.checker.installs(now, process, &view, &table)?;
                 self.note_epoch(process, view.epoch);
             }
             Action::Lease(until) => {
                 running.lapsed = false;
-                self.judge.extends(now, process, until)?;
+                self.checker.extends(now, process, until)?;
             }
             Action::Excluded(epoch) => {
                 self.explored.exclusions += 1;
-                self.judge.leaves(process);
+                self.checker.leaves(process);
                 self.trace
                     .say(now, format_args!("{process} is excluded by epoch {epoch}"));
                 self.crash(process.node, "begins anew");
@@ -279,7 +279,7 @@ impl World {
     }
 
     pub(super) fn exit(&mut self, process: Process) -> Result<(), Violation> {
-        self.judge.leaves(process);
+        self.checker.leaves(process);
         if let Some((running, _)) = self.running(process) {
             running.lock.exit();
         }
@@ -319,7 +319,7 @@ impl World {
                 }
                 let stay = self.rng.exponential(self.plan.stay);
                 self.plan_in(stay, Happening::Exit(process));
-                self.judge.enters(now, process, (clock, until), fence)
+                self.checker.enters(now, process, (clock, until), fence)
             }
             Caller::Inside(_) if !is_valid && !running.lapsed => {
                 running.lapsed = true;

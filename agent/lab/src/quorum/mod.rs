@@ -9,9 +9,9 @@
 //! that lies; with that one nothing need go on, but nothing may go wrong either.
 
 mod channels;
+pub(super) mod checker;
 mod faults;
 mod inputs;
-pub(super) mod judge;
 mod lock;
 pub(super) mod logs;
 mod plan;

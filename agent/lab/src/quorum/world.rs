@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::channels::{Channels, Parcel, Way};
-use super::judge::Judge;
+use super::checker::Checker;
 use super::lock::Lock;
 use super::logs::{Lies, Logs};
 use super::plan::Plan;
@@ -44,7 +44,7 @@ pub(super) struct World {
     pub(super) calm: bool,
     /// Who has entered since the faults stopped.
     pub(super) entered: BTreeSet<NodeId>,
-    pub(super) judge: Judge,
+    pub(super) checker: Checker,
     pub(super) trace: Trace,
     pub(super) explored: Explored,
     pub(super) epochs: BTreeMap<Epoch, Vec<Voter>>,
@@ -161,7 +161,7 @@ impl World {
             lives: 0,
             calm: false,
             entered: BTreeSet::new(),
-            judge: Judge::default(),
+            checker: Checker::default(),
             trace,
             explored: Explored::default(),
             epochs: BTreeMap::new(),

@@ -3,7 +3,7 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use super::judge::Violation;
+use super::checker::Violation;
 use super::{Group, MOST_VOTERS};
 use distlock_protocol::Epoch;
 use distlock_protocol::membership::quorum::log::library::Library;
@@ -89,7 +89,9 @@ impl<L: Library> Group<L> {
         let fresh = VoterId(self.nodes.len() as u64 + 1);
         let joining = self.nodes.keys().copied();
         // One that was started for a proposal that came to nothing is as good as a fresh one.
-        let unused = joining.filter(|voter| !self.judge.has_voted(*voter)).last();
+        let unused = joining
+            .filter(|voter| !self.checker.has_voted(*voter))
+            .last();
         let unused = unused.filter(|voter| !self.founders.contains(voter));
         if voters.len() < 7 && (voters.len() < 2 || self.rng.chance(500)) {
             if let Some(voter) = unused {

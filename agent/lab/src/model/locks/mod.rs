@@ -11,7 +11,7 @@
 //! datagrams ([`Algorithm::needs_order`]). Either way a message may never arrive, as nothing here
 //! makes it: a state in which it is still on its way goes on in all other respects.
 
-mod judges;
+mod checkers;
 mod post;
 mod seat;
 mod turn;
@@ -22,7 +22,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::hash::{Hash, Hasher};
 
-use self::judges::Judges;
+use self::checkers::Checkers;
 pub(super) use self::post::{Letter, Post};
 use self::seat::Caller;
 pub(super) use self::seat::{Caller as SeatCaller, Said, Seat};
@@ -92,7 +92,7 @@ pub struct LockModel {
     posts: Pool<Post>,
     letters: Pool<Letter>,
     masters: Pool<Master>,
-    judges: Pool<Judges>,
+    checkers: Pool<Checkers>,
 }
 
 impl LockModel {
@@ -108,7 +108,7 @@ impl LockModel {
             posts: Pool::default(),
             letters: Pool::default(),
             masters: Pool::default(),
-            judges: Pool::default(),
+            checkers: Pool::default(),
         }
     }
 
@@ -131,7 +131,7 @@ pub struct State {
     post: Shared<Post>,
     master: Shared<Master>,
     left: Bounds,
-    judges: Shared<Judges>,
+    checkers: Shared<Checkers>,
     broken: Option<Box<Violation>>,
     /// What has happened on the way; no two states differ in that alone.
     seen: Seen,
@@ -159,7 +159,7 @@ impl State {
         &Shared<Post>,
         &Shared<Master>,
         Bounds,
-        &Shared<Judges>,
+        &Shared<Checkers>,
         bool,
     ) {
         (
@@ -168,7 +168,7 @@ impl State {
             &self.post,
             &self.master,
             self.left,
-            &self.judges,
+            &self.checkers,
             self.broken.is_some(),
         )
     }
@@ -289,7 +289,7 @@ impl System for LockModel {
                 view,
             }),
             left: self.bounds,
-            judges: self.judges.share(Judges::new()),
+            checkers: self.checkers.share(Checkers::new()),
             broken: None,
             seen: Seen::default(),
         };

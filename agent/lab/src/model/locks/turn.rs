@@ -5,7 +5,7 @@ use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::judges::Judges;
+use super::checkers::Checkers;
 use super::post::Letter;
 use super::seat::{Caller, Said, Seat};
 use super::{
@@ -22,7 +22,7 @@ use distlock_protocol::{Epoch, Event, NodeId, Release};
 pub(super) struct Turn<'a> {
     model: &'a LockModel,
     state: State,
-    judges: Judges,
+    checkers: Checkers,
 }
 
 type Judged = Result<(), Violation>;
@@ -31,17 +31,17 @@ impl<'a> Turn<'a> {
     pub(super) fn new(model: &'a LockModel, state: &State) -> Self {
         Self {
             model,
-            judges: (*state.judges).clone(),
+            checkers: (*state.checkers).clone(),
             state: state.clone(),
         }
     }
 
     pub(super) fn finish(mut self, step: impl FnOnce(&mut Self) -> Judged) -> State {
         let judged = step(&mut self);
-        let judged = judged.and_then(|()| self.judges.settles());
+        let judged = judged.and_then(|()| self.checkers.settles());
         self.state.broken = judged.err().map(Box::new);
         self.tidy();
-        self.state.judges = self.model.judges.share(self.judges);
+        self.state.checkers = self.model.checkers.share(self.checkers);
         self.state
     }
 
@@ -61,7 +61,7 @@ impl<'a> Turn<'a> {
             }
             Action::Stop(node) => self.stop(node),
             Action::LeaseOver(node) => {
-                self.judges.lease_over(node);
+                self.checkers.lease_over(node);
                 self.change_master(|master| {
                     master.leases.remove(&node);
                 });
@@ -70,7 +70,7 @@ impl<'a> Turn<'a> {
             Action::Install(node) => self.install(node),
             Action::Want(node) => {
                 let mut seat = self.take(node);
-                self.judges
+                self.checkers
                     .asks(self.state.process(node), seat.next_ticket())?;
                 let said = seat.ask();
                 self.put(node, seat, said)
@@ -82,7 +82,7 @@ impl<'a> Turn<'a> {
                 }
                 let mut seat = self.take(node);
                 if let Caller::Inside(ticket) = seat.caller() {
-                    self.judges.leaves(self.state.process(node), ticket, how);
+                    self.checkers.leaves(self.state.process(node), ticket, how);
                 }
                 let said = seat.leave(how);
                 self.put(node, seat, said)
@@ -124,11 +124,13 @@ impl<'a> Turn<'a> {
                     previous,
                 } => {
                     let epoch = epoch.unwrap_or(Epoch::ZERO);
-                    self.judges
+                    self.checkers
                         .granted(process, ticket, (fence, epoch), previous)?;
                     self.note_entry(process, previous.is_abandoned());
                 }
-                Event::Ended { ticket, refusal } => self.judges.ended(process, ticket, &refusal)?,
+                Event::Ended { ticket, refusal } => {
+                    self.checkers.ended(process, ticket, &refusal)?
+                }
                 other => unreachable!("a table of locks does not say {other:?}"),
             }
         }
@@ -184,7 +186,7 @@ impl<'a> Turn<'a> {
             self.state.seen.note(CANCEL_MEETS_GRANT);
         }
         if let Caller::Waits(ticket) = seat.caller() {
-            self.judges.cancels(self.state.process(node), ticket);
+            self.checkers.cancels(self.state.process(node), ticket);
         }
         let said = seat.cancel();
         self.put(node, seat, said)
@@ -196,7 +198,7 @@ impl<'a> Turn<'a> {
         if matches!(seat.caller(), Caller::Inside(_)) {
             self.state.seen.note(CRASHED_INSIDE);
         }
-        self.judges.crashes(self.state.process(node));
+        self.checkers.crashes(self.state.process(node));
         self.change_master(|master| {
             master.leases.insert(node);
         });
@@ -283,7 +285,7 @@ impl<'a> Turn<'a> {
             unreachable!("it is concluded");
         };
         let process = self.state.process(node);
-        self.judges.installs(process, master.view.epoch);
+        self.checkers.installs(process, master.view.epoch);
         let mut seat = self.take(node);
         let said = seat.install(&master.view, table);
         self.put(node, seat, said)

@@ -28,7 +28,7 @@ use super::locks::{Letter, Network, Post, SeatCaller};
 use super::pool::{Pool, Shared};
 use super::{Goal, System};
 use crate::checkers::Violation;
-use crate::quorum::judge::Judge;
+use crate::quorum::checker::Checker;
 use distlock_protocol::membership::quorum::{QuorumMessage, ViewChange};
 use distlock_protocol::{Algorithm, NodeId, Time};
 
@@ -70,7 +70,7 @@ struct Pools {
     posts: Pool<Post>,
     letters: Pool<Letter>,
     plans: Pool<Plans>,
-    judges: Pool<Judge>,
+    checkers: Pool<Checker>,
 }
 
 impl ViewModel {
@@ -99,7 +99,7 @@ pub struct State {
     post: Shared<Post>,
     plans: Shared<Plans>,
     left: Bounds,
-    judge: Shared<Judge>,
+    checker: Shared<Checker>,
     broken: Option<Box<Violation>>,
     /// What has happened on the way; no two states differ in that alone.
     seen: u16,
@@ -128,7 +128,7 @@ impl State {
         &Shared<Post>,
         &Shared<Plans>,
         Bounds,
-        &Shared<Judge>,
+        &Shared<Checker>,
         bool,
     ) {
         (
@@ -138,7 +138,7 @@ impl State {
             &self.post,
             &self.plans,
             self.left,
-            &self.judge,
+            &self.checker,
             self.broken.is_some(),
         )
     }

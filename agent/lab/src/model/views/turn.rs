@@ -13,7 +13,7 @@ use crate::checkers::{Process, Violation, violation};
 use crate::clock::Clock;
 use crate::model::Goal;
 use crate::model::locks::{Letter, Network, Post, Said};
-use crate::quorum::judge::Judge;
+use crate::quorum::checker::Checker;
 use distlock_protocol::membership::quorum::{QuorumMessage, ViewChange, ViewConfig};
 use distlock_protocol::membership::{Action as Effect, Member, ViewMessage};
 use distlock_protocol::{Event, Incarnation, NodeId, Release, Time};
@@ -46,7 +46,7 @@ pub(super) fn begin(model: &ViewModel) -> State {
         post: pool.posts.share(Post::default()),
         plans: pool.plans.share(Plans::default()),
         left: model.bounds,
-        judge: pool.judges.share(Judge::default()),
+        checker: pool.checkers.share(Checker::default()),
         broken: None,
         seen: 0,
     };
@@ -97,14 +97,14 @@ pub(super) fn begin(model: &ViewModel) -> State {
 pub(super) struct Turn<'a> {
     model: &'a ViewModel,
     state: State,
-    judge: Judge,
+    checker: Checker,
 }
 
 impl<'a> Turn<'a> {
     pub(super) fn new(model: &'a ViewModel, state: &State) -> Self {
         Self {
             model,
-            judge: (*state.judge).clone(),
+            checker: (*state.checker).clone(),
             state: state.clone(),
         }
     }
@@ -112,7 +112,7 @@ impl<'a> Turn<'a> {
     pub(super) fn finish(mut self, step: impl FnOnce(&mut Self) -> Judged) -> State {
         self.state.broken = step(&mut self).err().map(Box::new);
         self.tidy();
-        self.state.judge = self.model.pool.judges.share(self.judge);
+        self.state.checker = self.model.pool.checkers.share(self.checker);
         self.state
     }
 
@@ -162,7 +162,7 @@ impl<'a> Turn<'a> {
                 self.said(node, said.unwrap_or_default())
             }
             Action::Leave(node) => {
-                self.judge.leaves(self.state.host(node).process);
+                self.checker.leaves(self.state.host(node).process);
                 let mut host = self.take(node);
                 let said = host.running.as_mut().map(|running| {
                     running.caller = Caller::Outside;
@@ -202,7 +202,7 @@ impl<'a> Turn<'a> {
             if let Some(record) = running.writing.filter(|_| kept) {
                 host.disk = Some(*record);
             }
-            // Its clients go on as long as they have a lease; the judge remembers them.
+            // Its clients go on as long as they have a lease; the checker remembers them.
             if running.caller == Caller::Inside {
                 self.note(CRASHED_INSIDE);
             }
@@ -362,16 +362,16 @@ impl<'a> Turn<'a> {
                 more = running.quorum.summarised(local, summary);
             }
             Effect::Install(view, table) => {
-                self.judge.installs(now, process, &view, &table)?;
+                self.checker.installs(now, process, &view, &table)?;
                 if !self.state.plans.0.is_empty() {
                     self.note(NEXT_VIEW);
                 }
                 said = running.seat.install(&view, &table);
             }
-            Effect::Lease(until) => self.judge.extends(now, process, until)?,
+            Effect::Lease(until) => self.checker.extends(now, process, until)?,
             Effect::Excluded(_) => {
                 self.note(EXCLUDED);
-                self.judge.leaves(process);
+                self.checker.leaves(process);
                 host.running = None;
             }
             Effect::Members(_) => {}
@@ -399,9 +399,9 @@ impl<'a> Turn<'a> {
         if let QuorumMessage::Status(status) = &message
             && let Some(endorsement) = status.endorsed
         {
-            let judge = &mut self.judge;
-            judge.endorses(self.state.now, status.voter, endorsement)?;
-            if judge.has_rivals(endorsement.epoch) {
+            let checker = &mut self.checker;
+            checker.endorses(self.state.now, status.voter, endorsement)?;
+            if checker.has_rivals(endorsement.epoch) {
                 self.note(RIVALS);
             }
             let first = self.state.plans.0.first();
@@ -461,7 +461,7 @@ impl<'a> Turn<'a> {
         if self.state.seen & (1 << CRASHED_INSIDE) != 0 {
             self.note(TAKEN_OVER);
         }
-        self.judge.enters(now, process, (clock, until), fence)
+        self.checker.enters(now, process, (clock, until), fence)
     }
 
     /// Takes away what nobody will ever take in, so that states do not differ by it.

@@ -12,7 +12,7 @@ pub(super) type Payload = (NodeId, u64);
 /// The rules: all deliver prefixes of one sequence; each message once, no earlier one of its sender
 /// left out; and in the end nothing is missing of those who are there, nor with them.
 #[derive(Debug, Default)]
-pub(super) struct Judge {
+pub(super) struct Checker {
     /// The sequence, as far as anybody has come, or a view has settled it: those who were to deliver
     /// the last of it may all have crashed.
     order: Vec<Payload>,
@@ -26,7 +26,7 @@ pub(super) struct Judge {
     said: BTreeMap<NodeId, u64>,
 }
 
-impl Judge {
+impl Checker {
     /// `node` multicasts: what.
     pub(super) fn says(&mut self, node: NodeId) -> Payload {
         let said = self.said.entry(node).or_default();
@@ -173,34 +173,34 @@ mod tests {
     /// newcomer's next view goes on after it. (`--world multicast --seeds 2861..2862`)
     #[test]
     fn what_is_settled_has_its_place_even_if_nobody_delivers_it() {
-        let mut judge = Judge::default();
+        let mut checker = Checker::default();
         let now = Time::ZERO;
         let [old, new] = [1, 2].map(node);
-        judge.decides(now, epoch(1), (&[], &[old]), &[]).unwrap();
-        let lost = judge.says(old);
-        let first = judge.decides(now, epoch(2), (&[old], &[new]), &[lost]);
+        checker.decides(now, epoch(1), (&[], &[old]), &[]).unwrap();
+        let lost = checker.says(old);
+        let first = checker.decides(now, epoch(2), (&[old], &[new]), &[lost]);
         first.unwrap();
-        let said = judge.says(new);
-        let second = judge.decides(now, epoch(3), (&[new], &[]), &[said]);
+        let said = checker.says(new);
+        let second = checker.decides(now, epoch(3), (&[new], &[]), &[said]);
         second.unwrap();
-        judge.delivers(now, new, said).unwrap();
-        judge.ends(now, &[new]).unwrap();
-        assert_eq!(judge.lost(), 0);
+        checker.delivers(now, new, said).unwrap();
+        checker.ends(now, &[new]).unwrap();
+        assert_eq!(checker.lost(), 0);
     }
 
     #[test]
     fn members_that_settle_differently_are_caught() {
-        let mut judge = Judge::default();
+        let mut checker = Checker::default();
         let now = Time::ZERO;
         let [one, two] = [1, 2].map(node);
         let all = &[one, two][..];
-        judge.decides(now, epoch(1), (&[], all), &[]).unwrap();
-        let [first, second] = [one, two].map(|node| judge.says(node));
-        judge.delivers(now, one, first).unwrap();
-        judge.delivers(now, two, second).unwrap_err();
+        checker.decides(now, epoch(1), (&[], all), &[]).unwrap();
+        let [first, second] = [one, two].map(|node| checker.says(node));
+        checker.delivers(now, one, first).unwrap();
+        checker.delivers(now, two, second).unwrap_err();
         // In the order of one, and not in that of the other.
         let who = (&[two][..], &[][..]);
-        judge
+        checker
             .decides(now, epoch(2), who, &[second, first])
             .unwrap_err();
     }

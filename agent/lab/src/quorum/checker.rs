@@ -17,7 +17,7 @@ use distlock_protocol::{Epoch, Fence, Time};
 /// is, and epochs rise at every process; no voter says in all its lives that it has endorsed two
 /// views of one epoch.
 #[derive(Clone, Debug, Default, Hash)]
-pub(crate) struct Judge {
+pub(crate) struct Checker {
     inside: BTreeMap<Process, Inside>,
     last: Option<(Fence, Process)>,
     installs: BTreeMap<Epoch, (View, Summary)>,
@@ -33,7 +33,7 @@ struct Inside {
     until: Time,
 }
 
-impl Judge {
+impl Checker {
     pub(crate) fn enters(
         &mut self,
         now: Time,

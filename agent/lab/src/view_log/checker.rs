@@ -26,7 +26,7 @@ impl core::error::Error for Violation {}
 /// All decisions must form one chain: each has one digest, one predecessor and one successor. So a
 /// decision that was told once and is missing later shows as a second successor of the one before.
 #[derive(Debug, Default)]
-pub(super) struct Judge {
+pub(super) struct Checker {
     digests: BTreeMap<Epoch, Digest>,
     before: BTreeMap<Epoch, Option<Epoch>>,
     after: BTreeMap<Option<Epoch>, Epoch>,
@@ -34,7 +34,7 @@ pub(super) struct Judge {
     leaders: BTreeMap<u64, VoterId>,
 }
 
-impl Judge {
+impl Checker {
     /// A voter says what is decided, and that `before` was the last it said so of in this life.
     pub(super) fn told(
         &mut self,

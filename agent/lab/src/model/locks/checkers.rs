@@ -13,14 +13,14 @@ use distlock_protocol::{
 const NOW: Time = Time::ZERO;
 
 #[derive(Clone, Debug, Hash)]
-pub(super) struct Judges {
+pub(super) struct Checkers {
     exclusion: Exclusion,
     fences: Fences,
     legacies: Legacies,
     requests: Requests,
 }
 
-impl Judges {
+impl Checkers {
     pub(super) fn new() -> Self {
         let locks = BTreeMap::from([(name(), NonZeroU32::MIN)]);
         Self {
