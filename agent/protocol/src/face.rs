@@ -113,7 +113,7 @@ pub struct Record {
     /// Whether the life ended with [`Command::Leave`]: then nobody of it is inside any more.
     pub clean: bool,
     /// What it knew of locks that were abandoned and that nobody had entered since.
-    pub marks: Marks,
+    pub marks: AbandonedMarks,
     /// What it remembers of its cluster.
     pub affiliation: Affiliation,
     /// What a voter must remember, if this member is one.
@@ -136,7 +136,7 @@ impl Record {
             incarnation: self.incarnation,
             epoch: self.epoch.max(voted.unwrap_or_default()),
             clean: false,
-            marks: Marks::Own,
+            marks: AbandonedMarks::Own,
             affiliation,
             voter: None,
         })
@@ -150,7 +150,7 @@ impl Record {
             incarnation: Incarnation(0),
             epoch: Epoch::ZERO,
             clean: false,
-            marks: Marks::Own,
+            marks: AbandonedMarks::Own,
             affiliation: Affiliation::new(Incarnation(0)),
             voter: None,
         };
@@ -160,7 +160,7 @@ impl Record {
 
 /// What a life knew, when it left, of locks that were abandoned and that nobody had entered since.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Marks {
+pub enum AbandonedMarks {
     /// There were none.
     #[default]
     None,

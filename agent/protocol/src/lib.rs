@@ -42,8 +42,8 @@ pub mod wire;
 
 pub use election::Algorithm as ElectionAlgorithm;
 pub use face::{
-    Boot, Command, Event, Failure, Input, MAX_TRY_TIME, Marks, NodeConfig, Output, Previous,
-    Record, Refusal, Release, Settings, Wait,
+    AbandonedMarks, Boot, Command, Event, Failure, Input, MAX_TRY_TIME, NodeConfig, Output,
+    Previous, Record, Refusal, Release, Settings, Wait,
 };
 pub use ids::{
     Epoch, Fence, Incarnation, LockName, NameError, NodeId, ParseFenceError, RequestId, Ticket,

@@ -9,7 +9,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use distlock_protocol::face::{Event, Marks, Release, Settings, Wait};
+use distlock_protocol::face::{AbandonedMarks, Event, Release, Settings, Wait};
 use distlock_protocol::lock::{HopTimer, LockMessage, LockOutput, Locks, Summary, Waiting};
 use distlock_protocol::membership::{Member, View};
 use distlock_protocol::{Epoch, Fence, LockName, Mode, NodeId, Ticket, Time};
@@ -56,7 +56,7 @@ impl Lock {
         Self {
             me,
             name,
-            locks: Locks::new(me.node, me.incarnation, settings, Marks::None),
+            locks: Locks::new(me.node, me.incarnation, settings, AbandonedMarks::None),
             view: None,
             caller: Caller::Idle,
             tickets: 0,

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::queue::LocalQueue;
 use super::{Effects, Ending, Engine, HopTimer, LockSpec, Message, Mode, Priority, Trail};
-use crate::face::{Event, Marks, Previous, Refusal, Release, Wait};
+use crate::face::{AbandonedMarks, Event, Previous, Refusal, Release, Wait};
 use crate::ids::{Fence, LockName, NodeId, RequestId, Ticket};
 use crate::membership::View;
 
@@ -80,7 +80,7 @@ impl Lock {
     }
 
     /// What is known here of a grant that was abandoned, and that somebody is to be told of.
-    pub(super) fn marks(&self) -> Marks {
+    pub(super) fn marks(&self) -> AbandonedMarks {
         let kept = self
             .engine
             .as_ref()
@@ -89,12 +89,12 @@ impl Lock {
         let conferred = self.engine.is_none() && self.ending == Ending::Conferred;
         let is_marked = kept || conferred || self.trail.abandoned || self.owes_mark;
         if self.queue.owes_mark() || is_marked && self.trail != Trail::doubtful() {
-            Marks::Own
+            AbandonedMarks::Own
         } else if is_marked {
             // All have it from the view.
-            Marks::Shared
+            AbandonedMarks::Shared
         } else {
-            Marks::None
+            AbandonedMarks::None
         }
     }
 }
@@ -256,7 +256,7 @@ mod tests {
             trail: Trail::doubtful(),
             ..Lock::default()
         };
-        assert_eq!(lock.marks(), Marks::Shared);
+        assert_eq!(lock.marks(), AbandonedMarks::Shared);
 
         let id = RequestId {
             node: other,
@@ -271,8 +271,8 @@ mod tests {
         let engine = lock.engine.as_mut().expect("some name is served here");
         engine.receive(other, &request, &mut effects);
         lock.trail = lock.trail.next().expect("the second");
-        assert_eq!(lock.marks(), Marks::Own);
+        assert_eq!(lock.marks(), AbandonedMarks::Own);
         lock.freeze(&[other]);
-        assert_eq!(lock.marks(), Marks::Own);
+        assert_eq!(lock.marks(), AbandonedMarks::Own);
     }
 }

@@ -14,7 +14,7 @@ use alloc::vec::Vec;
 use super::queue::{LocalQueue, Waiting};
 use super::settle::{Lock, LockMessage, LockOutput, Settling};
 use super::{Effects, LockSpec, Request, Stamp};
-use crate::face::{Event, Failure, Marks, Refusal, Release, Settings, Wait};
+use crate::face::{AbandonedMarks, Event, Failure, Refusal, Release, Settings, Wait};
 use crate::ids::{Fence, Incarnation, LockName, NodeId, RequestId, Ticket};
 use crate::membership::View;
 use crate::time::Time;
@@ -68,7 +68,7 @@ pub struct Locks {
     /// Whether locks that this table does not know may have been abandoned.
     doubt: bool,
     /// What the life before knew, until a view has been told.
-    inherited: Marks,
+    inherited: AbandonedMarks,
     table: BTreeMap<LockName, Lock>,
     /// The lock of each caller that waits or is inside.
     tickets: BTreeMap<Ticket, LockName>,
@@ -87,7 +87,12 @@ pub struct Locks {
 
 impl Locks {
     /// `marks`: what the life before left behind.
-    pub fn new(me: NodeId, incarnation: Incarnation, settings: &Settings, marks: Marks) -> Self {
+    pub fn new(
+        me: NodeId,
+        incarnation: Incarnation,
+        settings: &Settings,
+        marks: AbandonedMarks,
+    ) -> Self {
         Self {
             me,
             incarnation,

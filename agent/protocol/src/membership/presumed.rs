@@ -30,7 +30,7 @@ use serde::{Deserialize, Serialize};
 
 use super::quorum::QuorumOverview;
 use super::view::{Action, Member, View, ViewMessage, ViewSource};
-use crate::face::Marks;
+use crate::face::AbandonedMarks;
 use crate::ids::{Epoch, Incarnation, NodeId};
 use crate::lock::Summary;
 use crate::time::Time;
@@ -625,8 +625,8 @@ impl ViewSource for Presumed {
         self.ready = false;
     }
 
-    fn leave_marks(&mut self, _now: Time, marks: Marks, out: &mut Vec<Action>) {
-        if self.ready && marks == Marks::Own {
+    fn leave_marks(&mut self, _now: Time, marks: AbandonedMarks, out: &mut Vec<Action>) {
+        if self.ready && marks == AbandonedMarks::Own {
             self.restart.marked = true;
             self.tell_all(out);
         }

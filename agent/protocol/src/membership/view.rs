@@ -8,7 +8,7 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::face::Marks;
+use crate::face::AbandonedMarks;
 use crate::ids::{Epoch, Incarnation, NodeId};
 use crate::lock::Summary;
 use crate::membership::presumed::PresumedStatus;
@@ -169,7 +169,7 @@ pub trait ViewSource: fmt::Debug + Send {
     fn want_view(&mut self, now: Time, out: &mut Vec<Action>);
 
     /// This member is about to leave, and knows of locks that were abandoned.
-    fn leave_marks(&mut self, _now: Time, _marks: Marks, _out: &mut Vec<Action>) {}
+    fn leave_marks(&mut self, _now: Time, _marks: AbandonedMarks, _out: &mut Vec<Action>) {}
 
     /// An operator wants this changed. Returns whether that can be.
     fn change(&mut self, _now: Time, _change: Change, _out: &mut Vec<Action>) -> bool {

@@ -4,7 +4,7 @@ use super::{LEAVE_PATIENCE, Node, Stage};
 use alloc::vec::Vec;
 
 use crate::election::ElectionOutput;
-use crate::face::{Event, Marks, Output};
+use crate::face::{AbandonedMarks, Event, Output};
 use crate::ids::NodeId;
 use crate::lock::LockOutput;
 use crate::time::Time;
@@ -43,7 +43,7 @@ impl Node {
         self.stage = Stage::Leaving;
         let mut actions = Vec::new();
         let marks = self.locks.marks();
-        if marks != Marks::None {
+        if marks != AbandonedMarks::None {
             self.views.leave_marks(now, marks, &mut actions);
             self.act(now, core::mem::take(&mut actions));
         }
@@ -78,7 +78,7 @@ impl Node {
         self.storage.record.marks = if is_told {
             self.locks.marks()
         } else {
-            Marks::Own
+            AbandonedMarks::Own
         };
         if let Some(record) = self.views.last_words(now) {
             self.storage.put_voter(*record, &mut self.outputs);

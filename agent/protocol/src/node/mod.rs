@@ -29,8 +29,8 @@ use self::storage::Storage;
 use super::chance::Chance;
 use super::election::Elections;
 use super::face::{
-    Boot, Command, Event, Failure, Input, MAX_TRY_TIME, Marks, NodeConfig, Output, Previous,
-    Record, Refusal,
+    AbandonedMarks, Boot, Command, Event, Failure, Input, MAX_TRY_TIME, NodeConfig, Output,
+    Previous, Record, Refusal,
 };
 use super::ids::{Epoch, Fence, Incarnation, NodeId, Ticket};
 use super::lock::{LockSpec, LockView, Locks};
@@ -183,7 +183,7 @@ impl Node {
             node: config.me,
             incarnation,
         };
-        let unclean_or_marked = unclean || marks == Marks::Own;
+        let unclean_or_marked = unclean || marks == AbandonedMarks::Own;
         let lease = config.settings.lease;
         let affiliation = before.map(|record| record.affiliation.clone());
         let mut affiliation = affiliation.unwrap_or_else(|| Affiliation::new(incarnation));
@@ -202,7 +202,7 @@ impl Node {
                 let life_before = RecoveredState {
                     epoch,
                     // What it was alone in knowing is still to be told.
-                    left: before.is_some_and(|record| record.clean && marks != Marks::Own),
+                    left: before.is_some_and(|record| record.clean && marks != AbandonedMarks::Own),
                     unclean: unclean_or_marked,
                     voter: before.and_then(|record| record.voter.as_deref().cloned()),
                 };
@@ -212,7 +212,7 @@ impl Node {
             }
             Failure::PresumeFailed => {
                 let (members, delay) = (&config.members, config.settings.lock_delay);
-                let marked = marks == Marks::Own;
+                let marked = marks == AbandonedMarks::Own;
                 let legacy = UncleanRestart { unclean, marked };
                 Box::new(Presumed::new(me, members, delay, epoch, legacy))
             }
@@ -244,7 +244,7 @@ impl Node {
                 incarnation,
                 epoch,
                 clean: false,
-                marks: Marks::None,
+                marks: AbandonedMarks::None,
                 affiliation,
                 voter: before.and_then(|record| record.voter.clone()),
             }),

@@ -90,7 +90,7 @@ impl Storage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::face::Marks;
+    use crate::face::AbandonedMarks;
     use crate::ids::{Epoch, Incarnation};
 
     /// A life that begins while the one before is still being written may say nothing when that is on
@@ -102,7 +102,7 @@ mod tests {
             incarnation: Incarnation(1),
             epoch: Epoch::ZERO,
             clean: false,
-            marks: Marks::None,
+            marks: AbandonedMarks::None,
             affiliation: Affiliation::new(Incarnation(1)),
             voter: None,
         });

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use crc::{CRC_32_ISCSI, Crc};
 
 use super::Owner;
-use crate::protocol::{Affiliation, Epoch, Incarnation, Marks, NodeId, Record, VoterRecord};
+use crate::protocol::{
+    AbandonedMarks, Affiliation, Epoch, Incarnation, NodeId, Record, VoterRecord,
+};
 
 const MAGIC: [u8; 8] = *b"distlock";
 /// The present version, and the only one: earlier ones do not say which cluster the member is in.
@@ -33,9 +35,9 @@ pub(super) fn encode(record: &Record, owner: &Owner) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(FIXED_LEN + 256);
     bytes.extend_from_slice(&MAGIC);
     let marks = match record.marks {
-        Marks::None => 0,
-        Marks::Shared => 1,
-        Marks::Own => 2,
+        AbandonedMarks::None => 0,
+        AbandonedMarks::Shared => 1,
+        AbandonedMarks::Own => 2,
     };
     let flags = u8::from(record.clean) | marks << 1;
     bytes.extend_from_slice(&[VERSION, flags]);
@@ -89,9 +91,9 @@ pub(super) fn decode(bytes: &[u8]) -> Result<(Record, Owner), Flaw> {
     }
     let [flags] = take(&mut fields)?;
     let marks = match (flags >> 1) & 3 {
-        0 => Marks::None,
-        1 => Marks::Shared,
-        2 => Marks::Own,
+        0 => AbandonedMarks::None,
+        1 => AbandonedMarks::Shared,
+        2 => AbandonedMarks::Own,
         _ => return Err(Flaw::Damaged("it has a mark that does not exist")),
     };
     if flags >> 3 != 0 {

@@ -10,7 +10,7 @@ use nix::errno::Errno;
 use super::record::{CRC, CRC_LEN};
 use super::slots::Exchange;
 use super::*;
-use crate::protocol::{Affiliation, Epoch, Incarnation, Marks, VoterRecord};
+use crate::protocol::{AbandonedMarks, Affiliation, Epoch, Incarnation, VoterRecord};
 
 fn owner() -> Owner {
     Owner {
@@ -26,7 +26,7 @@ fn record() -> Record {
         incarnation: Incarnation(0x0102_0304_0506_0708),
         epoch: Epoch::new(0x1112_1314).unwrap(),
         clean: true,
-        marks: Marks::None,
+        marks: AbandonedMarks::None,
         affiliation: Affiliation::new(Incarnation(7)),
         voter: None,
     }
@@ -54,7 +54,7 @@ fn golden_bytes() {
     expected.extend_from_slice(&GOLDEN_CRC);
     assert_eq!(bytes, expected);
     assert_eq!(decode(&bytes), Ok((record(), owner())));
-    for (marks, flags) in [(Marks::Shared, 3), (Marks::Own, 5)] {
+    for (marks, flags) in [(AbandonedMarks::Shared, 3), (AbandonedMarks::Own, 5)] {
         let record = Record { marks, ..record() };
         let bytes = encode(&record, &owner());
         assert_eq!(bytes[9], flags);

@@ -6,7 +6,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use distlock_protocol::face::{Event, Failure, Marks, Refusal, Release, Settings, Wait};
+use distlock_protocol::face::{AbandonedMarks, Event, Failure, Refusal, Release, Settings, Wait};
 use distlock_protocol::lock::{HopTimer, LockMessage, LockOutput, Locks, Summary, Waiting};
 use distlock_protocol::membership::{Member, View};
 use distlock_protocol::{
@@ -61,7 +61,7 @@ impl Seat {
             locks: BTreeMap::from([(name(), LockSpec::exclusive(algorithm))]),
         };
         Self {
-            locks: Locks::new(me.node, me.incarnation, &settings, Marks::None),
+            locks: Locks::new(me.node, me.incarnation, &settings, AbandonedMarks::None),
             me,
             epoch: Epoch::ZERO,
             in_force: false,

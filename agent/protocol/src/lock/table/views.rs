@@ -5,7 +5,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::{Locks, MAX_CLOCK};
-use crate::face::{Event, Marks, Refusal, Release};
+use crate::face::{AbandonedMarks, Event, Refusal, Release};
 use crate::ids::{Epoch, Incarnation, LockName, NodeId, Ticket};
 use crate::lock::settle::{Lock, LockOutput};
 use crate::lock::summary::MAX_IDLE;
@@ -132,7 +132,7 @@ impl Locks {
             doubt: self.doubt || !fits,
             is_complete: vouches && self.witness.coordinated && fits,
             is_continued: vouches,
-            inherits_marks: self.inherited != Marks::None,
+            inherits_marks: self.inherited != AbandonedMarks::None,
         }
     }
 
@@ -147,7 +147,7 @@ impl Locks {
     }
 
     /// What this member knows of locks that were abandoned and not entered since.
-    pub(crate) fn marks(&self) -> Marks {
+    pub(crate) fn marks(&self) -> AbandonedMarks {
         let marks = self.table.values().map(Lock::marks).max();
         marks.unwrap_or_default().max(self.inherited)
     }
@@ -165,7 +165,7 @@ impl Locks {
         self.others = view.nodes().filter(|&node| node != self.me).collect();
         self.witness.coordinated = coordinates;
         self.doubt = table.doubt;
-        self.inherited = Marks::None;
+        self.inherited = AbandonedMarks::None;
         self.overflowed = false;
         self.view = Some(view);
         self.clock = self.clock.max(table.clock.min(MAX_CLOCK)) + 1;
@@ -203,7 +203,7 @@ impl Locks {
         self.freeze(out);
         self.incarnation = incarnation;
         self.witness = Witness::default();
-        self.inherited = Marks::None;
+        self.inherited = AbandonedMarks::None;
         self.others.clear();
         for lock in self.table.values_mut() {
             for ticket in lock.queue.begin_anew(unaware) {
@@ -358,7 +358,12 @@ mod tests {
         };
         for (me, holder) in [(one, other), (other, one)] {
             let mut out = LockOutput::default();
-            let mut locks = Locks::new(me, Incarnation(1), &settings(&name, spec), Marks::None);
+            let mut locks = Locks::new(
+                me,
+                Incarnation(1),
+                &settings(&name, spec),
+                AbandonedMarks::None,
+            );
             let inside = RequestId {
                 node: holder,
                 incarnation: Incarnation(1),
@@ -394,7 +399,12 @@ mod tests {
         let name = LockName::new("x").expect("a good name");
         let spec = LockSpec::exclusive(Algorithm::RicartAgrawala);
         let mut out = LockOutput::default();
-        let mut locks = Locks::new(me, Incarnation(1), &settings(&name, spec), Marks::None);
+        let mut locks = Locks::new(
+            me,
+            Incarnation(1),
+            &settings(&name, spec),
+            AbandonedMarks::None,
+        );
         locks.install(Arc::new(view(&[me])), &Summary::default(), true, &mut out);
         let caller = Waiting {
             ticket: Ticket(1),
@@ -421,7 +431,7 @@ mod tests {
         let spec = LockSpec::exclusive(Algorithm::RicartAgrawala);
         let mut settings = settings(&name(0), spec);
         settings.locks.clear();
-        let mut locks = Locks::new(me, Incarnation(1), &settings, Marks::None);
+        let mut locks = Locks::new(me, Incarnation(1), &settings, AbandonedMarks::None);
         let mut out = LockOutput::default();
         let view = Arc::new(view(&[me, other]));
         let begin = |locks: &mut Locks, out: &mut LockOutput| {

@@ -21,7 +21,7 @@ use super::session::Session;
 use super::view_config::Digest;
 use super::view_config::ViewChange;
 use super::vote::Vote;
-use crate::face::Marks;
+use crate::face::AbandonedMarks;
 use crate::ids::{Epoch, NodeId};
 use crate::lock::Summary;
 use crate::membership::{Action, Change, ClusterId, Member, View};
@@ -310,7 +310,7 @@ impl<M: MakeLog + Clone> Quorum<M> {
     }
 
     /// This member is about to leave, and knows of locks that were abandoned.
-    pub(crate) fn leave_marks(&mut self, marks: Marks) {
+    pub(crate) fn leave_marks(&mut self, marks: AbandonedMarks) {
         self.session.leave_marks(marks);
     }
 

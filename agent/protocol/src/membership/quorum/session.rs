@@ -19,7 +19,7 @@ use super::outbox::Outbox;
 use super::overview::{Absence, Missing, QuorumOverview};
 use super::process::QuorumConfig;
 use super::view_config::{Digest, ViewConfig, Voter};
-use crate::face::Marks;
+use crate::face::AbandonedMarks;
 use crate::ids::{Epoch, Incarnation, NodeId};
 use crate::lock::Summary;
 use crate::membership::{Action, Change, Member, View};
@@ -72,7 +72,7 @@ pub(super) struct Session {
     wants_view: Option<Epoch>,
     leaves: bool,
     /// What it knows of locks that were abandoned when it leaves.
-    marks: Marks,
+    marks: AbandonedMarks,
     /// Whether a certified view has gone on without this life.
     is_over: bool,
     /// Whether a view has been in force in this life.
@@ -138,7 +138,7 @@ impl Session {
             book: KnownBook::new(me.node),
             wants_view: None,
             leaves: false,
-            marks: Marks::None,
+            marks: AbandonedMarks::None,
             is_over: false,
             was_installed: false,
         }
@@ -388,9 +388,9 @@ impl Session {
     fn stage(&self) -> Stage {
         match &self.known {
             _ if self.leaves => match self.marks {
-                Marks::None => Stage::Leaving,
-                Marks::Shared => Stage::LeavingWithSharedMarks,
-                Marks::Own => Stage::LeavingWithMarks,
+                AbandonedMarks::None => Stage::Leaving,
+                AbandonedMarks::Shared => Stage::LeavingWithSharedMarks,
+                AbandonedMarks::Own => Stage::LeavingWithMarks,
             },
             Some(Known {
                 phase: Phase::Installed(_),
@@ -634,7 +634,7 @@ impl Session {
     }
 
     /// This member is about to leave, and knows of locks that were abandoned.
-    pub(super) fn leave_marks(&mut self, marks: Marks) {
+    pub(super) fn leave_marks(&mut self, marks: AbandonedMarks) {
         self.marks = marks;
     }
 

@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use super::message::VoterRecord;
 use super::overview::QuorumOverview;
 use super::process::{MakeLog, Quorum};
-use crate::face::Marks;
+use crate::face::AbandonedMarks;
 use crate::ids::{Epoch, Incarnation, NodeId};
 use crate::lock::Summary;
 use crate::membership::{Action, Change, Member, View, ViewMessage, ViewSource};
@@ -68,7 +68,7 @@ where
         true
     }
 
-    fn leave_marks(&mut self, _now: Time, marks: Marks, _out: &mut Vec<Action>) {
+    fn leave_marks(&mut self, _now: Time, marks: AbandonedMarks, _out: &mut Vec<Action>) {
         self.leave_marks(marks);
     }
 
