@@ -13,7 +13,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::checkers::{
-    Call, Exclusion, Fences, Legacies, Process, Requests, Terms, Violation, violation,
+    Abandonment, Call, Exclusion, Fences, Process, Requests, Terms, Violation, violation,
 };
 use super::history::{Moment, What};
 use super::in_order::InOrder;
@@ -50,7 +50,7 @@ pub struct Bare<A> {
     turns: VecDeque<Turn<A>>,
     exclusion: Exclusion,
     fences: Fences,
-    legacies: Legacies,
+    abandonment: Abandonment,
     requests: Requests,
     /// Messages sent, by kind.
     counts: BTreeMap<&'static str, u64>,
@@ -145,7 +145,7 @@ impl<A> Bare<A> {
                 .collect(),
             turns: VecDeque::new(),
             fences: Fences::new(&locks),
-            legacies: Legacies::new(&locks),
+            abandonment: Abandonment::new(&locks),
             exclusion: Exclusion::new(locks),
             requests: Requests::default(),
             counts: BTreeMap::new(),
@@ -306,7 +306,7 @@ impl<A> Bare<A> {
         self.trace.record(self.now, id.node, left);
         self.requests.releases(call);
         self.exclusion.leaves(call);
-        self.legacies.leaves(call, how);
+        self.abandonment.leaves(call, how);
         self.step(id.node, |engine, out| engine.release(id, how, out))
     }
 
@@ -336,11 +336,11 @@ impl<A> Bare<A> {
             seat.inside.clear();
             self.requests.crashes(process);
             self.exclusion.crashes(process);
-            self.legacies.crashes(process);
+            self.abandonment.crashes(process);
             self.exclusion.begins(*node, self.now);
         }
         for seat in self.seats.values() {
-            self.legacies.installs(seat.process, self.epoch);
+            self.abandonment.installs(seat.process, self.epoch);
         }
         let seats = self.seats.values();
         let holders: Vec<RequestId> = seats.flat_map(|seat| seat.inside.keys().copied()).collect();
@@ -492,7 +492,7 @@ impl<A> Bare<A> {
             if let Some((me, _)) = others.find(|(_, engine)| !engine.may_be_inside(node)) {
                 return Err(violation!(
                     self.now,
-                    Legacies,
+                    Abandonment,
                     "member {me} vouches that member {node} is outside, but it is inside"
                 ));
             }
@@ -610,7 +610,8 @@ impl<A> Bare<A> {
         };
         self.trace.record(now, node, entered);
         self.exclusion.enters(now, call, &lock, mode)?;
-        self.legacies.grants(now, call, (&lock, mode), previous)?;
+        self.abandonment
+            .grants(now, call, (&lock, mode), previous)?;
         self.turns.push_back(Turn::Granted(id));
         Ok(())
     }

@@ -1,12 +1,12 @@
 //! The runtime: real agents with real sockets, in one process and in several.
 
+mod abandonment;
 mod clients;
 mod counts;
 mod crowds;
 mod driven;
 mod flood;
 mod leases;
-mod legacies;
 mod life;
 mod multicast;
 mod processes;

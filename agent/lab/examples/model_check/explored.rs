@@ -34,7 +34,7 @@ const RULES: [(Rule, &str); 6] = [
     (Rule::Exclusion, "mutual exclusion"),
     (Rule::Fences, "fences rise"),
     (
-        Rule::Legacies,
+        Rule::Abandonment,
         "who enters is told how the one before ended",
     ),
     (Rule::Requests, "requests end once"),

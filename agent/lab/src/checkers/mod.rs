@@ -4,11 +4,11 @@
 //! ended. They share no code with the nodes, and each rule is a type of its own that can be shown
 //! to catch a planted breach (`agent/lab/tests/sim_checkers.rs`).
 
+mod abandonment;
 mod exclusion;
 mod fences;
 mod leaders;
 mod leases;
-mod legacies;
 mod notes;
 mod requests;
 mod views;
@@ -19,11 +19,11 @@ use core::fmt;
 use core::num::NonZeroU32;
 use core::time::Duration;
 
+pub use abandonment::Abandonment;
 pub use exclusion::Exclusion;
 pub use fences::Fences;
 pub use leaders::Leaders;
 pub use leases::Leases;
-pub use legacies::Legacies;
 pub use notes::Notes;
 pub use requests::{Requests, Terms};
 pub use views::Views;
@@ -76,7 +76,7 @@ pub enum Rule {
     /// Who is said to lead was let in.
     Leaders,
     /// Who enters is told whether a holder before ended inside.
-    Legacies,
+    Abandonment,
     /// Every request ends exactly once, in a way that its caller asked for.
     Requests,
     /// Epochs only rise, and an epoch has one list of members.
@@ -137,7 +137,7 @@ pub struct Checkers {
     exclusion: Exclusion,
     fences: Fences,
     leaders: Leaders,
-    legacies: Legacies,
+    abandonment: Abandonment,
     requests: Requests,
     views: Views,
     notes: Notes,
@@ -175,7 +175,7 @@ impl Checkers {
     ) -> Self {
         Self {
             fences: Fences::new(&locks),
-            legacies: Legacies::new(&locks),
+            abandonment: Abandonment::new(&locks),
             exclusion: Exclusion::new(locks),
             leaders: Leaders::default(),
             requests: Requests::default(),
@@ -198,7 +198,7 @@ impl Checkers {
         let mut checkers = Self::new(locks, members);
         checkers.leases = Some(leases);
         checkers.fences.keep_back();
-        checkers.legacies.remove_members(first);
+        checkers.abandonment.remove_members(first);
         checkers.requests.remove_members();
         checkers.views.remove_members();
         checkers
@@ -206,7 +206,7 @@ impl Checkers {
 
     /// From now on what decides on views lies. Nobody need be told less for that, but more.
     pub const fn distrust_views(&mut self) {
-        self.legacies.distrust();
+        self.abandonment.distrust();
     }
 
     /// The rules where the silent are presumed gone: there are no fences; exclusion is judged, and
@@ -219,7 +219,7 @@ impl Checkers {
         let members: BTreeSet<NodeId> = members.into_iter().collect();
         Self {
             views: Views::presuming(members.iter().copied()),
-            legacies: Legacies::presuming(&locks),
+            abandonment: Abandonment::presuming(&locks),
             presumption: Some(Presumption::default()),
             ..Self::new(locks, members)
         }
@@ -256,7 +256,7 @@ impl Checkers {
     /// A process ends without a word. Whoever it was granted a lock may still be inside.
     pub fn crashes(&mut self, process: Process) {
         self.exclusion.crashes(process);
-        self.legacies.crashes(process);
+        self.abandonment.crashes(process);
         self.requests.crashes(process);
         if let Some(presumption) = &mut self.presumption {
             presumption.running.remove(&process.node);
@@ -271,7 +271,7 @@ impl Checkers {
 
     /// It was the last that remembered a cluster.
     pub fn forgets_all(&mut self) {
-        self.legacies.forgets_all();
+        self.abandonment.forgets_all();
     }
 
     /// A caller gives its node a command.
@@ -325,7 +325,7 @@ impl Checkers {
             Command::Release { ticket, how } => {
                 if self.requests.releases(call(ticket)) {
                     self.exclusion.leaves(call(ticket));
-                    self.legacies.leaves(call(ticket), *how);
+                    self.abandonment.leaves(call(ticket), *how);
                 }
                 Ok(())
             }
@@ -333,7 +333,7 @@ impl Checkers {
             Command::Leave => {
                 for held in self.requests.closes(process) {
                     self.exclusion.leaves(held);
-                    self.legacies.leaves(held, Release::Given);
+                    self.abandonment.leaves(held, Release::Given);
                 }
                 Ok(())
             }
@@ -399,8 +399,8 @@ impl Checkers {
                 self.stops(process);
                 let list = members.iter().copied().collect();
                 let is_whole = self.views.is_group(&list);
-                self.legacies.goes_on_with(*epoch, &list, is_whole);
-                self.legacies.installs(process, *epoch);
+                self.abandonment.goes_on_with(*epoch, &list, is_whole);
+                self.abandonment.installs(process, *epoch);
                 self.views.installs(now, process, *epoch, members)
             }
             Event::Members { .. } | Event::Unchangeable | Event::Quorum(_) => Ok(()),
@@ -416,7 +416,7 @@ impl Checkers {
                 if let Some(leases) = &mut self.leases {
                     leases.ends(process);
                 }
-                self.legacies.excludes(process);
+                self.abandonment.excludes(process);
                 self.requests.excludes(now, process)
             }
             Event::VoterBroken { why } => Err(violation!(
@@ -435,7 +435,7 @@ impl Checkers {
             }
             Event::Alive { peer } => self.views.hears_of(now, process, *peer),
             Event::Left => {
-                self.legacies.left(process);
+                self.abandonment.left(process);
                 self.requests.left(now, process)
             }
             Event::Disagreement { key, .. } if self.may_differ.contains(key.as_str()) => Ok(()),
@@ -496,7 +496,7 @@ impl Checkers {
         if self.presumption.as_ref().is_some_and(|it| it.splits > 0) {
             return Ok(());
         }
-        self.legacies.all_told(now)
+        self.abandonment.all_told(now)
     }
 
     /// How many wait for a grant.
@@ -544,7 +544,7 @@ impl Checkers {
             }
             // What one side knows of former holders the other may not.
             return if presumption.splits == 0 {
-                self.legacies.grants(now, call, (&lock, mode), previous)
+                self.abandonment.grants(now, call, (&lock, mode), previous)
             } else {
                 Ok(())
             };
@@ -552,6 +552,6 @@ impl Checkers {
         self.fences.grants(now, call, (&lock, mode), fence, epoch)?;
         self.exclusion.enters(now, call, &lock, mode)?;
         self.leaders.grants(call, &lock, fence);
-        self.legacies.grants(now, call, (&lock, mode), previous)
+        self.abandonment.grants(now, call, (&lock, mode), previous)
     }
 }

@@ -125,7 +125,7 @@ fn the_next_is_told_that_one_was_removed_inside() {
     let mut history = History::goes_on_without_1();
     assert_broken(
         history.grant(2, 1, 1, fence(2, 1)),
-        Rule::Legacies,
+        Rule::Abandonment,
         "is not told",
     );
 }

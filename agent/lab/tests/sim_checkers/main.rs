@@ -1,6 +1,6 @@
 //! The checkers are checked: each rule lets a clean history pass and catches its planted breach.
+mod abandonment;
 mod leases;
-mod legacies;
 mod presumed;
 
 use std::collections::BTreeMap;

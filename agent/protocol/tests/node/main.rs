@@ -1,9 +1,9 @@
 //! Whole members, driven by hand.
 
+mod abandonment;
 mod clusters;
 mod group;
 mod hostile;
-mod legacies;
 mod mishaps;
 mod presumed;
 mod quorum;

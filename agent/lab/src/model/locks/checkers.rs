@@ -4,7 +4,7 @@ use alloc::collections::BTreeMap;
 use core::num::NonZeroU32;
 
 use super::seat::name;
-use crate::checkers::{Call, Exclusion, Fences, Legacies, Process, Requests, Terms, Violation};
+use crate::checkers::{Abandonment, Call, Exclusion, Fences, Process, Requests, Terms, Violation};
 use distlock_protocol::{
     Epoch, Fence, Mode, NodeId, Previous, Refusal, Release, Ticket, Time, Wait,
 };
@@ -16,7 +16,7 @@ const NOW: Time = Time::ZERO;
 pub(super) struct Checkers {
     exclusion: Exclusion,
     fences: Fences,
-    legacies: Legacies,
+    abandonment: Abandonment,
     requests: Requests,
 }
 
@@ -25,7 +25,7 @@ impl Checkers {
         let locks = BTreeMap::from([(name(), NonZeroU32::MIN)]);
         Self {
             fences: Fences::new(&locks),
-            legacies: Legacies::new(&locks),
+            abandonment: Abandonment::new(&locks),
             exclusion: Exclusion::new(locks),
             requests: Requests::default(),
         }
@@ -52,7 +52,7 @@ impl Checkers {
         let (lock, mode) = self.requests.grants(NOW, call)?;
         self.exclusion.enters(NOW, call, &lock, mode)?;
         self.fences.grants(NOW, call, (&lock, mode), fence, epoch)?;
-        self.legacies.grants(NOW, call, (&lock, mode), previous)
+        self.abandonment.grants(NOW, call, (&lock, mode), previous)
     }
 
     pub(super) fn ended(
@@ -72,17 +72,17 @@ impl Checkers {
         let call = Call { process, ticket };
         if self.requests.releases(call) {
             self.exclusion.leaves(call);
-            self.legacies.leaves(call, how);
+            self.abandonment.leaves(call, how);
         }
     }
 
     pub(super) fn installs(&mut self, process: Process, epoch: Epoch) {
-        self.legacies.installs(process, epoch);
+        self.abandonment.installs(process, epoch);
     }
 
     pub(super) fn crashes(&mut self, process: Process) {
         self.exclusion.crashes(process);
-        self.legacies.crashes(process);
+        self.abandonment.crashes(process);
         self.requests.crashes(process);
     }
 

@@ -16,12 +16,12 @@ fn who_ended_inside_must_be_told_of_and_nobody_else() {
     let second = (2, 1, 1);
     assert_broken(
         ends(Release::Abandoned).grant(2, 1, 1, fence(1, 2)),
-        Rule::Legacies,
+        Rule::Abandonment,
         "is not told",
     );
     assert_broken(
         ends(Release::Given).grant_after(Previous::Abandoned, second, fence(1, 2)),
-        Rule::Legacies,
+        Rule::Abandonment,
         "but none did",
     );
     // Once it was told, it is over; unless that one never knew.
@@ -40,7 +40,7 @@ fn who_ended_inside_must_be_told_of_and_nobody_else() {
             if told == next {
                 third.unwrap();
             } else {
-                assert_broken(third, Rule::Legacies, "told");
+                assert_broken(third, Rule::Abandonment, "told");
             }
         }
     }
@@ -64,7 +64,7 @@ fn a_view_without_somebody_may_tell_of_any_lock_once() {
     history.release(2, 1);
     assert_broken(
         history.grant_after(Previous::Abandoned, (2, 1, 2), fence(2, 2)),
-        Rule::Legacies,
+        Rule::Abandonment,
         "but none did",
     );
 }
@@ -79,7 +79,7 @@ fn in_the_end_one_of_several_was_told_of() {
     history.release_as(Release::Abandoned, 1, 1);
     assert_broken(
         history.checkers.all_told(Time::ZERO),
-        Rule::Legacies,
+        Rule::Abandonment,
         "nobody was ever told",
     );
     // Who was let in before it was known need not be told.
@@ -114,7 +114,7 @@ fn what_a_removed_member_did_not_use_is_owed_to_nobody() {
     told_and_unused(true).unwrap();
     assert_broken(
         told_and_unused(false),
-        Rule::Legacies,
+        Rule::Abandonment,
         "nobody was ever told",
     );
 }

@@ -20,8 +20,8 @@ use distlock_protocol::{Epoch, LockName, Mode, NodeId, Previous, Release, Time};
 /// first fault on, each view may say so of any lock, and of one of several only those must be
 /// told of who ended in the newest view.
 #[derive(Clone, Debug, Hash)]
-pub struct Legacies {
-    locks: BTreeMap<LockName, Legacy>,
+pub struct Abandonment {
+    locks: BTreeMap<LockName, LockPast>,
     /// Who has left the group, and is about to be taken away.
     left: BTreeSet<Process>,
     /// The last lives that are gone, of which a view has to make what it can. It has when their
@@ -46,7 +46,7 @@ pub struct Legacies {
 }
 
 #[derive(Clone, Debug, Hash)]
-struct Legacy {
+struct LockPast {
     permits: NonZeroU32,
     inside: BTreeMap<Call, Entry>,
     /// Whether a holder ended inside of which nobody was told who was alone.
@@ -68,10 +68,10 @@ struct Entry {
     doubt: bool,
 }
 
-impl Legacies {
+impl Abandonment {
     /// Locks with that many permits.
     pub fn new(locks: &BTreeMap<LockName, NonZeroU32>) -> Self {
-        let legacy = |permits| Legacy {
+        let lock_past = |permits| LockPast {
             permits,
             inside: BTreeMap::new(),
             debt: false,
@@ -82,7 +82,7 @@ impl Legacies {
         let locks = locks.iter();
         Self {
             locks: locks
-                .map(|(name, permits)| (name.clone(), legacy(*permits)))
+                .map(|(name, permits)| (name.clone(), lock_past(*permits)))
                 .collect(),
             left: BTreeSet::new(),
             gone: BTreeMap::new(),
@@ -147,14 +147,14 @@ impl Legacies {
         if previous.is_abandoned() && !may_be_told {
             return Err(violation!(
                 now,
-                Legacies,
+                Abandonment,
                 "{call} enters {name} and is told that a holder before ended inside, but none did"
             ));
         }
         if alone && lock.debt && !previous.is_abandoned() {
             return Err(violation!(
                 now,
-                Legacies,
+                Abandonment,
                 "{call} enters {name} and is not told that a holder before ended inside"
             ));
         }
@@ -304,19 +304,19 @@ impl Legacies {
     /// # Errors
     /// The end of one of several was never told.
     pub fn all_told(&self, now: Time) -> Result<(), Violation> {
-        let owes = |(_, lock): &(&LockName, &Legacy)| lock.debt && lock.permits > NonZeroU32::MIN;
+        let owes = |(_, lock): &(&LockName, &LockPast)| lock.debt && lock.permits > NonZeroU32::MIN;
         match self.locks.iter().find(owes) {
             None => Ok(()),
             Some((name, _)) => Err(violation!(
                 now,
-                Legacies,
+                Abandonment,
                 "a holder of {name} ended inside, and nobody was ever told"
             )),
         }
     }
 }
 
-impl Legacy {
+impl LockPast {
     /// `is_present`: whether its member is in the newest view.
     fn ends_inside(&mut self, entry: Entry, is_present: bool) {
         let several = self.permits > NonZeroU32::MIN;
