@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use distlock_agent::protocol::Fence;
 use distlock_agent::runtime::clock;
-use distlock_agent::runtime::trust::{self, Distrust};
+use distlock_agent::runtime::trust::{self, PathTrustError};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
@@ -89,7 +89,7 @@ pub enum FenceError {
     #[error("the file of fences is refused: {why}; {}", why.advice())]
     Unsafe {
         /// What lets them.
-        why: Distrust,
+        why: PathTrustError,
     },
     /// Another has had the lock beside the file for too long: it checks for as long, stands still,
     /// or only keeps it.
@@ -115,10 +115,10 @@ pub enum FenceError {
     },
 }
 
-impl From<Distrust> for FenceError {
-    fn from(why: Distrust) -> Self {
+impl From<PathTrustError> for FenceError {
+    fn from(why: PathTrustError) -> Self {
         match why {
-            Distrust::Io { path, source } => Self::Io {
+            PathTrustError::Io { path, source } => Self::Io {
                 doing: "find",
                 file: path,
                 source,

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use distlock_agent::runtime::environment;
-use distlock_agent::runtime::trust::{self, Distrust};
+use distlock_agent::runtime::trust::{self, PathTrustError};
 use nix::dir::Dir;
 use nix::errno::Errno;
 use nix::fcntl::{AtFlags, FlockArg, OFlag, openat};
@@ -284,7 +284,7 @@ fn trust_way_to(path: &Path) -> Result<(), DirectoryFault> {
     let above = path.parent().unwrap_or(path);
     match trust::way_so_far(above) {
         // Where this process may not look, but may pass.
-        Ok(()) | Err(Distrust::Io { .. }) => Ok(()),
+        Ok(()) | Err(PathTrustError::Io { .. }) => Ok(()),
         Err(why) => Err(DirectoryFault::Replaceable {
             why: why.to_string(),
         }),

@@ -37,7 +37,7 @@ use super::request::{Grant, Waiting};
 use super::spin::Spin;
 use super::status::Status;
 use super::sync::Mutex;
-use super::trust::{self, Distrust};
+use super::trust::{self, PathTrustError};
 use crate::protocol::{Change, LockName, LockSpec, Mode, NodeId, Time};
 
 /// How long an agent may take to accept a connection and for its first message, for a message it does
@@ -99,7 +99,7 @@ pub enum ConnectError {
         /// The socket.
         path: PathBuf,
         /// What lets them.
-        why: Distrust,
+        why: PathTrustError,
     },
     /// The agent has too many clients, in all or of this process, or too few descriptors for another.
     #[error(
@@ -373,7 +373,7 @@ fn open(path: &Path, end: Time) -> Result<UnixStream, ConnectError> {
     };
     match trust::way(path) {
         // Where nothing is, or this user may not look, the system says so below.
-        Ok(_) | Err(Distrust::Io { .. }) => {}
+        Ok(_) | Err(PathTrustError::Io { .. }) => {}
         Err(why) => return Err(refused(why)),
     }
     let stream = connect(path, end).map_err(|source| {

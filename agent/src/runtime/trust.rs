@@ -20,7 +20,7 @@
 //! - The directory itself that has state, locks or members' sockets in it must be root's or this
 //!   user's, and nobody else may write to it, no group either ([`directory`]).
 
-mod distrust;
+mod path_trust_error;
 #[cfg(test)]
 mod tests;
 mod walk;
@@ -32,7 +32,7 @@ use std::path::Path;
 use nix::errno::Errno;
 use nix::unistd::geteuid;
 
-pub use distrust::Distrust;
+pub use path_trust_error::PathTrustError;
 use walk::{Way, look};
 
 const EVERYBODY: u32 = 0o002;
@@ -43,7 +43,7 @@ const OTHERS: u32 = 0o022;
 ///
 /// # Errors
 /// If somebody else can have decided what is there, or there is nothing.
-pub fn way(path: &Path) -> Result<Metadata, Distrust> {
+pub fn way(path: &Path) -> Result<Metadata, PathTrustError> {
     let Way {
         metadata, missing, ..
     } = look(path)?;
@@ -54,7 +54,7 @@ pub fn way(path: &Path) -> Result<Metadata, Distrust> {
 ///
 /// # Errors
 /// If somebody else can have decided where that would be.
-pub fn way_so_far(path: &Path) -> Result<(), Distrust> {
+pub fn way_so_far(path: &Path) -> Result<(), PathTrustError> {
     look(path).map(drop)
 }
 
@@ -62,7 +62,7 @@ pub fn way_so_far(path: &Path) -> Result<(), Distrust> {
 ///
 /// # Errors
 /// If others can, or could replace it, or it is no directory.
-pub fn directory(path: &Path) -> Result<(), Distrust> {
+pub fn directory(path: &Path) -> Result<(), PathTrustError> {
     let metadata = own_directory(path)?;
     alone(path, &metadata)
 }
@@ -71,7 +71,7 @@ pub fn directory(path: &Path) -> Result<(), Distrust> {
 ///
 /// # Errors
 /// If others can decide what is in it, or will be, or it is no directory.
-pub(crate) fn directory_to_be(path: &Path) -> Result<(), Distrust> {
+pub(crate) fn directory_to_be(path: &Path) -> Result<(), PathTrustError> {
     let Way {
         path: above,
         metadata,
@@ -83,7 +83,7 @@ pub(crate) fn directory_to_be(path: &Path) -> Result<(), Distrust> {
     if metadata.mode() & EVERYBODY == 0 {
         return Ok(());
     }
-    Err(Distrust::Missing {
+    Err(PathTrustError::Missing {
         path: path.to_owned(),
         above,
         mode: metadata.mode() & 0o7777,
@@ -94,7 +94,7 @@ pub(crate) fn directory_to_be(path: &Path) -> Result<(), Distrust> {
 ///
 /// # Errors
 /// If others than its owner and root can put or remove anything, or it is no directory.
-pub(crate) fn directory_of_one(path: &Path) -> Result<Option<u32>, Distrust> {
+pub(crate) fn directory_of_one(path: &Path) -> Result<Option<u32>, PathTrustError> {
     let metadata = any_directory(path)?;
     alone(path, &metadata)?;
     let owner = metadata.uid();
@@ -106,7 +106,7 @@ pub(crate) fn directory_of_one(path: &Path) -> Result<Option<u32>, Distrust> {
 ///
 /// # Errors
 /// If others can, or could replace it, or it is no directory.
-pub fn own_directory(path: &Path) -> Result<Metadata, Distrust> {
+pub fn own_directory(path: &Path) -> Result<Metadata, PathTrustError> {
     let metadata = any_directory(path)?;
     owned(path, &metadata)?;
     Ok(metadata)
@@ -117,7 +117,7 @@ pub fn own_directory(path: &Path) -> Result<Metadata, Distrust> {
 ///
 /// # Errors
 /// If others than root and `user` can.
-pub(crate) fn directory_of(user: u32, path: &Path) -> Result<(), Distrust> {
+pub(crate) fn directory_of(user: u32, path: &Path) -> Result<(), PathTrustError> {
     let metadata = way(path)?;
     if metadata.uid() != user {
         owned(path, &metadata)?;
@@ -129,17 +129,17 @@ pub(crate) fn directory_of(user: u32, path: &Path) -> Result<(), Distrust> {
 ///
 /// # Errors
 /// If it is a link, or the system refuses.
-pub fn open(options: &mut OpenOptions, path: &Path) -> Result<(File, Metadata), Distrust> {
+pub fn open(options: &mut OpenOptions, path: &Path) -> Result<(File, Metadata), PathTrustError> {
     let opened = options
         .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
         .open(path);
     match opened.and_then(|file| Ok((file.metadata()?, file))) {
         Ok((metadata, file)) => Ok((file, metadata)),
-        Err(error) if error.raw_os_error() == Some(libc::ELOOP) => Err(Distrust::OtherKind {
+        Err(error) if error.raw_os_error() == Some(libc::ELOOP) => Err(PathTrustError::OtherKind {
             path: path.to_owned(),
             expected: "regular file",
         }),
-        Err(error) => Err(Distrust::io(path, error)),
+        Err(error) => Err(PathTrustError::io(path, error)),
     }
 }
 
@@ -147,7 +147,7 @@ pub fn open(options: &mut OpenOptions, path: &Path) -> Result<(File, Metadata), 
 ///
 /// # Errors
 /// If others can have.
-pub fn file(path: &Path, metadata: &Metadata) -> Result<(), Distrust> {
+pub fn file(path: &Path, metadata: &Metadata) -> Result<(), PathTrustError> {
     regular(path, metadata)?;
     owned(path, metadata)?;
     alone(path, metadata)
@@ -158,12 +158,12 @@ pub fn file(path: &Path, metadata: &Metadata) -> Result<(), Distrust> {
 ///
 /// # Errors
 /// If it is something else, or everybody can.
-pub fn shared_file(path: &Path, metadata: &Metadata) -> Result<(), Distrust> {
+pub fn shared_file(path: &Path, metadata: &Metadata) -> Result<(), PathTrustError> {
     regular(path, metadata)?;
     if metadata.mode() & EVERYBODY == 0 {
         return Ok(());
     }
-    Err(Distrust::Open {
+    Err(PathTrustError::Open {
         path: path.to_owned(),
         mode: metadata.mode() & 0o7777,
         owner: metadata.uid(),
@@ -177,7 +177,7 @@ pub fn tell_of_writers(path: &Path, metadata: &Metadata) {
         .and_then(|()| shared_file(path, metadata))
         .and_then(|()| way(path).map(drop));
     match checked {
-        Ok(()) | Err(Distrust::Io { .. }) => {}
+        Ok(()) | Err(PathTrustError::Io { .. }) => {}
         Err(why) => tracing::warn!(
             "others can change the configuration, and so whom this member believes: {why}; {}",
             why.advice()
@@ -189,11 +189,11 @@ pub fn tell_of_writers(path: &Path, metadata: &Metadata) {
 ///
 /// # Errors
 /// If it is neither root's nor this user's.
-pub fn owned(path: &Path, metadata: &Metadata) -> Result<(), Distrust> {
+pub fn owned(path: &Path, metadata: &Metadata) -> Result<(), PathTrustError> {
     if is_trusted(metadata.uid()) {
         return Ok(());
     }
-    Err(Distrust::Stranger {
+    Err(PathTrustError::Stranger {
         path: path.to_owned(),
         owner: metadata.uid(),
     })
@@ -204,29 +204,29 @@ pub fn is_trusted(user: u32) -> bool {
     user == 0 || user == geteuid().as_raw()
 }
 
-fn regular(path: &Path, metadata: &Metadata) -> Result<(), Distrust> {
+fn regular(path: &Path, metadata: &Metadata) -> Result<(), PathTrustError> {
     if metadata.is_file() {
         return Ok(());
     }
-    Err(Distrust::OtherKind {
+    Err(PathTrustError::OtherKind {
         path: path.to_owned(),
         expected: "regular file",
     })
 }
 
-fn any_directory(path: &Path) -> Result<Metadata, Distrust> {
+fn any_directory(path: &Path) -> Result<Metadata, PathTrustError> {
     let metadata = way(path)?;
     if metadata.is_dir() {
         return Ok(metadata);
     }
-    Err(Distrust::io(path, Errno::ENOTDIR))
+    Err(PathTrustError::io(path, Errno::ENOTDIR))
 }
 
-fn alone(path: &Path, metadata: &Metadata) -> Result<(), Distrust> {
+fn alone(path: &Path, metadata: &Metadata) -> Result<(), PathTrustError> {
     if metadata.mode() & OTHERS == 0 {
         return Ok(());
     }
-    Err(Distrust::Writable {
+    Err(PathTrustError::Writable {
         path: path.to_owned(),
         mode: metadata.mode() & 0o7777,
         owner: metadata.uid(),

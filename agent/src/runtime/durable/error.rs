@@ -7,7 +7,7 @@ use nix::errno::Errno;
 
 use super::record::VERSION;
 use crate::protocol::{ClusterId, NodeId};
-use crate::runtime::trust::Distrust;
+use crate::runtime::trust::PathTrustError;
 
 /// Why a state directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -113,7 +113,7 @@ pub enum StateError {
     #[error("the state directory is refused: {why}; {}", why.advice())]
     Unsafe {
         /// What lets them.
-        why: Distrust,
+        why: PathTrustError,
     },
     /// The system refused.
     #[error("cannot {doing} {}: {source}{}", path.display(), advice(source))]
@@ -127,10 +127,10 @@ pub enum StateError {
     },
 }
 
-impl From<Distrust> for StateError {
-    fn from(why: Distrust) -> Self {
+impl From<PathTrustError> for StateError {
+    fn from(why: PathTrustError) -> Self {
         match why {
-            Distrust::Io { path, source } => Self::Io {
+            PathTrustError::Io { path, source } => Self::Io {
                 doing: "look at",
                 path,
                 source,

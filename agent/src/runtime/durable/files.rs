@@ -10,7 +10,7 @@ use nix::fcntl::{Flock, FlockArg};
 use nix::sys::statfs::{TMPFS_MAGIC, statfs};
 
 use super::error::StateError;
-use crate::runtime::trust::{self, Distrust};
+use crate::runtime::trust::{self, PathTrustError};
 
 /// The file `lock` has a number of a process in it, and nothing more.
 const MAX_LOCK_LEN: u64 = 32;
@@ -42,7 +42,7 @@ pub(super) fn lock_dir(path: &Path, keeper: Option<u32>) -> Result<Flock<File>, 
     let file = open_or_make(&lock_path, keeper).map_err(|why| refused(why, failed))?;
     if file.metadata().map_err(failed)?.len() > MAX_LOCK_LEN {
         // It would be lost: it is something else that was put here.
-        let why = Distrust::OtherKind {
+        let why = PathTrustError::OtherKind {
             path: lock_path,
             expected: "lock of a state directory",
         };
@@ -67,7 +67,7 @@ pub(super) fn lock_dir(path: &Path, keeper: Option<u32>) -> Result<Flock<File>, 
 
 /// Opens the file that is there, or makes one, `keeper`'s if there is a keeper. What was there stays
 /// whose it is.
-fn open_or_make(path: &Path, keeper: Option<u32>) -> Result<File, Distrust> {
+fn open_or_make(path: &Path, keeper: Option<u32>) -> Result<File, PathTrustError> {
     let mut options = OpenOptions::new();
     options.read(true).write(true);
     match open_file(&mut options, path, keeper) {
@@ -80,7 +80,7 @@ fn open_or_make(path: &Path, keeper: Option<u32>) -> Result<File, Distrust> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
             open_file(&mut options, path, keeper)
         }
-        made => made.map_err(|source| Distrust::Io {
+        made => made.map_err(|source| PathTrustError::Io {
             path: path.to_owned(),
             source,
         }),
@@ -94,14 +94,14 @@ pub(super) fn open_file(
     options: &mut OpenOptions,
     path: &Path,
     keeper: Option<u32>,
-) -> Result<File, Distrust> {
+) -> Result<File, PathTrustError> {
     let (file, metadata) = trust::open(options, path)?;
     match trust::file(path, &metadata) {
-        Err(Distrust::Stranger { owner, .. }) if Some(owner) == keeper => {}
+        Err(PathTrustError::Stranger { owner, .. }) if Some(owner) == keeper => {}
         checked => checked?,
     }
     if metadata.nlink() != 1 {
-        return Err(Distrust::OtherKind {
+        return Err(PathTrustError::OtherKind {
             path: path.to_owned(),
             expected: "regular file with one name",
         });
@@ -115,9 +115,12 @@ pub(super) fn give(file: &File, keeper: Option<u32>) -> io::Result<()> {
 }
 
 /// What the system refuses is told as `failed` has it.
-pub(super) fn refused(why: Distrust, failed: impl FnOnce(io::Error) -> StateError) -> StateError {
+pub(super) fn refused(
+    why: PathTrustError,
+    failed: impl FnOnce(io::Error) -> StateError,
+) -> StateError {
     match why {
-        Distrust::Io { source, .. } => failed(source),
+        PathTrustError::Io { source, .. } => failed(source),
         why => why.into(),
     }
 }

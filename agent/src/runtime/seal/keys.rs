@@ -25,7 +25,7 @@ use zeroize::{Zeroize, Zeroizing};
 use crate::runtime::environment;
 
 pub use self::error::{KeyFileError, KeyWriteError};
-use crate::runtime::trust::{self, Distrust};
+use crate::runtime::trust::{self, PathTrustError};
 
 /// The length of a key, in bytes.
 const KEY: usize = 32;
@@ -123,7 +123,7 @@ impl GroupKey {
         // The file itself is made anew, through no link.
         let directory = path.parent().unwrap_or(path);
         trust::way(&Path::new(".").join(directory)).map_err(|why| match why {
-            Distrust::Io { source, .. } => failed(source),
+            PathTrustError::Io { source, .. } => failed(source),
             why => {
                 let path = path.to_owned();
                 KeyWriteError::Unsafe { path, why }
@@ -281,7 +281,7 @@ impl KeyFile {
         };
         match trust::way(path) {
             // The system says so below.
-            Ok(_) | Err(Distrust::Io { .. }) => {}
+            Ok(_) | Err(PathTrustError::Io { .. }) => {}
             Err(why) => {
                 let path = path.to_owned();
                 return Err(KeyFileError::Unsafe { path, why });

@@ -13,7 +13,7 @@ use super::{Entry, FORMAT, Head};
 use crate::protocol::NodeId;
 use crate::runtime::agent::spawn;
 use crate::runtime::clock;
-use crate::runtime::trust::{self, Distrust};
+use crate::runtime::trust::{self, PathTrustError};
 
 /// The longest file, in bytes. There are at most two.
 const LIMIT: u64 = 32 << 20;
@@ -211,9 +211,9 @@ fn open_file(path: &Path) -> io::Result<(File, u64)> {
     Ok((file, metadata.len()))
 }
 
-fn refused(why: Distrust) -> io::Error {
+fn refused(why: PathTrustError) -> io::Error {
     match why {
-        Distrust::Io { source, .. } => source,
+        PathTrustError::Io { source, .. } => source,
         why => io::Error::new(io::ErrorKind::PermissionDenied, why),
     }
 }

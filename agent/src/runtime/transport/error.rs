@@ -5,7 +5,7 @@ use std::io;
 use super::place::PlaceError;
 use crate::runtime::address::{Address, AddressError, MulticastAddress};
 use crate::runtime::durable::advice;
-use crate::runtime::trust::Distrust;
+use crate::runtime::trust::PathTrustError;
 
 /// Why a member cannot have its address, or an agent its socket.
 #[derive(Debug, thiserror::Error)]
@@ -81,7 +81,7 @@ pub enum BindError {
         /// The address.
         address: String,
         /// What lets them.
-        why: Distrust,
+        why: PathTrustError,
     },
     /// No socket can have the path.
     #[error("there can be no socket at {address:?}: {source}")]

@@ -16,7 +16,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use super::who;
 use crate::runtime::address::{AddressError, check_socket_path};
-use crate::runtime::trust::{self, Distrust};
+use crate::runtime::trust::{self, PathTrustError};
 
 /// How long a take-over by another process has to be over, where it could not be kept out.
 const SETTLING: Duration = Duration::from_millis(50);
@@ -48,7 +48,7 @@ pub(crate) enum PlaceError {
     /// A dead process of another user left it.
     NotOurs { uid: u32 },
     /// Others could put a socket of theirs in its place.
-    Unsafe(Distrust),
+    Unsafe(PathTrustError),
     /// No socket can be there.
     Name(AddressError),
     /// The system refused.
@@ -67,10 +67,10 @@ impl From<Errno> for PlaceError {
     }
 }
 
-impl From<Distrust> for PlaceError {
-    fn from(distrust: Distrust) -> Self {
+impl From<PathTrustError> for PlaceError {
+    fn from(distrust: PathTrustError) -> Self {
         match distrust {
-            Distrust::Io { source, .. } => Self::Io(source),
+            PathTrustError::Io { source, .. } => Self::Io(source),
             distrust => Self::Unsafe(distrust),
         }
     }
@@ -148,10 +148,10 @@ pub(crate) fn check_directory(path: &Path) -> Result<(), PlaceError> {
 
 /// The same of another member's path. Its directory may be missing yet, if not everybody can make
 /// it; and where this process may not look, it may not send.
-pub(crate) fn check_other_directory(path: &Path) -> Result<(), Distrust> {
+pub(crate) fn check_other_directory(path: &Path) -> Result<(), PathTrustError> {
     let directory = path.parent().expect("a socket's path is absolute");
     match trust::directory_to_be(directory) {
-        Ok(()) | Err(Distrust::Io { .. }) => Ok(()),
+        Ok(()) | Err(PathTrustError::Io { .. }) => Ok(()),
         Err(why) => Err(why),
     }
 }

@@ -59,7 +59,7 @@ fn what_is_missing_is_made_by_no_stranger() {
     }
     for name in ["tmp/a", "tmp/a/b", "link", "link/b"] {
         let refused = directory_to_be(&path(name)).unwrap_err();
-        let Distrust::Missing { above, .. } = &refused else {
+        let PathTrustError::Missing { above, .. } = &refused else {
             panic!("{name}: {refused}");
         };
         assert!(above.ends_with("tmp"), "{refused}");
@@ -77,11 +77,16 @@ fn links_are_followed_to_where_they_lead() {
     directory(&path("link")).unwrap();
     chmod(&path("open"), 0o777);
     let refused = directory(&path("link")).unwrap_err();
-    assert!(matches!(&refused, Distrust::Open { path, mode: 0o777, .. } if path.ends_with("open")));
+    assert!(
+        matches!(&refused, PathTrustError::Open { path, mode: 0o777, .. } if path.ends_with("open"))
+    );
     symlink("loop", path("loop")).unwrap();
     // Not `Io`, after which the callers go on.
     for looped in [way(&path("loop")).map(drop), way_so_far(&path("loop/a"))] {
-        assert!(matches!(looped, Err(Distrust::Links { .. })), "{looped:?}");
+        assert!(
+            matches!(looped, Err(PathTrustError::Links { .. })),
+            "{looped:?}"
+        );
     }
     symlink("nowhere", path("broken")).unwrap();
     assert!(way(&path("broken")).unwrap_err().is_missing());
@@ -110,7 +115,7 @@ fn links_are_counted_as_the_kernel_counts_them() {
         let told = fs::metadata(&too_many).unwrap_err().raw_os_error();
         assert_eq!(told, Some(libc::ELOOP));
         let refused = way(&too_many).unwrap_err();
-        assert!(matches!(refused, Distrust::Links { .. }), "{refused}");
+        assert!(matches!(refused, PathTrustError::Links { .. }), "{refused}");
     }
 }
 
@@ -131,7 +136,7 @@ fn steps_are_taken_as_the_kernel_takes_them() {
     }
     for name in ["file/..", "file/x", "missing/..", "link/x"] {
         let seen = fs::metadata(path(name)).unwrap_err();
-        let Err(Distrust::Io { source, .. }) = way(&path(name)) else {
+        let Err(PathTrustError::Io { source, .. }) = way(&path(name)) else {
             panic!("{name}");
         };
         assert_eq!(source.raw_os_error(), seen.raw_os_error(), "{name}");
@@ -166,7 +171,7 @@ fn what_is_planted_is_found_out() {
     chmod(root.path(), 0o1777);
     for name in ["theirs/below", "theirs/missing", "link", "link/missing"] {
         let refused = way_so_far(&path(name)).unwrap_err();
-        let is_told = matches!(refused, Distrust::Planted { owner, .. } if owner == STRANGER);
+        let is_told = matches!(refused, PathTrustError::Planted { owner, .. } if owner == STRANGER);
         assert!(is_told, "{name}: {refused}");
     }
     way(&path("ours")).unwrap();
@@ -178,11 +183,11 @@ fn what_is_planted_is_found_out() {
     chown(path("tmp"), Some(STRANGER), None).unwrap();
     for name in ["tmp", "tmp/ours", "tmp/missing"] {
         let refused = way_so_far(&path(name)).unwrap_err();
-        let is_told = matches!(refused, Distrust::Hosted { owner, .. } if owner == STRANGER);
+        let is_told = matches!(refused, PathTrustError::Hosted { owner, .. } if owner == STRANGER);
         assert!(is_told, "{refused}");
     }
     let refused = directory(&path("theirs")).unwrap_err();
-    let is_told = matches!(refused, Distrust::Stranger { owner, .. } if owner == STRANGER);
+    let is_told = matches!(refused, PathTrustError::Stranger { owner, .. } if owner == STRANGER);
     assert!(is_told, "{refused}");
     // It may be theirs, but then theirs alone.
     assert_eq!(directory_of_one(&path("theirs")).unwrap(), Some(STRANGER));

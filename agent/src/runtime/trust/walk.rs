@@ -7,7 +7,7 @@ use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
 
-use super::{Distrust, EVERYBODY, is_trusted};
+use super::{EVERYBODY, PathTrustError, is_trusted};
 
 /// As many symbolic links as the kernel follows.
 pub(super) const MAX_LINKS: u32 = 40;
@@ -20,13 +20,13 @@ pub(super) struct Way {
     pub(super) path: PathBuf,
     pub(super) metadata: Metadata,
     /// What the system says of that step.
-    pub(super) missing: Option<Distrust>,
+    pub(super) missing: Option<PathTrustError>,
 }
 
 /// Takes one step after the other, and never one of them twice: symbolic links put the steps to
 /// where they lead before those that are left.
-pub(super) fn look(path: &Path) -> Result<Way, Distrust> {
-    let whole = std::path::absolute(path).map_err(|source| Distrust::io(path, source))?;
+pub(super) fn look(path: &Path) -> Result<Way, PathTrustError> {
+    let whole = std::path::absolute(path).map_err(|source| PathTrustError::io(path, source))?;
     let root = Path::new("/");
     let mut at = root.to_owned();
     let mut metadata = see(root)?;
@@ -52,7 +52,7 @@ pub(super) fn look(path: &Path) -> Result<Way, Distrust> {
             seen => seen?,
         };
         if metadata.mode() & EVERYBODY != 0 && !is_trusted(next.uid()) {
-            return Err(Distrust::Planted {
+            return Err(PathTrustError::Planted {
                 path: at,
                 owner: next.uid(),
             });
@@ -63,11 +63,11 @@ pub(super) fn look(path: &Path) -> Result<Way, Distrust> {
         }
         links += 1;
         if links > MAX_LINKS {
-            return Err(Distrust::Links {
+            return Err(PathTrustError::Links {
                 path: path.to_owned(),
             });
         }
-        let target = fs::read_link(&at).map_err(|source| Distrust::io(&at, source))?;
+        let target = fs::read_link(&at).map_err(|source| PathTrustError::io(&at, source))?;
         at.pop();
         if target.is_absolute() {
             at = root.to_owned();
@@ -93,20 +93,20 @@ fn steps(path: &Path) -> impl Iterator<Item = OsString> + '_ {
         .map(|part| part.as_os_str().to_owned())
 }
 
-fn see(path: &Path) -> Result<Metadata, Distrust> {
-    fs::symlink_metadata(path).map_err(|source| Distrust::io(path, source))
+fn see(path: &Path) -> Result<Metadata, PathTrustError> {
+    fs::symlink_metadata(path).map_err(|source| PathTrustError::io(path, source))
 }
 
 /// Checks the directory `path` as one in which what is a trusted user's stays what it is.
-fn passable(path: &Path, metadata: &Metadata) -> Result<(), Distrust> {
+fn passable(path: &Path, metadata: &Metadata) -> Result<(), PathTrustError> {
     if !metadata.is_dir() {
-        return Err(Distrust::io(path, Errno::ENOTDIR));
+        return Err(PathTrustError::io(path, Errno::ENOTDIR));
     }
     if metadata.mode() & EVERYBODY == 0 {
         return Ok(());
     }
     if metadata.mode() & STICKY == 0 {
-        return Err(Distrust::Open {
+        return Err(PathTrustError::Open {
             path: path.to_owned(),
             mode: metadata.mode() & 0o7777,
             owner: metadata.uid(),
@@ -116,7 +116,7 @@ fn passable(path: &Path, metadata: &Metadata) -> Result<(), Distrust> {
     if is_trusted(owner) || is_unnamed(owner) {
         return Ok(());
     }
-    Err(Distrust::Hosted {
+    Err(PathTrustError::Hosted {
         path: path.to_owned(),
         owner,
     })

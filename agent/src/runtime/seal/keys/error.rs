@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use nix::errno::Errno;
 
 use crate::runtime::durable;
-use crate::runtime::trust::Distrust;
+use crate::runtime::trust::PathTrustError;
 
 /// Why a group's keys cannot be had.
 #[derive(Debug, thiserror::Error)]
@@ -87,7 +87,7 @@ pub enum KeyFileError {
         /// The file.
         path: PathBuf,
         /// What lets them.
-        why: Distrust,
+        why: PathTrustError,
     },
     /// There is something in it that is no key.
     #[error(
@@ -132,7 +132,7 @@ pub enum KeyWriteError {
         /// The file.
         path: PathBuf,
         /// What lets them.
-        why: Distrust,
+        why: PathTrustError,
     },
     /// The system refused.
     #[error("cannot write the key file {}: {source}{}", path.display(), advice_to_write(source))]

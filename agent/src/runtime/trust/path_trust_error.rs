@@ -8,7 +8,7 @@ use nix::unistd::geteuid;
 /// Why a path is not trusted.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
-pub enum Distrust {
+pub enum PathTrustError {
     /// Everybody may change what is in it.
     #[error("everybody can change what is in {} (mode {mode:04o})", path.display())]
     Open {
@@ -96,7 +96,7 @@ pub enum Distrust {
     },
 }
 
-impl Distrust {
+impl PathTrustError {
     /// What to do about it. What is not this user's to change, this does not say to.
     pub fn advice(&self) -> &'static str {
         match self {
