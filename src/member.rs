@@ -65,7 +65,7 @@ pub(crate) fn options(config: &NodeConfig) -> Options {
         settings: config.settings().clone(),
         state_dir: config.state_dir(),
         socket: config.endpoint().cloned(),
-        pulse: config.pulse().cloned(),
+        watchdog: config.watchdog().cloned(),
         trace: config.trace().map(Into::into),
         multicast: config.multicast(),
         key_file: config.key_file().map(Into::into),

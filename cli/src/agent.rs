@@ -60,8 +60,8 @@ pub(crate) fn agent(args: &args::Agent) -> Result<ExitCode, Failure> {
     if let Some(dir) = &args.trace {
         config = config.with_trace(dir);
     }
-    if let Some(pulse) = manager.pulse() {
-        config = config.with_pulse(pulse);
+    if let Some(watchdog) = manager.watchdog() {
+        config = config.with_watchdog(watchdog);
     }
     let agent = Agent::from_config(config)?;
     let events = agent.events();

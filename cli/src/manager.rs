@@ -5,7 +5,7 @@
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::time::Duration;
 
-use distlock::config::{Listener, Pulse};
+use distlock::config::{Listener, Watchdog};
 use sd_notify::NotifyState;
 
 use crate::exit::{CONFIG, Failure, quoted, say};
@@ -72,9 +72,9 @@ impl Manager {
 
     /// What keeps the manager's watchdog quiet, where it watches. Twice as often as it must be
     /// heard, so that one word may come late.
-    pub(crate) fn pulse(&self) -> Option<Pulse> {
+    pub(crate) fn watchdog(&self) -> Option<Watchdog> {
         let limit = self.watchdog.filter(|limit| !limit.is_zero())?;
-        Some(Pulse::new(limit / 2, || notify(NotifyState::Watchdog)))
+        Some(Watchdog::new(limit / 2, || notify(NotifyState::Watchdog)))
     }
 }
 

@@ -40,7 +40,7 @@ use std::path::{Path, PathBuf};
 use distlock_agent::protocol::{ClusterId, NodeId};
 pub use distlock_agent::protocol::{Failure, LockSpec, Settings};
 use distlock_agent::runtime::environment;
-pub use distlock_agent::runtime::{Address, Listener, ListenerError, MulticastAddress, Pulse};
+pub use distlock_agent::runtime::{Address, Listener, ListenerError, MulticastAddress, Watchdog};
 use distlock_agent::runtime::{Endpoint, trust};
 
 /// A configured group, read and checked.
@@ -112,7 +112,7 @@ impl Config {
             command_lines: self.command_lines,
             state_base: default_state_base(environment::variable, nix::unistd::geteuid().is_root()),
             endpoint: None,
-            pulse: None,
+            watchdog: None,
             trace: environment::variable("DISTLOCK_TRACE").map(PathBuf::from),
         })
     }
@@ -158,7 +158,7 @@ pub struct NodeConfig {
     command_lines: bool,
     state_base: PathBuf,
     endpoint: Option<Endpoint>,
-    pulse: Option<Pulse>,
+    watchdog: Option<Watchdog>,
     trace: Option<PathBuf>,
 }
 
@@ -197,8 +197,8 @@ impl NodeConfig {
 
     /// Has the agent thread do something again and again while it is well, for a watchdog.
     #[must_use]
-    pub fn with_pulse(mut self, pulse: Pulse) -> Self {
-        self.pulse = Some(pulse);
+    pub fn with_watchdog(mut self, watchdog: Watchdog) -> Self {
+        self.watchdog = Some(watchdog);
         self
     }
 
@@ -225,8 +225,8 @@ impl NodeConfig {
     }
 
     /// What the agent thread does while it is well.
-    pub(crate) fn pulse(&self) -> Option<&Pulse> {
-        self.pulse.as_ref()
+    pub(crate) fn watchdog(&self) -> Option<&Watchdog> {
+        self.watchdog.as_ref()
     }
 
     /// This member.

@@ -43,7 +43,7 @@ impl Agents {
                 settings: settings(),
                 state_dir: directory.path().join(me.to_string()),
                 socket: None,
-                pulse: None,
+                watchdog: None,
                 trace: None,
                 multicast: None,
                 key_file: None,

@@ -31,7 +31,6 @@ use super::fork::ForkStamp;
 use super::handoff::{Shared, watch};
 use super::lifeline::{Former, LifelineDir};
 use super::membership::Membership;
-use super::pulse::{Heart, Pulse};
 use super::report::Identity;
 use super::request::{Grant, Waiting};
 use super::seal::{self, KeyFile, KeyRing, Seals};
@@ -39,6 +38,7 @@ use super::status::Status;
 use super::sync::Mutex;
 use super::trace::{self, TraceWriter, Tracer, Writer};
 use super::transport::{Faults, Transport, TransportCounters};
+use super::watchdog::{Watchdog, WatchdogTimer};
 use crate::protocol::lock::{violation_probability, votes_needed};
 use crate::protocol::wire::{Drop as Dropped, GroupId};
 use crate::protocol::{
@@ -66,7 +66,7 @@ pub struct Options {
     /// Where local programs are served, if they are.
     pub socket: Option<Endpoint>,
     /// What is to be done in the event loop again and again while it is well.
-    pub pulse: Option<Pulse>,
+    pub watchdog: Option<Watchdog>,
     /// In which directory what happens is written down, if it is: [`super::trace`].
     pub trace: Option<PathBuf>,
     /// Where what goes to several members alike is sent by multicast, if it is.
@@ -404,7 +404,7 @@ fn prepare(
         settings,
         state_dir,
         socket,
-        pulse,
+        watchdog,
         trace,
         multicast,
         key_file,
@@ -497,7 +497,7 @@ fn prepare(
     let shared = Shared::new(
         node, transport, membership, runner, registry, stamp, identity,
     );
-    let heart = pulse.map(Heart::new);
+    let watchdog_timer = watchdog.map(WatchdogTimer::new);
     let mut event_loop = EventLoop::new(
         shared.clone(),
         poll,
@@ -506,7 +506,7 @@ fn prepare(
             keys: key_file,
         },
         service,
-        heart,
+        watchdog_timer,
         writer,
     );
     let mut turn = shared.turn();

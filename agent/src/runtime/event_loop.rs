@@ -20,10 +20,10 @@ use super::durable::StateError;
 use super::error::SessionEnd;
 use super::handoff::Shared;
 use super::lifeline::{self, Former};
-use super::pulse::Heart;
 use super::seal::{self, KeyFile};
 use super::trace::Writer;
 use super::turn::Task;
+use super::watchdog::WatchdogTimer;
 use crate::protocol::{Input, Time};
 
 pub(super) const TRANSPORT: Token = Token(0);
@@ -115,7 +115,7 @@ pub(super) struct EventLoop {
     service: Option<Service>,
     /// What runs under locks of the last life, if anything does.
     former: Option<Former>,
-    heart: Option<Heart>,
+    watchdog_timer: Option<WatchdogTimer>,
     writer: Option<Writer>,
     /// Whether there may be something at the member's socket.
     readable: bool,
@@ -129,7 +129,7 @@ impl EventLoop {
         poll: Poll,
         files: Files,
         service: Option<Service>,
-        heart: Option<Heart>,
+        watchdog_timer: Option<WatchdogTimer>,
         writer: Option<Writer>,
     ) -> Self {
         Self {
@@ -140,7 +140,7 @@ impl EventLoop {
             keys_at: Time::ZERO,
             service,
             former: None,
-            heart,
+            watchdog_timer,
             writer,
             readable: true,
             service_at: Some(Time::ZERO),
@@ -168,9 +168,9 @@ impl EventLoop {
         }
     }
 
-    /// When it wants to go round for the clients, the pulse, or what is left at the socket.
+    /// When it wants to go round for the clients, the watchdog, or what is left at the socket.
     pub(super) fn next(&self) -> Option<Time> {
-        let beat_at = self.heart.as_ref().map(Heart::next);
+        let beat_at = self.watchdog_timer.as_ref().map(WatchdogTimer::next);
         let readable = self.readable.then_some(Time::ZERO);
         let former_at = self.former.as_ref().map(Former::next);
         let times = [self.service_at, beat_at, readable, former_at];
@@ -214,7 +214,7 @@ impl EventLoop {
         if !is_closed {
             let lease = self.shared.identity.settings.lease;
             lifeline::end_all(commands, limit, lease, || {
-                self.heart.iter_mut().for_each(Heart::work)
+                self.watchdog_timer.iter_mut().for_each(WatchdogTimer::work)
             });
         }
     }
@@ -254,7 +254,7 @@ impl EventLoop {
             return Ok(false);
         }
         // Only here, when all of the round is done.
-        self.heart.iter_mut().for_each(Heart::work);
+        self.watchdog_timer.iter_mut().for_each(WatchdogTimer::work);
         Ok(true)
     }
 

@@ -276,10 +276,13 @@ pub(super) mod tests {
     use super::*;
     use crate::protocol::{Algorithm, ElectionAlgorithm, Failure, NodeId, Settings};
     use crate::runtime::report::Asker;
-    use crate::runtime::{Address, Agent, AgentEvent, Options, Pulse, StatusError};
+    use crate::runtime::{Address, Agent, AgentEvent, Options, StatusError, Watchdog};
 
     /// The only member of its group.
-    pub(in crate::runtime) fn alone(directory: &std::path::Path, pulse: Option<Pulse>) -> Agent {
+    pub(in crate::runtime) fn alone(
+        directory: &std::path::Path,
+        watchdog: Option<Watchdog>,
+    ) -> Agent {
         let me = NodeId::new(1).unwrap();
         let address = Address::unix(directory.join("1")).unwrap();
         Agent::start(Options {
@@ -299,7 +302,7 @@ pub(super) mod tests {
             },
             state_dir: directory.join("state"),
             socket: None,
-            pulse,
+            watchdog,
             trace: None,
             multicast: None,
             key_file: None,
@@ -315,8 +318,8 @@ pub(super) mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (beat, beats) = crossbeam_channel::unbounded();
         let every = Duration::from_millis(20);
-        let pulse = Pulse::new(every, move || beat.send(()).unwrap_or_default());
-        let agent = alone(directory.path(), Some(pulse));
+        let watchdog = Watchdog::new(every, move || beat.send(()).unwrap_or_default());
+        let agent = alone(directory.path(), Some(watchdog));
         let long = Duration::from_secs(30);
         for _ in 0..3 {
             beats.recv_timeout(long).unwrap();

@@ -213,7 +213,7 @@ mod tests {
             },
             state_dir: directory.join(format!("state-{me}")),
             socket: None,
-            pulse: None,
+            watchdog: None,
             trace: None,
             multicast: None,
             key_file: None,

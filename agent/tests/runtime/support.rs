@@ -82,7 +82,7 @@ impl Group {
             settings: self.settings.clone(),
             state_dir: self.directory.join(format!("state-{id}")),
             socket: None,
-            pulse: None,
+            watchdog: None,
             trace: None,
             multicast: self.multicast,
             key_file: self.key_file.clone(),

@@ -77,7 +77,7 @@ impl World {
             },
             state_dir: directory.path().join("state"),
             socket: Some(Endpoint::Path(socket.clone())),
-            pulse: None,
+            watchdog: None,
             trace: None,
             multicast: None,
             key_file: None,

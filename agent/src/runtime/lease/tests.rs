@@ -58,7 +58,7 @@ impl Host {
             },
             state_dir: directory.path().join("state"),
             socket: Some(Endpoint::Path(socket.clone())),
-            pulse: None,
+            watchdog: None,
             trace: None,
             multicast: None,
             key_file: None,

@@ -1,4 +1,4 @@
-//! The pulse of an agent: a word from its thread again and again, by which a watchdog knows that
+//! The watchdog of an agent: a word from its thread again and again, by which a watchdog knows that
 //! the whole loop still goes round.
 
 use std::fmt;
@@ -16,12 +16,12 @@ const SHORTEST: Duration = Duration::from_millis(1);
 /// A thread that is stuck, as in a mutex, has none: so whoever misses it knows that this
 /// agent serves nobody.
 #[derive(Clone)]
-pub struct Pulse {
+pub struct Watchdog {
     every: Duration,
     beat: Arc<dyn Fn() + Send + Sync>,
 }
 
-impl Pulse {
+impl Watchdog {
     /// Calls `beat` at least every `every`, if the system lets the thread run. It should be quick:
     /// locks wait for it.
     pub fn new(every: Duration, beat: impl Fn() + Send + Sync + 'static) -> Self {
@@ -32,34 +32,34 @@ impl Pulse {
     }
 }
 
-impl fmt::Debug for Pulse {
+impl fmt::Debug for Watchdog {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Pulse")
+        f.debug_struct("Watchdog")
             .field("every", &self.every)
             .finish_non_exhaustive()
     }
 }
 
 /// Two are the same if they are copies of one.
-impl PartialEq for Pulse {
+impl PartialEq for Watchdog {
     fn eq(&self, other: &Self) -> bool {
         self.every == other.every && Arc::ptr_eq(&self.beat, &other.beat)
     }
 }
 
-impl Eq for Pulse {}
+impl Eq for Watchdog {}
 
-/// A pulse, and when it beats next.
+/// A watchdog, and when it beats next.
 #[derive(Debug)]
-pub(super) struct Heart {
-    pulse: Pulse,
+pub(super) struct WatchdogTimer {
+    watchdog: Watchdog,
     next: Time,
 }
 
-impl Heart {
-    pub(super) fn new(pulse: Pulse) -> Self {
+impl WatchdogTimer {
+    pub(super) fn new(watchdog: Watchdog) -> Self {
         Self {
-            pulse,
+            watchdog,
             next: Time::ZERO,
         }
     }
@@ -73,8 +73,8 @@ impl Heart {
     pub(super) fn work(&mut self) {
         let now = clock::now();
         if self.next <= now {
-            self.next = now + self.pulse.every;
-            (self.pulse.beat)();
+            self.next = now + self.watchdog.every;
+            (self.watchdog.beat)();
         }
     }
 }
