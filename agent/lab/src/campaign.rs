@@ -501,7 +501,7 @@ impl Campaign {
                 self.report.exclusions += 1;
                 self.epochs.remove(&process);
             }
-            Event::Members { book } if book.removed.contains(&process.node) => {
+            Event::Members { overrides } if overrides.removed.contains(&process.node) => {
                 self.end_removed(process);
             }
             Event::Leader { leader, .. } => self.report.leaders_told += u64::from(leader.is_some()),

@@ -15,7 +15,7 @@ use crate::election::{self, Leader};
 use crate::ids::{Epoch, Fence, Incarnation, LockName, NodeId, Ticket};
 use crate::lock::{Algorithm, LockSpec, Mode};
 use crate::membership::quorum::{Affiliation, Missing, QuorumOverview, VoterRecord};
-use crate::membership::{Book, Change, ClusterId};
+use crate::membership::{Change, ClusterId, MembershipOverrides};
 use crate::time::Time;
 
 /// What a node must know before it starts.
@@ -391,7 +391,7 @@ pub enum Event {
     /// among the removed, it is in no view any more.
     Members {
         /// The additions and removals in force.
-        book: Book,
+        overrides: MembershipOverrides,
     },
     /// [`Command::Change`] is not for this group: files alone say who is a member.
     Unchangeable,

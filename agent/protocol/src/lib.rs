@@ -55,6 +55,6 @@ pub use lock::{
 pub use membership::quorum::{
     Absence, Affiliation, FoundingReport, Missing, QuorumOverview, VoterRecord,
 };
-pub use membership::{Book, Change, ClusterId, ParseClusterIdError};
+pub use membership::{Change, ClusterId, MembershipOverrides, ParseClusterIdError};
 pub use node::{Node, PeerState};
 pub use time::Time;

@@ -18,7 +18,7 @@ use super::report::Asker;
 use super::transport::can_reach;
 use super::turn::{Task, Turn};
 use crate::protocol::membership::quorum::log::MAX_VOTERS;
-use crate::protocol::{Book, Change, Command, Input, NodeId, Time};
+use crate::protocol::{Change, Command, Input, MembershipOverrides, NodeId, Time};
 
 /// How many leases a change may take: one for the removed member's own, one for the view, and some.
 const PATIENCE: u32 = 4;
@@ -29,7 +29,7 @@ pub(crate) struct Membership {
     /// By the file.
     listed: BTreeMap<NodeId, Address>,
     /// What views have changed.
-    book: Book,
+    overrides: MembershipOverrides,
     /// Both together.
     present: BTreeMap<NodeId, Address>,
     /// Those, and where removed ones were, so that they can be told.
@@ -53,7 +53,7 @@ impl Membership {
             present: listed.clone(),
             known: listed.clone(),
             listed,
-            book: Book::default(),
+            overrides: MembershipOverrides::default(),
             is_sealed,
             asked: None,
         }
@@ -66,7 +66,7 @@ impl Membership {
 
     /// Whether the group has agreed on other voters than these.
     pub(super) fn is_other_than_agreed(&self, voters: &BTreeSet<NodeId>) -> bool {
-        !self.book.voters.is_empty() && self.book.voters != *voters
+        !self.overrides.voters.is_empty() && self.overrides.voters != *voters
     }
 
     /// When a change has taken too long.
@@ -74,27 +74,28 @@ impl Membership {
         self.asked.as_ref().map(|asked| asked.deadline)
     }
 
-    fn read(&mut self, book: Book) {
+    fn read(&mut self, overrides: MembershipOverrides) {
         self.present = self.listed.clone();
-        for (&node, address) in &book.added {
+        for (&node, address) in &overrides.added {
             match address.parse() {
                 Ok(address) => drop(self.present.insert(node, address)),
                 Err(error) => tracing::error!("member {node} cannot be reached: {error}"),
             }
         }
-        self.present.retain(|node, _| !book.removed.contains(node));
+        self.present
+            .retain(|node, _| !overrides.removed.contains(node));
         let present = &self.present;
         self.known
             .retain(|_, address| !present.values().any(|its| its == address));
         self.known.extend(present.clone());
-        self.book = book;
+        self.overrides = overrides;
     }
 
     /// Whether `change` is made already; otherwise what speaks against it, if anything does.
     fn consider(&self, change: &Change) -> Result<bool, String> {
         match change {
             Change::Remove(node) if !self.present.contains_key(node) => {
-                if self.book.has(change) {
+                if self.overrides.has(change) {
                     return Ok(true);
                 }
                 Err(format!("there is no member {node}: see distlock members"))
@@ -102,18 +103,18 @@ impl Membership {
             Change::Remove(node) if self.present.len() == 1 => Err(format!(
                 "member {node} is the last one: stop its agent instead"
             )),
-            Change::Remove(node) if self.book.with(change).is_none() => Err(format!(
+            Change::Remove(node) if self.overrides.with(change).is_none() => Err(format!(
                 "member {node} is the last voter: name others with distlock members voters first"
             )),
             Change::Remove(_) => Ok(false),
-            Change::Voters(_) if self.book.has(change) => Ok(true),
+            Change::Voters(_) if self.overrides.has(change) => Ok(true),
             Change::Voters(voters) => {
                 if let Some(node) = voters.iter().find(|it| !self.present.contains_key(it)) {
                     return Err(format!(
                         "there is no member {node}: add it first (distlock members add)"
                     ));
                 }
-                if self.book.with(change).is_none() {
+                if self.overrides.with(change).is_none() {
                     return Err(format!(
                         "{} members cannot vote: name one to {MAX_VOTERS}",
                         voters.len()
@@ -151,11 +152,11 @@ impl Membership {
                          write a key with distlock keygen, and set key_file in all of them"
                     ));
                 }
-                if self.book.with(change).is_none() {
+                if self.overrides.with(change).is_none() {
                     return Err(format!(
                         "{} members are added to the files' already, and there is no room for more: \
                          list some in the files, and remove them from those that were added",
-                        self.book.added.len()
+                        self.overrides.added.len()
                     ));
                 }
                 Ok(false)
@@ -211,15 +212,15 @@ impl Turn<'_> {
     }
 
     /// A view says who may be a member.
-    pub(super) fn read_book(&mut self, book: Book) {
-        let is_removed = book.removed.contains(&self.shared.identity.me);
-        let were_others = self.core.membership.book.voters != book.voters;
-        self.core.membership.read(book);
+    pub(super) fn read_book(&mut self, overrides: MembershipOverrides) {
+        let is_removed = overrides.removed.contains(&self.shared.identity.me);
+        let were_others = self.core.membership.overrides.voters != overrides.voters;
+        self.core.membership.read(overrides);
         if let Some(listed) = &self.shared.identity.file_voters
             && were_others
             && self.core.membership.is_other_than_agreed(listed)
         {
-            let agreed = &self.core.membership.book.voters;
+            let agreed = &self.core.membership.overrides.voters;
             tracing::warn!(
                 "this file lists other voters ({}) than the group has agreed on ({}), and is not \
                  asked any more: to change who votes, run 'distlock members voters ID…'",
@@ -234,7 +235,7 @@ impl Turn<'_> {
         let membership = &mut self.core.membership;
         let done = membership
             .asked
-            .take_if(|asked| membership.book.has(&asked.change));
+            .take_if(|asked| membership.overrides.has(&asked.change));
         if let Some(done) = done {
             self.answer_change(done.asker, Ok(()));
         }
@@ -308,8 +309,8 @@ mod tests {
                     break;
                 }
             }
-            let book = membership.book.with(&add(id)).expect("there is room");
-            membership.read(book);
+            let overrides = membership.overrides.with(&add(id)).expect("there is room");
+            membership.read(overrides);
         }
     }
     /// A key lets datagrams leave the host.

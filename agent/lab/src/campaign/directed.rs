@@ -178,10 +178,10 @@ impl Campaign {
     /// An operator names another voter in the place of one, all begin anew in half of the runs, and
     /// one is lost with its state some time in the change.
     fn exchange_a_voter(&mut self) -> Result<(), Violation> {
-        let book = self
+        let overrides = self
             .newest_view_config()
-            .map(|view_config| view_config.book.clone());
-        let Some(mut voters) = book.map(|book| book.voters) else {
+            .map(|view_config| view_config.overrides.clone());
+        let Some(mut voters) = overrides.map(|overrides| overrides.voters) else {
             return Ok(());
         };
         let present = self.voters_of(self.newest).unwrap_or_default();

@@ -132,7 +132,7 @@ impl Campaign {
         let deciding = self.log_of(node).and_then(LogRecord::deciding);
         view_configs.into_iter().all(|view_config| {
             view_config.is_some_and(|view_config| {
-                remember(view_config.voters.len()) && remember(voters_of(&view_config.book))
+                remember(view_config.voters.len()) && remember(voters_of(&view_config.overrides))
             })
         }) && deciding.is_some_and(remember)
     }

@@ -13,7 +13,7 @@ use core::time::Duration;
 
 use super::{Act, Campaign, FOUNDING};
 use crate::checkers::{Process, Violation};
-use distlock_protocol::membership::Book;
+use distlock_protocol::membership::MembershipOverrides;
 use distlock_protocol::membership::quorum::ViewConfig;
 use distlock_protocol::{Affiliation, Change, ClusterId, Command, Node, NodeId, Record};
 
@@ -101,7 +101,7 @@ impl Campaign {
     fn add_one(&mut self) -> Result<(), Violation> {
         let removed = self
             .newest_view_config()
-            .map(|view_config| &view_config.book.removed);
+            .map(|view_config| &view_config.overrides.removed);
         let removed = removed.and_then(|removed| removed.first().copied());
         let members = self.members();
         let node = removed.unwrap_or(members[self.rng.index(members.len())]);
@@ -123,9 +123,9 @@ impl Campaign {
         let node = members[self.rng.index(members.len())];
         let after = self
             .newest_view_config()
-            .map(|view_config| view_config.book.clone());
-        let after = after.and_then(|book| book.with(&change));
-        let voters = after.map_or(usize::MAX, |book| voters_of(&book));
+            .map(|view_config| view_config.overrides.clone());
+        let after = after.and_then(|overrides| overrides.with(&change));
+        let voters = after.map_or(usize::MAX, |overrides| voters_of(&overrides));
         let forgetful = self.forgetful();
         // A voter that was heard a moment ago may be one that has lost its state.
         let is_borne = forgetful == 0 || voters > 2 * forgetful;
@@ -141,23 +141,25 @@ impl Campaign {
 
     /// How many voters there are at least when all is done that operators have commanded.
     pub(super) fn fewest_voters(&self) -> Option<usize> {
-        let book = &self.newest_view_config()?.book;
-        let after = self.outstanding().filter_map(|change| book.with(change));
-        after.map(|book| voters_of(&book)).min()
+        let overrides = &self.newest_view_config()?.overrides;
+        let after = self
+            .outstanding()
+            .filter_map(|change| overrides.with(change));
+        after.map(|overrides| voters_of(&overrides)).min()
     }
 
     /// What operators have commanded, and is not done.
     fn outstanding(&self) -> impl Iterator<Item = &Change> {
-        let book = self
+        let overrides = self
             .newest_view_config()
-            .map(|view_config| &view_config.book);
+            .map(|view_config| &view_config.overrides);
         let lives = |process: &Process| self.cluster.process(process.node) == Some(*process);
         let wishes = self
             .wishes
             .iter()
             .filter(move |(process, _)| lives(process));
         let changes = wishes.map(|(_, change)| change);
-        changes.filter(move |change| book.is_none_or(|book| !book.has(change)))
+        changes.filter(move |change| overrides.is_none_or(|overrides| !overrides.has(change)))
     }
 
     /// The files have another lease, and the hosts restart; some not before a while has passed.
@@ -422,8 +424,8 @@ impl Campaign {
     }
 }
 
-pub(super) fn voters_of(book: &Book) -> usize {
-    book.voters.difference(&book.removed).count()
+pub(super) fn voters_of(overrides: &MembershipOverrides) -> usize {
+    overrides.voters.difference(&overrides.removed).count()
 }
 
 /// Where a member is: datagrams go by its number here.

@@ -148,7 +148,7 @@ impl World {
             .filter_map(VoterRecord::view_config)
             .max_by_key(|view_config| view_config.epoch);
         let many = |view_config: &ViewConfig| {
-            view_config.voters.len() > 2 && view_config.book.voters.len() > 2
+            view_config.voters.len() > 2 && view_config.overrides.voters.len() > 2
         };
         if self.reborn.is_none() && is_settled && newest.is_some_and(many) {
             self.reborn = Some(node);

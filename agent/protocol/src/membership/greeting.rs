@@ -71,7 +71,7 @@ impl Agreement {
             ("election".to_string(), settings.election.to_string()),
         ]);
         if settings.failure == Failure::Unanimity {
-            // Elsewhere the list is an address book: who belongs to the group is for its views.
+            // Elsewhere the list is an address overrides: who belongs to the group is for its views.
             lines.extend(in_blocks(members));
         }
         for (name, spec) in &settings.locks {

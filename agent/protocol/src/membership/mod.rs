@@ -5,17 +5,17 @@
 //! from a majority of voters ([`quorum`]), from those that answer (`Presumed`), or, as a measure for
 //! those, from all members unanimously (`Fixed`).
 
-mod book;
 mod cluster_id;
 mod fixed;
 pub mod greeting;
+mod overrides;
 mod presumed;
 pub mod quorum;
 mod view;
 
-pub use book::{Book, Change, MAX_ADDRESS};
 pub use cluster_id::{ClusterId, ParseClusterIdError};
 pub(crate) use fixed::Fixed;
+pub use overrides::{Change, MAX_ADDRESS, MembershipOverrides};
 pub(crate) use presumed::{Presumed, UncleanRestart};
 pub use view::{Action, ViewMessage, ViewSource};
 pub use view::{Member, View};

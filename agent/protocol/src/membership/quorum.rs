@@ -25,7 +25,7 @@ mod affiliation;
 mod contacts;
 mod coordinator;
 mod founding;
-mod known_book;
+mod known_overrides;
 mod message;
 mod outbox;
 pub(crate) mod overview;

@@ -13,7 +13,7 @@ use crate::ids::{Epoch, Incarnation, NodeId};
 use crate::lock::Summary;
 use crate::membership::presumed::PresumedStatus;
 use crate::membership::quorum::{Affiliation, QuorumMessage, QuorumOverview, VoterRecord};
-use crate::membership::{Book, Change};
+use crate::membership::{Change, MembershipOverrides};
 use crate::time::Time;
 
 /// The members of one epoch, each in one life.
@@ -105,7 +105,7 @@ pub enum Action {
     /// The certified view of that epoch has gone on without this life, whose lease is void.
     Excluded(Epoch),
     /// This is who may be a member, besides what files say.
-    Members(Book),
+    Members(MembershipOverrides),
     /// That member is in another cluster of the same name, where `theirs` vote; here it is `ours`.
     Stranger {
         peer: NodeId,

@@ -62,9 +62,9 @@ impl Node {
                     self.storage.put_voter(*record, &mut self.outputs);
                 }
                 Action::Install(view, table) => self.install(now, view, &table),
-                Action::Members(book) => {
-                    self.peers.read(now, &book);
-                    self.tell(Event::Members { book });
+                Action::Members(overrides) => {
+                    self.peers.read(now, &overrides);
+                    self.tell(Event::Members { overrides });
                 }
                 Action::Lease(_) => self.extend(now),
                 Action::Excluded(epoch) => self.exclude(now, epoch),

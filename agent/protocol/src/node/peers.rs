@@ -17,7 +17,7 @@ use crate::face::{NodeConfig, Output};
 use crate::ids::{Epoch, Incarnation, NodeId};
 use crate::link::{Link, Suspicion, Timing};
 use crate::membership::greeting::{Agreement, Difference, Greeting};
-use crate::membership::{Book, Member};
+use crate::membership::{Member, MembershipOverrides};
 use crate::time::Time;
 use crate::timers::{Timer, Timers};
 use crate::wire::{
@@ -108,8 +108,8 @@ impl Peers {
 
     /// A view says this of who may be a member: files say the rest. Who is removed is answered, so
     /// that it hears of it, and not sought any more.
-    pub(super) fn read(&mut self, now: Time, book: &Book) {
-        for &node in book.added.keys().filter(|node| **node != self.me.node) {
+    pub(super) fn read(&mut self, now: Time, overrides: &MembershipOverrides) {
+        for &node in overrides.added.keys().filter(|node| **node != self.me.node) {
             let timing = self.timing;
             self.peers
                 .entry(node)
@@ -117,7 +117,7 @@ impl Peers {
             self.touched.insert(node);
         }
         for (node, peer) in &mut self.peers {
-            peer.is_removed = book.removed.contains(node);
+            peer.is_removed = overrides.removed.contains(node);
         }
     }
 

@@ -57,7 +57,7 @@ fn a_member_that_no_file_lists_is_added_and_removed() {
     group.run(ms(3000));
     assert_eq!(group.view(1).unwrap().1, [1, 2, 3]);
     let removed = |(whose, event): &(_, Event)| match event {
-        Event::Members { book } => *whose == node(4) && book.removed.contains(&node(4)),
+        Event::Members { overrides } => *whose == node(4) && overrides.removed.contains(&node(4)),
         _ => false,
     };
     assert!(group.events.iter().any(removed), "it is told");
@@ -92,7 +92,7 @@ fn a_voter_that_is_removed_is_needed_no_more() {
 
 fn is_told_that_it_is_removed(group: &Group, me: u16) -> bool {
     group.events.iter().any(|(whose, event)| match event {
-        Event::Members { book } => *whose == node(me) && book.removed.contains(&node(me)),
+        Event::Members { overrides } => *whose == node(me) && overrides.removed.contains(&node(me)),
         _ => false,
     })
 }
@@ -190,13 +190,15 @@ fn a_former_voter_does_not_speak_for_those_who_vote() {
     assert_eq!(group.view(1).unwrap().1, [1, 2, 3]);
 }
 
-/// Whether the book has the fifth member, in each book that the fourth member was told.
+/// Whether the overrides has the fifth member, in each overrides that the fourth member was told.
 fn is_told_of_an_added_member(group: &Group) -> Vec<bool> {
     let told = group
         .events
         .iter()
         .filter_map(|(whose, event)| match event {
-            Event::Members { book } if *whose == node(4) => Some(book.added.contains_key(&node(5))),
+            Event::Members { overrides } if *whose == node(4) => {
+                Some(overrides.added.contains_key(&node(5)))
+            }
             _ => None,
         });
     told.collect()

@@ -36,7 +36,7 @@ impl Turn<'_> {
             Event::Lost { ticket } => self.lost(ticket),
             Event::Lease { until } => self.renewed(until),
             Event::Excluded { epoch } => self.excluded(epoch),
-            Event::Members { book } => self.read_book(book),
+            Event::Members { overrides } => self.read_book(overrides),
             Event::Unchangeable => self.refuse_change(),
             Event::VoterBroken { why } => {
                 tracing::error!(

@@ -277,7 +277,7 @@ impl<'a> Turn<'a> {
             voters: parent.voters.clone(),
             coordinator: member(host.process),
             unclean: unclean.into_iter().collect(),
-            book: parent.book.clone(),
+            overrides: parent.overrides.clone(),
             abandons: parent.abandons.clone(),
         };
         let step = ViewChange {

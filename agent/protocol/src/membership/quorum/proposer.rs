@@ -13,7 +13,7 @@ use super::message::{Stage, Status};
 use super::view_config::{Digest, ViewChange, ViewConfig, Voter};
 use super::voter::{Endorsed, VoterPart};
 use crate::ids::{Epoch, NodeId};
-use crate::membership::{Book, Member};
+use crate::membership::{Member, MembershipOverrides};
 use crate::time::Time;
 
 /// How long changes are collected.
@@ -151,7 +151,7 @@ impl Proposer {
         self.leads_since.filter(|_| self.due.is_none())?;
         let lately = |at: Time| now.since(at) < self.lease / 2;
         let view_config = &voter.certified()?.view_change.view_config;
-        let is_wanted = |node: &NodeId| view_config.book.wants_vote_of(*node);
+        let is_wanted = |node: &NodeId| view_config.overrides.wants_vote_of(*node);
         if is_wanted(&self.me.node) || self.handed_over.is_some_and(lately) {
             return None;
         }
@@ -192,8 +192,8 @@ impl Proposer {
             return None;
         }
         let census = Census::new(now, voter, newest);
-        let book = voter.wanted_book(now, view_config);
-        let changes = census.changes(unresponsive, &book);
+        let overrides = voter.wanted_book(now, view_config);
+        let changes = census.changes(unresponsive, &overrides);
         let leads_lately = now < leads_since + self.lease / 2;
         if changes.left && leads_lately && census.misses_word_of(&changes.members) {
             // They may be about to say that nothing was lost with who leaves.
@@ -203,7 +203,7 @@ impl Proposer {
         // One without members says nothing of the leases under those before it, whose majorities
         // must have a voter in common with the next.
         let voters = if installed && !view_config.members.is_empty() {
-            self.next_voters(now, voter, view_config, &book)
+            self.next_voters(now, voter, view_config, &overrides)
         } else {
             None
         };
@@ -214,7 +214,7 @@ impl Proposer {
             || voters.is_some()
             || abandoned
             || census.somebody_wants_a_view()
-            || book != view_config.book;
+            || overrides != view_config.overrides;
         if !is_needed {
             return None;
         }
@@ -231,7 +231,7 @@ impl Proposer {
             voters: voters.unwrap_or_else(|| view_config.voters.clone()),
             coordinator: self.me,
             unclean,
-            book,
+            overrides,
             abandons: view_config.abandons.clone(),
         };
         Some(Wanted {
@@ -252,19 +252,19 @@ impl Proposer {
         now: Time,
         voter: &VoterPart,
         view_config: &ViewConfig,
-        book: &Book,
+        overrides: &MembershipOverrides,
     ) -> Option<Vec<Voter>> {
         let voters = &view_config.voters;
         let reborn = |it: &Voter| {
             let other = voter.others.get(&it.node);
             *it != voter.me && other.is_some_and(|other| other.status.voter.birth > it.birth)
         };
-        let is_wanted = |node: &NodeId| book.wants_vote_of(*node);
+        let is_wanted = |node: &NodeId| overrides.wants_vote_of(*node);
         let unwanted = |it: &Voter| *it != voter.me && !is_wanted(&it.node);
         let absent = |it: &Voter| unwanted(it) && !voter.is_fresh(now, *it);
         let useless = voters.iter().position(reborn);
         let useless = useless.or_else(|| voters.iter().position(absent));
-        let wanted = book.voters.iter().filter(|node| is_wanted(node));
+        let wanted = overrides.voters.iter().filter(|node| is_wanted(node));
         let comes = wanted.clone().find_map(|node| {
             let is_in = voters.iter().any(|it| it.node == *node);
             let status = &voter.others.get(node).filter(|_| !is_in)?.status;
@@ -360,7 +360,7 @@ impl<'a> Census<'a> {
         statuses.any(what)
     }
 
-    fn changes(&self, unresponsive: &BTreeSet<NodeId>, book: &Book) -> Changes {
+    fn changes(&self, unresponsive: &BTreeSet<NodeId>, overrides: &MembershipOverrides) -> Changes {
         let mut changes = Changes {
             members: Vec::new(),
             lost: Vec::new(),
@@ -369,7 +369,7 @@ impl<'a> Census<'a> {
         };
         let newcomers = self.own.newcomers.iter().copied();
         let newcomers: Vec<Member> = newcomers
-            .filter(|it| !book.removed.contains(&it.node))
+            .filter(|it| !overrides.removed.contains(&it.node))
             .filter(|it| self.majority_says(|status| status.newcomers.contains(it)))
             .collect();
         let leaves = |member: &Member| self.anybody_says(|it| it.leavers.contains(member));
@@ -390,7 +390,7 @@ impl<'a> Census<'a> {
                     changes.lost.push(member.node);
                 }
             } else if is_replaced
-                || book.removed.contains(&member.node)
+                || overrides.removed.contains(&member.node)
                 || unresponsive.contains(&member.node)
                 || self.majority_says(|status| status.suspects.contains(member))
             {

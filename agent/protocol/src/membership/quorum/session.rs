@@ -12,7 +12,7 @@ use core::time::Duration;
 
 use super::affiliation::Membership;
 use super::contacts::Contacts;
-use super::known_book::KnownBook;
+use super::known_overrides::KnownOverrides;
 use super::log::MAX_VOTERS;
 use super::message::{QuorumMessage, Renew, Stage};
 use super::outbox::Outbox;
@@ -67,7 +67,7 @@ pub(super) struct Session {
     /// life began.
     answered_sent: Time,
     renew_at: Time,
-    book: KnownBook,
+    overrides: KnownOverrides,
     /// In this epoch a bound was reached that only a new view lifts.
     wants_view: Option<Epoch>,
     leaves: bool,
@@ -135,7 +135,7 @@ impl Session {
             answered: 0,
             answered_sent: now,
             renew_at: now,
-            book: KnownBook::new(me.node),
+            overrides: KnownOverrides::new(me.node),
             wants_view: None,
             leaves: false,
             marks: AbandonedMarks::None,
@@ -206,7 +206,7 @@ impl Session {
         };
         for voter in self.voters() {
             out.send(voter, QuorumMessage::Renew(renew));
-            if let Some(change) = self.book.wish() {
+            if let Some(change) = self.overrides.wish() {
                 out.send(voter, QuorumMessage::Wish(change.clone()));
             }
         }
@@ -262,7 +262,7 @@ impl Session {
     /// The lease is over and will not be renewed: the cluster is abandoned.
     /// `epoch`: of the cluster that this member joins instead.
     pub(super) fn abandon(&mut self, epoch: Epoch, out: &mut Outbox) {
-        self.book.forget_epoch();
+        self.overrides.forget_epoch();
         if self.known.is_some() && !self.is_over {
             self.is_over = true;
             self.wishes.clear();
@@ -285,18 +285,18 @@ impl Session {
 
     /// An operator wants this changed; in place of what was wanted before.
     pub(super) fn change(&mut self, change: Change) {
-        self.book.want(change);
+        self.overrides.want(change);
         self.renew_at = Time::ZERO;
     }
 
     /// Whether the other voters still need this member's vote.
     pub(super) fn note_needed(&mut self, is_needed: bool) {
-        self.book.note_needed(is_needed);
+        self.overrides.note_needed(is_needed);
     }
 
     /// What the voter of this very member knows, which may be of the life before.
     pub(super) fn remember(&mut self, view_config: &ViewConfig, out: &mut Outbox) {
-        self.book.told(self.me.node, view_config, out);
+        self.overrides.told(self.me.node, view_config, out);
     }
 
     /// That member hears this one from now on.
@@ -316,7 +316,7 @@ impl Session {
 
     /// What does not end with a session.
     pub(super) fn take_over(&mut self, before: &mut Self) {
-        self.book.take_over(&mut before.book);
+        self.overrides.take_over(&mut before.overrides);
     }
 
     /// Whether no view has been in force in this life.
@@ -375,14 +375,14 @@ impl Session {
             Some(known) => nodes(&known.view_config.voters),
             None => self.told.clone(),
         };
-        let all = self.book.wanted_voters().chain(voters.iter().copied());
+        let all = self.overrides.wanted_voters().chain(voters.iter().copied());
         all.map(|node| (node, voters.contains(&node) && !self.is_ignorant(now, node)))
             .collect()
     }
 
     /// Whether the newest view that this member knows has it vote.
     pub(super) fn shall_vote(&self) -> bool {
-        self.known.is_some() && self.book.wants_own_vote()
+        self.known.is_some() && self.overrides.wants_own_vote()
     }
 
     fn stage(&self) -> Stage {
@@ -483,7 +483,7 @@ impl Session {
             self.hear_of_voters(view_config.epoch, nodes(&view_config.voters));
         }
         self.ignorant.remove(&from);
-        self.book.told(from, view_config, out);
+        self.overrides.told(from, view_config, out);
         self.end_if_excluded(view_config, out);
     }
 
@@ -620,7 +620,7 @@ impl Session {
             known.phase = Phase::Installed(Arc::clone(&view));
             self.was_installed = true;
             self.renew_at = Time::ZERO;
-            self.book.read(&known.view_config, out);
+            self.overrides.read(&known.view_config, out);
             out.act(Action::Install(view, table));
         }
     }

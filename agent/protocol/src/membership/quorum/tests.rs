@@ -15,7 +15,7 @@ use super::view_config::{Digest, ViewChange, ViewConfig, Voter};
 use super::voter::VoterPart;
 use crate::ids::{Epoch, Incarnation, NodeId};
 use crate::lock::Summary;
-use crate::membership::{Action, Book, Member, ViewMessage};
+use crate::membership::{Action, Member, MembershipOverrides, ViewMessage};
 use crate::time::Time;
 
 const LEASE: Duration = Duration::from_secs(1);
@@ -66,9 +66,9 @@ fn first() -> ViewConfig {
         voters: (1..=3).map(voter).collect(),
         coordinator: member(1, 1),
         unclean: Vec::new(),
-        book: Book {
+        overrides: MembershipOverrides {
             voters: (1..=3).map(node).collect(),
-            ..Book::default()
+            ..MembershipOverrides::default()
         },
         abandons: Vec::new(),
     }

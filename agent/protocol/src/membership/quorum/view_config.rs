@@ -6,7 +6,7 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{Epoch, Incarnation, NodeId};
-use crate::membership::{Book, ClusterId, Member, View};
+use crate::membership::{ClusterId, Member, MembershipOverrides, View};
 
 /// 256 bits that stand for a view configuration and, through its parent's digest, for all view configurations before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -71,7 +71,7 @@ pub struct ViewConfig {
     pub unclean: Vec<NodeId>,
     /// The members that operators added and removed beyond what the files list, and the voters that
     /// they named.
-    pub book: Book,
+    pub overrides: MembershipOverrides,
     /// Clusters that an operator gave up for this one: their members may join it.
     pub abandons: Vec<ClusterId>,
 }
@@ -217,7 +217,7 @@ mod tests {
                 .collect(),
             coordinator: member(1, 7),
             unclean: vec![node(2)],
-            book: Book::default(),
+            overrides: MembershipOverrides::default(),
             abandons: Vec::new(),
         }
     }
@@ -268,19 +268,19 @@ mod tests {
                 incarnation: Incarnation(u64::MAX),
             })
             .collect();
-        let mut book = Book::default();
+        let mut overrides = MembershipOverrides::default();
         for id in 1..=1024 {
-            book = book.with(&Change::Remove(node(id))).unwrap();
+            overrides = overrides.with(&Change::Remove(node(id))).unwrap();
         }
         for id in 61_025..=61_152 {
             let address = "a".repeat(MAX_ADDRESS);
-            book = book.with(&Change::Add(node(id), address)).unwrap();
+            overrides = overrides.with(&Change::Add(node(id), address)).unwrap();
         }
         let largest = ViewConfig {
             since: vec![Epoch::MAX; members.len()],
             unclean: members.iter().map(|member| member.node).collect(),
             members,
-            book,
+            overrides,
             ..view_config(&[(1, u64::MAX); 7])
         };
         let view_change = after(&largest, &[(1, 1)]);

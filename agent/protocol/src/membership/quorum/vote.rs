@@ -349,7 +349,7 @@ impl<M: MakeLog> Vote<M> {
         }
         if let Some(newest) = self.part.newest() {
             audience.extend(newest.view_change.voters().map(|voter| voter.node));
-            audience.extend(&newest.view_change.view_config.book.voters);
+            audience.extend(&newest.view_change.view_config.overrides.voters);
         }
         audience
     }

@@ -23,7 +23,7 @@ use super::outbox::Outbox;
 use super::process::QuorumConfig;
 use super::view_config::{Digest, ViewChange, ViewConfig, Voter};
 use crate::ids::{Epoch, Incarnation, NodeId};
-use crate::membership::{Book, Change, Member};
+use crate::membership::{Change, Member, MembershipOverrides};
 use crate::time::Time;
 
 /// How often a voter says in a lease's time how it stands.
@@ -427,17 +427,17 @@ impl VoterPart {
         }
     }
 
-    /// The book with what is wanted.
-    pub(super) fn wanted_book(&self, now: Time, view_config: &ViewConfig) -> Book {
+    /// The overrides with what is wanted.
+    pub(super) fn wanted_book(&self, now: Time, view_config: &ViewConfig) -> MembershipOverrides {
         let fresh = self
             .wishes
             .values()
             .filter(|(_, at)| now.since(*at) < self.lease);
-        fresh.fold(view_config.book.clone(), |book, (change, _)| {
-            if book.has(change) {
-                return book;
+        fresh.fold(view_config.overrides.clone(), |overrides, (change, _)| {
+            if overrides.has(change) {
+                return overrides;
             }
-            book.with(change).unwrap_or(book)
+            overrides.with(change).unwrap_or(overrides)
         })
     }
 

@@ -9,7 +9,7 @@ use super::super::process::QuorumConfig;
 use super::super::view_config::{Digest, ViewConfig, Voter};
 use super::FoundingPart;
 use crate::ids::{Incarnation, NodeId};
-use crate::membership::{Book, Member};
+use crate::membership::{Member, MembershipOverrides};
 use crate::time::Time;
 
 impl FoundingPart {
@@ -54,9 +54,9 @@ impl FoundingPart {
             voters: voters.collect(),
             coordinator: self.me,
             unclean: self.may_have_been_inside(config),
-            book: Book {
+            overrides: MembershipOverrides {
                 voters: config.voters.clone(),
-                ..Book::default()
+                ..MembershipOverrides::default()
             },
             abandons: abandons.into_iter().collect(),
         };

@@ -1,20 +1,20 @@
-//! What a member knows of the book: which members and voters an operator wants.
+//! What a member knows of the overrides: which members and voters an operator wants.
 
 use alloc::collections::BTreeMap;
 
 use super::outbox::Outbox;
 use super::view_config::{Digest, ViewConfig, Voter};
 use crate::ids::{Epoch, NodeId};
-use crate::membership::{Action, Book, Change};
+use crate::membership::{Action, Change, MembershipOverrides};
 
-/// The book of the newest view that this member was told of.
+/// The overrides of the newest view that this member was told of.
 #[derive(Clone, Debug, Hash)]
-pub(super) struct KnownBook {
+pub(super) struct KnownOverrides {
     me: NodeId,
-    book: Book,
+    overrides: MembershipOverrides,
     /// The epoch of the view that has it.
     epoch: Epoch,
-    /// What an operator wants changed, until the book has it.
+    /// What an operator wants changed, until the overrides has it.
     wish: Option<Change>,
     /// The voters that say that this member was removed, and by which view.
     removed_by: BTreeMap<NodeId, Digest>,
@@ -22,11 +22,11 @@ pub(super) struct KnownBook {
     is_needed: bool,
 }
 
-impl KnownBook {
+impl KnownOverrides {
     pub(super) fn new(me: NodeId) -> Self {
         Self {
             me,
-            book: Book::default(),
+            overrides: MembershipOverrides::default(),
             epoch: Epoch::ZERO,
             wish: None,
             removed_by: BTreeMap::new(),
@@ -37,7 +37,7 @@ impl KnownBook {
     /// What does not end with a session.
     pub(super) fn take_over(&mut self, before: &mut Self) {
         self.wish = before.wish.take();
-        self.book = core::mem::take(&mut before.book);
+        self.overrides = core::mem::take(&mut before.overrides);
         self.epoch = before.epoch;
     }
 
@@ -48,7 +48,7 @@ impl KnownBook {
     /// An operator wants this changed, in place of what was wanted before. What is so already is not
     /// wanted: no view would come that ends the wish, and it would stand against what others want later.
     pub(super) fn want(&mut self, change: Change) {
-        self.wish = Some(change).filter(|change| !self.book.has(change));
+        self.wish = Some(change).filter(|change| !self.overrides.has(change));
     }
 
     /// Whether the other voters still need this member's vote.
@@ -56,32 +56,32 @@ impl KnownBook {
         self.is_needed = is_needed;
     }
 
-    /// The next book counts, whichever its epoch is: it is another cluster's.
+    /// The next overrides counts, whichever its epoch is: it is another cluster's.
     pub(super) fn forget_epoch(&mut self) {
         self.epoch = Epoch::ZERO;
     }
 
-    /// The voters that the book names, but for removed members.
+    /// The voters that the overrides names, but for removed members.
     pub(super) fn wanted_voters(&self) -> impl Iterator<Item = NodeId> + '_ {
-        let voters = self.book.voters.iter().copied();
-        voters.filter(|node| self.book.wants_vote_of(*node))
+        let voters = self.overrides.voters.iter().copied();
+        voters.filter(|node| self.overrides.wants_vote_of(*node))
     }
 
     pub(super) fn wants_own_vote(&self) -> bool {
-        self.book.wants_vote_of(self.me)
+        self.overrides.wants_vote_of(self.me)
     }
 
-    /// The certified view that this member is in has this book.
+    /// The certified view that this member is in has this overrides.
     pub(super) fn read(&mut self, view_config: &ViewConfig, out: &mut Outbox) {
-        self.note(view_config.epoch, view_config.book.clone(), out);
+        self.note(view_config.epoch, view_config.overrides.clone(), out);
     }
 
     /// What a voter says of its newest certified view. That this member was removed counts when a
     /// majority of that view's voters says so: it may have been added again since, and what others
     /// remember, and its own voter, says nothing of that.
     pub(super) fn told(&mut self, from: NodeId, view_config: &ViewConfig, out: &mut Outbox) {
-        let mut book = view_config.book.clone();
-        if book.removed.contains(&self.me) {
+        let mut overrides = view_config.overrides.clone();
+        if overrides.removed.contains(&self.me) {
             let digest = view_config.digest();
             self.removed_by.insert(from, digest);
             let says = |voter: &&Voter| {
@@ -89,26 +89,26 @@ impl KnownBook {
             };
             let many = view_config.voters.iter().filter(says).count();
             if 2 * many <= view_config.voters.len() {
-                book.removed.remove(&self.me);
+                overrides.removed.remove(&self.me);
             }
         }
-        self.note(view_config.epoch, book, out);
+        self.note(view_config.epoch, overrides, out);
     }
 
     /// A member that was removed ends when it is told; so a voter is not told before the others can do
     /// without its vote.
-    fn note(&mut self, epoch: Epoch, mut book: Book, out: &mut Outbox) {
+    fn note(&mut self, epoch: Epoch, mut overrides: MembershipOverrides, out: &mut Outbox) {
         if epoch < self.epoch {
             return;
         }
         self.epoch = epoch;
-        self.wish.take_if(|change| book.has(change));
+        self.wish.take_if(|change| overrides.has(change));
         if self.is_needed {
-            book.removed.remove(&self.me);
+            overrides.removed.remove(&self.me);
         }
-        if book != self.book {
-            self.book = book.clone();
-            out.act(Action::Members(book));
+        if overrides != self.overrides {
+            self.overrides = overrides.clone();
+            out.act(Action::Members(overrides));
         }
     }
 }

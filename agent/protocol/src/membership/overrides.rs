@@ -20,7 +20,7 @@ pub const MAX_ADDRESS: usize = 128;
 
 /// Who was added to the files' members, and who was removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Book {
+pub struct MembershipOverrides {
     /// Members that files need not have, and where they are.
     pub added: BTreeMap<NodeId, String>,
     /// Members that do not belong to the group any more, whatever files say.
@@ -40,7 +40,7 @@ pub enum Change {
     Voters(BTreeSet<NodeId>),
 }
 
-impl Book {
+impl MembershipOverrides {
     /// Whether `change` is in it.
     pub fn has(&self, change: &Change) -> bool {
         match change {
@@ -55,28 +55,28 @@ impl Book {
         self.voters.contains(&node) && !self.removed.contains(&node)
     }
 
-    /// The book with `change`; `None` if there is no room for it, or it makes no sense.
+    /// The overrides with `change`; `None` if there is no room for it, or it makes no sense.
     pub fn with(&self, change: &Change) -> Option<Self> {
-        let mut book = self.clone();
+        let mut overrides = self.clone();
         match change {
             Change::Add(_, address) if address.len() > MAX_ADDRESS => return None,
             Change::Add(node, address) => {
-                book.removed.remove(node);
-                book.added.insert(*node, address.clone());
+                overrides.removed.remove(node);
+                overrides.added.insert(*node, address.clone());
             }
             Change::Remove(node) => {
-                book.added.remove(node);
-                book.removed.insert(*node);
+                overrides.added.remove(node);
+                overrides.removed.insert(*node);
             }
             Change::Voters(voters) if voters.is_empty() || voters.len() > MAX_VOTERS => {
                 return None;
             }
-            Change::Voters(voters) => book.voters.clone_from(voters),
+            Change::Voters(voters) => overrides.voters.clone_from(voters),
         }
-        if !book.voters.is_empty() && book.voters.is_subset(&book.removed) {
+        if !overrides.voters.is_empty() && overrides.voters.is_subset(&overrides.removed) {
             return None;
         }
-        let fits = book.added.len() <= MAX_ADDED && book.removed.len() <= MAX_REMOVED;
-        fits.then_some(book)
+        let fits = overrides.added.len() <= MAX_ADDED && overrides.removed.len() <= MAX_REMOVED;
+        fits.then_some(overrides)
     }
 }
