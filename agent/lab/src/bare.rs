@@ -22,8 +22,8 @@ use super::queue::Queue;
 use super::trace::Trace;
 use distlock_protocol::chance::Chance;
 use distlock_protocol::lock::{
-    Effects, Engine, HopTimer, Last, LockSpec, LockSummary, Message, Rebuild, Request, Stamp,
-    Summary, Trail, build,
+    Effects, Engine, GrantHistory, HopTimer, Last, LockSpec, LockSummary, Message, Rebuild,
+    Request, Stamp, Summary, build,
 };
 use distlock_protocol::{
     Epoch, Fence, Incarnation, LockName, Mode, NodeId, Previous, Refusal, Release, RequestId,
@@ -92,7 +92,7 @@ struct Letter {
     /// Its place in the order of those from one to the other; 0 where that is not kept.
     number: u64,
     clock: u64,
-    trail: Trail,
+    history: GrantHistory,
     message: Message,
     /// Which transmission of the run it is.
     transmission: u64,
@@ -103,10 +103,10 @@ struct Letter {
 struct Seat {
     process: Process,
     clock: u64,
-    trail: Trail,
+    history: GrantHistory,
     /// The counter of the last grant that was entered here in this epoch.
     entered: u32,
-    /// Whether the next view must be told of a mark that the trail does not show.
+    /// Whether the next view must be told of a mark that the history does not show.
     owes_mark: bool,
     seq: u64,
     waiting: Option<Request>,
@@ -296,7 +296,7 @@ impl<A> Bare<A> {
             return Ok(());
         };
         if how == Release::Abandoned {
-            seat.trail.abandoned = true;
+            seat.history.abandoned = true;
             seat.owes_mark |= several || mode == Mode::Shared;
         }
         let call = call(seat.process, id);
@@ -380,7 +380,7 @@ impl<A> Bare<A> {
             // A new epoch outranks every counter of the old one.
             (seat.clock, seat.hop) = (clock, None);
             let counter = u32::from(!holders.is_empty());
-            seat.trail = Trail {
+            seat.history = GrantHistory {
                 counter,
                 abandoned: abandoned && holders.is_empty(),
             };
@@ -402,7 +402,7 @@ impl<A> Bare<A> {
             }
             let seat = self.seats.get_mut(me).expect("every member has a seat");
             let (ending, owes) =
-                seat.trail
+                seat.history
                     .end_view(seat.entered, engine.mark(), self.spec.permits);
             let others = restarted.iter().copied();
             let summary = LockSummary {
@@ -412,7 +412,7 @@ impl<A> Bare<A> {
                 waiters: Vec::new(),
                 last: Last {
                     epoch: self.epoch,
-                    counter: seat.trail.counter,
+                    counter: seat.history.counter,
                     ending,
                 },
                 abandoned: seat.owes_mark || owes,
@@ -529,7 +529,7 @@ impl<A> Bare<A> {
         self.trace.record(self.now, *to, received);
         let seat = self.seat(letter.to);
         seat.clock = seat.clock.max(letter.clock) + 1;
-        seat.trail.hear(letter.trail);
+        seat.history.hear(letter.history);
         self.step(letter.to, |engine, out| {
             engine.receive(letter.from, &letter.message, out)
         })
@@ -586,10 +586,10 @@ impl<A> Bare<A> {
             ));
         }
         seat.clock += 1;
-        let marked = seat.trail.abandoned && !keeps_books;
+        let marked = seat.history.abandoned && !keeps_books;
         let previous = Previous::after(booked.is_abandoned() || marked);
-        seat.trail = seat.trail.next().expect("runs are short");
-        let counter = seat.trail.counter;
+        seat.history = seat.history.next().expect("runs are short");
+        let counter = seat.history.counter;
         seat.entered = counter;
         if let Some(request) = seat.waiting.take_if(|request| request.id == id) {
             seat.inside.insert(id, request.mode);
@@ -627,9 +627,9 @@ impl<A> Bare<A> {
         *self.counts.entry(message.kind()).or_default() += 1;
         let seat = self.seat(from);
         seat.clock += 1;
-        let (clock, trail) = (seat.clock, seat.trail);
+        let (clock, history) = (seat.clock, seat.history);
         if message.confers_fence() {
-            seat.trail = trail.next().expect("runs are short");
+            seat.history = history.next().expect("runs are short");
         }
         self.sent += 1;
         let sent = What::Sent {
@@ -646,7 +646,7 @@ impl<A> Bare<A> {
             to,
             number: order.map_or(0, |order| order.number(from, to)),
             clock,
-            trail,
+            history,
             message,
             transmission: self.sent,
         };
@@ -664,7 +664,7 @@ impl Seat {
         Self {
             process: Process { node, life: 1 },
             clock: 0,
-            trail: Trail {
+            history: GrantHistory {
                 counter: 0,
                 abandoned: false,
             },

@@ -44,13 +44,16 @@ fn every_mutant_applies() {
                 "{}: no nodes run under {failure:?}",
                 mutant.name
             );
-            // Bare engines have nothing around them that could be broken, but their grants' trail,
+            // Bare engines have nothing around them that could be broken, but their grants' history,
             // and what the algorithm is said to need.
             let by_votes = matches!(engine, Algorithm::Maekawa | Algorithm::Majority);
             let engine = if by_votes { Algorithm::Maekawa } else { engine };
             let own = format!("protocol/src/lock/{}.rs", engine.name().replace('-', "_"));
             let sets = by_votes.then_some("protocol/src/lock/coterie.rs");
-            let around = ["protocol/src/lock/trail.rs", "protocol/src/lock/spec.rs"];
+            let around = [
+                "protocol/src/lock/grant_history.rs",
+                "protocol/src/lock/spec.rs",
+            ];
             let mut runs_bare = around.into_iter().chain([own.as_str()]).chain(sets);
             assert!(
                 !bare || runs_bare.any(|file| file == mutant.file),

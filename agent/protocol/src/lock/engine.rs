@@ -39,7 +39,7 @@ pub trait Engine: Snapshot + Debug + Send + Sync {
     fn acquire(&mut self, request: Request, out: &mut Effects);
 
     /// This member's granted request `id` is over. That it was abandoned travels in the
-    /// [`Trail`](super::Trail); an engine may keep books of it besides ([`Engine::mark`]).
+    /// [`GrantHistory`](super::GrantHistory); an engine may keep books of it besides ([`Engine::mark`]).
     fn release(&mut self, id: RequestId, how: Release, out: &mut Effects);
 
     /// This member's waiting request `id` shall not be granted any more.

@@ -5,6 +5,7 @@ mod bakery;
 mod carvalho_roucairol;
 mod coterie;
 pub mod engine;
+mod grant_history;
 mod lamport;
 mod maekawa;
 mod queue;
@@ -20,15 +21,14 @@ mod table;
 mod token;
 mod token_ring;
 mod token_ring_requests;
-mod trail;
 mod voting;
 
 pub use engine::{Effects, Engine, HopTimer, Mark, Message, Mode, Rebuild, Request, Stamp};
 pub use spec::{Algorithm, AlgorithmNames, LockSpec, Priority, UnknownAlgorithm, UnknownPriority};
 
+pub use grant_history::{Ending, GrantHistory};
 pub use summary::{Last, LockSummary, Summary};
 pub use table::LockView;
-pub use trail::{Ending, Trail};
 pub use voting::{violation_probability, votes_needed};
 
 pub use queue::Waiting;

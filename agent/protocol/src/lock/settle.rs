@@ -8,7 +8,7 @@ use core::num::NonZeroU32;
 use serde::{Deserialize, Serialize};
 
 use super::queue::LocalQueue;
-use super::{Effects, Ending, Engine, HopTimer, LockSpec, Message, Mode, Priority, Trail};
+use super::{Effects, Ending, Engine, GrantHistory, HopTimer, LockSpec, Message, Mode, Priority};
 use crate::face::{AbandonedMarks, Event, Previous, Refusal, Release, Wait};
 use crate::ids::{Fence, LockName, NodeId, RequestId, Ticket};
 use crate::membership::View;
@@ -25,7 +25,7 @@ pub struct LockMessage {
     /// The sender's Lamport clock.
     pub(crate) clock: u64,
     /// The last grant of this lock that the sender has seen in this epoch.
-    pub(crate) trail: Trail,
+    pub(crate) history: GrantHistory,
     pub body: Message,
 }
 
@@ -50,10 +50,10 @@ pub(super) struct Lock {
     pub(super) engine: Option<Box<dyn Engine>>,
     pub(super) queue: LocalQueue,
     /// The last grant seen in this epoch.
-    pub(super) trail: Trail,
+    pub(super) history: GrantHistory,
     /// The counter of the last grant in this epoch that was entered here; 0 if there was none.
     pub(super) entered: u32,
-    /// Whether the trail has shown a mark in this epoch. Then the next view is told what became of
+    /// Whether the history has shown a mark in this epoch. Then the next view is told what became of
     /// it: others may have seen the mark, and not that somebody was told.
     pub(super) was_marked: bool,
     /// Whether a grant was abandoned here of which no chain of messages tells the next one.
@@ -73,7 +73,7 @@ impl Lock {
         let others = others.iter().copied();
         self.suspects = others.filter(|&node| engine.may_be_inside(node)).collect();
         let permits = self.spec.map_or(NonZeroU32::MIN, |spec| spec.permits);
-        let (ending, owes_mark) = self.trail.end_view(self.entered, engine.mark(), permits);
+        let (ending, owes_mark) = self.history.end_view(self.entered, engine.mark(), permits);
         self.ending = ending;
         self.owes_mark |= owes_mark;
         self.was_marked |= ending == Ending::Conferred;
@@ -87,8 +87,8 @@ impl Lock {
             .is_some_and(|engine| engine.mark().is_some());
         // The books are gone with the view, and with them the grant that had the mark.
         let conferred = self.engine.is_none() && self.ending == Ending::Conferred;
-        let is_marked = kept || conferred || self.trail.abandoned || self.owes_mark;
-        if self.queue.owes_mark() || is_marked && self.trail != Trail::doubtful() {
+        let is_marked = kept || conferred || self.history.abandoned || self.owes_mark;
+        if self.queue.owes_mark() || is_marked && self.history != GrantHistory::doubtful() {
             AbandonedMarks::Own
         } else if is_marked {
             // All have it from the view.
@@ -121,16 +121,16 @@ impl Settling<'_> {
                 permits: self.spec.permits,
                 priority: self.spec.priority,
                 clock: *self.clock,
-                trail: lock.trail,
+                history: lock.history,
                 body,
             };
             self.out.sends.push((to, message));
             if confers_fence {
                 // At the last number the receiver can take none, and nobody is let in.
-                lock.trail = lock.trail.next().unwrap_or(lock.trail);
+                lock.history = lock.history.next().unwrap_or(lock.history);
             }
         }
-        self.out.wants_view |= lock.trail.counter >= COUNTER_RUNS_OUT;
+        self.out.wants_view |= lock.history.counter >= COUNTER_RUNS_OUT;
         if let Some(timer) = self.effects.hop_timer.take() {
             self.out.hops.push((self.name.clone(), timer));
         }
@@ -145,14 +145,14 @@ impl Settling<'_> {
     /// `booked`: how the grant before ended, according to the engine's books.
     fn grant(&mut self, lock: &mut Lock, id: RequestId, booked: Previous) {
         *self.clock += 1;
-        let marked = lock.trail.abandoned && !self.spec.algorithm.keeps_books();
+        let marked = lock.history.abandoned && !self.spec.algorithm.keeps_books();
         let previous = Previous::after(booked.is_abandoned() || marked);
-        let next = lock.trail.next();
+        let next = lock.history.next();
         let fence = next.and_then(|next| Fence::from_parts(self.view.epoch, next.counter));
         let Some((next, fence)) = next.zip(fence) else {
             return self.refuse_for_want_of_fences(lock, id);
         };
-        lock.trail = next;
+        lock.history = next;
         lock.entered = next.counter;
         match lock.queue.grant(id, fence, previous) {
             Some(Some(caller)) => {
@@ -197,7 +197,7 @@ impl Settling<'_> {
             return false;
         };
         if how == Release::Abandoned {
-            lock.trail.abandoned = true;
+            lock.history.abandoned = true;
             lock.was_marked = true;
             lock.owes_mark |= self.spec.permits.get() > 1 || held.mode == Mode::Shared;
         }
@@ -253,7 +253,7 @@ mod tests {
         let mut lock = Lock {
             spec: Some(spec),
             engine,
-            trail: Trail::doubtful(),
+            history: GrantHistory::doubtful(),
             ..Lock::default()
         };
         assert_eq!(lock.marks(), AbandonedMarks::Shared);
@@ -270,7 +270,7 @@ mod tests {
         });
         let engine = lock.engine.as_mut().expect("some name is served here");
         engine.receive(other, &request, &mut effects);
-        lock.trail = lock.trail.next().expect("the second");
+        lock.history = lock.history.next().expect("the second");
         assert_eq!(lock.marks(), AbandonedMarks::Own);
         lock.freeze(&[other]);
         assert_eq!(lock.marks(), AbandonedMarks::Own);

@@ -127,7 +127,7 @@ impl Locks {
     #[cfg(test)]
     pub(crate) fn count_up(&mut self, name: &LockName, counter: u32) {
         let lock = self.table.get_mut(name).expect("the lock is known");
-        lock.trail.counter = counter;
+        lock.history.counter = counter;
     }
 
     /// A local caller wants in.
@@ -307,7 +307,7 @@ impl Locks {
             permits,
             priority,
             clock,
-            trail,
+            history,
             body,
         } = message;
         let spec = LockSpec {
@@ -334,8 +334,8 @@ impl Locks {
             }
         };
         if makes_sense && let Some(lock) = self.table.get_mut(&name) {
-            lock.trail.hear(trail);
-            lock.was_marked |= lock.trail.abandoned;
+            lock.history.hear(history);
+            lock.was_marked |= lock.history.abandoned;
             if let Some(engine) = &mut lock.engine {
                 engine.receive(from, &body, &mut self.effects);
             }

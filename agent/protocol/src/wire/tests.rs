@@ -11,7 +11,7 @@ use super::*;
 use crate::election::ElectionMessage;
 use crate::ids::RequestId;
 use crate::lock::{
-    Algorithm, Ending, Last, LockSummary, Mode, Priority, Request, Stamp, Summary, Trail,
+    Algorithm, Ending, GrantHistory, Last, LockSummary, Mode, Priority, Request, Stamp, Summary,
 };
 use crate::membership::greeting::Greeting;
 use crate::membership::{Member, View};
@@ -152,7 +152,7 @@ fn bodies() -> Vec<(Body, &'static str)> {
             permits: NonZeroU32::MIN,
             priority: Priority::Lamport,
             clock: 200,
-            trail: Trail {
+            history: GrantHistory {
                 counter: 3,
                 abandoned: true,
             },
@@ -473,7 +473,7 @@ fn a_token_of_the_largest_group_fits_a_window() {
             permits: NonZeroU32::MIN,
             priority: Priority::Lamport,
             clock: 0,
-            trail: Trail::default(),
+            history: GrantHistory::default(),
             body: serde_json::from_str(&json).unwrap(),
         }));
         let frames = bytes.len().div_ceil(MAX_FRAME);

@@ -9,7 +9,7 @@ use crate::face::{AbandonedMarks, Event, Refusal, Release};
 use crate::ids::{Epoch, Incarnation, LockName, NodeId, Ticket};
 use crate::lock::settle::{Lock, LockOutput};
 use crate::lock::summary::MAX_IDLE;
-use crate::lock::{Ending, HopTimer, Last, LockSummary, Rebuild, Summary, Trail, build};
+use crate::lock::{Ending, GrantHistory, HopTimer, Last, LockSummary, Rebuild, Summary, build};
 use crate::membership::View;
 
 /// What a member can say of those that were in its last view and are not there any more.
@@ -59,7 +59,7 @@ impl Locks {
         };
         // A holder's grant counts as this epoch's first. Who is inside alone has been told of what
         // was before; with several inside somebody may be still to be told.
-        lock.trail = Trail {
+        lock.history = GrantHistory {
             counter: u32::from(!rebuild.holders.is_empty()),
             abandoned: rebuild.abandoned,
         };
@@ -102,7 +102,7 @@ impl Locks {
             let summary = LockSummary {
                 last: Last {
                     epoch: self.witness.epoch,
-                    counter: lock.trail.counter,
+                    counter: lock.history.counter,
                     ending: lock.ending,
                 },
                 abandoned: lock.owes_mark,
@@ -142,7 +142,7 @@ impl Locks {
         // Somebody is not there any more, who may have been inside.
         let is_asked = !unclean.is_empty() && self.witness.vouches();
         // Otherwise it would be in doubt anew.
-        let is_known = self.doubt && lock.trail != Trail::doubtful();
+        let is_known = self.doubt && lock.history != GrantHistory::doubtful();
         may_be_marked || is_asked || is_known
     }
 
@@ -211,7 +211,7 @@ impl Locks {
                 out.events.push(Event::Lost { ticket });
             }
             // What was known of its grants was known in a view that is over without this member.
-            (lock.trail, lock.ending) = (Trail::default(), Ending::default());
+            (lock.history, lock.ending) = (GrantHistory::default(), Ending::default());
             (lock.was_marked, lock.owes_mark) = (false, false);
             lock.suspects.clear();
         }
@@ -451,7 +451,7 @@ mod tests {
                 permits: spec.permits,
                 priority: spec.priority,
                 clock: 1,
-                trail: Trail::default(),
+                history: GrantHistory::default(),
                 body,
             };
             locks.receive(other, message, out)

@@ -4,7 +4,7 @@
 //! is told, since what the lock protects may be half done. Two ways lead there:
 //!
 //! - The holder's member lives: it was a client that died. Then the mark travels with the counter
-//!   of the fences ([`Trail`]), which every message carries: who is let in next has heard the last
+//!   of the fences ([`GrantHistory`]), which every message carries: who is let in next has heard the last
 //!   counter, for fences to rise, and so it has heard the mark too. Not a message more is sent.
 //!   Where several are inside at once no chain of messages joins one grant to the next; there the
 //!   server keeps the mark in its books, and its grants tell it.
@@ -34,7 +34,7 @@ use super::Mark;
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
-pub struct Trail {
+pub struct GrantHistory {
     /// The highest counter of a fence; 0 if there was no grant in this epoch.
     pub counter: u32,
     /// Whether that grant was abandoned; of counter 0, whether the last one before the epoch was.
@@ -58,8 +58,8 @@ pub enum Ending {
     Abandoned,
 }
 
-impl Trail {
-    /// The trail of a lock that was abandoned before this epoch, or may have been.
+impl GrantHistory {
+    /// The history of a lock that was abandoned before this epoch, or may have been.
     pub(crate) const fn doubtful() -> Self {
         Self {
             counter: 0,
@@ -104,14 +104,14 @@ impl Trail {
 mod tests {
     use super::*;
 
-    const fn trail(counter: u32, abandoned: bool) -> Trail {
-        Trail { counter, abandoned }
+    const fn after(counter: u32, abandoned: bool) -> GrantHistory {
+        GrantHistory { counter, abandoned }
     }
 
     /// Whatever order the messages come in, the last word on the last grant is believed.
     #[test]
     fn the_last_word_on_the_last_grant_wins() {
-        let history = [trail(1, false), trail(1, true), trail(2, false)];
+        let history = [after(1, false), after(1, true), after(2, false)];
         for [a, b, c] in [
             [0, 1, 2],
             [0, 2, 1],
@@ -120,21 +120,21 @@ mod tests {
             [2, 0, 1],
             [2, 1, 0],
         ] {
-            let mut heard = Trail::default();
+            let mut heard = GrantHistory::default();
             for place in [a, b, c] {
                 heard.hear(history[place]);
             }
-            assert_eq!(heard, trail(2, false));
+            assert_eq!(heard, after(2, false));
         }
-        let mut heard = trail(1, false);
-        heard.hear(trail(1, true));
-        heard.hear(trail(1, false));
-        assert_eq!(heard, trail(1, true));
+        let mut heard = after(1, false);
+        heard.hear(after(1, true));
+        heard.hear(after(1, false));
+        assert_eq!(heard, after(1, true));
     }
 
     #[test]
     fn a_grant_takes_the_mark_away() {
-        assert_eq!(trail(4, true).next(), Some(trail(5, false)));
-        assert_eq!(trail(u32::MAX, true).next(), None);
+        assert_eq!(after(4, true).next(), Some(after(5, false)));
+        assert_eq!(after(u32::MAX, true).next(), None);
     }
 }
