@@ -175,6 +175,8 @@ struct Campaign {
     lost: Vec<Lost>,
     /// What operators have commanded, and to which processes.
     wishes: BTreeMap<Process, Change>,
+    /// When processes that an operator had told something ended: it may still be on its way.
+    ended: BTreeMap<Process, Time>,
     /// Who was removed and has ended by that, until somebody starts it again.
     gone: BTreeSet<NodeId>,
     /// Who crashes when it is next let in.
@@ -216,6 +218,7 @@ impl Campaign {
             newest: Epoch::ZERO,
             lost: Vec::new(),
             wishes: BTreeMap::new(),
+            ended: BTreeMap::new(),
             gone: BTreeSet::new(),
             strike: None,
             report: Report {

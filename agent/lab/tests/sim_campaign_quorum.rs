@@ -167,6 +167,13 @@ fn what_once_went_wrong() {
         (Algorithm::Semaphore, 20_000_192),
         // Who alone votes excluded itself when it had stood still, after the last had been told.
         (Algorithm::Semaphore, 30_001_701),
+        // A founding that was accepted held on to a member whose voters had lost their states.
+        (Algorithm::Maekawa, 40_002_030),
+        // The operator gave up where members remembered two clusters that had lost their voters.
+        (Algorithm::Bakery, 40_001_282),
+        // One of the two voters to come lost its state as the others decided on them.
+        (Algorithm::SuzukiKasami, 40_005_922),
+        (Algorithm::Raymond, 40_008_154),
     ];
     for (algorithm, seed) in found {
         if let Err(violation) = run(algorithm, Failure::Quorum, seed, None) {

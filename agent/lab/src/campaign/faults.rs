@@ -250,6 +250,9 @@ impl Campaign {
         self.asked.retain(|(whose, _), _| *whose != process);
         self.inside.retain(|(whose, _)| *whose != process);
         self.campaigns.retain(|(whose, _)| *whose != process);
+        if self.wishes.contains_key(&process) {
+            self.ended.insert(process, self.cluster.now());
+        }
     }
 
     pub(super) fn part(&mut self) {

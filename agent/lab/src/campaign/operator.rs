@@ -148,16 +148,21 @@ impl Campaign {
         after.map(|overrides| voters_of(&overrides)).min()
     }
 
-    /// What operators have commanded, and is not done.
+    /// What operators have commanded, and is not done: also at a process that ended lately, since the
+    /// others may have heard of it.
     fn outstanding(&self) -> impl Iterator<Item = &Change> {
         let overrides = self
             .newest_view_config()
             .map(|view_config| &view_config.overrides);
-        let lives = |process: &Process| self.cluster.process(process.node) == Some(*process);
+        let patience = self.cluster.lease() * 4;
+        let is_known = move |process: &Process| {
+            let ended = self.ended.get(process);
+            ended.is_none_or(|ended| self.cluster.now() < *ended + patience)
+        };
         let wishes = self
             .wishes
             .iter()
-            .filter(move |(process, _)| lives(process));
+            .filter(move |(process, _)| is_known(process));
         let changes = wishes.map(|(_, change)| change);
         changes.filter(move |change| overrides.is_none_or(|overrides| !overrides.has(change)))
     }
