@@ -523,7 +523,9 @@ impl<A> Cluster<A> {
             .filter(|(header, _)| header.from == process.node);
         let said = own.and_then(|(header, payload)| dissect::endorsement(&header, payload));
         if let Some((voter, endorsement)) = said {
-            self.checkers.endorses(now, voter, endorsement)?;
+            self.checkers
+                .endorsements
+                .endorses(now, voter, endorsement)?;
         }
         let durable = self.disk(process.node).map(|record| record.incarnation);
         if own.is_some_and(|(header, _)| Some(header.from_life) > durable) {

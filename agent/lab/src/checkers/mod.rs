@@ -5,6 +5,7 @@
 //! to catch a planted breach (`agent/lab/tests/sim_checkers.rs`).
 
 mod abandonment;
+mod endorsements;
 mod exclusion;
 mod fences;
 mod leaders;
@@ -20,6 +21,7 @@ use core::num::NonZeroU32;
 use core::time::Duration;
 
 pub use abandonment::Abandonment;
+pub(crate) use endorsements::Endorsements;
 pub use exclusion::Exclusion;
 pub use fences::Fences;
 pub use leaders::Leaders;
@@ -28,7 +30,6 @@ pub use notes::Notes;
 pub use requests::{Requests, Terms};
 pub use views::Views;
 
-use distlock_protocol::membership::quorum::{Endorsement, Voter};
 use distlock_protocol::{
     Command, Epoch, Event, Fence, LockName, Mode, NodeId, Previous, Release, Ticket, Time,
 };
@@ -140,6 +141,7 @@ pub struct Checkers {
     abandonment: Abandonment,
     requests: Requests,
     views: Views,
+    pub(crate) endorsements: Endorsements,
     notes: Notes,
     /// `None` where nobody is ever removed, or only presumed gone.
     leases: Option<Leases>,
@@ -180,6 +182,7 @@ impl Checkers {
             leaders: Leaders::default(),
             requests: Requests::default(),
             views: Views::new(members),
+            endorsements: Endorsements::default(),
             notes: Notes::default(),
             leases: None,
             presumption: None,
@@ -228,19 +231,6 @@ impl Checkers {
     /// What happened where the silent are presumed gone.
     pub const fn presumption(&self) -> Option<&Presumption> {
         self.presumption.as_ref()
-    }
-
-    /// A voter says that it has endorsed a view.
-    ///
-    /// # Errors
-    /// It has said so of another in that epoch.
-    pub(crate) fn endorses(
-        &mut self,
-        now: Time,
-        voter: Voter,
-        endorsement: Endorsement,
-    ) -> Result<(), Violation> {
-        self.views.endorses(now, voter, endorsement)
     }
 
     /// A process begins. What an earlier life of that member was granted may still be in use

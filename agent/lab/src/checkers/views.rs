@@ -4,15 +4,13 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use super::{Process, Violation, violation};
-use distlock_protocol::membership::quorum::{Digest, Endorsement, Voter};
 use distlock_protocol::{Epoch, NodeId, Time};
 
 /// The epochs of a member only rise, over all its lives; an epoch has one list of members, which are
 /// all of them where nobody is ever removed; nobody grants before its process has a view; suspicion
 /// comes and goes in turns, and is gone when everybody can be heard.
 ///
-/// Where a majority decides, no voter says in all its lives that it has endorsed two views of one
-/// epoch. Where the silent are presumed gone, a view has some of the members, and the one that installs it;
+/// Where the silent are presumed gone, a view has some of the members, and the one that installs it;
 /// in the end all are in the same.
 #[derive(Debug)]
 pub struct Views {
@@ -21,8 +19,6 @@ pub struct Views {
     may_lack: bool,
     /// The members of each epoch, where a majority decides.
     decided: Option<BTreeMap<Epoch, BTreeSet<NodeId>>>,
-    /// What each voter has said that it endorsed.
-    endorsed: BTreeMap<(Voter, Epoch), Digest>,
     /// The last epoch of each member, and the life that installed it.
     installed: BTreeMap<NodeId, (Epoch, u32)>,
     /// The members of that epoch's view.
@@ -39,7 +35,6 @@ impl Views {
             members: members.into_iter().collect(),
             may_lack: false,
             decided: None,
-            endorsed: BTreeMap::new(),
             lists: BTreeMap::new(),
             installed: BTreeMap::new(),
             lives: BTreeMap::new(),
@@ -95,28 +90,6 @@ impl Views {
             ));
         }
         self.suspected.retain(|(who, _)| *who != process.node);
-        Ok(())
-    }
-
-    /// `voter` says that it has endorsed a view.
-    ///
-    /// # Errors
-    /// It has said so of another in that epoch, in this life or before.
-    pub(crate) fn endorses(
-        &mut self,
-        now: Time,
-        voter: Voter,
-        endorsement: Endorsement,
-    ) -> Result<(), Violation> {
-        let Endorsement { epoch, digest, .. } = endorsement;
-        let said = *self.endorsed.entry((voter, epoch)).or_insert(digest);
-        if said != digest {
-            return Err(violation!(
-                now,
-                Durability,
-                "{voter:?} says in epoch {epoch} that it has endorsed {digest}, and before {said}"
-            ));
-        }
         Ok(())
     }
 

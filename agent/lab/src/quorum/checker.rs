@@ -5,11 +5,10 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::super::checkers::{Process, Violation, violation};
+use super::super::checkers::{Endorsements, Process, Violation, violation};
 use super::super::clock::Clock;
 use distlock_protocol::lock::Summary;
 use distlock_protocol::membership::View;
-use distlock_protocol::membership::quorum::{Digest, Endorsement, Voter};
 use distlock_protocol::{Epoch, Fence, Time};
 
 /// No two are inside at one instant of real time, each with a lease that is valid on its own clock;
@@ -22,7 +21,7 @@ pub(crate) struct Checker {
     last: Option<(Fence, Process)>,
     installs: BTreeMap<Epoch, (View, Summary)>,
     epochs: BTreeMap<Process, Epoch>,
-    endorsed: BTreeMap<(Voter, Epoch), Digest>,
+    pub(crate) endorsements: Endorsements,
 }
 
 /// Somebody who believes to be inside: as long as its own clock shows less than the end of its
@@ -88,33 +87,6 @@ impl Checker {
             return Err(violation!(now, Exclusion, "inside are: {names}"));
         }
         Ok(())
-    }
-
-    /// A voter says that it has endorsed a view.
-    pub(crate) fn endorses(
-        &mut self,
-        now: Time,
-        voter: Voter,
-        endorsement: Endorsement,
-    ) -> Result<(), Violation> {
-        let Endorsement { epoch, digest, .. } = endorsement;
-        let said = *self.endorsed.entry((voter, epoch)).or_insert(digest);
-        if said != digest {
-            return Err(violation!(
-                now,
-                Durability,
-                "{voter:?} says in epoch {epoch} that it has endorsed {digest}, and before {said}"
-            ));
-        }
-        Ok(())
-    }
-
-    /// Whether voters have endorsed different views of `epoch`.
-    pub(crate) fn has_rivals(&self, epoch: Epoch) -> bool {
-        let of_it = self.endorsed.iter().filter(|((_, of), _)| *of == epoch);
-        let mut digests = of_it.map(|(_, digest)| digest);
-        let first = digests.next();
-        digests.any(|digest| Some(digest) != first)
     }
 
     pub(crate) fn installs(

@@ -153,7 +153,9 @@ impl World {
                 if let QuorumMessage::Status(status) = &*message
                     && let Some(endorsement) = status.endorsed
                 {
-                    self.checker.endorses(now, status.voter, endorsement)?;
+                    self.checker
+                        .endorsements
+                        .endorses(now, status.voter, endorsement)?;
                 }
                 self.send(process.node, to, *message);
             }

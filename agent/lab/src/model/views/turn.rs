@@ -400,8 +400,10 @@ impl<'a> Turn<'a> {
             && let Some(endorsement) = status.endorsed
         {
             let checker = &mut self.checker;
-            checker.endorses(self.state.now, status.voter, endorsement)?;
-            if checker.has_rivals(endorsement.epoch) {
+            checker
+                .endorsements
+                .endorses(self.state.now, status.voter, endorsement)?;
+            if checker.endorsements.has_rivals(endorsement.epoch) {
                 self.note(RIVALS);
             }
             let first = self.state.plans.0.first();
