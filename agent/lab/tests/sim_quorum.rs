@@ -6,7 +6,7 @@ use std::time::Duration;
 use distlock_lab::quorum::{Explored, LogKind, explore, take_over};
 
 /// How many seeds on each log.
-const SEEDS: u64 = 40;
+const SEEDS: u64 = 80;
 
 /// Runs the slice, and asserts that what it is for did take place.
 fn play(log: LogKind, name: &str) -> Explored {
@@ -38,7 +38,7 @@ fn play(log: LogKind, name: &str) -> Explored {
     often(total.pauses, SEEDS, "pauses");
     often(total.partitions, SEEDS, "partitions");
     often(total.leaves, SEEDS / 2, "leaves");
-    often(total.lost_states, SEEDS / 20, "lost states");
+    often(total.lost_states, SEEDS / 40, "lost states");
     total
 }
 

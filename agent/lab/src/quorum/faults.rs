@@ -1,6 +1,6 @@
 //! What goes wrong: processes crash, stand still and leave, disks are lost, networks part.
 
-use alloc::collections::VecDeque;
+use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -64,6 +64,7 @@ impl World {
             writing: None,
             leaves: false,
             lapsed: false,
+            met: BTreeMap::new(),
         });
         // Each log has a chance of its own.
         if let Logs::Raft { seed, .. } = &mut self.logs {

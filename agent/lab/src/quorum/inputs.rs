@@ -30,7 +30,20 @@ impl World {
             self.now,
             format_args!("{process} gets from {from}: {message:?}"),
         );
+        self.greet(process, from)?;
         self.input(process, |quorum, now| quorum.receive(now, from, message))
+    }
+
+    /// The first message of each life of a peer is greeted, as links do.
+    fn greet(&mut self, process: Process, peer: NodeId) -> Result<(), Violation> {
+        let life = self.hosts[&peer].life;
+        let Some((running, _)) = self.running(process) else {
+            return Ok(());
+        };
+        if peer == process.node || running.met.insert(peer, life) == Some(life) {
+            return Ok(());
+        }
+        self.input(process, |quorum, now| quorum.meet(now, peer))
     }
 
     /// What an engine said arrives at its host.

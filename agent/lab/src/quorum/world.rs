@@ -70,6 +70,8 @@ pub(super) struct Running {
     pub(super) writing: Option<VoterRecord>,
     pub(super) leaves: bool,
     pub(super) lapsed: bool,
+    /// The lives of the hosts that it has heard.
+    pub(super) met: BTreeMap<NodeId, u32>,
 }
 
 #[derive(Clone, Debug)]

@@ -238,7 +238,7 @@ impl<M: MakeLog + Clone> Quorum<M> {
     }
 
     /// That member can be talked to from now on, and knows nothing of this one yet.
-    pub(crate) fn meet(&mut self, now: Time, peer: NodeId) -> Vec<Action> {
+    pub fn meet(&mut self, now: Time, peer: NodeId) -> Vec<Action> {
         self.session.meet(peer);
         self.founding.speak_up(now);
         if let Some(vote) = &mut self.vote {
