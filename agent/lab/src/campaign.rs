@@ -14,7 +14,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use self::directed::{Aim, Strike};
+use self::directed::{Aim, Exchange, Strike};
 use self::faults::Lost;
 use super::checkers::{Process, Violation, violation};
 use super::cluster::{Cluster, Turn};
@@ -181,6 +181,10 @@ struct Campaign {
     gone: BTreeSet<NodeId>,
     /// Who crashes when it is next let in.
     strike: Option<Strike>,
+    /// The exchange of voters in the midst of which one is to be lost.
+    exchange: Option<Exchange>,
+    /// That many voters there are by right, even if the newest view has fewer.
+    vote_at_least: usize,
     report: Report,
 }
 
@@ -221,6 +225,8 @@ impl Campaign {
             ended: BTreeMap::new(),
             gone: BTreeSet::new(),
             strike: None,
+            exchange: None,
+            vote_at_least: 0,
             report: Report {
                 runs: 1,
                 ..Report::default()
@@ -443,10 +449,7 @@ impl Campaign {
             Turn::Act(Act::Operate) => self.operate(),
             Turn::Act(Act::Restart(_) | Act::Recover) if self.calm => Ok(()),
             Turn::Act(Act::Restart(node)) => self.restart(node),
-            Turn::Act(Act::Recover) => {
-                self.recover();
-                Ok(())
-            }
+            Turn::Act(Act::Recover) => self.recover().map(|_| ()),
             Turn::Act(Act::Elect) => {
                 if let Some(lies) = &self.lies {
                     lies.elect();
@@ -498,6 +501,7 @@ impl Campaign {
                 self.report.views += 1;
                 self.epochs.insert(process, *epoch);
                 self.note_found(process, *epoch);
+                self.lose_amid_exchange(*epoch);
             }
             Event::Lost { ticket } => self.lose(process, *ticket),
             Event::Excluded { .. } => {

@@ -5,13 +5,14 @@
 //! freeze for a view and its install, in a view that not all have seen, before the leases are over
 //! of those who are gone.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 use core::time::Duration;
 
 use super::{Act, Campaign};
 use crate::checkers::{Process, Violation};
-use distlock_protocol::{Change, NodeId};
+use distlock_protocol::{Change, Epoch, NodeId};
 
 /// Part of an aimed fault.
 #[derive(Clone, Copy, Debug)]
@@ -40,6 +41,14 @@ pub(super) enum Aim {
 pub(super) enum Strike {
     Only(NodeId),
     AllBut(NodeId),
+}
+
+/// One voter is to come in the place of another.
+pub(super) struct Exchange {
+    /// The voters before and after.
+    ends: [BTreeSet<NodeId>; 2],
+    /// All members as they ran when it began.
+    processes: Vec<Process>,
 }
 
 /// How often it is looked whether it is time.
@@ -126,6 +135,7 @@ impl Campaign {
         self.act_within(400..=700, Act::Aim(Aim::Next));
         self.cluster.network().join();
         self.strike = None;
+        self.exchange = None;
         self.report.aimed += 1;
         let members = self.members();
         let anyone = members[self.rng.index(members.len())];
@@ -175,8 +185,8 @@ impl Campaign {
         self.aim(Aim::DeafenFrozen(node, LOOKS))
     }
 
-    /// An operator names another voter in the place of one, all begin anew in half of the runs, and
-    /// one is lost with its state some time in the change.
+    /// An operator names another voter in the place of one, and one of them is lost with its state: some
+    /// time in the change where all begin anew, or else while the change is half done.
     fn exchange_a_voter(&mut self) -> Result<(), Violation> {
         let overrides = self
             .newest_view_config()
@@ -190,16 +200,46 @@ impl Campaign {
         let Some(comes) = comes.filter(|_| is_settled && voters.len() > 2) else {
             return Ok(());
         };
+        let before = voters.clone();
         let goes = voters.iter().nth(self.rng.index(voters.len())).copied();
         voters.remove(&goes.expect("there are some"));
         voters.insert(comes);
         self.report.revotes += 1;
-        self.change_at_one(Change::Voters(voters))?;
+        self.change_at_one(Change::Voters(voters.clone()))?;
         if self.rng.chance(500) {
             self.aim_within(5..=50, Aim::AllCrash);
+        } else if self.are_together() {
+            let members = self.cluster.members();
+            self.exchange = Some(Exchange {
+                ends: [before, voters],
+                processes: members.filter_map(|it| self.cluster.process(it)).collect(),
+            });
         }
         self.aim_within(100..=300, Aim::Lose);
         Ok(())
+    }
+
+    /// A view of `epoch` is in force. If it is one half-way through an exchange of voters, and nobody
+    /// has crashed or stood still since that began, then any one voter may lose its state: no fewer
+    /// vote than before.
+    pub(super) fn lose_amid_exchange(&mut self, epoch: Epoch) {
+        let voters = self.voters_of(epoch).unwrap_or_default();
+        let voters: BTreeSet<NodeId> = voters.iter().map(|it| it.node).collect();
+        let is_amid = |exchange: &mut Exchange| !exchange.ends.contains(&voters);
+        let Some(exchange) = self.exchange.take_if(is_amid) else {
+            return;
+        };
+        let mut processes = exchange.processes.iter();
+        let all_run = processes.all(|process| {
+            let node = process.node;
+            self.cluster.process(node) == Some(*process) && !self.cluster.is_paused(node)
+        });
+        if all_run && !self.calm {
+            self.vote_at_least = exchange.ends[0].len();
+            let lost = self.rng.index(voters.len());
+            self.crash_and_forget(*voters.iter().nth(lost).expect("it is one of them"), true);
+            self.vote_at_least = 0;
+        }
     }
 
     /// It was let in.

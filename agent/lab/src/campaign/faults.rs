@@ -70,6 +70,7 @@ impl Campaign {
         let inside = self.inside.iter().any(|(whose, _)| *whose == process);
         self.report.crashes_inside += u64::from(inside);
         self.cluster.crash(node);
+        self.note_end(process);
         if self.rng.chance(self.plan.faults.lost_record) || surely {
             self.lose_record(process);
         }
@@ -119,7 +120,7 @@ impl Campaign {
             return record.is_none();
         };
         let forgetful = 1 + self.forgetful();
-        let remember = |voters: usize| voters > 2 * forgetful;
+        let remember = |voters: usize| voters.max(self.vote_at_least) > 2 * forgetful;
         if !self.fewest_voters().is_none_or(remember) {
             return false;
         }
@@ -250,6 +251,10 @@ impl Campaign {
         self.asked.retain(|(whose, _), _| *whose != process);
         self.inside.retain(|(whose, _)| *whose != process);
         self.campaigns.retain(|(whose, _)| *whose != process);
+        self.note_end(process);
+    }
+
+    fn note_end(&mut self, process: Process) {
         if self.wishes.contains_key(&process) {
             self.ended.insert(process, self.cluster.now());
         }

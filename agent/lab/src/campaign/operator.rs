@@ -12,7 +12,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::{Act, Campaign, FOUNDING};
-use crate::checkers::{Process, Violation};
+use crate::checkers::{Process, Violation, violation};
 use distlock_protocol::membership::MembershipOverrides;
 use distlock_protocol::membership::quorum::ViewConfig;
 use distlock_protocol::{Affiliation, Change, ClusterId, Command, Node, NodeId, Record};
@@ -157,7 +157,8 @@ impl Campaign {
         let patience = self.cluster.lease() * 4;
         let is_known = move |process: &Process| {
             let ended = self.ended.get(process);
-            ended.is_none_or(|ended| self.cluster.now() < *ended + patience)
+            self.cluster.process(process.node) == Some(*process)
+                || ended.is_some_and(|ended| self.cluster.now() < *ended + patience)
         };
         let wishes = self
             .wishes
@@ -309,14 +310,23 @@ impl Campaign {
     /// lost its state, and somebody remembers which cluster that was; and at those that remember an
     /// older one. Where the files have got other voters since an operator said so, some of them were
     /// not told. Returns whether it was done.
-    pub(super) fn recover(&mut self) -> bool {
+    ///
+    /// # Errors
+    ///
+    /// If no fault took the states of a majority: then the members themselves have lost it.
+    pub(super) fn recover(&mut self) -> Result<bool, Violation> {
         let Some(cluster) = self.newest_cluster() else {
-            return false;
+            return Ok(false);
         };
         let voters = self.cluster.voters().clone();
         let stands_still = |node: &NodeId| self.cluster.is_paused(*node);
         if self.living().is_some() || voters.iter().any(stands_still) {
-            return false;
+            return Ok(false);
+        }
+        if self.report.lost_majorities == 0 {
+            let now = self.cluster.now();
+            let what = "no majority remembers, and never did a majority lose its state";
+            return Err(violation!(now, Progress, "{cluster}: {what}"));
         }
         self.cluster
             .say(format_args!("{voters:?} abandon {cluster}"));
@@ -334,7 +344,7 @@ impl Campaign {
         }
         self.cluster.allow_other_cluster();
         self.report.recoveries += 1;
-        true
+        Ok(true)
     }
 
     /// `distlock recover` at one host, which starts again.
@@ -385,7 +395,7 @@ impl Campaign {
             if self.are_together() {
                 return Ok(());
             }
-            if !self.recover() && !self.bring_back() {
+            if !self.recover()? && !self.bring_back() {
                 self.add_all()?;
             }
         }
