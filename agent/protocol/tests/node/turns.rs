@@ -99,6 +99,36 @@ fn a_try_that_a_silent_member_leaves_unanswered_names_that_member() {
     assert!(unanswered > 0);
 }
 
+/// The only voter answers later than a lease lasts, and the lease of member 2 is over. What member 2
+/// grants itself, as the last holder, is held back: another member does not hold the lock.
+#[test]
+fn a_try_whose_grant_is_held_back_is_not_told_that_the_lock_is_held() {
+    for algorithm in [
+        Algorithm::TokenRing,
+        Algorithm::TokenRingRequests,
+        Algorithm::CarvalhoRoucairol,
+        Algorithm::SuzukiKasami,
+        Algorithm::Singhal,
+        Algorithm::Raymond,
+    ] {
+        let mut group = Group::with_voters(2, algorithm, [node(1)].into());
+        group.acquire(2, 1, Wait::Cancelled);
+        group.run(Duration::from_secs(1));
+        assert!(group.granted(1).is_some(), "{algorithm}");
+        group.release(2, 1);
+        group.run(Duration::from_secs(1));
+        let later = Duration::from_millis(1_300);
+        group.slow_links.insert((node(1), node(2)), later);
+        group.run(Duration::from_millis(1_100));
+        assert!(group.lease_of(2) <= group.now, "{algorithm}");
+        group.acquire(2, 2, Wait::Try);
+        group.run(MAX_TRY_TIME);
+        let silent = Vec::new();
+        let refusal = Refusal::NoAnswer { silent };
+        assert_eq!(group.ended(2), Some(&refusal), "{algorithm}");
+    }
+}
+
 /// A member that has nothing else to say is asked more than once whether it is there.
 #[test]
 fn lost_datagrams_do_not_make_a_member_silent_to_a_try() {
