@@ -314,7 +314,7 @@ pub(super) mod tests {
 
     /// A watchdog must notice a thread that is alive and gets nothing done.
     #[test]
-    fn a_loop_that_is_stuck_has_no_pulse() {
+    fn a_loop_that_is_stuck_calls_no_watchdog() {
         let directory = tempfile::tempdir().unwrap();
         let (beat, beats) = crossbeam_channel::unbounded();
         let every = Duration::from_millis(20);

@@ -71,7 +71,7 @@ struct Entry {
 impl Abandonment {
     /// Locks with that many permits.
     pub fn new(locks: &BTreeMap<LockName, NonZeroU32>) -> Self {
-        let lock_past = |permits| LockPast {
+        let past = |permits| LockPast {
             permits,
             inside: BTreeMap::new(),
             debt: false,
@@ -82,7 +82,7 @@ impl Abandonment {
         let locks = locks.iter();
         Self {
             locks: locks
-                .map(|(name, permits)| (name.clone(), lock_past(*permits)))
+                .map(|(name, permits)| (name.clone(), past(*permits)))
                 .collect(),
             left: BTreeSet::new(),
             gone: BTreeMap::new(),

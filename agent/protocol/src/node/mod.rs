@@ -213,8 +213,8 @@ impl Node {
             Failure::PresumeFailed => {
                 let (members, delay) = (&config.members, config.settings.lock_delay);
                 let marked = marks == AbandonedMarks::Own;
-                let legacy = UncleanRestart { unclean, marked };
-                Box::new(Presumed::new(me, members, delay, epoch, legacy))
+                let restart = UncleanRestart { unclean, marked };
+                Box::new(Presumed::new(me, members, delay, epoch, restart))
             }
             Failure::Unanimity => {
                 let members = config.members.clone();

@@ -68,10 +68,10 @@ impl From<Errno> for PlaceError {
 }
 
 impl From<PathTrustError> for PlaceError {
-    fn from(distrust: PathTrustError) -> Self {
-        match distrust {
+    fn from(error: PathTrustError) -> Self {
+        match error {
             PathTrustError::Io { source, .. } => Self::Io(source),
-            distrust => Self::Unsafe(distrust),
+            error => Self::Unsafe(error),
         }
     }
 }
