@@ -159,28 +159,36 @@ impl Exploration {
     }
 
     /// The second part: no more cancellations and views. Those who wait are served though nobody
-    /// says anything new; then everybody enters once more.
+    /// says anything new; then everybody enters once more. After each of the two, nothing is said.
     fn settle(&mut self) -> Result<(), Violation> {
         self.calm = true;
         let end = self.bare.now() + PATIENCE;
         self.finish(end)?;
+        self.fall_silent()?;
         self.to_enter = self.bare.members().iter().copied().collect();
         for node in self.bare.members().to_vec() {
             self.want_later(node);
         }
+        let end = self.bare.now() + PATIENCE;
         self.finish(end)?;
-        // Once nobody wants anything, nobody says anything; the perpetual ring never ends.
-        if self.spec.algorithm != Algorithm::TokenRing {
-            while let Some(turn) = self.bare.next(end)? {
-                self.take(turn)?;
-            }
-            if self.bare.in_flight() > 0 {
-                return Err(violation!(
-                    self.bare.now(),
-                    Restraint,
-                    "messages still go round though nobody wants to enter"
-                ));
-            }
+        self.fall_silent()
+    }
+
+    /// Once nobody wants anything, nobody says anything; the perpetual ring never ends.
+    fn fall_silent(&mut self) -> Result<(), Violation> {
+        if self.spec.algorithm == Algorithm::TokenRing {
+            return Ok(());
+        }
+        let end = self.bare.now() + PATIENCE;
+        while let Some(turn) = self.bare.next(end)? {
+            self.take(turn)?;
+        }
+        if self.bare.in_flight() > 0 {
+            return Err(violation!(
+                self.bare.now(),
+                Restraint,
+                "messages still go round though nobody wants to enter"
+            ));
         }
         Ok(())
     }
