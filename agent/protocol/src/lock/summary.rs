@@ -167,8 +167,10 @@ impl Summary {
     /// `unclean` do not belong any more.
     pub fn conclude(&mut self, unclean: &[NodeId]) {
         self.doubt |= !unclean.is_empty() && !self.is_complete;
-        // The whole group has ended, and nobody knows any more which locks those were.
-        self.doubt |= self.inherits_marks && !self.is_continued;
+        // All members of the last view have ended, and nobody knows any more which locks those were.
+        // What others tell is older than the marks.
+        let are_marks_lost = self.inherits_marks && !self.is_continued;
+        self.doubt |= are_marks_lost;
         let mut idle = 0;
         let doubt = &mut self.doubt;
         let knew = *doubt;
@@ -180,7 +182,7 @@ impl Summary {
             let ended_inside = matches!(ending, Ending::Conferred | Ending::Abandoned);
             let is_marked = ended_inside && epoch >= present;
             // Those who wait for it are new, and nobody else tells of it.
-            let is_in_doubt = knew && epoch == Epoch::ZERO;
+            let is_in_doubt = are_marks_lost || knew && epoch == Epoch::ZERO;
             lock.abandoned |= is_marked || is_in_doubt || !lock.suspects.is_empty();
             lock.abandoned &= !lock.is_taken_alone();
             lock.suspects.clear();
@@ -245,6 +247,20 @@ mod tests {
             is_continued: true,
             ..Summary::default()
         }
+    }
+
+    /// The last view was in force in one member only, whose life ended in order and knew of locks
+    /// that were abandoned. The others tell of the view before.
+    #[test]
+    fn what_was_known_before_the_last_view_does_not_settle_whether_a_lock_is_marked() {
+        let mut table = of([idle(2, 3, false, &[])]);
+        (table.is_complete, table.is_continued) = (false, false);
+        table.merge(Summary {
+            inherits_marks: true,
+            ..Summary::default()
+        });
+        table.conclude(&[]);
+        assert!(table.doubt && table.locks[&name(0)].abandoned);
     }
 
     /// What becomes of one lock that these members tell of, after the death of member 1.
