@@ -40,8 +40,10 @@ impl<A> Cluster<A> {
         };
         let seat = self.seats.get_mut(&node).expect("as above");
         // Where voters have lost their states, the wall clock is all that tells how high fences were.
+        let by_quorum = self.settings.failure == Failure::Quorum;
+        let tells = |disk: &Record| !by_quorum || knows(disk);
         let back =
-            self.rng.chance(self.surroundings.wall_back) && seat.disk.as_ref().is_some_and(knows);
+            self.rng.chance(self.surroundings.wall_back) && seat.disk.as_ref().is_some_and(tells);
         let wall = WALL + now.since(Time::ZERO);
         let boot = Boot {
             record: seat.disk.clone(),
