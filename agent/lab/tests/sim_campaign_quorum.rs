@@ -174,6 +174,8 @@ fn what_once_went_wrong() {
         // One of the two voters to come lost its state as the others decided on them.
         (Algorithm::SuzukiKasami, 40_005_922),
         (Algorithm::Raymond, 40_008_154),
+        // A voter that was in no view yet forgot what it had endorsed when it began anew.
+        (Algorithm::Semaphore, 40_014_922),
     ];
     for (algorithm, seed) in found {
         if let Err(violation) = run(algorithm, Failure::Quorum, seed, None) {

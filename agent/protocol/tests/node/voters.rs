@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use distlock_protocol::{
-    Absence, Algorithm, Change, ClusterId, Command, Event, Failure, Input, Record, Refusal, Wait,
+    Absence, Affiliation, Algorithm, Change, ClusterId, Command, Event, Failure, Input, Record,
+    Refusal, Wait,
 };
 
 use crate::group::{Group, missing, node};
@@ -739,4 +740,33 @@ fn fences_rise_though_all_is_lost_after_many_short_lives() {
         let after = group.granted(2);
         assert!(after > Some(before), "{size}: {after:?}, {before}");
     }
+}
+
+/// The coordinator died after the voters endorsed a view, so that one of them was a member of none
+/// yet. With that voter those that are left decide.
+#[test]
+fn a_voter_that_was_in_no_view_yet_remembers_what_it_endorsed() {
+    let mut group = group(3, Algorithm::Semaphore);
+    // Another view than the first.
+    group.nodes.remove(&node(3));
+    group.run(ms(3000));
+    group.start(3);
+    group.run(ms(3000));
+    for me in 1..=3 {
+        group.nodes.remove(&node(me));
+    }
+    let record = group.records.get_mut(&node(2)).unwrap();
+    assert!(format!("{:?}", record.voter).contains("parent: Some("));
+    record.affiliation = Affiliation::new(record.affiliation.birth);
+    group.records.remove(&node(1));
+    // The files of these two have come to list each other alone.
+    group.start(3);
+    group.voters = [node(1), node(2)].into();
+    for me in 1..=2 {
+        group.start_listing(me, [node(1), node(2)].into());
+    }
+    group.run(ms(12_000));
+    let cluster = |me| group.records[&node(me)].affiliation.cluster_id();
+    assert_eq!(cluster(2), cluster(3));
+    assert_eq!(group.view(3).unwrap().1, [1, 2, 3]);
 }

@@ -171,11 +171,13 @@ impl<M: MakeLog + Clone> Quorum<M> {
         now: Time,
     ) -> Self {
         let cluster = affiliation.cluster();
-        let view_config = before.voter.as_ref().and_then(VoterRecord::view_config);
         if let Some(voter) = &before.voter
-            && view_config.is_some_and(|view_config| Some(view_config.cluster) != cluster)
+            && let Some(endorsed) = &voter.endorsed
+            && Some(endorsed.view_config.cluster) != cluster
+            && (voter.birth != affiliation.birth || endorsed.parent.is_none())
         {
-            // It ended while it left its cluster for another, where it is another voter.
+            // It ended while it left its cluster for another, where it is another voter, or while it
+            // gave up a founding. Under one birth no voter forgets what it endorsed of a cluster.
             let next = VoterRecord::new(affiliation.birth, voter.longest_lease());
             before.voter = Some(next);
         }
@@ -470,10 +472,26 @@ impl<M: MakeLog + Clone> Quorum<M> {
         }
     }
 
+    /// A voter that endorses a view of a cluster is in that cluster from then on, though this member
+    /// may be in none of its views yet: it founds no other, and asks the voters of that view when it
+    /// begins anew.
+    fn join_where_it_votes(&mut self) {
+        let affiliation = self.founding.affiliation();
+        let newest = self.vote.as_ref().and_then(|vote| vote.part.newest());
+        if let Some(newest) = newest
+            && affiliation.standing == Standing::New
+            && newest.view_change.parent.is_some()
+        {
+            let membership = Membership::of(&newest.view_change.view_config);
+            self.founding.join(membership, &mut self.out);
+        }
+    }
+
     /// Does what is due at once, and what this process says to itself.
     fn settle(&mut self, now: Time) -> Vec<Action> {
         loop {
             self.session.timeout(now, &mut self.out);
+            self.join_where_it_votes();
             self.found(now);
             if self.vote.is_none() && self.session.shall_vote() {
                 self.begin_to_vote(now);
