@@ -422,6 +422,36 @@ mod tests {
             assert_eq!(told.locks[&name].suspects.is_empty(), vouches);
         }
     }
+
+    /// Who asks for a lock while no view is in force does not remember how it was served: the next
+    /// coordinator may declare it otherwise, as nobody told it of the lock.
+    #[test]
+    fn how_an_unlisted_lock_is_served_ends_with_the_view() {
+        let [me, other] = [1, 2].map(|id| NodeId::new(id).expect("not zero"));
+        let name = LockName::new("x").expect("a good name");
+        let mut settings = settings(&name, LockSpec::exclusive(Algorithm::RicartAgrawala));
+        settings.locks.clear();
+        let mut locks = Locks::new(me, Incarnation(1), &settings, AbandonedMarks::None);
+        let mut out = LockOutput::default();
+        let alone = Arc::new(view(&[me]));
+        locks.install(alone, &Summary::default(), true, &mut out);
+        let caller = |ticket| Waiting {
+            ticket: Ticket(ticket),
+            wish: None,
+            mode: Mode::Exclusive,
+            wait: Wait::Cancelled,
+            since: Time::ZERO,
+        };
+        locks.acquire(&name, caller(1), &mut out);
+        assert!(locks.declare(&name, None, &mut out).is_some());
+        locks.freeze(&mut out);
+        locks.acquire(&name, caller(2), &mut out);
+        locks.release(Ticket(1), Release::Unused, &mut out);
+        let both = Arc::new(view(&[me, other]));
+        locks.install(both, &Summary::default(), false, &mut out);
+        assert_eq!(locks.table[&name].spec, None);
+    }
+
     /// A message that found no room is lost, and the sender does not know. Room that is made later
     /// in the epoch is not for the lock that it was for: its engine would lack a message.
     #[test]
