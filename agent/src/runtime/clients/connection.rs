@@ -177,6 +177,7 @@ impl Connection {
             return Err(self.hear_out(id, shared, lifelines, registry));
         }
         let (mut is_open, mut obeyed) = (true, 0);
+        let unread_before = self.unread();
         if self.has_to_hear() {
             if !self.has_message {
                 is_open = self.fill()?;
@@ -188,6 +189,10 @@ impl Connection {
             let leader = |lock: &LockName| turn.leader(lock);
             self.subscriptions.catch_up(leader, &mut self.output);
         }
+        debug_assert!(
+            unread_before < UNREAD_LIMIT || self.unread() <= unread_before,
+            "a client that does not read is answered"
+        );
         if self.flush().is_err() {
             // It has closed its stream, of which the poll has perhaps not told yet.
             return Err(self.hear_out(id, shared, lifelines, registry));
