@@ -6,6 +6,4 @@
 #[doc(inline)]
 pub use distlock_protocol as protocol;
 
-#[cfg(fuzzing)]
-pub mod fuzz;
 pub mod runtime;

@@ -126,7 +126,11 @@ fn open_with(model: &mut Model, x: u8, y: u8, z: u8) {
     let has_more = z & 0x10 != 0;
     // The flags, 1 for the local group and more that there are not; a store; and what no version has.
     options[5] = usize::from(z >> 6);
-    options[6] = if y & 0x80 == 0 { 0 } else { known.config.addr() };
+    options[6] = if y & 0x80 == 0 {
+        0
+    } else {
+        known.config.addr()
+    };
     options[7] = usize::from(has_more);
     // What is known of them ends there, and a member is not opened: nobody would drive it.
     let has = |at: usize| size > at * 8 && options[at] != 0;

@@ -10,10 +10,16 @@
 //! - What is new, of the life that is believed, and not too late is taken, whatever else came.
 //! - Two members with keys in common come to believe each other if nothing is lost.
 
+#![no_main]
+
 use std::collections::BTreeSet;
 
-use crate::protocol::NodeId;
-use crate::runtime::seal::{Asked, GroupKey, KeyRing, MAX_KEYS, Opened, SEED, Seals, Way, Why};
+use distlock_agent::protocol::NodeId;
+use distlock_agent::runtime::seal::{
+    Asked, GroupKey, KeyRing, MAX_KEYS, Opened, SEED, Seals, Way, Why,
+};
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| sealed(bytes));
 
 /// How far behind the newest a datagram may come and must still be taken; how many may come in a turn
 /// for which a key must be made. They are said here again: who changes them changes a promise.
@@ -150,7 +156,10 @@ fn id(index: usize) -> NodeId {
 }
 
 fn keys(ring: &[usize]) -> KeyRing {
-    KeyRing::of(ring.iter().map(|key| GroupKey::of([*key as u8; 32])))
+    let keys = ring
+        .iter()
+        .map(|key| GroupKey::new([*key as u8; 32].into()));
+    KeyRing::new(keys.collect())
 }
 
 /// One to four neighbours in the pool, up or down: what a file has while keys are changed, and others.
@@ -161,7 +170,7 @@ fn ring(a: u8, b: u8) -> Vec<usize> {
 }
 
 /// Each step: who, what, and two parameters; and bytes, where they are wanted.
-pub fn sealed(mut bytes: &[u8]) {
+fn sealed(mut bytes: &[u8]) {
     let mut world = World::new();
     while let [what, a, b, rest @ ..] = bytes {
         bytes = rest;

@@ -15,8 +15,15 @@
 //! - What is said to anybody can be read.
 //! - When all have gone nothing is left of them: no lock, no descriptor.
 
+#![no_main]
+
+#[path = "service/caller.rs"]
 mod caller;
+#[path = "service/ledger.rs"]
 mod ledger;
+#[path = "service/system.rs"]
+mod system;
+#[path = "service/world.rs"]
 mod world;
 
 use std::io;
@@ -24,11 +31,16 @@ use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use distlock_agent::protocol::{
+    Change, ElectionAlgorithm, Failure, LockName, Mode, NodeId, Release,
+};
+use distlock_agent::runtime::Patience;
+use distlock_agent::runtime::frames::ToAgent;
+
 use self::ledger::LOCKS;
 use self::world::World;
-use crate::protocol::{Change, ElectionAlgorithm, Failure, LockName, Mode, NodeId, Release};
-use crate::runtime::Patience;
-use crate::runtime::frames::ToAgent;
+
+libfuzzer_sys::fuzz_target!(|bytes: &[u8]| service(bytes));
 
 /// How many programs there are at a time.
 const CALLERS: usize = 4;
@@ -70,7 +82,7 @@ impl Plan {
 }
 
 /// An agent, and all that its clients can do.
-pub fn service(bytes: &[u8]) {
+fn service(bytes: &[u8]) {
     let &[how, ref steps @ ..] = bytes else {
         return;
     };

@@ -244,7 +244,11 @@ impl Agent {
     }
 
     /// As [`Agent::start_driven`], also with a service for clients: they wait for whoever drives.
-    pub(crate) fn driven(options: Options) -> Result<(Self, Driver), StartError> {
+    ///
+    /// # Errors
+    /// As for [`Agent::start`].
+    #[doc(hidden)]
+    pub fn driven(options: Options) -> Result<(Self, Driver), StartError> {
         let event_loop = prepare(options, |registry| {
             let driven = Driven::new(registry).map_err(system("open a timer"))?;
             Ok(Runner::Callers(Box::new(driven)))
@@ -384,8 +388,9 @@ impl Agent {
         join(&self.thread);
     }
 
-    /// Begins to.
-    pub(crate) fn leave(&self) {
+    /// Begins to leave, and waits for nothing: [`Agent::close`] waits for the end.
+    #[doc(hidden)]
+    pub fn leave(&self) {
         self.shared.leave();
     }
 }
@@ -524,10 +529,6 @@ fn prepare(
 
 /// A number by chance.
 fn chance() -> Result<u64, StartError> {
-    #[cfg(fuzzing)]
-    if clock::pretended::now().is_some() {
-        return Ok(1);
-    }
     // The kernel's: what a process keeps for itself, as the standard library's `RandomState` does, a
     // forked child and its parent go on with alike.
     getrandom::u64()

@@ -36,18 +36,18 @@ pub(crate) fn send(
 }
 
 /// What was received.
-pub(crate) struct Received {
+pub struct Received {
     /// How many bytes.
-    pub(crate) len: usize,
+    pub len: usize,
     /// What came with them.
-    pub(crate) fds: Vec<OwnedFd>,
+    pub fds: Vec<OwnedFd>,
     /// Whether there were more than are taken, or the process may not have another: then they are
     /// closed.
-    pub(crate) is_cut: bool,
+    pub is_cut: bool,
 }
 
 /// Receives bytes into `buffer`, and the descriptors that come with them, at most [`MOST`].
-pub(crate) fn receive(stream: &impl AsRawFd, buffer: &mut [u8]) -> io::Result<Received> {
+pub fn receive(stream: &impl AsRawFd, buffer: &mut [u8]) -> io::Result<Received> {
     #[repr(C, align(8))]
     struct Room([u8; ROOM.next_multiple_of(8)]);
     let mut room = Room([0; ROOM.next_multiple_of(8)]);

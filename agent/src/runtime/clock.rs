@@ -21,59 +21,20 @@ const EPOCH_2025_SECS: u64 = 1_735_689_600;
 /// # Panics
 /// If the system has no `CLOCK_BOOTTIME`, which every Linux since 2.6.39 has.
 pub fn now() -> Time {
-    #[cfg(fuzzing)]
-    if let Some(now) = pretended::now() {
-        return now;
-    }
     let now = clock_gettime(ClockId::CLOCK_BOOTTIME).expect("Linux has CLOCK_BOOTTIME");
     let secs = u64::try_from(now.tv_sec()).unwrap_or(0);
     let nanos = u64::try_from(now.tv_nsec()).unwrap_or(0);
     Time::from_nanos(secs.saturating_mul(1_000_000_000).saturating_add(nanos))
 }
 
-/// Time as a fuzzer has it: it goes on when that says so.
-#[cfg(fuzzing)]
-pub(crate) mod pretended {
-    use std::sync::atomic::{AtomicU64, Ordering};
-    use std::time::Duration;
-
-    use crate::protocol::Time;
-
-    /// In nanoseconds; 0 while it goes on by itself.
-    static NOW: AtomicU64 = AtomicU64::new(0);
-
-    pub(crate) fn now() -> Option<Time> {
-        let now = NOW.load(Ordering::Relaxed);
-        (now != 0).then(|| Time::from_nanos(now))
-    }
-
-    /// It begins at `now`, which is after zero, and stands still.
-    pub(crate) fn begin(now: Duration) {
-        NOW.store(now.as_nanos() as u64, Ordering::Relaxed);
-    }
-
-    pub(crate) fn pass(time: Duration) {
-        NOW.fetch_add(time.as_nanos() as u64, Ordering::Relaxed);
-    }
-
-    /// It goes on by itself again.
-    pub(crate) fn end() {
-        NOW.store(0, Ordering::Relaxed);
-    }
-}
-
 /// Does nothing for so long.
 pub fn sleep(time: Duration) {
-    #[cfg(fuzzing)]
-    if pretended::now().is_some() {
-        return pretended::pass(time);
-    }
     std::thread::sleep(time);
 }
 
 /// What a process says of its clock to another one on the same host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Reading {
+pub struct Reading {
     /// Its time namespace: 0 where the kernel has but one, `None` if it cannot be known.
     namespace: Option<u64>,
     /// The time there.
@@ -162,10 +123,6 @@ fn time_namespace() -> Option<u64> {
 
 /// Wall-clock time since 2025-01-01 00:00 UTC; zero if the clock is set before that.
 pub fn wall() -> Duration {
-    #[cfg(fuzzing)]
-    if let Some(now) = pretended::now() {
-        return now.since(Time::ZERO);
-    }
     let since_1970 = SystemTime::now().duration_since(UNIX_EPOCH);
     let since_1970 = since_1970.unwrap_or(Duration::ZERO);
     since_1970.saturating_sub(Duration::from_secs(EPOCH_2025_SECS))

@@ -21,15 +21,15 @@ use crate::protocol::{Change, ElectionAlgorithm, LockName, LockSpec, Mode, NodeI
 const VERSION: u8 = 7;
 const HEADER_LEN: usize = 4;
 /// The longest message of a client: a name, and a command line of at most [`MAX_COMMAND`].
-pub(crate) const MAX_TO_AGENT: usize = 8 * 1024;
+pub const MAX_TO_AGENT: usize = 8 * 1024;
 /// The longest message of an agent: the status of a large group.
-pub(crate) const MAX_FROM_AGENT: usize = 16 * 1024 * 1024;
+pub const MAX_FROM_AGENT: usize = 16 * 1024 * 1024;
 /// Command lines are cut here: they are for people to read.
 pub(crate) const MAX_COMMAND: usize = 1_024;
 
 /// What a client says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum ToAgent {
+pub enum ToAgent {
     /// To enter a lock; answered by `Granted` or `Refused`. The client chooses `id`, new each
     /// time.
     Acquire {
@@ -75,7 +75,7 @@ pub(crate) enum ToAgent {
 
 /// What an agent says.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum FromAgent {
+pub enum FromAgent {
     /// The first message.
     Welcome {
         group: String,
@@ -137,13 +137,13 @@ pub(crate) enum FromAgent {
 }
 
 /// How many descriptors come with [`FromAgent::Lifeline`].
-pub(crate) const LIFELINE_FDS: usize = 3;
+pub const LIFELINE_FDS: usize = 3;
 
 /// Adds `message` to `bytes` as a frame.
 ///
 /// # Errors
 /// If it is longer than `max`; then `bytes` is as before. No more than `max` is ever written.
-pub(crate) fn put<M: Serialize>(bytes: &mut Vec<u8>, message: &M, max: usize) -> io::Result<()> {
+pub fn put<M: Serialize>(bytes: &mut Vec<u8>, message: &M, max: usize) -> io::Result<()> {
     let start = bytes.len();
     bytes.extend_from_slice(&[0; HEADER_LEN]);
     bytes.push(VERSION);
@@ -241,10 +241,7 @@ pub(crate) fn command_pid(id: u64, pid: u32, room: &mut [u8; MAX_COMMAND_PID]) -
 ///
 /// # Errors
 /// If this is no message of at most `max` bytes: then the stream is of no more use.
-pub(crate) fn take<M: DeserializeOwned>(
-    bytes: &[u8],
-    max: usize,
-) -> io::Result<Option<(M, usize)>> {
+pub fn take<M: DeserializeOwned>(bytes: &[u8], max: usize) -> io::Result<Option<(M, usize)>> {
     let Some((len, rest)) = bytes.split_first_chunk::<HEADER_LEN>() else {
         return Ok(None);
     };

@@ -2,11 +2,15 @@
 //!
 //! [`Agent`] is a member of a group in this process, with a thread of its own, or a [`Driver`] in
 //! its place; [`Client`] uses the agent of another process on this host. All give out [`Grant`]s.
+//!
+//! The modules that this page does not list are public for the fuzz targets, which feed them; they
+//! promise nobody anything.
 
 pub mod address;
 mod agent;
 mod alarm;
-pub(crate) mod ancillary;
+#[doc(hidden)]
+pub mod ancillary;
 mod announcer;
 mod ask;
 mod capability;
@@ -24,7 +28,8 @@ mod event_loop;
 mod events;
 pub mod fifo;
 mod fork;
-pub(crate) mod frames;
+#[doc(hidden)]
+pub mod frames;
 mod handoff;
 mod lease;
 mod lease_page;
@@ -35,7 +40,8 @@ pub(crate) mod process;
 pub mod queue;
 mod report;
 mod request;
-pub(crate) mod seal;
+#[doc(hidden)]
+pub mod seal;
 mod session;
 mod sigio;
 mod spin;

@@ -9,18 +9,17 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 use nix::errno::Errno;
-use nix::poll::PollFlags;
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 
-use super::ledger::{Ledger, Wish};
-use super::world::LEASE;
-use crate::protocol::{LockName, Mode, Time};
-use crate::runtime::ancillary;
-use crate::runtime::frames::{
+use distlock_agent::protocol::{LockName, Mode, Time};
+use distlock_agent::runtime::frames::{
     self, FromAgent, LIFELINE_FDS, MAX_FROM_AGENT, MAX_TO_AGENT, ToAgent,
 };
-use crate::runtime::process::has_event;
-use crate::runtime::{Leader, Patience, clock};
+use distlock_agent::runtime::{Leader, Patience, ancillary, clock};
+
+use super::ledger::{Ledger, Wish};
+use super::system::has_hung_up;
+use super::world::LEASE;
 
 /// Of four at most.
 const MOST_ATTACHED: usize = 60;
@@ -110,7 +109,7 @@ impl Caller {
 
     /// Whether the agent has closed its stream, of which there may be more to read.
     pub(super) fn is_cut_off(&self) -> bool {
-        has_event(self.stream.as_fd(), PollFlags::POLLHUP)
+        has_hung_up(self.stream.as_fd())
     }
 
     pub(super) fn new_id(&mut self) -> u64 {

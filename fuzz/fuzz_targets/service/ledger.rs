@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
 
-use crate::protocol::{Algorithm, LockName, LockSpec, Mode};
-use crate::runtime::AcquireError;
+use distlock_agent::protocol::{Algorithm, LockName, LockSpec, Mode};
+use distlock_agent::runtime::AcquireError;
 
 /// A lock that is asked for.
 pub(super) struct Lock {

@@ -9,13 +9,14 @@ use std::time::Duration;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tempfile::TempDir;
 
+use distlock_agent::protocol::{Algorithm, ElectionAlgorithm, Failure, NodeId, Release, Settings};
+use distlock_agent::runtime::frames::ToAgent;
+use distlock_agent::runtime::{Address, Agent, Driver, Endpoint, Options};
+
 use super::caller::Caller;
 use super::ledger::{LOCKS, Ledger};
+use super::system::Clock;
 use super::{CALLERS, ENOUGH, Plan, Scarce};
-use crate::protocol::{Algorithm, ElectionAlgorithm, Failure, NodeId, Release, Settings};
-use crate::runtime::clock::pretended;
-use crate::runtime::frames::ToAgent;
-use crate::runtime::{Address, Agent, Driver, Endpoint, Options};
 
 /// When time begins: later than the system's clock will ever show, by which the agent's timer goes.
 /// Nobody waits for that.
@@ -34,6 +35,7 @@ const A_WHILE: Duration = Duration::from_millis(10);
 pub(super) struct World {
     agent: Agent,
     driver: Driver,
+    clock: Clock,
     socket: PathBuf,
     callers: [Option<Caller>; CALLERS],
     ledger: Ledger,
@@ -53,7 +55,7 @@ impl World {
     pub(super) fn new(plan: Plan) -> Self {
         // In memory: a member writes its state to disk some twenty times.
         let directory = tempfile::tempdir_in("/dev/shm").expect("a directory");
-        pretended::begin(START);
+        let clock = Clock::stop(START);
         let me = NodeId::new(1).expect("not 0");
         let address = Address::unix(directory.path().join("1")).expect("a short path");
         let socket = directory.path().join("s");
@@ -88,6 +90,7 @@ impl World {
         let mut world = Self {
             agent,
             driver,
+            clock,
             socket,
             callers: array::from_fn(|_| None),
             ledger: Ledger::default(),
@@ -151,7 +154,7 @@ impl World {
 
     /// Time passes, of which the agent knows.
     pub(super) fn pass(&mut self, time: Duration) {
-        pretended::pass(time);
+        self.clock.pass(time);
         self.rounds(2);
     }
 
@@ -159,7 +162,7 @@ impl World {
     /// else is in the way.
     pub(super) fn stall(&mut self) {
         for _ in 0..2 {
-            pretended::pass(LEASE * 2);
+            self.clock.pass(LEASE * 2);
             self.rounds(1);
         }
         if self.has_leases {
@@ -233,9 +236,14 @@ impl World {
         self.until("nothing is left", Self::is_told_right);
         self.agent.leave();
         self.until("it has left", |_| false);
-        let Self { agent, driver, .. } = self;
+        let Self {
+            agent,
+            driver,
+            clock,
+            ..
+        } = self;
         drop((agent, driver));
-        pretended::end();
+        drop(clock);
     }
 
     /// Who observes an election knows who leads, also after it did not read for a while.

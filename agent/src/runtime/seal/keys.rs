@@ -82,7 +82,8 @@ impl GroupKey {
         Ok(Self::new(secret))
     }
 
-    fn new(secret: Zeroizing<[u8; KEY]>) -> Self {
+    /// The key that is `secret`.
+    pub fn new(secret: Zeroizing<[u8; KEY]>) -> Self {
         let mut hasher = blake3::Hasher::new_derive_key(ID_CONTEXT);
         hasher.update(&*secret);
         let mut id = [0; KeyId::LEN];
@@ -91,11 +92,6 @@ impl GroupKey {
             id: KeyId(id),
             secret,
         }
-    }
-
-    #[cfg(any(test, fuzzing))]
-    pub(crate) fn of(secret: [u8; KEY]) -> Self {
-        Self::new(Zeroizing::new(secret))
     }
 
     /// Which one it is.
@@ -164,12 +160,12 @@ pub(super) fn finish(hasher: &mut blake3::Hasher, out: &mut [u8]) {
 
 /// The keys of a group that are good at present; at least one.
 #[derive(Debug)]
-pub(crate) struct KeyRing(Vec<GroupKey>);
+pub struct KeyRing(Vec<GroupKey>);
 
 impl KeyRing {
-    #[cfg(any(test, fuzzing))]
-    pub(crate) fn of(keys: impl IntoIterator<Item = GroupKey>) -> Self {
-        Self(keys.into_iter().collect())
+    /// `keys`, of which there is at least one. The first one seals.
+    pub fn new(keys: Vec<GroupKey>) -> Self {
+        Self(keys)
     }
 
     /// The key that seals.
@@ -208,7 +204,7 @@ impl KeyRing {
         if keys.is_empty() {
             return Err(Flaw::Empty);
         }
-        Ok(Self(keys))
+        Ok(Self::new(keys))
     }
 }
 

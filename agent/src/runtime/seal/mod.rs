@@ -44,8 +44,8 @@ use std::ops::Range;
 use zeroize::Zeroizing;
 
 use self::cipher::{Cipher, LifeId, TAG};
-pub use self::keys::{CREDENTIAL, GroupKey, KeyFileError, KeyId, KeyWriteError, MAX_KEYS};
-pub(crate) use self::keys::{KeyFile, KeyRing};
+pub(crate) use self::keys::KeyFile;
+pub use self::keys::{CREDENTIAL, GroupKey, KeyFileError, KeyId, KeyRing, KeyWriteError, MAX_KEYS};
 use self::window::Window;
 use crate::protocol::{NodeId, wire};
 
@@ -72,10 +72,10 @@ pub(crate) const IN_A_TURN: usize = 32;
 /// The length of what a challenged life has to say again.
 const RANDOM: usize = 16;
 /// The length of the random bytes that a life begins with.
-pub(crate) const SEED: usize = LifeId::LEN + 32;
+pub const SEED: usize = LifeId::LEN + 32;
 
 /// What one life of one member seals and opens with.
-pub(crate) struct Seals {
+pub struct Seals {
     me: NodeId,
     life: LifeId,
     /// What challenges are made of.
@@ -110,7 +110,7 @@ struct Believed {
 
 /// To whom a datagram goes, or how it came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
+pub enum Way {
     /// From one member to this one.
     Directly(NodeId),
     Multicast,
@@ -118,7 +118,7 @@ pub(crate) enum Way {
 
 /// What a sealed datagram was.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Opened {
+pub enum Opened {
     /// A datagram of a life that is believed, opened in place.
     Datagram(Range<usize>),
     /// These bytes are to be sent to who sent it, as they are.
@@ -131,7 +131,7 @@ pub(crate) enum Opened {
 
 /// What wants a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub enum Asked {
     /// A datagram of a life that is not believed: it is challenged.
     Unproven,
     /// A challenge: it is answered.
@@ -140,7 +140,7 @@ pub(crate) enum Asked {
 
 /// Why a datagram is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum Why {
+pub enum Why {
     /// It is not sealed.
     Unsealed,
     /// It is nothing that was ever sealed: too short or too long, of another version, for somebody
@@ -168,7 +168,7 @@ struct Header {
 
 impl Seals {
     /// Begins a life with `seed`, which must be random.
-    pub(crate) fn new(me: NodeId, keys: KeyRing, seed: &[u8; SEED]) -> Self {
+    pub fn new(me: NodeId, keys: KeyRing, seed: &[u8; SEED]) -> Self {
         let (life, secret) = seed.split_at(LifeId::LEN);
         let life = LifeId::new(life.try_into().expect("its length is that of a life"));
         let secret = secret.try_into().expect("the rest is a key of BLAKE3");
@@ -185,12 +185,12 @@ impl Seals {
     }
 
     /// Another turn: a bounded number of datagrams follows.
-    pub(crate) fn begin_turn(&mut self) {
+    pub fn begin_turn(&mut self) {
         self.strange.clear();
     }
 
     /// The keys that are good from now on. Lives that are believed stay so.
-    pub(crate) fn change_keys(&mut self, keys: KeyRing) {
+    pub fn change_keys(&mut self, keys: KeyRing) {
         *self.own = Cipher::new(keys.first(), self.me, self.life);
         self.keys = keys;
         for sender in self.senders.values_mut() {
@@ -207,7 +207,7 @@ impl Seals {
     }
 
     /// Puts `bytes`, sealed, in place of what is in `out`.
-    pub(crate) fn seal(&mut self, to: Way, bytes: &[u8], out: &mut Vec<u8>) {
+    pub fn seal(&mut self, to: Way, bytes: &[u8], out: &mut Vec<u8>) {
         self.seal_as(DATAGRAM, to, bytes, out);
     }
 
@@ -229,7 +229,7 @@ impl Seals {
 
     /// Opens, in place, what came from the address of member `from`. `by_multicast`: whether it came
     /// to the group's address.
-    pub(crate) fn open(&mut self, from: NodeId, by_multicast: bool, bytes: &mut [u8]) -> Opened {
+    pub fn open(&mut self, from: NodeId, by_multicast: bool, bytes: &mut [u8]) -> Opened {
         match self.try_open(from, by_multicast, bytes) {
             Ok(opened) => opened,
             Err(why) => Opened::Dropped(why),

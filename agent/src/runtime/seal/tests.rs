@@ -12,7 +12,7 @@ fn key() -> GroupKey {
 
 /// A copy: keys have none, so that they are not left lying about.
 fn copy(key: &GroupKey) -> GroupKey {
-    GroupKey::of(*key.secret())
+    GroupKey::new((*key.secret()).into())
 }
 
 fn seed() -> [u8; SEED] {
@@ -23,7 +23,7 @@ fn seed() -> [u8; SEED] {
 
 /// A new life of member `id`.
 fn life(id: u16, key: &GroupKey) -> Seals {
-    Seals::new(node(id), KeyRing::of([copy(key)]), &seed())
+    Seals::new(node(id), KeyRing::new(vec![copy(key)]), &seed())
 }
 
 fn sealed(from: &mut Seals, to: u16, bytes: &[u8]) -> Vec<u8> {
@@ -308,7 +308,7 @@ fn few_strangers_are_looked_at_in_one_turn() {
 
     // Nor does who is believed make many keys necessary, by naming another one each time.
     let other = self::key();
-    two.change_keys(KeyRing::of([copy(&key), copy(&other)]));
+    two.change_keys(KeyRing::new(vec![copy(&key), copy(&other)]));
     two.begin_turn();
     let outcomes: Vec<_> = (0..20)
         .map(|_| {
@@ -364,7 +364,7 @@ fn a_key_is_changed_without_a_pause() {
     for ring in [[&old, &new], [&new, &old]] {
         for turn in 0..2 {
             let member = if turn == 0 { &mut one } else { &mut two };
-            member.change_keys(KeyRing::of(ring.map(copy)));
+            member.change_keys(KeyRing::new(ring.map(copy).into()));
             talk(&mut one, &mut two);
         }
     }
@@ -372,7 +372,7 @@ fn a_key_is_changed_without_a_pause() {
     assert_eq!(take(&mut two, 1, &before), dropped(Why::Replayed));
     let late = sealed(&mut life(1, &old), 2, b"late");
     for member in [&mut one, &mut two] {
-        member.change_keys(KeyRing::of([copy(&new)]));
+        member.change_keys(KeyRing::new(vec![copy(&new)]));
     }
     talk(&mut one, &mut two);
     assert_eq!(take(&mut two, 1, &late), dropped(Why::UnknownKey(old.id())));
@@ -385,7 +385,7 @@ fn a_nonce_that_is_used_twice_gives_nothing_away() {
     let key = key();
     let seed = seed();
     let [mut one, mut copied] =
-        [(); 2].map(|()| Seals::new(node(1), KeyRing::of([copy(&key)]), &seed));
+        [(); 2].map(|()| Seals::new(node(1), KeyRing::new(vec![copy(&key)]), &seed));
     let [a, b] = [&mut one, &mut copied].map(|it| sealed(it, 2, &[0; 64]));
     assert_eq!(a, b, "the same was said");
     let a = sealed(&mut one, 2, &[0; 64]);
@@ -428,7 +428,11 @@ fn no_secret_is_shown() {
     let [mut one, mut two] = [1, 2].map(|id| {
         let mut seed = [0; SEED];
         seed[LifeId::LEN..].fill(0xd7);
-        Seals::new(node(id), KeyRing::of([GroupKey::of([0xd7; 32])]), &seed)
+        Seals::new(
+            node(id),
+            KeyRing::new(vec![GroupKey::new([0xd7; 32].into())]),
+            &seed,
+        )
     });
     introduce(&mut one, &mut two);
     for shown in [format!("{two:?}"), format!("{two:#?}"), format!("{two:x?}")] {
