@@ -15,7 +15,7 @@
 use std::collections::BTreeSet;
 
 use distlock_agent::protocol::NodeId;
-use distlock_agent::runtime::seal::{
+use distlock_agent::runtime::aead::{
     Asked, GroupKey, KeyRing, MAX_KEYS, Opened, SEED, Seals, Way, Why,
 };
 

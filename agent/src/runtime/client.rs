@@ -25,20 +25,22 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use self::gate::Gate;
 use self::link::{Answer, Link, Reader, Table};
-use super::agent::{Description, join, spawn};
-use super::ask::{Caller, Patience};
-use super::clients::{MAX_CLIENTS, MAX_OF_ONE_PROCESS};
-use super::clock::{self, Reading, Shift};
-use super::error::{AcquireError, ChangeError, SessionEnd, StatusError};
-use super::events::{AgentEvent, Hub, Leader, observe};
-use super::fork::ForkStamp;
-use super::frames::{FromAgent, ToAgent};
-use super::request::{Grant, Waiting};
-use super::spin::Spin;
-use super::status::Status;
-use super::sync::Mutex;
-use super::trust::{self, PathTrustError};
 use crate::protocol::{Change, LockName, LockSpec, Mode, NodeId, Time};
+use crate::runtime::api::caller::Caller;
+use crate::runtime::api::description::Description;
+use crate::runtime::api::error::{AcquireError, ChangeError, SessionEnd, StatusError};
+use crate::runtime::api::events::{AgentEvent, Hub, Leader, observe};
+use crate::runtime::api::patience::Patience;
+use crate::runtime::api::status::Status;
+use crate::runtime::clients::{MAX_CLIENTS, MAX_OF_ONE_PROCESS};
+use crate::runtime::disk::trust::{self, PathTrustError};
+use crate::runtime::frames::{FromAgent, ToAgent};
+use crate::runtime::os::clock::{self, Reading, Shift};
+use crate::runtime::os::fork::ForkStamp;
+use crate::runtime::os::spin::Spin;
+use crate::runtime::os::sync::Mutex;
+use crate::runtime::os::thread::{join, spawn};
+use crate::runtime::request::{Grant, Waiting};
 
 /// How long an agent may take to accept a connection and for its first message, for a message it does
 /// not read, and for a status, where the caller does not say. A longer one stands still.
@@ -123,7 +125,7 @@ pub enum ConnectError {
     /// The system refused for another reason.
     #[error(
         "cannot connect to the agent at {}: {source}{}", path.display(),
-        super::durable::advice(source)
+        crate::runtime::disk::state_dir::advice(source)
     )]
     Io {
         /// The socket.
@@ -254,7 +256,7 @@ impl Client {
     }
 
     /// Changes who may be a member of the agent's group; see
-    /// [`Agent::change`](super::Agent::change).
+    /// [`Agent::change`](crate::runtime::Agent::change).
     ///
     /// # Errors
     /// [`ChangeError`] says why it is not done.
@@ -289,7 +291,7 @@ impl Client {
         }
     }
 
-    /// What happens to the agent's group from now on; see [`Agent::events`](super::Agent::events).
+    /// What happens to the agent's group from now on; see [`Agent::events`](crate::runtime::Agent::events).
     pub fn events(&self) -> Receiver<AgentEvent> {
         self.events_as(|event| Some(event.clone()))
     }

@@ -2,7 +2,7 @@
 //!
 //! A client's requests and grants live as long as its stream and its process, whichever ends first:
 //! a child that it forked may keep the stream open. Then what waits is cancelled and what is held
-//! is released; a grant with a [`Lifeline`](super::lifeline::Lifeline) only when that has ended
+//! is released; a grant with a [`Lifeline`](crate::runtime::clients::lifeline::Lifeline) only when that has ended
 //! too, and what has it open is killed. What is taken back so counts as abandoned; what a client
 //! releases itself does not. A client that is cut off keeps what it holds until it can know that.
 //!
@@ -12,6 +12,9 @@
 //! be read by a client that does not, and the names of elections that are observed, of one client and
 //! of all together. A client that says nothing costs two descriptors and
 //! nothing else; it may be one that holds a lock, so it has no time limit.
+
+pub(crate) mod endpoint;
+pub(crate) mod lifeline;
 
 mod connection;
 mod cut_off;
@@ -35,28 +38,28 @@ use socket2::{Domain, Socket, Type};
 
 use self::connection::{Connection, Ended, Heard, Peer, UNREAD_LIMIT};
 use self::cut_off::CutOff;
-use super::clock::{self, Reading};
-use super::descriptors;
-use super::endpoint::Endpoint;
-use super::events::AgentEvent;
-use super::frames::{self, FromAgent};
-use super::handoff::Shared;
-use super::lease::Lease;
-use super::lease_page::LeasePage;
-use super::lifeline::{self, LIFELINES, Lifeline, LifelineDir, Lifelines};
-use super::process::Process;
-use super::status::{ClientsStatus, Status};
-use super::transport::BindError;
-use super::transport::place::{self, SocketFile};
-use super::turn::ClientId;
 use crate::protocol::{Release, Time};
+use crate::runtime::api::events::AgentEvent;
+use crate::runtime::api::status::{ClientsStatus, Status};
+use crate::runtime::clients::endpoint::Endpoint;
+use crate::runtime::clients::lifeline::{LIFELINES, Lifeline, LifelineDir, Lifelines};
+use crate::runtime::frames::{self, FromAgent};
+use crate::runtime::net::transport::BindError;
+use crate::runtime::net::transport::socket_file::{self, SocketFile};
+use crate::runtime::os::clock::{self, Reading};
+use crate::runtime::os::descriptors;
+use crate::runtime::os::pidfd::Process;
+use crate::runtime::request::lease_page::LeasePage;
+use crate::runtime::shared::Shared;
+use crate::runtime::shared::entry::ClientId;
+use crate::runtime::shared::entry::Lease;
 
 /// More are turned away with a message. All of them at once can be told of a new lease, or that a
 /// lock is lost, in some milliseconds.
-pub(super) const MAX_CLIENTS: usize = 4_096;
+pub(crate) const MAX_CLIENTS: usize = 4_096;
 /// Clients of one process: a program that forgets to close them does not keep all others out. Those of
 /// other PID namespaces, which are all number 0 here, cannot be told apart, and are not counted.
-pub(super) const MAX_OF_ONE_PROCESS: usize = 1_024;
+pub(crate) const MAX_OF_ONE_PROCESS: usize = 1_024;
 /// Messages obeyed in one turn, of all clients together, which share them evenly; a client whose turn
 /// it is counts for one more. It is some hundred microseconds' work, after which datagrams and timers
 /// come first again.
@@ -242,7 +245,7 @@ impl Service {
     /// Has the status tell of the clients. Asking for it must not wait for the event loop.
     fn publish(&mut self, shared: &Shared) {
         if mem::take(&mut self.is_news) {
-            shared.turn().set_clients(self.status());
+            shared.lock_core().set_clients(self.status());
         }
     }
 
@@ -673,13 +676,12 @@ fn bind(path: &Path) -> Result<(Socket, SocketFile), BindError> {
     let address = || path.display().to_string();
     let failed = |source| BindError::io(address(), source);
     let socket = Socket::new(Domain::UNIX, Type::STREAM.cloexec(), None).map_err(failed)?;
-    let file =
-        place::listen(&socket, path, Mode::S_IRUSR | Mode::S_IWUSR, BACKLOG).map_err(|error| {
-            match BindError::place(address(), error) {
-                BindError::InUse { address: path, pid } => BindError::SocketInUse { path, pid },
-                error => error,
-            }
-        })?;
+    let file = socket_file::listen(&socket, path, Mode::S_IRUSR | Mode::S_IWUSR, BACKLOG).map_err(
+        |error| match BindError::place(address(), error) {
+            BindError::InUse { address: path, pid } => BindError::SocketInUse { path, pid },
+            error => error,
+        },
+    )?;
     Ok((socket, file))
 }
 

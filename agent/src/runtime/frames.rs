@@ -10,13 +10,13 @@ use postcard::ser_flavors::Flavor;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use super::agent::Description;
-use super::ask::Patience;
-use super::clock::Reading;
-use super::error::{AcquireError, ChangeError};
-use super::events::{AgentEvent, Leader};
-use super::status::Status;
 use crate::protocol::{Change, ElectionAlgorithm, LockName, LockSpec, Mode, NodeId, Release};
+use crate::runtime::api::description::Description;
+use crate::runtime::api::error::{AcquireError, ChangeError};
+use crate::runtime::api::events::{AgentEvent, Leader};
+use crate::runtime::api::patience::Patience;
+use crate::runtime::api::status::Status;
+use crate::runtime::os::clock::Reading;
 
 const VERSION: u8 = 7;
 const HEADER_LEN: usize = 4;

@@ -12,6 +12,10 @@
 //! The state changes only under the mutex of the owner (the agent's core, the client's table), so
 //! exactly one outcome wins; readers look at it without any mutex.
 
+pub(crate) mod announcer;
+pub(crate) mod lease_page;
+pub(crate) mod session;
+
 use std::fmt;
 use std::io;
 use std::mem;
@@ -23,14 +27,14 @@ use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
-use super::announcer::Announcer;
-use super::ask::{Deadline, Patience};
-use super::clock::{self, Shift};
-use super::error::{AcquireError, ReleaseError};
-use super::lease_page::LeaseWatch;
-use super::session::{GuardState, Session};
-use super::sync::{Condvar, Mutex};
 use crate::protocol::{Fence, Missing, Previous, Release, Ticket, Time};
+use crate::runtime::api::error::{AcquireError, ReleaseError};
+use crate::runtime::api::patience::{Deadline, Patience};
+use crate::runtime::os::clock::{self, Shift};
+use crate::runtime::os::sync::{Condvar, Mutex};
+use crate::runtime::request::announcer::Announcer;
+use crate::runtime::request::lease_page::LeaseWatch;
+use crate::runtime::request::session::{GuardState, Session};
 
 const WAITING: u8 = 0;
 const HELD: u8 = 1;
@@ -243,7 +247,7 @@ pub(crate) trait Owner: Send + Sync + fmt::Debug {
     fn is_child(&self) -> bool;
 
     /// Has the agent go on until `is_done`, or until `deadline`, where that is the calling thread's
-    /// business ([`super::driven`]). Elsewhere it returns at once.
+    /// business ([`crate::runtime::agent::driven`]). Elsewhere it returns at once.
     fn drive(&self, _deadline: Option<Time>, _is_done: &dyn Fn() -> bool) {}
 }
 
@@ -535,7 +539,7 @@ impl Grant {
     }
 
     /// A descriptor that keeps the lock, close-on-exec, if the caller wanted one
-    /// ([`Caller::has_lifeline`](super::Caller::has_lifeline)): the lock is free when this grant
+    /// ([`Caller::has_lifeline`](crate::runtime::Caller::has_lifeline)): the lock is free when this grant
     /// has ended and all copies of the descriptor are closed, in whatever process. Of an agent in
     /// this very process the copies keep its member's place instead: if it dies, no other can
     /// start under its id before they are closed.

@@ -15,7 +15,7 @@ use distlock_agent::protocol::{LockName, Mode, Time};
 use distlock_agent::runtime::frames::{
     self, FromAgent, LIFELINE_FDS, MAX_FROM_AGENT, MAX_TO_AGENT, ToAgent,
 };
-use distlock_agent::runtime::{Leader, Patience, ancillary, clock};
+use distlock_agent::runtime::{Leader, Patience, clock, fd_passing};
 
 use super::ledger::{Ledger, Wish};
 use super::system::has_hung_up;
@@ -300,7 +300,7 @@ impl Caller {
         let (mut left, mut has_ended) = (most, false);
         while left > 0 && !has_ended {
             let room = left.min(chunk.len());
-            match ancillary::receive(&self.stream, &mut chunk[..room]) {
+            match fd_passing::receive(&self.stream, &mut chunk[..room]) {
                 Ok(received) if received.len > 0 => {
                     if received.is_cut {
                         // Few are left of this process, which is the agent's too.

@@ -6,7 +6,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
 use crate::protocol::Time;
-use crate::runtime::clock;
+use crate::runtime::os::clock;
 
 /// A mutex that is waited for until a deadline.
 #[derive(Debug, Default)]

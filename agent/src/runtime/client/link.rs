@@ -16,21 +16,24 @@ use super::gate::{self, Gate};
 use crate::protocol::{
     Fence, LockName, LockSpec, Missing, Mode, NodeId, Previous, Release, Ticket, Time,
 };
-use crate::runtime::agent::Description;
-use crate::runtime::ancillary::{self, Received};
-use crate::runtime::announcer::Announcer;
-use crate::runtime::ask::{Caller, Patience, Purpose};
-use crate::runtime::clock::{self, Shift};
-use crate::runtime::error::{AcquireError, ChangeError, ReleaseError, SessionEnd, StatusError};
-use crate::runtime::events::{AgentEvent, Hub};
-use crate::runtime::fork::ForkStamp;
+use crate::runtime::api::caller::{Caller, Purpose};
+use crate::runtime::api::description::Description;
+use crate::runtime::api::error::{
+    AcquireError, ChangeError, ReleaseError, SessionEnd, StatusError,
+};
+use crate::runtime::api::events::{AgentEvent, Hub};
+use crate::runtime::api::patience::Patience;
+use crate::runtime::api::status::Status;
 use crate::runtime::frames::{self, FromAgent, MAX_FROM_AGENT, MAX_TO_AGENT, ToAgent};
-use crate::runtime::lease_page::LeaseWatch;
+use crate::runtime::os::clock::{self, Shift};
+use crate::runtime::os::fd_passing::{self, Received};
+use crate::runtime::os::fork::ForkStamp;
+use crate::runtime::os::spin::Spin;
+use crate::runtime::os::sync::Mutex;
+use crate::runtime::request::announcer::Announcer;
+use crate::runtime::request::lease_page::LeaseWatch;
+use crate::runtime::request::session::Session;
 use crate::runtime::request::{Granted, Handed, Limit, Owner, Request, Waiting};
-use crate::runtime::session::Session;
-use crate::runtime::spin::Spin;
-use crate::runtime::status::Status;
-use crate::runtime::sync::Mutex;
 
 /// What the threads and the reader share.
 #[derive(Debug)]
@@ -232,7 +235,7 @@ impl Link {
         };
         let mut sent = 0;
         while sent < frame.len() {
-            match ancillary::send(self.stream.as_fd(), &frame[sent..], &[]) {
+            match fd_passing::send(self.stream.as_fd(), &frame[sent..], &[]) {
                 Ok(len) => sent += len,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
@@ -545,7 +548,7 @@ impl Reader {
                 self.input.drain(..len);
                 return Ok(Some(message));
             }
-            match ancillary::receive(&self.stream, &mut chunk) {
+            match fd_passing::receive(&self.stream, &mut chunk) {
                 Ok(received) if received.is_cut => {
                     let what = "no descriptor is left for a lifeline: raise the limit (ulimit -n)";
                     return Err(io::Error::other(what));

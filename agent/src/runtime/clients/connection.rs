@@ -27,18 +27,19 @@ use self::requests::Asked;
 use self::subscriptions::Subscriptions;
 use super::{TOO_MANY_QUESTIONS, TURN_LIMIT};
 use crate::protocol::{LockName, Mode};
-use crate::runtime::agent::Description;
-use crate::runtime::ancillary;
-use crate::runtime::ask::Purpose;
-use crate::runtime::events::AgentEvent;
+use crate::runtime::api::caller::Purpose;
+use crate::runtime::api::description::Description;
+use crate::runtime::api::events::AgentEvent;
+use crate::runtime::clients::lifeline::{Lifeline, Lifelines};
 use crate::runtime::frames::{self, FromAgent, MAX_FROM_AGENT, MAX_TO_AGENT, ToAgent};
-use crate::runtime::handoff::Shared;
-use crate::runtime::lease::Lease;
-use crate::runtime::lease_page::LeasePage;
-use crate::runtime::lifeline::{Lifeline, Lifelines};
-use crate::runtime::process::Process;
-use crate::runtime::report::Asker;
-use crate::runtime::turn::{ClientId, Turn};
+use crate::runtime::os::fd_passing;
+use crate::runtime::os::pidfd::Process;
+use crate::runtime::request::lease_page::LeasePage;
+use crate::runtime::shared::Shared;
+use crate::runtime::shared::core_guard::CoreGuard;
+use crate::runtime::shared::entry::Asker;
+use crate::runtime::shared::entry::ClientId;
+use crate::runtime::shared::entry::Lease;
 
 /// Requests of one client, waiting and granted: more threads than a program has, and a sixteenth of
 /// what an agent takes in all.
@@ -185,8 +186,8 @@ impl Connection {
             obeyed = self.obey(id, most, shared, lifelines, registry)?;
         }
         if self.subscriptions.can_catch_up(&self.output) {
-            let turn = shared.turn();
-            let leader = |lock: &LockName| turn.leader(lock);
+            let core = shared.lock_core();
+            let leader = |lock: &LockName| core.leader(lock);
             self.subscriptions.catch_up(leader, &mut self.output);
         }
         debug_assert!(
@@ -220,7 +221,7 @@ impl Connection {
         let mut taken = 0;
         let mut is_open = true;
         while is_open && taken < READ_LIMIT {
-            match ancillary::receive(&self.stream, &mut chunk[taken..]) {
+            match fd_passing::receive(&self.stream, &mut chunk[taken..]) {
                 Ok(received) if received.is_cut && received.fds.is_empty() => {
                     return Err(Ended::Descriptors);
                 }
@@ -266,7 +267,7 @@ impl Connection {
                 return ended;
             }
             // What comes along is for requests that are void.
-            match ancillary::receive(&self.stream, &mut chunk) {
+            match fd_passing::receive(&self.stream, &mut chunk) {
                 Ok(received) if received.len > 0 && received.len <= left => {
                     left -= received.len;
                     self.hear(&chunk[..received.len]);
@@ -347,7 +348,7 @@ impl Connection {
             }
             _ => None,
         };
-        let mut turn = shared.turn();
+        let mut core = shared.lock_core();
         match message {
             ToAgent::Acquire {
                 id,
@@ -360,7 +361,7 @@ impl Connection {
             } => {
                 let caller = self.caller(&command, lifeline, Purpose::Enter);
                 let wish = (lock, spec, mode, patience);
-                self.ask(&mut turn, (client, id), wish, caller, made)?;
+                self.ask(&mut core, (client, id), wish, caller, made)?;
             }
             ToAgent::Campaign {
                 id,
@@ -374,11 +375,11 @@ impl Connection {
                 let purpose = Purpose::Lead { algorithm };
                 let caller = self.caller(&command, lifeline, purpose);
                 let wish = (lock, spec, Mode::Exclusive, patience);
-                self.ask(&mut turn, (client, id), wish, caller, made)?;
+                self.ask(&mut core, (client, id), wish, caller, made)?;
             }
             ToAgent::Cancel { id } => {
                 if let Some(asked) = self.requests.get(&id) {
-                    turn.cancel(asked.ticket);
+                    core.cancel(asked.ticket);
                 }
             }
             ToAgent::Release { id, how } => {
@@ -396,13 +397,13 @@ impl Connection {
                             let owner = (client, id);
                             lifelines.wait_for(lifeline, (ticket, how), owner, registry);
                         }
-                        None => turn.withdraw(ticket, how),
+                        None => core.withdraw(ticket, how),
                     }
                 }
             }
             ToAgent::CommandPid { id, pid } => {
                 if let Some(asked) = self.requests.get_mut(&id) {
-                    turn.set_command_pid(asked.ticket, pid);
+                    core.set_command_pid(asked.ticket, pid);
                     if let Some(lifeline) = &mut asked.lifeline {
                         lifeline.set_command(pid, self.peer.pid);
                         lifelines.note_command();
@@ -413,30 +414,30 @@ impl Connection {
                 }
             }
             ToAgent::Status { id } => {
-                if turn.ask_status(Asker::Client { client, id }).is_err() {
+                if core.ask_status(Asker::Client { client, id }).is_err() {
                     self.count_refused(TOO_MANY_QUESTIONS);
                     self.tell(&FromAgent::StatusRefused { id });
                 }
             }
             ToAgent::Change { id, change } => {
-                turn.ask_change(change, Asker::Client { client, id });
+                core.ask_change(change, Asker::Client { client, id });
             }
             ToAgent::Listen => self.subscriptions.listens = true,
-            ToAgent::Observe { lock } => self.observe(&turn, lock)?,
+            ToAgent::Observe { lock } => self.observe(&core, lock)?,
             ToAgent::Describe { id, lock } => {
                 let description = Description::of(&lock, &shared.identity.settings);
                 self.tell(&FromAgent::Described { id, description });
             }
         }
-        turn.finish();
+        core.finish();
         Ok(())
     }
 
-    fn observe(&mut self, turn: &Turn<'_>, lock: LockName) -> Result<(), Ended> {
+    fn observe(&mut self, core: &CoreGuard<'_>, lock: LockName) -> Result<(), Ended> {
         if self.subscriptions.is_full() {
             return Err(Ended::Breach("it observes too many elections"));
         }
-        let leader = turn.leader(&lock);
+        let leader = core.leader(&lock);
         self.subscriptions.observe(lock, leader, &mut self.output);
         Ok(())
     }

@@ -11,9 +11,9 @@ use mio::net::UnixStream;
 
 use super::connection::Peer;
 use crate::protocol::{Release, Ticket, Time};
-use crate::runtime::ancillary;
-use crate::runtime::handoff::Shared;
-use crate::runtime::process::Process;
+use crate::runtime::os::fd_passing;
+use crate::runtime::os::pidfd::Process;
+use crate::runtime::shared::Shared;
 
 /// Bytes thrown away in one turn.
 const READ_LIMIT: usize = 64 << 10;
@@ -84,7 +84,7 @@ impl CutOff {
         let mut chunk = [0; 4_096];
         let mut left = READ_LIMIT;
         while left > 0 {
-            match ancillary::receive(&self.stream, &mut chunk) {
+            match fd_passing::receive(&self.stream, &mut chunk) {
                 Ok(received) if received.len > 0 => left = left.saturating_sub(received.len),
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                     self.is_noted = false;
@@ -99,10 +99,10 @@ impl CutOff {
 
     /// Takes back what it held.
     pub(super) fn end(self, shared: &Shared) {
-        let mut turn = shared.turn();
+        let mut core = shared.lock_core();
         for ticket in self.tickets {
-            turn.withdraw(ticket, Release::Abandoned);
+            core.withdraw(ticket, Release::Abandoned);
         }
-        turn.finish();
+        core.finish();
     }
 }

@@ -9,8 +9,8 @@ use std::num::NonZeroU32;
 
 use super::*;
 use crate::protocol::{Absence, Algorithm, Epoch, Fence, Missing};
-use crate::runtime::error::SessionEnd;
-use crate::runtime::status::{
+use crate::runtime::api::error::SessionEnd;
+use crate::runtime::api::status::{
     ClientsStatus, FoundingStatus, HolderStatus, LockStatus, MemberState, MemberStatus,
     MulticastStatus, Protection, QuorumStatus, WaiterStatus,
 };

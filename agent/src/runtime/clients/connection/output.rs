@@ -8,10 +8,10 @@ use std::sync::Arc;
 use mio::net::UnixStream;
 
 use super::UNREAD_LIMIT;
-use crate::runtime::ancillary;
-use crate::runtime::fifo::Fifo;
 use crate::runtime::frames::{self, FromAgent, MAX_FROM_AGENT};
-use crate::runtime::lease_page::LeasePage;
+use crate::runtime::os::fd_passing;
+use crate::runtime::os::fifo::Fifo;
+use crate::runtime::request::lease_page::LeasePage;
 
 /// Messages as bytes, from the first that was not forgotten yet.
 #[derive(Debug, Default)]
@@ -100,7 +100,7 @@ impl Output {
         let unread = &self.bytes[self.sent..];
         let ahead = |attached: &Attached| attached.at - self.sent;
         match self.attached.front().map(ahead) {
-            None => ancillary::send(stream.as_fd(), unread, &[]),
+            None => fd_passing::send(stream.as_fd(), unread, &[]),
             Some(0) => {
                 let end = self.attached.get(1).map_or(unread.len(), ahead);
                 let first = &self.attached[0];
@@ -109,11 +109,11 @@ impl Output {
                     first.reader.as_fd(),
                     first.page.as_fd(),
                 ];
-                let len = ancillary::send(stream.as_fd(), &unread[..end], &fds)?;
+                let len = fd_passing::send(stream.as_fd(), &unread[..end], &fds)?;
                 self.attached.pop_front();
                 Ok(len)
             }
-            Some(ahead) => ancillary::send(stream.as_fd(), &unread[..ahead], &[]),
+            Some(ahead) => fd_passing::send(stream.as_fd(), &unread[..ahead], &[]),
         }
     }
 }

@@ -6,14 +6,16 @@ use mio::Registry;
 
 use super::{Connection, Ended, MAX_REQUESTS};
 use crate::protocol::{LockName, LockSpec, Mode, Release, Ticket, Time};
-use crate::runtime::ask::{Caller, Patience, Purpose};
+use crate::runtime::api::caller::{Caller, Purpose};
+use crate::runtime::api::error::AcquireError;
+use crate::runtime::api::patience::Patience;
 use crate::runtime::clients::cut_off::CutOff;
+use crate::runtime::clients::lifeline::{Lifeline, Lifelines};
 use crate::runtime::clients::{FEW_DESCRIPTORS, TOO_MANY_REQUESTS};
-use crate::runtime::error::AcquireError;
 use crate::runtime::frames::{self, FromAgent};
-use crate::runtime::handoff::Shared;
-use crate::runtime::lifeline::{Lifeline, Lifelines};
-use crate::runtime::turn::{ClientId, Sink, Turn};
+use crate::runtime::shared::Shared;
+use crate::runtime::shared::core_guard::CoreGuard;
+use crate::runtime::shared::entry::{ClientId, Sink};
 
 /// A request of a client.
 #[derive(Debug)]
@@ -49,7 +51,7 @@ impl Connection {
     /// Makes a request of the client, whose number must be new.
     pub(super) fn ask(
         &mut self,
-        turn: &mut Turn<'_>,
+        core: &mut CoreGuard<'_>,
         (client, id): (ClientId, u64),
         (lock, spec, mode, patience): (LockName, Option<LockSpec>, Mode, Patience),
         caller: Caller,
@@ -72,7 +74,7 @@ impl Connection {
             }
         };
         let asked = if self.requests.len() < MAX_REQUESTS {
-            turn.ask(lock, spec, mode, patience.wait(), caller, sink)
+            core.ask(lock, spec, mode, patience.wait(), caller, sink)
         } else {
             Err(AcquireError::Limit)
         };
@@ -136,22 +138,22 @@ impl Connection {
         registry: &Registry,
     ) -> Option<CutOff> {
         let mut kept = Vec::new();
-        let mut turn = shared.turn();
+        let mut core = shared.lock_core();
         for (id, asked) in self.requests {
             let (ticket, how) = (asked.ticket, asked.end());
             match asked.lifeline {
-                Some(lifeline) if asked.is_granted || turn.is_held(ticket) => {
+                Some(lifeline) if asked.is_granted || core.is_held(ticket) => {
                     let owner = (client, id);
                     lifelines.wait_for(lifeline, (ticket, how), owner, registry);
                     lifelines.kill(owner);
                 }
-                None if asked.is_granted && !self.has_ended && turn.is_held(ticket) => {
+                None if asked.is_granted && !self.has_ended && core.is_held(ticket) => {
                     kept.push(ticket);
                 }
-                _ => turn.withdraw(ticket, how),
+                _ => core.withdraw(ticket, how),
             }
         }
-        turn.finish();
+        core.finish();
         let until = self.lease.map_or(Time::ZERO, |lease| lease.until);
         (!kept.is_empty()).then(|| CutOff::new(self.stream, self.process, self.peer, kept, until))
     }

@@ -8,7 +8,7 @@ use std::mem;
 use super::output::Output;
 use super::{MAX_REQUESTS, UNREAD_LIMIT};
 use crate::protocol::LockName;
-use crate::runtime::events::{AgentEvent, Leader};
+use crate::runtime::api::events::{AgentEvent, Leader};
 use crate::runtime::frames::FromAgent;
 
 /// What an observed election takes besides its name: some two words in a map that is not full, and

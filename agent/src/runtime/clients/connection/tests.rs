@@ -4,10 +4,11 @@ use mio::Poll;
 
 use super::*;
 use crate::protocol::{NodeId, Previous, Release};
-use crate::runtime::ask::{Caller, Patience};
-use crate::runtime::events::Leader;
-use crate::runtime::handoff::tests::alone;
-use crate::runtime::lifeline::LifelineDir;
+use crate::runtime::api::caller::Caller;
+use crate::runtime::api::events::Leader;
+use crate::runtime::api::patience::Patience;
+use crate::runtime::clients::lifeline::LifelineDir;
+use crate::runtime::shared::alone;
 
 /// What was sent was kept until all was: of a client that always has something left to read, that
 /// need never come.

@@ -1,0 +1,385 @@
+//! The event loop: waits for the network, the timers, the clients and the application's threads,
+//! and does what they cannot wait for themselves. The agent thread runs it; in an agent without a
+//! thread ([`crate::runtime::agent::driven`]) the application does, round by round.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use mio::{Events, Poll, Token};
+
+use crate::protocol::{Input, Time};
+use crate::runtime::api::error::SessionEnd;
+use crate::runtime::clients::lifeline::Former;
+use crate::runtime::clients::{Service, lifeline};
+use crate::runtime::disk::state_dir::StateError;
+use crate::runtime::disk::writer::{Disk, DiskThread};
+use crate::runtime::net::aead;
+use crate::runtime::net::aead::KeyFile;
+use crate::runtime::observe::trace::Writer;
+use crate::runtime::observe::watchdog::WatchdogTimer;
+use crate::runtime::os::clock;
+use crate::runtime::shared::core_guard::Shared;
+use crate::runtime::shared::entry::Task;
+use crate::runtime::shared::wakeup::TRANSPORT;
+
+/// Of the service for clients, the first of many.
+pub(crate) const SERVICE: Token = Token(2);
+/// Events taken from the poll at once: as many as clients are served in a turn. The poll keeps what
+/// does not fit for the next round.
+const EVENTS: usize = 256;
+/// Datagrams taken in one stay in the mutex, for which the application's threads wait.
+const RECEIVE_LIMIT: usize = aead::IN_A_TURN;
+/// Records written in one round. The core has one outstanding at a time, and asks for the next
+/// when it hears that the last is on disk.
+const PERSIST_LIMIT: usize = 4;
+
+/// How often it is looked whether the file with the group's keys has changed.
+const KEYS_EVERY: Duration = Duration::from_secs(1);
+
+/// The files that are the loop's to read and write.
+#[derive(Debug)]
+pub(crate) struct Files {
+    pub(crate) disk: Disk,
+    pub(crate) keys: Option<KeyFile>,
+}
+
+/// What belongs to whoever runs the loop alone.
+#[derive(Debug)]
+pub(crate) struct EventLoop {
+    shared: Arc<Shared>,
+    poll: Poll,
+    events: Events,
+    files: Files,
+    /// When to look at the file with the keys again.
+    keys_at: Time,
+    service: Option<Service>,
+    /// What runs under locks of the last life, if anything does.
+    former: Option<Former>,
+    watchdog_timer: Option<WatchdogTimer>,
+    writer: Option<Writer>,
+    /// Whether there may be something at the member's socket.
+    readable: bool,
+    /// When the clients want to be looked after, if nothing happens before.
+    service_at: Option<Time>,
+}
+
+impl EventLoop {
+    pub(crate) fn new(
+        shared: Arc<Shared>,
+        poll: Poll,
+        files: Files,
+        service: Option<Service>,
+        watchdog_timer: Option<WatchdogTimer>,
+        writer: Option<Writer>,
+    ) -> Self {
+        Self {
+            shared,
+            poll,
+            events: Events::with_capacity(EVENTS),
+            files,
+            keys_at: Time::ZERO,
+            service,
+            former: None,
+            watchdog_timer,
+            writer,
+            readable: true,
+            service_at: Some(Time::ZERO),
+        }
+    }
+
+    /// Lets nobody in before `former` has ended; the turn holds them back already.
+    pub(crate) fn wait_for(&mut self, former: Former) {
+        self.former = Some(former);
+    }
+
+    pub(crate) fn shared(&self) -> Arc<Shared> {
+        Arc::clone(&self.shared)
+    }
+
+    /// Runs until the session is over, however it ends. When it returns, sockets, files and the
+    /// lock on the state directory are gone.
+    pub(crate) fn run(mut self) {
+        loop {
+            let until = self.shared.lock_core().plan_sleep(self.next());
+            let timeout = self.shared.wakeup.timeout(until);
+            if !self.round(timeout) {
+                return;
+            }
+        }
+    }
+
+    /// When it wants to go round for the clients, the watchdog, or what is left at the socket.
+    pub(crate) fn next(&self) -> Option<Time> {
+        let beat_at = self.watchdog_timer.as_ref().map(WatchdogTimer::next);
+        let readable = self.readable.then_some(Time::ZERO);
+        let former_at = self.former.as_ref().map(Former::next);
+        let times = [self.service_at, beat_at, readable, former_at];
+        times.into_iter().flatten().min()
+    }
+
+    /// Waits until there is something to do, for at most `timeout`, and does it; whether the
+    /// session goes on. If it does not, nothing may be done but to drop the loop.
+    pub(crate) fn round(&mut self, timeout: Option<Duration>) -> bool {
+        let served = catch_unwind(AssertUnwindSafe(|| self.serve(timeout)));
+        let end = match served {
+            Ok(Ok(true)) => return true,
+            Ok(Ok(false)) => None,
+            Ok(Err(error)) => Some(SessionEnd::Poll {
+                what: error.to_string(),
+            }),
+            Err(_) => Some(SessionEnd::Panicked),
+        };
+        if let Some(end) = end {
+            tracing::error!("{end}");
+            let mut core = self.shared.lock_core();
+            core.end(end);
+            core.finish();
+        }
+        // A panic here leaves the commands to their runners.
+        let _ = catch_unwind(AssertUnwindSafe(|| self.end_commands()));
+        false
+    }
+
+    /// Ends what clients run under locks that were lost with the session. Where the session was
+    /// closed in order they had their time before it.
+    fn end_commands(&mut self) {
+        let Some(service) = self.service.take() else {
+            return;
+        };
+        let commands = service.close();
+        let core = self.shared.lock_core();
+        let is_closed = core.end_of_session() == Some(&SessionEnd::Closed);
+        let limit = core.limit();
+        drop(core);
+        if !is_closed {
+            let lease = self.shared.identity.settings.lease;
+            lifeline::end_all(commands, limit, lease, || {
+                self.watchdog_timer.iter_mut().for_each(WatchdogTimer::work)
+            });
+        }
+    }
+
+    /// Whether the session goes on.
+    fn serve(&mut self, timeout: Option<Duration>) -> io::Result<bool> {
+        match self.poll.poll(&mut self.events, timeout) {
+            Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
+            _ => {}
+        }
+        for event in &self.events {
+            match event.token() {
+                TRANSPORT => self.readable = true,
+                token if token < SERVICE => {}
+                _ => self
+                    .service
+                    .iter_mut()
+                    .for_each(|service| service.note(event)),
+            }
+        }
+        // First of all: the host may have been suspended for longer than a lease.
+        if let Some(service) = &mut self.service {
+            service.evict(&self.shared, self.poll.registry());
+        }
+        // Of what a waiting thread takes off the socket, and may have left, no event tells.
+        self.readable |= self.shared.spin.is_taken();
+        self.readable = self.step(self.readable);
+        self.persist();
+        self.look_at_former();
+        self.do_tasks();
+        self.read_note();
+        self.report();
+        self.service_at = self.serve_clients();
+        self.look_at_keys();
+        self.writer.iter_mut().for_each(Writer::work);
+        if self.shared.lock_core().end_of_session().is_some() {
+            return Ok(false);
+        }
+        // Only here, when all of the round is done.
+        self.watchdog_timer.iter_mut().for_each(WatchdogTimer::work);
+        Ok(true)
+    }
+
+    /// Takes what has arrived and looks at the timers; whether more may have arrived.
+    fn step(&self, readable: bool) -> bool {
+        let mut core = self.shared.lock_core();
+        core.awake();
+        let more = (readable || core.must_look()) && core.receive(RECEIVE_LIMIT);
+        core.expire();
+        core.expire_change();
+        core.ask_for_time();
+        core.finish();
+        more
+    }
+
+    /// Puts on disk what the core wants there, and tells it so.
+    fn persist(&mut self) {
+        let Disk::Thread(disk) = &mut self.files.disk else {
+            for _ in 0..PERSIST_LIMIT {
+                let persisted = self.persist_once();
+                self.end_if_not_kept(persisted.map_err(|error| error.to_string()));
+            }
+            return;
+        };
+        disk.tell_if_slow(self.shared.identity.settings.lease);
+        if let Some(outcome) = disk.take_outcome() {
+            let persisted = outcome.map(|()| self.tell_persisted());
+            self.end_if_not_kept(persisted);
+        }
+        if let Disk::Thread(disk) = &mut self.files.disk
+            && disk.is_idle()
+            && let Some(record) = self.shared.lock_core().take_persist()
+        {
+            disk.write(record);
+        }
+    }
+
+    fn end_if_not_kept(&self, persisted: Result<(), String>) {
+        if let Err(what) = persisted {
+            tracing::error!("{what}");
+            let mut core = self.shared.lock_core();
+            core.end(SessionEnd::State { what });
+            core.finish();
+        }
+    }
+
+    fn tell_persisted(&self) {
+        let mut core = self.shared.lock_core();
+        core.step(Input::Persisted);
+        core.finish();
+    }
+
+    /// Lets those in who were held back, once nothing runs any more that the last life let in.
+    fn look_at_former(&mut self) {
+        if self.former.as_mut().is_some_and(Former::work) {
+            self.former = None;
+            let mut core = self.shared.lock_core();
+            core.let_in();
+            core.finish();
+        }
+    }
+
+    /// Has all open that the rest of the session needs.
+    pub(crate) fn prepare(&mut self) -> Result<(), StateError> {
+        match &mut self.files.disk {
+            Disk::Here(state) => state.prepare(),
+            Disk::Thread(_) => Ok(()),
+        }
+    }
+
+    /// From now on the disk is waited for by a thread of its own.
+    pub(crate) fn start_disk(self) -> io::Result<Self> {
+        let shared = self.shared();
+        let Files { disk, keys } = self.files;
+        let disk = match disk {
+            Disk::Here(state) => {
+                Disk::Thread(DiskThread::start(state, move || shared.wake_thread())?)
+            }
+            started => started,
+        };
+        let files = Files { disk, keys };
+        Ok(Self { files, ..self })
+    }
+
+    /// Puts the next record on disk, and waits for it. The mutex is not held meanwhile.
+    pub(crate) fn persist_once(&mut self) -> Result<(), StateError> {
+        let Disk::Here(state) = &mut self.files.disk else {
+            return Ok(());
+        };
+        let record = self.shared.lock_core().take_persist();
+        if let Some(record) = record {
+            state.write(record)?;
+            self.tell_persisted();
+        }
+        Ok(())
+    }
+
+    /// Takes new keys over, if the file has some. A group talks often enough to come by here.
+    fn look_at_keys(&mut self) {
+        let Some(file) = &mut self.files.keys else {
+            return;
+        };
+        let now = clock::now();
+        if now < self.keys_at {
+            return;
+        }
+        self.keys_at = now + KEYS_EVERY;
+        match file.read_again() {
+            None => {}
+            Some(Ok(keys)) => {
+                let ids: Vec<_> = keys.ids().map(|id| id.to_string()).collect();
+                let path = file.path().display();
+                tracing::info!("{path} has changed: its keys are {}", ids.join(", "));
+                self.shared.lock_core().change_keys(keys);
+            }
+            Some(Err(error)) => {
+                tracing::error!("{error}; the keys that were read before stay in use");
+            }
+        }
+    }
+
+    fn do_tasks(&mut self) {
+        let tasks = self.shared.lock_core().take_tasks();
+        for task in tasks {
+            match task {
+                Task::Tell { client, message } => {
+                    if let Some(service) = &mut self.service {
+                        service.tell(client, &message);
+                    }
+                }
+                Task::Hand { client, id, page } => {
+                    if let Some(service) = &mut self.service {
+                        service.hand(client, id, page);
+                    }
+                }
+                Task::Lease(lease) => {
+                    if let Some(service) = &mut self.service {
+                        service.renew(lease, &self.shared);
+                    }
+                }
+                Task::Lost { client, id, limit } => {
+                    if let Some(service) = &mut self.service {
+                        let registry = self.poll.registry();
+                        service.lose(client, id, limit, &self.shared, registry);
+                    }
+                }
+                Task::TellAll(event) => {
+                    if let Some(service) = &mut self.service {
+                        service.tell_listeners(&event);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reads one note of another agent. To answer it all callers may have to be looked at; so leases
+    /// are renewed before the next.
+    fn read_note(&self) {
+        let mut core = self.shared.lock_core();
+        if let Some((from, bytes)) = core.take_note() {
+            core.handle_note(from, &bytes);
+        }
+        core.finish();
+    }
+
+    /// Answers those who want to know how the group is, if that is known by now. The mutex is held
+    /// while it is put together, and not while it is written down.
+    fn report(&mut self) {
+        let mut core = self.shared.lock_core();
+        let report = core.take_report();
+        core.finish();
+        let Some(report) = report else {
+            return;
+        };
+        let (status, clients) = report.finish();
+        if let Some(service) = self.service.as_mut().filter(|_| !clients.is_empty()) {
+            service.tell_status(&status, &clients);
+        }
+    }
+
+    fn serve_clients(&mut self) -> Option<Time> {
+        self.service
+            .as_mut()
+            .and_then(|service| service.work(&self.shared, self.poll.registry()))
+    }
+}

@@ -1,0 +1,8 @@
+//! What callers say and are told, whichever process their agent is in.
+
+pub(crate) mod caller;
+pub(crate) mod description;
+pub(crate) mod error;
+pub(crate) mod events;
+pub(crate) mod patience;
+pub mod status;

@@ -1,0 +1,302 @@
+//! Where lifelines lie: FIFOs in the agent's state directory, so that the agent's next life sees
+//! whether the commands are left that the last one let in.
+//!
+//! A FIFO has a number for its name. Once its command is known, it is renamed to tell who that is,
+//! for a command that closes what it inherits. It is removed when all is over; one that nobody has
+//! open any more, as after a crash of the agent or a reboot, is removed by the next life.
+
+use std::fs::{self, DirBuilder};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use nix::fcntl::{OFlag, open, renameat};
+use nix::sys::stat::Mode;
+use nix::unistd::{UnlinkatFlags, geteuid, unlinkat};
+
+use super::Lifeline;
+use crate::runtime::os::clock;
+use crate::runtime::os::fifo::Fifo;
+use crate::runtime::os::pidfd::ProcessGroup;
+
+/// The directory of an agent's lifelines.
+#[derive(Debug)]
+pub(crate) struct LifelineDir {
+    path: PathBuf,
+    handle: OwnedFd,
+    next: AtomicU64,
+    /// Where the numbers of processes mean what they mean to this agent.
+    space: Space,
+}
+
+/// A boot of the host, and a namespace of its processes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Space {
+    boot: String,
+    namespace: u64,
+}
+
+impl Space {
+    fn of_this_process() -> io::Result<Self> {
+        Ok(Self {
+            boot: clock::boot()?,
+            namespace: fs::metadata("/proc/self/ns/pid")?.ino(),
+        })
+    }
+}
+
+/// A command, so that it is known again.
+#[derive(Debug, PartialEq, Eq)]
+struct Command {
+    pid: u32,
+    /// When it started, in the kernel's ticks since the boot.
+    start: u64,
+    /// The user of the client that started it.
+    user: u32,
+    space: Space,
+}
+
+impl Command {
+    fn name(&self, number: u64) -> String {
+        let Self {
+            pid,
+            start,
+            user,
+            space: Space { boot, namespace },
+        } = self;
+        format!("{number}.{pid}.{start}.{user}.{namespace}.{boot}")
+    }
+
+    fn parse(name: &str) -> Option<Self> {
+        let mut words = name.split('.').skip(1);
+        Some(Self {
+            pid: words.next()?.parse().ok()?,
+            start: words.next()?.parse().ok()?,
+            user: words.next()?.parse().ok()?,
+            space: Space {
+                namespace: words.next()?.parse().ok()?,
+                boot: words.next()?.to_owned(),
+            },
+        })
+    }
+}
+
+impl LifelineDir {
+    /// Opens the directory of lifelines in the state directory, which this process has locked.
+    /// Returns it, and the lifelines in it whose commands still run: the agent's last life left them.
+    ///
+    /// # Errors
+    /// If it cannot be made or read, or has something in it that is no FIFO of this user's.
+    pub(crate) fn open(state: &Path) -> io::Result<(Arc<Self>, Vec<Lifeline>)> {
+        let path = state.join("lifelines");
+        match DirBuilder::new().mode(0o700).create(&path) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            made => made?,
+        }
+        let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
+        let handle = open(&path, flags, Mode::empty())?;
+        let mut directory = Self {
+            path,
+            handle,
+            next: AtomicU64::new(0),
+            space: Space::of_this_process()?,
+        };
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&directory.path)? {
+            let name = entry?.file_name();
+            let name = name.into_string().map_err(|name| {
+                let path = directory.path.join(name);
+                io::Error::other(format!("{} is no lifeline: remove it", path.display()))
+            })?;
+            let number = name.split('.').next().and_then(|word| word.parse().ok());
+            let next = directory.next.get_mut();
+            *next = (*next).max(number.map_or(0, |number: u64| number.saturating_add(1)));
+            names.push(name);
+        }
+        let directory = Arc::new(directory);
+        let mut left = Vec::new();
+        for name in names {
+            let mut former = directory.former(name)?;
+            // What is over is removed as it is dropped.
+            if !former.has_ended() {
+                left.push(former);
+            }
+        }
+        Ok((directory, left))
+    }
+
+    /// What another life has left behind under `name`.
+    fn former(self: &Arc<Self>, name: String) -> io::Result<Lifeline> {
+        let told = |error: io::Error| {
+            let path = self.path.join(&name);
+            io::Error::new(error.kind(), format!("{}: {error}", path.display()))
+        };
+        let fifo = Fifo::open(&self.handle, &name).map_err(told)?;
+        let fifo = fifo.ok_or_else(|| told(io::ErrorKind::NotFound.into()))?;
+        let command = Command::parse(&name);
+        let group = command.as_ref().and_then(|command| {
+            // In another boot it has ended. In another namespace nobody can tell, and the FIFO alone
+            // says whether somebody is there.
+            let is_known = command.space == self.space;
+            is_known.then(|| ProcessGroup::of_former(command.pid, command.start).ok())?
+        });
+        let user = command.map_or(geteuid().as_raw(), |command| command.user);
+        let entry = Entry {
+            directory: Arc::clone(self),
+            number: 0,
+            name,
+        };
+        let mut lifeline = Lifeline::new(fifo, entry, user);
+        lifeline.group = group;
+        Ok(lifeline)
+    }
+
+    /// A new lifeline, and its writing end.
+    pub(super) fn make(self: &Arc<Self>) -> io::Result<(Fifo, OwnedFd, Entry)> {
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let name = number.to_string();
+        let fifo = Fifo::create(&self.handle, &name)?;
+        let entry = Entry {
+            directory: Arc::clone(self),
+            number,
+            name,
+        };
+        match fifo.writer(&self.handle, &entry.name) {
+            Ok(writer) => Ok((fifo, writer, entry)),
+            Err(error) => {
+                entry.remove();
+                Err(error)
+            }
+        }
+    }
+}
+
+/// A FIFO's name.
+#[derive(Debug)]
+pub(super) struct Entry {
+    directory: Arc<LifelineDir>,
+    number: u64,
+    name: String,
+}
+
+impl Entry {
+    /// Notes whose lifeline it is, for the agent's next life.
+    pub(super) fn set_command(&mut self, pid: u32, start: u64, user: u32) {
+        let space = self.directory.space.clone();
+        let command = Command {
+            pid,
+            start,
+            user,
+            space,
+        };
+        let name = command.name(self.number);
+        let handle = self.directory.handle.as_fd();
+        match renameat(handle, &*self.name, handle, &*name) {
+            Ok(()) => self.name = name,
+            // The next life sees it all the same, as long as it has what it inherited.
+            Err(errno) => tracing::debug!("a lifeline cannot be renamed: {errno}"),
+        }
+    }
+
+    /// Nobody has it open any more.
+    pub(super) fn remove(&self) {
+        let handle = self.directory.handle.as_fd();
+        if let Err(errno) = unlinkat(handle, &*self.name, UnlinkatFlags::NoRemoveDir) {
+            tracing::debug!("a lifeline cannot be removed: {errno}");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::CommandExt;
+    use std::process;
+
+    use super::*;
+
+    #[test]
+    fn a_command_is_known_again_by_the_name_of_its_lifeline() {
+        let command = Command {
+            pid: 7,
+            start: 1_234,
+            user: 1_000,
+            space: Space::of_this_process().unwrap(),
+        };
+        assert_eq!(Command::parse(&command.name(300)), Some(command));
+        for name in ["", "300", "300.7", "300.7.x.0.1.b"] {
+            assert_eq!(Command::parse(name), None, "{name}");
+        }
+    }
+
+    /// By a writer that is left, also when nobody knows the command; and by the command, also when it
+    /// has closed all it had. What is over is removed.
+    #[test]
+    fn the_next_life_sees_what_the_last_one_left_behind() {
+        let place = tempfile::tempdir().unwrap();
+        let open = || LifelineDir::open(place.path()).unwrap();
+        let files = || {
+            fs::read_dir(place.path().join("lifelines"))
+                .unwrap()
+                .count()
+        };
+        let (directory, left) = open();
+        assert!(left.is_empty());
+        let (_, writer, _) = directory.make().unwrap();
+        let (_, closed, mut entry) = directory.make().unwrap();
+        drop(closed);
+        let mut command = process::Command::new("sleep");
+        let mut child = command.arg("600").process_group(0).spawn().unwrap();
+        let start = ProcessGroup::of_client(child.id(), process::id())
+            .unwrap()
+            .1;
+        entry.set_command(child.id(), start, geteuid().as_raw());
+        let (_, over, _) = directory.make().unwrap();
+        drop(over);
+        assert_eq!(files(), 3);
+        drop(directory);
+
+        let (directory, left) = open();
+        assert_eq!((left.len(), files()), (2, 2));
+        let (_, _, new) = directory.make().unwrap();
+        assert_eq!(new.number, 3, "the name of none that was there");
+        new.remove();
+        drop(left);
+        assert_eq!(files(), 2, "they are not over");
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!(open().1.len(), 1);
+        drop(writer);
+        assert_eq!(open().1.len(), 0);
+        assert_eq!(files(), 0);
+    }
+
+    /// Its number has come to mean another process.
+    #[test]
+    fn another_process_of_that_number_is_not_the_command() {
+        let place = tempfile::tempdir().unwrap();
+        let (directory, _) = LifelineDir::open(place.path()).unwrap();
+        let mut command = process::Command::new("sleep");
+        let mut child = command.arg("600").process_group(0).spawn().unwrap();
+        let start = ProcessGroup::of_client(child.id(), process::id())
+            .unwrap()
+            .1;
+        let (_, writer, mut entry) = directory.make().unwrap();
+        drop(writer);
+        entry.set_command(child.id(), start - 1, geteuid().as_raw());
+        assert!(LifelineDir::open(place.path()).unwrap().1.is_empty());
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
+    #[test]
+    fn what_is_no_lifeline_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        LifelineDir::open(place.path()).unwrap();
+        fs::write(place.path().join("lifelines/7"), "").unwrap();
+        let refused = LifelineDir::open(place.path()).unwrap_err().to_string();
+        assert!(refused.contains("lifelines/7"), "{refused}");
+    }
+}

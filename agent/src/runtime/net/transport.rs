@@ -1,0 +1,537 @@
+//! Datagrams between members, by address: UDP ([`udp`]) or Unix datagrams ([`unix`]).
+//!
+//! Sending never blocks. Whatever the kernel refuses (a full queue, a peer that is not there, no
+//! route) is the same as a datagram lost on the way: counted, and repaired by the links. What
+//! arrives from no member's address, or larger than any datagram of ours, is dropped here, before
+//! the core sees it. What comes from a member's address that is flooded waits in a queue apart
+//! ([`apart`]).
+//!
+//! Where there is a multicast address, what goes to several members alike goes there as one
+//! datagram ([`multicast`]), to those who are known to be reached so ([`reachability`]). The core knows
+//! nothing of it.
+
+mod doubts;
+mod error;
+mod faults;
+mod filter;
+mod flood_queues;
+mod group;
+mod multicast;
+mod reachability;
+mod sealed;
+pub(crate) mod socket_file;
+#[cfg(test)]
+mod tests;
+mod udp;
+mod unix;
+mod who;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::net::{SocketAddr, UdpSocket};
+use std::ops::Range;
+use std::os::fd::{AsRawFd, RawFd};
+use std::path::{Path, PathBuf};
+
+use nix::sys::socket::UnixAddr;
+use socket2::{SockAddr, SockRef, Socket};
+
+pub use error::BindError;
+pub use faults::Faults;
+use faults::Injector;
+use flood_queues::Apart;
+use group::Group;
+use sealed::Sealing;
+use socket_file::SocketFile;
+use unix::Mailbox;
+
+use self::doubts::Doubts;
+use crate::protocol::wire::GroupId;
+use crate::protocol::{NodeId, Time};
+use crate::runtime::net::address::{Address, MulticastAddress};
+use crate::runtime::net::aead::{self, Seals, Way};
+use crate::runtime::os::clock;
+
+/// Room for what arrives while the agent is busy: a few thousand small datagrams. The kernel may
+/// grant less.
+const SOCKET_BUFFER: usize = 1 << 20;
+
+/// This member's socket and everybody's addresses.
+#[derive(Debug)]
+pub(crate) struct Transport {
+    me: NodeId,
+    medium: Medium,
+    peers: BTreeMap<NodeId, SockAddr>,
+    group: Option<Box<Group>>,
+    sealing: Option<Box<Sealing>>,
+    doubts: Doubts,
+    faults: Option<Injector>,
+    counters: TransportCounters,
+    /// Whether it was told that the kernel does not filter what comes. Once: each view would say it
+    /// again.
+    told_unfiltered: bool,
+    _file: Option<SocketFile>,
+}
+
+/// The socket, and which member has which address.
+#[derive(Debug)]
+enum Medium {
+    Udp {
+        socket: UdpSocket,
+        sources: BTreeMap<SocketAddr, NodeId>,
+        apart: Apart,
+    },
+    Unix {
+        mailbox: Mailbox,
+        sources: BTreeMap<PathBuf, NodeId>,
+    },
+}
+
+/// What the sockets have seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TransportCounters {
+    /// Datagrams given to the kernel.
+    pub sent: u64,
+    /// Their bytes.
+    pub sent_bytes: u64,
+    /// Datagrams the kernel did not take: a full queue, nobody there, no route.
+    pub send_lost: u64,
+    /// Datagrams received from members.
+    pub received: u64,
+    /// Their bytes.
+    pub received_bytes: u64,
+    /// Datagrams that the kernel dropped before they were read, because no member has the address that
+    /// they came from, or because the queue was full; of those by multicast it is not known. Of each
+    /// socket it counts to 2³², and begins anew.
+    pub dropped_by_kernel: u64,
+    /// Datagrams dropped because no member has the address they came from; of Unix datagrams also
+    /// those of other users than root and this process's.
+    pub dropped_foreign: u64,
+    /// Datagrams dropped because they were longer than any of ours.
+    pub dropped_truncated: u64,
+    /// Datagrams dropped because they were nothing that is sealed, or sealed for another member.
+    pub dropped_malformed: u64,
+    /// Datagrams dropped because they were not sealed, in a group that has a key.
+    pub dropped_unsealed: u64,
+    /// Datagrams dropped because they were sealed, in a group without a key.
+    pub dropped_sealed: u64,
+    /// Datagrams dropped because they were sealed with a key that this member does not have.
+    pub dropped_unknown_key: u64,
+    /// Datagrams dropped because they were not sealed by the member that they name, or were changed
+    /// on their way.
+    pub dropped_forged: u64,
+    /// Datagrams dropped because they came before.
+    pub dropped_replayed: u64,
+    /// Datagrams dropped because the life that sealed them had not shown yet that it is there. They
+    /// were answered by a challenge.
+    pub dropped_unproven: u64,
+    /// Datagrams dropped because they answered no challenge that was open, or challenged another life
+    /// of this member.
+    pub dropped_stale: u64,
+    /// Datagrams dropped because too many came in one turn, from one address, of lives that had not
+    /// shown that they are there.
+    pub dropped_strange: u64,
+    /// Challenges that were answered, and answers that were right.
+    pub handshakes: u64,
+    /// Of those sent: by multicast, for several members each.
+    pub multicast_sent: u64,
+    /// How many datagrams those have replaced.
+    pub multicast_merged: u64,
+    /// Of those received: by multicast, for this member or for others.
+    pub multicast_received: u64,
+    /// Of those received: dropped because what came by multicast made no sense, or was of another
+    /// group.
+    pub dropped_multicast: u64,
+    /// How many times a member was found not to be reached by multicast any more.
+    pub multicast_lost: u64,
+    /// Errors while receiving, other than that there was nothing.
+    pub receive_errors: u64,
+}
+
+/// What one look at the socket gave.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Received {
+    /// A datagram of this member, in this part of the buffer.
+    Datagram { from: NodeId, at: Range<usize> },
+    /// A datagram that was dropped and counted.
+    Dropped,
+    /// Nothing is there.
+    Empty,
+}
+
+impl Transport {
+    /// Room for the longest datagram of ours, and the byte that tells a longer one: of that the kernel
+    /// copies no more.
+    pub(crate) const BUFFER: usize = aead::MAX_LEN + 1;
+
+    /// Binds the address of `me`, and joins the multicast group, if there is one.
+    pub(crate) fn bind(
+        me: NodeId,
+        members: &BTreeMap<NodeId, Address>,
+        multicast: Option<(GroupId, MulticastAddress)>,
+        seals: Option<Seals>,
+        faults: Option<Faults>,
+    ) -> Result<Self, BindError> {
+        let own = &members[&me];
+        let others = || members.iter().filter(|(id, _)| **id != me);
+        if let Some((_, other)) = others().find(|(_, other)| !can_reach(own, other)) {
+            return Err(BindError::Mixed {
+                own: own.clone(),
+                other: other.clone(),
+            });
+        }
+        let sources = BTreeMap::new();
+        let (medium, file) = match own {
+            Address::Udp(own) => {
+                let socket = udp::bind(*own)?;
+                let apart = Apart::default();
+                let medium = Medium::Udp {
+                    socket,
+                    sources,
+                    apart,
+                };
+                (medium, None)
+            }
+            Address::Unix(own) => {
+                let sources = BTreeMap::new();
+                let others = others().filter_map(|(_, other)| other.as_path());
+                let (mailbox, file) = unix::bind(own, others)?;
+                (Medium::Unix { mailbox, sources }, Some(file))
+            }
+        };
+        let group = multicast
+            .map(|(id, address)| multicast::join(id, me, address, own, &medium))
+            .transpose()?;
+        let faults = faults.map(Injector::new);
+        let mut transport = Self {
+            me,
+            medium,
+            peers: BTreeMap::new(),
+            group: group.map(Box::new),
+            sealing: seals.map(|seals| Box::new(Sealing::new(seals))),
+            doubts: Doubts::default(),
+            faults,
+            counters: Default::default(),
+            told_unfiltered: false,
+            _file: file,
+        };
+        transport.read(members);
+        Ok(transport)
+    }
+
+    /// These are the members from now on, this one among them.
+    pub(crate) fn read(&mut self, members: &BTreeMap<NodeId, Address>) {
+        let others = members.iter().filter(|(id, _)| **id != self.me);
+        let ids = others.clone().map(|(&id, _)| id);
+        self.group
+            .iter_mut()
+            .for_each(|group| group.reachability.read(ids.clone()));
+        self.peers.clear();
+        match &mut self.medium {
+            Medium::Udp {
+                socket,
+                sources,
+                apart,
+            } => {
+                sources.clear();
+                for (&id, address) in others {
+                    if let Address::Udp(address) = address {
+                        self.peers.insert(id, SockAddr::from(*address));
+                        sources.insert(*address, id);
+                    }
+                }
+                apart.read(sources.iter().map(|(&address, &id)| (id, address)));
+                let mut attached = filter::attach((&*socket).into(), sources.keys(), None);
+                if let Some(group) = &self.group {
+                    // Several agents of one host hear each other by the loop, and so would each
+                    // itself.
+                    let by_multicast =
+                        filter::attach((&group.socket).into(), sources.keys(), Some(self.me));
+                    attached = attached.and(by_multicast);
+                }
+                if let Err(why) = attached
+                    && !std::mem::replace(&mut self.told_unfiltered, true)
+                {
+                    warn_of_floods(&why);
+                }
+            }
+            Medium::Unix { sources, .. } => {
+                sources.clear();
+                for (&id, address) in others {
+                    // That it is no path of a socket was refused when it was read.
+                    if let Address::Unix(path) = address
+                        && let Ok(to) = SockAddr::unix(path)
+                        && is_safe(id, path)
+                    {
+                        self.peers.insert(id, to);
+                        sources.insert(path.clone(), id);
+                    }
+                }
+            }
+        }
+    }
+
+    pub(crate) fn counters(&self) -> TransportCounters {
+        // Not of the socket for multicast: it gets back, and drops, what this member sends there itself,
+        // and nobody can tell that from what others sent.
+        let dropped_by_kernel = match &self.medium {
+            Medium::Udp { socket, apart, .. } => {
+                udp::dropped_by_kernel(socket) + apart.dropped_by_kernel()
+            }
+            Medium::Unix { .. } => 0,
+        };
+        TransportCounters {
+            dropped_by_kernel,
+            ..self.counters
+        }
+    }
+
+    /// Sends `bytes` to member `to`, by themselves.
+    fn send(&mut self, to: NodeId, bytes: &[u8]) {
+        let Some(address) = self.peers.get(&to).cloned() else {
+            // Its address was refused, and that was told.
+            debug_assert!(to != self.me, "the core sent to its own member");
+            self.counters.send_lost += 1;
+            return;
+        };
+        self.transmit(Way::Directly(to), &address, bytes);
+    }
+
+    /// Sends `bytes`, sealed where this group has a key; whether the kernel took all.
+    fn transmit(&mut self, way: Way, to: &SockAddr, bytes: &[u8]) -> bool {
+        let Some(sealing) = &mut self.sealing else {
+            return self.send_out(to, bytes);
+        };
+        let sealed = sealing.seal(way, bytes);
+        let is_sent = self.send_out(to, &sealed);
+        if let Some(sealing) = &mut self.sealing {
+            sealing.give_back(sealed);
+        }
+        is_sent
+    }
+
+    /// Sends `bytes`, once or as a test has it; whether the kernel took all.
+    fn send_out(&mut self, to: &SockAddr, bytes: &[u8]) -> bool {
+        match &mut self.faults {
+            Some(injector) => {
+                let copies = injector.suffer(bytes);
+                copies.iter().all(|copy| self.send_once(to, copy))
+            }
+            None => self.send_once(to, bytes),
+        }
+    }
+
+    fn send_once(&mut self, to: &SockAddr, bytes: &[u8]) -> bool {
+        let socket = match &self.medium {
+            Medium::Udp { socket, .. } => SockRef::from(socket),
+            Medium::Unix { mailbox, .. } => SockRef::from(&mailbox.socket),
+        };
+        loop {
+            match socket.send_to_with_flags(bytes, to, libc::MSG_NOSIGNAL) {
+                Ok(_) => {
+                    self.counters.sent += 1;
+                    self.counters.sent_bytes += bytes.len() as u64;
+                    return true;
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => {
+                    self.counters.send_lost += 1;
+                    tracing::trace!("lost a datagram: {error}");
+                    return false;
+                }
+            }
+        }
+    }
+
+    /// Takes one datagram off the sockets, if there is one. The kernel cuts what is longer than
+    /// `buffer`, so one that fills it counts as too long.
+    pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> Received {
+        if let Medium::Udp { apart, .. } = &mut self.medium
+            && apart.take_turn()
+            && let received @ (Received::Datagram { .. } | Received::Dropped) =
+                self.receive_apart(buffer)
+        {
+            return received;
+        }
+        match self.receive_shared(buffer) {
+            Received::Empty => self.receive_apart(buffer),
+            received => received,
+        }
+    }
+
+    /// From the sockets that all members send to.
+    fn receive_shared(&mut self, buffer: &mut [u8]) -> Received {
+        let Some(group) = &mut self.group else {
+            return self.receive_directly(buffer);
+        };
+        if group.is_first() {
+            match self.receive_by_multicast(buffer) {
+                Received::Empty => self.receive_directly(buffer),
+                received => received,
+            }
+        } else {
+            match self.receive_directly(buffer) {
+                Received::Empty => self.receive_by_multicast(buffer),
+                received => received,
+            }
+        }
+    }
+
+    fn receive_directly(&mut self, buffer: &mut [u8]) -> Received {
+        let received = match &mut self.medium {
+            Medium::Udp {
+                socket, sources, ..
+            } => socket
+                .recv_from(buffer)
+                .map(|(len, from)| (len, sources.get(&udp::spelled(from)).copied())),
+            Medium::Unix { mailbox, sources } => {
+                unix::receive(mailbox, buffer).map(|(len, from)| {
+                    // A sender without a path of its own is no member.
+                    let path = from.as_ref().and_then(UnixAddr::path);
+                    (len, path.and_then(|path| sources.get(path)).copied())
+                })
+            }
+        };
+        self.take(received, buffer)
+    }
+
+    /// From the queues of members' addresses that are flooded.
+    fn receive_apart(&mut self, buffer: &mut [u8]) -> Received {
+        let Medium::Udp { sources, apart, .. } = &mut self.medium else {
+            return Received::Empty;
+        };
+        if apart.is_empty() {
+            return Received::Empty;
+        }
+        let Some((len, from)) = apart.receive(buffer, clock::now()) else {
+            return Received::Empty;
+        };
+        let from = sources.get(&udp::spelled(from)).copied();
+        self.take(Ok((len, from)), buffer)
+    }
+
+    /// What came directly into `buffer`.
+    fn take(
+        &mut self,
+        received: io::Result<(usize, Option<NodeId>)>,
+        buffer: &mut [u8],
+    ) -> Received {
+        let sender = received.as_ref().ok().and_then(|(_, from)| *from);
+        let received = self.note(received, buffer.len());
+        let received = self.unseal(received, false, buffer);
+        if let (Some(from), Medium::Udp { apart, .. }) = (sender, &mut self.medium) {
+            match received {
+                Received::Datagram { .. } => apart.note_taken(from),
+                _ => apart.note_drop(from, clock::now()),
+            }
+        }
+        if let (Some(group), Received::Datagram { from, .. }) = (&mut self.group, &received) {
+            group.reachability.heard_directly(*from);
+        }
+        received
+    }
+
+    /// Sorts what came into a buffer of so many bytes, and counts what is dropped of it.
+    fn note(&mut self, received: io::Result<(usize, Option<NodeId>)>, room: usize) -> Received {
+        match received {
+            Ok((len, _)) if len == room => {
+                self.counters.dropped_truncated += 1;
+                Received::Dropped
+            }
+            Ok((len, Some(from))) => Received::Datagram { from, at: 0..len },
+            Ok((_, None)) => {
+                self.counters.dropped_foreign += 1;
+                Received::Dropped
+            }
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => Received::Empty,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Received::Dropped,
+            Err(error) => {
+                // An error that was queued for an earlier send: taken off the socket by this.
+                self.counters.receive_errors += 1;
+                tracing::debug!("receiving failed: {error}");
+                Received::Dropped
+            }
+        }
+    }
+}
+
+impl Transport {
+    /// The sockets at which something may arrive: one, or two where there is multicast.
+    pub(crate) fn sockets(&self) -> impl Iterator<Item = RawFd> + use<> {
+        let own = match &self.medium {
+            Medium::Udp { socket, .. } => socket.as_raw_fd(),
+            Medium::Unix { mailbox, .. } => mailbox.socket.as_raw_fd(),
+        };
+        let group = self.group.as_ref().map(|group| group.socket.as_raw_fd());
+        [Some(own), group].into_iter().flatten()
+    }
+
+    /// Opens what is needed apart from them.
+    pub(crate) fn open_wanted(&mut self) {
+        if let Medium::Udp { socket, apart, .. } = &mut self.medium {
+            apart.open_wanted(socket, clock::now());
+        }
+    }
+
+    /// When something may be there of which no socket of these tells.
+    pub(crate) fn next_look(&self) -> Option<Time> {
+        match &self.medium {
+            Medium::Udp { apart, .. } => apart.next_look(),
+            Medium::Unix { .. } => None,
+        }
+    }
+
+    /// The members from whose addresses floods come.
+    pub(crate) fn flooded(&self) -> impl Iterator<Item = NodeId> {
+        let apart = match &self.medium {
+            Medium::Udp { apart, .. } => Some(apart),
+            Medium::Unix { .. } => None,
+        };
+        let now = clock::now();
+        apart.into_iter().flat_map(move |apart| apart.flooded(now))
+    }
+}
+
+/// The kernel does not drop for this member what no member sent.
+fn warn_of_floods(why: &str) {
+    tracing::warn!(
+        "the kernel does not filter what comes to this member ({why}): whoever can send to its port \
+         can fill its queue, so that members are not heard, and leases run out; let a firewall pass \
+         nothing there but what members send, or raise the sysctl net.core.optmem_max if \
+         the filter is out of memory, and start this agent again"
+    );
+}
+
+/// Whether datagrams can go from one address to the other at all.
+pub(crate) fn can_reach(own: &Address, other: &Address) -> bool {
+    match (own, other) {
+        (Address::Udp(own), Address::Udp(other)) => own.is_ipv4() == other.is_ipv4(),
+        (Address::Unix(_), Address::Unix(_)) => true,
+        _ => false,
+    }
+}
+
+/// Whether nobody else can have put a socket at `path`, where member `id` is that came to the group
+/// while it runs. Tells of it if somebody can.
+fn is_safe(id: NodeId, path: &Path) -> bool {
+    let Err(why) = socket_file::check_other_directory(path) else {
+        return true;
+    };
+    tracing::warn!(
+        "nothing is sent to member {id}, as others could put a socket of theirs at its address: \
+         {why}; {}",
+        why.advice()
+    );
+    false
+}
+
+/// Sizes the buffers. A smaller buffer than asked for is no error: it loses more under load.
+fn size_buffers(socket: &Socket) {
+    let sized = socket
+        .set_recv_buffer_size(SOCKET_BUFFER)
+        .and_then(|()| socket.set_send_buffer_size(SOCKET_BUFFER));
+    if let Err(error) = sized {
+        tracing::debug!("the socket's buffers keep their size: {error}");
+    }
+}

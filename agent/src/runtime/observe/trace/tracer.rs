@@ -1,0 +1,232 @@
+//! What is worth an entry: looks at all that goes into the core and comes out of it, under the
+//! mutex, and waits for nothing.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use crossbeam_channel::{Sender, TrySendError, bounded};
+
+use super::{Entry, TraceWriter, What};
+use crate::protocol::clock::Estimate;
+use crate::protocol::dissect::engine_messages;
+use crate::protocol::wire::{self, GroupId, Header, Route};
+use crate::protocol::{
+    Command, Epoch, Event, Failure, Fence, Incarnation, Input, Node, NodeId, Output, Settings,
+    Ticket, Time,
+};
+use crate::runtime::api::error::SessionEnd;
+use crate::runtime::os::clock;
+
+/// How many entries wait for the disk at most.
+const QUEUE: usize = 1 << 14;
+
+/// Opens the trace of member `me` in the directory `dir`: what notes, and what writes.
+///
+/// `None` if that is not possible, which was told: an agent works as well without.
+pub(crate) fn open(
+    dir: &Path,
+    me: NodeId,
+    settings: &Settings,
+    host: &str,
+    life: Incarnation,
+) -> Option<(Tracer, TraceWriter)> {
+    let (sender, receiver) = bounded(QUEUE);
+    let writer = match TraceWriter::open(dir, &settings.group, me, host, receiver) {
+        Ok(writer) => writer,
+        Err(error) => {
+            tracing::warn!(
+                "cannot write a trace below {}: {error}; this agent runs without; to trace it, \
+                 name another directory and start it again",
+                dir.display()
+            );
+            return None;
+        }
+    };
+    let mut tracer = Tracer {
+        me,
+        group: GroupId::of(&settings.group),
+        has_fences: settings.failure != Failure::PresumeFailed,
+        life,
+        count: 0,
+        locks: BTreeMap::new(),
+        heard: BTreeMap::new(),
+        sender: Some(sender),
+    };
+    tracer.log(What::Began);
+    Some((tracer, writer))
+}
+
+/// Notes what happens.
+#[derive(Debug)]
+pub(crate) struct Tracer {
+    me: NodeId,
+    group: GroupId,
+    has_fences: bool,
+    life: Incarnation,
+    /// How many events this life has had.
+    count: u64,
+    /// What the requests that are open are for.
+    locks: BTreeMap<Ticket, Arc<str>>,
+    /// When something last came from each member.
+    heard: BTreeMap<NodeId, Time>,
+    /// `None` once nobody writes any more.
+    sender: Option<Sender<Entry>>,
+}
+
+impl Tracer {
+    /// Something is about to go into the core.
+    pub(crate) fn note_input(&mut self, input: &Input<'_>) {
+        match input {
+            Input::Datagram { bytes, .. } => self.note_arrival(bytes),
+            Input::Command(
+                Command::Acquire { ticket, lock, .. } | Command::Campaign { ticket, lock, .. },
+            ) => {
+                let name: Arc<str> = lock.to_string().into();
+                self.locks.insert(*ticket, Arc::clone(&name));
+                self.log(What::Asked {
+                    request: ticket.0,
+                    lock: name.as_ref().into(),
+                });
+            }
+            Input::Command(Command::Release { ticket, .. }) => {
+                self.note_request(*ticket, true, |request, lock| What::Left { request, lock });
+            }
+            Input::Command(_) | Input::Timeout | Input::Persisted => {}
+        }
+    }
+
+    /// Something came out of the core. `node` is how it is now.
+    pub(crate) fn note_output(&mut self, output: &Output, node: &Node) {
+        match output {
+            Output::Transmit { bytes, .. } => self.note_departure(bytes),
+            Output::Event(event) => self.note_event(event, node),
+            Output::Persist(_) => {}
+        }
+    }
+
+    /// How far another member's clock is ahead is believed to be known.
+    pub(crate) fn note_clock(&mut self, member: NodeId, life: u64, estimate: &Estimate) {
+        self.log(What::Compared {
+            member: member.as_u16(),
+            life,
+            measured: estimate.at.as_nanos(),
+            ahead_ns: estimate.offset_ns,
+            error_ns: u64::try_from(estimate.error.as_nanos()).unwrap_or(u64::MAX),
+        });
+    }
+
+    /// The session is over.
+    pub(crate) fn note_end(&mut self, end: &SessionEnd) {
+        let why = (*end != SessionEnd::Closed).then(|| end.to_string());
+        self.log(What::Closed { why });
+    }
+
+    fn note_event(&mut self, event: &Event, node: &Node) {
+        match event {
+            Event::Granted { ticket, fence, .. } => {
+                let fence = self.has_fences.then(|| Fence::as_u64(*fence));
+                self.note_request(*ticket, false, |request, lock| What::Entered {
+                    request,
+                    lock,
+                    fence,
+                });
+            }
+            Event::Ended { ticket, .. } => {
+                self.note_request(*ticket, true, |request, lock| What::Ended { request, lock });
+            }
+            Event::Lost { ticket } => {
+                self.note_request(*ticket, true, |request, lock| What::Lost { request, lock });
+            }
+            Event::View { epoch, members } => self.log(What::View {
+                epoch: Epoch::as_u32(*epoch),
+                members: members.iter().map(|member| member.as_u16()).collect(),
+            }),
+            Event::Suspect { peer } => self.log(What::Suspects {
+                member: peer.as_u16(),
+                heard: self.heard.get(peer).map(|at| at.as_nanos()),
+            }),
+            Event::Excluded { .. } => {
+                self.log(What::Excluded);
+                self.life = node.incarnation();
+                self.count = 0;
+                self.log(What::Began);
+            }
+            _ => {}
+        }
+    }
+
+    /// `ends`: this is the request's last event.
+    fn note_request(&mut self, ticket: Ticket, ends: bool, what: impl FnOnce(u64, String) -> What) {
+        let lock = if ends {
+            self.locks.remove(&ticket)
+        } else {
+            self.locks.get(&ticket).cloned()
+        };
+        if let Some(lock) = lock {
+            self.log(what(ticket.0, lock.as_ref().into()));
+        }
+    }
+
+    /// What this member says itself, once: not what goes by way of others besides, nor what it
+    /// passes on.
+    fn note_departure(&mut self, bytes: &[u8]) {
+        let Ok((header, payload)) = wire::decode(self.group, bytes) else {
+            return;
+        };
+        if header.from != self.me || header.route != Route::Direct {
+            return;
+        }
+        for message in engine_messages(&header, payload) {
+            self.log(What::Sent {
+                to: header.to.as_u16(),
+                to_life: header.to_life.0,
+                number: message.number,
+                kind: message.kind.into(),
+                lock: message.lock.to_string(),
+            });
+        }
+    }
+
+    /// What is for this life, whichever way it took.
+    fn note_arrival(&mut self, bytes: &[u8]) {
+        let Ok((header, payload)) = wire::decode(self.group, bytes) else {
+            return;
+        };
+        if !self.is_for_me(&header) {
+            return;
+        }
+        self.heard.insert(header.from, clock::now());
+        if header.to_life != self.life {
+            return;
+        }
+        for message in engine_messages(&header, payload) {
+            self.log(What::Received {
+                from: header.from.as_u16(),
+                from_life: header.from_life.0,
+                number: message.number,
+                kind: message.kind.into(),
+                lock: message.lock.to_string(),
+            });
+        }
+    }
+
+    fn is_for_me(&self, header: &Header) -> bool {
+        header.to == self.me && header.from != self.me && header.route != Route::PassOn
+    }
+
+    fn log(&mut self, what: What) {
+        let Some(sender) = &self.sender else { return };
+        self.count += 1;
+        let entry = Entry {
+            life: self.life.0,
+            n: self.count,
+            at: clock::now().as_nanos(),
+            what,
+        };
+        // What finds no room is missed by its number.
+        if let Err(TrySendError::Disconnected(_)) = sender.try_send(entry) {
+            self.sender = None;
+        }
+    }
+}

@@ -1,0 +1,24 @@
+//! What the agent thread and the application's threads share: the core behind its mutex, and all that
+//! its events lead to.
+//!
+//! [`core_guard`] steps the core and hands each of its events to [`dispatch`]. Above are the requests
+//! ([`hand_off`], [`requests`]), the session's end ([`leave`], [`lease`]), and what members tell each
+//! other beside the protocol ([`membership`], [`group_status`], [`peer_clocks`]).
+
+pub(crate) mod core_guard;
+mod dispatch;
+pub(crate) mod entry;
+pub(crate) mod group_status;
+pub(crate) mod hand_off;
+mod lease;
+mod leave;
+pub(crate) mod membership;
+pub(crate) mod peer_clocks;
+mod requests;
+mod round;
+mod sockets;
+pub(crate) mod wakeup;
+
+pub(crate) use core_guard::Shared;
+#[cfg(test)]
+pub(crate) use hand_off::tests::alone;

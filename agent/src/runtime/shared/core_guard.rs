@@ -1,0 +1,386 @@
+//! The core behind its mutex ([`Shared`]), and one stay in that mutex ([`CoreGuard`]).
+//!
+//! Whoever has the guard steps the protocol and does what it says at once, so that datagrams leave
+//! in the order in which they were made. Everything that may take long (waking threads, files,
+//! streams) is put off until after it, the latter two for the agent thread.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+use mio::Registry;
+
+use crate::protocol::{Command, Input, Node, NodeId, Output, Record, Ticket, Time};
+use crate::runtime::api::error::SessionEnd;
+use crate::runtime::api::events::Hub;
+use crate::runtime::api::status::ClientsStatus;
+use crate::runtime::net::transport::{Transport, TransportCounters};
+use crate::runtime::observe::trace::Tracer;
+use crate::runtime::os::clock;
+use crate::runtime::os::fork::ForkStamp;
+use crate::runtime::os::spin::Spin;
+use crate::runtime::os::sync::{Mutex, MutexGuard};
+use crate::runtime::request::Request;
+use crate::runtime::request::session::Session;
+use crate::runtime::shared::entry::{Entry, Task};
+use crate::runtime::shared::group_status::{Identity, Reports};
+use crate::runtime::shared::membership::Membership;
+use crate::runtime::shared::peer_clocks::PeerClocks;
+use crate::runtime::shared::wakeup::Wakeup;
+
+/// The agent is not woken for a timer that is at most this much earlier than the one it sleeps
+/// for: what such timers repair has taken longer already.
+const SLACK: Duration = Duration::from_millis(1);
+
+/// The event loop of an agent without a thread: whoever waits runs it.
+pub(crate) trait Drive: Send + Sync + fmt::Debug {
+    /// Runs it until `is_done` or until `deadline`, or until the session has ended.
+    fn drive(&self, deadline: Option<Time>, is_done: &dyn Fn() -> bool);
+
+    /// Runs it until the session has ended and all of it is gone, unless this thread is in a round.
+    fn drive_to_the_end(&self);
+}
+
+/// What the threads of an agent's process share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) identity: Identity,
+    pub(crate) stamp: ForkStamp,
+    pub(crate) hub: Hub,
+    core: Mutex<Core>,
+    pub(crate) wakeup: Wakeup,
+    /// What runs the event loop where callers do.
+    driver: OnceLock<Weak<dyn Drive>>,
+    /// Of the event loop's poll.
+    pub(crate) registry: Registry,
+    pub(crate) spin: Spin,
+    /// Whether the last request was decided in its own step: then there is no network to wait for.
+    pub(super) grants_at_once: AtomicBool,
+}
+
+impl Shared {
+    pub(crate) fn new(
+        node: Node,
+        transport: Transport,
+        membership: Membership,
+        wakeup: Wakeup,
+        registry: Registry,
+        stamp: ForkStamp,
+        identity: Identity,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            stamp,
+            hub: Hub::default(),
+            core: Mutex::new(Core::new(
+                node,
+                transport,
+                membership,
+                identity.settings.lease,
+            )),
+            wakeup,
+            driver: OnceLock::new(),
+            registry,
+            spin: Spin::default(),
+            grants_at_once: AtomicBool::new(false),
+            identity,
+        })
+    }
+
+    /// Takes the mutex.
+    pub(crate) fn lock_core(&self) -> CoreGuard<'_> {
+        CoreGuard::new(self, self.core.lock())
+    }
+
+    /// Takes the mutex, unless somebody has it.
+    pub(super) fn try_lock_core(&self) -> Option<CoreGuard<'_>> {
+        Some(CoreGuard::new(self, self.core.try_lock()?))
+    }
+
+    /// From now on `driver` runs the event loop when callers wait.
+    pub(crate) fn set_driver(&self, driver: &Arc<dyn Drive>) {
+        let is_first = self.driver.set(Arc::downgrade(driver)).is_ok();
+        debug_assert!(is_first, "an agent has one loop");
+    }
+
+    /// Runs the event loop until `is_done`, or until `deadline`, if that is the callers' business. If
+    /// the session ends before, nothing more comes of it.
+    pub(crate) fn drive(&self, deadline: Option<Time>, is_done: &dyn Fn() -> bool) {
+        if let Some(driver) = self.driver.get().and_then(Weak::upgrade) {
+            driver.drive(deadline, is_done);
+        }
+    }
+
+    /// Runs the event loop, if that is the callers' business, until the session, which was told to end,
+    /// is over and all of it is gone. In a round of this very thread it leaves that to the next one.
+    pub(crate) fn drive_to_the_end(&self) {
+        if let Some(driver) = self.driver.get().and_then(Weak::upgrade) {
+            driver.drive_to_the_end();
+        }
+    }
+
+    /// Wakes the agent thread, if there is one.
+    pub(crate) fn wake_thread(&self) {
+        if let Wakeup::Thread(thread) = &self.wakeup {
+            thread.wake();
+        }
+    }
+}
+
+/// The protocol and what surrounds it, under the mutex.
+#[derive(Debug)]
+pub(crate) struct Core {
+    pub(crate) node: Node,
+    /// `None` once the session is over.
+    pub(super) transport: Option<Transport>,
+    pub(super) last_counters: TransportCounters,
+    pub(super) buffer: Box<[u8]>,
+    pub(crate) requests: BTreeMap<Ticket, Entry>,
+    pub(super) next_ticket: u64,
+    /// What is granted now is valid in it.
+    pub(crate) session: Arc<Session>,
+    /// How many there were before it.
+    pub(crate) session_number: u64,
+    pub(crate) reports: Reports,
+    pub(crate) membership: Membership,
+    pub(crate) peer_clocks: PeerClocks,
+    pub(super) phase: Phase,
+    /// What callers ask for while commands of this agent's last life run; `None` once nothing does.
+    pub(crate) held_back: Option<VecDeque<(Ticket, Command)>>,
+    /// What the core wants on disk. The agent thread has it written.
+    pub(super) persist: Option<Record>,
+    /// What else is left for the agent thread.
+    pub(crate) tasks: VecDeque<Task>,
+    /// What other agents sent and the agent thread has not read.
+    pub(super) notes: VecDeque<(NodeId, Vec<u8>)>,
+    pub(super) notes_lost: u64,
+    /// Notes that could not be read.
+    pub(crate) notes_malformed: u64,
+    /// Until when the agent thread sleeps; `None` while it is awake, and will look for itself.
+    pub(super) sleeps_until: Option<Time>,
+    /// When an application's thread last stepped.
+    pub(super) active_at: Time,
+    /// Notes what happens, if somebody wants to know.
+    pub(crate) tracer: Option<Tracer>,
+    /// Who uses the service for clients, as it has last told.
+    pub(crate) clients: Option<ClientsStatus>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Phase {
+    Running,
+    /// Clients are asked for what they hold.
+    Draining {
+        deadline: Time,
+    },
+    /// The group is being told.
+    Leaving {
+        deadline: Time,
+    },
+    Over(SessionEnd),
+}
+
+/// One stay in the mutex.
+#[derive(Debug)]
+pub(crate) struct CoreGuard<'a> {
+    pub(crate) shared: &'a Shared,
+    pub(crate) core: MutexGuard<'a, Core>,
+    /// Whom to wake or to call afterwards.
+    pub(super) notify: Vec<Arc<Request>>,
+    /// Whose waiters to wake.
+    pub(crate) ring: Vec<Arc<Session>>,
+}
+
+impl<'a> CoreGuard<'a> {
+    pub(crate) fn new(shared: &'a Shared, core: MutexGuard<'a, Core>) -> Self {
+        Self {
+            shared,
+            core,
+            notify: Vec::new(),
+            ring: Vec::new(),
+        }
+    }
+}
+
+impl CoreGuard<'_> {
+    /// Does what a new core says before its first input. What happens from now on is noted by
+    /// `tracer`.
+    pub(crate) fn begin(&mut self, tracer: Option<Tracer>) {
+        self.core.tracer = tracer;
+        self.run(None);
+    }
+
+    /// Steps the protocol at the present time, and does what it says.
+    pub(crate) fn step(&mut self, input: Input<'_>) {
+        self.run(Some(input));
+    }
+
+    fn run(&mut self, input: Option<Input<'_>>) {
+        if self.end_of_session().is_some() {
+            return;
+        }
+        self.guarded(|guard| {
+            if let Some(input) = input {
+                if let Some(tracer) = &mut guard.core.tracer {
+                    tracer.note_input(&input);
+                }
+                // The clock is read under the mutex, so that time never goes back for the core.
+                guard.core.node.handle(clock::now(), input);
+            }
+            while let Some(output) = guard.core.node.poll_output() {
+                let core = &mut *guard.core;
+                if let Some(tracer) = &mut core.tracer {
+                    tracer.note_output(&output, &core.node);
+                }
+                guard.perform(output);
+            }
+            if let Some(transport) = &mut guard.core.transport {
+                transport.flush();
+            }
+        });
+    }
+
+    /// Has the protocol say `event`.
+    #[cfg(test)]
+    pub(crate) fn pretend(&mut self, event: crate::protocol::Event) {
+        self.tell(event);
+    }
+
+    /// A panic inside ends the session: nobody knows what state the protocol is in.
+    pub(crate) fn guarded(&mut self, act: impl FnOnce(&mut Self)) {
+        if catch_unwind(AssertUnwindSafe(|| act(self))).is_err() {
+            self.end(SessionEnd::Panicked);
+        }
+    }
+
+    fn perform(&mut self, output: Output) {
+        if self.end_of_session().is_some() {
+            return;
+        }
+        match output {
+            Output::Transmit { to, bytes } => {
+                if let Some(transport) = &mut self.core.transport {
+                    transport.post(to, bytes);
+                }
+            }
+            Output::Persist(record) => self.core.persist = Some(*record),
+            Output::Event(event) => self.tell(event),
+        }
+    }
+
+    /// Lets go of the mutex after an application's thread stepped, and wakes the agent thread if
+    /// it would sleep too long.
+    pub(crate) fn finish_as_application(mut self) {
+        self.core.active_at = clock::now();
+        let shared = self.shared;
+        let mut wake = None;
+        if self.core.must_wake() {
+            match &shared.wakeup {
+                Wakeup::Thread(thread) => {
+                    self.core.sleeps_until = None;
+                    wake = Some(thread);
+                }
+                Wakeup::Callers(alarm) => self.plan_alarm(alarm, None),
+            }
+        }
+        self.finish();
+        if let Some(thread) = wake {
+            thread.wake();
+        }
+    }
+
+    /// Lets go of the mutex, then wakes whom the steps decided for.
+    pub(crate) fn finish(self) {
+        let Self {
+            core, notify, ring, ..
+        } = self;
+        drop(core);
+        for session in ring {
+            session.ring();
+        }
+        for request in notify {
+            request.notify();
+        }
+    }
+}
+
+impl Core {
+    pub(crate) fn new(
+        node: Node,
+        transport: Transport,
+        membership: Membership,
+        lease: Duration,
+    ) -> Self {
+        Self {
+            node,
+            transport: Some(transport),
+            last_counters: TransportCounters::default(),
+            buffer: vec![0; Transport::BUFFER].into_boxed_slice(),
+            requests: BTreeMap::new(),
+            next_ticket: 1,
+            session: Session::new(lease),
+            session_number: 0,
+            reports: Reports::default(),
+            membership,
+            peer_clocks: PeerClocks::default(),
+            phase: Phase::Running,
+            held_back: None,
+            persist: None,
+            tasks: VecDeque::new(),
+            notes: VecDeque::new(),
+            notes_lost: 0,
+            notes_malformed: 0,
+            sleeps_until: None,
+            active_at: clock::now(),
+            tracer: None,
+            clients: None,
+        }
+    }
+
+    /// Whether something is left that only the agent thread can do.
+    pub(super) fn has_work(&self) -> bool {
+        let has_tasks = !self.tasks.is_empty() || !self.notes.is_empty();
+        self.persist.is_some() || has_tasks || matches!(self.phase, Phase::Over(_))
+    }
+
+    /// The member's socket; `None` once the session is over.
+    pub(crate) fn transport(&mut self) -> Option<&mut Transport> {
+        self.transport.as_mut()
+    }
+
+    pub(super) fn next_deadline(&self) -> Option<Time> {
+        let leaving = match self.phase {
+            Phase::Draining { deadline } | Phase::Leaving { deadline } => Some(deadline),
+            Phase::Running | Phase::Over(_) => None,
+        };
+        let deadlines = [
+            self.node.poll_timeout(),
+            self.reports.next_deadline(),
+            self.membership.next_deadline(),
+            self.peer_clocks.next_deadline(),
+            self.transport.as_ref().and_then(Transport::next_report),
+            self.transport.as_ref().and_then(Transport::next_look),
+            leaving,
+        ];
+        // As numbers: what the compiler makes of a minimum of options looks to valgrind, which C
+        // programs are run under, as if it read what none of them has set.
+        let earliest = deadlines
+            .map(|at| at.map_or(u64::MAX, Time::as_nanos))
+            .into_iter()
+            .min()
+            .filter(|at| *at != u64::MAX);
+        earliest.map(Time::from_nanos)
+    }
+
+    /// Whether the agent thread sleeps, and longer than it now may.
+    fn must_wake(&self) -> bool {
+        self.sleeps_until.is_some_and(|until| {
+            self.has_work()
+                || self
+                    .next_deadline()
+                    .is_some_and(|next| next + SLACK < until)
+        })
+    }
+}

@@ -1,0 +1,167 @@
+//! What the core says happened, told to whom it concerns.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use crate::protocol::{Event, Fence, Previous, Refusal, Ticket};
+use crate::runtime::api::error::{AcquireError, SessionEnd};
+use crate::runtime::api::events::AgentEvent;
+use crate::runtime::api::status::QuorumStatus;
+use crate::runtime::frames::FromAgent;
+use crate::runtime::os::clock;
+use crate::runtime::request::Granted;
+use crate::runtime::shared::core_guard::{CoreGuard, Phase};
+use crate::runtime::shared::entry::{Held, Sink, Task};
+
+/// How many notes wait for the agent thread, which reads one in each round; more are lost, as on the
+/// way. A member has four under way, as long as it is heard in time: that it asks for the status and
+/// the time, and what it answers to both; so there is room for those of 64 members. Of the longest, so
+/// many take 64 MiB.
+const MAX_NOTES: usize = 256;
+
+impl CoreGuard<'_> {
+    pub(crate) fn tell(&mut self, event: Event) {
+        match event {
+            Event::Granted {
+                ticket,
+                fence,
+                previous,
+            } => self.granted(ticket, fence, previous),
+            Event::Ended { ticket, refusal } => {
+                let node = &self.core.node;
+                let why = match (&self.core.phase, refusal) {
+                    // Who leaves cancels on its callers' behalf.
+                    (Phase::Draining { .. }, Refusal::Cancelled) => {
+                        AcquireError::Closed(SessionEnd::Closed)
+                    }
+                    (_, refusal) => {
+                        AcquireError::from_refusal(refusal, || node.quorum(clock::now()))
+                    }
+                };
+                self.refused(ticket, why);
+            }
+            Event::Lost { ticket } => self.lost(ticket),
+            Event::Lease { until } => self.renewed(until),
+            Event::Excluded { epoch } => self.excluded(epoch),
+            Event::Members { overrides } => self.read_book(overrides),
+            Event::Unchangeable => self.refuse_change(),
+            Event::VoterBroken { why } => {
+                tracing::error!(
+                    "voting disabled, inconsistent Raft log: {why}; restart this agent"
+                );
+            }
+            Event::Quorum(overview) => {
+                let status = QuorumStatus::of(overview, clock::now());
+                self.publish(AgentEvent::Quorum(status));
+            }
+            Event::Suspect { peer } => self.publish(AgentEvent::Suspect { peer }),
+            Event::Alive { peer } => self.publish(AgentEvent::Alive { peer }),
+            Event::View { epoch, members } => {
+                self.core.reports.note_view(&members);
+                self.publish(AgentEvent::View { epoch, members });
+            }
+            Event::Disagreement {
+                peer,
+                key,
+                ours,
+                theirs,
+                refused,
+            } => {
+                self.core
+                    .reports
+                    .note_disagreement(peer, &key, &ours, &theirs);
+                self.publish(AgentEvent::Disagreement {
+                    peer,
+                    key,
+                    ours,
+                    theirs,
+                    refused,
+                });
+            }
+            Event::Leader { lock, leader } => {
+                let leader = leader.map(|leader| self.as_told(leader));
+                let event = AgentEvent::Leader { lock, leader };
+                self.shared.hub.publish(&event);
+                self.core.tasks.push_back(Task::TellAll(event));
+            }
+            Event::Superseded { by } => self.end(SessionEnd::Superseded { by }),
+            Event::Note { from, bytes } => {
+                if self.core.notes.len() < MAX_NOTES {
+                    self.core.notes.push_back((from, bytes));
+                } else {
+                    self.core.notes_lost += 1;
+                }
+            }
+            Event::Left => self.end(SessionEnd::Closed),
+        }
+    }
+
+    fn granted(&mut self, ticket: Ticket, fence: Fence, previous: Previous) {
+        let session = Arc::clone(&self.core.session);
+        let fence = self.told_fence(fence);
+        let Some(entry) = self.core.requests.get_mut(&ticket) else {
+            debug_assert!(false, "a grant for {ticket:?}, which nobody asked for");
+            return;
+        };
+        entry.held = Some(Held {
+            fence,
+            since: SystemTime::now(),
+        });
+        match &entry.sink {
+            Sink::Thread(request) => {
+                request.grant(Granted {
+                    fence,
+                    previous,
+                    session,
+                });
+                self.notify.push(request.clone());
+            }
+            &Sink::Client { client, id } => {
+                let abandoned = previous == Previous::Abandoned;
+                let message = FromAgent::Granted {
+                    id,
+                    fence: fence.map_or(0, Fence::as_u64),
+                    abandoned,
+                };
+                if entry.caller.has_lifeline {
+                    let page = session.page();
+                    self.core.tasks.push_back(Task::Hand { client, id, page });
+                }
+                self.core.tasks.push_back(Task::Tell { client, message });
+            }
+        }
+    }
+
+    pub(crate) fn refused(&mut self, ticket: Ticket, why: AcquireError) {
+        match self.core.requests.remove(&ticket).map(|entry| entry.sink) {
+            Some(Sink::Thread(request)) => {
+                request.refuse(why);
+                self.notify.push(request);
+            }
+            Some(Sink::Client { client, id }) => {
+                let message = FromAgent::Refused { id, why };
+                self.core.tasks.push_back(Task::Tell { client, message });
+            }
+            None => debug_assert!(false, "an end for {ticket:?}, which nobody asked for"),
+        }
+    }
+
+    pub(crate) fn lost(&mut self, ticket: Ticket) {
+        match self.core.requests.remove(&ticket).map(|entry| entry.sink) {
+            Some(Sink::Thread(request)) => {
+                request.lose();
+                self.notify.push(request);
+            }
+            Some(Sink::Client { client, id }) => {
+                let limit = self.limit();
+                self.core.tasks.push_back(Task::Lost { client, id, limit });
+            }
+            None => {}
+        }
+    }
+
+    pub(crate) fn publish(&mut self, event: AgentEvent) {
+        self.shared.hub.publish(&event);
+        self.core.tasks.push_back(Task::TellAll(event));
+    }
+}

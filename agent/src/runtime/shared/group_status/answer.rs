@@ -1,0 +1,224 @@
+//! What this member knows of the group and of its own callers, put together.
+
+use std::collections::BTreeMap;
+
+use crate::protocol::node::PeerState;
+use crate::protocol::{Absence, Algorithm, Fence, LockName, Missing, NodeId, QuorumOverview};
+use crate::runtime::api::caller::as_told;
+use crate::runtime::api::status::{
+    ClientsStatus, HolderStatus, LockStatus, MemberState, MemberStatus, Protection, QuorumStatus,
+    Status, WaiterStatus,
+};
+use crate::runtime::net::address::Address;
+use crate::runtime::os::clock;
+use crate::runtime::shared::core_guard::CoreGuard;
+use crate::runtime::shared::entry::Entry;
+use crate::runtime::shared::group_status::{ITEM_LEN, Identity, Part, PartLock};
+
+impl CoreGuard<'_> {
+    pub(super) fn put_together(&self, parts: BTreeMap<NodeId, Part>) -> Status {
+        let identity = &self.shared.identity;
+        let now = clock::now();
+        let votes = self.core.node.voters(now);
+        let quorum = self.core.node.quorum(now);
+        let members = self.core.membership.members().iter();
+        let mut members: Vec<_> = members
+            .map(|(&id, address)| self.member((id, address), &votes, &quorum))
+            .collect();
+        let mut locks: BTreeMap<LockName, LockStatus> = BTreeMap::new();
+        for (id, part) in parts {
+            if part.left_out > 0
+                && let Some(member) = members.iter_mut().find(|m| m.id == id.as_u16())
+            {
+                member.detail = format!("{} more callers of it are not listed", part.left_out);
+            }
+            for lock in part.locks {
+                let name = lock.name.to_string();
+                let status = locks.entry(lock.name).or_insert_with(|| LockStatus {
+                    name,
+                    algorithm: lock.algorithm,
+                    holders: Vec::new(),
+                    waiters: Vec::new(),
+                });
+                status.holders.extend(lock.holders);
+                status.waiters.extend(lock.waiters);
+            }
+        }
+        let mut locks: Vec<_> = locks.into_values().collect();
+        for lock in &mut locks {
+            // No member knows the order over all members; the clocks of well-kept hosts tell it
+            // nearly. The sort is stable: within one member it is the order of its queue.
+            lock.waiters.sort_by(|a, b| a.since.cmp(&b.since));
+            lock.holders.sort_by_key(|holder| holder.fence);
+        }
+        let group = identity.settings.group.clone();
+        let mut quorum = QuorumStatus::of(quorum, now);
+        if let Some(listed) = &identity.file_voters
+            && self.core.membership.is_other_than_agreed(listed)
+        {
+            quorum.file_voters = listed.iter().map(|id| id.as_u16()).collect();
+        }
+        Status {
+            group,
+            member: identity.me.as_u16(),
+            quorum,
+            failure: identity.settings.failure.to_string(),
+            epoch: self.core.node.view().map_or(0, |view| view.epoch.as_u32()),
+            members,
+            locks,
+            multicast: self.multicast(),
+            protection: Some(self.protection()),
+            clients: self.core.clients.clone().map(|clients| ClientsStatus {
+                waits_for_former: self.core.held_back.is_some(),
+                ..clients
+            }),
+        }
+    }
+
+    /// `votes`: those who are to vote, and whether each does.
+    fn member(
+        &self,
+        (id, address): (NodeId, &Address),
+        votes: &BTreeMap<NodeId, bool>,
+        quorum: &QuorumOverview,
+    ) -> MemberStatus {
+        let state = self.member_state(id);
+        let is_there = matches!(state, MemberState::Alive | MemberState::Joining);
+        let has_lost_state = |it: &Missing| it.member == id && it.why == Absence::StateLost;
+        let fault = self.fault_of(id);
+        let detail = match self.core.reports.disagreements.get(&id) {
+            Some(words) => words.clone(),
+            None if fault.is_some() => fault.unwrap_or_default(),
+            None if quorum.missing.iter().any(has_lost_state) => "has lost its state".to_owned(),
+            None if is_there && votes.get(&id) == Some(&false) => "does not vote yet".to_owned(),
+            None if state == MemberState::Suspect => self.silence(id),
+            None => self.core.peer_clocks.complaint(id).unwrap_or_default(),
+        };
+        MemberStatus {
+            id: id.as_u16(),
+            address: address.to_string(),
+            state,
+            detail,
+        }
+    }
+
+    /// For how long nothing was heard from that member.
+    fn silence(&self, id: NodeId) -> String {
+        let heard = self.core.node.last_heard(id);
+        let silent = heard.map(|heard| clock::now().since(heard).as_secs());
+        silent.map_or_else(String::new, |seconds| format!("silent for {seconds} s"))
+    }
+
+    /// What this member knows of its own callers, in about `room` bytes.
+    pub(super) fn own_part(&self, room: usize) -> Part {
+        let identity = &self.shared.identity;
+        let mut part = Part {
+            host: identity.host.clone(),
+            ..Part::default()
+        };
+        let (algorithms, default) = (self.algorithms(), identity.settings.algorithm);
+        let mut locks: BTreeMap<&LockName, PartLock> = BTreeMap::new();
+        let mut left = room.saturating_sub(part.host.len());
+        let (held, waiting): (Vec<_>, Vec<_>) = self
+            .core
+            .requests
+            .values()
+            .partition(|entry| entry.held.is_some());
+        // Holders first: if there is no room for all, they matter more.
+        for entry in held.into_iter().chain(waiting) {
+            let known = locks.contains_key(&entry.lock);
+            let name_len = if known {
+                0
+            } else {
+                entry.lock.as_bytes().len() + ITEM_LEN
+            };
+            let command = as_told(&entry.caller.command, identity.command_lines);
+            let len = ITEM_LEN + identity.host.len() + command.len() + name_len;
+            let Some(rest) = left.checked_sub(len) else {
+                part.left_out += 1;
+                continue;
+            };
+            left = rest;
+            let lock = locks.entry(&entry.lock).or_insert_with(|| PartLock {
+                name: entry.lock.clone(),
+                algorithm: algorithms.get(&entry.lock).unwrap_or(&default).to_string(),
+                holders: Vec::new(),
+                waiters: Vec::new(),
+            });
+            list(lock, entry, identity);
+        }
+        part.locks = locks.into_values().collect();
+        part
+    }
+}
+
+/// Adds a caller to the holders or the waiters.
+fn list(lock: &mut PartLock, entry: &Entry, identity: &Identity) {
+    let (member, host) = (identity.me.as_u16(), identity.host.clone());
+    let caller = &entry.caller;
+    if let Some(held) = entry.held {
+        lock.holders.push(HolderStatus {
+            member,
+            host,
+            pid: caller.pid,
+            command: as_told(&caller.command, identity.command_lines).into_owned(),
+            command_pid: caller.command_pid,
+            since: clock::rfc3339(held.since),
+            fence: held.fence.map(Fence::as_u64),
+        });
+    } else {
+        let since = clock::rfc3339(entry.asked);
+        lock.waiters.push(WaiterStatus {
+            member,
+            host,
+            pid: caller.pid,
+            since,
+        });
+    }
+}
+
+impl CoreGuard<'_> {
+    /// How this member's datagrams are protected.
+    fn protection(&self) -> Protection {
+        let keys: Vec<_> = self.keys().map(|key| key.to_string()).collect();
+        // On loopback any user of the host can send some; to a Unix datagram address nobody else can.
+        let mut addresses = self.core.membership.members().values();
+        let insecure = keys.is_empty() && addresses.any(|it| matches!(it, Address::Udp(_)));
+        let counters = self.counters();
+        let dropped = counters.dropped();
+        let dropped = dropped.map(|(why, count)| (why.to_owned(), count));
+        Protection {
+            keys,
+            insecure,
+            received: counters.transport.received,
+            handshakes: counters.transport.handshakes,
+            flooded: self.flooded().map(NodeId::as_u16).collect(),
+            dropped: dropped.collect(),
+        }
+    }
+
+    /// Whether the member is in the view, and not silent.
+    pub(crate) fn is_heard(&self, id: NodeId) -> bool {
+        self.member_state(id) == MemberState::Alive
+    }
+
+    fn member_state(&self, id: NodeId) -> MemberState {
+        let node = &self.core.node;
+        match node.peer_state(id) {
+            PeerState::Up if node.is_in_view(id) => MemberState::Alive,
+            PeerState::Up => MemberState::Joining,
+            PeerState::Suspect => MemberState::Suspect,
+            PeerState::Left => MemberState::Left,
+            PeerState::Disagrees => MemberState::Refused,
+            _ => MemberState::Unknown,
+        }
+    }
+
+    /// How the locks are served. While the group is asked how, it is not known yet.
+    fn algorithms(&self) -> BTreeMap<&LockName, Algorithm> {
+        let locks = self.core.node.locks();
+        locks
+            .filter_map(|lock| Some((lock.name, lock.spec?.algorithm)))
+            .collect()
+    }
+}

@@ -1,0 +1,339 @@
+//! The hand-off: how the threads of an application and the agent thread share the protocol.
+//!
+//! The core sits in a mutex. An application's thread that wants a lock takes the mutex, reads the
+//! clock, steps the protocol and sends the datagrams itself, then lets go and blocks on its
+//! request, its own local semaphore. The agent thread waits for the network: it steps the protocol
+//! with what arrives and posts the request that was granted. So the first datagram leaves without
+//! any switch of threads, and an uncontended entry costs one round trip and one wake-up; not even
+//! that, while a waiting thread has the [`NetworkRole`].
+
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use mio::unix::SourceFd;
+use mio::{Interest, Registry};
+
+use crate::protocol::{LockName, LockSpec, Missing, Mode, Release, Ticket, Time};
+use crate::runtime::api::caller::Caller;
+use crate::runtime::api::error::{AcquireError, ReleaseError, SessionEnd};
+use crate::runtime::api::patience::Patience;
+use crate::runtime::net::aead;
+use crate::runtime::os::spin::Spinner;
+use crate::runtime::request::announcer::Announcer;
+use crate::runtime::request::{Limit, Owner, Request, Waiting};
+use crate::runtime::shared::core_guard::{CoreGuard, Shared};
+use crate::runtime::shared::entry::Sink;
+use crate::runtime::shared::wakeup::{TRANSPORT, Wakeup};
+
+/// How many datagrams a waiting thread takes at once, before it looks for its grant.
+const ROLE_RECEIVE_LIMIT: usize = 8;
+const _: () = assert!(ROLE_RECEIVE_LIMIT <= aead::IN_A_TURN, "as it is said there");
+
+impl Shared {
+    /// Asks for `lock`.
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        lock: &LockName,
+        spec: Option<LockSpec>,
+        mode: Mode,
+        patience: Patience,
+        caller: Caller,
+    ) -> Result<Waiting, AcquireError> {
+        if self.stamp.is_child() {
+            return Err(AcquireError::Forked);
+        }
+        let limit = Limit::new(patience);
+        let lifeline = caller
+            .has_lifeline
+            .then(|| self.identity.place.try_clone())
+            .transpose()
+            .map_err(|_| AcquireError::Limit)?;
+        let request = Request::new();
+        let role = self.take_role();
+        let mut core = self.lock_core();
+        let sink = Sink::Thread(request.clone());
+        let asked = core.ask(lock.clone(), spec, mode, patience.wait(), caller, sink);
+        core.finish_as_application();
+        let ticket = asked?;
+        let at_once = request.is_decided();
+        self.grants_at_once.store(at_once, Ordering::Relaxed);
+        if let Some(role) = role
+            && !at_once
+        {
+            role.wait_for(&request);
+        }
+        Ok(Waiting::new(self.clone(), ticket, request, limit, lifeline))
+    }
+
+    /// The network role for the request that is made next, if it is likely to pay. Before the
+    /// request is sent, so that its answer wakes nobody.
+    fn take_role(&self) -> Option<NetworkRole<'_>> {
+        // Without an agent thread the one that waits does everything anyway, once it waits.
+        let is_threaded = matches!(self.wakeup, Wakeup::Thread(_));
+        if !is_threaded || self.grants_at_once.load(Ordering::Relaxed) {
+            return None;
+        }
+        let spinner = self.spin.start()?;
+        let mut core = self.lock_core();
+        if core.end_of_session().is_some() {
+            return None;
+        }
+        let is_mine = |fd: &RawFd| self.registry.deregister(&mut SourceFd(fd)).is_ok();
+        let (all, mine) = (
+            core.sockets().count(),
+            core.sockets().take_while(is_mine).count(),
+        );
+        if mine < all {
+            let mut given_back = core.sockets().take(mine);
+            let registered = given_back.try_for_each(|fd| watch(&self.registry, fd));
+            core.end_if_failed(registered);
+            core.finish();
+            return None;
+        }
+        core.finish();
+        Some(NetworkRole {
+            shared: self,
+            spinner,
+        })
+    }
+
+    /// Ends the session in good order: nobody is inside any more, and the others are told.
+    pub(crate) fn leave(&self) {
+        let mut core = self.lock_core();
+        core.leave();
+        core.finish_as_application();
+    }
+}
+
+/// Has the event loop wait for what arrives at the socket `fd`.
+pub(crate) fn watch(registry: &Registry, fd: RawFd) -> io::Result<()> {
+    registry.register(&mut SourceFd(&fd), TRANSPORT, Interest::READABLE)
+}
+
+impl CoreGuard<'_> {
+    /// Ends the session if its sockets cannot be waited for.
+    fn end_if_failed(&mut self, waiting: io::Result<()>) {
+        if let Err(error) = waiting {
+            self.end(SessionEnd::Poll {
+                what: error.to_string(),
+            });
+        }
+    }
+}
+
+/// The network role: for a moment, a thread that waits does the agent thread's job itself. It
+/// receives, steps, answers others, and so gets its own grant without being woken for it. The
+/// agent thread is not woken by datagrams meanwhile; its timers go on, and when one runs out it
+/// looks at the socket too, so a thread that is not scheduled for long keeps nobody waiting.
+/// Dropping it hands the role back.
+#[derive(Debug)]
+struct NetworkRole<'a> {
+    shared: &'a Shared,
+    spinner: Spinner<'a>,
+}
+
+impl NetworkRole<'_> {
+    /// Waits until the request is decided, or the short time is over that this lasts.
+    fn wait_for(&self, request: &Request) {
+        self.spinner.until(|| {
+            if let Some(mut core) = self.shared.try_lock_core() {
+                core.receive(ROLE_RECEIVE_LIMIT);
+                core.finish_as_application();
+            }
+            request.is_decided()
+        });
+    }
+}
+
+impl Drop for NetworkRole<'_> {
+    fn drop(&mut self) {
+        let mut core = self.shared.lock_core();
+        // What has arrived in the meantime wakes the agent thread now.
+        let registry = &self.shared.registry;
+        let registered = core.sockets().try_for_each(|fd| watch(registry, fd));
+        core.end_if_failed(registered);
+        core.finish_as_application();
+    }
+}
+
+impl Owner for Shared {
+    fn release(&self, ticket: Ticket, request: &Request, how: Release) -> Result<(), ReleaseError> {
+        let mut core = self.lock_core();
+        // Looked at under the mutex: a loss comes before or after, and not in between.
+        if !request.release() {
+            return Err(ReleaseError::Lost);
+        }
+        core.release(ticket, how);
+        core.finish_as_application();
+        Ok(())
+    }
+
+    fn cancel(&self, ticket: Ticket, request: &Request, _: Time) -> Result<(), AcquireError> {
+        // The grant may have come at this very moment. Then the cancellation does nothing, and the
+        // caller gets what it was granted.
+        let mut core = self.lock_core();
+        core.cancel(ticket);
+        core.finish_as_application();
+        assert!(
+            request.is_decided(),
+            "the core answers a cancellation at once"
+        );
+        Ok(())
+    }
+
+    fn withdraw(&self, ticket: Ticket, _: &Request) {
+        let mut core = self.lock_core();
+        core.withdraw(ticket, Release::Unused);
+        core.finish_as_application();
+    }
+
+    fn set_command_pid(&self, ticket: Ticket, pid: u32) {
+        self.lock_core().set_command_pid(ticket, pid);
+    }
+
+    fn announcer(&self, _: Ticket) -> io::Result<Option<Announcer>> {
+        Ok(None)
+    }
+
+    fn missing(&self) -> Vec<Missing> {
+        self.lock_core().missing()
+    }
+
+    fn is_child(&self) -> bool {
+        self.stamp.is_child()
+    }
+
+    fn drive(&self, deadline: Option<Time>, is_done: &dyn Fn() -> bool) {
+        Self::drive(self, deadline, is_done);
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::time::Duration;
+
+    use crossbeam_channel::TryRecvError;
+
+    use super::*;
+    use crate::protocol::{Algorithm, ElectionAlgorithm, Failure, NodeId, Settings};
+    use crate::runtime::shared::entry::Asker;
+    use crate::runtime::{Address, Agent, AgentEvent, Options, StatusError, Watchdog};
+
+    /// The only member of its group.
+    pub(crate) fn alone(directory: &std::path::Path, watchdog: Option<Watchdog>) -> Agent {
+        let me = NodeId::new(1).unwrap();
+        let address = Address::unix(directory.join("1")).unwrap();
+        Agent::start(Options {
+            me,
+            members: BTreeMap::from([(me, address)]),
+            voters: BTreeSet::from([me]),
+            voters_are_listed: true,
+            cluster: None,
+            settings: Settings {
+                group: "test".to_owned(),
+                lease: Duration::from_secs(5),
+                failure: Failure::Unanimity,
+                lock_delay: Duration::ZERO,
+                election: ElectionAlgorithm::Bully,
+                algorithm: Algorithm::RicartAgrawala,
+                locks: BTreeMap::new(),
+            },
+            state_dir: directory.join("state"),
+            socket: None,
+            watchdog,
+            trace: None,
+            multicast: None,
+            key_file: None,
+            command_lines: false,
+            faults: None,
+        })
+        .unwrap()
+    }
+
+    /// A watchdog must notice a thread that is alive and gets nothing done.
+    #[test]
+    fn a_loop_that_is_stuck_calls_no_watchdog() {
+        let directory = tempfile::tempdir().unwrap();
+        let (beat, beats) = crossbeam_channel::unbounded();
+        let every = Duration::from_millis(20);
+        let watchdog = Watchdog::new(every, move || beat.send(()).unwrap_or_default());
+        let agent = alone(directory.path(), Some(watchdog));
+        let long = Duration::from_secs(30);
+        for _ in 0..3 {
+            beats.recv_timeout(long).unwrap();
+        }
+        let core = agent.shared.lock_core();
+        while beats.recv_timeout(10 * every).is_ok() {}
+        assert!(beats.recv_timeout(10 * every).is_err());
+        core.finish_as_application();
+        beats.recv_timeout(long).unwrap();
+        agent.close();
+        while beats.recv_timeout(long).is_ok() {}
+    }
+
+    /// More notes at once than there is room for, of which none can be read.
+    #[test]
+    fn notes_that_are_dropped_are_shown() {
+        const NOTES: u64 = 300;
+        let directory = tempfile::tempdir().unwrap();
+        let agent = alone(directory.path(), None);
+        let mut core = agent.shared.lock_core();
+        for _ in 0..NOTES {
+            let (from, bytes) = (NodeId::new(2).unwrap(), vec![0]);
+            core.pretend(crate::protocol::Event::Note { from, bytes });
+        }
+        core.finish_as_application();
+        let dropped = || agent.status().unwrap().protection.unwrap().dropped;
+        while dropped().values().sum::<u64>() < NOTES {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let words = ["too-many-notes", "malformed-note"].map(|why| dropped()[why]);
+        assert!(words.iter().all(|count| *count > 0), "{words:?}");
+        assert_eq!(words.iter().sum::<u64>(), NOTES);
+    }
+
+    /// Who asks for the status when the session ends heard that nobody answers, and late.
+    #[test]
+    fn who_asks_for_the_status_is_not_left_waiting_by_the_end() {
+        let directory = tempfile::tempdir().unwrap();
+        let agent = alone(directory.path(), None);
+        let (sender, answer) = crossbeam_channel::bounded(1);
+        let mut core = agent.shared.lock_core();
+        core.ask_status(Asker::Thread(sender)).unwrap();
+        core.end(SessionEnd::Panicked);
+        assert!(matches!(answer.try_recv(), Err(TryRecvError::Disconnected)));
+        core.finish();
+        let told = agent.status().unwrap_err();
+        assert_eq!(told, StatusError::Closed(SessionEnd::Panicked));
+    }
+
+    /// A defect in the protocol, as far as the rest can tell: guards are lost, who waits is told,
+    /// nothing more is sent, and the agent thread ends.
+    #[test]
+    fn a_panic_in_a_step_ends_the_session() {
+        let directory = tempfile::tempdir().unwrap();
+        let agent = alone(directory.path(), None);
+        let events = agent.events();
+        let lock = LockName::new("x").unwrap();
+        let ask = |patience| agent.begin(&lock, None, Mode::Exclusive, patience, Caller::default());
+        let grant = ask(Patience::Forever).unwrap().finish().unwrap();
+        let waiting = ask(Patience::Forever).unwrap();
+
+        let mut core = agent.shared.lock_core();
+        core.guarded(|_| panic!("a defect"));
+        assert_eq!(core.sockets().next(), None);
+        core.finish_as_application();
+
+        assert!(!grant.is_held());
+        assert_eq!(grant.release(), Err(ReleaseError::Lost));
+        let panicked = AcquireError::Closed(SessionEnd::Panicked);
+        assert_eq!(waiting.finish().unwrap_err(), panicked);
+        assert_eq!(ask(Patience::Try).unwrap_err(), panicked);
+        let last = events.iter().last();
+        assert_eq!(last, Some(AgentEvent::Ended(SessionEnd::Panicked)));
+        agent.close();
+    }
+}

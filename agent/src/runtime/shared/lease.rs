@@ -1,0 +1,53 @@
+//! What a turn does about the lease: it moves the end that everybody looks at.
+
+#[cfg(test)]
+mod tests;
+
+use std::mem;
+use std::sync::Arc;
+
+use crate::protocol::{Epoch, Missing, Time};
+use crate::runtime::api::events::AgentEvent;
+use crate::runtime::os::clock;
+use crate::runtime::request::session::Session;
+use crate::runtime::shared::core_guard::CoreGuard;
+use crate::runtime::shared::entry::{Lease, Task};
+
+impl CoreGuard<'_> {
+    /// Until when nobody else is let in where this session is, or was.
+    pub(crate) fn limit(&self) -> Time {
+        self.core.session.limit()
+    }
+
+    /// Who would have to be there for this member to go on; empty if it can.
+    pub(crate) fn missing(&self) -> Vec<Missing> {
+        self.core.node.lacking(clock::now())
+    }
+
+    pub(crate) fn renewed(&mut self, until: Time) {
+        self.core.session.renew(until);
+        self.ring.push(Arc::clone(&self.core.session));
+        self.tell_clients(until);
+    }
+
+    /// What was held in this session is lost by now. What is granted from now on is another's.
+    pub(crate) fn excluded(&mut self, epoch: Epoch) {
+        let next = Session::new(self.core.session.lease());
+        let session = mem::replace(&mut self.core.session, next);
+        session.end();
+        self.ring.push(session);
+        self.core.session_number += 1;
+        self.tell_clients(Time::ZERO);
+        self.publish(AgentEvent::Excluded { epoch });
+    }
+
+    /// Of several ends of one lease, the last is all that clients need to hear.
+    fn tell_clients(&mut self, until: Time) {
+        let core = &mut *self.core;
+        let session = core.session_number;
+        match core.tasks.back_mut() {
+            Some(Task::Lease(lease)) if lease.session == session => lease.until = until,
+            _ => core.tasks.push_back(Task::Lease(Lease { session, until })),
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Who may be a member, where they are, and an operator's changes of that.
+//!
+//! The file says it, and views say what has changed since (`distlock members add`): the last word is
+//! theirs. A change is asked for here, tried by the core until a view has it, and answered then, or
+//! when that has taken too long.
+
+mod changes;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::protocol::membership::quorum::log::MAX_VOTERS;
+use crate::protocol::{Change, MembershipOverrides, NodeId, Time};
+use crate::runtime::api::error::ChangeError;
+use crate::runtime::net::address::Address;
+use crate::runtime::net::transport::can_reach;
+use crate::runtime::shared::entry::Asker;
+
+/// How many leases a change may take: one for the removed member's own, one for the view, and some.
+const PATIENCE: u32 = 4;
+
+/// Who may be a member, and what is to change of that.
+#[derive(Debug)]
+pub(crate) struct Membership {
+    /// By the file.
+    listed: BTreeMap<NodeId, Address>,
+    /// What views have changed.
+    overrides: MembershipOverrides,
+    /// Both together.
+    present: BTreeMap<NodeId, Address>,
+    /// Those, and where removed ones were, so that they can be told.
+    known: BTreeMap<NodeId, Address>,
+    /// Whether datagrams may leave the host, as they are sealed.
+    is_sealed: bool,
+    asked: Option<Asked>,
+}
+
+/// A change that is under way.
+#[derive(Debug)]
+struct Asked {
+    change: Change,
+    deadline: Time,
+    asker: Asker<Result<(), ChangeError>>,
+}
+
+impl Membership {
+    pub(crate) fn new(listed: BTreeMap<NodeId, Address>, is_sealed: bool) -> Self {
+        Self {
+            present: listed.clone(),
+            known: listed.clone(),
+            listed,
+            overrides: MembershipOverrides::default(),
+            is_sealed,
+            asked: None,
+        }
+    }
+
+    /// All members, with their addresses.
+    pub(crate) fn members(&self) -> &BTreeMap<NodeId, Address> {
+        &self.present
+    }
+
+    /// Whether the group has agreed on other voters than these.
+    pub(crate) fn is_other_than_agreed(&self, voters: &BTreeSet<NodeId>) -> bool {
+        !self.overrides.voters.is_empty() && self.overrides.voters != *voters
+    }
+
+    /// When a change has taken too long.
+    pub(crate) fn next_deadline(&self) -> Option<Time> {
+        self.asked.as_ref().map(|asked| asked.deadline)
+    }
+
+    fn read(&mut self, overrides: MembershipOverrides) {
+        self.present = self.listed.clone();
+        for (&node, address) in &overrides.added {
+            match address.parse() {
+                Ok(address) => drop(self.present.insert(node, address)),
+                Err(error) => tracing::error!("member {node} cannot be reached: {error}"),
+            }
+        }
+        self.present
+            .retain(|node, _| !overrides.removed.contains(node));
+        let present = &self.present;
+        self.known
+            .retain(|_, address| !present.values().any(|its| its == address));
+        self.known.extend(present.clone());
+        self.overrides = overrides;
+    }
+
+    /// Whether `change` is made already; otherwise what speaks against it, if anything does.
+    fn consider(&self, change: &Change) -> Result<bool, String> {
+        match change {
+            Change::Remove(node) if !self.present.contains_key(node) => {
+                if self.overrides.has(change) {
+                    return Ok(true);
+                }
+                Err(format!("there is no member {node}: see distlock members"))
+            }
+            Change::Remove(node) if self.present.len() == 1 => Err(format!(
+                "member {node} is the last one: stop its agent instead"
+            )),
+            Change::Remove(node) if self.overrides.with(change).is_none() => Err(format!(
+                "member {node} is the last voter: name others with distlock members voters first"
+            )),
+            Change::Remove(_) => Ok(false),
+            Change::Voters(_) if self.overrides.has(change) => Ok(true),
+            Change::Voters(voters) => {
+                if let Some(node) = voters.iter().find(|it| !self.present.contains_key(it)) {
+                    return Err(format!(
+                        "there is no member {node}: add it first (distlock members add)"
+                    ));
+                }
+                if self.overrides.with(change).is_none() {
+                    return Err(format!(
+                        "{} members cannot vote: name one to {MAX_VOTERS}",
+                        voters.len()
+                    ));
+                }
+                Ok(false)
+            }
+            Change::Add(node, text) => {
+                let address: Address = text
+                    .parse()
+                    .map_err(|error| format!("the address {text:?} is none: {error}"))?;
+                if let Some(present) = self.present.get(node) {
+                    return if *present == address {
+                        Ok(true)
+                    } else {
+                        Err(format!(
+                            "member {node} is at {present}: remove it first, or choose another id"
+                        ))
+                    };
+                }
+                let mut others = self.present.iter();
+                if let Some((other, _)) = others.find(|(_, its)| **its == address) {
+                    return Err(format!("{address} is the address of member {other}"));
+                }
+                let mut present = self.present.values();
+                if present.any(|present| !can_reach(present, &address)) {
+                    return Err(format!(
+                        "{address} cannot be reached by all members: give it an address of their kind"
+                    ));
+                }
+                let is_allowed = self.is_sealed || !self.present.values().all(Address::is_loopback);
+                if !address.is_loopback() && !is_allowed {
+                    return Err(format!(
+                        "{address} is on another host, and the members' files do not allow that: \
+                         write a key with distlock keygen, and set key_file in all of them"
+                    ));
+                }
+                if self.overrides.with(change).is_none() {
+                    return Err(format!(
+                        "{} members are added to the files' already, and there is no room for more: \
+                         list some in the files, and remove them from those that were added",
+                        self.overrides.added.len()
+                    ));
+                }
+                Ok(false)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Views have no room for more: whoever asks hears it at once, and not after some leases that no
+    /// quorum was there.
+    #[test]
+    fn one_more_than_there_is_room_for_is_refused() {
+        let node = |id| NodeId::new(id).unwrap();
+        let address = |id: u16| format!("udp:127.0.0.1:{}", 10_000 + id);
+        let add = |id| Change::Add(node(id), address(id));
+        let listed = BTreeMap::from([(node(1), address(1).parse().unwrap())]);
+        let mut membership = Membership::new(listed, false);
+        for id in 2.. {
+            match membership.consider(&add(id)) {
+                Ok(is_done) => assert!(!is_done),
+                Err(why) => {
+                    assert_eq!(id, 130, "{why}");
+                    assert!(why.starts_with("128 members are added"), "{why}");
+                    break;
+                }
+            }
+            let overrides = membership.overrides.with(&add(id)).expect("there is room");
+            membership.read(overrides);
+        }
+    }
+    /// A key lets datagrams leave the host.
+    #[test]
+    fn who_is_on_another_host_needs_a_key() {
+        let node = |id| NodeId::new(id).unwrap();
+        let listed = BTreeMap::from([(node(1), "udp:127.0.0.1:7400".parse().unwrap())]);
+        let add = Change::Add(node(2), "udp:192.0.2.1:7400".to_owned());
+        let refused = Membership::new(listed.clone(), false).consider(&add);
+        assert!(refused.unwrap_err().contains("keygen"));
+        assert_eq!(Membership::new(listed, true).consider(&add), Ok(false));
+    }
+}

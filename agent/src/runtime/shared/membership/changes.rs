@@ -1,0 +1,138 @@
+//! An operator's change of the members: asked for here, tried by the core until a view has it, and
+//! answered then, or when that has taken too long.
+
+use std::collections::BTreeSet;
+use std::mem;
+
+use crossbeam_channel::bounded;
+
+use crate::protocol::{Change, Command, Input, MembershipOverrides, NodeId};
+use crate::runtime::api::error::{ChangeError, SessionEnd};
+use crate::runtime::frames::FromAgent;
+use crate::runtime::os::clock;
+use crate::runtime::shared::core_guard::{CoreGuard, Shared};
+use crate::runtime::shared::entry::Asker;
+use crate::runtime::shared::entry::Task;
+use crate::runtime::shared::membership::{Asked, PATIENCE};
+
+fn ids(members: &BTreeSet<NodeId>) -> String {
+    let ids: Vec<String> = members.iter().map(ToString::to_string).collect();
+    ids.join(", ")
+}
+
+impl Shared {
+    /// Changes who may be a member.
+    pub(crate) fn change(&self, change: Change) -> Result<(), ChangeError> {
+        if self.stamp.is_child() {
+            return Err(ChangeError::Forked);
+        }
+        let (sender, receiver) = bounded(1);
+        let mut core = self.lock_core();
+        core.ask_change(change, Asker::Thread(sender));
+        core.finish_as_application();
+        self.drive(None, &|| !receiver.is_empty());
+        receiver
+            .recv()
+            .unwrap_or(Err(ChangeError::Closed(SessionEnd::Closed)))
+    }
+}
+
+impl CoreGuard<'_> {
+    /// Starts to change who may be a member.
+    pub(crate) fn ask_change(&mut self, change: Change, asker: Asker<Result<(), ChangeError>>) {
+        if let Some(end) = self.end_of_session() {
+            let end = ChangeError::Closed(end.clone());
+            return self.answer_change(asker, Err(end));
+        }
+        match self.core.membership.consider(&change) {
+            Err(why) => return self.answer_change(asker, Err(ChangeError::Refused(why))),
+            Ok(true) => return self.answer_change(asker, Ok(())),
+            Ok(false) => {}
+        }
+        let deadline = clock::now() + self.shared.identity.settings.lease * PATIENCE;
+        let asked = Asked {
+            change: change.clone(),
+            deadline,
+            asker,
+        };
+        if let Some(before) = self.core.membership.asked.replace(asked) {
+            self.answer_change(before.asker, Err(ChangeError::Replaced));
+        }
+        self.step(Input::Command(&Command::Change(change)));
+    }
+
+    /// A view says who may be a member.
+    pub(crate) fn read_book(&mut self, overrides: MembershipOverrides) {
+        let is_removed = overrides.removed.contains(&self.shared.identity.me);
+        let were_others = self.core.membership.overrides.voters != overrides.voters;
+        self.core.membership.read(overrides);
+        if let Some(listed) = &self.shared.identity.file_voters
+            && were_others
+            && self.core.membership.is_other_than_agreed(listed)
+        {
+            let agreed = &self.core.membership.overrides.voters;
+            tracing::warn!(
+                "this file lists other voters ({}) than the group has agreed on ({}), and is not \
+                 asked any more: to change who votes, run 'distlock members voters ID…'",
+                ids(listed),
+                ids(agreed)
+            );
+        }
+        let known = self.core.membership.known.clone();
+        if let Some(transport) = self.core.transport() {
+            transport.read(&known);
+        }
+        let membership = &mut self.core.membership;
+        let done = membership
+            .asked
+            .take_if(|asked| membership.overrides.has(&asked.change));
+        if let Some(done) = done {
+            self.answer_change(done.asker, Ok(()));
+        }
+        if is_removed {
+            self.end(SessionEnd::Removed);
+        }
+    }
+
+    /// Only the files say who is a member.
+    pub(crate) fn refuse_change(&mut self) {
+        if let Some(asked) = self.core.membership.asked.take() {
+            self.answer_change(asked.asker, Err(ChangeError::FilesOnly));
+        }
+    }
+
+    /// Ends a change that has taken too long.
+    pub(crate) fn expire_change(&mut self) {
+        let now = clock::now();
+        let due = self
+            .core
+            .membership
+            .asked
+            .take_if(|asked| asked.deadline <= now);
+        if let Some(due) = due {
+            let missing = self.missing();
+            self.answer_change(due.asker, Err(ChangeError::NoQuorum { missing }));
+        }
+    }
+
+    /// The session is over.
+    pub(crate) fn end_change(&mut self, end: &SessionEnd) {
+        if let Some(asked) = mem::take(&mut self.core.membership.asked) {
+            self.answer_change(asked.asker, Err(ChangeError::Closed(end.clone())));
+        }
+    }
+
+    fn answer_change(
+        &mut self,
+        asker: Asker<Result<(), ChangeError>>,
+        outcome: Result<(), ChangeError>,
+    ) {
+        match asker {
+            Asker::Thread(sender) => drop(sender.try_send(outcome)),
+            Asker::Client { client, id } => {
+                let message = FromAgent::Changed { id, outcome };
+                self.core.tasks.push_back(Task::Tell { client, message });
+            }
+        }
+    }
+}

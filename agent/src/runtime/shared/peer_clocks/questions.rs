@@ -1,0 +1,224 @@
+//! One member is asked for its time, one after the other; what it answers is noted.
+
+use crate::protocol::clock::Reply;
+use crate::protocol::{NodeId, Time};
+use crate::runtime::os::clock;
+use crate::runtime::shared::core_guard::CoreGuard;
+use crate::runtime::shared::group_status::Note;
+use crate::runtime::shared::peer_clocks::{EVERY, PeerClock, in_words};
+
+impl CoreGuard<'_> {
+    /// Asks the next member for its time, if it is time for that.
+    pub(crate) fn ask_for_time(&mut self) {
+        let now = clock::now();
+        if self.end_of_session().is_some() {
+            self.core.peer_clocks.next = None;
+            return;
+        }
+        match self.core.peer_clocks.next {
+            Some(next) if next > now => {}
+            // A group of one has nobody to ask.
+            _ if self.core.membership.members().len() < 2 => self.core.peer_clocks.next = None,
+            next => {
+                self.core.peer_clocks.next = Some(now + EVERY);
+                if next.is_some() {
+                    self.ask_next(now);
+                }
+            }
+        }
+    }
+
+    fn ask_next(&mut self, now: Time) {
+        let members = self.core.membership.members().keys().copied();
+        let others: Vec<_> = members
+            .filter(|&id| id != self.shared.identity.me && self.is_heard(id))
+            .collect();
+        let last = self.core.peer_clocks.last;
+        let after = others.iter().find(|&&id| Some(id) > last);
+        let Some(&to) = after.or(others.first()) else {
+            return;
+        };
+        self.core.peer_clocks.last = Some(to);
+        let known = self.core.peer_clocks.peers.entry(to);
+        let asked_ns = known.or_insert_with(|| PeerClock::new(0)).filter.ask(now);
+        self.send_note(to, &Note::AskTime { asked_ns });
+    }
+
+    /// Answers a member that asks for the time here.
+    pub(crate) fn answer_time(&mut self, to: NodeId, asked_ns: u64) {
+        let received_ns = clock::now().as_nanos();
+        let life = self.core.node.incarnation().0;
+        let reply = Reply {
+            asked_ns,
+            received_ns,
+            answered_ns: clock::now().as_nanos(),
+        };
+        self.send_note(to, &Note::Time { life, reply });
+    }
+
+    /// A member answers what time it is there.
+    pub(crate) fn hear_time(&mut self, from: NodeId, life: u64, reply: Reply) {
+        self.take_time(from, life, reply, clock::now());
+    }
+
+    /// The same; the answer came at `now`.
+    fn take_time(&mut self, from: NodeId, life: u64, reply: Reply, now: Time) {
+        let core = &mut *self.core;
+        let Some(known) = core.peer_clocks.peers.get_mut(&from) else {
+            return;
+        };
+        // What was not asked for or does not fit together tells nothing; another answer comes soon.
+        if known.filter.receive(reply, now).is_err() {
+            return;
+        }
+        if known.life != life {
+            // What the life before has said is of another clock.
+            *known = PeerClock::new(life);
+            known.filter.ask(Time::from_nanos(reply.asked_ns));
+            let _ = known.filter.receive(reply, now);
+        }
+        known.watch.receive(reply, now);
+        let rate = known.watch.rate();
+        let is_news = core::mem::discriminant(&rate) != core::mem::discriminant(&known.told);
+        known.told = rate;
+        if let Some(tracer) = &mut core.tracer
+            && let Some(estimate) = known.filter.estimate(now)
+        {
+            tracer.note_clock(from, life, &estimate);
+        }
+        match in_words(rate).filter(|_| is_news) {
+            Some(words) => tracing::warn!(
+                "member {from}: {words}; a holder whose clock is too slow can believe in its lease \
+                 when another is let in already, and only fences tell them apart: see to the \
+                 clocks of both hosts"
+            ),
+            None if is_news => tracing::warn!("member {from}: its clock keeps to its bounds again"),
+            None => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::path::Path;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::protocol::{Algorithm, ElectionAlgorithm, Failure, Settings};
+    use crate::runtime::{Address, Agent, Options};
+
+    fn id(id: u16) -> NodeId {
+        NodeId::new(id).unwrap()
+    }
+
+    /// Member `me` of a group of two.
+    fn agent(directory: &Path, me: u16) -> Agent {
+        let address = |id: u16| Address::unix(directory.join(id.to_string())).unwrap();
+        Agent::start(Options {
+            me: id(me),
+            members: BTreeMap::from([1, 2].map(|member| (id(member), address(member)))),
+            voters: BTreeSet::from([id(1), id(2)]),
+            voters_are_listed: true,
+            cluster: None,
+            settings: Settings {
+                group: "test".to_owned(),
+                lease: Duration::from_secs(5),
+                failure: Failure::Quorum,
+                lock_delay: Duration::ZERO,
+                election: ElectionAlgorithm::Bully,
+                algorithm: Algorithm::RicartAgrawala,
+                locks: BTreeMap::new(),
+            },
+            state_dir: directory.join(format!("state-{me}")),
+            socket: None,
+            watchdog: None,
+            trace: None,
+            multicast: None,
+            key_file: None,
+            command_lines: false,
+            faults: None,
+        })
+        .unwrap()
+    }
+
+    fn detail(agent: &Agent) -> String {
+        let status = agent.status().unwrap();
+        let member = status.members.into_iter().find(|member| member.id == 2);
+        member.unwrap().detail
+    }
+
+    #[test]
+    fn members_ask_each_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let agents = [1, 2].map(|me| agent(directory.path(), me));
+        let deadline = clock::now() + Duration::from_secs(30);
+        let estimate = loop {
+            let mut core = agents[0].shared.lock_core();
+            let now = clock::now();
+            let known = core.core.peer_clocks.peers.get(&id(2));
+            if let Some(estimate) = known.and_then(|known| known.filter.estimate(now)) {
+                break estimate;
+            }
+            assert!(now < deadline, "no answer came");
+            // As if the ten seconds were over.
+            core.core.peer_clocks.next = Some(now);
+            core.finish_as_application();
+            std::thread::sleep(Duration::from_millis(50));
+        };
+        // It is one clock.
+        assert!(u128::from(estimate.offset_ns.unsigned_abs()) <= estimate.error.as_nanos());
+        assert_eq!(
+            agents[0]
+                .shared
+                .lock_core()
+                .core
+                .peer_clocks
+                .complaint(id(2)),
+            None
+        );
+    }
+
+    /// Answers of a clock that counts `percent` of what this one does.
+    fn hear(agent: &Agent, percent: u64, life: u64) {
+        let start = 1_000_000_000_000;
+        for i in 1..=3 {
+            let mut core = agent.shared.lock_core();
+            let now = Time::from_nanos(start + i * 20_000_000_000);
+            let known = core.core.peer_clocks.peers.entry(id(2));
+            let known = known.or_insert_with(|| PeerClock::new(life));
+            let asked_ns = known.filter.ask(now);
+            let there = i * 20_000_000_000 / 100 * percent;
+            let reply = Reply {
+                asked_ns,
+                received_ns: there,
+                answered_ns: there + 1_000,
+            };
+            core.take_time(id(2), life, reply, now + Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn a_drift_beyond_the_bound_is_told_and_another_life_is_another_clock() {
+        let directory = tempfile::tempdir().unwrap();
+        let agent = agent(directory.path(), 1);
+        hear(&agent, 109, 1);
+        assert_eq!(detail(&agent), "");
+        hear(&agent, 120, 2);
+        let told = detail(&agent);
+        assert!(
+            told.starts_with("its clock gains 19.9 % on this member's"),
+            "{told}"
+        );
+        hear(&agent, 100, 3);
+        assert_eq!(detail(&agent), "");
+        hear(&agent, 80, 4);
+        let told = detail(&agent);
+        assert!(
+            told.starts_with("this member's clock gains 24.9 % on its"),
+            "{told}"
+        );
+        hear(&agent, 0, 5);
+        assert!(detail(&agent).contains("stood still"));
+    }
+}

@@ -1,0 +1,158 @@
+//! Callers' requests: made, cancelled, released.
+
+use std::time::SystemTime;
+
+use crossbeam_channel::Receiver;
+
+use crate::protocol::{
+    Command, Event, Failure, Fence, Input, LockName, LockSpec, Mode, Refusal, Release, Ticket,
+    Wait, election,
+};
+use crate::runtime::api::caller::{Caller, Purpose};
+use crate::runtime::api::description::Description;
+use crate::runtime::api::error::{AcquireError, SessionEnd};
+use crate::runtime::api::events::{Leader, observe};
+use crate::runtime::shared::core_guard::{CoreGuard, Phase};
+use crate::runtime::shared::entry::{Entry, Sink};
+
+/// How many requests an agent has at most, waiting and granted, of threads and clients: sixteen
+/// clients' fill (`clients::connection`), and with command lines of 1 KiB less than 100 MB.
+const MAX_REQUESTS: usize = 1 << 16;
+
+impl CoreGuard<'_> {
+    /// Makes a request. Its outcome comes to `sink`, perhaps at once.
+    pub(crate) fn ask(
+        &mut self,
+        lock: LockName,
+        spec: Option<LockSpec>,
+        mode: Mode,
+        wait: Wait,
+        caller: Caller,
+        sink: Sink,
+    ) -> Result<Ticket, AcquireError> {
+        match &self.core.phase {
+            Phase::Running => {}
+            Phase::Draining { .. } | Phase::Leaving { .. } => {
+                return Err(AcquireError::Closed(SessionEnd::Closed));
+            }
+            Phase::Over(end) => return Err(AcquireError::Closed(end.clone())),
+        }
+        if self.core.requests.len() >= MAX_REQUESTS {
+            return Err(AcquireError::Limit);
+        }
+        let ticket = Ticket(self.core.next_ticket);
+        self.core.next_ticket += 1;
+        let asked = SystemTime::now();
+        let purpose = caller.purpose;
+        let entry = Entry {
+            lock: lock.clone(),
+            caller,
+            asked,
+            held: None,
+            sink,
+        };
+        self.core.requests.insert(ticket, entry);
+        let command = match purpose {
+            Purpose::Enter => Command::Acquire {
+                ticket,
+                lock,
+                spec,
+                mode,
+                wait,
+            },
+            Purpose::Lead { algorithm } => Command::Campaign {
+                ticket,
+                spec: spec
+                    .unwrap_or_else(|| Description::of(&lock, &self.shared.identity.settings).spec),
+                lock,
+                algorithm,
+                wait,
+            },
+        };
+        match &mut self.core.held_back {
+            Some(_) if wait == Wait::Try => self.refused(ticket, AcquireError::Busy),
+            Some(held_back) => held_back.push_back((ticket, command)),
+            None => self.step(Input::Command(&command)),
+        }
+        Ok(ticket)
+    }
+
+    /// From now on callers wait before they ask, since commands of this agent's last life run.
+    pub(crate) fn hold_back(&mut self) {
+        self.core.held_back.get_or_insert_default();
+    }
+
+    /// Those commands have ended.
+    pub(crate) fn let_in(&mut self) {
+        for (_, command) in self.core.held_back.take().into_iter().flatten() {
+            self.step(Input::Command(&command));
+        }
+    }
+
+    /// Ends a request that waits; one that was granted stays.
+    pub(crate) fn cancel(&mut self, ticket: Ticket) {
+        if let Some(held_back) = &mut self.core.held_back {
+            let before = held_back.len();
+            held_back.retain(|(held_back, _)| *held_back != ticket);
+            if held_back.len() < before {
+                let refusal = Refusal::Cancelled;
+                return self.tell(Event::Ended { ticket, refusal });
+            }
+        }
+        self.step(Input::Command(&Command::Cancel { ticket }));
+    }
+
+    /// Ends a request, whatever it has come to, of one whom the outcome does not interest. `how`: if
+    /// it was granted.
+    pub(crate) fn withdraw(&mut self, ticket: Ticket, how: Release) {
+        self.cancel(ticket);
+        self.release(ticket, how);
+    }
+
+    /// Frees what `ticket` was granted.
+    pub(crate) fn release(&mut self, ticket: Ticket, how: Release) {
+        if self.core.requests.remove(&ticket).is_some() {
+            self.step(Input::Command(&Command::Release { ticket, how }));
+            self.leave_if_drained();
+        }
+    }
+
+    /// Whether the request is inside.
+    pub(crate) fn is_held(&self, ticket: Ticket) -> bool {
+        let entry = self.core.requests.get(&ticket);
+        entry.is_some_and(|entry| entry.held.is_some())
+    }
+
+    /// Who leads, as far as is known here.
+    pub(crate) fn leader(&self, lock: &LockName) -> Option<Leader> {
+        let leader = self.core.node.leader(lock);
+        leader.map(|leader| self.as_told(leader))
+    }
+
+    pub(super) fn as_told(&self, leader: election::Leader) -> Leader {
+        Leader::new(leader.node, self.told_fence(leader.fence))
+    }
+
+    /// A fence as callers are told it. Where the silent are presumed gone, two sides that go on
+    /// without each other can both give the same number.
+    pub(super) fn told_fence(&self, fence: Fence) -> Option<Fence> {
+        let is_alone = self.shared.identity.settings.failure != Failure::PresumeFailed;
+        is_alone.then_some(fence)
+    }
+
+    /// Who leads, now and from now on.
+    pub(crate) fn observe<T: Send + 'static>(
+        &self,
+        lock: &LockName,
+        map: fn(Leader) -> T,
+    ) -> Receiver<Option<T>> {
+        // Under the mutex, so that nothing comes in between.
+        observe(&self.shared.hub, lock, Some(self.leader(lock)), map)
+    }
+
+    pub(crate) fn set_command_pid(&mut self, ticket: Ticket, pid: u32) {
+        if let Some(entry) = self.core.requests.get_mut(&ticket) {
+            entry.caller.command_pid = Some(pid);
+        }
+    }
+}

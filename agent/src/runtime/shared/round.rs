@@ -1,0 +1,146 @@
+//! What only who runs the loop does: of each round, and of when the next one is due.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::time::Duration;
+
+use crate::protocol::{Input, NodeId, Record, Time};
+use crate::runtime::api::error::SessionEnd;
+use crate::runtime::net::aead::KeyRing;
+use crate::runtime::net::transport::{Received, Transport};
+use crate::runtime::os::clock;
+use crate::runtime::shared::core_guard::{CoreGuard, Phase};
+use crate::runtime::shared::entry::Task;
+use crate::runtime::shared::wakeup::CallersAlarm;
+
+/// While threads come and go the agent sleeps no longer than this, so that the retransmission
+/// timer of an ordinary request lies after its next wake-up.
+const SHORT_SLEEP: Duration = Duration::from_millis(2);
+/// How long after a thread's last step the agent still sleeps shortly.
+const ACTIVE: Duration = Duration::from_millis(20);
+
+impl CoreGuard<'_> {
+    /// Whether something may be at the sockets of which no event tells.
+    pub(crate) fn must_look(&self) -> bool {
+        let transport = self.core.transport.as_ref();
+        let next = transport.and_then(Transport::next_look);
+        next.is_some_and(|at| at <= clock::now())
+    }
+
+    /// Takes datagrams off the socket and steps the protocol with each, at most `limit`; whether
+    /// there may be more.
+    pub(crate) fn receive(&mut self, limit: usize) -> bool {
+        let mut buffer = mem::take(&mut self.core.buffer);
+        let mut more = true;
+        self.core
+            .transport
+            .iter_mut()
+            .for_each(Transport::begin_turn);
+        for _ in 0..limit {
+            let Some(transport) = &mut self.core.transport else {
+                break;
+            };
+            match transport.receive(&mut buffer) {
+                Received::Datagram { from, at } => {
+                    self.step(Input::Datagram {
+                        from,
+                        bytes: &buffer[at],
+                    });
+                }
+                Received::Dropped => {}
+                Received::Empty => {
+                    more = false;
+                    break;
+                }
+            }
+        }
+        self.core.buffer = buffer;
+        more && self.end_of_session().is_none()
+    }
+
+    /// Steps the protocol if its timer has run out; ends a leave that took too long.
+    pub(crate) fn expire(&mut self) {
+        let now = clock::now();
+        if self
+            .core
+            .node
+            .poll_timeout()
+            .is_some_and(|timeout| timeout <= now)
+        {
+            self.step(Input::Timeout);
+        }
+        if let Some(transport) = &mut self.core.transport {
+            transport.report();
+            transport.open_wanted();
+        }
+        match self.core.phase {
+            Phase::Draining { deadline } if deadline <= now => {
+                // Without a goodbye, and with a record that says so: who comes after this life
+                // waits out what its clients may still do.
+                tracing::warn!("clients still hold locks one lease after they were asked for them");
+                self.end(SessionEnd::Closed);
+            }
+            Phase::Leaving { deadline } if deadline <= now => self.end(SessionEnd::Closed),
+            _ => {}
+        }
+    }
+
+    /// The group's keys are these from now on.
+    pub(crate) fn change_keys(&mut self, keys: KeyRing) {
+        if let Some(transport) = &mut self.core.transport {
+            transport.change_keys(keys);
+        }
+    }
+
+    /// What is to be put on disk now.
+    pub(crate) fn take_persist(&mut self) -> Option<Record> {
+        self.core.persist.take()
+    }
+
+    pub(crate) fn take_tasks(&mut self) -> VecDeque<Task> {
+        mem::take(&mut self.core.tasks)
+    }
+
+    /// What another agent sent first of what has not been read.
+    pub(crate) fn take_note(&mut self) -> Option<(NodeId, Vec<u8>)> {
+        self.core.notes.pop_front()
+    }
+
+    /// Until when the agent thread may sleep; it must do so right after this turn. It also wants to
+    /// wake at `also`. `None`: until something happens.
+    pub(crate) fn plan_sleep(&mut self, also: Option<Time>) -> Option<Time> {
+        let now = clock::now();
+        if self.core.has_work() {
+            return Some(Time::ZERO);
+        }
+        let mut until = self.core.next_deadline().into_iter().chain(also).min();
+        if now.since(self.core.active_at) < ACTIVE {
+            let short = now + SHORT_SLEEP;
+            until = Some(until.map_or(short, |until| until.min(short)));
+        }
+        self.core.sleeps_until = Some(until.unwrap_or(Time::from_nanos(u64::MAX)));
+        until
+    }
+
+    /// Sets the alarm for when the loop wants to go round next; it also wants to at `also`. Under
+    /// the mutex, so that of two threads that plan the later has the last word.
+    pub(crate) fn plan_alarm(&mut self, alarm: &CallersAlarm, also: Option<Time>) {
+        let until = if self.core.has_work() {
+            Some(Time::ZERO)
+        } else {
+            self.core.next_deadline().into_iter().chain(also).min()
+        };
+        self.core.sleeps_until = Some(until.unwrap_or(Time::MAX));
+        alarm.set(until);
+    }
+
+    /// Until when whoever runs the loop may leave it alone; `None` while it runs.
+    pub(crate) fn sleeps_until(&self) -> Option<Time> {
+        self.core.sleeps_until
+    }
+
+    /// Says that the agent thread is awake.
+    pub(crate) fn awake(&mut self) {
+        self.core.sleeps_until = None;
+    }
+}

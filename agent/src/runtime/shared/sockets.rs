@@ -1,0 +1,71 @@
+//! What the member's sockets tell.
+
+use std::os::fd::RawFd;
+
+use crate::protocol::NodeId;
+use crate::runtime::api::error::SessionEnd;
+use crate::runtime::api::status::{ClientsStatus, MulticastStatus};
+use crate::runtime::net::aead::KeyId;
+use crate::runtime::net::transport::Transport;
+use crate::runtime::observe::counters::Counters;
+use crate::runtime::shared::core_guard::{CoreGuard, Phase};
+
+impl CoreGuard<'_> {
+    /// The member's sockets; none once the session is over.
+    pub(crate) fn sockets(&self) -> impl Iterator<Item = RawFd> + use<> {
+        let transport = self.core.transport.as_ref();
+        transport.map(Transport::sockets).into_iter().flatten()
+    }
+
+    /// The members from whose addresses floods come.
+    pub(crate) fn flooded(&self) -> impl Iterator<Item = NodeId> {
+        let transport = self.core.transport.as_ref();
+        transport.map(Transport::flooded).into_iter().flatten()
+    }
+
+    /// What is wrong with all that comes from that member's address, if its key or its version
+    /// differs from ours.
+    pub(crate) fn fault_of(&self, member: NodeId) -> Option<String> {
+        let transport = self.core.transport.as_ref();
+        let fault = transport.and_then(|transport| transport.fault_of(member));
+        fault.map(|fault| format!("what comes from its address {fault}"))
+    }
+
+    /// What there is to tell of multicast.
+    pub(crate) fn multicast(&self) -> Option<MulticastStatus> {
+        self.core.transport.as_ref()?.multicast()
+    }
+
+    /// The ids of the keys that open datagrams; the first one seals.
+    pub(crate) fn keys(&self) -> impl Iterator<Item = KeyId> {
+        let transport = self.core.transport.iter();
+        transport.flat_map(Transport::keys)
+    }
+
+    /// Notes who uses the service for clients, for the status.
+    pub(crate) fn set_clients(&mut self, status: ClientsStatus) {
+        self.core.clients = Some(status);
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        let core = &*self.core;
+        let transport = core
+            .transport
+            .as_ref()
+            .map_or(core.last_counters, Transport::counters);
+        Counters {
+            node: core.node.counters().clone(),
+            transport,
+            notes_lost: core.notes_lost,
+            notes_malformed: core.notes_malformed,
+        }
+    }
+
+    /// Why the session is over, if it is.
+    pub(crate) fn end_of_session(&self) -> Option<&SessionEnd> {
+        match &self.core.phase {
+            Phase::Over(end) => Some(end),
+            Phase::Running | Phase::Draining { .. } | Phase::Leaving { .. } => None,
+        }
+    }
+}
