@@ -50,18 +50,18 @@ pub use clients::endpoint::{Endpoint, Listener, ListenerError};
 pub use disk::state_dir::StateError;
 pub use disk::trust;
 pub use net::address::{self, Address, AddressError, MulticastAddress};
+#[doc(hidden)]
+pub use net::aead;
 pub use net::aead::{CREDENTIAL, GroupKey, KeyFileError, KeyId, KeyWriteError, MAX_KEYS};
 pub use net::transport::{BindError, Faults, TransportCounters};
 pub use observe::counters::Counters;
 pub use observe::trace;
 pub use observe::watchdog::Watchdog;
 pub use os::alarm::Alarm;
-pub use os::fork::ForkStamp;
-pub use os::pidfd::ProcessGroup;
-#[doc(hidden)]
-pub use net::aead;
 #[doc(hidden)]
 pub use os::fd_passing;
+pub use os::fork::ForkStamp;
+pub use os::pidfd::ProcessGroup;
 pub use os::{clock, environment, fifo, queue, sync};
 pub use request::announcer::{Announcer, Sighting};
 pub use request::lease_page::LeaseWatch;

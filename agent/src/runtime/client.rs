@@ -6,6 +6,8 @@
 
 mod gate;
 mod link;
+mod reader;
+mod table;
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,7 +26,9 @@ use nix::unistd::geteuid;
 use socket2::{Domain, SockAddr, Socket, Type};
 
 use self::gate::Gate;
-use self::link::{Answer, Link, Reader, Table};
+use self::link::{Link, PATIENCE};
+use self::reader::Reader;
+use self::table::{Answer, Table};
 use crate::protocol::{Change, LockName, LockSpec, Mode, NodeId, Time};
 use crate::runtime::api::caller::Caller;
 use crate::runtime::api::description::Description;
@@ -32,7 +36,7 @@ use crate::runtime::api::error::{AcquireError, ChangeError, SessionEnd, StatusEr
 use crate::runtime::api::events::{AgentEvent, Hub, Leader, observe};
 use crate::runtime::api::patience::Patience;
 use crate::runtime::api::status::Status;
-use crate::runtime::clients::{MAX_CLIENTS, MAX_OF_ONE_PROCESS};
+use crate::runtime::clients::limits::{MAX_CLIENTS, MAX_OF_ONE_PROCESS};
 use crate::runtime::disk::trust::{self, PathTrustError};
 use crate::runtime::frames::{FromAgent, ToAgent};
 use crate::runtime::os::clock::{self, Reading, Shift};
@@ -41,10 +45,6 @@ use crate::runtime::os::spin::Spin;
 use crate::runtime::os::sync::Mutex;
 use crate::runtime::os::thread::{join, spawn};
 use crate::runtime::request::{Grant, Waiting};
-
-/// How long an agent may take to accept a connection and for its first message, for a message it does
-/// not read, and for a status, where the caller does not say. A longer one stands still.
-const PATIENCE: Duration = Duration::from_secs(5);
 
 /// A connection to an agent. Dropping it gives back everything that was acquired through it.
 ///

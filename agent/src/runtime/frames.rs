@@ -17,6 +17,7 @@ use crate::runtime::api::events::{AgentEvent, Leader};
 use crate::runtime::api::patience::Patience;
 use crate::runtime::api::status::Status;
 use crate::runtime::os::clock::Reading;
+use crate::runtime::os::fd_passing;
 
 const VERSION: u8 = 7;
 const HEADER_LEN: usize = 4;
@@ -138,6 +139,7 @@ pub enum FromAgent {
 
 /// How many descriptors come with [`FromAgent::Lifeline`].
 pub const LIFELINE_FDS: usize = 3;
+const _: () = assert!(LIFELINE_FDS <= fd_passing::MOST, "they come together");
 
 /// Adds `message` to `bytes` as a frame.
 ///

@@ -1,39 +1,38 @@
 //! What a client's threads and its reader share: the stream, and what is asked and not answered.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::mem;
 use std::net::Shutdown;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::{Sender, bounded};
+use crossbeam_channel::bounded;
 
-use super::PATIENCE;
 use super::gate::{self, Gate};
+use super::reader::Reader;
+use super::table::{Answer, Table};
 use crate::protocol::{
     Fence, LockName, LockSpec, Missing, Mode, NodeId, Previous, Release, Ticket, Time,
 };
 use crate::runtime::api::caller::{Caller, Purpose};
-use crate::runtime::api::description::Description;
-use crate::runtime::api::error::{
-    AcquireError, ChangeError, ReleaseError, SessionEnd, StatusError,
-};
+use crate::runtime::api::error::{AcquireError, ReleaseError, SessionEnd, StatusError};
 use crate::runtime::api::events::{AgentEvent, Hub};
 use crate::runtime::api::patience::Patience;
-use crate::runtime::api::status::Status;
-use crate::runtime::frames::{self, FromAgent, MAX_FROM_AGENT, MAX_TO_AGENT, ToAgent};
+use crate::runtime::frames::{self, FromAgent, MAX_TO_AGENT, ToAgent};
 use crate::runtime::os::clock::{self, Shift};
-use crate::runtime::os::fd_passing::{self, Received};
+use crate::runtime::os::fd_passing;
 use crate::runtime::os::fork::ForkStamp;
 use crate::runtime::os::spin::Spin;
 use crate::runtime::os::sync::Mutex;
 use crate::runtime::request::announcer::Announcer;
 use crate::runtime::request::lease_page::LeaseWatch;
-use crate::runtime::request::session::Session;
 use crate::runtime::request::{Granted, Handed, Limit, Owner, Request, Waiting};
+
+/// How long an agent may take to accept a connection and for its first message, for a message it does
+/// not read, and for a status, where the caller does not say. A longer one stands still.
+pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 
 /// What the threads and the reader share.
 #[derive(Debug)]
@@ -51,29 +50,6 @@ pub(super) struct Link {
     pub(super) table: Mutex<Table>,
     pub(super) hub: Hub,
     pub(super) spin: Spin,
-}
-
-#[derive(Debug)]
-pub(super) struct Table {
-    last: u64,
-    /// What is granted now is valid in it, and its number.
-    session: (u64, Arc<Session>),
-    requests: BTreeMap<u64, Arc<Request>>,
-    /// Cancelled, and not answered in time: if a grant comes, it goes back.
-    abandoned: BTreeSet<u64>,
-    /// Asked for with a lifeline, and not answered.
-    wanting: BTreeSet<u64>,
-    questions: BTreeMap<u64, Sender<Result<Answer, StatusError>>>,
-    pub(super) listens: bool,
-    ended: Option<SessionEnd>,
-}
-
-/// What an agent answers to a question.
-#[derive(Debug)]
-pub(super) enum Answer {
-    Status(Box<Status>),
-    Description(Description),
-    Changed(Result<(), ChangeError>),
 }
 
 impl Link {
@@ -467,100 +443,5 @@ impl Owner for Link {
 
     fn is_child(&self) -> bool {
         self.stamp.is_child()
-    }
-}
-
-impl Table {
-    pub(super) fn new(lease: Duration) -> Self {
-        Self {
-            last: 0,
-            session: (0, Session::new(lease)),
-            requests: BTreeMap::new(),
-            abandoned: BTreeSet::new(),
-            wanting: BTreeSet::new(),
-            questions: BTreeMap::new(),
-            listens: false,
-            ended: None,
-        }
-    }
-
-    /// The lease of the session `number` ends at `until`; the sessions that this changes.
-    fn lease(&mut self, number: u64, until: Time, lease: Duration) -> Vec<Arc<Session>> {
-        let mut changed = Vec::new();
-        if self.ended.is_some() {
-            return changed;
-        }
-        if number != self.session.0 {
-            let next = (number, Session::new(lease));
-            let (_, last) = mem::replace(&mut self.session, next);
-            last.end();
-            changed.push(last);
-        }
-        self.session.1.renew(until);
-        changed.push(Arc::clone(&self.session.1));
-        changed
-    }
-
-    fn next_id(&mut self) -> u64 {
-        self.last += 1;
-        self.last
-    }
-
-    fn answer(&mut self, id: u64, answer: Result<Answer, StatusError>) {
-        if let Some(question) = self.questions.remove(&id) {
-            // The channel has room for one answer; who asked may have given up.
-            let _ = question.try_send(answer);
-        }
-    }
-}
-
-/// Takes whole messages off the stream.
-#[derive(Debug)]
-pub(super) struct Reader {
-    pub(super) stream: UnixStream,
-    pub(super) input: Vec<u8>,
-    /// What came with the bytes, and belongs to messages in their order.
-    pub(super) fds: VecDeque<OwnedFd>,
-}
-
-impl Reader {
-    /// The next message, if it comes by `end`; `None` at the end of the stream.
-    pub(super) fn next_by(&mut self, end: Time) -> io::Result<Option<FromAgent>> {
-        loop {
-            let left = end.since(clock::now());
-            if left.is_zero() {
-                return Err(io::ErrorKind::TimedOut.into());
-            }
-            // For each part of it, as there may be several.
-            self.stream.set_read_timeout(Some(left))?;
-            match self.next() {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                read => return read,
-            }
-        }
-    }
-
-    /// The next message; `None` at the end of the stream.
-    pub(super) fn next(&mut self) -> io::Result<Option<FromAgent>> {
-        let mut chunk = [0; 16 * 1024];
-        loop {
-            if let Some((message, len)) = frames::take(&self.input, MAX_FROM_AGENT)? {
-                self.input.drain(..len);
-                return Ok(Some(message));
-            }
-            match fd_passing::receive(&self.stream, &mut chunk) {
-                Ok(received) if received.is_cut => {
-                    let what = "no descriptor is left for a lifeline: raise the limit (ulimit -n)";
-                    return Err(io::Error::other(what));
-                }
-                Ok(Received { len: 0, .. }) => return Ok(None),
-                Ok(Received { len, fds, .. }) => {
-                    self.input.extend_from_slice(&chunk[..len]);
-                    self.fds.extend(fds);
-                }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
-            }
-        }
     }
 }

@@ -1,5 +1,6 @@
 //! One client: what it says, what it has, and its stream.
 
+mod asked;
 mod ended;
 mod output;
 mod requests;
@@ -15,22 +16,21 @@ use std::sync::Arc;
 use mio::Registry;
 use mio::event::Event;
 use mio::net::UnixStream;
-use nix::sys::socket::{getsockopt, sockopt};
-use socket2::SockRef;
 
 pub(super) use self::ended::Ended;
 pub(super) use self::subscriptions::Heard;
 
+use self::asked::Asked;
 use self::ended::UNWANTED;
 use self::output::Output;
-use self::requests::Asked;
 use self::subscriptions::Subscriptions;
-use super::{TOO_MANY_QUESTIONS, TURN_LIMIT};
 use crate::protocol::{LockName, Mode};
 use crate::runtime::api::caller::Purpose;
 use crate::runtime::api::description::Description;
 use crate::runtime::api::events::AgentEvent;
 use crate::runtime::clients::lifeline::{Lifeline, Lifelines};
+use crate::runtime::clients::limits::{TOO_MANY_QUESTIONS, TURN_LIMIT, UNREAD_LIMIT};
+use crate::runtime::clients::peer::Peer;
 use crate::runtime::frames::{self, FromAgent, MAX_FROM_AGENT, MAX_TO_AGENT, ToAgent};
 use crate::runtime::os::fd_passing;
 use crate::runtime::os::pidfd::Process;
@@ -41,15 +41,9 @@ use crate::runtime::shared::entry::Asker;
 use crate::runtime::shared::entry::ClientId;
 use crate::runtime::shared::entry::Lease;
 
-/// Requests of one client, waiting and granted: more threads than a program has, and a sixteenth of
-/// what an agent takes in all.
-const MAX_REQUESTS: usize = 4_096;
 /// Bytes taken from one client in one turn, when no whole message of it is left: at least one, of
 /// the longest there are, and so little that thousands of clients together fill no memory.
 const READ_LIMIT: usize = 2 * MAX_TO_AGENT;
-/// A client that leaves more than this unread is not heard, and misses events, until it has read
-/// some of it.
-pub(super) const UNREAD_LIMIT: usize = 64 * 1024;
 /// A client that leaves more than this unread is cut off: it can have asked for one status of the
 /// greatest length, and gets the next before it has read it all.
 const MAX_UNREAD: usize = 2 * MAX_FROM_AGENT;
@@ -82,32 +76,6 @@ pub(super) struct Connection {
     has_released: bool,
     /// What it counts for among what all clients take ([`Self::taken`]).
     pub(super) counted: usize,
-}
-
-/// Who is at the other end, as the kernel says.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Peer {
-    pub(super) pid: u32,
-    pub(super) uid: u32,
-}
-
-impl Peer {
-    pub(super) fn of(stream: &UnixStream) -> io::Result<Self> {
-        let credentials = getsockopt(stream, sockopt::PeerCredentials)?;
-        let pid = u32::try_from(credentials.pid()).unwrap_or(0);
-        Ok(Self {
-            pid,
-            uid: credentials.uid(),
-        })
-    }
-}
-
-/// Tells somebody who is no client, and does not become one.
-pub(super) fn tell_only(stream: &UnixStream, message: &FromAgent) -> io::Result<()> {
-    let mut bytes = Vec::new();
-    frames::put(&mut bytes, message, MAX_FROM_AGENT)?;
-    SockRef::from(stream).send_with_flags(&bytes, libc::MSG_NOSIGNAL)?;
-    Ok(())
 }
 
 impl Connection {

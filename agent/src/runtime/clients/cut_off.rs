@@ -9,7 +9,7 @@ use std::net::Shutdown;
 
 use mio::net::UnixStream;
 
-use super::connection::Peer;
+use super::peer::Peer;
 use crate::protocol::{Release, Ticket, Time};
 use crate::runtime::os::fd_passing;
 use crate::runtime::os::pidfd::Process;

@@ -8,6 +8,7 @@
 
 mod error;
 mod files;
+mod owner;
 mod record;
 mod slots;
 #[cfg(test)]
@@ -21,13 +22,14 @@ use std::path::Path;
 use nix::fcntl::Flock;
 use nix::unistd::geteuid;
 
+pub(crate) use self::owner::StateOwner;
 pub use error::StateError;
 pub(crate) use error::advice;
 use files::{create_dir, is_forgetful, lock_dir, open_file, refused};
 use record::{Flaw, MAX_LEN, decode, encode};
 use slots::Slots;
 
-use crate::protocol::{ClusterId, NodeId, Record};
+use crate::protocol::{ClusterId, Record};
 use crate::runtime::disk::trust;
 
 /// A state directory that this process has for itself.
@@ -40,40 +42,6 @@ pub(crate) struct StateDir {
     /// changed by an operator's word.
     keeper: Option<u32>,
     slots: Slots,
-}
-
-/// Whose state it is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct StateOwner {
-    pub(crate) group: String,
-    pub(crate) node: NodeId,
-    /// Where the member is reached, as its configuration says. Two members of one host do not share
-    /// an address, so that one with this address and another group's name is the same, renamed.
-    pub(crate) address: String,
-    /// Which machine this is, if that is known.
-    pub(crate) machine: Option<[u8; 8]>,
-}
-
-impl StateOwner {
-    /// Of this machine.
-    pub(crate) fn here(group: &str, node: NodeId, address: String) -> Self {
-        Self {
-            group: group.to_owned(),
-            node,
-            address,
-            machine: machine(),
-        }
-    }
-}
-
-/// A hash of the machine's id (machine-id(5)), which is not to be told to others as it is; `None`
-/// where the machine has none, as in some containers.
-fn machine() -> Option<[u8; 8]> {
-    let id = std::fs::read_to_string("/etc/machine-id").ok()?;
-    let id = id.trim();
-    let is_id = id.len() == 32 && id.bytes().all(|byte| byte.is_ascii_hexdigit());
-    let hash = blake3::derive_key("distlock 2026-11 machine of a state", id.as_bytes());
-    is_id.then(|| hash[..8].try_into().expect("eight of them"))
 }
 
 impl StateDir {

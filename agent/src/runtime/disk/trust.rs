@@ -23,6 +23,7 @@
 mod path_trust_error;
 #[cfg(test)]
 mod tests;
+mod users;
 mod walk;
 
 use std::fs::{File, Metadata, OpenOptions};
@@ -30,13 +31,11 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use nix::errno::Errno;
-use nix::unistd::geteuid;
 
 pub use path_trust_error::PathTrustError;
+pub use users::is_trusted;
+use users::{EVERYBODY, OTHERS};
 use walk::{Way, look};
-
-const EVERYBODY: u32 = 0o002;
-const OTHERS: u32 = 0o022;
 
 /// Looks at everything on the way to `path`, and at what is there, which it returns. Symbolic links
 /// are followed.
@@ -197,11 +196,6 @@ pub fn owned(path: &Path, metadata: &Metadata) -> Result<(), PathTrustError> {
         path: path.to_owned(),
         owner: metadata.uid(),
     })
-}
-
-/// Whether `user` is this process's or root.
-pub fn is_trusted(user: u32) -> bool {
-    user == 0 || user == geteuid().as_raw()
 }
 
 fn regular(path: &Path, metadata: &Metadata) -> Result<(), PathTrustError> {

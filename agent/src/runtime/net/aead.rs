@@ -34,6 +34,7 @@
 //! This is pure, like the core: keys and random numbers come from outside, and there is no clock.
 
 mod cipher;
+mod key_file;
 mod keys;
 mod window;
 
@@ -44,7 +45,7 @@ use std::ops::Range;
 use zeroize::Zeroizing;
 
 use self::cipher::{Cipher, LifeId, TAG};
-pub(crate) use self::keys::KeyFile;
+pub(crate) use self::key_file::KeyFile;
 pub use self::keys::{CREDENTIAL, GroupKey, KeyFileError, KeyId, KeyRing, KeyWriteError, MAX_KEYS};
 use self::window::Window;
 use crate::protocol::{NodeId, wire};

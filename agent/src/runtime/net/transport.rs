@@ -10,6 +10,8 @@
 //! datagram ([`multicast`]), to those who are known to be reached so ([`reachability`]). The core knows
 //! nothing of it.
 
+mod buffers;
+mod counters;
 mod doubts;
 mod error;
 mod faults;
@@ -19,6 +21,7 @@ mod group;
 mod multicast;
 mod reachability;
 mod sealed;
+mod sealing;
 pub(crate) mod socket_file;
 #[cfg(test)]
 mod tests;
@@ -34,14 +37,15 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
 
 use nix::sys::socket::UnixAddr;
-use socket2::{SockAddr, SockRef, Socket};
+use socket2::{SockAddr, SockRef};
 
+pub use counters::TransportCounters;
 pub use error::BindError;
 pub use faults::Faults;
 use faults::Injector;
 use flood_queues::Apart;
 use group::Group;
-use sealed::Sealing;
+use sealing::Sealing;
 use socket_file::SocketFile;
 use unix::Mailbox;
 
@@ -49,12 +53,8 @@ use self::doubts::Doubts;
 use crate::protocol::wire::GroupId;
 use crate::protocol::{NodeId, Time};
 use crate::runtime::net::address::{Address, MulticastAddress};
-use crate::runtime::net::aead::{self, Seals, Way};
+use crate::runtime::net::aead::{Seals, Way};
 use crate::runtime::os::clock;
-
-/// Room for what arrives while the agent is busy: a few thousand small datagrams. The kernel may
-/// grant less.
-const SOCKET_BUFFER: usize = 1 << 20;
 
 /// This member's socket and everybody's addresses.
 #[derive(Debug)]
@@ -87,68 +87,6 @@ enum Medium {
     },
 }
 
-/// What the sockets have seen.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct TransportCounters {
-    /// Datagrams given to the kernel.
-    pub sent: u64,
-    /// Their bytes.
-    pub sent_bytes: u64,
-    /// Datagrams the kernel did not take: a full queue, nobody there, no route.
-    pub send_lost: u64,
-    /// Datagrams received from members.
-    pub received: u64,
-    /// Their bytes.
-    pub received_bytes: u64,
-    /// Datagrams that the kernel dropped before they were read, because no member has the address that
-    /// they came from, or because the queue was full; of those by multicast it is not known. Of each
-    /// socket it counts to 2³², and begins anew.
-    pub dropped_by_kernel: u64,
-    /// Datagrams dropped because no member has the address they came from; of Unix datagrams also
-    /// those of other users than root and this process's.
-    pub dropped_foreign: u64,
-    /// Datagrams dropped because they were longer than any of ours.
-    pub dropped_truncated: u64,
-    /// Datagrams dropped because they were nothing that is sealed, or sealed for another member.
-    pub dropped_malformed: u64,
-    /// Datagrams dropped because they were not sealed, in a group that has a key.
-    pub dropped_unsealed: u64,
-    /// Datagrams dropped because they were sealed, in a group without a key.
-    pub dropped_sealed: u64,
-    /// Datagrams dropped because they were sealed with a key that this member does not have.
-    pub dropped_unknown_key: u64,
-    /// Datagrams dropped because they were not sealed by the member that they name, or were changed
-    /// on their way.
-    pub dropped_forged: u64,
-    /// Datagrams dropped because they came before.
-    pub dropped_replayed: u64,
-    /// Datagrams dropped because the life that sealed them had not shown yet that it is there. They
-    /// were answered by a challenge.
-    pub dropped_unproven: u64,
-    /// Datagrams dropped because they answered no challenge that was open, or challenged another life
-    /// of this member.
-    pub dropped_stale: u64,
-    /// Datagrams dropped because too many came in one turn, from one address, of lives that had not
-    /// shown that they are there.
-    pub dropped_strange: u64,
-    /// Challenges that were answered, and answers that were right.
-    pub handshakes: u64,
-    /// Of those sent: by multicast, for several members each.
-    pub multicast_sent: u64,
-    /// How many datagrams those have replaced.
-    pub multicast_merged: u64,
-    /// Of those received: by multicast, for this member or for others.
-    pub multicast_received: u64,
-    /// Of those received: dropped because what came by multicast made no sense, or was of another
-    /// group.
-    pub dropped_multicast: u64,
-    /// How many times a member was found not to be reached by multicast any more.
-    pub multicast_lost: u64,
-    /// Errors while receiving, other than that there was nothing.
-    pub receive_errors: u64,
-}
-
 /// What one look at the socket gave.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Received {
@@ -163,7 +101,7 @@ pub(crate) enum Received {
 impl Transport {
     /// Room for the longest datagram of ours, and the byte that tells a longer one: of that the kernel
     /// copies no more.
-    pub(crate) const BUFFER: usize = aead::MAX_LEN + 1;
+    pub(crate) const BUFFER: usize = buffers::BUFFER;
 
     /// Binds the address of `me`, and joins the multicast group, if there is one.
     pub(crate) fn bind(
@@ -524,14 +462,4 @@ fn is_safe(id: NodeId, path: &Path) -> bool {
         why.advice()
     );
     false
-}
-
-/// Sizes the buffers. A smaller buffer than asked for is no error: it loses more under load.
-fn size_buffers(socket: &Socket) {
-    let sized = socket
-        .set_recv_buffer_size(SOCKET_BUFFER)
-        .and_then(|()| socket.set_send_buffer_size(SOCKET_BUFFER));
-    if let Err(error) = sized {
-        tracing::debug!("the socket's buffers keep their size: {error}");
-    }
 }

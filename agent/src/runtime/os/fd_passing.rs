@@ -7,10 +7,8 @@ use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use nix::errno::Errno;
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
 
-use crate::runtime::frames;
-
 /// How many descriptors are taken at once.
-pub(crate) const MOST: usize = frames::LIFELINE_FDS;
+pub(crate) const MOST: usize = 3;
 /// Room for one control message with [`MOST`] descriptors. The kernel closes those that do not fit.
 const ROOM: usize = size_of::<libc::cmsghdr>() + MOST * size_of::<RawFd>();
 

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use crate::runtime::clients::{FEW_DESCRIPTORS, TOO_MUCH};
+use crate::runtime::clients::limits::{FEW_DESCRIPTORS, TOO_MUCH};
 
 /// Why a client is not served any more.
 #[derive(Debug, thiserror::Error)]

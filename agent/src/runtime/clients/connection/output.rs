@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use mio::net::UnixStream;
 
-use super::UNREAD_LIMIT;
+use crate::runtime::clients::limits::UNREAD_LIMIT;
 use crate::runtime::frames::{self, FromAgent, MAX_FROM_AGENT};
 use crate::runtime::os::fd_passing;
 use crate::runtime::os::fifo::Fifo;

@@ -4,38 +4,20 @@ use std::io;
 
 use mio::Registry;
 
-use super::{Connection, Ended, MAX_REQUESTS};
-use crate::protocol::{LockName, LockSpec, Mode, Release, Ticket, Time};
+use super::Connection;
+use super::asked::Asked;
+use super::ended::Ended;
+use crate::protocol::{LockName, LockSpec, Mode, Ticket, Time};
 use crate::runtime::api::caller::{Caller, Purpose};
 use crate::runtime::api::error::AcquireError;
 use crate::runtime::api::patience::Patience;
 use crate::runtime::clients::cut_off::CutOff;
 use crate::runtime::clients::lifeline::{Lifeline, Lifelines};
-use crate::runtime::clients::{FEW_DESCRIPTORS, TOO_MANY_REQUESTS};
+use crate::runtime::clients::limits::{FEW_DESCRIPTORS, MAX_REQUESTS, TOO_MANY_REQUESTS};
 use crate::runtime::frames::{self, FromAgent};
 use crate::runtime::shared::Shared;
 use crate::runtime::shared::core_guard::CoreGuard;
 use crate::runtime::shared::entry::{ClientId, Sink};
-
-/// A request of a client.
-#[derive(Debug)]
-pub(super) struct Asked {
-    pub(super) ticket: Ticket,
-    pub(super) lifeline: Option<Lifeline>,
-    /// Whether it was told that it is inside.
-    pub(super) is_granted: bool,
-}
-
-impl Asked {
-    /// How a grant ends that its client did not release.
-    fn end(&self) -> Release {
-        if self.is_granted {
-            Release::Abandoned
-        } else {
-            Release::Unused
-        }
-    }
-}
 
 impl Connection {
     pub(super) fn caller(&self, command: &str, has_lifeline: bool, purpose: Purpose) -> Caller {

@@ -6,9 +6,9 @@ use std::collections::BTreeMap;
 use std::mem;
 
 use super::output::Output;
-use super::{MAX_REQUESTS, UNREAD_LIMIT};
 use crate::protocol::LockName;
 use crate::runtime::api::events::{AgentEvent, Leader};
+use crate::runtime::clients::limits::{MAX_REQUESTS, UNREAD_LIMIT};
 use crate::runtime::frames::FromAgent;
 
 /// What an observed election takes besides its name: some two words in a map that is not full, and

@@ -8,6 +8,7 @@ use crate::runtime::api::caller::Caller;
 use crate::runtime::api::events::Leader;
 use crate::runtime::api::patience::Patience;
 use crate::runtime::clients::lifeline::LifelineDir;
+use crate::runtime::clients::limits::MAX_REQUESTS;
 use crate::runtime::shared::alone;
 
 /// What was sent was kept until all was: of a client that always has something left to read, that

@@ -5,42 +5,39 @@
 //! for a command that closes what it inherits. It is removed when all is over; one that nobody has
 //! open any more, as after a crash of the agent or a reboot, is removed by the next life.
 
-use std::fs::{self, DirBuilder};
+use std::fs;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use nix::fcntl::{OFlag, open, renameat};
-use nix::sys::stat::Mode;
-use nix::unistd::{UnlinkatFlags, geteuid, unlinkat};
+use nix::fcntl::renameat;
+use nix::unistd::{UnlinkatFlags, unlinkat};
 
-use super::Lifeline;
 use crate::runtime::os::clock;
 use crate::runtime::os::fifo::Fifo;
-use crate::runtime::os::pidfd::ProcessGroup;
 
 /// The directory of an agent's lifelines.
 #[derive(Debug)]
 pub(crate) struct LifelineDir {
-    path: PathBuf,
-    handle: OwnedFd,
-    next: AtomicU64,
+    pub(super) path: PathBuf,
+    pub(super) handle: OwnedFd,
+    pub(super) next: AtomicU64,
     /// Where the numbers of processes mean what they mean to this agent.
-    space: Space,
+    pub(super) space: Space,
 }
 
 /// A boot of the host, and a namespace of its processes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Space {
+pub(super) struct Space {
     boot: String,
     namespace: u64,
 }
 
 impl Space {
-    fn of_this_process() -> io::Result<Self> {
+    pub(super) fn of_this_process() -> io::Result<Self> {
         Ok(Self {
             boot: clock::boot()?,
             namespace: fs::metadata("/proc/self/ns/pid")?.ino(),
@@ -50,13 +47,13 @@ impl Space {
 
 /// A command, so that it is known again.
 #[derive(Debug, PartialEq, Eq)]
-struct Command {
-    pid: u32,
+pub(super) struct Command {
+    pub(super) pid: u32,
     /// When it started, in the kernel's ticks since the boot.
-    start: u64,
+    pub(super) start: u64,
     /// The user of the client that started it.
-    user: u32,
-    space: Space,
+    pub(super) user: u32,
+    pub(super) space: Space,
 }
 
 impl Command {
@@ -70,7 +67,7 @@ impl Command {
         format!("{number}.{pid}.{start}.{user}.{namespace}.{boot}")
     }
 
-    fn parse(name: &str) -> Option<Self> {
+    pub(super) fn parse(name: &str) -> Option<Self> {
         let mut words = name.split('.').skip(1);
         Some(Self {
             pid: words.next()?.parse().ok()?,
@@ -85,75 +82,6 @@ impl Command {
 }
 
 impl LifelineDir {
-    /// Opens the directory of lifelines in the state directory, which this process has locked.
-    /// Returns it, and the lifelines in it whose commands still run: the agent's last life left them.
-    ///
-    /// # Errors
-    /// If it cannot be made or read, or has something in it that is no FIFO of this user's.
-    pub(crate) fn open(state: &Path) -> io::Result<(Arc<Self>, Vec<Lifeline>)> {
-        let path = state.join("lifelines");
-        match DirBuilder::new().mode(0o700).create(&path) {
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            made => made?,
-        }
-        let flags = OFlag::O_DIRECTORY | OFlag::O_NOFOLLOW | OFlag::O_CLOEXEC;
-        let handle = open(&path, flags, Mode::empty())?;
-        let mut directory = Self {
-            path,
-            handle,
-            next: AtomicU64::new(0),
-            space: Space::of_this_process()?,
-        };
-        let mut names = Vec::new();
-        for entry in fs::read_dir(&directory.path)? {
-            let name = entry?.file_name();
-            let name = name.into_string().map_err(|name| {
-                let path = directory.path.join(name);
-                io::Error::other(format!("{} is no lifeline: remove it", path.display()))
-            })?;
-            let number = name.split('.').next().and_then(|word| word.parse().ok());
-            let next = directory.next.get_mut();
-            *next = (*next).max(number.map_or(0, |number: u64| number.saturating_add(1)));
-            names.push(name);
-        }
-        let directory = Arc::new(directory);
-        let mut left = Vec::new();
-        for name in names {
-            let mut former = directory.former(name)?;
-            // What is over is removed as it is dropped.
-            if !former.has_ended() {
-                left.push(former);
-            }
-        }
-        Ok((directory, left))
-    }
-
-    /// What another life has left behind under `name`.
-    fn former(self: &Arc<Self>, name: String) -> io::Result<Lifeline> {
-        let told = |error: io::Error| {
-            let path = self.path.join(&name);
-            io::Error::new(error.kind(), format!("{}: {error}", path.display()))
-        };
-        let fifo = Fifo::open(&self.handle, &name).map_err(told)?;
-        let fifo = fifo.ok_or_else(|| told(io::ErrorKind::NotFound.into()))?;
-        let command = Command::parse(&name);
-        let group = command.as_ref().and_then(|command| {
-            // In another boot it has ended. In another namespace nobody can tell, and the FIFO alone
-            // says whether somebody is there.
-            let is_known = command.space == self.space;
-            is_known.then(|| ProcessGroup::of_former(command.pid, command.start).ok())?
-        });
-        let user = command.map_or(geteuid().as_raw(), |command| command.user);
-        let entry = Entry {
-            directory: Arc::clone(self),
-            number: 0,
-            name,
-        };
-        let mut lifeline = Lifeline::new(fifo, entry, user);
-        lifeline.group = group;
-        Ok(lifeline)
-    }
-
     /// A new lifeline, and its writing end.
     pub(super) fn make(self: &Arc<Self>) -> io::Result<(Fifo, OwnedFd, Entry)> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
@@ -177,9 +105,9 @@ impl LifelineDir {
 /// A FIFO's name.
 #[derive(Debug)]
 pub(super) struct Entry {
-    directory: Arc<LifelineDir>,
-    number: u64,
-    name: String,
+    pub(super) directory: Arc<LifelineDir>,
+    pub(super) number: u64,
+    pub(super) name: String,
 }
 
 impl Entry {
@@ -215,7 +143,10 @@ mod tests {
     use std::os::unix::process::CommandExt;
     use std::process;
 
+    use nix::unistd::geteuid;
+
     use super::*;
+    use crate::runtime::os::pidfd::ProcessGroup;
 
     #[test]
     fn a_command_is_known_again_by_the_name_of_its_lifeline() {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crc::{CRC_32_ISCSI, Crc};
 
-use super::StateOwner;
+use super::owner::StateOwner;
 use crate::protocol::{
     AbandonedMarks, Affiliation, Epoch, Incarnation, NodeId, Record, VoterRecord,
 };

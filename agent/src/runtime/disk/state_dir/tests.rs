@@ -10,6 +10,7 @@ use nix::errno::Errno;
 use super::record::{CRC, CRC_LEN};
 use super::slots::Exchange;
 use super::*;
+use crate::protocol::NodeId;
 use crate::protocol::{AbandonedMarks, Affiliation, Epoch, Incarnation, VoterRecord};
 
 fn owner() -> StateOwner {

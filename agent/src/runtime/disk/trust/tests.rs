@@ -4,6 +4,8 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 
 use super::walk::MAX_LINKS;
+use nix::unistd::geteuid;
+
 use super::*;
 
 fn chmod(path: &Path, mode: u32) {

@@ -7,7 +7,8 @@ use std::path::{Component, Path, PathBuf};
 
 use nix::errno::Errno;
 
-use super::{EVERYBODY, PathTrustError, is_trusted};
+use super::path_trust_error::PathTrustError;
+use super::users::{EVERYBODY, is_trusted};
 
 /// As many symbolic links as the kernel follows.
 pub(super) const MAX_LINKS: u32 = 40;

@@ -32,9 +32,6 @@ const QUIET: Duration = Duration::from_secs(2);
 /// So many addresses have queues apart at most, so that those of a large group do not use up the memory
 /// that the kernel has for UDP: they take 32 MiB. The others share the first queue, as without a flood.
 const MOST: usize = 64;
-/// Room for what comes between two looks and can be taken in one, in bytes, which the kernel doubles for
-/// what it adds. It may grant less.
-pub(super) const ROOM: usize = 1 << 18;
 /// How often they are looked at, at most: what the member says whose address it is comes later by that,
 /// and by what a timer of the system takes longer.
 const EVERY: Duration = Duration::from_millis(1);

@@ -10,8 +10,9 @@ use nix::ifaddrs::getifaddrs;
 use nix::net::if_::if_nametoindex;
 use socket2::{Domain, Protocol, SockAddr, SockRef, Socket, Type};
 
+use super::buffers::{BUFFER, size_buffers};
+use super::filter;
 use super::reachability::MulticastReachability;
-use super::{filter, size_buffers};
 use crate::protocol::wire::GroupId;
 use crate::protocol::wire::merged::{Mergeable, Merger};
 use crate::protocol::{NodeId, Time};
@@ -80,7 +81,7 @@ impl Group {
             to,
             reachability: MulticastReachability::new(now),
             said: Vec::new(),
-            buffer: vec![0; super::Transport::BUFFER].into_boxed_slice(),
+            buffer: vec![0; BUFFER].into_boxed_slice(),
             looks: 0,
         })
     }

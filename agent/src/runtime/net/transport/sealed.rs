@@ -3,36 +3,8 @@
 use super::doubts::Fault;
 use super::{Received, Transport};
 use crate::protocol::{NodeId, wire};
-use crate::runtime::net::aead::{self, KeyId, KeyRing, Opened, Seals, Way, Why};
+use crate::runtime::net::aead::{self, KeyId, KeyRing, Opened, Why};
 use crate::runtime::os::clock;
-
-/// The seals of a group that has a key.
-#[derive(Debug)]
-pub(super) struct Sealing {
-    seals: Seals,
-    /// What was sealed last: its room is used again.
-    scratch: Vec<u8>,
-}
-
-impl Sealing {
-    pub(super) fn new(seals: Seals) -> Self {
-        Self {
-            seals,
-            scratch: Vec::new(),
-        }
-    }
-
-    /// Seals `bytes`. To be given back once it is sent.
-    pub(super) fn seal(&mut self, way: Way, bytes: &[u8]) -> Vec<u8> {
-        let mut sealed = std::mem::take(&mut self.scratch);
-        self.seals.seal(way, bytes, &mut sealed);
-        sealed
-    }
-
-    pub(super) fn give_back(&mut self, sealed: Vec<u8>) {
-        self.scratch = sealed;
-    }
-}
 
 impl Transport {
     /// Opens, in `buffer`, what came there, and counts it.

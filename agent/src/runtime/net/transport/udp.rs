@@ -8,7 +8,9 @@ use nix::sys::socket::getsockopt;
 use nix::{getsockopt_impl, sockopt_impl};
 use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
-use super::{BindError, flood_queues, size_buffers, who};
+use super::buffers::{ROOM, size_buffers};
+use super::error::BindError;
+use super::who;
 use crate::runtime::net::address::Address;
 use crate::runtime::os::descriptors;
 
@@ -56,7 +58,7 @@ pub(super) fn bind_apart(shared: &UdpSocket, other: SocketAddr) -> io::Result<Ud
         return Err(io::Error::other(few));
     }
     // A smaller one than asked for loses more.
-    let _ = socket.set_recv_buffer_size(flood_queues::ROOM);
+    let _ = socket.set_recv_buffer_size(ROOM);
     // Two sockets have one address if both agree, and are of the same user: by SO_REUSEPORT, and not
     // SO_REUSEADDR, by which anybody's could be the second. The shared one agrees for this moment; the
     // queues stay as they are, so this user's processes that ask for it could have the address, too.

@@ -18,8 +18,9 @@ use nix::sys::stat::Mode;
 use nix::unistd::geteuid;
 use socket2::{Domain, Socket, Type};
 
+use super::buffers::size_buffers;
+use super::error::BindError;
 use super::socket_file::{self, SocketFile};
-use super::{BindError, size_buffers};
 use crate::runtime::net::address::Address;
 
 /// A bound socket, and what it takes to hear who sends there.

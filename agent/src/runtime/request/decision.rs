@@ -1,0 +1,241 @@
+//! A request until it is decided, and after: the local semaphore that its thread blocks on.
+//!
+//! | state | meaning | next |
+//! |-|-|-|
+//! | waiting | asked, undecided | held, refused |
+//! | held | inside, as long as the lease of its [`Session`] is alive | lost, released |
+//! | refused | over, without a grant | |
+//! | lost | no longer inside, and not by its own doing | |
+//! | released | over | |
+//!
+//! The state changes only under the mutex of the owner (the agent's core, the client's table), so
+//! exactly one outcome wins; readers look at it without any mutex.
+
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::{fmt, io, mem};
+
+use crate::protocol::{Fence, Missing, Previous, Release, Ticket, Time};
+use crate::runtime::api::error::{AcquireError, ReleaseError};
+use crate::runtime::os::clock;
+use crate::runtime::os::sync::{Condvar, Mutex};
+use crate::runtime::request::announcer::Announcer;
+use crate::runtime::request::lease_page::LeaseWatch;
+use crate::runtime::request::session::Session;
+
+const WAITING: u8 = 0;
+const HELD: u8 = 1;
+const REFUSED: u8 = 2;
+const LOST: u8 = 3;
+const RELEASED: u8 = 4;
+
+/// Shared by the thread that asked and whoever decides.
+pub(crate) struct Request {
+    state: AtomicU8,
+    outcome: Mutex<Outcome>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Outcome {
+    grant: Option<Granted>,
+    refusal: Option<AcquireError>,
+    /// What came with the grant, until its holder takes it.
+    handed: Option<Handed>,
+    /// Called once if the grant is lost.
+    on_loss: Vec<OnLoss>,
+}
+
+/// What a request was granted.
+#[derive(Clone)]
+pub(crate) struct Granted {
+    /// `None` where the group gives none.
+    pub(crate) fence: Option<Fence>,
+    pub(crate) previous: Previous,
+    /// The session that it was granted in, and dies with.
+    pub(crate) session: Arc<Session>,
+}
+
+/// What the agent of another process gives to one that works under a lock by other processes.
+pub(crate) struct Handed {
+    /// What keeps the lock as long as anybody has it open.
+    pub(crate) lifeline: OwnedFd,
+    pub(crate) watch: LeaseWatch,
+}
+
+/// What is to be done when a grant is lost.
+pub type OnLoss = Box<dyn FnOnce() + Send>;
+
+impl Request {
+    pub(crate) fn new() -> Arc<Self> {
+        Arc::new(Self {
+            state: AtomicU8::new(WAITING),
+            outcome: Mutex::new(Outcome::default()),
+            changed: Condvar::new(),
+        })
+    }
+
+    /// The request is inside. The caller notifies afterwards, outside its own mutex.
+    pub(crate) fn grant(&self, granted: Granted) {
+        let mut outcome = self.outcome.lock();
+        debug_assert_eq!(self.state(), WAITING);
+        outcome.grant = Some(granted);
+        self.state.store(HELD, Ordering::Release);
+    }
+
+    /// Keeps what the agent gives with a grant; the grant itself follows.
+    pub(crate) fn hand(&self, handed: Handed) {
+        self.outcome.lock().handed = Some(handed);
+    }
+
+    /// Whether the agent has given something with the grant that the holder has not taken yet.
+    pub(crate) fn is_handed(&self) -> bool {
+        self.outcome.lock().handed.is_some()
+    }
+
+    pub(super) fn take_handed(&self) -> Option<Handed> {
+        self.outcome.lock().handed.take()
+    }
+
+    /// The request is over. The caller notifies afterwards, outside its own mutex.
+    pub(crate) fn refuse(&self, why: AcquireError) {
+        let mut outcome = self.outcome.lock();
+        debug_assert_eq!(self.state(), WAITING);
+        outcome.refusal = Some(why);
+        self.state.store(REFUSED, Ordering::Release);
+    }
+
+    /// The grant is void. The caller notifies afterwards, outside its own mutex.
+    pub(crate) fn lose(&self) {
+        let _outcome = self.outcome.lock();
+        if self.state() == HELD {
+            self.state.store(LOST, Ordering::Release);
+        }
+    }
+
+    /// The grant is given back; whether it was still held.
+    pub(crate) fn release(&self) -> bool {
+        let mut outcome = self.outcome.lock();
+        let held = self.state() == HELD;
+        let mut unheard = Vec::new();
+        if held {
+            self.state.store(RELEASED, Ordering::Release);
+            unheard = mem::take(&mut outcome.on_loss);
+        }
+        drop(outcome);
+        drop(unheard);
+        held
+    }
+
+    pub(crate) fn is_decided(&self) -> bool {
+        self.state() != WAITING
+    }
+
+    pub(crate) fn is_held(&self) -> bool {
+        self.state() == HELD
+    }
+
+    fn state(&self) -> u8 {
+        self.state.load(Ordering::Acquire)
+    }
+
+    /// Wakes the thread that waits, or does what is to be done after a loss. The waiter looks at
+    /// the state under `outcome`'s mutex before it sleeps, and the state was set under it: no
+    /// wake-up is lost.
+    pub(crate) fn notify(&self) {
+        self.changed.notify_all();
+        if self.state() == LOST {
+            let mut outcome = self.outcome.lock();
+            let on_loss = mem::take(&mut outcome.on_loss);
+            let session = outcome.grant.as_ref().map(|it| Arc::clone(&it.session));
+            drop(outcome);
+            // It may have been granted, and waited for its lease.
+            session.iter().for_each(|session| session.ring());
+            for act in on_loss {
+                // What it does is not ours: its panic must not end the agent thread.
+                let _ = catch_unwind(AssertUnwindSafe(act));
+            }
+        }
+    }
+
+    /// Blocks until the request is decided or `deadline` is over; whether it is decided.
+    pub(crate) fn wait(&self, deadline: Option<Time>) -> bool {
+        let mut outcome = self.outcome.lock();
+        while !self.is_decided() {
+            if let Some(deadline) = deadline {
+                let left = deadline.since(clock::now());
+                if left.is_zero() {
+                    return false;
+                }
+                outcome = self.changed.wait_for(outcome, left);
+            } else {
+                outcome = self.changed.wait(outcome);
+            }
+        }
+        true
+    }
+
+    /// What became of it, once it is decided.
+    pub(crate) fn outcome(&self) -> Result<Granted, AcquireError> {
+        let outcome = self.outcome.lock();
+        match (&outcome.refusal, &outcome.grant) {
+            (Some(refusal), _) => Err(refusal.clone()),
+            (None, Some(granted)) => Ok(granted.clone()),
+            (None, None) => unreachable!("the outcome of a request that still waits"),
+        }
+    }
+
+    /// Has `act` done when the grant is lost; now, if it was.
+    pub(super) fn on_loss(&self, act: OnLoss) {
+        let mut outcome = self.outcome.lock();
+        match self.state() {
+            HELD => outcome.on_loss.push(act),
+            LOST => {
+                drop(outcome);
+                act();
+            }
+            _ => {}
+        }
+    }
+}
+
+impl fmt::Debug for Request {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Request")
+            .field("state", &self.state())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Who a grant is given back to: an agent, or the connection to one.
+pub(crate) trait Owner: Send + Sync + fmt::Debug {
+    /// Frees what `ticket` was granted.
+    fn release(&self, ticket: Ticket, request: &Request, how: Release) -> Result<(), ReleaseError>;
+
+    /// Ends the waiting of `ticket`. Then its request is decided: refused, or granted at this very
+    /// moment. It takes until `end` at most: then the error says that it is over undecided.
+    fn cancel(&self, ticket: Ticket, request: &Request, end: Time) -> Result<(), AcquireError>;
+
+    /// Ends `ticket`, whatever it has come to, without waiting for anybody. If it was granted, its
+    /// caller never knew.
+    fn withdraw(&self, ticket: Ticket, request: &Request);
+
+    /// Tells which process works under the lock, for the status.
+    fn set_command_pid(&self, ticket: Ticket, pid: u32);
+
+    /// By what that process can tell it itself, where it is another process's agent that has to
+    /// know.
+    fn announcer(&self, ticket: Ticket) -> io::Result<Option<Announcer>>;
+
+    /// The members that are missing, as far as is known: perhaps why there is no lease.
+    fn missing(&self) -> Vec<Missing>;
+
+    /// Whether this process was forked from the owner's.
+    fn is_child(&self) -> bool;
+
+    /// Has the agent go on until `is_done`, or until `deadline`, where that is the calling thread's
+    /// business ([`crate::runtime::agent::driven`]). Elsewhere it returns at once.
+    fn drive(&self, _deadline: Option<Time>, _is_done: &dyn Fn() -> bool) {}
+}
