@@ -2,7 +2,7 @@
 //!
 //! Nothing here knows a clock, a socket, a thread, a file or a random source, so the code that
 //! runs in the agent is the very code that is simulated. [`Node`] is the whole of one member; its
-//! face is [`Node::handle`], [`Node::poll_output`] and [`Node::poll_timeout`].
+//! interface is [`Node::handle`], [`Node::poll_output`] and [`Node::poll_timeout`].
 //!
 //! Top to bottom: [`node`] puts together [`link`] (reliable delivery to one peer), [`membership`]
 //! (which members make up the group, in which epoch), [`lock`] (the algorithms) and [`election`]
@@ -16,6 +16,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod api;
 #[doc(hidden)]
 pub mod chance;
 pub mod clock;
@@ -23,7 +24,7 @@ pub mod clock;
 pub mod dissect;
 #[doc(hidden)]
 pub mod election;
-pub mod face;
+
 pub mod ids;
 #[doc(hidden)]
 pub mod link;
@@ -34,27 +35,29 @@ pub mod membership;
 pub mod multicast;
 #[doc(hidden)]
 pub mod node;
+pub mod settings;
 pub mod time;
 #[doc(hidden)]
 pub mod timers;
 #[doc(hidden)]
 pub mod wire;
 
-pub use election::Algorithm as ElectionAlgorithm;
-pub use face::{
-    AbandonedMarks, Boot, Command, Event, Failure, Input, MAX_TRY_TIME, NodeConfig, Output,
-    Previous, Record, Refusal, Release, Settings, Wait,
+pub use api::{
+    Boot, Command, Event, Input, MAX_TRY_TIME, NodeConfig, Output, Record, Refusal, Wait,
 };
+pub use election::Algorithm as ElectionAlgorithm;
 pub use ids::{
     Epoch, Fence, Incarnation, LockName, NameError, NodeId, ParseFenceError, RequestId, Ticket,
     is_displayable,
 };
 pub use lock::{
-    Algorithm, AlgorithmNames, LockSpec, Mode, Priority, UnknownAlgorithm, UnknownPriority,
+    AbandonedMarks, Algorithm, AlgorithmNames, LockSpec, Mode, Previous, Priority, Release,
+    UnknownAlgorithm, UnknownPriority,
 };
 pub use membership::quorum::{
     Absence, Affiliation, FoundingReport, Missing, QuorumOverview, VoterRecord,
 };
 pub use membership::{Change, ClusterId, MembershipOverrides, ParseClusterIdError};
 pub use node::{Node, PeerState};
+pub use settings::{Failure, Settings};
 pub use time::Time;

@@ -10,6 +10,7 @@ mod lamport;
 mod maekawa;
 mod queue;
 mod raymond;
+mod request;
 mod ricart_agrawala;
 mod semaphore;
 mod settle;
@@ -23,10 +24,12 @@ mod token_ring;
 mod token_ring_requests;
 mod voting;
 
-pub use engine::{Effects, Engine, HopTimer, Mark, Message, Mode, Rebuild, Request, Stamp};
+pub use crate::clock::Stamp;
+pub use engine::{Effects, Engine, HopTimer, Mark, Message, Rebuild};
+pub use request::{Mode, Previous, Release, Request};
 pub use spec::{Algorithm, AlgorithmNames, LockSpec, Priority, UnknownAlgorithm, UnknownPriority};
 
-pub use grant_history::{Ending, GrantHistory};
+pub use grant_history::{AbandonedMarks, Ending, GrantHistory};
 pub use summary::{Last, LockSummary, Summary};
 pub use table::LockView;
 pub use voting::{violation_probability, votes_needed};

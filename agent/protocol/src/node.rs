@@ -26,18 +26,16 @@ use core::time::Duration;
 use self::peers::Peers;
 use self::quarantine::Quarantine;
 use self::storage::Storage;
+use super::api::{Boot, Command, Event, Input, MAX_TRY_TIME, NodeConfig, Output, Record, Refusal};
 use super::chance::Chance;
 use super::election::Elections;
-use super::face::{
-    AbandonedMarks, Boot, Command, Event, Failure, Input, MAX_TRY_TIME, NodeConfig, Output,
-    Previous, Record, Refusal,
-};
 use super::ids::{Epoch, Fence, Incarnation, NodeId, Ticket};
-use super::lock::{LockSpec, LockView, Locks};
+use super::lock::{AbandonedMarks, LockSpec, LockView, Locks, Previous};
 use super::membership::quorum::{
     Affiliation, MakeLog, Missing, Quorum, QuorumConfig, Rafts, RecoveredState,
 };
 use super::membership::{Fixed, Member, Presumed, UncleanRestart, View, ViewSource};
+use super::settings::Failure;
 use super::time::Time;
 use super::timers::{Timer, Timers};
 use super::wire::Body;

@@ -9,10 +9,12 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use distlock_protocol::face::{AbandonedMarks, Event, Release, Settings, Wait};
 use distlock_protocol::lock::{HopTimer, LockMessage, LockOutput, Locks, Summary, Waiting};
 use distlock_protocol::membership::{Member, View};
-use distlock_protocol::{Epoch, Fence, LockName, Mode, NodeId, Ticket, Time};
+use distlock_protocol::{
+    AbandonedMarks, Epoch, Event, Fence, LockName, Mode, NodeId, Release, Settings, Ticket, Time,
+    Wait,
+};
 
 /// One member's part in the lock, and its only caller.
 #[derive(Debug)]

@@ -13,7 +13,7 @@ use core::time::Duration;
 use super::Algorithm;
 use super::contest::{Body, Contest, ContestOutput, ElectionMessage, Leader, Scene};
 use super::engine::AnswerTimer;
-use crate::face::{Event, Refusal, Wait};
+use crate::api::{Event, Refusal, Wait};
 use crate::ids::{Fence, LockName, NodeId, Ticket};
 use crate::lock::{LockSpec, Waiting};
 use crate::membership::{Member, View};

@@ -21,8 +21,8 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::engine::{self, Effects, Engine, Rebuild, Request};
-use crate::face::Release;
+use super::engine::{self, Effects, Engine, Rebuild};
+use super::request::{Release, Request};
 use crate::ids::{NodeId, RequestId};
 
 /// What the members say to each other.

@@ -19,14 +19,12 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::request::{Mode, Previous, Release, Request};
 use super::{
     bakery, carvalho_roucairol, lamport, maekawa, raymond, ricart_agrawala, semaphore, singhal,
     suzuki_kasami, token_ring, token_ring_requests, voting,
 };
-use crate::face::{Previous, Release};
 use crate::ids::{LockName, NodeId, RequestId};
-
-pub use crate::clock::Stamp;
 
 /// One algorithm's part in one member, for one lock, in one epoch.
 ///
@@ -108,34 +106,6 @@ pub enum Mark {
     Kept,
     /// With a grant to another member, which may have come too late to be entered.
     Conferred,
-}
-
-/// With whom a request may be inside.
-///
-/// The order is that of the wire format: append only.
-#[derive(
-    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
-)]
-pub enum Mode {
-    /// With nobody; where there are several permits, with as many as there are others.
-    #[default]
-    Exclusive,
-    /// With all that are shared too. Only [`Algorithm::Semaphore`](super::Algorithm::Semaphore)
-    /// with one permit serves it.
-    Shared,
-}
-
-/// A wish to enter, as the engines see it. Its stamp is taken once, and then frozen.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Request {
-    /// Which.
-    pub id: RequestId,
-    /// Its place in the order of requests.
-    pub stamp: Stamp,
-    /// With whom it may be inside.
-    pub mode: Mode,
-    /// Whether the caller wants to be told ([`Effects::busy`]) when the lock is not free.
-    pub tries: bool,
 }
 
 /// What a new engine is made from. A lock nobody uses has no holders and no waiters.

@@ -25,7 +25,7 @@ use core::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
-use super::Mark;
+use super::engine::Mark;
 
 /// How far the grants of a lock have come in an epoch, and how the last of them ended.
 ///
@@ -98,6 +98,18 @@ impl GrantHistory {
             abandoned: false,
         })
     }
+}
+
+/// What a life knew, when it left, of locks that were abandoned and that nobody had entered since.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum AbandonedMarks {
+    /// There were none.
+    #[default]
+    None,
+    /// The others knew as much.
+    Shared,
+    /// It may have been alone in knowing some.
+    Own,
 }
 
 #[cfg(test)]

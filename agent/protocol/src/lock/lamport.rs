@@ -26,8 +26,9 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::engine::{self, Effects, Engine, Rebuild, Request, Stamp};
-use crate::face::Release;
+use super::engine::{self, Effects, Engine, Rebuild};
+use super::request::{Release, Request};
+use crate::clock::Stamp;
 use crate::ids::{NodeId, RequestId};
 
 /// What the members say to each other. `clock`: the sender's clock, with which all that it asks

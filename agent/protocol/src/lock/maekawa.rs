@@ -40,8 +40,9 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::coterie::Coterie;
-use super::engine::{self, Effects, Engine, Rebuild, Request, Stamp};
-use crate::face::Release;
+use super::engine::{self, Effects, Engine, Rebuild};
+use super::request::{Release, Request};
+use crate::clock::Stamp;
 use crate::ids::{NodeId, RequestId};
 
 /// What the members say to each other.

@@ -7,8 +7,8 @@
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
-use super::{LockSpec, Mode, Request};
-use crate::face::{Previous, Release, Wait};
+use super::{LockSpec, Mode, Previous, Release, Request};
+use crate::api::Wait;
 use crate::ids::{Fence, RequestId, Ticket};
 use crate::time::Time;
 

@@ -32,9 +32,9 @@ use alloc::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
-use super::engine::{self, Effects, Engine, Rebuild, Request};
+use super::engine::{self, Effects, Engine, Rebuild};
+use super::request::{Release, Request};
 use super::token::Hops;
-use crate::face::Release;
 use crate::ids::{NodeId, RequestId};
 
 /// What neighbours say to each other.

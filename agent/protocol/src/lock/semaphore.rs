@@ -19,8 +19,8 @@ use core::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
-use super::engine::{self, Effects, Engine, Mark, Mode, Rebuild, Request};
-use crate::face::{Previous, Release};
+use super::engine::{self, Effects, Engine, Mark, Rebuild};
+use super::request::{Mode, Previous, Release, Request};
 use crate::ids::{LockName, NodeId, RequestId};
 
 /// What the members say to each other.

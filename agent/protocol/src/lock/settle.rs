@@ -8,8 +8,11 @@ use core::num::NonZeroU32;
 use serde::{Deserialize, Serialize};
 
 use super::queue::LocalQueue;
-use super::{Effects, Ending, Engine, GrantHistory, HopTimer, LockSpec, Message, Mode, Priority};
-use crate::face::{AbandonedMarks, Event, Previous, Refusal, Release, Wait};
+use super::{
+    AbandonedMarks, Effects, Ending, Engine, GrantHistory, HopTimer, LockSpec, Message, Mode,
+    Previous, Priority, Release,
+};
+use crate::api::{Event, Refusal, Wait};
 use crate::ids::{Fence, LockName, NodeId, RequestId, Ticket};
 use crate::membership::View;
 

@@ -6,7 +6,7 @@ use core::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::engine::Mode;
+use super::request::Mode;
 
 /// An algorithm of a configured group, by its name in the contract.
 ///

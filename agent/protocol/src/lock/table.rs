@@ -13,10 +13,11 @@ use alloc::vec::Vec;
 
 use super::queue::{LocalQueue, Waiting};
 use super::settle::{Lock, LockMessage, LockOutput, Settling};
-use super::{Effects, LockSpec, Request, Stamp};
-use crate::face::{AbandonedMarks, Event, Failure, Refusal, Release, Settings, Wait};
+use super::{AbandonedMarks, Effects, LockSpec, Release, Request, Stamp};
+use crate::api::{Event, Refusal, Wait};
 use crate::ids::{Fence, Incarnation, LockName, NodeId, RequestId, Ticket};
 use crate::membership::View;
+use crate::settings::{Failure, Settings};
 use crate::time::Time;
 
 /// How many locks a member keeps at once. Locks nobody uses are forgotten in each new view, and

@@ -21,9 +21,9 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::engine::{self, Effects, Engine, HopTimer, Rebuild, Request};
+use super::engine::{self, Effects, Engine, HopTimer, Rebuild};
+use super::request::{Release, Request};
 use super::token::Hops;
-use crate::face::Release;
 use crate::ids::{NodeId, RequestId};
 
 /// What the members say to each other.

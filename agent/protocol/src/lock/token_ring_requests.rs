@@ -16,9 +16,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::engine::{self, Effects, Engine, Rebuild, Request};
+use super::engine::{self, Effects, Engine, Rebuild};
+use super::request::{Release, Request};
 use super::token::Hops;
-use crate::face::Release;
 use crate::ids::{NodeId, RequestId};
 
 /// What the members say to each other.

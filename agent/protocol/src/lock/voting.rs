@@ -33,8 +33,8 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::engine::{self, Effects, Engine, HopTimer, Rebuild, Request};
-use crate::face::Release;
+use super::engine::{self, Effects, Engine, HopTimer, Rebuild};
+use super::request::{Release, Request};
 use crate::ids::{NodeId, RequestId};
 
 /// What the members say to each other.

@@ -12,9 +12,9 @@ use core::ops::Bound;
 
 use serde::{Deserialize, Serialize};
 
-use crate::face::{Failure, Settings};
 use crate::ids::NodeId;
 use crate::lock::{Algorithm, LockSpec};
+use crate::settings::{Failure, Settings};
 
 /// How many bytes of lines a greeting carries, besides one line that may be longer.
 const LINE_BYTES: usize = 512;

@@ -30,9 +30,8 @@ use serde::{Deserialize, Serialize};
 
 use super::quorum::QuorumOverview;
 use super::view::{Action, Member, View, ViewMessage, ViewSource};
-use crate::face::AbandonedMarks;
 use crate::ids::{Epoch, Incarnation, NodeId};
-use crate::lock::Summary;
+use crate::lock::{AbandonedMarks, Summary};
 use crate::time::Time;
 
 #[derive(Debug)]

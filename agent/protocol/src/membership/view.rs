@@ -8,9 +8,8 @@ use core::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use crate::face::AbandonedMarks;
 use crate::ids::{Epoch, Incarnation, NodeId};
-use crate::lock::Summary;
+use crate::lock::{AbandonedMarks, Summary};
 use crate::membership::presumed::PresumedStatus;
 use crate::membership::quorum::{Affiliation, QuorumMessage, QuorumOverview, VoterRecord};
 use crate::membership::{Change, MembershipOverrides};

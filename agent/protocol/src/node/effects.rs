@@ -7,8 +7,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::{HeldBack, Node, Stage, WISH_PAUSE};
+use crate::api::Event;
 use crate::election::ElectionOutput;
-use crate::face::Event;
 use crate::ids::{Epoch, Incarnation, LockName, NodeId};
 use crate::lock::{HopTimer, LockOutput, LockSpec, Summary};
 use crate::membership::{Action, View};

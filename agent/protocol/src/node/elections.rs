@@ -4,8 +4,8 @@
 use alloc::vec;
 
 use super::Node;
+use crate::api::{Event, Refusal, Wait};
 use crate::election::{Algorithm, AnswerTimer, ElectionMessage, ElectionOutput, Leader, Order};
-use crate::face::{Event, Refusal, Wait};
 use crate::ids::{LockName, NodeId, Ticket};
 use crate::lock::{LockOutput, Waiting};
 use crate::time::Time;

@@ -3,10 +3,10 @@
 use super::{LEAVE_PATIENCE, Node, Stage};
 use alloc::vec::Vec;
 
+use crate::api::{Event, Output};
 use crate::election::ElectionOutput;
-use crate::face::{AbandonedMarks, Event, Output};
 use crate::ids::NodeId;
-use crate::lock::LockOutput;
+use crate::lock::{AbandonedMarks, LockOutput};
 use crate::time::Time;
 use crate::timers::Timer;
 use crate::wire::Body;

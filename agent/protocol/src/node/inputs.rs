@@ -5,10 +5,10 @@ use core::time::Duration;
 
 use super::peers::PeerEvent;
 use super::{MAX_EARLY, Node, Stage, TRY_PARTS};
+use crate::api::{Command, Event, Refusal, Wait};
 use crate::election::ElectionOutput;
-use crate::face::{Command, Event, Refusal, Release, Wait};
 use crate::ids::{Epoch, NodeId, Ticket};
-use crate::lock::{LockOutput, Mode, Waiting};
+use crate::lock::{LockOutput, Mode, Release, Waiting};
 use crate::membership::View;
 use crate::membership::quorum::{Missing, QuorumOverview};
 use crate::time::Time;

@@ -13,7 +13,7 @@ use core::time::Duration;
 
 use self::peer::{GREET_FIRST, GREET_LAST, Peer, Standing};
 use super::counters::Counters;
-use crate::face::{NodeConfig, Output};
+use crate::api::{NodeConfig, Output};
 use crate::ids::{Epoch, Incarnation, NodeId};
 use crate::link::{Link, Suspicion, Timing};
 use crate::membership::greeting::{Agreement, Difference, Greeting};
@@ -524,7 +524,7 @@ mod tests {
     use alloc::vec;
 
     use super::*;
-    use crate::face::{Failure, Settings};
+    use crate::settings::{Failure, Settings};
     use crate::{Algorithm, ElectionAlgorithm};
 
     #[test]

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 
-use crate::face::{Output, Record};
+use crate::api::{Output, Record};
 use crate::membership::quorum::{Affiliation, VoterRecord};
 
 /// What is on disk, and what is on its way there. One record at a time.
@@ -90,8 +90,8 @@ impl Storage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::face::AbandonedMarks;
     use crate::ids::{Epoch, Incarnation};
+    use crate::lock::AbandonedMarks;
 
     /// A life that begins while the one before is still being written may say nothing when that is on
     /// disk: it could be lived twice.

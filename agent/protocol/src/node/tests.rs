@@ -7,9 +7,10 @@ use core::time::Duration;
 
 use super::*;
 use crate::ElectionAlgorithm;
-use crate::face::{Release, Settings, Wait};
+use crate::api::Wait;
 use crate::ids::LockName;
-use crate::lock::{Algorithm, LockSpec, Mode};
+use crate::lock::{Algorithm, LockSpec, Mode, Release};
+use crate::settings::Settings;
 
 /// A group of one, by quorum, that has a view.
 struct Alone {

@@ -6,11 +6,11 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use distlock_protocol::face::{AbandonedMarks, Event, Failure, Refusal, Release, Settings, Wait};
 use distlock_protocol::lock::{HopTimer, LockMessage, LockOutput, Locks, Summary, Waiting};
 use distlock_protocol::membership::{Member, View};
 use distlock_protocol::{
-    Algorithm, ElectionAlgorithm, Epoch, LockName, LockSpec, Mode, NodeId, Ticket, Time,
+    AbandonedMarks, Algorithm, ElectionAlgorithm, Epoch, Event, Failure, LockName, LockSpec, Mode,
+    NodeId, Refusal, Release, Settings, Ticket, Time, Wait,
 };
 
 /// One life of one member.

@@ -5,11 +5,14 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::{Locks, MAX_CLOCK};
-use crate::face::{AbandonedMarks, Event, Refusal, Release};
+use crate::api::{Event, Refusal};
 use crate::ids::{Epoch, Incarnation, LockName, NodeId, Ticket};
 use crate::lock::settle::{Lock, LockOutput};
 use crate::lock::summary::MAX_IDLE;
-use crate::lock::{Ending, GrantHistory, HopTimer, Last, LockSummary, Rebuild, Summary, build};
+use crate::lock::{
+    AbandonedMarks, Ending, GrantHistory, HopTimer, Last, LockSummary, Rebuild, Release, Summary,
+    build,
+};
 use crate::membership::View;
 
 /// What a member can say of those that were in its last view and are not there any more.
@@ -314,12 +317,13 @@ mod tests {
 
     use super::*;
     use crate::ElectionAlgorithm;
-    use crate::face::{Failure, Settings, Wait};
+    use crate::api::Wait;
     use crate::ids::{Incarnation, RequestId, Ticket};
     use crate::lock::settle::LockMessage;
     use crate::lock::table::MAX_LOCKS;
     use crate::lock::{Algorithm, LockSpec, Message, Mode, Waiting, ricart_agrawala};
     use crate::membership::Member;
+    use crate::settings::{Failure, Settings};
     use crate::time::Time;
 
     fn settings(lock: &LockName, spec: LockSpec) -> Settings {

@@ -21,9 +21,8 @@ use super::session::Session;
 use super::view_config::Digest;
 use super::view_config::ViewChange;
 use super::vote::Vote;
-use crate::face::AbandonedMarks;
 use crate::ids::{Epoch, NodeId};
-use crate::lock::Summary;
+use crate::lock::{AbandonedMarks, Summary};
 use crate::membership::{Action, Change, ClusterId, Member, View};
 use crate::time::Time;
 

@@ -19,9 +19,8 @@ use super::outbox::Outbox;
 use super::overview::{Absence, Missing, QuorumOverview};
 use super::process::QuorumConfig;
 use super::view_config::{Digest, ViewConfig, Voter};
-use crate::face::AbandonedMarks;
 use crate::ids::{Epoch, Incarnation, NodeId};
-use crate::lock::Summary;
+use crate::lock::{AbandonedMarks, Summary};
 use crate::membership::{Action, Change, Member, View};
 use crate::time::Time;
 

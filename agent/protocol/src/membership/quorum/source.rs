@@ -8,9 +8,8 @@ use alloc::vec::Vec;
 use super::message::VoterRecord;
 use super::overview::QuorumOverview;
 use super::process::{MakeLog, Quorum};
-use crate::face::AbandonedMarks;
 use crate::ids::{Epoch, Incarnation, NodeId};
-use crate::lock::Summary;
+use crate::lock::{AbandonedMarks, Summary};
 use crate::membership::{Action, Change, Member, View, ViewMessage, ViewSource};
 use crate::time::Time;
 

@@ -2,20 +2,18 @@
 //! the core share with whoever drives it.
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeSet;
 use alloc::string::String;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::fmt;
 use core::time::Duration;
-
-use serde::{Deserialize, Serialize};
 
 use crate::election::{self, Leader};
 use crate::ids::{Epoch, Fence, Incarnation, LockName, NodeId, Ticket};
-use crate::lock::{Algorithm, LockSpec, Mode};
+use crate::lock::{AbandonedMarks, LockSpec, Mode, Previous, Release};
 use crate::membership::quorum::{Affiliation, Missing, QuorumOverview, VoterRecord};
 use crate::membership::{Change, ClusterId, MembershipOverrides};
+use crate::settings::Settings;
 use crate::time::Time;
 
 /// What a node must know before it starts.
@@ -25,7 +23,7 @@ pub struct NodeConfig {
     pub me: NodeId,
     /// All members of the group, this one among them.
     pub members: BTreeSet<NodeId>,
-    /// Who votes on views when the group is founded ([`Failure::Quorum`]): 1 to 7 of them. Later its
+    /// Who votes on views when the group is founded ([`Failure::Quorum`](crate::Failure::Quorum)): 1 to 7 of them. Later its
     /// views say who votes.
     pub voters: BTreeSet<NodeId>,
     /// The only cluster that this member may be in; `None` lets it found one, or join the one that
@@ -33,62 +31,6 @@ pub struct NodeConfig {
     pub cluster: Option<ClusterId>,
     /// What all members must have alike.
     pub settings: Settings,
-}
-
-/// What all members' files must have alike; a member whose settings differ is refused.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Settings {
-    /// The group's name. Its hash is in every datagram, so that groups never mix.
-    pub group: String,
-    /// How long a member may act without hearing from a majority of the voters. It bounds, too, how
-    /// long a predecessor's clients can still be inside after a restart, and when a silent member
-    /// counts as missing.
-    pub lease: Duration,
-    /// What a silent member means.
-    pub failure: Failure,
-    /// After a holder was lost its locks stay closed for so much longer, for resources that cannot
-    /// check fences (Burrows 2006, section 2.4).
-    pub lock_delay: Duration,
-    /// The algorithm of locks that are not listed.
-    pub algorithm: Algorithm,
-    /// How leaders are elected.
-    pub election: election::Algorithm,
-    /// The listed locks.
-    pub locks: BTreeMap<LockName, LockSpec>,
-}
-
-/// What a silent member means, and so who decides on views.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Failure {
-    /// A majority of voters decides, and whoever is left out has a lease that is over before anybody
-    /// takes its place.
-    #[default]
-    Quorum,
-    /// Who does not answer is gone: the rule of the lectures. Two can be inside at once, if one of
-    /// them only paused or was cut off, and there are no fences.
-    PresumeFailed,
-    /// Nobody is ever gone: who is silent is waited for. A measure for the others, in tests and
-    /// benchmarks; no configuration file can ask for it.
-    Unanimity,
-}
-
-impl Failure {
-    /// Whether a lock may be served so. Where a majority decides nobody is to be let in beside
-    /// another, and callers are told fences: an algorithm that excludes by chance does not go with it.
-    pub const fn can_serve(self, spec: LockSpec) -> bool {
-        let excludes = !spec.algorithm.is_probabilistic();
-        spec.is_valid() && (excludes || !matches!(self, Self::Quorum))
-    }
-}
-
-impl fmt::Display for Failure {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::Quorum => "quorum",
-            Self::PresumeFailed => "presume-failed",
-            Self::Unanimity => "unanimity",
-        })
-    }
 }
 
 /// What a node is started with, besides its configuration.
@@ -156,18 +98,6 @@ impl Record {
         };
         lost.recover(Some(abandoned)).expect("it is named")
     }
-}
-
-/// What a life knew, when it left, of locks that were abandoned and that nobody had entered since.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum AbandonedMarks {
-    /// There were none.
-    #[default]
-    None,
-    /// The others knew as much.
-    Shared,
-    /// It may have been alone in knowing some.
-    Own,
 }
 
 /// What goes in.
@@ -242,7 +172,7 @@ pub enum Command {
         /// The text.
         bytes: Vec<u8>,
     },
-    /// To change who may be a member ([`Failure::Quorum`]), in place of a change that was asked for
+    /// To change who may be a member ([`Failure::Quorum`](crate::Failure::Quorum)), in place of a change that was asked for
     /// before and is not made yet. It is tried until a view has it ([`Event::Members`]).
     Change(Change),
     /// To leave the group: waiting requests end, granted ones are released, and when the others
@@ -253,20 +183,6 @@ pub enum Command {
 impl Command {
     /// The longest note, in bytes.
     pub const MAX_NOTE: usize = 256 * 1024;
-}
-
-/// How a grant ends.
-///
-/// The order is that of the wire format: append only.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Release {
-    /// Its holder gave it back.
-    Given,
-    /// Its holder ended inside, and gave nothing back. Who enters next is told.
-    Abandoned,
-    /// Its holder never knew of it, so that nobody was inside: the caller had gone, or waited no
-    /// longer. Who enters next is told what this one would have been told.
-    Unused,
 }
 
 /// How long a request that does not wait for the lock ([`Wait::Try`]) waits for the members' answers
@@ -410,32 +326,6 @@ pub enum Event {
     },
     /// [`Command::Leave`] is done.
     Left,
-}
-
-/// How the previous grant of a lock ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Previous {
-    /// It was released, or there was none.
-    Clean,
-    /// Its holder ended inside, or its member did and nobody is left to tell that it had not been
-    /// inside: what the lock protects may be half done.
-    Abandoned,
-}
-
-impl Previous {
-    /// As a yes or no.
-    pub const fn is_abandoned(self) -> bool {
-        matches!(self, Self::Abandoned)
-    }
-
-    /// Whether the grant before was `abandoned`.
-    pub const fn after(abandoned: bool) -> Self {
-        if abandoned {
-            Self::Abandoned
-        } else {
-            Self::Clean
-        }
-    }
 }
 
 /// Why a request ended without a grant.
