@@ -45,7 +45,7 @@ pub struct Bare<A> {
     order: Option<InOrder<Letter>>,
     /// The random waits of engines.
     chance: Chance,
-    engines: BTreeMap<NodeId, Box<dyn Engine>>,
+    engines: BTreeMap<NodeId, Box<dyn Engine<Message>>>,
     seats: BTreeMap<NodeId, Seat>,
     turns: VecDeque<Turn<A>>,
     exclusion: Exclusion,
@@ -465,7 +465,7 @@ impl<A> Bare<A> {
     fn step(
         &mut self,
         node: NodeId,
-        step: impl FnOnce(&mut dyn Engine, &mut Effects),
+        step: impl FnOnce(&mut dyn Engine<Message>, &mut Effects),
     ) -> Result<(), Violation> {
         let mut out = Effects::default();
         let engine = self

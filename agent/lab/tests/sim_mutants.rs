@@ -48,8 +48,11 @@ fn every_mutant_applies() {
             // and what the algorithm is said to need.
             let by_votes = matches!(engine, Algorithm::Maekawa | Algorithm::Majority);
             let engine = if by_votes { Algorithm::Maekawa } else { engine };
-            let own = format!("protocol/src/lock/{}.rs", engine.name().replace('-', "_"));
-            let sets = by_votes.then_some("protocol/src/lock/coterie.rs");
+            let own = format!(
+                "protocol/src/lock/algorithms/{}.rs",
+                engine.name().replace('-', "_")
+            );
+            let sets = by_votes.then_some("protocol/src/lock/algorithms/coterie.rs");
             let around = [
                 "protocol/src/lock/grant_history.rs",
                 "protocol/src/lock/spec.rs",

@@ -120,8 +120,8 @@ fn is_private(mutant: &Mutant) -> bool {
         Subject::Engine {
             engine, bare: true, ..
         } => match engine.as_str() {
-            "majority" => "protocol/src/lock/maekawa".to_owned(),
-            engine => format!("protocol/src/lock/{}", engine.replace('-', "_")),
+            "majority" => "protocol/src/lock/algorithms/maekawa".to_owned(),
+            engine => format!("protocol/src/lock/algorithms/{}", engine.replace('-', "_")),
         },
         Subject::World { world } => match world.as_str() {
             "wireless" => "lab/src/networks/best_capacity".to_owned(),

@@ -27,8 +27,8 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::engine::{AnswerTimer, Effects, Engine, Message, Round};
-use super::{Algorithm, build};
+use super::algorithms::{Algorithm, Effects, Message, build};
+use super::engine::{AnswerTimer, Engine, Round};
 use crate::ids::{Fence, LockName, NodeId};
 
 /// How often the time for answers is doubled at most, when round after round comes to nothing.
@@ -109,7 +109,7 @@ pub(crate) struct Contest {
     /// Zero before the first.
     round: u64,
     /// Of the present round.
-    engine: Option<Box<dyn Engine>>,
+    engine: Option<Box<dyn Engine<Message>>>,
     nominee: Option<NodeId>,
     /// Who leads, and the round in which it said so last.
     leads: Option<(Leader, u64)>,
@@ -380,7 +380,7 @@ impl Contest {
         &mut self,
         scene: &Scene<'_>,
         out: &mut ContestOutput,
-        step: impl FnOnce(&mut dyn Engine, &mut Effects),
+        step: impl FnOnce(&mut dyn Engine<Message>, &mut Effects),
     ) {
         let Some(engine) = &mut self.engine else {
             return;

@@ -1,4 +1,4 @@
-//! The face of an algorithm that elects: what it is told, and what it wants done.
+//! The interface of an algorithm that elects: what it is told, and what it wants done.
 //!
 //! An engine is a state machine: events in, [`Effects`] out. It lives for one round of one election
 //! in one epoch, whose members are known and do not change; the next round and the next view build
@@ -12,21 +12,21 @@ use alloc::vec::Vec;
 use core::fmt::Debug;
 use core::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
-use super::{bully, chang_roberts, ring};
 use crate::ids::NodeId;
 
 /// One algorithm's part in one member, for one round.
-pub trait Engine: Debug + Send {
+///
+/// `M`: what the engines of this election say to each other. An algorithm's engine knows its own
+/// messages alone; [`build`](super::build) makes of it one that takes those of all algorithms.
+pub trait Engine<M>: Debug + Send {
     /// This member stands, from now on and for the rest of the round, and wants the election held.
-    fn stand(&mut self, out: &mut Effects);
+    fn stand(&mut self, out: &mut Effects<M>);
 
-    /// A message of this round. Messages of other algorithms, and what makes no sense, are ignored.
-    fn receive(&mut self, from: NodeId, message: &Message, out: &mut Effects);
+    /// A message of this round. Those of another algorithm, and what makes no sense, are ignored.
+    fn receive(&mut self, from: NodeId, message: &M, out: &mut Effects<M>);
 
     /// The [timer](AnswerTimer) ran out.
-    fn timeout(&mut self, out: &mut Effects);
+    fn timeout(&mut self, out: &mut Effects<M>);
 }
 
 /// What a round's engine is made from.
@@ -48,13 +48,13 @@ pub struct Round<'a> {
 
 impl Round<'_> {
     /// The next member of the ring that is not silent; this member if there is no other.
-    pub(super) fn successor(&self) -> NodeId {
+    pub(crate) fn successor(&self) -> NodeId {
         let heard = |node: &&NodeId| !self.silent.contains(*node);
         *self.after_me().find(heard).unwrap_or(&self.me)
     }
 
     /// The silent members between this one and its successor.
-    pub(super) fn skipped(&self) -> BTreeSet<NodeId> {
+    pub(crate) fn skipped(&self) -> BTreeSet<NodeId> {
         let successor = self.successor();
         self.after_me()
             .copied()
@@ -70,31 +70,6 @@ impl Round<'_> {
     }
 }
 
-/// A message between the engines of one election.
-///
-/// The order is that of the wire format: append only.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-#[expect(
-    missing_docs,
-    reason = "each variant is documented in its algorithm's file"
-)]
-pub enum Message {
-    Bully(bully::Message),
-    Ring(ring::Message),
-    ChangRoberts(chang_roberts::Message),
-}
-
-impl Message {
-    /// What it is called in counts and traces.
-    pub const fn kind(&self) -> &'static str {
-        match self {
-            Self::Bully(message) => message.kind(),
-            Self::Ring(message) => message.kind(),
-            Self::ChangRoberts(message) => message.kind(),
-        }
-    }
-}
-
 /// What an engine wants done about its one timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AnswerTimer {
@@ -105,10 +80,10 @@ pub enum AnswerTimer {
 }
 
 /// What an engine wants done. The driver takes everything out after each call.
-#[derive(Debug, Default)]
-pub struct Effects {
+#[derive(Debug)]
+pub struct Effects<M> {
     /// Messages to send, in this order.
-    pub sends: Vec<(NodeId, Message)>,
+    pub sends: Vec<(NodeId, M)>,
     /// Who is to lead, as far as this engine can tell: the last word of the round, unless one with
     /// a higher id is nominated later.
     pub nominated: Option<NodeId>,
@@ -118,14 +93,35 @@ pub struct Effects {
     pub hold_again: bool,
 }
 
-impl Effects {
-    pub(super) fn send(&mut self, to: NodeId, message: Message) {
+impl<M> Default for Effects<M> {
+    fn default() -> Self {
+        Self {
+            sends: Vec::new(),
+            nominated: None,
+            timer: None,
+            hold_again: false,
+        }
+    }
+}
+
+impl<M> Effects<M> {
+    pub(crate) fn send(&mut self, to: NodeId, message: M) {
         self.sends.push((to, message));
     }
 
     /// `leader` is elected, so that nothing is waited for any more.
-    pub(super) fn nominate(&mut self, leader: NodeId) {
+    pub(crate) fn nominate(&mut self, leader: NodeId) {
         self.nominated = self.nominated.max(Some(leader));
         self.timer = Some(AnswerTimer::Clear);
+    }
+
+    /// These happen after those that are here.
+    pub(super) fn extend<N>(&mut self, later: Effects<N>, wrap: impl Fn(N) -> M) {
+        let sends = later.sends.into_iter();
+        self.sends
+            .extend(sends.map(|(to, message)| (to, wrap(message))));
+        self.nominated = self.nominated.max(later.nominated);
+        self.timer = later.timer.or(self.timer);
+        self.hold_again |= later.hold_again;
     }
 }

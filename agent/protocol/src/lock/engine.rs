@@ -1,4 +1,4 @@
-//! The face of an algorithm: what it is told, and what it wants done.
+//! The interface of an algorithm: what it is told, and what it wants done.
 //!
 //! An engine is a state machine: events in, [`Effects`] out. It knows members and requests, and
 //! neither time nor bytes. An engine lives for one epoch. The next view builds a new one from who
@@ -17,13 +17,7 @@ use core::fmt::Debug;
 use core::hash::{Hash, Hasher};
 use core::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use super::request::{Mode, Previous, Release, Request};
-use super::{
-    bakery, carvalho_roucairol, lamport, maekawa, raymond, ricart_agrawala, semaphore, singhal,
-    suzuki_kasami, token_ring, token_ring_requests, voting,
-};
 use crate::ids::{LockName, NodeId, RequestId};
 
 /// One algorithm's part in one member, for one lock, in one epoch.
@@ -32,19 +26,22 @@ use crate::ids::{LockName, NodeId, RequestId};
 /// [`release`](Engine::release); or [`cancel`](Engine::cancel) instead of a grant. One request
 /// of this member waits at a time, and one at most is inside, except that a counting semaphore
 /// lets one wait while others are inside.
-pub trait Engine: Snapshot + Debug + Send + Sync {
+///
+/// `M`: what the engines of this lock say to each other. An algorithm's engine knows its own messages
+/// alone; [`build`](super::build) makes of it one that takes those of all algorithms.
+pub trait Engine<M>: Snapshot<M> + Debug + Send + Sync {
     /// This member wants to enter.
-    fn acquire(&mut self, request: Request, out: &mut Effects);
+    fn acquire(&mut self, request: Request, out: &mut Effects<M>);
 
     /// This member's granted request `id` is over. That it was abandoned travels in the
     /// [`GrantHistory`](super::GrantHistory); an engine may keep books of it besides ([`Engine::mark`]).
-    fn release(&mut self, id: RequestId, how: Release, out: &mut Effects);
+    fn release(&mut self, id: RequestId, how: Release, out: &mut Effects<M>);
 
     /// This member's waiting request `id` shall not be granted any more.
-    fn cancel(&mut self, id: RequestId, out: &mut Effects);
+    fn cancel(&mut self, id: RequestId, out: &mut Effects<M>);
 
-    /// A message of this epoch, from another member. Messages of other algorithms are ignored.
-    fn receive(&mut self, from: NodeId, message: &Message, out: &mut Effects);
+    /// A message of this epoch, from another member. Those of another algorithm are ignored.
+    fn receive(&mut self, from: NodeId, message: &M, out: &mut Effects<M>);
 
     /// Whether `node`, another member, can be inside, or be let in by what is under way, as far as
     /// this member knows. `false` is a proof: nobody need wait for it, nor fear what it may have
@@ -61,24 +58,24 @@ pub trait Engine: Snapshot + Debug + Send + Sync {
     fn asks(&self) -> &[NodeId];
 
     /// The [hop timer](HopTimer) ran out.
-    fn timeout(&mut self, _out: &mut Effects) {}
+    fn timeout(&mut self, _out: &mut Effects<M>) {}
 
     /// This member is about to leave, with nothing waiting or inside: pass on what others need.
-    fn leave(&mut self, _out: &mut Effects) {}
+    fn leave(&mut self, _out: &mut Effects<M>) {}
 }
 
 /// What a model checker needs of an engine: to go on from one state in more than one way, and to
 /// know a state again. Every engine that derives `Clone` and `Hash` has it.
-pub trait Snapshot {
+pub trait Snapshot<M> {
     /// The engine once more, as it is now.
-    fn copy(&self) -> Box<dyn Engine>;
+    fn copy(&self) -> Box<dyn Engine<M>>;
 
     /// Feeds all that the engine knows to `hasher`.
     fn feed(&self, hasher: &mut dyn Hasher);
 }
 
-impl<E: Engine + Clone + Hash + 'static> Snapshot for E {
-    fn copy(&self) -> Box<dyn Engine> {
+impl<M, E: Engine<M> + Clone + Hash + 'static> Snapshot<M> for E {
+    fn copy(&self) -> Box<dyn Engine<M>> {
         Box::new(self.clone())
     }
 
@@ -87,13 +84,13 @@ impl<E: Engine + Clone + Hash + 'static> Snapshot for E {
     }
 }
 
-impl Clone for Box<dyn Engine> {
+impl<M> Clone for Box<dyn Engine<M>> {
     fn clone(&self) -> Self {
         (**self).copy()
     }
 }
 
-impl Hash for dyn Engine {
+impl<M> Hash for dyn Engine<M> {
     fn hash<H: Hasher>(&self, hasher: &mut H) {
         self.feed(hasher);
     }
@@ -168,92 +165,6 @@ impl Rebuild<'_> {
     }
 }
 
-/// A message between the engines of one lock.
-///
-/// The order is that of the wire format: append only.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[expect(
-    missing_docs,
-    reason = "each variant is documented in its algorithm's file"
-)]
-pub enum Message {
-    Semaphore(semaphore::Message),
-    Bakery(bakery::Message),
-    RicartAgrawala(ricart_agrawala::Message),
-    TokenRing(token_ring::Message),
-    TokenRingRequests(token_ring_requests::Message),
-    Lamport(lamport::Message),
-    CarvalhoRoucairol(carvalho_roucairol::Message),
-    Maekawa(maekawa::Message),
-    Majority(maekawa::Message),
-    SuzukiKasami(suzuki_kasami::Message),
-    Singhal(singhal::Message),
-    Raymond(raymond::Message),
-    Voting(voting::Message),
-}
-
-impl Message {
-    /// What it is called in counts and traces.
-    pub const fn kind(&self) -> &'static str {
-        match self {
-            Self::Semaphore(message) => message.kind(),
-            Self::Bakery(message) => message.kind(),
-            Self::RicartAgrawala(message) => message.kind(),
-            Self::TokenRing(message) => message.kind(),
-            Self::TokenRingRequests(message) => message.kind(),
-            Self::Lamport(message) => message.kind(),
-            Self::CarvalhoRoucairol(message) => message.kind(),
-            Self::Maekawa(message) | Self::Majority(message) => message.kind(),
-            Self::SuzukiKasami(message) => message.kind(),
-            Self::Singhal(message) => message.kind(),
-            Self::Raymond(message) => message.kind(),
-            Self::Voting(message) => message.kind(),
-        }
-    }
-
-    /// Whether the receiver answers it at once when it can, so that its acknowledgement can ride
-    /// on the answer.
-    pub(crate) const fn is_request(&self) -> bool {
-        match self {
-            Self::Semaphore(message) => message.is_request(),
-            Self::Bakery(message) => message.is_request(),
-            Self::RicartAgrawala(message) => message.is_request(),
-            Self::TokenRing(_) | Self::TokenRingRequests(_) | Self::Raymond(_) => true,
-            Self::Lamport(message) => message.is_request(),
-            Self::CarvalhoRoucairol(message) => message.is_request(),
-            Self::Maekawa(message) | Self::Majority(message) => message.is_request(),
-            Self::SuzukiKasami(message) => message.is_request(),
-            Self::Singhal(message) => message.is_request(),
-            Self::Voting(message) => message.is_request(),
-        }
-    }
-
-    /// Whether the receiver takes the next fence with it, so that the sender may not give that one
-    /// to another: with several permits, grants are not joined by a chain of messages.
-    pub const fn confers_fence(&self) -> bool {
-        matches!(self, Self::Semaphore(semaphore::Message::Grant { .. }))
-    }
-
-    /// The algorithm that speaks so.
-    pub const fn algorithm(&self) -> super::Algorithm {
-        match self {
-            Self::Semaphore(_) => super::Algorithm::Semaphore,
-            Self::Bakery(_) => super::Algorithm::Bakery,
-            Self::RicartAgrawala(_) => super::Algorithm::RicartAgrawala,
-            Self::TokenRing(_) => super::Algorithm::TokenRing,
-            Self::TokenRingRequests(_) => super::Algorithm::TokenRingRequests,
-            Self::Lamport(_) => super::Algorithm::Lamport,
-            Self::CarvalhoRoucairol(_) => super::Algorithm::CarvalhoRoucairol,
-            Self::Maekawa(_) => super::Algorithm::Maekawa,
-            Self::Majority(_) => super::Algorithm::Majority,
-            Self::SuzukiKasami(_) => super::Algorithm::SuzukiKasami,
-            Self::Singhal(_) => super::Algorithm::Singhal,
-            Self::Raymond(_) => super::Algorithm::Raymond,
-            Self::Voting(_) => super::Algorithm::Voting,
-        }
-    }
-}
-
 /// What an engine wants done about its one timer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum HopTimer {
@@ -266,10 +177,10 @@ pub enum HopTimer {
 }
 
 /// What an engine wants done. The driver takes everything out after each call.
-#[derive(Clone, Debug, Default, Hash)]
-pub struct Effects {
+#[derive(Clone, Debug, Hash)]
+pub struct Effects<M> {
     /// Messages to send, in this order.
-    pub sends: Vec<(NodeId, Message)>,
+    pub sends: Vec<(NodeId, M)>,
     /// This member's requests that are inside from now on, and how the grant before ended,
     /// according to the engine's own books if it keeps any.
     pub granted: Vec<(RequestId, Previous)>,
@@ -279,7 +190,18 @@ pub struct Effects {
     pub hop_timer: Option<HopTimer>,
 }
 
-impl Effects {
+impl<M> Default for Effects<M> {
+    fn default() -> Self {
+        Self {
+            sends: Vec::new(),
+            granted: Vec::new(),
+            busy: None,
+            hop_timer: None,
+        }
+    }
+}
+
+impl<M> Effects<M> {
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
         self.sends.is_empty()
@@ -288,7 +210,7 @@ impl Effects {
             && self.hop_timer.is_none()
     }
 
-    pub(crate) fn send(&mut self, to: NodeId, message: Message) {
+    pub(crate) fn send(&mut self, to: NodeId, message: M) {
         self.sends.push((to, message));
     }
 
@@ -298,5 +220,15 @@ impl Effects {
 
     pub(crate) fn grant_after(&mut self, id: RequestId, previous: Previous) {
         self.granted.push((id, previous));
+    }
+
+    /// These happen after those that are here.
+    pub(super) fn extend<N>(&mut self, later: Effects<N>, wrap: impl Fn(N) -> M) {
+        let sends = later.sends.into_iter();
+        self.sends
+            .extend(sends.map(|(to, message)| (to, wrap(message))));
+        self.granted.extend(later.granted);
+        self.busy = later.busy.or(self.busy);
+        self.hop_timer = later.hop_timer.or(self.hop_timer);
     }
 }

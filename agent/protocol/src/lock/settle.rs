@@ -50,7 +50,7 @@ pub(super) struct Lock {
     /// `None` until the coordinator has told it.
     pub(super) spec: Option<LockSpec>,
     /// `None` while no view is in force, or the spec is not known.
-    pub(super) engine: Option<Box<dyn Engine>>,
+    pub(super) engine: Option<Box<dyn Engine<Message>>>,
     pub(super) queue: LocalQueue,
     /// The last grant seen in this epoch.
     pub(super) history: GrantHistory,
@@ -227,7 +227,8 @@ impl Settling<'_> {
 mod tests {
     use super::*;
     use crate::ids::Incarnation;
-    use crate::lock::{Algorithm, Mode, Rebuild, build, semaphore};
+    use crate::lock::algorithms::semaphore;
+    use crate::lock::{Algorithm, Rebuild, build};
 
     /// A server that leaves between two views is alone in knowing of a mark that went out with a
     /// grant: whoever got that may have waited no longer.

@@ -21,7 +21,7 @@ pub(crate) struct Letter {
 /// The members of one round.
 #[derive(Debug)]
 pub(crate) struct Electorate {
-    engines: BTreeMap<NodeId, Box<dyn Engine>>,
+    engines: BTreeMap<NodeId, Box<dyn Engine<Message>>>,
     /// In the order in which they were sent.
     pub(crate) under_way: Vec<Letter>,
     /// Whose timers run.
@@ -135,7 +135,7 @@ impl Electorate {
         format!("{engines:?} {under_way:?} {waits:?} {nominees:?} {again:?}")
     }
 
-    fn step(&mut self, member: NodeId, step: impl FnOnce(&mut dyn Engine, &mut Effects)) {
+    fn step(&mut self, member: NodeId, step: impl FnOnce(&mut dyn Engine<Message>, &mut Effects)) {
         let Some(engine) = self.engines.get_mut(&member) else {
             // The dead get letters, too.
             return;

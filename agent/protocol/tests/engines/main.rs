@@ -29,7 +29,7 @@ use distlock_protocol::{
 
 /// The engines of one lock, and the messages between them, delivered when the test says so.
 struct Bench {
-    engines: BTreeMap<u16, Box<dyn Engine>>,
+    engines: BTreeMap<u16, Box<dyn Engine<Message>>>,
     wire: Vec<(u16, u16, Message)>,
     granted: Vec<RequestId>,
     busy: Vec<RequestId>,
@@ -81,7 +81,7 @@ impl Bench {
         bench
     }
 
-    fn step(&mut self, me: u16, step: impl FnOnce(&mut dyn Engine, &mut Effects)) {
+    fn step(&mut self, me: u16, step: impl FnOnce(&mut dyn Engine<Message>, &mut Effects)) {
         let mut effects = Effects::default();
         step(&mut **self.engines.get_mut(&me).unwrap(), &mut effects);
         self.carry_out(me, effects);

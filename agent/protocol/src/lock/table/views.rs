@@ -319,9 +319,10 @@ mod tests {
     use crate::ElectionAlgorithm;
     use crate::api::Wait;
     use crate::ids::{Incarnation, RequestId, Ticket};
+    use crate::lock::algorithms::ricart_agrawala;
     use crate::lock::settle::LockMessage;
     use crate::lock::table::MAX_LOCKS;
-    use crate::lock::{Algorithm, LockSpec, Message, Mode, Waiting, ricart_agrawala};
+    use crate::lock::{Algorithm, LockSpec, Message, Mode, Waiting};
     use crate::membership::Member;
     use crate::settings::{Failure, Settings};
     use crate::time::Time;

@@ -26,10 +26,10 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::engine::{self, Effects, Engine, Rebuild};
-use super::request::{Release, Request};
 use crate::clock::Stamp;
 use crate::ids::{NodeId, RequestId};
+use crate::lock::engine::{Effects, Engine, Rebuild};
+use crate::lock::request::{Release, Request};
 
 /// What the members say to each other. `clock`: the sender's clock, with which all that it asks
 /// for later is stamped later.
@@ -100,7 +100,7 @@ struct Peer {
 impl Lamport {
     /// Everybody has the same queue: the holder, with a stamp before all others, and the waiters,
     /// who ask anew with their old stamps to hear from everybody in this epoch.
-    pub(crate) fn new(from: &Rebuild<'_>, out: &mut Effects) -> Self {
+    pub(crate) fn new(from: &Rebuild<'_>, out: &mut Effects<Message>) -> Self {
         let mut peers: BTreeMap<_, _> = from.others().map(|node| (node, Peer::default())).collect();
         for node in from.holders_elsewhere() {
             peers.entry(node).or_default().claim = Some(0);
@@ -128,17 +128,17 @@ impl Lamport {
         engine
     }
 
-    fn send(&mut self, to: NodeId, message: Message, out: &mut Effects) {
+    fn send(&mut self, to: NodeId, message: Message, out: &mut Effects<Message>) {
         if let Some(peer) = self.peers.get_mut(&to) {
             peer.told = message.clock();
-            out.send(to, engine::Message::Lamport(message));
+            out.send(to, message);
         }
     }
 
-    fn send_to_all(&mut self, message: Message, out: &mut Effects) {
+    fn send_to_all(&mut self, message: Message, out: &mut Effects<Message>) {
         for (&node, peer) in &mut self.peers {
             peer.told = message.clock();
-            out.send(node, engine::Message::Lamport(message));
+            out.send(node, message);
         }
     }
 
@@ -147,7 +147,7 @@ impl Lamport {
         self.claim.is_some_and(|claim| claim.stamp < stamp)
     }
 
-    fn on_request(&mut self, stamp: Stamp, out: &mut Effects) {
+    fn on_request(&mut self, stamp: Stamp, out: &mut Effects<Message>) {
         let Some(peer) = self.peers.get_mut(&stamp.node) else {
             return;
         };
@@ -169,7 +169,7 @@ impl Lamport {
     }
 
     /// Enters, if this member's claim is first among all, those on their way included.
-    fn enter_if_first(&mut self, out: &mut Effects) {
+    fn enter_if_first(&mut self, out: &mut Effects<Message>) {
         let Some(claim) = &mut self.claim else { return };
         let stamped = |clock, node| Stamp { clock, node };
         let mut peers = self.peers.iter();
@@ -189,7 +189,7 @@ impl Lamport {
     }
 
     /// This member's claim is over, also if it was never inside.
-    fn give_up(&mut self, id: RequestId, out: &mut Effects) {
+    fn give_up(&mut self, id: RequestId, out: &mut Effects<Message>) {
         if let Some(claim) = self.claim.take_if(|claim| claim.id == id) {
             let (request, clock) = (claim.stamp.clock, self.clock);
             self.send_to_all(Message::Release { request, clock }, out);
@@ -197,8 +197,8 @@ impl Lamport {
     }
 }
 
-impl Engine for Lamport {
-    fn acquire(&mut self, request: Request, out: &mut Effects) {
+impl Engine<Message> for Lamport {
+    fn acquire(&mut self, request: Request, out: &mut Effects<Message>) {
         debug_assert!(self.claim.is_none(), "one request at a time");
         let Request { id, stamp, .. } = request;
         self.claim = Some(Claim {
@@ -212,24 +212,21 @@ impl Engine for Lamport {
         self.enter_if_first(out);
     }
 
-    fn release(&mut self, id: RequestId, _how: Release, out: &mut Effects) {
+    fn release(&mut self, id: RequestId, _how: Release, out: &mut Effects<Message>) {
         self.give_up(id, out);
     }
 
-    fn cancel(&mut self, id: RequestId, out: &mut Effects) {
+    fn cancel(&mut self, id: RequestId, out: &mut Effects<Message>) {
         self.give_up(id, out);
     }
 
-    fn receive(&mut self, from: NodeId, message: &engine::Message, out: &mut Effects) {
-        let engine::Message::Lamport(message) = *message else {
-            return;
-        };
+    fn receive(&mut self, from: NodeId, message: &Message, out: &mut Effects<Message>) {
         let clock = message.clock();
         self.clock = self.clock.max(clock).saturating_add(1);
         if let Some(peer) = self.peers.get_mut(&from) {
             peer.known = peer.known.max(clock);
         }
-        match message {
+        match *message {
             Message::Request { clock } => self.on_request(Stamp { clock, node: from }, out),
             Message::Ack { .. } => {}
             Message::Release { request, .. } => self.on_release(from, request),

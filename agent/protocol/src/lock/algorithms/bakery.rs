@@ -21,9 +21,9 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::engine::{self, Effects, Engine, Rebuild};
-use super::request::{Release, Request};
 use crate::ids::{NodeId, RequestId};
+use crate::lock::engine::{Effects, Engine, Rebuild};
+use crate::lock::request::{Release, Request};
 
 /// What the members say to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -118,7 +118,7 @@ struct Parked {
 
 impl Bakery {
     /// The holder has ticket 1, the waiters 2, 3 and so on in their order, and read step 3 anew.
-    pub(crate) fn new(from: &Rebuild<'_>, out: &mut Effects) -> Self {
+    pub(crate) fn new(from: &Rebuild<'_>, out: &mut Effects<Message>) -> Self {
         let mut engine = Self {
             me: from.me,
             others: from.others().collect(),
@@ -144,7 +144,7 @@ impl Bakery {
     }
 
     /// Starts a step: one read to every other member.
-    fn read(&mut self, request: Request, step: Step, out: &mut Effects) {
+    fn read(&mut self, request: Request, step: Step, out: &mut Effects<Message>) {
         let (round, until) = match step {
             Step::Choosing { .. } => (0, Until::Now),
             Step::OthersChoosing => (1, Until::NotChoosing),
@@ -157,7 +157,7 @@ impl Bakery {
             tries: request.tries,
         };
         for &node in &self.others {
-            out.send(node, engine::Message::Bakery(read));
+            out.send(node, read);
         }
         self.phase = Phase::Asking {
             request,
@@ -168,7 +168,7 @@ impl Bakery {
     }
 
     /// Goes on to the next step when all have answered.
-    fn finish_step(&mut self, out: &mut Effects) {
+    fn finish_step(&mut self, out: &mut Effects<Message>) {
         let Phase::Asking {
             request,
             step,
@@ -217,7 +217,7 @@ impl Bakery {
         }
     }
 
-    fn on_read(&mut self, from: NodeId, read: Parked, tries: bool, out: &mut Effects) {
+    fn on_read(&mut self, from: NodeId, read: Parked, tries: bool, out: &mut Effects<Message>) {
         let newest = self.newest.entry(from).or_insert(read.number);
         if read.number < *newest {
             return;
@@ -233,12 +233,12 @@ impl Bakery {
             self.parked.insert(from, read);
             // Who takes a ticket will have done so in a moment: only a smaller ticket is "busy".
             if tries && matches!(until, Until::Behind(_)) {
-                out.send(from, engine::Message::Bakery(Message::Parked { number }));
+                out.send(from, Message::Parked { number });
             }
         }
     }
 
-    fn answer(&mut self, reader: NodeId, read: Parked, out: &mut Effects) {
+    fn answer(&mut self, reader: NodeId, read: Parked, out: &mut Effects<Message>) {
         if matches!(read.until, Until::Behind(_)) {
             self.admitted.insert(reader);
         }
@@ -246,11 +246,11 @@ impl Bakery {
             number: read.number,
             ticket: self.ticket,
         };
-        out.send(reader, engine::Message::Bakery(value));
+        out.send(reader, value);
     }
 
     /// Looks at the parked reads again: this member's state has changed.
-    fn answer_parked(&mut self, out: &mut Effects) {
+    fn answer_parked(&mut self, out: &mut Effects<Message>) {
         let parked = core::mem::take(&mut self.parked);
         for (node, read) in parked {
             if self.holds(node, read.until) {
@@ -261,7 +261,7 @@ impl Bakery {
         }
     }
 
-    fn on_value(&mut self, from: NodeId, number: u64, ticket: u64, out: &mut Effects) {
+    fn on_value(&mut self, from: NodeId, number: u64, ticket: u64, out: &mut Effects<Message>) {
         let Phase::Asking { step, missing, .. } = &mut self.phase else {
             return;
         };
@@ -280,26 +280,26 @@ impl Bakery {
         self.finish_step(out);
     }
 
-    fn become_idle(&mut self, out: &mut Effects) {
+    fn become_idle(&mut self, out: &mut Effects<Message>) {
         self.phase = Phase::Idle;
         self.ticket = 0;
         self.answer_parked(out);
     }
 }
 
-impl Engine for Bakery {
-    fn acquire(&mut self, request: Request, out: &mut Effects) {
+impl Engine<Message> for Bakery {
+    fn acquire(&mut self, request: Request, out: &mut Effects<Message>) {
         debug_assert!(matches!(self.phase, Phase::Idle), "one request at a time");
         self.read(request, Step::Choosing { largest: 0 }, out);
     }
 
-    fn release(&mut self, id: RequestId, _how: Release, out: &mut Effects) {
+    fn release(&mut self, id: RequestId, _how: Release, out: &mut Effects<Message>) {
         if matches!(self.phase, Phase::Held { id: held } if held == id) {
             self.become_idle(out);
         }
     }
 
-    fn cancel(&mut self, id: RequestId, out: &mut Effects) {
+    fn cancel(&mut self, id: RequestId, out: &mut Effects<Message>) {
         if matches!(&self.phase, Phase::Asking { request, .. } if request.id == id) {
             self.become_idle(out);
         }
@@ -313,11 +313,8 @@ impl Engine for Bakery {
         &self.others
     }
 
-    fn receive(&mut self, from: NodeId, message: &engine::Message, out: &mut Effects) {
-        let engine::Message::Bakery(message) = *message else {
-            return;
-        };
-        match message {
+    fn receive(&mut self, from: NodeId, message: &Message, out: &mut Effects<Message>) {
+        match *message {
             Message::Read {
                 number,
                 until,
@@ -344,7 +341,7 @@ impl Engine for Bakery {
 mod tests {
     use super::*;
     use crate::ids::{Incarnation, LockName};
-    use crate::lock::{Algorithm, LockSpec, Mode, Stamp, build};
+    use crate::lock::{Mode, Stamp};
 
     /// No number comes after the largest: who claims to have it is not believed, and its true answer
     /// still counts.
@@ -362,7 +359,7 @@ mod tests {
             abandoned: false,
         };
         let mut out = Effects::default();
-        let mut engine = build(LockSpec::exclusive(Algorithm::Bakery), &rebuild, &mut out);
+        let mut engine = Bakery::new(&rebuild, &mut out);
         let id = RequestId {
             node: me,
             incarnation: Incarnation(1),
@@ -376,7 +373,7 @@ mod tests {
             tries: false,
         };
         engine.acquire(request, &mut out);
-        let value = |number, ticket| engine::Message::Bakery(Message::Value { number, ticket });
+        let value = |number, ticket| Message::Value { number, ticket };
         for ticket in [u64::MAX, MAX_TICKET + 1] {
             out = Effects::default();
             engine.receive(other, &value(3, ticket), &mut out);

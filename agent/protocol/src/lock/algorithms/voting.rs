@@ -33,9 +33,9 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::engine::{self, Effects, Engine, HopTimer, Rebuild};
-use super::request::{Release, Request};
 use crate::ids::{NodeId, RequestId};
+use crate::lock::engine::{Effects, Engine, HopTimer, Rebuild};
+use crate::lock::request::{Release, Request};
 
 /// What the members say to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -99,7 +99,7 @@ enum Phase {
 
 impl Voting {
     /// All votes are for who is inside; each waiter asks for them.
-    pub(crate) fn new(from: &Rebuild<'_>, out: &mut Effects) -> Self {
+    pub(crate) fn new(from: &Rebuild<'_>, out: &mut Effects<Message>) -> Self {
         let holder = from.holders.first();
         let mut engine = Self {
             me: from.me,
@@ -127,7 +127,7 @@ impl Voting {
         votes_needed(self.replicas())
     }
 
-    fn ask(&mut self, request: Request, attempt: u32, out: &mut Effects) {
+    fn ask(&mut self, request: Request, attempt: u32, out: &mut Effects<Message>) {
         self.number += 1;
         self.phase = Phase::Asking {
             request,
@@ -137,7 +137,7 @@ impl Voting {
         };
         let number = self.number;
         for &node in &self.others {
-            out.send(node, engine::Message::Voting(Message::Request { number }));
+            out.send(node, Message::Request { number });
         }
         let granted = self.poll(self.me, number);
         self.count(self.me, granted, out);
@@ -149,7 +149,7 @@ impl Voting {
     }
 
     /// What a replica has answered to the attempt that is under way.
-    fn count(&mut self, voter: NodeId, is_granted: bool, out: &mut Effects) {
+    fn count(&mut self, voter: NodeId, is_granted: bool, out: &mut Effects<Message>) {
         let (replicas, needed) = (self.replicas(), self.needed());
         let Phase::Asking {
             request,
@@ -179,10 +179,10 @@ impl Voting {
     }
 
     /// All votes of the last attempt, won or not.
-    fn give_back(&mut self, out: &mut Effects) {
+    fn give_back(&mut self, out: &mut Effects<Message>) {
         let number = self.number;
         for &node in &self.others {
-            out.send(node, engine::Message::Voting(Message::Release { number }));
+            out.send(node, Message::Release { number });
         }
         self.take_back(self.me, number);
     }
@@ -193,20 +193,20 @@ impl Voting {
     }
 }
 
-impl Engine for Voting {
-    fn acquire(&mut self, request: Request, out: &mut Effects) {
+impl Engine<Message> for Voting {
+    fn acquire(&mut self, request: Request, out: &mut Effects<Message>) {
         debug_assert!(matches!(self.phase, Phase::Idle), "one request at a time");
         self.ask(request, 0, out);
     }
 
-    fn release(&mut self, id: RequestId, _how: Release, out: &mut Effects) {
+    fn release(&mut self, id: RequestId, _how: Release, out: &mut Effects<Message>) {
         if matches!(self.phase, Phase::Held { id: held } if held == id) {
             self.phase = Phase::Idle;
             self.give_back(out);
         }
     }
 
-    fn cancel(&mut self, id: RequestId, out: &mut Effects) {
+    fn cancel(&mut self, id: RequestId, out: &mut Effects<Message>) {
         match &self.phase {
             Phase::Asking { request, .. } if request.id == id => {
                 self.phase = Phase::Idle;
@@ -232,15 +232,12 @@ impl Engine for Voting {
         &self.others
     }
 
-    fn receive(&mut self, from: NodeId, message: &engine::Message, out: &mut Effects) {
-        let engine::Message::Voting(message) = *message else {
-            return;
-        };
-        match message {
+    fn receive(&mut self, from: NodeId, message: &Message, out: &mut Effects<Message>) {
+        match *message {
             Message::Request { number } => {
                 let granted = self.poll(from, number);
                 let vote = Message::Vote { number, granted };
-                out.send(from, engine::Message::Voting(vote));
+                out.send(from, vote);
             }
             Message::Vote { number, granted } => {
                 let is_mine = number == self.number;
@@ -250,7 +247,7 @@ impl Engine for Voting {
                     self.count(from, granted, out);
                 } else if granted && !is_kept {
                     // The request has overtaken its RELEASE, or came twice.
-                    out.send(from, engine::Message::Voting(Message::Release { number }));
+                    out.send(from, Message::Release { number });
                 }
             }
             Message::Release { number } => self.take_back(from, number),
@@ -258,7 +255,7 @@ impl Engine for Voting {
     }
 
     /// The pause is over.
-    fn timeout(&mut self, out: &mut Effects) {
+    fn timeout(&mut self, out: &mut Effects<Message>) {
         if let Phase::Pausing { request, attempts } = self.phase {
             self.ask(request, attempts, out);
         }

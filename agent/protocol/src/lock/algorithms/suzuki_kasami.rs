@@ -25,10 +25,10 @@ use core::ops::Bound::{Excluded, Unbounded};
 
 use serde::{Deserialize, Serialize};
 
-use super::engine::{self, Effects, Engine, Rebuild};
-use super::request::{Release, Request};
 use super::token::Hops;
 use crate::ids::{NodeId, RequestId};
+use crate::lock::engine::{Effects, Engine, Rebuild};
+use crate::lock::request::{Release, Request};
 
 /// What the members say to each other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -93,7 +93,7 @@ impl Token {
 impl SuzukiKasami {
     /// The only token of the epoch comes into being at its home, with all waiters in its queue:
     /// their requests count as their first, and nobody has to say anything.
-    pub(crate) fn new(from: &Rebuild<'_>, out: &mut Effects) -> Self {
+    pub(crate) fn new(from: &Rebuild<'_>, out: &mut Effects<Message>) -> Self {
         let home = from.token_home();
         let waiters = from.waiters.iter().map(|request| request.id.node);
         let waiting = from.my_waiter().map(|request| request.id);
@@ -119,7 +119,7 @@ impl SuzukiKasami {
     }
 
     /// Enters, if somebody here waits. Only with the token.
-    fn enter(&mut self, out: &mut Effects) -> bool {
+    fn enter(&mut self, out: &mut Effects<Message>) -> bool {
         let Some(id) = self.waiting.take() else {
             return false;
         };
@@ -128,7 +128,7 @@ impl SuzukiKasami {
         true
     }
 
-    fn on_request(&mut self, from: NodeId, number: u64, tries: bool, out: &mut Effects) {
+    fn on_request(&mut self, from: NodeId, number: u64, tries: bool, out: &mut Effects<Message>) {
         let newest = self.requested.entry(from).or_default();
         if number <= *newest {
             return;
@@ -143,11 +143,11 @@ impl SuzukiKasami {
                 .is_some_and(|token| token.owes(from, number))
         {
             let busy = Message::Busy { number };
-            out.send(from, engine::Message::SuzukiKasami(busy));
+            out.send(from, busy);
         }
     }
 
-    fn on_token(&mut self, token: Token, out: &mut Effects) {
+    fn on_token(&mut self, token: Token, out: &mut Effects<Message>) {
         self.asked = false;
         self.token = Some(token);
         if !self.enter(out) {
@@ -156,7 +156,7 @@ impl SuzukiKasami {
     }
 
     /// This member's turn is over, also if it did not want it any more.
-    fn finish(&mut self, out: &mut Effects) {
+    fn finish(&mut self, out: &mut Effects<Message>) {
         if let Some(token) = &mut self.token
             && let Some(&number) = self.requested.get(&self.me)
         {
@@ -167,7 +167,7 @@ impl SuzukiKasami {
 
     /// Appends who has asked since to the queue, in the order of ids from this member on, and sends
     /// the token to its first.
-    fn pass_to_who_is_due(&mut self, out: &mut Effects) {
+    fn pass_to_who_is_due(&mut self, out: &mut Effects<Message>) {
         let Some(token) = &mut self.token else { return };
         let queued: BTreeSet<NodeId> = token.queue.iter().copied().collect();
         let after = self.requested.range((Excluded(self.me), Unbounded));
@@ -182,14 +182,14 @@ impl SuzukiKasami {
         }
     }
 
-    fn send_token(&mut self, to: NodeId, out: &mut Effects) {
+    fn send_token(&mut self, to: NodeId, out: &mut Effects<Message>) {
         if let Some(Token { served, queue }) = self.token.take() {
             let token = Message::Token {
                 hop: self.hops.departs(),
                 served,
                 queue,
             };
-            out.send(to, engine::Message::SuzukiKasami(token));
+            out.send(to, token);
         }
     }
 
@@ -207,8 +207,8 @@ impl SuzukiKasami {
     }
 }
 
-impl Engine for SuzukiKasami {
-    fn acquire(&mut self, request: Request, out: &mut Effects) {
+impl Engine<Message> for SuzukiKasami {
+    fn acquire(&mut self, request: Request, out: &mut Effects<Message>) {
         debug_assert!(
             self.waiting.is_none() && self.using.is_none(),
             "one request at a time"
@@ -225,19 +225,19 @@ impl Engine for SuzukiKasami {
                     number: *number,
                     tries: request.tries,
                 };
-                out.send(node, engine::Message::SuzukiKasami(request));
+                out.send(node, request);
             }
         }
     }
 
-    fn release(&mut self, id: RequestId, _how: Release, out: &mut Effects) {
+    fn release(&mut self, id: RequestId, _how: Release, out: &mut Effects<Message>) {
         if self.using == Some(id) {
             self.using = None;
             self.finish(out);
         }
     }
 
-    fn cancel(&mut self, id: RequestId, _out: &mut Effects) {
+    fn cancel(&mut self, id: RequestId, _out: &mut Effects<Message>) {
         if self.waiting == Some(id) {
             self.waiting = None;
         }
@@ -256,10 +256,7 @@ impl Engine for SuzukiKasami {
         }
     }
 
-    fn receive(&mut self, from: NodeId, message: &engine::Message, out: &mut Effects) {
-        let engine::Message::SuzukiKasami(message) = message else {
-            return;
-        };
+    fn receive(&mut self, from: NodeId, message: &Message, out: &mut Effects<Message>) {
         match message {
             Message::Request { number, tries } => self.on_request(from, *number, *tries, out),
             Message::Token { hop, served, queue } => {
@@ -276,7 +273,7 @@ impl Engine for SuzukiKasami {
         }
     }
 
-    fn leave(&mut self, out: &mut Effects) {
+    fn leave(&mut self, out: &mut Effects<Message>) {
         let next = self.others.iter().find(|node| **node > self.me);
         if let Some(&next) = next.or(self.others.first())
             && self.using.is_none()

@@ -19,9 +19,9 @@ use core::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
-use super::engine::{self, Effects, Engine, Mark, Rebuild};
-use super::request::{Mode, Previous, Release, Request};
 use crate::ids::{LockName, NodeId, RequestId};
+use crate::lock::engine::{Effects, Engine, Mark, Rebuild};
+use crate::lock::request::{Mode, Previous, Release, Request};
 
 /// What the members say to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -88,7 +88,7 @@ struct Books {
 
 impl Semaphore {
     /// The server's books are the view's table; nobody has to say anything.
-    pub(crate) fn new(permits: NonZeroU32, from: &Rebuild<'_>, out: &mut Effects) -> Self {
+    pub(crate) fn new(permits: NonZeroU32, from: &Rebuild<'_>, out: &mut Effects<Message>) -> Self {
         let server = server(from.lock, from.members);
         let is_single = permits == NonZeroU32::MIN;
         let is_alone = is_single && from.held == Mode::Exclusive;
@@ -118,18 +118,18 @@ impl Semaphore {
     }
 
     /// Gives free permits to the first in the queue.
-    fn serve(&mut self, out: &mut Effects) {
+    fn serve(&mut self, out: &mut Effects<Message>) {
         while let Some((id, abandoned)) = self.books.as_mut().and_then(Books::next) {
             if id.node == self.me {
                 self.on_grant(id, abandoned, out);
             } else {
                 let grant = Message::Grant { id, abandoned };
-                out.send(id.node, engine::Message::Semaphore(grant));
+                out.send(id.node, grant);
             }
         }
     }
 
-    fn on_request(&mut self, id: RequestId, mode: Mode, tries: bool, out: &mut Effects) {
+    fn on_request(&mut self, id: RequestId, mode: Mode, tries: bool, out: &mut Effects<Message>) {
         let Some(books) = &mut self.books else { return };
         if books.knows(id) {
             return;
@@ -141,12 +141,12 @@ impl Semaphore {
             if id.node == self.me {
                 out.busy = Some(id);
             } else {
-                out.send(id.node, engine::Message::Semaphore(Message::Queued { id }));
+                out.send(id.node, Message::Queued { id });
             }
         }
     }
 
-    fn on_grant(&mut self, id: RequestId, abandoned: bool, out: &mut Effects) {
+    fn on_grant(&mut self, id: RequestId, abandoned: bool, out: &mut Effects<Message>) {
         // A grant that crosses its cancel is ignored: the RELEASE on its way frees the permit.
         if self.waiting == Some(id) {
             self.waiting = None;
@@ -155,7 +155,7 @@ impl Semaphore {
         }
     }
 
-    fn on_release(&mut self, id: RequestId, how: Release, out: &mut Effects) {
+    fn on_release(&mut self, id: RequestId, how: Release, out: &mut Effects<Message>) {
         if let Some(books) = &mut self.books {
             books.end(id, how);
             self.serve(out);
@@ -163,14 +163,11 @@ impl Semaphore {
     }
 
     /// V, wherever the server is.
-    fn give_back(&mut self, id: RequestId, how: Release, out: &mut Effects) {
+    fn give_back(&mut self, id: RequestId, how: Release, out: &mut Effects<Message>) {
         if self.server == self.me {
             self.on_release(id, how, out);
         } else {
-            out.send(
-                self.server,
-                engine::Message::Semaphore(Message::Release { id, how }),
-            );
+            out.send(self.server, Message::Release { id, how });
         }
     }
 }
@@ -225,8 +222,8 @@ impl Books {
     }
 }
 
-impl Engine for Semaphore {
-    fn acquire(&mut self, request: Request, out: &mut Effects) {
+impl Engine<Message> for Semaphore {
+    fn acquire(&mut self, request: Request, out: &mut Effects<Message>) {
         debug_assert!(self.waiting.is_none(), "one request waits at a time");
         let Request {
             id, mode, tries, ..
@@ -236,19 +233,16 @@ impl Engine for Semaphore {
         if self.server == self.me {
             self.on_request(id, mode, tries, out);
         } else {
-            out.send(
-                self.server,
-                engine::Message::Semaphore(Message::Request { id, mode, tries }),
-            );
+            out.send(self.server, Message::Request { id, mode, tries });
         }
     }
 
-    fn release(&mut self, id: RequestId, how: Release, out: &mut Effects) {
+    fn release(&mut self, id: RequestId, how: Release, out: &mut Effects<Message>) {
         self.alone.take_if(|alone| *alone == id);
         self.give_back(id, how, out);
     }
 
-    fn cancel(&mut self, id: RequestId, out: &mut Effects) {
+    fn cancel(&mut self, id: RequestId, out: &mut Effects<Message>) {
         if self.waiting == Some(id) {
             self.waiting = None;
             self.give_back(id, Release::Unused, out);
@@ -279,11 +273,8 @@ impl Engine for Semaphore {
         core::slice::from_ref(&self.server)
     }
 
-    fn receive(&mut self, from: NodeId, message: &engine::Message, out: &mut Effects) {
-        let engine::Message::Semaphore(message) = *message else {
-            return;
-        };
-        match message {
+    fn receive(&mut self, from: NodeId, message: &Message, out: &mut Effects<Message>) {
+        match *message {
             // Only its owner speaks for a request.
             Message::Request { id, mode, tries } if id.node == from => {
                 self.on_request(id, mode, tries, out)

@@ -16,10 +16,10 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::engine::{self, Effects, Engine, Rebuild};
-use super::request::{Release, Request};
 use super::token::Hops;
 use crate::ids::{NodeId, RequestId};
+use crate::lock::engine::{Effects, Engine, Rebuild};
+use crate::lock::request::{Release, Request};
 
 /// What the members say to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -65,7 +65,7 @@ pub(crate) struct TokenRingRequests {
 
 impl TokenRingRequests {
     /// The only token of the epoch comes into being here, at its home; each waiter asks for it.
-    pub(crate) fn new(from: &Rebuild<'_>, out: &mut Effects) -> Self {
+    pub(crate) fn new(from: &Rebuild<'_>, out: &mut Effects<Message>) -> Self {
         let mut engine = Self {
             alone: from.members.len() == 1,
             successor: from.neighbour(1),
@@ -85,35 +85,32 @@ impl TokenRingRequests {
         engine
     }
 
-    fn ask(&mut self, out: &mut Effects) {
+    fn ask(&mut self, out: &mut Effects<Message>) {
         if !self.asked {
             self.asked = true;
             self.number += 1;
             let request = Message::Request {
                 number: self.number,
             };
-            out.send(
-                self.predecessor,
-                engine::Message::TokenRingRequests(request),
-            );
+            out.send(self.predecessor, request);
         }
     }
 
-    fn pass(&mut self, out: &mut Effects) {
+    fn pass(&mut self, out: &mut Effects<Message>) {
         self.pending = false;
         self.holder = false;
         let token = Message::Token {
             hop: self.hops.departs(),
         };
-        out.send(self.successor, engine::Message::TokenRingRequests(token));
+        out.send(self.successor, token);
     }
 
-    fn enter(&mut self, id: RequestId, out: &mut Effects) {
+    fn enter(&mut self, id: RequestId, out: &mut Effects<Message>) {
         self.using = Some(id);
         out.grant(id);
     }
 
-    fn on_request(&mut self, number: u64, out: &mut Effects) {
+    fn on_request(&mut self, number: u64, out: &mut Effects<Message>) {
         if number <= self.newest {
             return;
         }
@@ -128,7 +125,7 @@ impl TokenRingRequests {
         }
     }
 
-    fn on_token(&mut self, hop: u64, out: &mut Effects) {
+    fn on_token(&mut self, hop: u64, out: &mut Effects<Message>) {
         if !self.hops.arrives(hop) {
             return;
         }
@@ -142,8 +139,8 @@ impl TokenRingRequests {
     }
 }
 
-impl Engine for TokenRingRequests {
-    fn acquire(&mut self, request: Request, out: &mut Effects) {
+impl Engine<Message> for TokenRingRequests {
+    fn acquire(&mut self, request: Request, out: &mut Effects<Message>) {
         debug_assert!(
             self.hungry.is_none() && self.using.is_none(),
             "one request at a time"
@@ -156,7 +153,7 @@ impl Engine for TokenRingRequests {
         }
     }
 
-    fn release(&mut self, id: RequestId, _how: Release, out: &mut Effects) {
+    fn release(&mut self, id: RequestId, _how: Release, out: &mut Effects<Message>) {
         if self.using == Some(id) {
             self.using = None;
             if self.pending {
@@ -165,7 +162,7 @@ impl Engine for TokenRingRequests {
         }
     }
 
-    fn cancel(&mut self, id: RequestId, _out: &mut Effects) {
+    fn cancel(&mut self, id: RequestId, _out: &mut Effects<Message>) {
         if self.hungry == Some(id) {
             self.hungry = None;
         }
@@ -180,18 +177,15 @@ impl Engine for TokenRingRequests {
         core::slice::from_ref(&self.predecessor)
     }
 
-    fn receive(&mut self, from: NodeId, message: &engine::Message, out: &mut Effects) {
-        let engine::Message::TokenRingRequests(message) = *message else {
-            return;
-        };
-        match message {
+    fn receive(&mut self, from: NodeId, message: &Message, out: &mut Effects<Message>) {
+        match *message {
             Message::Request { number } if from == self.successor => self.on_request(number, out),
             Message::Token { hop } if from == self.predecessor => self.on_token(hop, out),
             _ => {}
         }
     }
 
-    fn leave(&mut self, out: &mut Effects) {
+    fn leave(&mut self, out: &mut Effects<Message>) {
         if self.holder && self.using.is_none() && !self.alone {
             self.pass(out);
         }

@@ -20,10 +20,10 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::engine::{self, Effects, Engine, Rebuild};
-use super::request::{Release, Request};
 use crate::clock::Stamp;
 use crate::ids::{NodeId, RequestId};
+use crate::lock::engine::{Effects, Engine, Rebuild};
+use crate::lock::request::{Release, Request};
 
 /// What the members say to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -77,7 +77,7 @@ enum Phase {
 
 impl RicartAgrawala {
     /// The holder is inside; every waiter asks anew, with its old stamp.
-    pub(crate) fn new(from: &Rebuild<'_>, out: &mut Effects) -> Self {
+    pub(crate) fn new(from: &Rebuild<'_>, out: &mut Effects<Message>) -> Self {
         let mut engine = Self {
             others: from.others().collect(),
             phase: Phase::Idle,
@@ -102,7 +102,13 @@ impl RicartAgrawala {
         }
     }
 
-    fn on_request(&mut self, from: NodeId, id: RequestId, stamp: Stamp, out: &mut Effects) {
+    fn on_request(
+        &mut self,
+        from: NodeId,
+        id: RequestId,
+        stamp: Stamp,
+        out: &mut Effects<Message>,
+    ) {
         let newest = self.newest.entry(from).or_insert(id.seq);
         if id.seq < *newest {
             return;
@@ -113,18 +119,15 @@ impl RicartAgrawala {
         if self.is_ahead_of(stamp) {
             // A later request of the same member replaces the earlier one, which was cancelled.
             self.deferred.insert(from, id);
-            out.send(
-                from,
-                engine::Message::RicartAgrawala(Message::Deferred { id }),
-            );
+            out.send(from, Message::Deferred { id });
         } else {
             self.deferred.remove(&from);
             self.admitted.insert(from);
-            out.send(from, engine::Message::RicartAgrawala(Message::Reply { id }));
+            out.send(from, Message::Reply { id });
         }
     }
 
-    fn on_reply(&mut self, from: NodeId, id: RequestId, out: &mut Effects) {
+    fn on_reply(&mut self, from: NodeId, id: RequestId, out: &mut Effects<Message>) {
         let Phase::Waiting { request, missing } = &mut self.phase else {
             return;
         };
@@ -136,7 +139,7 @@ impl RicartAgrawala {
         }
     }
 
-    fn enter_if_agreed(&mut self, out: &mut Effects) {
+    fn enter_if_agreed(&mut self, out: &mut Effects<Message>) {
         if let Phase::Waiting { request, missing } = &self.phase
             && missing.is_empty()
         {
@@ -146,17 +149,17 @@ impl RicartAgrawala {
         }
     }
 
-    fn become_idle(&mut self, out: &mut Effects) {
+    fn become_idle(&mut self, out: &mut Effects<Message>) {
         self.phase = Phase::Idle;
         for (node, id) in core::mem::take(&mut self.deferred) {
             self.admitted.insert(node);
-            out.send(node, engine::Message::RicartAgrawala(Message::Reply { id }));
+            out.send(node, Message::Reply { id });
         }
     }
 }
 
-impl Engine for RicartAgrawala {
-    fn acquire(&mut self, request: Request, out: &mut Effects) {
+impl Engine<Message> for RicartAgrawala {
+    fn acquire(&mut self, request: Request, out: &mut Effects<Message>) {
         debug_assert!(matches!(self.phase, Phase::Idle), "one request at a time");
         // The claim stands before anybody hears of it: a request that crosses ours meets it.
         self.phase = Phase::Waiting {
@@ -165,21 +168,18 @@ impl Engine for RicartAgrawala {
         };
         let Request { id, stamp, .. } = request;
         for &node in &self.others {
-            out.send(
-                node,
-                engine::Message::RicartAgrawala(Message::Request { id, stamp }),
-            );
+            out.send(node, Message::Request { id, stamp });
         }
         self.enter_if_agreed(out);
     }
 
-    fn release(&mut self, id: RequestId, _how: Release, out: &mut Effects) {
+    fn release(&mut self, id: RequestId, _how: Release, out: &mut Effects<Message>) {
         if matches!(self.phase, Phase::Held { id: held } if held == id) {
             self.become_idle(out);
         }
     }
 
-    fn cancel(&mut self, id: RequestId, out: &mut Effects) {
+    fn cancel(&mut self, id: RequestId, out: &mut Effects<Message>) {
         if matches!(&self.phase, Phase::Waiting { request, .. } if request.id == id) {
             self.become_idle(out);
         }
@@ -193,13 +193,13 @@ impl Engine for RicartAgrawala {
         &self.others
     }
 
-    fn receive(&mut self, from: NodeId, message: &engine::Message, out: &mut Effects) {
+    fn receive(&mut self, from: NodeId, message: &Message, out: &mut Effects<Message>) {
         match *message {
-            engine::Message::RicartAgrawala(Message::Request { id, stamp }) => {
+            Message::Request { id, stamp } => {
                 self.on_request(from, id, stamp, out);
             }
-            engine::Message::RicartAgrawala(Message::Reply { id }) => self.on_reply(from, id, out),
-            engine::Message::RicartAgrawala(Message::Deferred { id }) => {
+            Message::Reply { id } => self.on_reply(from, id, out),
+            Message::Deferred { id } => {
                 if let Phase::Waiting { request, missing } = &self.phase
                     && request.id == id
                     && missing.contains(&from)
@@ -207,7 +207,6 @@ impl Engine for RicartAgrawala {
                     out.busy = Some(id);
                 }
             }
-            _ => {}
         }
     }
 }

@@ -26,11 +26,11 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::Priority;
-use super::engine::{self, Effects, Engine, Rebuild};
-use super::request::{Release, Request};
 use super::token::Hops;
 use crate::ids::{NodeId, RequestId};
+use crate::lock::Priority;
+use crate::lock::engine::{Effects, Engine, Rebuild};
+use crate::lock::request::{Release, Request};
 
 /// What the members say to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -108,7 +108,7 @@ struct Wish {
 impl CarvalhoRoucairol {
     /// The holder has the permissions of all its pairs, and of other pairs the lower id. Waiters
     /// ask.
-    pub(crate) fn new(priority: Priority, from: &Rebuild<'_>, out: &mut Effects) -> Self {
+    pub(crate) fn new(priority: Priority, from: &Rebuild<'_>, out: &mut Effects<Message>) -> Self {
         let inside = from.holders_elsewhere();
         let mine = from.my_holder();
         // The holder's entry counts as this epoch's first.
@@ -139,14 +139,14 @@ impl CarvalhoRoucairol {
         }
     }
 
-    fn ask(&self, node: NodeId, out: &mut Effects) {
+    fn ask(&self, node: NodeId, out: &mut Effects<Message>) {
         if let Phase::Waiting { request, rank } = self.phase {
             let ask = Message::Ask {
                 number: request.id.seq,
                 rank,
                 tries: request.tries,
             };
-            out.send(node, engine::Message::CarvalhoRoucairol(ask));
+            out.send(node, ask);
         }
     }
 
@@ -160,7 +160,7 @@ impl CarvalhoRoucairol {
     }
 
     /// Gives `node` the permission that it wished for, if it is here and this member not ahead.
-    fn decide(&mut self, node: NodeId, out: &mut Effects) {
+    fn decide(&mut self, node: NodeId, out: &mut Effects<Message>) {
         let Err(place) = self.missing.binary_search(&node) else {
             // It is on its way here, and the wish waits for it.
             return;
@@ -171,10 +171,7 @@ impl CarvalhoRoucairol {
         if self.is_ahead_of(node, wish) {
             if wish.tries {
                 let number = wish.number;
-                out.send(
-                    node,
-                    engine::Message::CarvalhoRoucairol(Message::Busy { number }),
-                );
+                out.send(node, Message::Busy { number });
             }
             return;
         }
@@ -182,14 +179,11 @@ impl CarvalhoRoucairol {
         pair.wish = None;
         let (hop, turn) = (pair.hops.departs(), self.turn);
         self.missing.insert(place, node);
-        out.send(
-            node,
-            engine::Message::CarvalhoRoucairol(Message::Perm { hop, turn }),
-        );
+        out.send(node, Message::Perm { hop, turn });
         self.ask(node, out);
     }
 
-    fn on_ask(&mut self, from: NodeId, wish: Wish, out: &mut Effects) {
+    fn on_ask(&mut self, from: NodeId, wish: Wish, out: &mut Effects<Message>) {
         let Some(pair) = self.pairs.get_mut(&from) else {
             return;
         };
@@ -203,7 +197,7 @@ impl CarvalhoRoucairol {
 
     /// A permission is never matched with a request: one that nobody here waits for any more would
     /// be lost for ever.
-    fn on_permission(&mut self, from: NodeId, hop: u64, turn: u64, out: &mut Effects) {
+    fn on_permission(&mut self, from: NodeId, hop: u64, turn: u64, out: &mut Effects<Message>) {
         let Some(pair) = self.pairs.get_mut(&from) else {
             return;
         };
@@ -216,7 +210,7 @@ impl CarvalhoRoucairol {
         self.enter_if_permitted(out);
     }
 
-    fn enter_if_permitted(&mut self, out: &mut Effects) {
+    fn enter_if_permitted(&mut self, out: &mut Effects<Message>) {
         if let Phase::Waiting { request, .. } = self.phase
             && self.missing.is_empty()
         {
@@ -229,7 +223,7 @@ impl CarvalhoRoucairol {
         }
     }
 
-    fn become_idle(&mut self, out: &mut Effects) {
+    fn become_idle(&mut self, out: &mut Effects<Message>) {
         self.phase = Phase::Idle;
         let others: Vec<_> = self.pairs.keys().copied().collect();
         for node in others {
@@ -238,8 +232,8 @@ impl CarvalhoRoucairol {
     }
 }
 
-impl Engine for CarvalhoRoucairol {
-    fn acquire(&mut self, request: Request, out: &mut Effects) {
+impl Engine<Message> for CarvalhoRoucairol {
+    fn acquire(&mut self, request: Request, out: &mut Effects<Message>) {
         debug_assert!(matches!(self.phase, Phase::Idle), "one request at a time");
         let rank = self.rank(&request);
         self.phase = Phase::Waiting { request, rank };
@@ -249,13 +243,13 @@ impl Engine for CarvalhoRoucairol {
         self.enter_if_permitted(out);
     }
 
-    fn release(&mut self, id: RequestId, _how: Release, out: &mut Effects) {
+    fn release(&mut self, id: RequestId, _how: Release, out: &mut Effects<Message>) {
         if matches!(self.phase, Phase::Held { id: held } if held == id) {
             self.become_idle(out);
         }
     }
 
-    fn cancel(&mut self, id: RequestId, out: &mut Effects) {
+    fn cancel(&mut self, id: RequestId, out: &mut Effects<Message>) {
         if matches!(self.phase, Phase::Waiting { request, .. } if request.id == id) {
             self.become_idle(out);
         }
@@ -270,11 +264,8 @@ impl Engine for CarvalhoRoucairol {
         &self.missing
     }
 
-    fn receive(&mut self, from: NodeId, message: &engine::Message, out: &mut Effects) {
-        let engine::Message::CarvalhoRoucairol(message) = *message else {
-            return;
-        };
-        match message {
+    fn receive(&mut self, from: NodeId, message: &Message, out: &mut Effects<Message>) {
+        match *message {
             Message::Ask {
                 number,
                 rank,

@@ -40,10 +40,10 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::coterie::Coterie;
-use super::engine::{self, Effects, Engine, Rebuild};
-use super::request::{Release, Request};
 use crate::clock::Stamp;
 use crate::ids::{NodeId, RequestId};
+use crate::lock::engine::{Effects, Engine, Rebuild};
+use crate::lock::request::{Release, Request};
 
 /// What the members say to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -83,7 +83,7 @@ impl Message {
     }
 }
 
-/// The rule by which voting sets are chosen, and the name that messages go by.
+/// The rule by which voting sets are chosen.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Rule {
     Small,
@@ -93,7 +93,6 @@ pub(crate) enum Rule {
 #[derive(Clone, Debug, Hash)]
 pub(crate) struct Maekawa {
     me: NodeId,
-    rule: Rule,
     members: Vec<NodeId>,
     coterie: Coterie,
     /// This member's voters, by id: with itself, and without.
@@ -150,7 +149,7 @@ struct Vote {
 
 /// What is said in one step. What a member says to itself is heard in that step, too.
 struct Said<'a> {
-    effects: &'a mut Effects,
+    effects: &'a mut Effects<Message>,
     messages: VecDeque<(NodeId, Message)>,
 }
 
@@ -162,14 +161,13 @@ impl Said<'_> {
 
 impl Maekawa {
     /// The holder has its votes; every waiter asks anew, with its old stamp.
-    pub(crate) fn new(rule: Rule, from: &Rebuild<'_>, out: &mut Effects) -> Self {
+    pub(crate) fn new(rule: Rule, from: &Rebuild<'_>, out: &mut Effects<Message>) -> Self {
         let coterie = match rule {
             Rule::Small => Coterie::maekawa(from.members.len()),
             Rule::Majority => Coterie::majority(from.members.len()),
         };
         let mut engine = Self {
             me: from.me,
-            rule,
             members: from.members.to_vec(),
             coterie,
             voters: Vec::new(),
@@ -207,7 +205,7 @@ impl Maekawa {
 
     /// Carries out `step`, and what this member says to itself in it. That ends: its vote goes to
     /// earlier and earlier requests, and it has one.
-    fn speak(&mut self, out: &mut Effects, step: impl FnOnce(&mut Self, &mut Said<'_>)) {
+    fn speak(&mut self, out: &mut Effects<Message>, step: impl FnOnce(&mut Self, &mut Said<'_>)) {
         let mut said = Said {
             effects: out,
             messages: VecDeque::new(),
@@ -217,10 +215,6 @@ impl Maekawa {
             if to == self.me {
                 self.hear(to, message, &mut said);
             } else {
-                let message = match self.rule {
-                    Rule::Small => engine::Message::Maekawa(message),
-                    Rule::Majority => engine::Message::Majority(message),
-                };
                 said.effects.send(to, message);
             }
         }
@@ -310,7 +304,7 @@ impl Maekawa {
         }
     }
 
-    fn become_idle(&mut self, id: RequestId, out: &mut Effects) {
+    fn become_idle(&mut self, id: RequestId, out: &mut Effects<Message>) {
         self.phase = Phase::Idle;
         self.speak(out, |engine, out| {
             for &voter in &engine.voters {
@@ -400,8 +394,8 @@ impl Ballot {
     }
 }
 
-impl Engine for Maekawa {
-    fn acquire(&mut self, request: Request, out: &mut Effects) {
+impl Engine<Message> for Maekawa {
+    fn acquire(&mut self, request: Request, out: &mut Effects<Message>) {
         debug_assert!(matches!(self.phase, Phase::Idle), "one request at a time");
         self.phase = Phase::Waiting(Campaign {
             request,
@@ -419,13 +413,13 @@ impl Engine for Maekawa {
         });
     }
 
-    fn release(&mut self, id: RequestId, _how: Release, out: &mut Effects) {
+    fn release(&mut self, id: RequestId, _how: Release, out: &mut Effects<Message>) {
         if matches!(self.phase, Phase::Held { id: held } if held == id) {
             self.become_idle(id, out);
         }
     }
 
-    fn cancel(&mut self, id: RequestId, out: &mut Effects) {
+    fn cancel(&mut self, id: RequestId, out: &mut Effects<Message>) {
         if matches!(&self.phase, Phase::Waiting(campaign) if campaign.request.id == id) {
             self.become_idle(id, out);
         }
@@ -449,12 +443,7 @@ impl Engine for Maekawa {
         &self.asked
     }
 
-    fn receive(&mut self, from: NodeId, message: &engine::Message, out: &mut Effects) {
-        let message = match (self.rule, message) {
-            (Rule::Small, engine::Message::Maekawa(message))
-            | (Rule::Majority, engine::Message::Majority(message)) => *message,
-            _ => return,
-        };
-        self.speak(out, |engine, out| engine.hear(from, message, out));
+    fn receive(&mut self, from: NodeId, message: &Message, out: &mut Effects<Message>) {
+        self.speak(out, |engine, out| engine.hear(from, *message, out));
     }
 }

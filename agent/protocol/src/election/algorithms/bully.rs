@@ -22,7 +22,7 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::engine::{self, AnswerTimer, Effects, Engine, Round};
+use crate::election::engine::{AnswerTimer, Effects, Engine, Round};
 use crate::ids::NodeId;
 
 /// What the members say to each other.
@@ -89,16 +89,16 @@ impl Bully {
     }
 
     /// Holds an election, unless one is being held or was.
-    fn hold(&mut self, out: &mut Effects) {
+    fn hold(&mut self, out: &mut Effects<Message>) {
         if !matches!(self.stage, Stage::Idle) {
             return;
         }
         self.ask(out);
     }
 
-    fn ask(&mut self, out: &mut Effects) {
+    fn ask(&mut self, out: &mut Effects<Message>) {
         for &node in &self.higher {
-            send(out, node, Message::Election);
+            out.send(node, Message::Election);
         }
         self.stage = Stage::Asking {
             unheard: self.higher.iter().copied().collect(),
@@ -107,35 +107,35 @@ impl Bully {
         self.win_if_highest(out);
     }
 
-    fn win_if_highest(&mut self, out: &mut Effects) {
+    fn win_if_highest(&mut self, out: &mut Effects<Message>) {
         if matches!(&self.stage, Stage::Asking { unheard } if unheard.is_empty()) {
             self.win(out);
         }
     }
 
-    fn win(&mut self, out: &mut Effects) {
+    fn win(&mut self, out: &mut Effects<Message>) {
         for &node in self.lower.iter().chain(&self.abstaining) {
-            send(out, node, Message::Coordinator);
+            out.send(node, Message::Coordinator);
         }
         self.stage = Stage::Won(self.me);
         out.nominate(self.me);
     }
 
     /// One below asks.
-    fn answer(&mut self, from: NodeId, out: &mut Effects) {
+    fn answer(&mut self, from: NodeId, out: &mut Effects<Message>) {
         if !self.stands {
-            return send(out, from, Message::Abstain);
+            return out.send(from, Message::Abstain);
         }
         match self.stage {
             // It asked before it could know.
-            Stage::Won(leader) if leader == self.me => send(out, from, Message::Coordinator),
-            _ => send(out, from, Message::Ok),
+            Stage::Won(leader) if leader == self.me => out.send(from, Message::Coordinator),
+            _ => out.send(from, Message::Ok),
         }
         self.hold(out);
     }
 
     /// `from` says that it has won.
-    fn yield_to(&mut self, from: NodeId, out: &mut Effects) {
+    fn yield_to(&mut self, from: NodeId, out: &mut Effects<Message>) {
         match self.stage {
             Stage::Won(leader) if leader >= from => {}
             // It had to wait too long for an answer, or this one did not stand then.
@@ -148,8 +148,8 @@ impl Bully {
     }
 }
 
-impl Engine for Bully {
-    fn stand(&mut self, out: &mut Effects) {
+impl Engine<Message> for Bully {
+    fn stand(&mut self, out: &mut Effects<Message>) {
         self.stands = true;
         match self.stage {
             Stage::Won(leader) if leader < self.me => self.ask(out),
@@ -157,11 +157,8 @@ impl Engine for Bully {
         }
     }
 
-    fn receive(&mut self, from: NodeId, message: &engine::Message, out: &mut Effects) {
-        let engine::Message::Bully(message) = message else {
-            return;
-        };
-        match message {
+    fn receive(&mut self, from: NodeId, message: &Message, out: &mut Effects<Message>) {
+        match *message {
             Message::Election if from < self.me => self.answer(from, out),
             Message::Ok if from > self.me => {
                 if matches!(self.stage, Stage::Asking { .. }) {
@@ -183,15 +180,11 @@ impl Engine for Bully {
         }
     }
 
-    fn timeout(&mut self, out: &mut Effects) {
+    fn timeout(&mut self, out: &mut Effects<Message>) {
         match self.stage {
             Stage::Asking { .. } => self.win(out),
             Stage::Yielding => out.hold_again = true,
             Stage::Idle | Stage::Won(_) => {}
         }
     }
-}
-
-fn send(out: &mut Effects, to: NodeId, message: Message) {
-    out.send(to, engine::Message::Bully(message));
 }

@@ -21,10 +21,10 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::engine::{self, Effects, Engine, HopTimer, Rebuild};
-use super::request::{Release, Request};
 use super::token::Hops;
 use crate::ids::{NodeId, RequestId};
+use crate::lock::engine::{Effects, Engine, HopTimer, Rebuild};
+use crate::lock::request::{Release, Request};
 
 /// What the members say to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -64,7 +64,7 @@ struct Token {
 
 impl TokenRing {
     /// The only token of the epoch comes into being here, at its home.
-    pub(crate) fn new(from: &Rebuild<'_>, out: &mut Effects) -> Self {
+    pub(crate) fn new(from: &Rebuild<'_>, out: &mut Effects<Message>) -> Self {
         let mut engine = Self {
             successor: from.neighbour(1),
             alone: from.members.len() == 1,
@@ -80,7 +80,7 @@ impl TokenRing {
         engine
     }
 
-    fn arrive(&mut self, token: Token, out: &mut Effects) {
+    fn arrive(&mut self, token: Token, out: &mut Effects<Message>) {
         self.token = Some(token);
         if self.held.is_none() && !self.enter(out) && !self.alone {
             out.hop_timer = Some(HopTimer::Set(stay(token.idle / self.members)));
@@ -88,7 +88,7 @@ impl TokenRing {
     }
 
     /// Enters, if the token is here and somebody wants it.
-    fn enter(&mut self, out: &mut Effects) -> bool {
+    fn enter(&mut self, out: &mut Effects<Message>) -> bool {
         let Some((id, token)) = self.waiting.zip(self.token.as_mut()) else {
             return false;
         };
@@ -100,7 +100,7 @@ impl TokenRing {
         true
     }
 
-    fn pass(&mut self, out: &mut Effects) {
+    fn pass(&mut self, out: &mut Effects<Message>) {
         if self.alone {
             return;
         }
@@ -109,7 +109,7 @@ impl TokenRing {
                 hop: self.hops.departs(),
                 idle: token.idle.saturating_add(1),
             };
-            out.send(self.successor, engine::Message::TokenRing(token));
+            out.send(self.successor, token);
             out.hop_timer = Some(HopTimer::Clear);
         }
     }
@@ -122,8 +122,8 @@ fn stay(rounds: u32) -> Duration {
         .min(LONGEST_STAY)
 }
 
-impl Engine for TokenRing {
-    fn acquire(&mut self, request: Request, out: &mut Effects) {
+impl Engine<Message> for TokenRing {
+    fn acquire(&mut self, request: Request, out: &mut Effects<Message>) {
         debug_assert!(
             self.waiting.is_none() && self.held.is_none(),
             "one request at a time"
@@ -132,7 +132,7 @@ impl Engine for TokenRing {
         self.enter(out);
     }
 
-    fn release(&mut self, id: RequestId, _how: Release, out: &mut Effects) {
+    fn release(&mut self, id: RequestId, _how: Release, out: &mut Effects<Message>) {
         if self.held == Some(id) {
             self.held = None;
             // One entry a visit, even if somebody here wants in again: the others come first.
@@ -140,7 +140,7 @@ impl Engine for TokenRing {
         }
     }
 
-    fn cancel(&mut self, id: RequestId, _out: &mut Effects) {
+    fn cancel(&mut self, id: RequestId, _out: &mut Effects<Message>) {
         if self.waiting == Some(id) {
             self.waiting = None;
         }
@@ -155,22 +155,20 @@ impl Engine for TokenRing {
         &[]
     }
 
-    fn receive(&mut self, _from: NodeId, message: &engine::Message, out: &mut Effects) {
-        let engine::Message::TokenRing(Message::Token { hop, idle }) = *message else {
-            return;
-        };
+    fn receive(&mut self, _from: NodeId, message: &Message, out: &mut Effects<Message>) {
+        let Message::Token { hop, idle } = *message;
         if self.hops.arrives(hop) {
             self.arrive(Token { idle }, out);
         }
     }
 
-    fn timeout(&mut self, out: &mut Effects) {
+    fn timeout(&mut self, out: &mut Effects<Message>) {
         if self.held.is_none() {
             self.pass(out);
         }
     }
 
-    fn leave(&mut self, out: &mut Effects) {
+    fn leave(&mut self, out: &mut Effects<Message>) {
         self.timeout(out);
     }
 }

@@ -21,7 +21,7 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::engine::{self, AnswerTimer, Effects, Engine, Round};
+use crate::election::engine::{AnswerTimer, Effects, Engine, Round};
 use crate::ids::NodeId;
 
 /// What the members say to each other.
@@ -77,11 +77,17 @@ impl Ring {
     }
 
     /// Waits for the list to come round: twice there, so twice as long as for an answer.
-    fn wait(&self, out: &mut Effects) {
+    fn wait(&self, out: &mut Effects<Message>) {
         out.timer = Some(AnswerTimer::Set(self.patience * 2));
     }
 
-    fn pass_on(&mut self, initiator: NodeId, list: &[NodeId], leader: NodeId, out: &mut Effects) {
+    fn pass_on(
+        &mut self,
+        initiator: NodeId,
+        list: &[NodeId],
+        leader: NodeId,
+        out: &mut Effects<Message>,
+    ) {
         // No honest list is longer than the ring.
         if list.contains(&self.me) || list.len() >= self.size {
             return self.tell(initiator, leader, list, out);
@@ -102,7 +108,13 @@ impl Ring {
     }
 
     /// Passes on what a list has come to, once.
-    fn tell(&mut self, initiator: NodeId, leader: NodeId, members: &[NodeId], out: &mut Effects) {
+    fn tell(
+        &mut self,
+        initiator: NodeId,
+        leader: NodeId,
+        members: &[NodeId],
+        out: &mut Effects<Message>,
+    ) {
         if !self.concluded.insert(initiator) {
             return;
         }
@@ -115,15 +127,15 @@ impl Ring {
         out.nominate(leader);
     }
 
-    fn send(&self, message: Message, out: &mut Effects) {
+    fn send(&self, message: Message, out: &mut Effects<Message>) {
         if self.successor != self.me {
-            out.send(self.successor, engine::Message::Ring(message));
+            out.send(self.successor, message);
         }
     }
 }
 
-impl Engine for Ring {
-    fn stand(&mut self, out: &mut Effects) {
+impl Engine<Message> for Ring {
+    fn stand(&mut self, out: &mut Effects<Message>) {
         self.stands = true;
         if self.has_begun {
             return;
@@ -141,10 +153,7 @@ impl Engine for Ring {
         self.wait(out);
     }
 
-    fn receive(&mut self, _: NodeId, message: &engine::Message, out: &mut Effects) {
-        let engine::Message::Ring(message) = message else {
-            return;
-        };
+    fn receive(&mut self, _: NodeId, message: &Message, out: &mut Effects<Message>) {
         match message {
             Message::Election {
                 initiator,
@@ -159,7 +168,7 @@ impl Engine for Ring {
         }
     }
 
-    fn timeout(&mut self, out: &mut Effects) {
+    fn timeout(&mut self, out: &mut Effects<Message>) {
         out.hold_again = true;
     }
 }

@@ -19,7 +19,7 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::engine::{self, AnswerTimer, Effects, Engine, Round};
+use crate::election::engine::{AnswerTimer, Effects, Engine, Round};
 use crate::ids::NodeId;
 
 /// What the members say to each other.
@@ -68,7 +68,7 @@ impl ChangRoberts {
         }
     }
 
-    fn begin(&mut self, out: &mut Effects) {
+    fn begin(&mut self, out: &mut Effects<Message>) {
         if self.successor == self.me {
             return self.elect(self.me, out);
         }
@@ -76,7 +76,7 @@ impl ChangRoberts {
         self.send(Message::Election { id: self.me }, out);
     }
 
-    fn participate(&mut self, out: &mut Effects) {
+    fn participate(&mut self, out: &mut Effects<Message>) {
         self.participates = true;
         if self.stands {
             // Round once to elect, and once to tell.
@@ -84,7 +84,7 @@ impl ChangRoberts {
         }
     }
 
-    fn election(&mut self, id: NodeId, out: &mut Effects) {
+    fn election(&mut self, id: NodeId, out: &mut Effects<Message>) {
         if self.elected.is_some_and(|elected| id <= elected) {
             // Late, and it has lost. The paper's members forget here that they took part, and what
             // is late would begin anew.
@@ -103,24 +103,24 @@ impl ChangRoberts {
         }
     }
 
-    fn elect(&mut self, id: NodeId, out: &mut Effects) {
+    fn elect(&mut self, id: NodeId, out: &mut Effects<Message>) {
         self.elected = self.elected.max(Some(id));
         out.nominate(id);
     }
 
-    fn pass_on(&self, id: NodeId, message: Message, out: &mut Effects) {
+    fn pass_on(&self, id: NodeId, message: Message, out: &mut Effects<Message>) {
         if !self.skipped.contains(&id) {
             self.send(message, out);
         }
     }
 
-    fn send(&self, message: Message, out: &mut Effects) {
-        out.send(self.successor, engine::Message::ChangRoberts(message));
+    fn send(&self, message: Message, out: &mut Effects<Message>) {
+        out.send(self.successor, message);
     }
 }
 
-impl Engine for ChangRoberts {
-    fn stand(&mut self, out: &mut Effects) {
+impl Engine<Message> for ChangRoberts {
+    fn stand(&mut self, out: &mut Effects<Message>) {
         self.stands = true;
         if self.participates {
             // Its own id has gone round, or would be swallowed by what it passed on.
@@ -130,10 +130,7 @@ impl Engine for ChangRoberts {
         }
     }
 
-    fn receive(&mut self, _: NodeId, message: &engine::Message, out: &mut Effects) {
-        let engine::Message::ChangRoberts(message) = message else {
-            return;
-        };
+    fn receive(&mut self, _: NodeId, message: &Message, out: &mut Effects<Message>) {
         let (Message::Election { id } | Message::Elected { id }) = *message;
         if !self.members.contains(&id) {
             return;
@@ -148,7 +145,7 @@ impl Engine for ChangRoberts {
         }
     }
 
-    fn timeout(&mut self, out: &mut Effects) {
+    fn timeout(&mut self, out: &mut Effects<Message>) {
         out.hold_again = true;
     }
 }

@@ -34,10 +34,10 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::engine::{self, Effects, Engine, HopTimer, Rebuild};
-use super::request::{Release, Request};
 use super::token::Hops;
 use crate::ids::{NodeId, RequestId};
+use crate::lock::engine::{Effects, Engine, HopTimer, Rebuild};
+use crate::lock::request::{Release, Request};
 
 /// What the members say to each other.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -104,7 +104,7 @@ struct Token {
 impl Singhal {
     /// The only token of the epoch comes into being at its home, the lowest step of the staircase;
     /// each waiter asks for it.
-    pub(crate) fn new(from: &Rebuild<'_>, out: &mut Effects) -> Self {
+    pub(crate) fn new(from: &Rebuild<'_>, out: &mut Effects<Message>) -> Self {
         let home = from.token_home();
         let climb = |node: NodeId| (node < home, node);
         let steps_below = from.others().filter(|&node| climb(node) < climb(from.me));
@@ -125,7 +125,7 @@ impl Singhal {
         engine
     }
 
-    fn enter(&mut self, out: &mut Effects) -> bool {
+    fn enter(&mut self, out: &mut Effects<Message>) -> bool {
         let Some(request) = self.waiting.take() else {
             return false;
         };
@@ -135,12 +135,12 @@ impl Singhal {
     }
 
     /// This member's request that is out, to one more.
-    fn ask(&self, node: NodeId, out: &mut Effects) {
+    fn ask(&self, node: NodeId, out: &mut Effects<Message>) {
         let request = Message::Request {
             number: self.numbers.get(&self.me).copied().unwrap_or_default(),
             tries: self.waiting.is_some_and(|request| request.tries),
         };
-        out.send(node, engine::Message::Singhal(request));
+        out.send(node, request);
     }
 
     /// Whether `node` wants the token, as far as this member knows from now on.
@@ -154,7 +154,7 @@ impl Singhal {
         }
     }
 
-    fn on_request(&mut self, from: NodeId, number: u64, tries: bool, out: &mut Effects) {
+    fn on_request(&mut self, from: NodeId, number: u64, tries: bool, out: &mut Effects<Message>) {
         let newest = self.numbers.entry(from).or_default();
         if number <= *newest {
             return;
@@ -168,7 +168,7 @@ impl Singhal {
                 self.send_token(from, out);
             } else if tries {
                 let busy = Message::Busy { number };
-                out.send(from, engine::Message::Singhal(busy));
+                out.send(from, busy);
             }
         } else if let Some(spared) = &mut self.spared
             && spared.remove(&from)
@@ -177,7 +177,7 @@ impl Singhal {
         }
     }
 
-    fn on_token(&mut self, token: Token, out: &mut Effects) {
+    fn on_token(&mut self, token: Token, out: &mut Effects<Message>) {
         self.spared = None;
         self.token = Some(token);
         out.hop_timer = Some(HopTimer::Clear);
@@ -188,7 +188,7 @@ impl Singhal {
 
     /// This member's turn is over, also if it did not want it any more: it and the token learn from
     /// each other, and the token goes to who is next.
-    fn finish(&mut self, out: &mut Effects) {
+    fn finish(&mut self, out: &mut Effects<Message>) {
         let Some(mut token) = self.token.take() else {
             return;
         };
@@ -215,14 +215,14 @@ impl Singhal {
         }
     }
 
-    fn send_token(&mut self, to: NodeId, out: &mut Effects) {
+    fn send_token(&mut self, to: NodeId, out: &mut Effects<Message>) {
         if let Some(Token { wants, numbers }) = self.token.take() {
             let token = Message::Token {
                 hop: self.hops.departs(),
                 wants,
                 numbers,
             };
-            out.send(to, engine::Message::Singhal(token));
+            out.send(to, token);
         }
     }
 
@@ -235,8 +235,8 @@ impl Singhal {
     }
 }
 
-impl Engine for Singhal {
-    fn acquire(&mut self, request: Request, out: &mut Effects) {
+impl Engine<Message> for Singhal {
+    fn acquire(&mut self, request: Request, out: &mut Effects<Message>) {
         debug_assert!(
             self.waiting.is_none() && self.using.is_none(),
             "one request at a time"
@@ -264,14 +264,14 @@ impl Engine for Singhal {
         }
     }
 
-    fn release(&mut self, id: RequestId, _how: Release, out: &mut Effects) {
+    fn release(&mut self, id: RequestId, _how: Release, out: &mut Effects<Message>) {
         if self.using == Some(id) {
             self.using = None;
             self.finish(out);
         }
     }
 
-    fn cancel(&mut self, id: RequestId, out: &mut Effects) {
+    fn cancel(&mut self, id: RequestId, out: &mut Effects<Message>) {
         if self.waiting.is_some_and(|request| request.id == id) {
             self.waiting = None;
             out.hop_timer = Some(HopTimer::Clear);
@@ -291,10 +291,7 @@ impl Engine for Singhal {
         }
     }
 
-    fn receive(&mut self, from: NodeId, message: &engine::Message, out: &mut Effects) {
-        let engine::Message::Singhal(message) = message else {
-            return;
-        };
+    fn receive(&mut self, from: NodeId, message: &Message, out: &mut Effects<Message>) {
         match message {
             Message::Request { number, tries } => self.on_request(from, *number, *tries, out),
             Message::Token {
@@ -316,7 +313,7 @@ impl Engine for Singhal {
     }
 
     /// Escalation: whoever has the token, or will, is among those who have not got the request.
-    fn timeout(&mut self, out: &mut Effects) {
+    fn timeout(&mut self, out: &mut Effects<Message>) {
         if self.waiting.is_some()
             && let Some(spared) = self.spared.as_mut().map(core::mem::take)
         {
@@ -326,7 +323,7 @@ impl Engine for Singhal {
         }
     }
 
-    fn leave(&mut self, out: &mut Effects) {
+    fn leave(&mut self, out: &mut Effects<Message>) {
         let next = self.others.iter().find(|node| **node > self.me);
         if let Some(&next) = next.or(self.others.first())
             && self.using.is_none()

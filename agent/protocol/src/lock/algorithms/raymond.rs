@@ -32,10 +32,10 @@ use alloc::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
-use super::engine::{self, Effects, Engine, Rebuild};
-use super::request::{Release, Request};
 use super::token::Hops;
 use crate::ids::{NodeId, RequestId};
+use crate::lock::engine::{Effects, Engine, Rebuild};
+use crate::lock::request::{Release, Request};
 
 /// What neighbours say to each other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -77,7 +77,7 @@ pub(crate) struct Raymond {
 
 impl Raymond {
     /// The only token of the epoch comes into being at its home, the root; each waiter asks for it.
-    pub(crate) fn new(from: &Rebuild<'_>, out: &mut Effects) -> Self {
+    pub(crate) fn new(from: &Rebuild<'_>, out: &mut Effects<Message>) -> Self {
         let (parent, children) = place(from);
         let neighbours = parent.into_iter().chain(children);
         let mut engine = Self {
@@ -109,7 +109,7 @@ impl Raymond {
 
     /// What follows from any event: the first of the queue gets the token (Raymond's
     /// ASSIGN_PRIVILEGE), and it is asked for if there are others (MAKE_REQUEST).
-    fn proceed(&mut self, out: &mut Effects) {
+    fn proceed(&mut self, out: &mut Effects<Message>) {
         while self.has_token() && self.using.is_none() {
             let Some(first) = self.queue.pop_front() else {
                 return;
@@ -127,19 +127,19 @@ impl Raymond {
             let request = Message::Request {
                 number: self.number,
             };
-            out.send(self.holder, engine::Message::Raymond(request));
+            out.send(self.holder, request);
         }
     }
 
-    fn send_token(&mut self, to: NodeId, out: &mut Effects) {
+    fn send_token(&mut self, to: NodeId, out: &mut Effects<Message>) {
         self.holder = to;
         let token = Message::Token {
             hop: self.hops.departs(),
         };
-        out.send(to, engine::Message::Raymond(token));
+        out.send(to, token);
     }
 
-    fn on_request(&mut self, from: NodeId, number: u64, out: &mut Effects) {
+    fn on_request(&mut self, from: NodeId, number: u64, out: &mut Effects<Message>) {
         let Some(newest) = self.neighbours.get_mut(&from) else {
             return;
         };
@@ -151,7 +151,7 @@ impl Raymond {
         self.proceed(out);
     }
 
-    fn on_token(&mut self, hop: u64, out: &mut Effects) {
+    fn on_token(&mut self, hop: u64, out: &mut Effects<Message>) {
         if !self.hops.arrives(hop) {
             return;
         }
@@ -175,8 +175,8 @@ fn place(from: &Rebuild<'_>) -> (Option<NodeId>, impl Iterator<Item = NodeId>) {
     (parent, children)
 }
 
-impl Engine for Raymond {
-    fn acquire(&mut self, request: Request, out: &mut Effects) {
+impl Engine<Message> for Raymond {
+    fn acquire(&mut self, request: Request, out: &mut Effects<Message>) {
         debug_assert!(
             self.waiting.is_none() && self.using.is_none(),
             "one request at a time"
@@ -186,14 +186,14 @@ impl Engine for Raymond {
         self.proceed(out);
     }
 
-    fn release(&mut self, id: RequestId, _how: Release, out: &mut Effects) {
+    fn release(&mut self, id: RequestId, _how: Release, out: &mut Effects<Message>) {
         if self.using == Some(id) {
             self.using = None;
             self.proceed(out);
         }
     }
 
-    fn cancel(&mut self, id: RequestId, _out: &mut Effects) {
+    fn cancel(&mut self, id: RequestId, _out: &mut Effects<Message>) {
         if self.waiting == Some(id) {
             self.waiting = None;
         }
@@ -212,18 +212,15 @@ impl Engine for Raymond {
         }
     }
 
-    fn receive(&mut self, from: NodeId, message: &engine::Message, out: &mut Effects) {
-        let engine::Message::Raymond(message) = *message else {
-            return;
-        };
-        match message {
+    fn receive(&mut self, from: NodeId, message: &Message, out: &mut Effects<Message>) {
+        match *message {
             Message::Request { number } => self.on_request(from, number, out),
             Message::Token { hop } if from == self.holder => self.on_token(hop, out),
             Message::Token { .. } => {}
         }
     }
 
-    fn leave(&mut self, out: &mut Effects) {
+    fn leave(&mut self, out: &mut Effects<Message>) {
         if self.has_token()
             && self.using.is_none()
             && let Some((&neighbour, _)) = self.neighbours.first_key_value()
