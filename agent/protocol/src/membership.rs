@@ -12,10 +12,11 @@ mod overrides;
 mod presumed;
 pub mod quorum;
 mod view;
+mod view_source;
 
 pub use cluster_id::{ClusterId, ParseClusterIdError};
 pub(crate) use fixed::Fixed;
 pub use overrides::{Change, MAX_ADDRESS, MembershipOverrides};
 pub(crate) use presumed::{Presumed, UncleanRestart};
-pub use view::{Action, ViewMessage, ViewSource};
 pub use view::{Member, View};
+pub use view_source::{Action, ViewMessage, ViewSource};

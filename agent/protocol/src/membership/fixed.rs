@@ -24,7 +24,8 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::quorum::QuorumOverview;
-use super::view::{Action, Member, View, ViewMessage, ViewSource};
+use super::view::{Member, View};
+use super::view_source::{Action, ViewMessage, ViewSource};
 use crate::ids::{Epoch, Incarnation, NodeId};
 use crate::lock::Summary;
 use crate::time::Time;

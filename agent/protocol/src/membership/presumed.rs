@@ -21,15 +21,17 @@
 //! Where the network is cut so that three members do not agree on who hears whom, one may hear
 //! nobody but members that stand under somebody it does not hear. It waits until that is over.
 
+mod status;
+
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
+pub(crate) use self::status::{PresumedStatus, UncleanRestart};
 use super::quorum::QuorumOverview;
-use super::view::{Action, Member, View, ViewMessage, ViewSource};
+use super::view::{Member, View};
+use super::view_source::{Action, ViewMessage, ViewSource};
 use crate::ids::{Epoch, Incarnation, NodeId};
 use crate::lock::{AbandonedMarks, Summary};
 use crate::time::Time;
@@ -53,29 +55,6 @@ pub(crate) struct Presumed {
     stands_under: Option<NodeId>,
     /// The round of this member as coordinator.
     round: Option<Round>,
-}
-
-/// What a member says of itself.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PresumedStatus {
-    /// The highest epoch it knows.
-    epoch: Epoch,
-    restart: UncleanRestart,
-    /// Whether a limit is exceeded that only a new epoch lifts.
-    wants_view: bool,
-    /// Who shall form its view.
-    under: NodeId,
-    /// The other members of its last views that have not left: told to who shall form its view.
-    last: Vec<Member>,
-}
-
-/// What a member's last life left behind, until it has been in a view.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct UncleanRestart {
-    /// It did not leave.
-    pub(crate) unclean: bool,
-    /// It left, and was alone in knowing of locks that were abandoned; which, nobody knows any more.
-    pub(crate) marked: bool,
 }
 
 /// Another member, as this one sees it.

@@ -19,40 +19,30 @@
 //! Rejected: to let the log alone decide, and count a leader's lease: then a fault in the library
 //! would be two holders.
 
-pub mod log;
-
 mod affiliation;
-mod contacts;
+mod certificate;
+mod config;
 mod coordinator;
 mod founding;
-mod known_overrides;
+pub mod log;
 mod message;
 mod outbox;
 pub(crate) mod overview;
 mod process;
 mod proposer;
-mod rafts;
 mod session;
-mod source;
 mod view_config;
-mod vote;
 mod voter;
 
-pub use self::affiliation::Affiliation;
-pub use self::founding::FoundingReport;
 pub use self::{
-    message::Endorsement,
-    process::LogInit,
-    view_config::{Digest, ViewChange, ViewConfig, Voter},
-};
-pub use self::{
-    message::QuorumMessage,
-    process::{MakeLog, Quorum, QuorumConfig, RecoveredState},
-    rafts::Rafts,
-};
-pub use self::{
-    message::VoterRecord,
-    overview::{Absence, Missing, QuorumOverview, absences, from_members, members},
+    affiliation::Affiliation,
+    certificate::{Endorsement, ViewChange},
+    config::{QuorumConfig, RecoveredState},
+    log::{LogInit, MakeLog, Rafts},
+    message::{QuorumMessage, VoterRecord},
+    overview::{Absence, FoundingReport, Missing, QuorumOverview, absences, from_members, members},
+    process::Quorum,
+    view_config::{Digest, ViewConfig, Voter},
 };
 
 #[cfg(test)]

@@ -6,7 +6,8 @@ use core::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::view_config::{Digest, ViewChange, ViewConfig, Voter};
+use super::certificate::ViewChange;
+use super::view_config::{Digest, ViewConfig, Voter};
 use crate::ids::{Epoch, Incarnation, NodeId};
 use crate::membership::ClusterId;
 

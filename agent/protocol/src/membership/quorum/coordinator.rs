@@ -18,10 +18,11 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::time::Duration;
 
+use super::certificate::ViewChange;
+use super::config::QuorumConfig;
 use super::message::{QuorumMessage, Renew, Stage};
 use super::outbox::Outbox;
-use super::process::QuorumConfig;
-use super::view_config::{Digest, ViewChange, Voter};
+use super::view_config::{Digest, Voter};
 use crate::ids::{Epoch, NodeId};
 use crate::lock::Summary;
 use crate::membership::Member;

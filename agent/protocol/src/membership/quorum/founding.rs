@@ -31,11 +31,10 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::time::Duration;
 
-pub use self::report::FoundingReport;
 use super::affiliation::{Affiliation, Founding, Membership, Party, Standing};
+use super::config::QuorumConfig;
 use super::message::{FoundingStatus, QuorumMessage, Stance};
 use super::outbox::Outbox;
-use super::process::QuorumConfig;
 use super::view_config::{Digest, Voter};
 use crate::ids::{Epoch, Incarnation, NodeId};
 use crate::membership::greeting::first_8;

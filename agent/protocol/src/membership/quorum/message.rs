@@ -7,8 +7,9 @@ use core::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::affiliation::{Founding, Membership};
+use super::certificate::{Endorsement, ViewChange};
 use super::log::{LogMessage, LogRecord};
-use super::view_config::{Digest, ViewChange, ViewConfig, Voter};
+use super::view_config::{Digest, ViewConfig, Voter};
 use crate::ids::{Epoch, Incarnation, NodeId};
 use crate::lock::Summary;
 use crate::membership::{Change, ClusterId, Member};
@@ -175,19 +176,6 @@ pub struct Status {
     pub(crate) leavers: Vec<Member>,
     /// Lives it has heard lately that are not in that view.
     pub(crate) newcomers: Vec<Member>,
-}
-
-/// The newest endorsement of a voter.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Endorsement {
-    pub epoch: Epoch,
-    pub digest: Digest,
-    /// The cluster of what was endorsed: who has endorsed another one's views can never vote here.
-    pub(crate) cluster: Digest,
-    /// For how long at least no lease was renewed here but those of the view's members.
-    pub(crate) age: Duration,
-    /// How long the leases were, at most, that were renewed here before.
-    pub(crate) longest: Duration,
 }
 
 /// What a voter must remember. Without it, it is another voter.

@@ -7,9 +7,9 @@ use core::fmt::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-use super::founding::FoundingReport;
 use crate::ids::NodeId;
 use crate::membership::ClusterId;
+use crate::time::Time;
 
 /// The quorum, as one member sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,6 +29,24 @@ pub struct QuorumOverview {
     pub cluster: Option<ClusterId>,
     /// Before the founding: what keeps a cluster from being founded.
     pub founding: Option<FoundingReport>,
+}
+
+/// Why there is no cluster yet, for people.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FoundingReport {
+    /// Members that must be there once and are not heard.
+    pub absent: Vec<NodeId>,
+    /// Members that remember a cluster, and which. There is a way into it or a word of an
+    /// operator's; no other is founded while they are heard.
+    pub remember: Vec<(NodeId, ClusterId)>,
+    /// Members whose files name other voters or list other members.
+    pub differ: Vec<NodeId>,
+    /// Voters by this file without the permit that others have, or with another.
+    pub without_permit: Vec<NodeId>,
+    /// Whether members have accepted a founding that is not complete.
+    pub is_under_way: bool,
+    /// Until when leases of lives before may still run, if they may.
+    pub waits_until: Option<Time>,
 }
 
 /// A member that is missing.

@@ -1,110 +1,28 @@
 //! One process's part in quorum views.
 
 mod cluster;
+mod view_source;
 
 use alloc::boxed::Box;
-use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::string::String;
+use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::fmt;
 use core::hash::{Hash, Hasher};
-use core::time::Duration;
 
 use super::affiliation::{Affiliation, Membership, Standing};
+use super::certificate::ViewChange;
+use super::config::{QuorumConfig, RecoveredState};
 use super::founding::FoundingPart;
-use super::log::{LogAction, LogRecord, ViewLog, VoterId};
+use super::log::MakeLog;
 use super::message::{QuorumMessage, VoterRecord};
 use super::outbox::Outbox;
 use super::overview::{Absence, Missing, QuorumOverview};
 use super::session::Session;
-use super::view_config::Digest;
-use super::view_config::ViewChange;
-use super::vote::Vote;
+use super::voter::VoterRole;
 use crate::ids::{Epoch, NodeId};
 use crate::lock::{AbandonedMarks, Summary};
-use crate::membership::{Action, Change, ClusterId, Member, View};
+use crate::membership::{Action, Change, Member, View};
 use crate::time::Time;
-
-/// What a process must know of its group to take part in quorum views.
-#[derive(Clone, Debug, Hash)]
-pub struct QuorumConfig {
-    /// The group's name.
-    pub group: String,
-    pub lease: Duration,
-    /// All members, and those who vote, by the configuration. Both count when a cluster is founded.
-    pub members: BTreeSet<NodeId>,
-    pub voters: BTreeSet<NodeId>,
-    /// The cluster, if the configuration names it: then no other is founded or joined.
-    pub cluster: Option<ClusterId>,
-    /// What the wall clock showed when this process began.
-    pub wall: Duration,
-    /// After somebody was lost who may have been inside: for how much longer nobody is let in.
-    pub lock_delay: Duration,
-}
-
-/// What is known of the lives before this one.
-#[derive(Clone, Debug, Default)]
-pub struct RecoveredState {
-    /// The highest epoch that any took part in.
-    pub epoch: Epoch,
-    /// Whether the last one left, and there is nothing to tell of it.
-    pub left: bool,
-    /// Whether something is to be told of it: it did not leave, or knew of locks that were
-    /// abandoned.
-    pub unclean: bool,
-    /// What was on disk of a voter here.
-    pub voter: Option<VoterRecord>,
-}
-
-impl QuorumConfig {
-    /// The epoch of a cluster that is founded when this process has been for `elapsed`: the seconds
-    /// of the wall clock, so that fences rise though all states were lost.
-    pub(super) fn first_epoch(&self, elapsed: Duration) -> Epoch {
-        let seconds = self.wall.saturating_add(elapsed).as_secs();
-        let epoch = u32::try_from(seconds).ok().and_then(Epoch::new);
-        // A clock that shows a time after all epochs is wrong, and none must be used up by it.
-        epoch
-            .unwrap_or_default()
-            .max(Epoch::ZERO.next().expect("the first"))
-    }
-
-    /// How many epochs `newest` is ahead of the wall clock.
-    pub(super) fn ahead(&self, newest: Epoch) -> u32 {
-        let seconds = u32::try_from(self.wall.as_secs()).unwrap_or(u32::MAX);
-        newest.as_u32().saturating_sub(seconds)
-    }
-
-    /// Whether the configuration lets this member be in that cluster.
-    fn allows(&self, cluster: Digest) -> bool {
-        self.cluster.is_none_or(|named| named == cluster.id())
-    }
-}
-
-/// How a voter's log is made.
-pub trait MakeLog: fmt::Debug {
-    type Log: ViewLog + fmt::Debug;
-
-    /// `how`: how it begins.
-    fn make(
-        &mut self,
-        now: Time,
-        me: VoterId,
-        how: LogInit,
-        out: &mut Vec<LogAction>,
-    ) -> Option<Self::Log>;
-}
-
-/// How a voter's log begins.
-#[derive(Clone, Debug)]
-pub enum LogInit {
-    /// As one of the first voters, which are these.
-    Founded(BTreeSet<VoterId>),
-    /// As one that is added to others.
-    Joined,
-    /// With what was on disk.
-    Restored(Box<LogRecord>),
-}
 
 /// One process's part in quorum views.
 #[derive(Debug)]
@@ -113,7 +31,7 @@ pub struct Quorum<M: MakeLog> {
     session: Session,
     founding: FoundingPart,
     /// The voter's part; `None` where none is wanted and none was.
-    vote: Option<Box<Vote<M>>>,
+    vote: Option<Box<VoterRole<M>>>,
     /// Makes the log of one that is to vote.
     make: M,
     began: Time,
@@ -198,7 +116,13 @@ impl<M: MakeLog + Clone> Quorum<M> {
         let unclean = before.unclean;
         let vote = votes.then(|| {
             let record = (before.voter, before.epoch);
-            Box::new(Vote::new((me, birth), &config, record, make.clone(), now))
+            Box::new(VoterRole::new(
+                (me, birth),
+                &config,
+                record,
+                make.clone(),
+                now,
+            ))
         });
         Self {
             session,
@@ -244,7 +168,7 @@ impl<M: MakeLog + Clone> Quorum<M> {
         self.founding.speak_up(now);
         if let Some(vote) = &mut self.vote {
             vote.begin(&mut self.out);
-            vote.part.speak_up(now);
+            vote.endorser.speak_up(now);
             vote.tick(now, &self.config, &self.session.voters(), &mut self.out);
         }
         self.settle(now)
@@ -330,7 +254,9 @@ impl<M: MakeLog + Clone> Quorum<M> {
     /// to be certified.
     pub fn certified(&self) -> Option<&ViewChange> {
         let vote = self.vote.as_ref()?;
-        vote.part.certified().map(|endorsed| &endorsed.view_change)
+        vote.endorser
+            .certified()
+            .map(|endorsed| &endorsed.view_change)
     }
 
     /// When the next of the leases is over that keep the view from being put in force here.
@@ -441,7 +367,7 @@ impl<M: MakeLog + Clone> Quorum<M> {
                     return;
                 }
                 if let Some(vote) = &mut self.vote {
-                    vote.part.learn_certified(&view_config);
+                    vote.endorser.learn_certified(&view_config);
                 }
                 let membership = Membership::of(&view_config);
                 if self.session.takes(from, &view_config) {
@@ -476,7 +402,7 @@ impl<M: MakeLog + Clone> Quorum<M> {
     /// begins anew.
     fn join_where_it_votes(&mut self) {
         let affiliation = self.founding.affiliation();
-        let newest = self.vote.as_ref().and_then(|vote| vote.part.newest());
+        let newest = self.vote.as_ref().and_then(|vote| vote.endorser.newest());
         if let Some(newest) = newest
             && affiliation.standing == Standing::New
             && newest.view_change.parent.is_some()

@@ -8,10 +8,11 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use super::certificate::ViewChange;
 use super::log::MAX_VOTERS;
 use super::message::{Stage, Status};
-use super::view_config::{Digest, ViewChange, ViewConfig, Voter};
-use super::voter::{Endorsed, VoterPart};
+use super::view_config::{Digest, ViewConfig, Voter};
+use super::voter::endorser::{Endorsed, Endorser};
 use crate::ids::{Epoch, NodeId};
 use crate::membership::{Member, MembershipOverrides};
 use crate::time::Time;
@@ -84,7 +85,7 @@ impl Proposer {
     pub(super) fn consider(
         &mut self,
         now: Time,
-        voter: &VoterPart,
+        voter: &Endorser,
         unresponsive: &BTreeSet<NodeId>,
     ) -> Option<ViewChange> {
         let wanted = self
@@ -133,7 +134,7 @@ impl Proposer {
 
     /// The epoch of the newest view, if it has come into force everywhere, as far as the leader
     /// can tell, and the log does not know yet.
-    pub(super) fn newly_installed(&mut self, voter: &VoterPart, now: Time) -> Option<Epoch> {
+    pub(super) fn newly_installed(&mut self, voter: &Endorser, now: Time) -> Option<Epoch> {
         self.leads_since?;
         let newest = voter.certified()?;
         let epoch = newest.view_change.view_config.epoch;
@@ -147,7 +148,7 @@ impl Proposer {
 
     /// Who shall lead instead of this voter, which is not to vote any more: a log does not let a
     /// leader remove itself. Not while a view is due, which would be lost.
-    pub(super) fn successor(&mut self, now: Time, voter: &VoterPart) -> Option<Voter> {
+    pub(super) fn successor(&mut self, now: Time, voter: &Endorser) -> Option<Voter> {
         self.leads_since.filter(|_| self.due.is_none())?;
         let lately = |at: Time| now.since(at) < self.lease / 2;
         let view_config = &voter.certified()?.view_change.view_config;
@@ -183,7 +184,7 @@ impl Proposer {
         &self,
         now: Time,
         leads_since: Time,
-        voter: &VoterPart,
+        voter: &Endorser,
         unresponsive: &BTreeSet<NodeId>,
     ) -> Option<Wanted> {
         let newest = voter.certified()?;
@@ -250,7 +251,7 @@ impl Proposer {
     fn next_voters(
         &self,
         now: Time,
-        voter: &VoterPart,
+        voter: &Endorser,
         view_config: &ViewConfig,
         overrides: &MembershipOverrides,
     ) -> Option<Vec<Voter>> {
@@ -292,7 +293,7 @@ impl Proposer {
 /// What the voters of the newest view say of its members.
 struct Census<'a> {
     now: Time,
-    voter: &'a VoterPart,
+    voter: &'a Endorser,
     view_config: &'a ViewConfig,
     digest: Digest,
     own: Status,
@@ -322,7 +323,7 @@ impl Changes {
 }
 
 impl<'a> Census<'a> {
-    fn new(now: Time, voter: &'a VoterPart, newest: &'a Endorsed) -> Self {
+    fn new(now: Time, voter: &'a Endorser, newest: &'a Endorsed) -> Self {
         Self {
             now,
             voter,

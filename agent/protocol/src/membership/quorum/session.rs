@@ -5,19 +5,22 @@
 //! to be certified. It is counted so that it ends here before it ends for anybody who counts it
 //! from what a voter has seen.
 
+mod contacts;
+mod known_overrides;
+
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use self::contacts::Contacts;
+use self::known_overrides::KnownOverrides;
 use super::affiliation::Membership;
-use super::contacts::Contacts;
-use super::known_overrides::KnownOverrides;
+use super::config::QuorumConfig;
 use super::log::MAX_VOTERS;
 use super::message::{QuorumMessage, Renew, Stage};
 use super::outbox::Outbox;
 use super::overview::{Absence, Missing, QuorumOverview};
-use super::process::QuorumConfig;
 use super::view_config::{Digest, ViewConfig, Voter};
 use crate::ids::{Epoch, Incarnation, NodeId};
 use crate::lock::{AbandonedMarks, Summary};

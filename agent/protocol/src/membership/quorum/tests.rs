@@ -6,13 +6,14 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::affiliation::Membership;
+use super::certificate::ViewChange;
+use super::config::QuorumConfig;
 use super::coordinator::{Coordination, longest_lease};
 use super::message::{QuorumMessage, Renew, Stage, VoterRecord};
 use super::outbox::Outbox;
-use super::process::QuorumConfig;
 use super::session::Session;
-use super::view_config::{Digest, ViewChange, ViewConfig, Voter};
-use super::voter::VoterPart;
+use super::view_config::{Digest, ViewConfig, Voter};
+use super::voter::endorser::Endorser;
 use crate::ids::{Epoch, Incarnation, NodeId};
 use crate::lock::Summary;
 use crate::membership::{Action, Member, MembershipOverrides, ViewMessage};
@@ -271,7 +272,7 @@ fn a_session_is_not_revived() {
 }
 
 /// Voter 1, which has endorsed the first view at its start.
-fn endorser(birth: u64, now: Time) -> VoterPart {
+fn endorser(birth: u64, now: Time) -> Endorser {
     let record = VoterRecord {
         birth: Incarnation(birth),
         endorsed: Some(found()),
@@ -280,7 +281,7 @@ fn endorser(birth: u64, now: Time) -> VoterPart {
         longest: LEASE,
         log: None,
     };
-    VoterPart::new(
+    Endorser::new(
         (voter(1), Incarnation(1)),
         &config(),
         (&record, Epoch::ZERO),
@@ -353,7 +354,7 @@ fn a_restarted_voter_may_have_renewed_until_it_started() {
         longest: LEASE,
         log: None,
     };
-    let part = VoterPart::new(
+    let part = Endorser::new(
         (voter(1), Incarnation(2)),
         &config(),
         (&record, Epoch::ZERO),
@@ -389,7 +390,7 @@ fn a_voter_that_ended_in_order_knows_whose_leases_there_may_be() {
         longest: LEASE,
         log: None,
     };
-    let mut part = VoterPart::new(
+    let mut part = Endorser::new(
         (voter(1), Incarnation(2)),
         &config(),
         (&record, Epoch::ZERO),
@@ -555,8 +556,8 @@ fn a_lease_that_was_made_shorter_is_waited_for_as_long_as_it_was() {
     };
     let before = (&record, Epoch::ZERO);
     let me = (voter(1), Incarnation(2));
-    let mut part = VoterPart::new(me, &config(), before, at(0));
-    let longest = |part: &VoterPart, now| part.own_status(now).endorsed.unwrap().longest;
+    let mut part = Endorser::new(me, &config(), before, at(0));
+    let longest = |part: &Endorser, now| part.own_status(now).endorsed.unwrap().longest;
     assert_eq!(longest(&part, at(0)), long);
     let mut out = Outbox::new(node(1));
     let nobody = BTreeSet::new();
@@ -577,7 +578,7 @@ fn a_lease_that_was_made_longer_is_renewed_when_the_disk_knows_it() {
         ..VoterRecord::new(Incarnation(1), LEASE)
     };
     let before = (&record, Epoch::ZERO);
-    let mut part = VoterPart::new((voter(1), Incarnation(2)), &config(), before, at(0));
+    let mut part = Endorser::new((voter(1), Incarnation(2)), &config(), before, at(0));
     let mut out = Outbox::new(node(1));
     let long = |seq| Renew {
         lease: LEASE * 30,

@@ -1,573 +1,561 @@
-//! A voter's side: what it endorses, whose leases it renews, and whom it misses.
-//!
-//! Invariant: at most one endorsement an epoch, on disk before it is said, and epochs only rise.
-//! What is endorsed follows a certified parent (see [`ViewChange`]); so it does no harm that a voter
-//! which missed some views endorses the newest at once. From an endorsement on, this voter renews
-//! no leases but those of that view's members, and tells for how long it has not.
-//!
-//! A restarted voter does not know whose leases it renewed before, but it knows since when it has
-//! renewed nothing at all: since it started. How long those leases were at most is on its disk,
-//! before one that is longer is renewed, so that a file with a shorter lease ends no wait for those
-//! that were longer.
+//! All that a voter does and remembers: its endorsements, its log, its proposals and the view it is
+//! to put in force, put together.
 
-mod judgement;
+pub(super) mod endorser;
 
-use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::sync::Arc;
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::coordinator::longest_lease;
-use super::message::{Endorsement, QuorumMessage, Renew, Stage, Status, VoterRecord};
+use self::endorser::Endorser;
+use super::affiliation::Founding;
+use super::certificate::ViewChange;
+use super::config::QuorumConfig;
+use super::coordinator::Coordination;
+use super::log::{LogAction, LogInit, MakeLog, NotNow, Proposal, ViewLog, VoterId};
+use super::message::{QuorumMessage, Status, VoterRecord};
 use super::outbox::Outbox;
-use super::process::QuorumConfig;
-use super::view_config::{Digest, ViewChange, ViewConfig, Voter};
+use super::proposer::Proposer;
+use super::view_config::{Digest, Voter};
 use crate::ids::{Epoch, Incarnation, NodeId};
-use crate::membership::{Change, Member, MembershipOverrides};
+use crate::membership::greeting::first_8;
+use crate::membership::{Action, Member};
 use crate::time::Time;
 
-/// How often a voter says in a lease's time how it stands.
-const STATUSES: u32 = 10;
-/// How many of each kind a status tells of; the others come in the next, when these are settled.
-const MAX_TOLD: usize = 100;
-/// How many lives that are in no view are remembered.
-const MAX_NEWCOMERS: usize = 1024;
-
+/// All that a voter does and remembers.
 #[derive(Clone, Debug, Hash)]
-pub(super) struct VoterPart {
-    pub(super) me: Voter,
-    pub(super) life: Incarnation,
-    /// The highest epoch that a life of this member has taken part in before.
-    known: Epoch,
-    lease: Duration,
-    lock_delay: Duration,
-    /// Since when leases may have been renewed that are forgotten; `None` if this voter is so new
-    /// that there are none.
-    forgets_before: Option<Time>,
-    /// The longest lease that may still run because it was renewed here, and what the disk says of
-    /// it: nothing longer than that is renewed.
+pub(super) struct VoterRole<M: MakeLog> {
+    pub(super) endorser: Endorser,
+    proposer: Proposer,
+    /// The view that this process is to put in force.
+    coordination: Option<Coordination>,
+    make: M,
+    log: Option<M::Log>,
+    /// Whether the log was given up.
+    is_broken: bool,
+    record: VoterRecord,
+    disk: Disk,
+}
+
+/// What is on its way to the disk. One record at a time.
+#[derive(Clone, Debug, Default, Hash)]
+struct Disk {
+    /// Whether there is a record of this voter: nothing is said before.
+    is_born: bool,
+    writing: Option<Writing>,
+    /// The record has changed since.
+    dirty: bool,
+    /// The log waits for the record's next writing.
+    log_waits: bool,
+}
+
+#[derive(Clone, Copy, Debug, Hash)]
+struct Writing {
+    endorsed: Option<Digest>,
     longest: Duration,
-    longest_on_disk: Duration,
-    /// When a lease that long may last have been renewed; the longest of the shorter ones since.
-    longest_at: Option<Time>,
-    longest_since: Duration,
-    /// The longest that a member has asked for and the disk did not know of.
-    asked: Duration,
-    started: Time,
-    /// When this voter last did what was due.
-    awake_at: Time,
-    /// The newest endorsement, which is on disk.
-    endorsed: Option<Endorsed>,
-    /// The next one, on its way there. Nothing is said of it.
-    pending: Option<Endorsed>,
-    /// When each session's lease was renewed here last.
-    renewed: BTreeMap<Member, Time>,
-    /// Sessions that said that they leave: they are inside of nothing.
-    leavers: BTreeSet<Member>,
-    heard: BTreeMap<NodeId, Heard>,
-    /// What other voters said last.
-    pub(super) others: BTreeMap<NodeId, Other>,
-    /// What operators want changed, as members have told lately.
-    wishes: BTreeMap<NodeId, (Change, Time)>,
-    /// Since when a majority of voters is heard.
-    connected: Option<Time>,
-    /// Whether the newest endorsement is known to be certified.
-    certified: bool,
-    /// The newest certified view configuration that this member has heard of, where it has endorsed none as new.
-    heard_of: Option<Arc<ViewConfig>>,
-    status_at: Time,
-    /// What the last status said of members.
-    told: (Vec<Member>, Vec<Member>, Vec<Member>),
+    log_waits: bool,
 }
 
-#[derive(Clone, Debug, Hash)]
-pub(super) struct Endorsed {
-    pub(super) view_change: ViewChange,
-    pub(super) digest: Digest,
-    /// Since when it has been said.
-    since: Time,
-}
-
-impl Endorsed {
-    pub(super) fn since(&self) -> Time {
-        self.since
-    }
-}
-
-/// A member, as its wishes show it.
-#[derive(Clone, Debug, Hash)]
-pub(super) struct Heard {
-    pub(super) life: Incarnation,
-    seq: u64,
-    pub(super) at: Time,
-    answered: u64,
-    answered_at: Time,
-    pub(super) epoch: Epoch,
-    pub(super) stage: Stage,
-    pub(super) wants_view: bool,
-    /// Whether the life before left.
-    pub(super) left: bool,
-}
-
-impl Heard {
-    /// What matters of it besides that it was heard.
-    fn standing(&self) -> (Incarnation, Epoch, Stage, bool) {
-        (self.life, self.epoch, self.stage, self.wants_view)
-    }
-}
-
-/// Another voter.
-#[derive(Clone, Debug, Hash)]
-pub(super) struct Other {
-    pub(super) at: Time,
-    pub(super) status: Status,
-}
-
-impl VoterPart {
-    /// A voter whose birth is this life has never been before.
+impl<M: MakeLog> VoterRole<M> {
+    /// `birth`: of this member, should it have been no voter before.
     pub(super) fn new(
-        (me, life): (Voter, Incarnation),
+        (me, birth): (Member, Incarnation),
         config: &QuorumConfig,
-        (record, known): (&VoterRecord, Epoch),
+        (before, known): (Option<VoterRecord>, Epoch),
+        make: M,
         now: Time,
     ) -> Self {
-        let endorsed = record.endorsed.clone().map(|view_change| Endorsed {
-            digest: view_change.view_config.digest(),
-            view_change,
-            since: now,
-        });
-        // Whose leases the life before may have renewed: nobody's, somebody's, or anybody's.
-        let is_new = me.birth == life;
-        let view_config = record.view_config().filter(|_| record.settled);
-        let members = view_config
-            .into_iter()
-            .flat_map(|view_config| &view_config.members);
-        let forgets = !is_new && !record.settled;
-        let mut part = Self {
-            me,
-            life,
-            known,
-            lease: config.lease,
-            lock_delay: config.lock_delay,
-            forgets_before: forgets.then_some(now),
-            longest: record.longest,
-            longest_on_disk: record.longest,
-            longest_at: (!is_new).then_some(now),
-            longest_since: Duration::ZERO,
-            asked: Duration::ZERO,
-            started: now,
-            awake_at: now,
-            endorsed,
-            pending: None,
-            renewed: members.map(|member| (*member, now)).collect(),
-            leavers: BTreeSet::new(),
-            heard: BTreeMap::new(),
-            others: BTreeMap::new(),
-            wishes: BTreeMap::new(),
-            connected: None,
-            certified: record.certified,
-            heard_of: None,
-            status_at: now,
-            told: Default::default(),
-        };
-        part.note_certificate();
-        part
-    }
-
-    pub(super) fn endorsed(&self) -> Option<&Endorsed> {
-        self.endorsed.as_ref()
-    }
-
-    /// The newest view configuration that this voter has endorsed, or is about to.
-    pub(super) fn newest(&self) -> Option<&Endorsed> {
-        self.pending.as_ref().or(self.endorsed.as_ref())
-    }
-
-    /// The newest endorsement that is said, if it is known to be certified, and nothing newer is
-    /// under way.
-    pub(super) fn certified(&self) -> Option<&Endorsed> {
-        let settled = self.certified && self.pending.is_none();
-        self.endorsed.as_ref().filter(|_| settled)
-    }
-
-    /// Whether no endorsement is on its way to the disk.
-    pub(super) fn is_settled(&self) -> bool {
-        self.pending.is_none()
-    }
-
-    /// What other voters have said of an endorsement of this view configuration.
-    pub(super) fn endorsements(
-        &self,
-        digest: Digest,
-    ) -> impl Iterator<Item = (Voter, Endorsement)> + '_ {
-        self.others.values().filter_map(move |other| {
-            let endorsement = other.status.endorsed.filter(|its| its.digest == digest)?;
-            Some((other.status.voter, endorsement))
-        })
-    }
-
-    /// Whether this voter may vote in what it knows of.
-    pub(super) fn is_in_charge(&self) -> bool {
-        let newest = self.newest();
-        newest.is_some_and(|newest| newest.view_change.voters().any(|voter| voter == self.me))
-    }
-
-    pub(super) fn heard(&self, node: NodeId) -> Option<&Heard> {
-        self.heard.get(&node)
-    }
-
-    /// The endorsement of a decided view change begins, if it may be: it is to be put on disk.
-    pub(super) fn endorse(&mut self, view_change: ViewChange, now: Time) -> bool {
-        let newest = self.newest();
-        let known = newest.map_or(Epoch::ZERO, |newest| newest.view_change.view_config.epoch);
-        let same_cluster = newest.is_none_or(|newest| {
-            newest.view_change.view_config.cluster == view_change.view_config.cluster
-        });
-        let may = view_change.view_config.epoch > known
-            && same_cluster
-            && view_change.is_sound()
-            && view_change.voters().any(|voter| voter == self.me);
-        if may {
-            if newest.is_none() {
-                // What this voter vouches for from now on, others have renewed.
-                let others = self.others.values().filter_map(|its| its.status.endorsed);
-                let longest = others.map(|endorsed| endorsed.longest).max();
-                self.longest = self.longest.max(longest.unwrap_or_default());
-            }
-            self.pending = Some(Endorsed {
-                digest: view_change.view_config.digest(),
-                view_change,
-                since: now,
-            });
+        let is_born = before.is_some();
+        let mut record = before.unwrap_or_else(|| VoterRecord::new(birth, config.lease));
+        let voter = record.voter(me.node);
+        let endorser = Endorser::new((voter, me.incarnation), config, (&record, known), now);
+        let newest = endorser
+            .newest()
+            .map(|newest| newest.view_change.view_config.epoch);
+        let ahead = config.ahead(newest.unwrap_or_default().max(known));
+        // From now on that may change at any moment.
+        record.settled = false;
+        Self {
+            endorser,
+            proposer: Proposer::new(me, config.lease, ahead, now),
+            coordination: None,
+            make,
+            log: None,
+            is_broken: false,
+            record,
+            disk: Disk {
+                is_born,
+                dirty: !is_born,
+                ..Disk::default()
+            },
         }
-        may
     }
 
-    /// What was pending is on disk: from now on it is said, and lived by. Returns whether there was
-    /// anything.
-    pub(super) fn persisted(&mut self, now: Time) -> bool {
-        let Some(mut endorsed) = self.pending.take() else {
+    /// A new voter is put on disk before it says anything.
+    pub(super) fn begin(&mut self, out: &mut Outbox) {
+        if self.disk.dirty {
+            self.put(out);
+        }
+    }
+
+    fn put(&mut self, out: &mut Outbox) {
+        if self.disk.writing.is_some() {
+            self.disk.dirty = true;
+            return;
+        }
+        self.disk.dirty = false;
+        self.disk.writing = Some(Writing {
+            endorsed: self.endorser.newest().map(|newest| newest.digest),
+            longest: self.record.longest,
+            log_waits: core::mem::take(&mut self.disk.log_waits),
+        });
+        out.act(Action::PersistVoter(Box::new(self.record.clone())));
+    }
+
+    /// Returns whether that was the first record.
+    pub(super) fn persisted(&mut self, now: Time, out: &mut Outbox) -> bool {
+        let Some(writing) = self.disk.writing.take() else {
             return false;
         };
-        endorsed.since = now;
-        let view_config = &endorsed.view_change.view_config;
-        self.leavers
-            .retain(|leaver| view_config.has_member(*leaver));
-        self.endorsed = Some(endorsed);
-        self.certified = false;
-        self.status_at = now;
-        self.note_certificate();
-        self.note_connected(now);
-        true
+        let is_first = !core::mem::replace(&mut self.disk.is_born, true);
+        self.endorser.longest_is_on_disk(writing.longest);
+        if self.endorser.newest().map(|newest| newest.digest) == writing.endorsed {
+            if self.endorser.persisted(now) {
+                self.proposer.note_view(now);
+            }
+            self.start_log(now, out);
+        }
+        if writing.log_waits
+            && let Some(log) = &mut self.log
+        {
+            let mut actions = Vec::new();
+            log.persisted(now, &mut actions);
+            self.log_actions(now, actions, out);
+        }
+        if self.disk.dirty {
+            self.put(out);
+        }
+        is_first
     }
 
-    /// For how long at least no lease was renewed here but those of the endorsed view's members.
-    pub(super) fn age(&self, now: Time) -> Duration {
-        let others = self
-            .renewed
-            .iter()
-            .filter(|(session, _)| !self.endorses_member(**session));
-        let last = others.map(|(_, at)| *at).max().max(self.forgets_before);
-        last.map_or(Duration::MAX, |last| now.since(last))
-    }
-
-    /// A member's wish. Returns whether it changes more than the lease.
-    pub(super) fn renew(
+    pub(super) fn take_in(
         &mut self,
         now: Time,
         from: NodeId,
-        renew: &Renew,
+        message: QuorumMessage,
+        (config, asked): (&QuorumConfig, &[NodeId]),
         out: &mut Outbox,
-    ) -> bool {
-        let session = Member {
-            node: from,
-            incarnation: renew.session,
-        };
-        let before = self.heard.get(&from).map(Heard::standing);
-        if !self.note_heard(now, session, renew) {
-            return false;
+    ) {
+        if !self.disk.is_born {
+            return;
         }
-        let mut is_news = before != self.heard.get(&from).map(Heard::standing);
-        if renew.left {
-            is_news |= self.forget_lives_before(session);
-        }
-        if renew.stage >= Stage::Leaving {
-            // It is inside of nothing, so that nobody need wait for its lease.
-            self.renewed.remove(&session);
-            if self.endorses_member(session) {
-                self.leavers.insert(session);
-            }
-        }
-        let endorsed = self.endorsed.as_ref();
-        let renewing = endorsed.filter(|endorsed| {
-            let view_config = &endorsed.view_change.view_config;
-            view_config.has_member(session)
-                && view_config.has_voter(self.me)
-                && !self.leavers.contains(&session)
-        });
-        if renewing.is_some() {
-            if renew.lease > self.longest_on_disk {
-                // It is renewed when the disk knows of leases that long. The member asks again.
-                self.asked = self.asked.max(renew.lease);
-                return is_news;
-            }
-            if renew.lease < self.longest {
-                self.longest_since = self.longest_since.max(renew.lease);
-            } else {
-                (self.longest, self.longest_at) = (renew.lease, Some(now));
-            }
-        }
-        let answer = match renewing {
-            Some(endorsed) => {
-                self.renewed.insert(session, now);
-                QuorumMessage::Renewed {
-                    session: renew.session,
-                    seq: renew.seq,
-                    epoch: endorsed.view_change.view_config.epoch,
-                    digest: endorsed.digest,
+        match message {
+            QuorumMessage::Renew(renew) => {
+                let is_news = self.endorser.renew(now, from, &renew, out);
+                let member = Member {
+                    node: from,
+                    incarnation: renew.session,
+                };
+                if let Some(coordination) = &mut self.coordination {
+                    let pause = config.lease / 10;
+                    coordination.renew(now, member, &renew, pause, out);
+                }
+                if !is_news {
+                    return;
                 }
             }
-            None => {
-                let own = endorsed.filter(|_| self.certified);
-                let known = own.map(|endorsed| &endorsed.view_change.view_config);
-                let newest = known.into_iter().chain(self.heard_of.as_deref());
-                let newest = newest.max_by_key(|view_config| view_config.epoch);
-                let news = newest.filter(|view_config| view_config.epoch > renew.epoch);
-                QuorumMessage::Refused {
-                    session: renew.session,
-                    seq: renew.seq,
-                    certified: news.map(|view_config| view_config.clone().into()),
+            QuorumMessage::Status(status) => self.on_status(now, from, *status, config, out),
+            // How a first view is endorsed is for those who found the cluster.
+            QuorumMessage::Decided(view_change) if view_change.parent.is_some() => {
+                self.endorse(now, *view_change, out)
+            }
+            QuorumMessage::Wish(change) => self.endorser.wish(now, from, change),
+            QuorumMessage::Summary {
+                epoch,
+                digest,
+                summary,
+            } => {
+                if let Some(coordination) = &mut self.coordination {
+                    coordination.summary(from, (epoch, digest), summary);
                 }
             }
-        };
-        out.send(from, answer);
-        is_news
-    }
-
-    /// The life of `session` says that the one before it left: so those before are inside of nothing.
-    /// Returns whether one of them is a member yet.
-    fn forget_lives_before(&mut self, session: Member) -> bool {
-        let is_before = |its: &Member| its.node == session.node && *its < session;
-        self.renewed.retain(|its, _| !is_before(its));
-        let endorsed = self.endorsed.as_ref();
-        let life =
-            endorsed.and_then(|endorsed| endorsed.view_change.view_config.life_of(session.node));
-        let old = life.map(|incarnation| Member {
-            incarnation,
-            ..session
-        });
-        old.is_some_and(|old| is_before(&old) && self.leavers.insert(old))
-    }
-
-    /// Whether no leases are in use but those of the endorsed view's members, and nobody waits for a
-    /// lock delay.
-    pub(super) fn is_quiet(&self, now: Time) -> bool {
-        self.pending.is_none() && self.age(now) >= longest_lease(self.longest) + self.lock_delay
-    }
-
-    fn endorses_member(&self, session: Member) -> bool {
-        let view_config = self
-            .endorsed
-            .as_ref()
-            .map(|endorsed| &endorsed.view_change.view_config);
-        view_config.is_some_and(|view_config| view_config.has_member(session))
-    }
-
-    /// Takes a wish in, unless it is older than what is known already.
-    fn note_heard(&mut self, now: Time, session: Member, renew: &Renew) -> bool {
-        let view_config = self
-            .endorsed
-            .as_ref()
-            .map(|endorsed| &endorsed.view_change.view_config);
-        let is_member =
-            view_config.is_some_and(|view_config| view_config.life_of(session.node).is_some());
-        let is_known = self.heard.contains_key(&session.node);
-        if !is_known && !is_member && self.heard.len() >= MAX_NEWCOMERS + members(view_config) {
-            return false;
-        }
-        let heard = self.heard.entry(session.node).or_insert(Heard {
-            life: session.incarnation,
-            seq: 0,
-            at: now,
-            answered: 0,
-            answered_at: now,
-            epoch: Epoch::ZERO,
-            stage: Stage::Frozen,
-            wants_view: false,
-            left: false,
-        });
-        if session.incarnation < heard.life {
-            return false;
-        }
-        if session.incarnation > heard.life {
-            heard.life = session.incarnation;
-            (heard.seq, heard.answered, heard.answered_at) = (0, 0, now);
-        }
-        if renew.seq <= heard.seq {
-            return false;
-        }
-        heard.seq = renew.seq;
-        heard.at = now;
-        if renew.answered > heard.answered {
-            heard.answered = renew.answered;
-            heard.answered_at = now;
-        }
-        heard.epoch = renew.epoch;
-        heard.stage = renew.stage;
-        heard.wants_view = renew.wants_view;
-        heard.left = renew.left;
-        true
-    }
-
-    /// A member tells what an operator wants changed. Whoever is no member has nothing to say.
-    pub(super) fn wish(&mut self, now: Time, from: NodeId, change: Change) {
-        let view_config = self.newest().map(|newest| &newest.view_change.view_config);
-        if view_config.is_some_and(|view_config| view_config.life_of(from).is_some()) {
-            self.wishes.insert(from, (change, now));
-        }
-    }
-
-    /// The overrides with what is wanted.
-    pub(super) fn wanted_book(&self, now: Time, view_config: &ViewConfig) -> MembershipOverrides {
-        let fresh = self
-            .wishes
-            .values()
-            .filter(|(_, at)| now.since(*at) < self.lease);
-        fresh.fold(view_config.overrides.clone(), |overrides, (change, _)| {
-            if overrides.has(change) {
-                return overrides;
+            QuorumMessage::Log { from, to, message } => {
+                if to == self.endorser.me
+                    && self.voter_called(from).is_some()
+                    && let Some(log) = &mut self.log
+                {
+                    let mut actions = Vec::new();
+                    log.receive(now, voter_id(from), message, &mut actions);
+                    self.log_actions(now, actions, out);
+                }
             }
-            overrides.with(change).unwrap_or(overrides)
-        })
+            _ => {}
+        }
+        self.tick(now, config, asked, out);
     }
 
-    /// Another voter says how it stands.
-    pub(super) fn status(&mut self, now: Time, from: NodeId, status: Status) {
-        let is_old = self.others.get(&from).is_some_and(|known| {
-            // One that has joined another cluster has another birth, and has endorsed nothing yet.
-            let order = |it: &Status| (it.life, it.voter.birth, it.endorsed.map(|its| its.epoch));
-            order(&status) < order(&known.status)
-        });
-        if status.voter.node != from || is_old {
+    /// Another voter says how it stands: it may have endorsed what is to be put in force here, or
+    /// know less than this one.
+    fn on_status(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        status: Status,
+        config: &QuorumConfig,
+        out: &mut Outbox,
+    ) {
+        let (voter, endorsement) = (status.voter, status.endorsed);
+        self.endorser.status(now, from, status);
+        if voter.node != from {
             return;
         }
-        self.others.insert(from, Other { at: now, status });
-        self.note_certificate();
-        self.note_connected(now);
-    }
-
-    /// A coordinator, or the completed founding, says that `view_config` is certified. A voter that votes
-    /// no more has not endorsed the newest views: it remembers the newest certified view configuration, and tells
-    /// members that ask it for a lease.
-    pub(super) fn learn_certified(&mut self, view_config: &ViewConfig) {
-        let endorsed = self.endorsed.as_ref();
-        if endorsed.is_some_and(|endorsed| endorsed.digest == view_config.digest()) {
-            self.certified = true;
+        if let (Some(coordination), Some(endorsement)) = (&mut self.coordination, endorsement)
+            && endorsement.digest == coordination.digest()
+        {
+            let leases = (endorsement.age, endorsement.longest);
+            coordination.endorsed(now, voter, leases, config);
         }
-        let own = endorsed.map(|endorsed| endorsed.view_change.view_config.epoch);
-        let known = self.heard_of.as_ref().map(|view_config| view_config.epoch);
-        if Some(view_config.epoch) > own.max(known) {
-            self.heard_of = Some(Arc::new(view_config.clone()));
-        }
-    }
-
-    fn note_certificate(&mut self) {
-        let Some(endorsed) = &self.endorsed else {
+        let Some(mine) = self.endorser.endorsed() else {
             return;
         };
-        let same = |endorsement: &Endorsement| endorsement.digest == endorsed.digest;
-        let endorses = |voter: Voter| {
-            let other = self.others.get(&voter.node);
-            let other = other.filter(|other| other.status.voter == voter);
-            voter == self.me
-                || other.is_some_and(|other| other.status.endorsed.as_ref().is_some_and(same))
-        };
-        self.certified |= endorsed.view_change.is_certified_by(endorses);
-    }
-
-    /// The longest lease that may still run because it was renewed here.
-    pub(super) const fn longest(&self) -> Duration {
-        self.longest
-    }
-
-    /// The longest lease that may be renewed here, which the disk has to know before.
-    pub(super) fn longest_allowed(&self) -> Duration {
-        self.longest.max(self.lease).max(self.asked)
-    }
-
-    /// That much is on disk.
-    pub(super) const fn longest_is_on_disk(&mut self, longest: Duration) {
-        self.longest_on_disk = longest;
-    }
-
-    /// When the longest leases are over, the longest of the shorter ones since take their place.
-    /// That of the file alone would not do: members and voters may have read different ones.
-    fn shorten(&mut self, now: Time) {
-        let is_over = |at: Time| at + longest_lease(self.longest) <= now;
-        if self.lease < self.longest && self.longest_at.is_none_or(is_over) {
-            self.longest = self.longest_since.max(self.lease);
-            (self.longest_at, self.longest_since) = (Some(now), Duration::ZERO);
-            self.asked = Duration::ZERO;
+        let is_behind = endorsement
+            .is_none_or(|its| its.epoch < mine.view_change.view_config.epoch)
+            && mine.view_change.parent.is_some();
+        if is_behind && mine.view_change.voters().any(|it| it == voter) {
+            let view_change = Box::new(mine.view_change.clone());
+            out.send(from, QuorumMessage::Decided(view_change));
         }
     }
 
-    /// The founding that this voter has completed was given up: it never voted.
-    pub(super) fn forget_founding(&mut self) {
-        let is_first = |endorsed: &Endorsed| endorsed.view_change.parent.is_none();
-        self.pending.take_if(|its| is_first(its));
-        self.endorsed.take_if(|its| is_first(its));
-        self.certified = false;
+    /// The cluster that this voter is founding, if it has endorsed its first view and no other; and
+    /// whether that is on disk.
+    pub(super) fn founds(&self) -> Option<(Digest, bool)> {
+        let newest = self
+            .endorser
+            .newest()
+            .filter(|its| its.view_change.parent.is_none())?;
+        Some((
+            newest.view_change.view_config.cluster,
+            self.endorser.is_settled(),
+        ))
     }
 
-    /// Somebody may not know how it stands.
-    pub(super) fn speak_up(&mut self, now: Time) {
-        self.status_at = now;
+    /// All have accepted this founding.
+    pub(super) fn complete(&mut self, now: Time, founding: &Founding, out: &mut Outbox) {
+        if self.disk.is_born {
+            self.endorse(now, founding.view_change(), out);
+        }
     }
 
-    /// Says how it stands, if that is due or has changed.
-    pub(super) fn timeout(&mut self, now: Time, to: &BTreeSet<NodeId>, out: &mut Outbox) {
-        self.note_connected(now);
-        self.forget(now);
-        self.shorten(now);
-        let status = self.own_status(now);
-        let told = (
-            status.suspects.clone(),
-            status.leavers.clone(),
-            status.newcomers.clone(),
-        );
-        if now < self.status_at && told == self.told {
+    /// Nothing came of the founding that was completed here.
+    pub(super) fn forget_founding(&mut self, out: &mut Outbox) {
+        self.endorser.forget_founding();
+        self.coordination = None;
+        self.record.endorsed = None;
+        self.record.certified = false;
+        self.put(out);
+    }
+
+    /// Forgets all that it voted for in a cluster that this member leaves, and is another voter from
+    /// now on, of this `birth`.
+    pub(super) fn begin_anew(
+        &mut self,
+        (me, birth): (Member, Incarnation),
+        config: &QuorumConfig,
+        now: Time,
+        out: &mut Outbox,
+    ) where
+        M: Clone,
+    {
+        let longest = self.record.longest.max(config.lease);
+        let record = VoterRecord::new(birth, longest);
+        let known = self
+            .endorser
+            .newest()
+            .map(|newest| newest.view_change.view_config.epoch);
+        let make = self.make.clone();
+        let before = (Some(record), known.unwrap_or_default());
+        *self = Self::new((me, birth), config, before, make, now);
+        self.put(out);
+    }
+
+    /// A view change was decided: it is endorsed, if it may be.
+    fn endorse(&mut self, now: Time, view_change: ViewChange, out: &mut Outbox) {
+        if !self.endorser.endorse(view_change.clone(), now) {
             return;
         }
-        self.told = told;
-        self.status_at = now + self.lease / STATUSES;
-        for node in to.iter().filter(|node| **node != self.me.node) {
-            out.send(*node, QuorumMessage::Status(status.clone().into()));
+        self.coordination = None;
+        self.record.endorsed = Some(view_change);
+        self.record.certified = false;
+        self.put(out);
+    }
+
+    /// Whether the other voters cannot decide without this one, or cannot tell yet that they can. The
+    /// view that has it vote no more is not enough: the log moves to the other voters after it.
+    pub(super) fn is_needed(&self) -> bool {
+        match &self.log {
+            Some(log) => !log.retired(),
+            None => !self.is_broken && self.endorser.is_in_charge(),
         }
     }
 
-    /// What is too old to count is forgotten.
-    fn forget(&mut self, now: Time) {
-        let long_ago = |at: Time| now.since(at) > self.lease * 4;
-        let closed = longest_lease(self.longest) + self.lock_delay;
-        self.renewed.retain(|_, at| now.since(*at) <= closed * 2);
-        self.wishes.retain(|_, (_, at)| !long_ago(*at));
-        let endorsed = self.endorsed.as_ref();
-        self.heard.retain(|node, heard| {
-            let view_config = endorsed.map(|endorsed| &endorsed.view_change.view_config);
-            !long_ago(heard.at)
-                || view_config.is_some_and(|view_config| view_config.life_of(*node).is_some())
-        });
+    /// What is to be on disk when this life ends in order, and says nothing more.
+    pub(super) fn last_words(&self, now: Time) -> Box<VoterRecord> {
+        let mut record = Box::new(self.record.clone());
+        record.settled = self.endorser.is_quiet(now);
+        record
     }
 
-    /// When [`VoterPart::timeout`] has something to do.
-    pub(super) fn next_timeout(&self, now: Time) -> Time {
-        let patience = self.patience();
-        let misses = self.silences().map(|(_, since)| since + patience);
-        let next = misses.filter(|at| *at > now).min();
-        next.map_or(self.status_at, |next| next.min(self.status_at))
+    /// Everything that may be due.
+    /// `asked`: whom this member asks for its lease.
+    pub(super) fn tick(
+        &mut self,
+        now: Time,
+        config: &QuorumConfig,
+        asked: &[NodeId],
+        out: &mut Outbox,
+    ) {
+        if !self.disk.is_born {
+            return;
+        }
+        if self.endorser.note_awake(now) {
+            self.proposer.begin_anew();
+        }
+        if self.record.longest != self.endorser.longest_allowed() {
+            self.record.longest = self.endorser.longest_allowed();
+            self.put(out);
+        }
+        self.start_log(now, out);
+        if let Some(log) = &mut self.log
+            && log.next_timeout().is_some_and(|at| at <= now)
+        {
+            let mut actions = Vec::new();
+            log.timeout(now, &mut actions);
+            self.log_actions(now, actions, out);
+        }
+        if self.endorser.certified().is_some() && !self.record.certified {
+            self.record.certified = true;
+            self.put(out);
+        }
+        self.coordinate(now, config, out);
+        self.propose(now, config, out);
+        let audience = self.audience(config, asked);
+        self.endorser.timeout(now, &audience, out);
+    }
+
+    /// Those who are told how this voter stands: all who vote or shall vote, as far as is known.
+    fn audience(&self, config: &QuorumConfig, asked: &[NodeId]) -> BTreeSet<NodeId> {
+        let mut audience: BTreeSet<NodeId> = asked.iter().copied().collect();
+        if self.endorser.newest().is_none() {
+            audience.extend(&config.voters);
+        }
+        if let Some(newest) = self.endorser.newest() {
+            audience.extend(newest.view_change.voters().map(|voter| voter.node));
+            audience.extend(&newest.view_change.view_config.overrides.voters);
+        }
+        audience
+    }
+
+    fn coordinate(&mut self, now: Time, config: &QuorumConfig, out: &mut Outbox) {
+        let Some(endorsed) = self.endorser.endorsed() else {
+            return;
+        };
+        let me = Member {
+            node: self.endorser.me.node,
+            incarnation: self.endorser.life,
+        };
+        let is_mine = endorsed.view_change.view_config.coordinator == me;
+        if is_mine && self.coordination.is_none() && self.endorser.is_settled() {
+            let (view_change, digest) = (endorsed.view_change.clone(), endorsed.digest);
+            self.coordination = Some(Coordination::new(view_change, digest));
+        }
+        let Some(coordination) = &mut self.coordination else {
+            return;
+        };
+        let leases = (self.endorser.age(now), self.endorser.longest());
+        coordination.endorsed(now, self.endorser.me, leases, config);
+        for (voter, endorsement) in self.endorser.endorsements(coordination.digest()) {
+            let leases = (endorsement.age, endorsement.longest);
+            coordination.endorsed(now, voter, leases, config);
+        }
+        let is_live = self.endorser.certified().is_some();
+        coordination.advance(now, is_live, out);
+    }
+
+    fn propose(&mut self, now: Time, config: &QuorumConfig, out: &mut Outbox) {
+        let leads = self.log.as_ref().is_some_and(ViewLog::is_leader);
+        self.proposer.note_leadership(now, leads);
+        if let Some(epoch) = self.proposer.newly_installed(&self.endorser, now)
+            && let Some(log) = &mut self.log
+        {
+            log.installed(epoch);
+        }
+        let unresponsive = self
+            .coordination
+            .as_ref()
+            .map(|coordination| coordination.unresponsive(now, config.lease))
+            .unwrap_or_default();
+        let view_change = self.proposer.consider(now, &self.endorser, &unresponsive);
+        let Some(view_change) = view_change else {
+            return self.hand_over(now, out);
+        };
+        let epoch = view_change.view_config.epoch;
+        let Some(log) = &mut self.log else {
+            return;
+        };
+        let mut actions = Vec::new();
+        let mut proposed = log.propose(now, proposal_of(&view_change), &mut actions);
+        if proposed == Err(NotNow::NotInstalled)
+            && let Some(parent) = &view_change.parent
+        {
+            // A log that was founded has decided nothing yet, and cannot tell what its voters would
+            // follow. One view with the same voters comes before.
+            let mut same = view_change.clone();
+            same.view_config.voters.clone_from(&parent.voters);
+            proposed = log.propose(now, proposal_of(&same), &mut actions);
+        }
+        match proposed {
+            Ok(()) => self.proposer.note_proposed(now, epoch),
+            Err(_) => self.proposer.note_refused(now),
+        }
+        self.log_actions(now, actions, out);
+    }
+
+    /// Has another voter lead, if this one shall not vote any more.
+    fn hand_over(&mut self, now: Time, out: &mut Outbox) {
+        let Some(successor) = self.proposer.successor(now, &self.endorser) else {
+            return;
+        };
+        if let Some(log) = &mut self.log {
+            let mut actions = Vec::new();
+            // Where the log is busy now, it is asked again.
+            let _ = log.hand_over(now, voter_id(successor), &mut actions);
+            self.log_actions(now, actions, out);
+        }
+    }
+
+    /// A voter runs a log from its first endorsement on, of a cluster that is live.
+    fn start_log(&mut self, now: Time, out: &mut Outbox) {
+        if self.log.is_some() || self.is_broken || !self.endorser.is_in_charge() {
+            return;
+        }
+        let Some(endorsed) = self.endorser.endorsed() else {
+            return;
+        };
+        let is_live = endorsed.view_change.parent.is_some() || self.endorser.certified().is_some();
+        if !is_live {
+            return;
+        }
+        let how = match (&self.record.log, &endorsed.view_change.parent) {
+            (Some(record), _) => LogInit::Restored(Box::new(record.clone())),
+            (None, None) => {
+                let voters = endorsed.view_change.view_config.voters.iter();
+                LogInit::Founded(voters.map(|it| voter_id(*it)).collect())
+            }
+            (None, Some(_)) => LogInit::Joined,
+        };
+        let mut actions = Vec::new();
+        let me = voter_id(self.endorser.me);
+        self.log = self.make.make(now, me, how, &mut actions);
+        if self.log.is_none() {
+            self.give_up_log("its record is damaged", out);
+        }
+        self.log_actions(now, actions, out);
+        // What was decided, but not endorsed on disk, before the process ended.
+        let decided = self.log.as_ref().and_then(ViewLog::decided);
+        if let Some(view_change) = decided.and_then(|decided| step_of(&decided.proposal)) {
+            self.endorse(now, view_change, out);
+        }
+    }
+
+    fn give_up_log(&mut self, why: &'static str, out: &mut Outbox) {
+        self.log = None;
+        self.is_broken = true;
+        out.act(Action::Broken(why));
+    }
+
+    fn log_actions(&mut self, now: Time, actions: Vec<LogAction>, out: &mut Outbox) {
+        for action in actions {
+            match action {
+                LogAction::Send(to, message) => {
+                    if let Some(to) = self.voter_with(to) {
+                        let from = self.endorser.me;
+                        let message = QuorumMessage::Log { from, to, message };
+                        out.send(to.node, message);
+                    }
+                }
+                LogAction::Persist(record) => {
+                    self.record.log = Some(record);
+                    self.disk.log_waits = true;
+                    self.put(out);
+                }
+                LogAction::Decided(decided) => {
+                    if let Some(view_change) = step_of(&decided.proposal) {
+                        self.endorse(now, view_change, out);
+                    }
+                }
+                LogAction::LeaderChanged => {}
+                LogAction::Broken(why) => self.give_up_log(why, out),
+            }
+        }
+    }
+
+    /// The voters of the newest view configuration and its parent.
+    fn voters(&self) -> impl Iterator<Item = Voter> + '_ {
+        let newest = self.endorser.newest();
+        newest
+            .into_iter()
+            .flat_map(|newest| newest.view_change.voters())
+    }
+
+    fn voter_with(&self, id: VoterId) -> Option<Voter> {
+        self.voters().find(|voter| voter_id(*voter) == id)
+    }
+
+    fn voter_called(&self, voter: Voter) -> Option<Voter> {
+        self.voters().find(|it| *it == voter)
+    }
+
+    pub(super) fn waits_until(&self, now: Time) -> Option<Time> {
+        self.coordination.as_ref()?.next_timeout(now)
+    }
+
+    pub(super) fn next_timeout(&self, now: Time) -> Option<Time> {
+        if !self.disk.is_born {
+            return self.disk.dirty.then_some(Time::ZERO);
+        }
+        let log = self.log.as_ref().and_then(ViewLog::next_timeout);
+        let coordination = self.coordination.as_ref();
+        let times = [
+            log,
+            self.proposer.next_timeout(),
+            coordination.and_then(|coordination| coordination.next_timeout(now)),
+            Some(self.endorser.next_timeout(now)),
+        ];
+        times.into_iter().flatten().min()
     }
 }
 
-fn members(view_config: Option<&ViewConfig>) -> usize {
-    view_config.map_or(0, |view_config| view_config.members.len())
+fn proposal_of(view_change: &ViewChange) -> Proposal {
+    let voters = view_change.view_config.voters.iter();
+    Proposal {
+        epoch: view_change.view_config.epoch,
+        digest: view_change.view_config.digest().0,
+        voters: voters.map(|it| voter_id(*it)).collect(),
+        view: postcard::to_allocvec(view_change).expect("a view_change can be written"),
+    }
+}
+
+/// What was proposed.
+fn step_of(proposal: &Proposal) -> Option<ViewChange> {
+    postcard::from_bytes(&proposal.view).ok()
+}
+
+/// A voter's number in the log.
+fn voter_id(voter: Voter) -> VoterId {
+    let mut hasher = blake3::Hasher::new_derive_key("distlock 2026-11 number of a voter");
+    hasher.update(&voter.node.as_u16().to_be_bytes());
+    hasher.update(&voter.birth.0.to_be_bytes());
+    VoterId(first_8(hasher.finalize().as_bytes()))
 }

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::super::affiliation::{Founding, Party, Standing};
-use super::super::process::QuorumConfig;
+use super::super::config::QuorumConfig;
 use super::super::view_config::{Digest, ViewConfig, Voter};
 use super::FoundingPart;
 use crate::ids::{Incarnation, NodeId};

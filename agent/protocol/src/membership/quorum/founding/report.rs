@@ -1,34 +1,14 @@
 //! What keeps a cluster from being founded.
 
-use alloc::vec::Vec;
 use core::time::Duration;
 
+use super::super::config::QuorumConfig;
 use super::super::coordinator::longest_lease;
 use super::super::message::Stance;
-use super::super::process::QuorumConfig;
+use super::super::overview::FoundingReport;
 use super::super::proposer::PASSES_EPOCHS;
 use super::{FoundingPart, Heard, digest_of, voters_of};
-use crate::ids::NodeId;
-use crate::membership::ClusterId;
 use crate::time::Time;
-
-/// Why there is no cluster yet, for people.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct FoundingReport {
-    /// Members that must be there once and are not heard.
-    pub absent: Vec<NodeId>,
-    /// Members that remember a cluster, and which. There is a way into it or a word of an
-    /// operator's; no other is founded while they are heard.
-    pub remember: Vec<(NodeId, ClusterId)>,
-    /// Members whose files name other voters or list other members.
-    pub differ: Vec<NodeId>,
-    /// Voters by this file without the permit that others have, or with another.
-    pub without_permit: Vec<NodeId>,
-    /// Whether members have accepted a founding that is not complete.
-    pub is_under_way: bool,
-    /// Until when leases of lives before may still run, if they may.
-    pub waits_until: Option<Time>,
-}
 
 impl FoundingPart {
     /// What keeps a cluster from being founded by this file; `None` if nothing does, or there is

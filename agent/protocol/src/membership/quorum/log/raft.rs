@@ -22,10 +22,11 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use super::entry::{LogEntry, Snapshot, check_size, views_of};
 use super::library::{Call, Library, Noraft, Position, Role, Voters};
-use super::message::{Body, LogEntry, LogMessage, MAX_LEAP, check_size};
-use super::record::{BadRecord, LogRecord, Snapshot};
-use super::{Decided, LogAction, NotNow, Proposal, Timing, ViewLog, VoterId};
+use super::message::{Body, LogMessage, MAX_LEAP};
+use super::record::{BadRecord, LogRecord};
+use super::{Decided, LogAction, NotNow, Proposal, ViewLog, VoterId};
 use crate::chance::Chance;
 use crate::ids::Epoch;
 use crate::time::Time;
@@ -33,9 +34,10 @@ use crate::time::Time;
 mod inbox;
 mod outbox;
 mod outcome;
+mod timing;
 
-use inbox::views_of;
 use outbox::{Mark, Outbox};
+pub use timing::Timing;
 
 /// Uncommitted entries that double the wait before the next election. Every leader leaves one; so
 /// leaders that can commit nothing, however many, do not fill the log.

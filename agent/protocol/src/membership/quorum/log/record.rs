@@ -4,23 +4,12 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::library::{Position, Voters};
-use super::message::{
-    LogEntry, decided_makes_sense, entries_make_sense, follows, voters_make_sense,
+use super::VoterId;
+use super::entry::{
+    LogEntry, Snapshot, decided_makes_sense, entries_make_sense, follows, voters_make_sense,
 };
-use super::{Decided, VoterId};
+use super::library::{Position, Voters};
 use crate::ids::Epoch;
-
-/// What is decided, and stands for the log up to there.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Snapshot {
-    /// The place of the last entry that is gone from the log.
-    pub position: Position,
-    /// Who votes behind it.
-    pub voters: Voters,
-    /// The last view decided up to there.
-    pub decided: Option<Decided>,
-}
 
 /// All that a voter's log must not forget. It is small: the log is cut short at every decision.
 ///

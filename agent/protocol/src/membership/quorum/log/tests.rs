@@ -2,8 +2,12 @@
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec;
+use alloc::vec::Vec;
+use core::time::Duration;
 
 use super::*;
+use crate::ids::Epoch;
+use crate::time::Time;
 use crate::wire;
 
 const HEARTBEAT: Duration = Duration::from_millis(50);

@@ -3,11 +3,13 @@
 use alloc::boxed::Box;
 
 use super::super::affiliation::Membership;
+use super::super::certificate::ViewChange;
 use super::super::founding::Progress;
+use super::super::log::MakeLog;
 use super::super::message::{ClusterNotice, QuorumMessage};
-use super::super::view_config::{Digest, ViewChange, Voter};
-use super::super::vote::Vote;
-use super::{MakeLog, Quorum};
+use super::super::view_config::{Digest, Voter};
+use super::super::voter::VoterRole;
+use super::Quorum;
 use crate::ids::NodeId;
 use crate::membership::Member;
 use crate::time::Time;
@@ -39,7 +41,7 @@ impl<M: MakeLog + Clone> Quorum<M> {
                 if let Some(vote) = &mut self.vote {
                     let me = Member {
                         node: out.me(),
-                        incarnation: vote.part.life,
+                        incarnation: vote.endorser.life,
                     };
                     let birth = self.founding.affiliation().birth;
                     vote.begin_anew((me, birth), &self.config, now, out);
@@ -106,13 +108,13 @@ impl<M: MakeLog + Clone> Quorum<M> {
 
     fn go_live(&mut self, now: Time, cluster: Digest) {
         let Some(vote) = &mut self.vote else { return };
-        let endorsed = vote.part.endorsed();
+        let endorsed = vote.endorser.endorsed();
         let Some(first) = endorsed.filter(|its| its.view_change.view_config.cluster == cluster)
         else {
             return;
         };
         let view_config = first.view_change.view_config.clone();
-        vote.part.learn_certified(&view_config);
+        vote.endorser.learn_certified(&view_config);
         self.founding
             .join(Membership::of(&view_config), &mut self.out);
         vote.tick(now, &self.config, &self.session.voters(), &mut self.out);
@@ -125,7 +127,7 @@ impl<M: MakeLog + Clone> Quorum<M> {
         };
         let birth = self.founding.affiliation().birth;
         let record = (None, self.session.epoch());
-        let mut vote = Vote::new((me, birth), &self.config, record, self.make.clone(), now);
+        let mut vote = VoterRole::new((me, birth), &self.config, record, self.make.clone(), now);
         vote.begin(&mut self.out);
         self.vote = Some(Box::new(vote));
     }

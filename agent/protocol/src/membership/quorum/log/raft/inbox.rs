@@ -3,9 +3,9 @@
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
+use super::super::entry::{LogEntry, Snapshot, entries_make_sense, views_of};
 use super::super::library::{Call, Entry, Library, Position, Role};
-use super::super::message::{Body, LogEntry, entries_make_sense};
-use super::super::record::Snapshot;
+use super::super::message::Body;
 use super::super::{LogAction, Proposal, ViewLog, VoterId};
 use super::RaftLog;
 use crate::ids::Epoch;
@@ -171,19 +171,4 @@ impl<L: Library> RaftLog<L> {
             }
         }
     }
-}
-
-/// The views among `entries`, and their places.
-pub(super) fn views_of(prev: Position, entries: Vec<LogEntry>) -> Vec<(Position, Proposal)> {
-    let mut at = prev;
-    let views = entries.into_iter().filter_map(|entry| {
-        at.index += 1;
-        match entry {
-            LogEntry::Term(term) => at.term = term,
-            LogEntry::Voters(_) => {}
-            LogEntry::View(proposal) => return Some((at, proposal)),
-        }
-        None
-    });
-    views.collect()
 }

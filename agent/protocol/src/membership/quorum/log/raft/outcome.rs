@@ -5,8 +5,9 @@ use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 use core::mem;
 
+use super::super::entry::LogEntry;
 use super::super::library::{Call, Entry, Library, Position, Wish};
-use super::super::message::{Body, LogEntry, LogMessage, MAX_ENTRIES};
+use super::super::message::{Body, LogMessage, MAX_ENTRIES};
 use super::super::{Decided, LogAction, MAX_CHAIN, Proposal, ViewLog, VoterId};
 use super::outbox::Mark;
 use super::{Leading, RaftLog};

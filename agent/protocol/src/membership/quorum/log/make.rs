@@ -1,12 +1,39 @@
-//! How an agent's voter makes its log: with Raft, and chance that is its own.
+//! How a voter's log is made: in an agent with Raft, and chance that is its own.
 
+use alloc::boxed::Box;
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
+use core::fmt;
 use core::time::Duration;
 
-use super::log::{LogAction, RaftLog, Timing, VoterId};
-use super::process::{LogInit, MakeLog};
+use super::{LogAction, LogRecord, RaftLog, Timing, ViewLog, VoterId};
 use crate::membership::Member;
 use crate::time::Time;
+
+/// How a voter's log is made.
+pub trait MakeLog: fmt::Debug {
+    type Log: ViewLog + fmt::Debug;
+
+    /// `how`: how it begins.
+    fn make(
+        &mut self,
+        now: Time,
+        me: VoterId,
+        how: LogInit,
+        out: &mut Vec<LogAction>,
+    ) -> Option<Self::Log>;
+}
+
+/// How a voter's log begins.
+#[derive(Clone, Debug)]
+pub enum LogInit {
+    /// As one of the first voters, which are these.
+    Founded(BTreeSet<VoterId>),
+    /// As one that is added to others.
+    Joined,
+    /// With what was on disk.
+    Restored(Box<LogRecord>),
+}
 
 /// Makes Raft logs.
 #[derive(Clone, Debug)]

@@ -5,9 +5,10 @@ use alloc::collections::BTreeMap;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::message::VoterRecord;
-use super::overview::QuorumOverview;
-use super::process::{MakeLog, Quorum};
+use super::super::log::MakeLog;
+use super::super::message::VoterRecord;
+use super::super::overview::QuorumOverview;
+use super::Quorum;
 use crate::ids::{Epoch, Incarnation, NodeId};
 use crate::lock::{AbandonedMarks, Summary};
 use crate::membership::{Action, Change, Member, View, ViewMessage, ViewSource};

@@ -4,10 +4,10 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::time::Duration;
 
-use super::affiliation::Membership;
-use super::message::{ClusterNotice, QuorumMessage};
-use super::outbox::Outbox;
-use super::view_config::ViewConfig;
+use super::super::affiliation::Membership;
+use super::super::message::{ClusterNotice, QuorumMessage};
+use super::super::outbox::Outbox;
+use super::super::view_config::ViewConfig;
 use crate::ids::NodeId;
 use crate::time::Time;
 

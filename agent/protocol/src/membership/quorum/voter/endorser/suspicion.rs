@@ -3,14 +3,15 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::super::message::{Endorsement, Stage, Status};
-use super::super::view_config::Voter;
-use super::{MAX_TOLD, STATUSES, VoterPart};
+use super::{Endorser, MAX_TOLD, STATUSES};
 use crate::ids::Epoch;
 use crate::membership::Member;
+use crate::membership::quorum::certificate::Endorsement;
+use crate::membership::quorum::message::{Stage, Status};
+use crate::membership::quorum::view_config::Voter;
 use crate::time::Time;
 
-impl VoterPart {
+impl Endorser {
     /// Whether a voter was heard lately.
     pub(in crate::membership::quorum) fn is_fresh(&self, now: Time, voter: Voter) -> bool {
         let other = self.others.get(&voter.node);

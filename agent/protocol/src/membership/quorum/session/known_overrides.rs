@@ -2,8 +2,8 @@
 
 use alloc::collections::BTreeMap;
 
-use super::outbox::Outbox;
-use super::view_config::{Digest, ViewConfig, Voter};
+use super::super::outbox::Outbox;
+use super::super::view_config::{Digest, ViewConfig, Voter};
 use crate::ids::{Epoch, NodeId};
 use crate::membership::{Action, Change, MembershipOverrides};
 
