@@ -6,7 +6,9 @@
 //! from what a voter has seen.
 
 mod contacts;
+mod flush;
 mod known_overrides;
+mod overview;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
@@ -20,10 +22,9 @@ use super::config::QuorumConfig;
 use super::log::MAX_VOTERS;
 use super::message::{QuorumMessage, Renew, Stage};
 use super::outbox::Outbox;
-use super::overview::{Absence, Missing, QuorumOverview};
 use super::view_config::{Digest, ViewConfig, Voter};
 use crate::ids::{Epoch, Incarnation, NodeId};
-use crate::lock::{AbandonedMarks, Summary};
+use crate::lock::AbandonedMarks;
 use crate::membership::{Action, Change, Member, View};
 use crate::time::Time;
 
@@ -326,62 +327,6 @@ impl Session {
         !self.was_installed
     }
 
-    /// The quorum as this member sees it. Before there is a cluster all voters must be there; after
-    /// that a voter that has lost its state counts for nothing, though it answers.
-    /// `absent`: the members that are not up.
-    pub(super) fn overview(&self, now: Time, absent: &[NodeId]) -> QuorumOverview {
-        let mut voters = self.voters();
-        voters.sort_unstable();
-        let patience = self.lease / 2;
-        let exists = self.exists();
-        let is_founded = exists || !self.recorded.is_empty();
-        let is_heard = |node| match self.heard.get(&node) {
-            Some(at) => *at + patience > now,
-            None => !absent.contains(&node) && self.began + patience > now,
-        };
-        let absence = |node| match is_heard(node) {
-            true => (exists && self.is_ignorant(now, node)).then_some(Absence::StateLost),
-            false if is_founded => Some(Absence::Silent),
-            false => Some(Absence::Unfounded),
-        };
-        let missing = |&member| absence(member).map(|why| Missing { member, why });
-        let missing: Vec<Missing> = voters.iter().filter_map(missing).collect();
-        QuorumOverview {
-            is_founded,
-            suffices: missing.is_empty() || (exists && 2 * missing.len() < voters.len()),
-            is_leased: now < self.until,
-            voters,
-            missing,
-            cluster: None,
-            founding: None,
-        }
-    }
-
-    /// Whether there has been a view of this group.
-    pub(super) fn exists(&self) -> bool {
-        self.known.is_some() || !self.told.is_empty()
-    }
-
-    /// Whether a voter has known of no view for so long that it must have lost its state.
-    fn is_ignorant(&self, now: Time, node: NodeId) -> bool {
-        let since = self.ignorant.get(&node);
-        since.is_some_and(|since| *since + self.lease / 2 <= now)
-    }
-
-    /// Those who are to vote, and whether each does, as far as is known; empty before there is a view.
-    pub(super) fn votes(&self, now: Time) -> BTreeMap<NodeId, bool> {
-        if !self.exists() {
-            return BTreeMap::new();
-        }
-        let voters = match &self.known {
-            Some(known) => nodes(&known.view_config.voters),
-            None => self.told.clone(),
-        };
-        let all = self.overrides.wanted_voters().chain(voters.iter().copied());
-        all.map(|node| (node, voters.contains(&node) && !self.is_ignorant(now, node)))
-            .collect()
-    }
-
     /// Whether the newest view that this member knows has it vote.
     pub(super) fn shall_vote(&self) -> bool {
         self.known.is_some() && self.overrides.wants_own_vote()
@@ -509,121 +454,6 @@ impl Session {
             if !self.leaves && !is_awaited {
                 self.renew_at = self.renew_at.max(sent + self.lease / RENEWALS);
             }
-        }
-    }
-
-    /// Whether this session is in `view_config`. A life that was left out of a view is not the same
-    /// session when it is let in again: what it was inside of may be others' by now.
-    fn goes_on_in(&self, view_config: &ViewConfig) -> bool {
-        let Some(since) = view_config.member_since(self.me) else {
-            return false;
-        };
-        let known = self.known.as_ref();
-        known.is_none_or(|known| since <= known.view_config.epoch)
-    }
-
-    fn end_if_excluded(&mut self, view_config: &ViewConfig, out: &mut Outbox) {
-        let Some(known) = &self.known else { return };
-        if view_config.cluster == known.view_config.cluster
-            && view_config.epoch > known.view_config.epoch
-            && !self.goes_on_in(view_config)
-            && !self.is_over
-        {
-            self.is_over = true;
-            self.until = Time::ZERO;
-            self.wishes.clear();
-            out.act(Action::Excluded(view_config.epoch));
-        }
-    }
-
-    /// Whether [`Session::flush`] takes that view in.
-    pub(super) fn takes(&self, from: NodeId, view_config: &ViewConfig) -> bool {
-        let is_newer = self.known.as_ref().is_none_or(|known| {
-            view_config.epoch > known.view_config.epoch
-                && view_config.cluster == known.view_config.cluster
-        });
-        view_config.coordinator.node == from
-            && !self.is_over
-            && self.goes_on_in(view_config)
-            && is_newer
-    }
-
-    /// The coordinator says that this is certified: stop, and tell.
-    pub(super) fn flush(&mut self, from: NodeId, view_config: ViewConfig, out: &mut Outbox) {
-        if view_config.coordinator.node != from || self.is_over {
-            return;
-        }
-        if !self.goes_on_in(&view_config) {
-            return self.end_if_excluded(&view_config, out);
-        }
-        let digest = view_config.digest();
-        if let Some(known) = &self.known {
-            if known.digest == digest && matches!(known.phase, Phase::Frozen) {
-                // The summary was lost, or is late.
-                out.act(Action::Summarise(view_config.unclean.clone()));
-            }
-            if view_config.epoch <= known.view_config.epoch
-                || view_config.cluster != known.view_config.cluster
-            {
-                return;
-            }
-        }
-        self.ignorant.clear();
-        out.act(Action::Freeze);
-        out.act(Action::Persist(view_config.epoch));
-        self.known = Some(Known {
-            view_config,
-            digest,
-            phase: Phase::Persisting,
-            leased: false,
-        });
-        // What was renewed under the view before counts no more.
-        for wish in &mut self.wishes {
-            wish.renewed.clear();
-        }
-        self.renew_at = Time::ZERO;
-    }
-
-    /// That this member takes part is on disk.
-    pub(super) fn persisted(&mut self, out: &mut Outbox) {
-        if let Some(known) = &mut self.known
-            && matches!(known.phase, Phase::Persisting)
-        {
-            known.phase = Phase::Frozen;
-            out.act(Action::Summarise(known.view_config.unclean.clone()));
-        }
-    }
-
-    pub(super) fn summarised(&self, summary: Summary, out: &mut Outbox) {
-        let Some(known) = &self.known else { return };
-        if matches!(known.phase, Phase::Frozen) {
-            let message = QuorumMessage::Summary {
-                epoch: known.view_config.epoch,
-                digest: known.digest,
-                summary,
-            };
-            out.send(known.view_config.coordinator.node, message);
-        }
-    }
-
-    /// The coordinator says that it is in force.
-    pub(super) fn install(
-        &mut self,
-        from: NodeId,
-        view: (Epoch, Digest),
-        table: Summary,
-        out: &mut Outbox,
-    ) {
-        let Some(known) = &mut self.known else { return };
-        let awaited = (known.view_config.epoch, known.digest) == view
-            && known.view_config.coordinator.node == from;
-        if awaited && matches!(known.phase, Phase::Frozen) && !self.is_over {
-            let view = Arc::new(known.view_config.view());
-            known.phase = Phase::Installed(Arc::clone(&view));
-            self.was_installed = true;
-            self.renew_at = Time::ZERO;
-            self.overrides.read(&known.view_config, out);
-            out.act(Action::Install(view, table));
         }
     }
 

@@ -2,6 +2,8 @@
 //! to put in force, put together.
 
 pub(super) mod endorser;
+mod log;
+mod proposal;
 
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
@@ -9,17 +11,17 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use self::endorser::Endorser;
+use self::proposal::{proposal_of, voter_id};
 use super::affiliation::Founding;
 use super::certificate::ViewChange;
 use super::config::QuorumConfig;
 use super::coordinator::Coordination;
-use super::log::{LogAction, LogInit, MakeLog, NotNow, Proposal, ViewLog, VoterId};
+use super::log::{MakeLog, NotNow, ViewLog};
 use super::message::{QuorumMessage, Status, VoterRecord};
 use super::outbox::Outbox;
 use super::proposer::Proposer;
 use super::view_config::{Digest, Voter};
 use crate::ids::{Epoch, Incarnation, NodeId};
-use crate::membership::greeting::first_8;
 use crate::membership::{Action, Member};
 use crate::time::Time;
 
@@ -435,82 +437,12 @@ impl<M: MakeLog> VoterRole<M> {
         }
     }
 
-    /// A voter runs a log from its first endorsement on, of a cluster that is live.
-    fn start_log(&mut self, now: Time, out: &mut Outbox) {
-        if self.log.is_some() || self.is_broken || !self.endorser.is_in_charge() {
-            return;
-        }
-        let Some(endorsed) = self.endorser.endorsed() else {
-            return;
-        };
-        let is_live = endorsed.view_change.parent.is_some() || self.endorser.certified().is_some();
-        if !is_live {
-            return;
-        }
-        let how = match (&self.record.log, &endorsed.view_change.parent) {
-            (Some(record), _) => LogInit::Restored(Box::new(record.clone())),
-            (None, None) => {
-                let voters = endorsed.view_change.view_config.voters.iter();
-                LogInit::Founded(voters.map(|it| voter_id(*it)).collect())
-            }
-            (None, Some(_)) => LogInit::Joined,
-        };
-        let mut actions = Vec::new();
-        let me = voter_id(self.endorser.me);
-        self.log = self.make.make(now, me, how, &mut actions);
-        if self.log.is_none() {
-            self.give_up_log("its record is damaged", out);
-        }
-        self.log_actions(now, actions, out);
-        // What was decided, but not endorsed on disk, before the process ended.
-        let decided = self.log.as_ref().and_then(ViewLog::decided);
-        if let Some(view_change) = decided.and_then(|decided| step_of(&decided.proposal)) {
-            self.endorse(now, view_change, out);
-        }
-    }
-
-    fn give_up_log(&mut self, why: &'static str, out: &mut Outbox) {
-        self.log = None;
-        self.is_broken = true;
-        out.act(Action::Broken(why));
-    }
-
-    fn log_actions(&mut self, now: Time, actions: Vec<LogAction>, out: &mut Outbox) {
-        for action in actions {
-            match action {
-                LogAction::Send(to, message) => {
-                    if let Some(to) = self.voter_with(to) {
-                        let from = self.endorser.me;
-                        let message = QuorumMessage::Log { from, to, message };
-                        out.send(to.node, message);
-                    }
-                }
-                LogAction::Persist(record) => {
-                    self.record.log = Some(record);
-                    self.disk.log_waits = true;
-                    self.put(out);
-                }
-                LogAction::Decided(decided) => {
-                    if let Some(view_change) = step_of(&decided.proposal) {
-                        self.endorse(now, view_change, out);
-                    }
-                }
-                LogAction::LeaderChanged => {}
-                LogAction::Broken(why) => self.give_up_log(why, out),
-            }
-        }
-    }
-
     /// The voters of the newest view configuration and its parent.
     fn voters(&self) -> impl Iterator<Item = Voter> + '_ {
         let newest = self.endorser.newest();
         newest
             .into_iter()
             .flat_map(|newest| newest.view_change.voters())
-    }
-
-    fn voter_with(&self, id: VoterId) -> Option<Voter> {
-        self.voters().find(|voter| voter_id(*voter) == id)
     }
 
     fn voter_called(&self, voter: Voter) -> Option<Voter> {
@@ -535,27 +467,4 @@ impl<M: MakeLog> VoterRole<M> {
         ];
         times.into_iter().flatten().min()
     }
-}
-
-fn proposal_of(view_change: &ViewChange) -> Proposal {
-    let voters = view_change.view_config.voters.iter();
-    Proposal {
-        epoch: view_change.view_config.epoch,
-        digest: view_change.view_config.digest().0,
-        voters: voters.map(|it| voter_id(*it)).collect(),
-        view: postcard::to_allocvec(view_change).expect("a view_change can be written"),
-    }
-}
-
-/// What was proposed.
-fn step_of(proposal: &Proposal) -> Option<ViewChange> {
-    postcard::from_bytes(&proposal.view).ok()
-}
-
-/// A voter's number in the log.
-fn voter_id(voter: Voter) -> VoterId {
-    let mut hasher = blake3::Hasher::new_derive_key("distlock 2026-11 number of a voter");
-    hasher.update(&voter.node.as_u16().to_be_bytes());
-    hasher.update(&voter.birth.0.to_be_bytes());
-    VoterId(first_8(hasher.finalize().as_bytes()))
 }

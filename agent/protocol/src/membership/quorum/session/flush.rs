@@ -1,0 +1,138 @@
+//! A member's way from one view to the next: it stops, tells what it has, and goes on.
+
+use alloc::sync::Arc;
+
+use super::{Known, Phase, Session};
+use crate::ids::{Epoch, NodeId};
+use crate::lock::Summary;
+use crate::membership::Action;
+use crate::membership::quorum::message::QuorumMessage;
+use crate::membership::quorum::outbox::Outbox;
+use crate::membership::quorum::view_config::{Digest, ViewConfig};
+use crate::time::Time;
+
+impl Session {
+    /// Whether [`Session::flush`] takes that view in.
+    pub(in crate::membership::quorum) fn takes(
+        &self,
+        from: NodeId,
+        view_config: &ViewConfig,
+    ) -> bool {
+        let is_newer = self.known.as_ref().is_none_or(|known| {
+            view_config.epoch > known.view_config.epoch
+                && view_config.cluster == known.view_config.cluster
+        });
+        view_config.coordinator.node == from
+            && !self.is_over
+            && self.goes_on_in(view_config)
+            && is_newer
+    }
+
+    /// The coordinator says that this is certified: stop, and tell.
+    pub(in crate::membership::quorum) fn flush(
+        &mut self,
+        from: NodeId,
+        view_config: ViewConfig,
+        out: &mut Outbox,
+    ) {
+        if view_config.coordinator.node != from || self.is_over {
+            return;
+        }
+        if !self.goes_on_in(&view_config) {
+            return self.end_if_excluded(&view_config, out);
+        }
+        let digest = view_config.digest();
+        if let Some(known) = &self.known {
+            if known.digest == digest && matches!(known.phase, Phase::Frozen) {
+                // The summary was lost, or is late.
+                out.act(Action::Summarise(view_config.unclean.clone()));
+            }
+            if view_config.epoch <= known.view_config.epoch
+                || view_config.cluster != known.view_config.cluster
+            {
+                return;
+            }
+        }
+        self.ignorant.clear();
+        out.act(Action::Freeze);
+        out.act(Action::Persist(view_config.epoch));
+        self.known = Some(Known {
+            view_config,
+            digest,
+            phase: Phase::Persisting,
+            leased: false,
+        });
+        // What was renewed under the view before counts no more.
+        for wish in &mut self.wishes {
+            wish.renewed.clear();
+        }
+        self.renew_at = Time::ZERO;
+    }
+
+    /// That this member takes part is on disk.
+    pub(in crate::membership::quorum) fn persisted(&mut self, out: &mut Outbox) {
+        if let Some(known) = &mut self.known
+            && matches!(known.phase, Phase::Persisting)
+        {
+            known.phase = Phase::Frozen;
+            out.act(Action::Summarise(known.view_config.unclean.clone()));
+        }
+    }
+
+    pub(in crate::membership::quorum) fn summarised(&self, summary: Summary, out: &mut Outbox) {
+        let Some(known) = &self.known else { return };
+        if matches!(known.phase, Phase::Frozen) {
+            let message = QuorumMessage::Summary {
+                epoch: known.view_config.epoch,
+                digest: known.digest,
+                summary,
+            };
+            out.send(known.view_config.coordinator.node, message);
+        }
+    }
+
+    /// The coordinator says that it is in force.
+    pub(in crate::membership::quorum) fn install(
+        &mut self,
+        from: NodeId,
+        view: (Epoch, Digest),
+        table: Summary,
+        out: &mut Outbox,
+    ) {
+        let Some(known) = &mut self.known else { return };
+        let awaited = (known.view_config.epoch, known.digest) == view
+            && known.view_config.coordinator.node == from;
+        if awaited && matches!(known.phase, Phase::Frozen) && !self.is_over {
+            let view = Arc::new(known.view_config.view());
+            known.phase = Phase::Installed(Arc::clone(&view));
+            self.was_installed = true;
+            self.renew_at = Time::ZERO;
+            self.overrides.read(&known.view_config, out);
+            out.act(Action::Install(view, table));
+        }
+    }
+
+    /// Whether this session is in `view_config`. A life that was left out of a view is not the same
+    /// session when it is let in again: what it was inside of may be others' by now.
+    fn goes_on_in(&self, view_config: &ViewConfig) -> bool {
+        let Some(since) = view_config.member_since(self.me) else {
+            return false;
+        };
+        let known = self.known.as_ref();
+        known.is_none_or(|known| since <= known.view_config.epoch)
+    }
+
+    pub(super) fn end_if_excluded(&mut self, view_config: &ViewConfig, out: &mut Outbox) {
+        let Some(known) = &self.known else { return };
+        if view_config.cluster == known.view_config.cluster
+            && view_config.epoch > known.view_config.epoch
+            && !self.goes_on_in(view_config)
+            && !self.is_over
+        {
+            self.is_over = true;
+            self.until = Time::ZERO;
+            self.wishes.clear();
+            out.act(Action::Excluded(view_config.epoch));
+        }
+    }
+}
