@@ -13,10 +13,12 @@
 mod algorithms;
 mod contest;
 pub mod engine;
+mod output;
 mod table;
 
 pub use algorithms::{Algorithm, Effects, Message, UnknownAlgorithm, build};
 pub use contest::{ElectionMessage, Leader};
 pub use engine::{AnswerTimer, Engine, Round};
 
-pub(crate) use table::{ElectionOutput, Elections, Order};
+pub(crate) use output::{ElectionOutput, Order};
+pub(crate) use table::Elections;

@@ -11,10 +11,13 @@
 //! A link never says that its peer is dead. It asks "are you still there" when it has heard
 //! nothing for a while, and says that it suspects the peer when no answer comes.
 
+mod round_trip;
+
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use self::round_trip::RoundTrip;
 use super::ids::Epoch;
 use super::time::Time;
 use super::wire::{FRAMES_ROOM, Frame, Header, MAX_FRAME};
@@ -31,10 +34,6 @@ const SILENCE: u32 = 2;
 
 /// How long an answer's acknowledgement waits for something to ride on.
 const ACK_DELAY: Duration = Duration::from_millis(4);
-/// The first guess at how long an acknowledgement takes.
-const FIRST_RTO: Duration = Duration::from_millis(50);
-const MIN_RTO: Duration = Duration::from_millis(10);
-const MAX_RTO: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub struct Link {
@@ -489,42 +488,6 @@ impl Receiver {
             selective |= 1 << bit;
         }
         (self.delivered, selective)
-    }
-}
-
-/// The measured round trip and the time to wait for an acknowledgement (RFC 6298).
-#[derive(Debug, Default)]
-struct RoundTrip {
-    /// Smoothed, and its variation.
-    measured: Option<(Duration, Duration)>,
-    /// How many times in a row something had to be repeated.
-    failures: u32,
-}
-
-impl RoundTrip {
-    /// RFC 6298 section 2, with alpha = 1/8 and beta = 1/4.
-    fn measure(&mut self, sample: Duration) {
-        self.measured = Some(match self.measured {
-            None => (sample, sample / 2),
-            Some((smoothed, variation)) => {
-                let variation = (3 * variation + smoothed.abs_diff(sample)) / 4;
-                ((7 * smoothed + sample) / 8, variation)
-            }
-        });
-    }
-
-    fn smoothed(&self) -> Duration {
-        self.measured.map_or(FIRST_RTO, |(smoothed, _)| smoothed)
-    }
-
-    /// How long to wait: RFC 6298 sections 2.3 and 5.5, with bounds for local networks.
-    fn timeout(&self) -> Duration {
-        let measured = self.measured.map_or(FIRST_RTO, |(smoothed, variation)| {
-            (smoothed + 4 * variation).max(MIN_RTO)
-        });
-        measured
-            .saturating_mul(1 << self.failures.min(16))
-            .min(MAX_RTO)
     }
 }
 

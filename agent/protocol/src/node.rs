@@ -13,6 +13,7 @@ mod ending;
 mod inputs;
 mod peers;
 mod quarantine;
+mod readiness;
 mod storage;
 
 pub use counters::Counters;

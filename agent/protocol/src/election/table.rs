@@ -13,6 +13,7 @@ use core::time::Duration;
 use super::Algorithm;
 use super::contest::{Body, Contest, ContestOutput, ElectionMessage, Leader, Scene};
 use super::engine::AnswerTimer;
+use super::output::{ElectionOutput, Order};
 use crate::api::{Event, Refusal, Wait};
 use crate::ids::{Fence, LockName, NodeId, Ticket};
 use crate::lock::{LockSpec, Waiting};
@@ -25,28 +26,6 @@ const MAX_ELECTIONS: usize = 16_384;
 const MAX_WAITING: usize = 65_536;
 /// An answer is waited for so many times shorter than a lease.
 const ANSWERS_IN_A_LEASE: u32 = 4;
-
-/// What the table wants done. The node takes everything out after each call.
-#[derive(Debug, Default)]
-pub(crate) struct ElectionOutput {
-    /// Messages to other members.
-    pub(crate) sends: Vec<(NodeId, ElectionMessage)>,
-    /// What callers and observers are told.
-    pub(crate) events: Vec<Event>,
-    /// What to do about the timers of elections.
-    pub(crate) timers: Vec<(LockName, AnswerTimer)>,
-    /// What to do at the table of locks, in this order.
-    pub(crate) orders: Vec<Order>,
-}
-
-/// What to do at the table of locks.
-#[derive(Debug)]
-pub(crate) enum Order {
-    /// This caller is to lead: it wants to enter.
-    Enter(LockName, Waiting),
-    /// It is not any more, and waits here again: its request ends, and it is not told.
-    StandBack(Ticket),
-}
 
 /// The table of elections.
 #[derive(Debug)]

@@ -5,6 +5,7 @@ use alloc::vec;
 
 use proptest::prelude::*;
 
+use super::round_trip::FIRST_RTO;
 use super::*;
 use crate::ids::{Incarnation, NodeId};
 use crate::wire::Kind;

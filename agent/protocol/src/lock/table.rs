@@ -4,18 +4,21 @@
 //! fences, and it keeps the member's Lamport clock. Engines give effects; the table turns them
 //! into messages, events and timers ([`LockOutput`]), until nothing is left to do.
 
+mod lock_view;
 mod views;
+mod witness;
 
-use self::views::Witness;
+pub use self::lock_view::LockView;
+use self::witness::Witness;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
-use super::queue::{LocalQueue, Waiting};
+use super::queue::Waiting;
 use super::settle::{Lock, LockMessage, LockOutput, Settling};
 use super::{AbandonedMarks, Effects, LockSpec, Release, Request, Stamp};
 use crate::api::{Event, Refusal, Wait};
-use crate::ids::{Fence, Incarnation, LockName, NodeId, RequestId, Ticket};
+use crate::ids::{Incarnation, LockName, NodeId, RequestId, Ticket};
 use crate::membership::View;
 use crate::settings::{Failure, Settings};
 use crate::time::Time;
@@ -27,31 +30,6 @@ pub(crate) const MAX_LOCKS: usize = 65_536;
 pub(crate) const MAX_TICKETS: usize = 65_536;
 /// The highest Lamport clock that is believed: no group gets there in a thousand years.
 const MAX_CLOCK: u64 = 1 << 62;
-/// One lock, as its member sees it.
-#[derive(Debug)]
-pub struct LockView<'a> {
-    /// Its name.
-    pub name: &'a LockName,
-    /// How it is served; `None` while that is being asked.
-    pub spec: Option<LockSpec>,
-    queue: &'a LocalQueue,
-}
-
-impl LockView<'_> {
-    /// This member's callers that are inside, with their fences.
-    pub fn holders(&self) -> impl Iterator<Item = (Ticket, Fence)> + '_ {
-        self.queue
-            .held()
-            .iter()
-            .filter_map(|held| Some((held.ticket?, held.fence)))
-    }
-
-    /// This member's callers that wait, in order.
-    pub fn waiters(&self) -> impl Iterator<Item = Ticket> + '_ {
-        self.queue.callers().map(|caller| caller.ticket)
-    }
-}
-
 /// The table of locks.
 #[derive(Clone, Debug, Hash)]
 pub struct Locks {

@@ -3,6 +3,7 @@
 //! A peer is *up* when each side knows the other's present life and both files agree. Until then
 //! only greetings go there. A new life of the peer ends all that was agreed with the old one.
 
+mod event;
 mod peer;
 mod ways;
 
@@ -11,6 +12,8 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::time::Duration;
 
+pub(super) use self::event::PeerEvent;
+pub use self::peer::PeerState;
 use self::peer::{GREET_FIRST, GREET_LAST, Peer, Standing};
 use super::counters::Counters;
 use crate::api::{NodeConfig, Output};
@@ -24,44 +27,6 @@ use crate::wire::{
     Body, Drop, FRAMES_ROOM, GroupId, Header, Kind, Route, decode, decode_all, decode_frames,
     encode_body, encode_frames, encode_greeting, encode_notice, reroute, sender,
 };
-
-/// How a member is, as far as this one can tell.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PeerState {
-    /// In touch, and heard lately. This member itself is always so.
-    Up,
-    /// Not in touch yet, in its present life.
-    Unknown,
-    /// Not heard for a while.
-    Suspect,
-    /// It said that it leaves.
-    Left,
-    /// Its settings differ.
-    Disagrees,
-}
-
-/// What came of a datagram or of silence.
-#[derive(Debug)]
-pub(super) enum PeerEvent {
-    Up(NodeId, Incarnation),
-    /// Its life has ended.
-    Down(NodeId),
-    Suspect(NodeId),
-    Alive(NodeId),
-    /// It said that it leaves.
-    Left(NodeId),
-    Disagrees {
-        peer: NodeId,
-        difference: Difference,
-        in_view: bool,
-    },
-    /// Somebody knows a later life of this member.
-    Superseded(NodeId),
-    /// Somebody knew an earlier life of this member, which did not leave.
-    KnewUs,
-    Body(NodeId, Epoch, Body),
-}
 
 #[derive(Debug)]
 pub(super) struct Peers {
@@ -519,54 +484,4 @@ impl Peers {
 }
 
 #[cfg(test)]
-mod tests {
-    use alloc::collections::BTreeMap;
-    use alloc::vec;
-
-    use super::*;
-    use crate::settings::{Failure, Settings};
-    use crate::{Algorithm, ElectionAlgorithm};
-
-    #[test]
-    fn what_is_long_is_not_said_again_while_it_is_on_its_way() {
-        let [me, other] = [1, 2].map(|id| NodeId::new(id).unwrap());
-        let member = |node| Member {
-            node,
-            incarnation: Incarnation(1),
-        };
-        let config = NodeConfig {
-            me,
-            members: BTreeSet::from([me, other]),
-            voters: BTreeSet::from([me]),
-            cluster: None,
-            settings: Settings {
-                group: "test".into(),
-                lease: Duration::from_secs(1),
-                failure: Failure::Quorum,
-                lock_delay: Duration::ZERO,
-                election: ElectionAlgorithm::Bully,
-                algorithm: Algorithm::Semaphore,
-                locks: BTreeMap::new(),
-            },
-        };
-        let now = Time::from_nanos(1);
-        let mut peers = Peers::new(now, member(me), &config);
-        peers.meet(now, &[member(me), member(other)], &mut Vec::new());
-        let mut sent = |byte, len| {
-            let bytes = vec![byte; len];
-            peers.say(other, &Body::Note { bytes });
-            let mut out = VecDeque::new();
-            peers.flush(now, &mut Timers::default(), &mut out);
-            out.len()
-        };
-        assert!(sent(0, 5000) >= 4);
-        assert_eq!(sent(0, 5000), 0, "it is on its way");
-        assert!(sent(1, 5000) >= 4, "something else");
-        // Nothing is acknowledged, so that there is room for no more at some time.
-        for byte in 2..100 {
-            sent(byte, 100_000);
-        }
-        let unsent = peers.counters.notices_unsent;
-        assert!((1..98).contains(&unsent), "{unsent}");
-    }
-}
+mod tests;

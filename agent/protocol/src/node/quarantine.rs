@@ -8,12 +8,9 @@
 //! In a group of one nobody remembers: there the state is all that is known, and losing it loses
 //! the quarantine.
 
-use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::Node;
 use crate::time::{DRIFT, Time};
-use crate::timers::Timer;
 
 #[derive(Debug)]
 pub(super) struct Quarantine {
@@ -21,16 +18,16 @@ pub(super) struct Quarantine {
     /// For how long a former life's clients may be inside.
     lasts: Duration,
     /// Whether there was no record.
-    is_new: bool,
+    pub(super) is_new: bool,
     /// Whether the silent are waited for, who may know of a life before.
-    waits_for_all: bool,
+    pub(super) waits_for_all: bool,
     /// Whether the life before left, as far as is known.
     was_clean: bool,
-    stage: Stage,
+    pub(super) stage: Stage,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+pub(super) enum Stage {
     /// Views see to it, and this member has been in none yet.
     Elsewhere,
     /// Until the timer runs out.
@@ -95,38 +92,5 @@ impl Quarantine {
     /// When the clients of a life before are outside.
     pub(super) fn ends(&self) -> Time {
         self.began + self.lasts
-    }
-}
-
-impl Node {
-    /// The quarantine's time has passed.
-    pub(super) fn end_quarantine(&mut self, now: Time) {
-        if self.quarantine.stage == Stage::Waiting {
-            self.quarantine.stage = Stage::Over;
-            self.get_ready(now);
-        }
-    }
-
-    /// Tells the source of views that this member may be in one, once that is so.
-    pub(super) fn get_ready(&mut self, now: Time) {
-        let waits_for_all = self.quarantine.waits_for_all;
-        let may_be_known = self.quarantine.is_new && self.peers.may_still_tell(waits_for_all);
-        if self.quarantine.stage == Stage::Over && !may_be_known {
-            self.quarantine.stage = Stage::Told;
-            let mut actions = Vec::new();
-            self.views.ready(now, &mut actions);
-            self.act(now, actions);
-        }
-    }
-
-    /// Another member knew a life of this one that did not leave: the record was lost.
-    pub(super) fn remember(&mut self) {
-        let is_here = self.quarantine.stage != Stage::Elsewhere;
-        if is_here && self.quarantine.is_in_doubt() {
-            self.quarantine.stage = Stage::Waiting;
-            self.quarantine.note_unclean();
-            self.views.remember_unclean();
-            self.timers.set(Timer::Quarantine, self.quarantine.ends());
-        }
     }
 }

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::PeerEvent;
+use super::event::PeerEvent;
 use crate::ids::{Incarnation, NodeId};
 use crate::link::{Link, Timing};
 use crate::membership::greeting::{Agreement, Difference, Greeting, first_8};
@@ -16,6 +16,23 @@ pub(super) const GREET_FIRST: Duration = Duration::from_millis(10);
 pub(super) const GREET_LAST: Duration = Duration::from_millis(500);
 /// Greetings are answered at once, but not more often than this.
 const GREET_PAUSE: Duration = Duration::from_millis(1);
+
+/// How a member is, as far as this one can tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PeerState {
+    /// In touch, and heard lately. This member itself is always so.
+    Up,
+    /// Not in touch yet, in its present life.
+    Unknown,
+    /// Not heard for a while.
+    Suspect,
+    /// It said that it leaves.
+    Left,
+    /// Its settings differ.
+    Disagrees,
+}
+
 #[derive(Debug)]
 pub(super) struct Peer {
     pub(super) life: Option<Incarnation>,
