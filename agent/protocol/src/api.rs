@@ -23,8 +23,8 @@ pub struct NodeConfig {
     pub me: NodeId,
     /// All members of the group, this one among them.
     pub members: BTreeSet<NodeId>,
-    /// Who votes on views when the group is founded ([`Failure::Quorum`](crate::Failure::Quorum)): 1 to 7 of them. Later its
-    /// views say who votes.
+    /// Who votes on views when the group is founded
+    /// ([`Failure::Quorum`](crate::Failure::Quorum)): 1 to 7 of them. Later its views say who votes.
     pub voters: BTreeSet<NodeId>,
     /// The only cluster that this member may be in; `None` lets it found one, or join the one that
     /// is there.
@@ -172,8 +172,9 @@ pub enum Command {
         /// The text.
         bytes: Vec<u8>,
     },
-    /// To change who may be a member ([`Failure::Quorum`](crate::Failure::Quorum)), in place of a change that was asked for
-    /// before and is not made yet. It is tried until a view has it ([`Event::Members`]).
+    /// To change who may be a member ([`Failure::Quorum`](crate::Failure::Quorum)), in place of a
+    /// change that was asked for before and is not made yet. It is tried until a view has it
+    /// ([`Event::Members`]).
     Change(Change),
     /// To leave the group: waiting requests end, granted ones are released, and when the others
     /// know (or a bounded time has passed) [`Event::Left`] comes and the node is silent.

@@ -30,7 +30,8 @@ pub struct Request {
     pub stamp: Stamp,
     /// With whom it may be inside.
     pub mode: Mode,
-    /// Whether the caller wants to be told ([`Effects::busy`](super::Effects)) when the lock is not free.
+    /// Whether the caller wants to be told ([`Effects::busy`](super::Effects)) when the lock is not
+    /// free.
     pub tries: bool,
 }
 
