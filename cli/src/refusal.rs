@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::io;
 
 use distlock::{ConfigError, HandleError, LockError, OpenError, ParseAlgorithmError, StatusError};
+use distlock_lab::checkers::Violation;
 
 use crate::exit::{CONFIG, Failure, NO_INPUT, NO_PERMISSION, UNAVAILABLE, USAGE};
 
@@ -82,6 +83,17 @@ impl From<StatusError> for Failure {
             _ => UNAVAILABLE,
         };
         Self::new(code, error)
+    }
+}
+
+impl From<Violation> for Failure {
+    fn from(broken: Violation) -> Self {
+        Self::new(
+            UNAVAILABLE,
+            format_args!(
+                "the run broke a rule: {broken}; please report this with the command line"
+            ),
+        )
     }
 }
 

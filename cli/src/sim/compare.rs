@@ -11,7 +11,6 @@ use distlock_lab::costs::{Costs, INSIDE, Load, measure_bare};
 use distlock_lab::reference::{Book, Said, Value, reference};
 
 use super::args::Sim;
-use super::broken_rule;
 use crate::exit::{self, Failure};
 
 /// The group sizes of the table.
@@ -118,10 +117,7 @@ fn measure_all(cases: &[Case]) -> Result<Vec<Measured>, Failure> {
 
 impl Measured {
     fn new(case: Case) -> Result<Self, Failure> {
-        let measure = |load| {
-            let costs = measure_bare(case.algorithm, case.size, load);
-            costs.map_err(|broken| broken_rule(&broken))
-        };
+        let measure = |load| measure_bare(case.algorithm, case.size, load);
         Ok(Self {
             case,
             light: measure(Load::Light)?,

@@ -1,11 +1,13 @@
 //! The options of `distlock trace`.
 
 use std::ffi::OsString;
+use std::fmt::Display;
 use std::path::PathBuf;
 
 use clap::{Args, ValueHint};
 
 use super::when::When;
+use crate::exit::Failure;
 
 /// Merge the traces of a group's agents: into a diagram, a log for ShiViz, or a story.
 ///
@@ -44,4 +46,9 @@ pub(crate) struct Trace {
     /// Only up to this time
     #[arg(long, value_name = "TIME", value_parser = When::parse)]
     pub(crate) until: Option<When>,
+}
+
+/// The options make no sense, or what they name is no trace.
+pub(super) fn usage(message: impl Display) -> Failure {
+    Failure::usage(message, "trace")
 }

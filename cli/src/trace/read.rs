@@ -8,7 +8,7 @@ use std::rc::Rc;
 
 use distlock_agent::runtime::trace::{self, FORMAT, Head};
 
-use super::usage;
+use super::args::usage;
 use crate::exit::{Failure, NO_INPUT, quoted};
 use crate::refusal;
 

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use std::rc::Rc;
 
 use super::align::Alignment;
-use super::date;
 use super::merge::Merged;
 use super::read::Logs;
+use super::when::date;
 use crate::diagram::timeline::What;
 
 /// What is shown, counted.

@@ -1,4 +1,8 @@
-//! Times as users write them.
+//! Times of traces, as users write and read them.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use distlock_agent::runtime::clock::rfc3339;
 
 /// A time of a trace.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -19,7 +23,7 @@ impl When {
         if let Some(seconds) = seconds.filter(|seconds| (0.0..=1e9).contains(seconds)) {
             return Ok(Self::After(seconds));
         }
-        date(text).map(Self::At).ok_or_else(|| {
+        parse_date(text).map(Self::At).ok_or_else(|| {
             "a time is a number of seconds after the beginning, like 12.5, or a date in UTC, like \
              2026-01-31T12:00:00.250Z"
                 .to_owned()
@@ -36,7 +40,7 @@ impl When {
 }
 
 /// `2026-01-31T12:00:00Z`, with or without a fraction, in nanoseconds since 1970.
-fn date(text: &str) -> Option<u64> {
+fn parse_date(text: &str) -> Option<u64> {
     let (day, time) = text.strip_suffix(['Z', 'z'])?.split_once(['T', 't', ' '])?;
     let numbers = |text: &str, between: char| -> Option<[u64; 3]> {
         let parts: Option<Vec<_>> = text.split(between).map(number).collect();
@@ -59,6 +63,11 @@ fn date(text: &str) -> Option<u64> {
     Some(seconds * 1_000_000_000 + fraction)
 }
 
+/// The time that is so many nanoseconds after 1970-01-01 00:00 UTC, as agents write it.
+pub(super) fn date(nanos: u64) -> String {
+    rfc3339(UNIX_EPOCH + Duration::from_nanos(nanos))
+}
+
 /// A number of digits only.
 fn number(text: &str) -> Option<u64> {
     let is_number = text.bytes().all(|byte| byte.is_ascii_digit());
@@ -76,10 +85,6 @@ fn days(year: u64, month: u64, day: u64) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, UNIX_EPOCH};
-
-    use distlock_agent::runtime::clock::rfc3339;
-
     use super::*;
 
     #[test]

@@ -8,21 +8,19 @@ mod report;
 mod when;
 
 use std::collections::BTreeSet;
-use std::fmt::Display;
 use std::os::unix::ffi::OsStrExt;
 use std::process::ExitCode;
-use std::time::{Duration, UNIX_EPOCH};
 
 use distlock_agent::protocol::LockName;
-use distlock_agent::runtime::clock::rfc3339;
 
 use crate::diagram::timeline::{Measure, Timeline};
 use crate::diagram::{self, Wanted};
 use crate::exit::{self, Failure};
 use align::Alignment;
-use args::Trace;
+use args::{Trace, usage};
 use merge::Merged;
 use read::Logs;
+use when::date;
 
 /// How long after it was sent a message may still be under way when a trace ends, in units.
 const PATIENCE: f64 = 20.0;
@@ -118,12 +116,4 @@ fn unit(merged: &Merged, (since, until): (u64, u64)) -> f64 {
     let steps = [1, 2, 5].map(|step| step * power);
     let step = steps.into_iter().find(|step| *step >= typical);
     step.unwrap_or(power * 10) as f64
-}
-
-fn date(nanos: u64) -> String {
-    rfc3339(UNIX_EPOCH + Duration::from_nanos(nanos))
-}
-
-fn usage(message: impl Display) -> Failure {
-    Failure::usage(message, "trace")
 }

@@ -9,7 +9,6 @@ use std::fmt::Display;
 use std::process::ExitCode;
 
 use distlock_agent::protocol::{Algorithm, Time};
-use distlock_lab::checkers::Violation;
 use distlock_lab::costs::{Body, Load, Run, Setup, Spread, measure};
 use distlock_lab::figures;
 
@@ -43,7 +42,7 @@ pub(crate) fn sim(args: &Sim) -> Result<ExitCode, Failure> {
         return figure_6_16(args, algorithm);
     }
     let setup = setup(args, algorithm)?;
-    let run = measure(&setup).map_err(|broken| broken_rule(&broken))?;
+    let run = measure(&setup)?;
     let report = report::report(&setup, &run);
     let timeline = shown(&setup, &run);
     diagram::write(&wanted(args), &timeline, &title(&setup), &report)?;
@@ -57,8 +56,7 @@ fn figure_6_16(args: &Sim, algorithm: Algorithm) -> Result<ExitCode, Failure> {
             "figure 6.16 is one of ricart-agrawala; name that algorithm",
         ));
     }
-    let scene =
-        figures::figure_6_16(args.cs.unwrap_or(3.0)).map_err(|broken| broken_rule(&broken))?;
+    let scene = figures::figure_6_16(args.cs.unwrap_or(3.0))?;
     let frame = Frame {
         span: (Time::ZERO, scene.end),
         unit: scene.unit,
@@ -195,12 +193,4 @@ fn check_crashes(args: &Sim, members: u16) -> Result<(), Failure> {
 
 fn usage(message: impl Display) -> Failure {
     Failure::usage(message, "sim")
-}
-
-/// The simulator's checkers found a mistake.
-fn broken_rule(broken: &Violation) -> Failure {
-    Failure::new(
-        exit::UNAVAILABLE,
-        format_args!("the run broke a rule: {broken}; please report this with the command line"),
-    )
 }
