@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
+use comfy_table::{Table, presets};
 use distlock::discovery::GroupChoice;
 use distlock::status::{MemberState, SCHEMA, Status};
 use distlock::{Address, Agent};
@@ -212,16 +213,15 @@ fn members_table(status: &Status) -> String {
     if status.members.is_empty() {
         return String::new();
     }
-    let mut table = Table::new(["MEMBER", "ADDRESS", "STATE", ""]);
-    for member in &status.members {
-        table.row([
+    let rows = status.members.iter().map(|member| {
+        [
             member.id.to_string(),
             clean(&member.address),
             state(member.state).to_owned(),
             clean(&member.detail),
-        ]);
-    }
-    table.render()
+        ]
+    });
+    table(["MEMBER", "ADDRESS", "STATE", ""], rows.collect())
 }
 
 fn locks_table(status: &Status) -> String {
@@ -231,17 +231,7 @@ fn locks_table(status: &Status) -> String {
             false => "No member that is heard holds a lock or waits for one.\n".to_owned(),
         };
     }
-    let mut table = Table::new([
-        "LOCK",
-        "ALGORITHM",
-        "",
-        "MEMBER",
-        "HOST",
-        "PID",
-        "SINCE",
-        "FENCE",
-        "COMMAND",
-    ]);
+    let mut rows = Vec::new();
     for lock in &status.locks {
         let (name, algorithm) = (clean(&lock.name), clean(&lock.algorithm));
         let member = |id: u16| {
@@ -252,7 +242,7 @@ fn locks_table(status: &Status) -> String {
             }
         };
         for holder in &lock.holders {
-            table.row([
+            rows.push([
                 name.clone(),
                 algorithm.clone(),
                 "holds".to_owned(),
@@ -267,7 +257,7 @@ fn locks_table(status: &Status) -> String {
             ]);
         }
         for waiter in &lock.waiters {
-            table.row([
+            rows.push([
                 name.clone(),
                 algorithm.clone(),
                 "waits".to_owned(),
@@ -280,7 +270,18 @@ fn locks_table(status: &Status) -> String {
             ]);
         }
     }
-    table.render()
+    let head = [
+        "LOCK",
+        "ALGORITHM",
+        "",
+        "MEMBER",
+        "HOST",
+        "PID",
+        "SINCE",
+        "FENCE",
+        "COMMAND",
+    ];
+    table(head, rows)
 }
 
 /// The word that JSON has for it too.
@@ -295,42 +296,15 @@ fn state(state: MemberState) -> &'static str {
     }
 }
 
-/// Columns as wide as their widest cell.
-struct Table<const N: usize> {
-    rows: Vec<[String; N]>,
-}
-
-impl<const N: usize> Table<N> {
-    fn new(head: [&str; N]) -> Self {
-        Self {
-            rows: vec![head.map(str::to_owned)],
-        }
+/// A table without lines: columns as wide as their widest cell, two spaces apart.
+fn table<const N: usize>(head: [&str; N], rows: Vec<[String; N]>) -> String {
+    let mut table = Table::new();
+    table.load_preset(presets::NOTHING).set_header(head);
+    table.add_rows(rows);
+    for column in table.column_iter_mut() {
+        column.set_padding((0, 2));
     }
-
-    fn row(&mut self, cells: [String; N]) {
-        self.rows.push(cells);
-    }
-
-    fn render(&self) -> String {
-        let width = |text: &String| text.chars().count();
-        let widths: [usize; N] = std::array::from_fn(|column| {
-            self.rows
-                .iter()
-                .map(|row| width(&row[column]))
-                .max()
-                .unwrap_or(0)
-        });
-        let mut text = String::new();
-        for row in &self.rows {
-            let mut line = String::new();
-            for (cell, width) in row.iter().zip(widths) {
-                let _ = write!(line, "{cell:width$}  ");
-            }
-            text.push_str(line.trim_end());
-            text.push('\n');
-        }
-        text
-    }
+    format!("{}\n", table.trim_fmt())
 }
 
 #[cfg(test)]
@@ -338,6 +312,14 @@ mod tests {
     use distlock::status::Protection;
 
     use super::*;
+
+    #[test]
+    fn columns_are_as_wide_as_what_is_shown() {
+        let rows = [["é", "alive"], ["日本", "alive"], ["x", ""]];
+        let rows = rows.map(|row| row.map(str::to_owned)).to_vec();
+        let shown = "ID    STATE\né     alive\n日本  alive\nx\n";
+        assert_eq!(table(["ID", "STATE"], rows), shown);
+    }
 
     #[test]
     fn what_endangers_the_group_comes_first() {

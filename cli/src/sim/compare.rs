@@ -167,6 +167,7 @@ impl Measured {
         said.any(|(value, book)| (value / book - 1.0).abs() > TOLERANCE)
     }
 
+    /// Columns of fixed widths, for which `format!` does.
     fn row(&self) -> String {
         let mut row = format!("{:<20}{:>3}", self.case.algorithm, self.case.size);
         let columns = self

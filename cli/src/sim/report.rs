@@ -149,7 +149,7 @@ fn remarks(setup: &Setup, run: &Run, known: &Reference) -> String {
     }
 }
 
-/// One line of the table.
+/// One line of the table. Its columns have fixed widths, for which `format!` does.
 fn row(text: &mut String, [what, here, expected, book]: [String; 4]) {
     let line = format!("{what:<22} {here:>14} {expected:>16}   {book}");
     text.push_str(line.trim_end());

@@ -78,6 +78,7 @@ pub(super) fn report(logs: &Logs, alignment: &Alignment, merged: &Merged, facts:
         date(since),
         (until - since) as f64 / 1e9
     );
+    // Columns of fixed widths, for which `format!` does.
     let _ = writeln!(
         text,
         "{:<8}{:<20}{:>8}{:>9}{:>7}{:>9}",
