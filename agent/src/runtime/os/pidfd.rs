@@ -72,8 +72,8 @@ pub struct ProcessGroup {
 }
 
 impl ProcessGroup {
-    /// The group that the process `pid` leads, a child of this process that has not been waited
-    /// for.
+    /// The group that the process `pid` leads: this process, or a child of it that has not been
+    /// waited for. Does not allocate.
     ///
     /// # Errors
     /// If no descriptor is left, or the system gives none for processes.
