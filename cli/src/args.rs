@@ -1,16 +1,15 @@
 //! The command line, as the contract fixes it.
 
+use std::env;
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::error::ErrorKind;
-use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum, ValueHint};
+use clap::{Args, Parser, Subcommand, ValueEnum, ValueHint};
 use distlock_agent::protocol::ClusterId;
 use distlock_agent::protocol::ids::LockName;
 
-use crate::exit::{self, Failure, one_line, quoted};
+use crate::exit::{self, Failure};
 
 /// Mutual exclusion for programs on one host or many, without a server.
 ///
@@ -359,25 +358,9 @@ pub(crate) struct Group {
     pub(crate) state_dir: Option<PathBuf>,
 }
 
-/// What the command line asks for.
-///
-/// # Errors
-/// The way to end when it asks for nothing that can be done: help was printed, or it is wrong.
-pub(crate) fn parse() -> Result<Command, Result<ExitCode, Failure>> {
-    let args: Vec<_> = std::env::args_os().collect();
-    let command = Cli::try_parse_from(&args)
-        .map_err(|error| refuse(&error))?
-        .command;
-    if let Some((work, name)) = command.work() {
-        work.check(name).map_err(Err)?;
-        work.check_name(&args, name).map_err(Err)?;
-    }
-    Ok(command)
-}
-
 impl Command {
     /// What a command that runs another works on, and the command's name.
-    fn work(&self) -> Option<(&Work, &'static str)> {
+    pub(crate) fn work(&self) -> Option<(&Work, &'static str)> {
         match self {
             Self::Run(run) => Some((&run.work, "run")),
             Self::Elect(elect) => Some((&elect.work, "elect")),
@@ -401,41 +384,29 @@ impl Group {
 }
 
 impl Work {
-    /// What clap cannot say.
-    fn check(&self, command: &str) -> Result<(), Failure> {
-        if self.script.is_none() && self.program().is_empty() {
-            let what = "no command to run: give one after the lock's name, or with -c";
-            return Err(Failure::usage(what, command));
-        }
-        self.lock_name(command).map(drop)
-    }
-
-    /// Who forgets the name would lock the command's first word: `run -- echo hi`. A name may stand
-    /// after `--`, where it may begin with a dash, if another `--` divides it from the command.
-    fn check_name(&self, args: &[OsString], command: &str) -> Result<(), Failure> {
-        let has_dashes = self.program.first().is_some_and(|first| first == "--");
-        if self.script.is_some() || has_dashes || !is_name_after_dashes(args) {
-            return Ok(());
-        }
-        let what = format!(
-            "no lock's name before --: say 'distlock {command} NAME -- COMMAND', or, if {} is the \
-             name, 'distlock {command} -- NAME -- COMMAND'",
-            quoted(&self.name)
-        );
-        Err(Failure::usage(what, command))
-    }
-
     /// The lock's name.
     pub(crate) fn lock_name(&self, command: &str) -> Result<LockName, Failure> {
         lock_name(&self.name, command)
     }
 
-    /// The program and its arguments, or `None` for a string that the shell runs. A second `--`
-    /// divides a name that starts with a dash from the command, as in `run -- -x -- ls`.
+    /// The program and its arguments; nothing where the shell runs a string. A second `--` divides a
+    /// name that starts with a dash from the command, as in `run -- -x -- ls`.
     pub(crate) fn program(&self) -> &[OsString] {
         match self.program.split_first() {
             Some((first, rest)) if first == "--" => rest,
             _ => &self.program,
+        }
+    }
+
+    /// The program and its arguments. A string is run as flock(1) runs it: by the user's shell.
+    pub(crate) fn words(&self) -> Vec<OsString> {
+        match &self.script {
+            None => self.program().to_vec(),
+            Some(script) => {
+                let shell = env::var_os("SHELL").filter(|shell| !shell.is_empty());
+                let shell = shell.unwrap_or_else(|| "/bin/sh".into());
+                vec![shell, "-c".into(), script.clone()]
+            }
         }
     }
 
@@ -461,19 +432,6 @@ fn lock_name(name: &OsStr, command: &str) -> Result<LockName, Failure> {
     LockName::new(name.as_bytes()).map_err(|error| Failure::usage(error, command))
 }
 
-/// Whether the first `--` of a command line stands before the lock's name.
-fn is_name_after_dashes(args: &[OsString]) -> bool {
-    // No argument has a NUL byte, so this is none of the caller's words.
-    const HERE: &str = "\0";
-    let before = args.iter().take_while(|arg| *arg != "--").cloned();
-    let line = before.chain(["--", HERE, HERE].map(OsString::from));
-    Cli::try_parse_from(line).is_ok_and(|cli| {
-        cli.command
-            .work()
-            .is_some_and(|(work, _)| work.name == HERE)
-    })
-}
-
 /// Seconds as flock(1) takes them.
 fn parse_seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text
@@ -483,84 +441,4 @@ fn parse_seconds(text: &str) -> Result<Duration, String> {
         return Err("seconds are a number from 0 up".to_owned());
     }
     Duration::try_from_secs_f64(seconds.abs()).map_err(|_| "timeout too large".to_owned())
-}
-
-/// Help and version go to standard output and end well; the rest becomes one line, and 64.
-fn refuse(error: &clap::Error) -> Result<ExitCode, Failure> {
-    match error.kind() {
-        ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            // Who closed the output does not want the help any more.
-            let _ = error.print();
-            Ok(ExitCode::SUCCESS)
-        }
-        ErrorKind::MissingSubcommand | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
-            Err(Failure::new(
-                exit::USAGE,
-                "no command given; 'distlock --help' tells which there are",
-            ))
-        }
-        _ => {
-            let text = error.to_string();
-            let first = text.split("\n\n").next().unwrap_or_default();
-            let first = one_line(first.trim_start_matches("error: "));
-            Err(match named_command() {
-                Some(name) => Failure::usage(first, &name),
-                None => Failure::new(exit::USAGE, format_args!("{first}; see 'distlock --help'")),
-            })
-        }
-    }
-}
-
-/// The command that the command line names, whatever is wrong with the rest.
-fn named_command() -> Option<String> {
-    let word = std::env::args_os().nth(1)?.into_string().ok()?;
-    Cli::command().find_subcommand(&word)?;
-    Some(word)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn run(args: &[&str]) -> Run {
-        let args = ["distlock", "run"].iter().chain(args);
-        let Command::Run(run) = Cli::try_parse_from(args).expect("a good line").command else {
-            panic!("not a run");
-        };
-        run
-    }
-
-    #[test]
-    fn the_command_starts_at_the_first_word_after_the_name() {
-        for line in [
-            &["-n", "x", "ls", "-l", "--", "-n"][..],
-            &["x", "-n", "ls", "-l", "--", "-n"],
-            &["-n", "x", "--", "ls", "-l", "--", "-n"],
-        ] {
-            let run = run(line);
-            assert_eq!(run.work.name, "x", "{line:?}");
-            assert!(run.work.nonblock, "{line:?}");
-            assert_eq!(run.work.program, ["ls", "-l", "--", "-n"], "{line:?}");
-        }
-    }
-
-    #[test]
-    fn the_last_of_repeated_options_counts() {
-        assert_eq!(
-            run(&["-w", "1", "-w", "2.5", "x", "ls"]).work.timeout,
-            Some(Duration::from_millis(2500))
-        );
-    }
-
-    #[test]
-    fn the_last_of_shared_and_exclusive_counts() {
-        assert!(run(&["-x", "-s", "x", "ls"]).shared);
-        assert!(!run(&["-s", "-x", "x", "ls"]).shared);
-        assert!(!run(&["x", "ls"]).shared);
-    }
-
-    #[test]
-    fn the_definition_is_sound() {
-        Cli::command().debug_assert();
-    }
 }

@@ -21,6 +21,7 @@ use crate::cgroup::Cgroup;
 use crate::descendants;
 use crate::exit::{self, Failure, quoted};
 use crate::guardian::Guardian;
+use crate::lease_monitor::{LeaseMonitor, Leave};
 use crate::refusal;
 use crate::signals::{self, Signals};
 use crate::spawn::{self, Program};
@@ -41,35 +42,6 @@ pub(crate) struct CommandSpec<'a> {
     pub(crate) args: &'a [OsString],
     /// What to set in its environment, and with `None` to remove.
     pub(crate) env: &'a [(&'a str, Option<OsString>)],
-}
-
-/// What can happen to the lock while the command runs.
-pub(crate) trait Tenure {
-    /// Becomes readable when the lock is lost.
-    fn bell(&self) -> BorrowedFd<'_>;
-
-    /// Whether the command may go on.
-    fn leave(&self) -> Leave;
-
-    /// Ends with the last process that the command has started, where that is to be waited for.
-    fn lifeline(&self) -> Option<BorrowedFd<'_>> {
-        None
-    }
-}
-
-/// Whether a command may go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Leave {
-    /// It may; to be asked again when the bell rings, and at that time if there is one.
-    Granted {
-        /// When to ask again.
-        until: Option<Time>,
-    },
-    /// It must end: the lock is lost, or as good as lost.
-    Ended {
-        /// By then, so that nobody else is inside yet.
-        kill: Time,
-    },
 }
 
 /// How a command ended.
@@ -197,29 +169,29 @@ impl<'a> Job<'a> {
     ///
     /// # Errors
     /// Only what cannot happen: the kernel refuses to wait. The command dies with this process.
-    pub(crate) fn wait(mut self, tenure: &dyn Tenure) -> io::Result<End> {
+    pub(crate) fn wait(mut self, lease: &LeaseMonitor<'_>) -> io::Result<End> {
         let mut ended = None;
         loop {
             // First of all: the host may have been suspended for longer than the lease.
-            let next = self.enforce(tenure);
+            let next = self.enforce(lease);
             self.take_signals(&mut ended)?;
             if let Some(status) = ended
-                && (self.eviction != Eviction::No || !tenure.lifeline().is_some_and(is_alive))
+                && (self.eviction != Eviction::No || !lease.lifeline().is_some_and(is_alive))
             {
                 return self.finish(status);
             }
-            let bell = (self.eviction == Eviction::No).then(|| tenure.bell());
+            let bell = (self.eviction == Eviction::No).then(|| lease.bell());
             // Of use only once it may end: until then the command itself has it.
-            let lifeline = ended.and_then(|_| tenure.lifeline());
+            let lifeline = ended.and_then(|_| lease.lifeline());
             self.alarm.set(next)?;
             self.sleep(bell, lifeline, PollTimeout::NONE)?;
         }
     }
 
     /// Has the command end when its lock is lost or about to be; when to be called again.
-    fn enforce(&mut self, tenure: &dyn Tenure) -> Option<Time> {
+    fn enforce(&mut self, lease: &LeaseMonitor<'_>) -> Option<Time> {
         if self.eviction == Eviction::No {
-            match tenure.leave() {
+            match lease.leave() {
                 Leave::Granted { until } => return until,
                 Leave::Ended { kill } if kill > clock::now() => self.ask_to_end(kill),
                 Leave::Ended { .. } => self.kill(),

@@ -4,6 +4,7 @@ mod agent;
 mod args;
 mod cgroup;
 mod command;
+mod command_line;
 mod completions;
 mod descendants;
 mod diagram;
@@ -13,6 +14,7 @@ mod group;
 mod guardian;
 mod holder;
 mod keygen;
+mod lease_monitor;
 mod manager;
 mod members;
 mod quorum;
@@ -33,7 +35,7 @@ use std::process::ExitCode;
 use args::Command;
 
 fn main() -> ExitCode {
-    let done = match args::parse() {
+    let done = match command_line::parse() {
         Ok(Command::Run(args)) => run::run(&args),
         Ok(Command::Elect(args)) => run::elect(&args),
         Ok(Command::Agent(args)) => agent::agent(&args),
