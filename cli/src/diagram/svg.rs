@@ -1,11 +1,19 @@
 //! A picture as a space-time diagram: one SVG that needs nothing else, light or dark as the reader
 //! likes it.
+//!
+//! Elements are written as text: the svg crate would make a call of each attribute, and has no layout.
 
-use std::fmt::Write as _;
+mod elements;
+mod legend;
+
+use std::fmt::{Display, Write as _};
 
 use super::axis::{Axis, GAP};
 use super::labels::{Area, Line, Page, width};
 use super::picture::{Arrow, Bar, Fate, Picture, State};
+pub(super) use elements::escape;
+use elements::{COLOURS, STAY, WAIT, cross, line, note, tip};
+use legend::signs;
 
 /// How the diagram looks, here and in a page.
 const STYLE: &str = include_str!("style.css");
@@ -15,13 +23,6 @@ const NAMED: usize = 40;
 
 /// Up to so many units are drawn wide.
 const SHORT: f64 = 16.0;
-
-/// How many colours there are for kinds of messages.
-const COLOURS: usize = 6;
-
-/// Half the height of the bar of a critical section, and of waiting.
-const STAY: f64 = 9.0;
-const WAIT: f64 = 4.0;
 
 /// The diagram. `title` says what it shows.
 pub(crate) fn svg(picture: &Picture, title: &str) -> String {
@@ -111,51 +112,8 @@ impl<'a> Drawing<'a> {
 
     /// What the signs mean; returns where it ends.
     fn legend(&mut self, top: f64) -> f64 {
-        let picture = self.picture;
-        let has = |state| picture.bars.iter().any(|bar| bar.state == state);
-        let mut items: Vec<(String, String)> = Vec::new();
-        let mut add = |is_there: bool, sign: &str, word: &str| {
-            if is_there {
-                items.push((sign.to_owned(), word.to_owned()));
-            }
-        };
-        let bar = |class, half: f64| {
-            format!(
-                "<rect class=\"{class}\" y=\"-{half}\" width=\"26\" height=\"{}\"/>",
-                half * 2.0
-            )
-        };
-        add(has(State::Waiting), &bar("wait", WAIT), "waits");
-        add(
-            has(State::Inside),
-            &bar("stay", STAY),
-            "in the critical section",
-        );
-        for (place, kind) in self.kinds.iter().enumerate() {
-            let sign = format!(
-                "<g class=\"message k{}\"><line x2=\"20\"/>\
-                 <path class=\"tip\" d=\"M26 0l-9 -3.5v7z\"/></g>",
-                place % COLOURS
-            );
-            add(true, &sign, kind);
-        }
-        let again = "<g class=\"message again k0\"><line x2=\"26\"/></g>";
-        let is_again = picture.arrows.iter().any(|arrow| arrow.again);
-        add(is_again, again, "sent once more by the link");
-        let lost = picture.arrows.iter().any(|arrow| arrow.fate == Fate::Lost);
-        add(lost, &cross("lost", (13.0, 0.0), 4.0), "never arrives");
-        add(
-            !picture.crashes.is_empty(),
-            &cross("crash", (13.0, 0.0), 7.0),
-            "crash",
-        );
-        let end = "<line class=\"end\" x1=\"13\" y1=\"-8\" x2=\"13\" y2=\"8\"/>";
-        add(!picture.ends.is_empty(), end, "ends");
-        let view = "<path class=\"view\" d=\"M13 -6l5 6l-5 6l-5 -6z\"/>";
-        add(!picture.views.is_empty(), view, "installs a new view");
-
         let (mut x, mut y) = (16.0, top);
-        for (sign, word) in items {
+        for (sign, word) in signs(self.picture, &self.kinds) {
             let wide = 26.0 + 8.0 + width(&word) + 20.0;
             if x > 16.0 && x + wide > 900.0_f64.min(self.width) {
                 (x, y) = (16.0, y + 24.0);
@@ -174,10 +132,7 @@ impl<'a> Drawing<'a> {
         let (top, bottom) = (self.top - self.step.min(40.0) / 2.0, self.bottom());
         for (x, _) in self.axis.gaps.clone() {
             for x in [x + 4.0, x + GAP - 4.0] {
-                self.put(format_args!(
-                    "<line class=\"gap\" x1=\"{x:.1}\" y1=\"{top:.1}\" x2=\"{x:.1}\" \
-                     y2=\"{bottom:.1}\"/>"
-                ));
+                self.put(line("gap", ((x, top), (x, bottom))));
             }
         }
     }
@@ -217,10 +172,7 @@ impl<'a> Drawing<'a> {
 
     /// A part of a process's line.
     fn lane(&mut self, class: &str, (from, to): (f64, f64), y: f64) {
-        self.put(format_args!(
-            "<line class=\"{class}\" x1=\"{from:.1}\" y1=\"{y:.1}\" x2=\"{to:.1}\" \
-             y2=\"{y:.1}\"/>"
-        ));
+        self.put(line(class, ((from, y), (to, y))));
     }
 
     fn bars(&mut self) {
@@ -466,41 +418,31 @@ impl<'a> Drawing<'a> {
         let y = self.bottom() + 14.0;
         let (left, end) = (self.left, self.axis.end);
         self.put(format_args!(
-            "<line class=\"axis\" x1=\"{left:.1}\" y1=\"{y:.1}\" x2=\"{end:.1}\" y2=\"{y:.1}\"/>\
-             <text class=\"faint\" x=\"16\" y=\"{:.1}\">{}</text>",
+            "{}<text class=\"faint\" x=\"16\" y=\"{:.1}\">{}</text>",
+            line("axis", ((left, y), (end, y))),
             y + 16.0,
             self.picture.measure.name()
         ));
         let longest = self.picture.measure.mark(self.picture.length as u64);
         for (x, number) in self.axis.marks((width(&longest) + 8.0).max(36.0)) {
             let number = self.picture.measure.mark(number);
-            self.put(format_args!(
-                "<line class=\"axis\" x1=\"{x:.1}\" y1=\"{y:.1}\" x2=\"{x:.1}\" y2=\"{:.1}\"/>\
-                 <text class=\"faint\" text-anchor=\"middle\" x=\"{x:.1}\" \
-                 y=\"{:.1}\">{number}</text>",
-                y + 4.0,
-                y + 17.0
-            ));
+            self.put(line("axis", ((x, y), (x, y + 4.0))) + &note((x, y + 17.0), &number));
         }
         for (x, length) in self.axis.gaps.clone() {
             let length = self.picture.measure.tell_roughly(length);
             self.put(format_args!(
-                "<rect class=\"ground\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"4\"/>\
-                 <text class=\"faint\" text-anchor=\"middle\" x=\"{:.1}\" \
-                 y=\"{:.1}\">{length}</text>",
+                "<rect class=\"ground\" x=\"{:.1}\" y=\"{:.1}\" width=\"{:.1}\" height=\"4\"/>{}",
                 x + 5.0,
                 y - 2.0,
                 GAP - 10.0,
-                x + GAP / 2.0,
-                y + 30.0
+                note((x + GAP / 2.0, y + 30.0), &length)
             ));
         }
         y + 32.0
     }
 
-    fn put(&mut self, element: std::fmt::Arguments<'_>) {
-        let _ = self.text.write_fmt(element);
-        self.text.push('\n');
+    fn put(&mut self, element: impl Display) {
+        let _ = writeln!(self.text, "{element}");
     }
 }
 
@@ -510,34 +452,4 @@ fn caption(arrow: &Arrow) -> String {
         Some(stamp) => format!("{} {stamp}", arrow.kind),
         None => arrow.kind.to_owned(),
     }
-}
-
-/// The tip of an arrow.
-fn tip(((x1, y1), (x2, y2)): Line) -> String {
-    let (dx, dy) = (x2 - x1, y2 - y1);
-    let length = (dx * dx + dy * dy).sqrt().max(1e-9);
-    let (ux, uy) = (dx / length, dy / length);
-    let (bx, by) = (x2 - ux * 9.0, y2 - uy * 9.0);
-    format!(
-        "<path class=\"tip\" d=\"M{x2:.1} {y2:.1}L{:.1} {:.1}L{:.1} {:.1}z\"/>",
-        bx - uy * 3.5,
-        by + ux * 3.5,
-        bx + uy * 3.5,
-        by - ux * 3.5
-    )
-}
-
-fn cross(class: &str, (x, y): (f64, f64), half: f64) -> String {
-    let (left, right, top, bottom) = (x - half, x + half, y - half, y + half);
-    format!(
-        "<line class=\"{class}\" x1=\"{left:.1}\" y1=\"{top:.1}\" x2=\"{right:.1}\" \
-         y2=\"{bottom:.1}\"/><line class=\"{class}\" x1=\"{left:.1}\" y1=\"{bottom:.1}\" \
-         x2=\"{right:.1}\" y2=\"{top:.1}\"/>"
-    )
-}
-
-/// Text between tags and in attributes.
-pub(crate) fn escape(text: &str) -> String {
-    let text = text.replace('&', "&amp;").replace('<', "&lt;");
-    text.replace('>', "&gt;").replace('"', "&quot;")
 }
