@@ -2,6 +2,8 @@
 //!
 //! For tests alone. No configuration file, flag or environment variable reaches it.
 
+use crate::protocol::chance::Chance;
+
 /// How many of a thousand outgoing datagrams suffer what. Each is drawn for itself, so a datagram
 /// can be both duplicated and damaged.
 #[derive(Clone, Copy, Debug)]
@@ -20,15 +22,14 @@ pub struct Faults {
 #[derive(Debug)]
 pub(super) struct Injector {
     faults: Faults,
-    state: u64,
+    chance: Chance,
 }
 
 impl Injector {
     pub(super) fn new(faults: Faults) -> Self {
-        // xorshift needs a state other than zero.
         Self {
             faults,
-            state: faults.seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
+            chance: Chance::new(faults.seed),
         }
     }
 
@@ -48,22 +49,14 @@ impl Injector {
     fn perhaps_damaged(&mut self, bytes: &[u8]) -> Vec<u8> {
         let mut bytes = bytes.to_vec();
         if self.happens(self.faults.corrupt_per_mille) && !bytes.is_empty() {
-            let bit = self.below(bytes.len() as u64 * 8) as usize;
+            let bit = self.chance.number_below(bytes.len() as u64 * 8) as usize;
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
         bytes
     }
 
     fn happens(&mut self, per_mille: u16) -> bool {
-        self.below(1_000) < u64::from(per_mille)
-    }
-
-    /// xorshift64*: the upper bits are the good ones.
-    fn below(&mut self, bound: u64) -> u64 {
-        self.state ^= self.state >> 12;
-        self.state ^= self.state << 25;
-        self.state ^= self.state >> 27;
-        (self.state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) % bound
+        self.chance.number_below(1_000) < u64::from(per_mille)
     }
 }
 
