@@ -116,7 +116,8 @@ impl Drop for Cgroup {
     }
 }
 
-/// This process's control group, if the hierarchy is mounted there.
+/// This process's control group, if the hierarchy is mounted there. procfs would find that one line too,
+/// and be a crate more.
 fn own_at(mount: &Path) -> Option<PathBuf> {
     let file = mount.join("cgroup.procs");
     if !fs::exists(file).ok()? {

@@ -4,7 +4,7 @@
 //! that the command has started are below `run`, and once its children are killed, and theirs have
 //! become its own, and so on, nothing is left; except what another user's credentials protect.
 //!
-//! Nothing here allocates or takes a lock: the guardian uses it too.
+//! Nothing here allocates, as procfs would, or takes a lock: the guardian uses it too.
 
 use std::io::Write;
 use std::os::fd::OwnedFd;

@@ -25,10 +25,8 @@ use std::io;
 use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 
+use distlock_agent::runtime::Sighting;
 use distlock_agent::runtime::fifo::Fifo;
-use nix::errno::Errno;
-use nix::sys::signal::kill;
-use nix::unistd::Pid;
 
 use super::directory::Directory;
 use super::file::LockFile;
@@ -216,46 +214,16 @@ impl LockFile {
 
 /// Whether the command of a holder that died is still there itself.
 fn is_running(record: &Record) -> bool {
-    let Some(process) = record.process.filter(|_| record.is_inside) else {
-        return false;
-    };
-    if kill(Pid::from_raw(process.pid.cast_signed()), None) == Err(Errno::ESRCH) {
-        return false;
-    }
-    match start_of(process.pid) {
-        Ok(Some(start)) => start <= process.by,
-        Ok(None) => false,
-        // There is a process that this user may not look at: it may be the one.
-        Err(_) => true,
-    }
-}
-
-/// When the process started, as a [`Sighting`](distlock_agent::runtime::Sighting) has it. `None` if
-/// it has ended and was not waited for.
-fn start_of(pid: u32) -> io::Result<Option<u64>> {
-    let stat = std::fs::read(format!("/proc/{pid}/stat"))?;
-    // The name, in parentheses, may be anything.
-    let rest = stat.rsplit(|&byte| byte == b')').next().unwrap_or_default();
-    let mut words = str::from_utf8(rest).unwrap_or_default().split_whitespace();
-    if matches!(words.next(), Some("Z" | "X")) {
-        return Ok(None);
-    }
-    // The twenty-second of all, of which the state is the third.
-    let start = words.nth(18).and_then(|word| word.parse().ok());
-    start
-        .map(Some)
-        .ok_or_else(|| io::Error::other("what the kernel says of it is not understood"))
+    record.is_inside && record.process.is_some_and(Sighting::may_be_there)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::process::Command;
     use std::time::SystemTime;
 
     use std::num::NonZeroU32;
 
     use distlock_agent::protocol::LockName;
-    use distlock_agent::runtime::Sighting;
 
     use super::*;
     use crate::local::file::Found;
@@ -314,34 +282,14 @@ mod tests {
     }
 
     #[test]
-    fn a_process_is_known_by_its_number_and_its_start() {
-        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
-        let process = Sighting::now(child.id());
+    fn a_command_is_of_interest_while_its_holder_is_inside() {
+        let process = Sighting::now(std::process::id());
         let mut record = Record {
             process: Some(process),
             ..record(None)
         };
         assert!(is_running(&record));
-        let start = start_of(child.id()).unwrap().unwrap();
-        assert!(start <= process.by && process.by - start < 1000, "{start}");
-        // One that had the number before it.
-        let by = start - 1;
-        record.process = Some(Sighting { by, ..process });
-        assert!(!is_running(&record));
-        record.process = Some(process);
         record.is_inside = false;
         assert!(!is_running(&record), "its holder has left it");
-        record.is_inside = true;
-        kill(
-            Pid::from_raw(child.id().cast_signed()),
-            nix::sys::signal::SIGKILL,
-        )
-        .unwrap();
-        while is_running(&record) {
-            std::thread::yield_now();
-        }
-        assert_eq!(start_of(child.id()).unwrap(), None, "not waited for");
-        child.wait().unwrap();
-        assert!(!is_running(&record));
     }
 }

@@ -130,7 +130,8 @@ pub fn wall() -> Duration {
 
 /// `time` as RFC 3339 in UTC with milliseconds, such as `2025-01-01T00:00:00.000Z`.
 ///
-/// Times before 1970 are given as 1970.
+/// Times before 1970 are given as 1970. Written out, since a crate for dates would be in every program
+/// with the library.
 pub fn rfc3339(time: SystemTime) -> String {
     let since_1970 = time.duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
     let secs = since_1970.as_secs();

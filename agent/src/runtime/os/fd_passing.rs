@@ -1,4 +1,6 @@
 //! Descriptors that travel with the bytes of a Unix stream.
+//!
+//! Sent by nix, and received by libc: nix leaves descriptors open that came with a message that was cut.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem;

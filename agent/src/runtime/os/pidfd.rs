@@ -1,4 +1,7 @@
 //! Processes by descriptor: a number may come to mean another process, a descriptor never does.
+//!
+//! nix has no calls for such descriptors, and rustix or procfs would be one more crate for every program
+//! with the library.
 
 use std::fs;
 use std::io;
@@ -169,22 +172,29 @@ impl ProcessGroup {
 }
 
 /// What the kernel says of a process.
-struct Stat {
+pub(crate) struct Stat {
+    /// It has ended, and was not waited for.
+    pub(crate) has_ended: bool,
     parent: u32,
     group: u32,
-    start: u64,
+    /// When it started, in the kernel's ticks.
+    pub(crate) start: u64,
 }
 
 impl Stat {
-    fn read(pid: u32) -> io::Result<Self> {
-        let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
-        // Of the program's name anything may be part.
-        let words = stat.rsplit(')').next().unwrap_or_default();
-        let words: Vec<_> = words.split_whitespace().collect();
+    pub(crate) fn read(pid: u32) -> io::Result<Self> {
+        let stat = fs::read(format!("/proc/{pid}/stat"))?;
+        // The program's name, in brackets, may be anything.
+        let words = stat.rsplit(|&byte| byte == b')').next().unwrap_or_default();
+        let words: Vec<_> = str::from_utf8(words)
+            .unwrap_or_default()
+            .split_whitespace()
+            .collect();
         let word = |field: usize| words.get(field - 3).copied().unwrap_or_default();
         let invalid = |error| io::Error::new(io::ErrorKind::InvalidData, error);
         // Their numbers as proc_pid_stat(5) has them.
         Ok(Self {
+            has_ended: matches!(word(3), "Z" | "X"),
             parent: word(4).parse().map_err(invalid)?,
             group: word(5).parse().map_err(invalid)?,
             start: word(22).parse().map_err(invalid)?,
@@ -282,6 +292,16 @@ mod tests {
         // The pipe ends with the last of the group.
         group.signal(libc::SIGKILL).unwrap();
         io::read_to_string(&mut said).unwrap();
+    }
+
+    #[test]
+    fn a_program_may_have_any_name() {
+        nix::sys::prctl::set_name(c"\xff) Z 1 (").unwrap();
+        // The name is this thread's.
+        let thread = nix::unistd::gettid().as_raw().cast_unsigned();
+        let own = Stat::read(thread).unwrap();
+        assert_eq!(own.parent, std::os::unix::process::parent_id());
+        assert!(!own.has_ended);
     }
 
     #[test]

@@ -5,10 +5,14 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
+use nix::errno::Errno;
+use nix::sys::signal::kill;
 use nix::sys::socket::{MsgFlags, send};
+use nix::unistd::Pid;
 
 use crate::runtime::frames::{self, MAX_COMMAND_PID};
 use crate::runtime::os::clock;
+use crate::runtime::os::pidfd::Stat;
 
 /// Tells of the process that works under a lock, from that process itself, before it does anything
 /// else. So it is known whatever becomes of the one that started it, at whatever moment: to the
@@ -50,6 +54,15 @@ impl Sighting {
     pub fn now(pid: u32) -> Self {
         let by = clock::now().as_nanos() / 10_000_000;
         Self { pid, by }
+    }
+
+    /// Whether that process is there, and has not ended. Also if this user may not look at the process
+    /// of that number: it may be the one.
+    pub fn may_be_there(self) -> bool {
+        if kill(Pid::from_raw(self.pid.cast_signed()), None) == Err(Errno::ESRCH) {
+            return false;
+        }
+        Stat::read(self.pid).map_or(true, |stat| !stat.has_ended && stat.start <= self.by)
     }
 
     /// As it stands in a record.
@@ -113,8 +126,7 @@ impl Announcer {
 mod tests {
     use std::io::Read;
     use std::os::unix::net::UnixStream;
-
-    use nix::errno::Errno;
+    use std::process::Command;
 
     use super::*;
     use crate::runtime::frames::{MAX_TO_AGENT, ToAgent};
@@ -148,5 +160,24 @@ mod tests {
         drop(theirs);
         let gone = Announcer::new(ours.into(), 1).announce().unwrap_err();
         assert_eq!(gone.raw_os_error(), Some(Errno::EPIPE as i32));
+    }
+
+    #[test]
+    fn a_process_is_known_by_its_number_and_its_start() {
+        let mut child = Command::new("sleep").arg("600").spawn().unwrap();
+        let seen = Sighting::now(child.id());
+        assert!(seen.may_be_there());
+        let start = Stat::read(child.id()).unwrap().start;
+        assert!(start <= seen.by && seen.by - start < 1000, "{start}");
+        // One that had the number before it.
+        let by = start - 1;
+        assert!(!Sighting { by, ..seen }.may_be_there());
+        child.kill().unwrap();
+        while seen.may_be_there() {
+            std::thread::yield_now();
+        }
+        assert!(Stat::read(child.id()).unwrap().has_ended, "not waited for");
+        child.wait().unwrap();
+        assert!(!seen.may_be_there());
     }
 }
