@@ -363,7 +363,7 @@ pub enum ConfigError {
         /// The file.
         path: PathBuf,
         /// What the system says.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// The text says what it may not.
     #[error("{source_name}:{line}: {reason}")]

@@ -111,7 +111,7 @@ pub enum FenceError {
         /// Which file.
         file: PathBuf,
         /// What it says.
-        source: io::Error,
+        r#source: io::Error,
     },
 }
 

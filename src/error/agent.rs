@@ -57,7 +57,7 @@ pub enum SignalError {
     #[error("cannot have SIGIO sent: {source}; see the limit of pending signals (ulimit -i)")]
     Io {
         /// What the system says.
-        source: io::Error,
+        r#source: io::Error,
     },
 }
 
@@ -158,7 +158,7 @@ pub enum StatusError {
         /// What was tried.
         what: String,
         /// What the system says.
-        source: io::Error,
+        r#source: io::Error,
     },
 }
 

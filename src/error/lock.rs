@@ -170,7 +170,7 @@ pub enum LockError {
         /// What was tried.
         what: String,
         /// What the system says.
-        source: io::Error,
+        r#source: io::Error,
     },
 }
 
@@ -232,7 +232,7 @@ pub enum UnlockError {
         /// What was tried.
         what: String,
         /// What the system says.
-        source: io::Error,
+        r#source: io::Error,
     },
 }
 

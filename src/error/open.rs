@@ -32,7 +32,7 @@ pub enum OpenError {
         /// What was tried, with the path or address.
         what: String,
         /// What the system says.
-        source: io::Error,
+        r#source: io::Error,
         /// What to do.
         hint: String,
     },
@@ -45,7 +45,7 @@ pub enum OpenError {
         /// The address, as in the configuration.
         address: String,
         /// What the system says.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// Another agent serves the programs of this host at the socket.
     #[error(
@@ -96,7 +96,7 @@ pub enum OpenError {
         /// The socket's path.
         socket: PathBuf,
         /// What the system says.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// What answers at the socket speaks another version of the agents' protocol.
     #[error(
@@ -119,7 +119,7 @@ pub enum OpenError {
         /// Where the agent of this host is looked for.
         socket: PathBuf,
         /// What the system says.
-        source: io::Error,
+        r#source: io::Error,
         /// The paths that show that this host is in a configured group.
         evidence: Vec<PathBuf>,
     },
@@ -161,7 +161,7 @@ pub enum OpenError {
         /// What was tried.
         what: String,
         /// What the system says.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// The system failed otherwise.
     #[error("{what}: {source}; {}", advice(source))]
@@ -169,7 +169,7 @@ pub enum OpenError {
         /// What was tried, with the path or address.
         what: String,
         /// What the system says.
-        source: io::Error,
+        r#source: io::Error,
     },
 }
 

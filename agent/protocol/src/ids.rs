@@ -262,10 +262,16 @@ impl FromStr for Fence {
 pub enum ParseFenceError {
     /// It is not a decimal number.
     #[error("a fence is a decimal number: {0}")]
-    NotANumber(#[from] ParseIntError),
+    NotANumber(ParseIntError),
     /// It is 0 or above 2^63 - 1.
     #[error("a fence lies between 1 and 9223372036854775807")]
     OutOfRange,
+}
+
+impl From<ParseIntError> for ParseFenceError {
+    fn from(error: ParseIntError) -> Self {
+        Self::NotANumber(error)
+    }
 }
 
 #[cfg(test)]

@@ -120,7 +120,7 @@ pub enum ConnectError {
         /// The socket.
         path: PathBuf,
         /// What happened.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// The system refused for another reason.
     #[error(
@@ -131,7 +131,7 @@ pub enum ConnectError {
         /// The socket.
         path: PathBuf,
         /// What the system says.
-        source: io::Error,
+        r#source: io::Error,
     },
 }
 

@@ -36,6 +36,6 @@ pub enum StartError {
         /// What was tried.
         doing: &'static str,
         /// What the system says.
-        source: std::io::Error,
+        r#source: std::io::Error,
     },
 }

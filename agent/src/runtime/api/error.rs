@@ -162,7 +162,7 @@ pub enum SignalError {
     #[error("the system sends no signals for the agent: {source}")]
     System {
         /// What it says.
-        source: std::io::Error,
+        r#source: std::io::Error,
     },
 }
 

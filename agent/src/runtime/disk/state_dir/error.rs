@@ -123,7 +123,7 @@ pub enum StateError {
         /// On which file or directory.
         path: PathBuf,
         /// What the system says.
-        source: io::Error,
+        r#source: io::Error,
     },
 }
 

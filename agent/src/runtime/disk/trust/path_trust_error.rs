@@ -92,7 +92,7 @@ pub enum PathTrustError {
         /// At what.
         path: PathBuf,
         /// What it says.
-        source: io::Error,
+        r#source: io::Error,
     },
 }
 

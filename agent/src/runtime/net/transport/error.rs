@@ -39,7 +39,7 @@ pub enum BindError {
         /// The address.
         address: String,
         /// What the system says.
-        source: io::Error,
+        r#source: io::Error,
         /// What to do.
         advice: &'static str,
     },
@@ -122,7 +122,7 @@ pub enum BindError {
         /// The multicast address.
         address: MulticastAddress,
         /// What the system says.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// The system refused for another reason.
     #[error("cannot open {address}: {source}{}", advice(source))]
@@ -130,7 +130,7 @@ pub enum BindError {
         /// The address.
         address: String,
         /// What the system says.
-        source: io::Error,
+        r#source: io::Error,
     },
 }
 

@@ -20,7 +20,7 @@ pub enum KeyFileError {
         /// The file.
         path: PathBuf,
         /// What the system says.
-        source: io::Error,
+        r#source: io::Error,
     },
     /// It is one of a service's credentials, and this process has none.
     #[error(
@@ -140,7 +140,7 @@ pub enum KeyWriteError {
         /// The file.
         path: PathBuf,
         /// What the system says.
-        source: io::Error,
+        r#source: io::Error,
     },
 }
 
