@@ -19,8 +19,10 @@ use distlock_agent::runtime::status::Status;
 use distlock_agent::runtime::{Announcer, LeaseWatch, Purpose};
 
 use crate::error::{HandleError, LockError, MembersError, StatusError, UnlockError};
+use crate::event::{Event, Leader};
 use crate::loss::LossSignal;
-use crate::{Algorithm, Event, GuardState, Leader, PreviousOwner};
+use crate::previous_owner::PreviousOwner;
+use crate::{Algorithm, GuardState};
 
 /// One group, as this process takes part in it. Dropped after [`Backend::close`], never in a
 /// forked child.

@@ -2,17 +2,18 @@
 
 use std::fmt;
 use std::ops::Deref;
-use std::sync::Arc;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
-use distlock_agent::protocol::{ElectionAlgorithm, Fence, Mode, NodeId};
+use distlock_agent::protocol::{ElectionAlgorithm, LockName, Mode};
 use distlock_agent::runtime::Purpose;
 
-use crate::agent::LockShared;
 use crate::backend::Wish;
 use crate::error::{LockError, TimedLockError, TryLockError, UnlockError};
-use crate::{Guard, mutex};
+use crate::event::Leader;
+use crate::guard::Guard;
+use crate::handle::LockHandle;
 
 /// An election: see [`Agent::election`](crate::Agent::election).
 ///
@@ -26,18 +27,22 @@ use crate::{Guard, mutex};
 /// choice.
 #[derive(Clone)]
 pub struct Election {
-    lock: Arc<LockShared>,
+    handle: LockHandle,
     algorithm: Option<ElectionAlgorithm>,
 }
 
+/// As [`Agent`](crate::Agent) is.
+impl UnwindSafe for Election {}
+impl RefUnwindSafe for Election {}
+
 impl Election {
-    pub(crate) fn new(lock: Arc<LockShared>, algorithm: Option<ElectionAlgorithm>) -> Self {
-        Self { lock, algorithm }
+    pub(crate) fn new(handle: LockHandle, algorithm: Option<ElectionAlgorithm>) -> Self {
+        Self { handle, algorithm }
     }
 
-    /// The name: 1 to 255 bytes without NUL.
-    pub fn name(&self) -> &[u8] {
-        self.lock.name().as_bytes()
+    /// The name.
+    pub fn name(&self) -> &LockName {
+        self.handle.name()
     }
 
     /// Waits until this process leads.
@@ -45,7 +50,7 @@ impl Election {
     /// # Errors
     /// As for [`DistMutex::lock`](crate::DistMutex::lock), and [`LockError::WrongElection`].
     pub fn campaign(&self) -> Result<Leadership, LockError> {
-        mutex::wait(&self.lock, self.wish()).map(Leadership)
+        self.handle.wait(self.wish()).map(Leadership)
     }
 
     /// Leads, if nobody else does or is about to.
@@ -53,7 +58,7 @@ impl Election {
     /// # Errors
     /// [`TryLockError::WouldBlock`] if another leads; else as for [`Election::campaign`].
     pub fn try_campaign(&self) -> Result<Leadership, TryLockError> {
-        mutex::attempt(&self.lock, self.wish()).map(Leadership)
+        self.handle.attempt(self.wish()).map(Leadership)
     }
 
     /// Waits for at most `timeout` until this process leads, also without a quorum.
@@ -61,7 +66,7 @@ impl Election {
     /// # Errors
     /// [`TimedLockError::TimedOut`] when the time is over; else as for [`Election::campaign`].
     pub fn try_campaign_for(&self, timeout: Duration) -> Result<Leadership, TimedLockError> {
-        mutex::wait_for(&self.lock, self.wish(), timeout).map(Leadership)
+        self.handle.wait_for(self.wish(), timeout).map(Leadership)
     }
 
     /// Who leads, as far as this process's agent knows: now, and whenever that changes. Each call
@@ -72,7 +77,7 @@ impl Election {
     /// The local group has none to tell, and its channel, like that of a forked child, is at its end
     /// at once; `Agent::status` shows who holds the lock.
     pub fn observe(&self) -> Receiver<Option<Leader>> {
-        self.lock.observe()
+        self.handle.observe()
     }
 
     fn wish(&self) -> Wish {
@@ -88,19 +93,9 @@ impl Election {
 impl fmt::Debug for Election {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Election")
-            .field("name", self.lock.name())
+            .field("name", self.handle.name())
             .finish_non_exhaustive()
     }
-}
-
-/// Who leads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct Leader {
-    /// Its member.
-    pub member: NodeId,
-    /// Its fence: larger than that of every leader before it. `None` where the group gives none.
-    pub fence: Option<Fence>,
 }
 
 /// The proof of leading: a [`Guard`] of the election's lock, whose fence, validity and loss are the

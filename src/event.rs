@@ -1,6 +1,6 @@
 //! What an agent tells about its group while it runs.
 
-use distlock_agent::protocol::NodeId;
+use distlock_agent::protocol::{Epoch, Fence, NodeId};
 use distlock_agent::runtime::status::QuorumStatus;
 
 /// Something that happened in the group. Events inform; no program needs them to be correct.
@@ -10,7 +10,7 @@ pub enum Event {
     /// A new view is in force.
     View {
         /// Its epoch.
-        epoch: u32,
+        epoch: Epoch,
         /// Its members.
         members: Vec<NodeId>,
     },
@@ -44,7 +44,7 @@ pub enum Event {
     /// it held is lost. It comes back by itself.
     Excluded {
         /// The epoch of the view that it is not in.
-        epoch: u32,
+        epoch: Epoch,
     },
     /// There has been no quorum for one lease; or there is one again; or it is missing other voters
     /// than were told.
@@ -52,4 +52,14 @@ pub enum Event {
     /// This member was removed from the group ([`Agent::remove_member`](crate::Agent::remove_member)):
     /// its agent has ended.
     Removed,
+}
+
+/// Who leads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Leader {
+    /// Its member.
+    pub member: NodeId,
+    /// Its fence: larger than that of every leader before it. `None` where the group gives none.
+    pub fence: Option<Fence>,
 }

@@ -367,7 +367,7 @@ fn leader(leader: runtime::Leader) -> Leader {
 fn event(event: &AgentEvent) -> Option<Event> {
     Some(match event {
         AgentEvent::View { epoch, members } => Event::View {
-            epoch: epoch.as_u32(),
+            epoch: *epoch,
             members: members.clone(),
         },
         &AgentEvent::Suspect { peer } => Event::Suspect { member: peer },
@@ -388,9 +388,7 @@ fn event(event: &AgentEvent) -> Option<Event> {
         AgentEvent::Ended(SessionEnd::Superseded { .. }) => Event::Superseded,
         AgentEvent::Ended(SessionEnd::Removed) => Event::Removed,
         AgentEvent::Quorum(quorum) => Event::Quorum(quorum.clone()),
-        AgentEvent::Excluded { epoch } => Event::Excluded {
-            epoch: epoch.as_u32(),
-        },
+        AgentEvent::Excluded { epoch } => Event::Excluded { epoch: *epoch },
         _ => return None,
     })
 }

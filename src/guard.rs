@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::process::abort;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -10,32 +11,19 @@ use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
-use distlock_agent::protocol::{Fence, Release, Time};
+use distlock_agent::protocol::{Fence, LockName, Release, Time};
 use distlock_agent::runtime::sync::Mutex;
 use distlock_agent::runtime::{Announcer, LeaseWatch, clock};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::GuardState;
-use crate::agent::LockShared;
 use crate::backend::Hold;
 use crate::error::UnlockError;
+use crate::lock::LockShared;
 use crate::loss::{Loss, LossSignal};
+use crate::previous_owner::PreviousOwner;
+use crate::session::Held;
 use crate::thread::ThreadId;
-
-/// How the former holder of a lock left it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum PreviousOwner {
-    /// It unlocked, or there was none.
-    Clean,
-    /// It died inside, without unlocking: what the lock protects may be half done. So did a thread
-    /// whose panic unwound through its guard, a client of the host's agent whose process ended,
-    /// and a command of `distlock run` that a signal ended. After a member of a configured group
-    /// died it also means that nobody who is left can tell that the lock was not held there.
-    ///
-    /// Closing an agent, a handle or a C program's lock in order counts as unlocking.
-    Abandoned,
-}
 
 /// A held lock, or a held permit of a [`Semaphore`](crate::Semaphore). Dropping it unlocks; if a
 /// panic drops it, the next holder learns that it was [abandoned](PreviousOwner::Abandoned).
@@ -47,14 +35,18 @@ pub struct Guard {
     shared: Arc<GuardShared>,
 }
 
+/// As [`Agent`](crate::Agent) is.
+impl UnwindSafe for Guard {}
+impl RefUnwindSafe for Guard {}
+
 impl Guard {
     pub(crate) fn new(shared: Arc<GuardShared>) -> Self {
         Self { shared }
     }
 
     /// The name of the lock.
-    pub fn name(&self) -> &[u8] {
-        self.shared.lock.name().as_bytes()
+    pub fn name(&self) -> &LockName {
+        self.shared.lock.name()
     }
 
     /// The fencing token. That of a lock which one holder has alone is larger than those of all who
@@ -226,8 +218,7 @@ impl Guard {
     /// For a member of the group the descriptor keeps its place, and not the lock: if the process
     /// dies, nobody can start as this member until all copies are closed; whether others enter
     /// meanwhile is for the group to decide, as above. In both there is one only if it was asked for
-    /// with
-    /// [`Agent::set_inheritable`](crate::Agent::set_inheritable) before; else `None`.
+    /// with [`LockOptions::inheritable`](crate::LockOptions::inheritable); else `None`.
     ///
     /// # Errors
     /// If the lock is not held any more, or the descriptor cannot be copied.
@@ -255,8 +246,8 @@ impl Guard {
 
     /// By what a child process sees until when nobody else is let in, whether this process and the
     /// agent go on or not: then it can stop what goes on under the lock. It can be had once, where
-    /// there is a lease and [`Agent::set_inheritable`](crate::Agent::set_inheritable) was called
-    /// before; else `None`. For programs like `distlock run`.
+    /// there is a lease and the lock was opened with
+    /// [`LockOptions::inheritable`](crate::LockOptions::inheritable); else `None`. For programs like `distlock run`.
     ///
     /// # Errors
     /// If the lock is not held any more, or no memory or descriptor is left.
@@ -359,35 +350,6 @@ impl GuardShared {
         self.abort_if_suspended()
     }
 
-    /// Ends the process with SIGABRT if it shall and the lease has run out; else when that will be.
-    pub(crate) fn abort_if_suspended(&self) -> Time {
-        if !self.aborts.load(Ordering::Relaxed) {
-            return Time::MAX;
-        }
-        // The clock is read first, so that this is not too late.
-        let now = clock::now();
-        let hold = self.hold.lock();
-        let Some(hold) = hold.as_ref().filter(|_| !self.loss.is_lost()) else {
-            return Time::MAX;
-        };
-        let grace = hold.grace();
-        if hold.state() == GuardState::Suspended {
-            abort();
-        }
-        grace.map_or(Time::MAX, |grace| now + grace)
-    }
-
-    /// The agent closes: the holder learns it, then the lock is released.
-    pub(crate) fn close(&self) {
-        self.loss.fire(Loss::Closed);
-        let hold = self.hold.lock().take();
-        if let Some(hold) = hold {
-            // The agent is closing: there is nobody left to tell.
-            let _ = hold.release(Release::Given);
-            self.lock.unregister(self.id, self.thread);
-        }
-    }
-
     /// The guard's end. The second call (unlocking, then dropping) does nothing.
     fn end(self: &Arc<Self>, how: Release, ending: Ending) -> Result<(), UnlockError> {
         if self.lock.is_forked() {
@@ -425,6 +387,35 @@ impl GuardShared {
             // The agent is closing, and was about to release it.
             Some(Loss::Closed) => Err(UnlockError::Closed),
             Some(Loss::Revoked) => Err(UnlockError::Lost),
+        }
+    }
+}
+
+impl Held for GuardShared {
+    fn abort_if_suspended(&self) -> Time {
+        if !self.aborts.load(Ordering::Relaxed) {
+            return Time::MAX;
+        }
+        // The clock is read first, so that this is not too late.
+        let now = clock::now();
+        let hold = self.hold.lock();
+        let Some(hold) = hold.as_ref().filter(|_| !self.loss.is_lost()) else {
+            return Time::MAX;
+        };
+        let grace = hold.grace();
+        if hold.state() == GuardState::Suspended {
+            abort();
+        }
+        grace.map_or(Time::MAX, |grace| now + grace)
+    }
+
+    fn close(&self) {
+        self.loss.fire(Loss::Closed);
+        let hold = self.hold.lock().take();
+        if let Some(hold) = hold {
+            // The agent is closing: there is nobody left to tell.
+            let _ = hold.release(Release::Given);
+            self.lock.unregister(self.id, self.thread);
         }
     }
 }

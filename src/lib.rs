@@ -59,12 +59,17 @@ mod fence;
 mod ffi;
 mod group;
 mod guard;
+mod handle;
 mod local;
+mod lock;
 mod loss;
 mod member;
 pub mod multicast;
 mod mutex;
+mod options;
+mod previous_owner;
 mod semaphore;
+mod session;
 mod thread;
 mod waiting;
 mod watch;
@@ -78,15 +83,17 @@ pub use distlock_agent::protocol::{
 };
 pub use distlock_agent::runtime::{Announcer, GuardState, LeaseWatch, status};
 pub use driven::Driven;
-pub use election::{Election, Leader, Leadership};
+pub use election::{Election, Leadership};
 pub use error::{
     DirectoryFault, HandleError, LockError, MembersError, OpenError, ProcessError, SignalError,
     StatusError, TimedLockError, TryLockError, UnlockError,
 };
-pub use event::Event;
+pub use event::{Event, Leader};
 pub use fence::{FenceChecker, FenceError};
-pub use guard::{Guard, PreviousOwner};
+pub use guard::Guard;
 pub use loss::Loss;
 pub use mutex::{DistMutex, Mutex};
+pub use options::LockOptions;
+pub use previous_owner::PreviousOwner;
 pub use semaphore::Semaphore;
 pub use waiting::Waiting;

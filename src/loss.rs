@@ -9,7 +9,7 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use distlock_agent::runtime::sync::Mutex;
 
 /// Why a lock is no longer held, though its guard is still there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Loss {
     /// The group went on without this member, or the agent failed or its connection broke. Another

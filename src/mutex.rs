@@ -1,15 +1,17 @@
 //! The mutex: one holder at a time.
 
 use std::fmt;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use distlock_agent::protocol::Mode;
+use distlock_agent::protocol::{LockName, Mode};
 
-use crate::agent::LockShared;
-use crate::backend::{AcquireError, Patience, Wish};
+use crate::Algorithm;
 use crate::error::{LockError, TimedLockError, TryLockError};
-use crate::{Algorithm, Guard, Waiting};
+use crate::guard::Guard;
+use crate::handle::{LockHandle, until};
+use crate::waiting::Waiting;
 
 /// Mutual exclusion across threads, processes and hosts: the methods of [`Mutex`], for code that takes any
 /// lock.
@@ -35,8 +37,8 @@ use crate::{Algorithm, Guard, Waiting};
 /// # }
 /// ```
 pub trait DistMutex: fmt::Debug + Send + Sync + sealed::Sealed {
-    /// The name: 1 to 255 bytes without NUL.
-    fn name(&self) -> &[u8];
+    /// The name.
+    fn name(&self) -> &LockName;
 
     /// The algorithm that serves it.
     fn algorithm(&self) -> Algorithm;
@@ -116,47 +118,51 @@ mod sealed {
 /// ```
 #[derive(Clone)]
 pub struct Mutex {
-    lock: Arc<LockShared>,
+    handle: LockHandle,
     mode: Mode,
 }
 
 impl Mutex {
-    pub(crate) fn new(lock: Arc<LockShared>) -> Self {
+    pub(crate) fn new(handle: LockHandle) -> Self {
         let mode = Mode::Exclusive;
-        Self { lock, mode }
+        Self { handle, mode }
     }
 }
+
+/// As [`Agent`](crate::Agent) is.
+impl UnwindSafe for Mutex {}
+impl RefUnwindSafe for Mutex {}
 
 impl sealed::Sealed for Mutex {}
 
 impl DistMutex for Mutex {
-    fn name(&self) -> &[u8] {
-        self.lock.name().as_bytes()
+    fn name(&self) -> &LockName {
+        self.handle.name()
     }
 
     fn algorithm(&self) -> Algorithm {
-        self.lock.algorithm()
+        self.handle.algorithm()
     }
 
     fn lock(&self) -> Result<Guard, LockError> {
-        wait(&self.lock, self.mode)
+        self.handle.wait(self.mode)
     }
 
     fn begin(&self) -> Result<Waiting, LockError> {
-        Waiting::begin(&self.lock, self.mode)
+        Waiting::begin(&self.handle, self.mode)
     }
 
     fn try_lock(&self) -> Result<Guard, TryLockError> {
-        attempt(&self.lock, self.mode)
+        self.handle.attempt(self.mode)
     }
 
     fn try_lock_for(&self, timeout: Duration) -> Result<Guard, TimedLockError> {
-        wait_for(&self.lock, self.mode, timeout)
+        self.handle.wait_for(self.mode, timeout)
     }
 
     fn shared(&self) -> Arc<dyn DistMutex> {
         Arc::new(Self {
-            lock: Arc::clone(&self.lock),
+            handle: self.handle.clone(),
             mode: Mode::Shared,
         })
     }
@@ -168,7 +174,7 @@ macro_rules! point_to {
         impl<T: DistMutex + ?Sized> sealed::Sealed for $pointer {}
 
         impl<T: DistMutex + ?Sized> DistMutex for $pointer {
-            fn name(&self) -> &[u8] {
+            fn name(&self) -> &LockName {
                 (**self).name()
             }
 
@@ -204,55 +210,9 @@ point_to!(&T, Box<T>, Arc<T>);
 impl fmt::Debug for Mutex {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Mutex")
-            .field("name", self.lock.name())
+            .field("name", self.handle.name())
             .field("algorithm", &self.algorithm())
             .field("mode", &self.mode)
             .finish_non_exhaustive()
     }
-}
-
-pub(crate) fn wait(lock: &Arc<LockShared>, wish: impl Into<Wish>) -> Result<Guard, LockError> {
-    lock.acquire(wish, Patience::Lease).map_err(failed)
-}
-
-/// Why a request without a time limit failed.
-pub(crate) fn failed(error: AcquireError) -> LockError {
-    match error {
-        AcquireError::Failed(error) => error,
-        AcquireError::WouldBlock | AcquireError::TimedOut => {
-            unreachable!("a request without a time limit neither gives up nor times out")
-        }
-    }
-}
-
-pub(crate) fn attempt(
-    lock: &Arc<LockShared>,
-    wish: impl Into<Wish>,
-) -> Result<Guard, TryLockError> {
-    lock.acquire(wish, Patience::Try)
-        .map_err(|error| match error {
-            AcquireError::Failed(error) => TryLockError::Failed(error),
-            AcquireError::WouldBlock | AcquireError::TimedOut => TryLockError::WouldBlock,
-        })
-}
-
-pub(crate) fn wait_for(
-    lock: &Arc<LockShared>,
-    wish: impl Into<Wish>,
-    timeout: Duration,
-) -> Result<Guard, TimedLockError> {
-    lock.acquire(wish, Patience::For(timeout))
-        .map_err(|error| match error {
-            AcquireError::Failed(error) => TimedLockError::Failed(error),
-            AcquireError::WouldBlock | AcquireError::TimedOut => TimedLockError::TimedOut,
-        })
-}
-
-/// From now until `deadline`.
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the deadline is on the caller's clock, not on ours"
-)]
-pub(crate) fn until(deadline: Instant) -> Duration {
-    deadline.saturating_duration_since(Instant::now())
 }

@@ -2,19 +2,21 @@
 
 use std::fmt;
 use std::num::NonZeroU32;
-use std::sync::Arc;
+use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::time::{Duration, Instant};
 
-use distlock_agent::protocol::Mode;
+use distlock_agent::protocol::{LockName, Mode};
 
-use crate::agent::LockShared;
 use crate::error::{LockError, TimedLockError, TryLockError};
-use crate::{Guard, Waiting, mutex};
+use crate::guard::Guard;
+use crate::handle::{LockHandle, until};
+use crate::waiting::Waiting;
 
 /// A counting semaphore that processes share: see [`Agent::semaphore`](crate::Agent::semaphore).
 ///
 /// A permit is a [`Guard`], and comes back when the guard is dropped or its process dies. With
-/// more than one permit a fence identifies its grant, and orders nothing.
+/// more than one permit a fence identifies its grant, and orders nothing. A clone is the same
+/// semaphore, and cheap.
 ///
 /// ```
 /// use std::num::NonZeroU32;
@@ -36,23 +38,28 @@ use crate::{Guard, Waiting, mutex};
 /// # Ok(())
 /// # }
 /// ```
+#[derive(Clone)]
 pub struct Semaphore {
-    lock: Arc<LockShared>,
+    handle: LockHandle,
 }
 
+/// As [`Agent`](crate::Agent) is.
+impl UnwindSafe for Semaphore {}
+impl RefUnwindSafe for Semaphore {}
+
 impl Semaphore {
-    pub(crate) fn new(lock: Arc<LockShared>) -> Self {
-        Self { lock }
+    pub(crate) fn new(handle: LockHandle) -> Self {
+        Self { handle }
     }
 
-    /// The name: 1 to 255 bytes without NUL.
-    pub fn name(&self) -> &[u8] {
-        self.lock.name().as_bytes()
+    /// The name.
+    pub fn name(&self) -> &LockName {
+        self.handle.name()
     }
 
     /// How many may be inside at a time.
     pub fn permits(&self) -> NonZeroU32 {
-        self.lock.permits()
+        self.handle.permits()
     }
 
     /// Waits for a permit.
@@ -61,7 +68,7 @@ impl Semaphore {
     /// As for [`DistMutex::lock`](crate::DistMutex::lock). [`LockError::Deadlock`] means that
     /// this thread has all the permits itself.
     pub fn acquire(&self) -> Result<Guard, LockError> {
-        mutex::wait(&self.lock, Mode::Exclusive)
+        self.handle.wait(Mode::Exclusive)
     }
 
     /// Asks for a permit, and does not wait, as [`DistMutex::begin`](crate::DistMutex::begin).
@@ -69,7 +76,7 @@ impl Semaphore {
     /// # Errors
     /// As for [`DistMutex::begin`](crate::DistMutex::begin).
     pub fn begin(&self) -> Result<Waiting, LockError> {
-        Waiting::begin(&self.lock, Mode::Exclusive)
+        Waiting::begin(&self.handle, Mode::Exclusive)
     }
 
     /// Takes a permit if there is one.
@@ -77,7 +84,7 @@ impl Semaphore {
     /// # Errors
     /// [`TryLockError::WouldBlock`] if there is none; else as for [`Semaphore::acquire`].
     pub fn try_acquire(&self) -> Result<Guard, TryLockError> {
-        mutex::attempt(&self.lock, Mode::Exclusive)
+        self.handle.attempt(Mode::Exclusive)
     }
 
     /// Waits for a permit for at most `timeout`.
@@ -85,7 +92,7 @@ impl Semaphore {
     /// # Errors
     /// [`TimedLockError::TimedOut`] when the time is over; else as for [`Semaphore::acquire`].
     pub fn try_acquire_for(&self, timeout: Duration) -> Result<Guard, TimedLockError> {
-        mutex::wait_for(&self.lock, Mode::Exclusive, timeout)
+        self.handle.wait_for(Mode::Exclusive, timeout)
     }
 
     /// Waits for a permit until `deadline` at most; one that has passed is a timeout of zero.
@@ -93,14 +100,14 @@ impl Semaphore {
     /// # Errors
     /// As for [`Semaphore::try_acquire_for`].
     pub fn try_acquire_until(&self, deadline: Instant) -> Result<Guard, TimedLockError> {
-        self.try_acquire_for(mutex::until(deadline))
+        self.try_acquire_for(until(deadline))
     }
 }
 
 impl fmt::Debug for Semaphore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Semaphore")
-            .field("name", self.lock.name())
+            .field("name", self.handle.name())
             .field("permits", &self.permits())
             .finish_non_exhaustive()
     }

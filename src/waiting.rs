@@ -1,14 +1,16 @@
 //! A request that is looked at, and not waited for.
 
 use std::fmt;
-use std::sync::Arc;
+use std::panic::UnwindSafe;
 use std::task::Poll;
 use std::time::Duration;
 
-use crate::agent::{self, LockShared};
-use crate::backend::{AcquireError, Patience, Wish};
+use distlock_agent::protocol::LockName;
+
+use crate::backend::{Patience, Wish};
 use crate::error::LockError;
-use crate::{Guard, mutex};
+use crate::guard::Guard;
+use crate::handle::{LockHandle, LockRequest, failed};
 
 /// A request for a lock that has no outcome yet: see
 /// [`DistMutex::begin`](crate::DistMutex::begin). It keeps its place among all requests. Dropping
@@ -18,19 +20,27 @@ use crate::{Guard, mutex};
 /// if nobody ever looks.
 #[must_use = "the request is withdrawn when it is dropped"]
 pub struct Waiting {
-    lock: Arc<LockShared>,
+    handle: LockHandle,
     /// `None` once the outcome was told.
-    request: Option<agent::Waiting>,
+    request: Option<LockRequest>,
 }
 
+/// As [`Agent`](crate::Agent) is.
+impl UnwindSafe for Waiting {}
+
 impl Waiting {
-    pub(crate) fn begin(lock: &Arc<LockShared>, wish: impl Into<Wish>) -> Result<Self, LockError> {
-        let mut request = lock.begin(wish, Patience::Lease).map_err(mutex::failed)?;
-        request.ask().map_err(mutex::failed)?;
+    pub(crate) fn begin(handle: &LockHandle, wish: impl Into<Wish>) -> Result<Self, LockError> {
+        let mut request = handle.begin(wish, Patience::Lease).map_err(failed)?;
+        request.ask().map_err(failed)?;
         Ok(Self {
-            lock: Arc::clone(lock),
+            handle: handle.clone(),
             request: Some(request),
         })
+    }
+
+    /// The name of the lock.
+    pub fn name(&self) -> &LockName {
+        self.handle.name()
     }
 
     /// The outcome, if there is one by now. It does not wait, and of a
@@ -60,9 +70,7 @@ impl Waiting {
         let Some(request) = self.request.as_mut() else {
             return Poll::Ready(Err(LockError::Finished));
         };
-        let outcome = request
-            .wait(slice)
-            .map_err(|error: AcquireError| mutex::failed(error));
+        let outcome = request.wait(slice).map_err(failed);
         if outcome.is_ready() {
             self.request = None;
         }
@@ -73,7 +81,7 @@ impl Waiting {
 impl fmt::Debug for Waiting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Waiting")
-            .field("name", self.lock.name())
+            .field("name", self.name())
             .finish_non_exhaustive()
     }
 }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 use distlock::{
-    Agent, Config, DistMutex, ElectionAlgorithm, HandleError, Leader, LockError, NodeConfig,
-    TimedLockError, TryLockError,
+    Agent, Config, DistMutex, ElectionAlgorithm, HandleError, Leader, LockError, LockOptions,
+    NodeConfig, TimedLockError, TryLockError,
 };
 use tempfile::TempDir;
 
@@ -164,10 +164,12 @@ fn the_mutex_of_that_name_excludes_leaders() {
 fn another_algorithm_than_the_groups_is_refused() {
     let shop = Shop::open(ElectionAlgorithm::Ring);
     for agent in [&shop.agents[0], &shop.client] {
-        let right = agent.election_with("job", ElectionAlgorithm::Ring).unwrap();
+        let right = agent
+            .election_with("job", Some(ElectionAlgorithm::Ring), &LockOptions::new())
+            .unwrap();
         drop(right.campaign().unwrap());
         let wrong = agent
-            .election_with("job", ElectionAlgorithm::Bully)
+            .election_with("job", Some(ElectionAlgorithm::Bully), &LockOptions::new())
             .unwrap();
         let refused = wrong.campaign().unwrap_err();
         assert!(
@@ -197,6 +199,6 @@ fn the_local_group_elects_by_the_kernel() {
         "there is nothing to tell"
     );
     leads.resign().unwrap();
-    let refused = agent.election_with("job", ElectionAlgorithm::Bully);
+    let refused = agent.election_with("job", Some(ElectionAlgorithm::Bully), &LockOptions::new());
     assert!(matches!(refused, Err(HandleError::NoElections { .. })));
 }

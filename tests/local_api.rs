@@ -8,8 +8,8 @@ use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
 use distlock::{
-    Agent, Algorithm, DistMutex, HandleError, LockError, Loss, NameError, PreviousOwner,
-    TimedLockError, TryLockError, UnlockError,
+    Agent, Algorithm, DistMutex, HandleError, LockError, LockOptions, Loss, NameError,
+    PreviousOwner, TimedLockError, TryLockError, UnlockError,
 };
 
 /// A local group of its own.
@@ -17,6 +17,10 @@ fn group() -> (tempfile::TempDir, Agent) {
     let directory = tempfile::tempdir().unwrap();
     let agent = Agent::local_in(directory.path()).unwrap();
     (directory, agent)
+}
+
+fn by(algorithm: Algorithm) -> LockOptions {
+    LockOptions::new().algorithm(algorithm)
 }
 
 /// What is in the directory besides the shared page.
@@ -33,7 +37,7 @@ fn a_second_handle_waits_for_the_first() {
     let other = Agent::local_in(directory.path()).unwrap();
     let (ours, theirs) = (agent.mutex("x").unwrap(), other.mutex("x").unwrap());
     assert_eq!(
-        (ours.name(), ours.algorithm()),
+        (ours.name().as_bytes(), ours.algorithm()),
         (&b"x"[..], Algorithm::Kernel)
     );
     let guard = ours.lock().unwrap();
@@ -101,7 +105,7 @@ fn names_have_1_to_255_bytes_without_nul() {
         b".",
     ] {
         let mutex = agent.mutex(name).unwrap();
-        assert_eq!(mutex.name(), name);
+        assert_eq!(mutex.name().as_bytes(), name);
         drop(mutex.lock().unwrap());
     }
     let refusal = |name: &[u8]| match agent.mutex(name) {
@@ -242,15 +246,15 @@ fn the_number_of_permits_is_the_locks() {
 #[test]
 fn kernel_is_the_only_algorithm() {
     let (_directory, agent) = group();
-    assert!(agent.mutex_with("x", Algorithm::Kernel).is_ok());
+    assert!(agent.mutex_with("x", &by(Algorithm::Kernel)).is_ok());
     assert!(matches!(
-        agent.mutex_with("y", Algorithm::Bakery),
+        agent.mutex_with("y", &by(Algorithm::Bakery)),
         Err(HandleError::NotInThisGroup {
             asked: Algorithm::Bakery
         })
     ));
     let _kept = agent.mutex("x").unwrap();
-    assert!(agent.mutex_with("x", Algorithm::TokenRing).is_err());
+    assert!(agent.mutex_with("x", &by(Algorithm::TokenRing)).is_err());
 }
 
 #[test]
@@ -312,8 +316,9 @@ fn an_orderly_unlock_is_no_loss() {
 fn status_shows_holders_and_waiters() {
     let (directory, agent) = group();
     let other = Agent::local_in(directory.path()).unwrap();
-    agent.set_command("print it");
-    let guard = agent.mutex(b"a\xff").unwrap().lock().unwrap();
+    let options = LockOptions::new().command("print it");
+    let guard = agent.mutex_with(b"a\xff", &options).unwrap().lock();
+    let guard = guard.unwrap();
     let waiting = {
         let mutex = other.mutex(b"a\xff").unwrap();
         thread::spawn(move || mutex.lock().map(drop))

@@ -7,12 +7,16 @@ use std::time::Duration;
 
 use distlock::status::MemberState;
 use distlock::{
-    Agent, Algorithm, Config, DistMutex, Event, HandleError, LockError, Loss, NodeConfig,
-    OpenError, TimedLockError, TryLockError, UnlockError,
+    Agent, Algorithm, Config, DistMutex, Event, HandleError, LockError, LockOptions, Loss,
+    NodeConfig, OpenError, TimedLockError, TryLockError, UnlockError,
 };
 use tempfile::TempDir;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
+
+fn by(algorithm: Algorithm) -> LockOptions {
+    LockOptions::new().algorithm(algorithm)
+}
 
 /// A group of two members over Unix datagrams.
 struct Pair {
@@ -88,12 +92,14 @@ fn the_configuration_says_how_locks_are_served() {
             agent.mutex("listed").unwrap().algorithm(),
             Algorithm::TokenRingRequests
         );
-        let wrong = agent.mutex_with("listed", Algorithm::Bakery).unwrap_err();
+        let wrong = agent
+            .mutex_with("listed", &by(Algorithm::Bakery))
+            .unwrap_err();
         assert!(
             matches!(wrong, HandleError::WrongAlgorithm { .. }),
             "{wrong}"
         );
-        let wrong = agent.mutex_with("x", Algorithm::Kernel).unwrap_err();
+        let wrong = agent.mutex_with("x", &by(Algorithm::Kernel)).unwrap_err();
         assert!(
             matches!(wrong, HandleError::NotInThisGroup { .. }),
             "{wrong}"
@@ -113,9 +119,9 @@ fn the_configuration_says_how_locks_are_served() {
 fn a_lock_in_use_keeps_its_algorithm() {
     let pair = Pair::new();
     let (first, second, client) = pair.with_client();
-    let chosen = first.mutex_with("new", Algorithm::Bakery).unwrap();
+    let chosen = first.mutex_with("new", &by(Algorithm::Bakery)).unwrap();
     let held = chosen.lock().unwrap();
-    let other = second.mutex_with("new", Algorithm::TokenRing).unwrap();
+    let other = second.mutex_with("new", &by(Algorithm::TokenRing)).unwrap();
     let refused = other.try_lock_for(TIMEOUT).unwrap_err();
     assert!(
         matches!(
@@ -139,8 +145,9 @@ fn a_lock_in_use_keeps_its_algorithm() {
 fn a_client_takes_turns_with_members_and_shows_in_the_status() {
     let pair = Pair::new();
     let (first, second, client) = pair.with_client();
-    client.set_command("print a.ps");
-    let guard = client.mutex("printer").unwrap().lock().unwrap();
+    let options = LockOptions::new().command("print a.ps");
+    let printer = client.mutex_with("printer", &options).unwrap();
+    let guard = printer.lock().unwrap();
     guard.set_command_pid(4_242);
     let elsewhere = second.mutex("printer").unwrap();
     assert!(matches!(
@@ -267,11 +274,13 @@ fn a_socket_without_an_agent_says_so() {
 fn no_time_is_enough_for_a_free_lock_and_for_no_other() {
     let pair = Pair::new();
     let (first, second) = (pair.member(1), pair.member(2));
-    let ring = second.mutex_with("ring", Algorithm::TokenRing).unwrap();
+    let ring = second
+        .mutex_with("ring", &by(Algorithm::TokenRing))
+        .unwrap();
     // When the group is founded.
     drop(ring.lock().unwrap());
     let held = ring.try_lock_for(Duration::ZERO).unwrap();
-    let other = first.mutex_with("ring", Algorithm::TokenRing).unwrap();
+    let other = first.mutex_with("ring", &by(Algorithm::TokenRing)).unwrap();
     let refused = other.try_lock_for(Duration::ZERO).unwrap_err();
     assert!(matches!(refused, TimedLockError::TimedOut));
     held.unlock().unwrap();

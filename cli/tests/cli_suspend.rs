@@ -196,10 +196,10 @@ fn holds_and_aborts_on_loss() {
         return;
     };
     let agent = distlock::Agent::connect(socket).expect("an agent");
-    agent.set_abort_on_loss(true).expect("a thread");
+    let options = distlock::LockOptions::new().abort_on_loss(true);
     let guard = agent
-        .mutex("x")
-        .expect("a name")
+        .mutex_with("x", &options)
+        .expect("a name and a thread")
         .lock()
         .expect("it is free");
     println!("inside");

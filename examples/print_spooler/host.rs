@@ -62,7 +62,8 @@ pub(crate) fn print_files(options: &Options, printer: &PrinterUri) -> Result<Exi
     };
     let lock = match (&agent, &options.lock.algorithm) {
         (Some(agent), Some(algorithm)) => {
-            Some(agent.mutex_with(&options.lock.name, algorithm.parse()?)?)
+            let served = distlock::LockOptions::new().algorithm(algorithm.parse()?);
+            Some(agent.mutex_with(&options.lock.name, &served)?)
         }
         (Some(agent), None) => Some(agent.mutex(&options.lock.name)?),
         (None, _) => None,

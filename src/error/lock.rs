@@ -79,6 +79,14 @@ pub enum HandleError {
     /// The agent was opened before a `fork`, by the parent.
     #[error("the agent belongs to the parent of this process; open another after fork")]
     Forked,
+    /// The system failed.
+    #[error("{what}: {source}; {}", advice(source))]
+    Io {
+        /// What was tried.
+        what: String,
+        /// What the system says.
+        r#source: io::Error,
+    },
 }
 
 /// Why [`DistMutex::lock`](crate::DistMutex::lock) or

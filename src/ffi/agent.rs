@@ -10,10 +10,10 @@ use distlock_agent::runtime::sync;
 use nix::errno::Errno;
 
 use super::code;
-use crate::agent::LockShared;
-use crate::backend::Ask;
 use crate::discovery::{GroupChoice, GroupOptions};
 use crate::error::HandleError;
+use crate::handle::LockHandle;
+use crate::options::LockOptions;
 use crate::thread::ThreadId;
 use crate::{Driven, Guard};
 
@@ -69,13 +69,11 @@ impl Agent {
         &self,
         name: &CStr,
         permits: Option<NonZeroU32>,
-    ) -> Result<Arc<LockShared>, Errno> {
-        let ask = Ask {
-            algorithm: None,
-            permits,
-        };
-        let refused = |error: HandleError| code::handle(&error);
-        self.agent.handle(name.to_bytes(), ask).map_err(refused)
+    ) -> Result<LockHandle, Errno> {
+        let handle = self
+            .agent
+            .handle(name.to_bytes(), permits, &LockOptions::new());
+        handle.map_err(|error: HandleError| code::handle(&error))
     }
 
     /// How many hold the lock `name`, in the whole group.

@@ -113,6 +113,7 @@ pub(super) fn handle(error: &HandleError) -> Errno {
         | HandleError::PermitsUnknown
         | HandleError::TooManyPermits { .. }
         | HandleError::Forked => Errno::EINVAL,
+        HandleError::Io { source, .. } => io(source),
     }
 }
 

@@ -13,14 +13,14 @@ use nix::errno::Errno;
 use super::code;
 use super::lost::LostFd;
 use super::wait::Entrance;
-use crate::agent::{LockShared, Waiting};
 use crate::backend::Patience;
+use crate::handle::{LockHandle, LockRequest};
 use crate::thread::ThreadId;
 use crate::{Guard, PreviousOwner};
 
 /// A mutex, with what is held through this handle.
 pub(super) struct Mutex {
-    lock: Arc<LockShared>,
+    lock: LockHandle,
     state: sync::Mutex<State>,
     lost: Arc<LostFd>,
 }
@@ -31,7 +31,7 @@ struct State {
     /// More than one only if all but the last have been lost.
     held: Vec<Held>,
     /// What threads have asked for and look at, one request each.
-    asked: Vec<(ThreadId, Waiting)>,
+    asked: Vec<(ThreadId, LockRequest)>,
 }
 
 struct Held {
@@ -41,7 +41,7 @@ struct Held {
 }
 
 impl Mutex {
-    pub(super) fn new(lock: Arc<LockShared>) -> Arc<Self> {
+    pub(super) fn new(lock: LockHandle) -> Arc<Self> {
         Arc::new(Self {
             lock,
             state: sync::Mutex::default(),
@@ -111,7 +111,7 @@ impl Mutex {
     }
 
     /// This thread's request, which is withdrawn unless it is put back.
-    pub(super) fn take_asked(&self) -> Option<Waiting> {
+    pub(super) fn take_asked(&self) -> Option<LockRequest> {
         let mut state = self.state.lock();
         let thread = ThreadId::current();
         let mine = state.asked.iter().position(|(asked, _)| *asked == thread)?;
@@ -143,7 +143,7 @@ impl Mutex {
 }
 
 impl Entrance for Mutex {
-    fn begin(&self, patience: Patience) -> Result<Waiting, Errno> {
+    fn begin(&self, patience: Patience) -> Result<LockRequest, Errno> {
         self.lock
             .begin(Mode::Exclusive, patience)
             .map_err(|error| code::acquire(&error))
@@ -182,19 +182,16 @@ mod tests {
     use std::num::NonZeroU32;
 
     use super::*;
-    use crate::Agent;
-    use crate::backend::Ask;
+    use crate::{Agent, LockOptions};
 
     /// The thread that unlocks has found the handle, and then another closes it.
     #[test]
     fn an_unlock_beside_a_close_hears_of_the_close() {
         let directory = tempfile::tempdir().unwrap();
         let agent = Agent::local_in(directory.path().join("group")).unwrap();
-        let ask = Ask {
-            algorithm: None,
-            permits: Some(NonZeroU32::MIN),
-        };
-        let mutex = Mutex::new(agent.handle(b"m", ask).unwrap());
+        let exclusive = Some(NonZeroU32::MIN);
+        let handle = agent.handle(b"m", exclusive, &LockOptions::new());
+        let mutex = Mutex::new(handle.unwrap());
         let lock = || {
             let mut waiting = mutex.begin(Patience::Try).unwrap();
             let Poll::Ready(Ok(guard)) = waiting.wait(None) else {

@@ -12,8 +12,8 @@ use super::agent::{Agent, Permit};
 use super::code;
 use super::wait::Entrance;
 use crate::Guard;
-use crate::agent::{LockShared, Waiting};
 use crate::backend::Patience;
+use crate::handle::{LockHandle, LockRequest};
 use crate::thread::ThreadId;
 
 static LAST: AtomicU64 = AtomicU64::new(0);
@@ -22,14 +22,14 @@ static LAST: AtomicU64 = AtomicU64::new(0);
 pub(super) struct Sem {
     /// A number of its own.
     number: u64,
-    lock: Arc<LockShared>,
+    lock: LockHandle,
     agent: Arc<Agent>,
     /// Changed with the agent's permits locked.
     is_closed: sync::Mutex<bool>,
 }
 
 impl Sem {
-    pub(super) fn new(lock: Arc<LockShared>, agent: Arc<Agent>) -> Arc<Self> {
+    pub(super) fn new(lock: LockHandle, agent: Arc<Agent>) -> Arc<Self> {
         Arc::new(Self {
             number: LAST.fetch_add(1, Ordering::Relaxed),
             lock,
@@ -88,7 +88,7 @@ impl Sem {
 }
 
 impl Entrance for Sem {
-    fn begin(&self, patience: Patience) -> Result<Waiting, Errno> {
+    fn begin(&self, patience: Patience) -> Result<LockRequest, Errno> {
         self.lock
             .begin(Mode::Exclusive, patience)
             .map_err(|error| code::acquire(&error))

@@ -18,8 +18,8 @@ use nix::unistd::{getpid, gettid};
 use super::cancel::{self, Parked};
 use super::code;
 use crate::Guard;
-use crate::agent::Waiting;
 use crate::backend::Patience;
+use crate::handle::LockRequest;
 
 /// How late a waiting thread learns that it was cancelled, or its handle closed.
 const SLICE: Duration = Duration::from_millis(50);
@@ -30,7 +30,7 @@ static PARKED: Parked<Wait> = Parked::new();
 /// What can be waited for.
 pub(super) trait Entrance: Send + Sync {
     /// Asks to enter.
-    fn begin(&self, patience: Patience) -> Result<Waiting, Errno>;
+    fn begin(&self, patience: Patience) -> Result<LockRequest, Errno>;
 
     /// Whether the handle was closed.
     fn is_closed(&self) -> bool;
@@ -150,7 +150,7 @@ fn guard<R>(body: impl FnOnce() -> Result<R, Errno>, code: fn(Result<R, Errno>) 
 /// A thread's request. Dropping it withdraws it.
 struct Wait {
     entrance: Arc<dyn Entrance>,
-    waiting: Waiting,
+    waiting: LockRequest,
 }
 
 impl Wait {

@@ -19,7 +19,7 @@ use parking_lot::Mutex;
 use crate::backend::{AcquireError, Ask, Backend, Hold, Lock, Request, Waiting};
 use crate::error::{HandleError, StatusError, UnlockError};
 use crate::loss::{Loss, LossSignal};
-use crate::{Agent, Algorithm, DistMutex, Event, Guard, GuardState, PreviousOwner};
+use crate::{Agent, Algorithm, DistMutex, Event, Guard, GuardState, LockOptions, PreviousOwner};
 
 const LEASE: Duration = Duration::from_secs(60);
 
@@ -221,28 +221,29 @@ fn role_of_a_process_that_ends_with_its_locks() {
     let (group, agent) = Leased::agent();
     group.ends(clock::now() + LEASE);
     let earlier = agent.mutex("earlier").unwrap().lock().unwrap();
-    agent.set_abort_on_loss(true).unwrap();
-    let guard = lock(&agent);
+    let options = LockOptions::new().abort_on_loss(true);
+    let lock = |name: &str| agent.mutex_with(name, &options).unwrap().lock().unwrap();
+    let guard = lock("x");
     match &*role {
         // The watch looks when the lease would have ended as it was, so it has to be near.
         "suspended" => {
             group.ends(clock::now() + Duration::from_millis(20));
-            let another = agent.mutex("another").unwrap().lock().unwrap();
+            let another = lock("another");
             std::thread::sleep(LEASE);
             drop((another, guard));
         }
         "lost" => group.lose(),
         "given back" => {
             group.ends(clock::now() + Duration::from_millis(20));
-            let another = agent.mutex("another").unwrap().lock().unwrap();
+            let another = lock("another");
             drop((another, guard));
-            // Taken before it was asked for.
+            // Nobody asked for it of this one.
             std::thread::sleep(Duration::from_millis(60));
             assert_eq!(earlier.state(), GuardState::Suspended);
         }
         "renewed" => {
             group.ends(clock::now() + Duration::from_millis(500));
-            let another = agent.mutex("another").unwrap().lock().unwrap();
+            let another = lock("another");
             group.ends(clock::now() + LEASE);
             let looks = group.0.lock().looks;
             while group.0.lock().looks == looks {

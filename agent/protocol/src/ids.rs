@@ -131,6 +131,20 @@ impl LockName {
     }
 }
 
+impl AsRef<[u8]> for LockName {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl FromStr for LockName {
+    type Err = NameError;
+
+    fn from_str(name: &str) -> Result<Self, NameError> {
+        Self::new(name)
+    }
+}
+
 impl TryFrom<Vec<u8>> for LockName {
     type Error = NameError;
 

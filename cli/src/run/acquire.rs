@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use distlock::{
     Agent, Algorithm, DistMutex, Election, Guard, HandleError, Leadership, LockError, LockName,
-    Semaphore, TimedLockError, TryLockError,
+    LockOptions, Semaphore, TimedLockError, TryLockError,
 };
 use distlock_agent::protocol::Time;
 use distlock_agent::runtime::environment::variable;
@@ -51,36 +51,50 @@ impl Aim {
 enum Entrance {
     Mutex(Arc<dyn DistMutex>),
     /// One of several permits, where the configuration says that there are several.
-    Permit(Arc<Semaphore>),
+    Permit(Semaphore),
     /// Of who leads.
     Election(Election),
 }
 
 impl Entrance {
-    fn open(agent: &Agent, name: &LockName, aim: &Aim) -> Result<Self, Failure> {
+    fn open(
+        agent: &Agent,
+        name: &LockName,
+        aim: &Aim,
+        options: LockOptions,
+    ) -> Result<Self, Failure> {
         match aim {
             Aim::Lock {
                 algorithm,
                 is_shared,
-            } => Self::lock_for(agent, name, *algorithm, *is_shared),
-            Aim::Lead { algorithm } => Self::election(agent, name, algorithm.as_deref()),
+            } => {
+                let options = match algorithm {
+                    Some(algorithm) => options.algorithm(*algorithm),
+                    None => options,
+                };
+                Self::lock_for(agent, name, *is_shared, &options)
+            }
+            Aim::Lead { algorithm } => Self::election(agent, name, algorithm.as_deref(), &options),
         }
     }
 
     /// The local group elects by its kernel's lock, and by that name.
-    fn election(agent: &Agent, name: &LockName, algorithm: Option<&str>) -> Result<Self, Failure> {
+    fn election(
+        agent: &Agent,
+        name: &LockName,
+        algorithm: Option<&str>,
+        options: &LockOptions,
+    ) -> Result<Self, Failure> {
         let is_local = agent.lease().is_none();
-        let election = match algorithm {
-            None => agent.election(name.as_bytes()),
-            Some("kernel") if is_local => agent.election(name.as_bytes()),
-            Some(word) => {
-                let algorithm = word.parse().map_err(|error| {
-                    let word = quoted(word);
-                    Failure::usage(format_args!("--algorithm {word}: {error}"), "elect")
-                })?;
-                agent.election_with(name.as_bytes(), algorithm)
-            }
+        let algorithm = match algorithm {
+            None => None,
+            Some("kernel") if is_local => None,
+            Some(word) => Some(word.parse().map_err(|error| {
+                let word = quoted(word);
+                Failure::usage(format_args!("--algorithm {word}: {error}"), "elect")
+            })?),
         };
+        let election = agent.election_with(name, algorithm, options);
         election.map(Self::Election).map_err(|error| match error {
             HandleError::WrongPermits { actual, .. } => Failure::new(
                 CONFIG,
@@ -96,14 +110,10 @@ impl Entrance {
     fn lock_for(
         agent: &Agent,
         name: &LockName,
-        algorithm: Option<Algorithm>,
         is_shared: bool,
+        options: &LockOptions,
     ) -> Result<Self, Failure> {
-        let mutex = match algorithm {
-            Some(algorithm) => agent.mutex_with(name.as_bytes(), algorithm),
-            None => agent.mutex(name.as_bytes()),
-        };
-        match mutex {
+        match agent.mutex_with(name, options) {
             Ok(mutex) if is_shared => Ok(Self::Mutex(mutex.shared())),
             Ok(mutex) => Ok(Self::Mutex(Arc::new(mutex))),
             Err(HandleError::WrongPermits { actual, .. }) if is_shared => Err(Failure::new(
@@ -114,7 +124,7 @@ impl Entrance {
                 ),
             )),
             Err(HandleError::WrongPermits { actual, .. }) => {
-                let permit = agent.semaphore(name.as_bytes(), Some(actual))?;
+                let permit = agent.semaphore_with(name, Some(actual), options)?;
                 Ok(Self::Permit(permit))
             }
             Err(error) => Err(error.into()),
@@ -167,9 +177,10 @@ pub(super) fn enter(
     start: Time,
 ) -> Result<Guard, Failure> {
     let name = args.lock_name(aim.command())?;
-    let entrance = Entrance::open(agent, &name, aim)?;
-    agent.set_command(&command_line(args.words()));
-    agent.set_inheritable(true);
+    let options = LockOptions::new()
+        .command(command_line(args.words()))
+        .inheritable(true);
+    let entrance = Entrance::open(agent, &name, aim, options)?;
     let asked = clock::now();
     let guard = match args.patience() {
         None => match enter_nested(agent, &entrance, &name)? {

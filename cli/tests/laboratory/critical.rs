@@ -95,7 +95,7 @@ pub(crate) fn play() {
 /// A lock as the library has it.
 enum Handle {
     Mutex(Mode, Arc<dyn DistMutex>),
-    Semaphore(Arc<Semaphore>),
+    Semaphore(Semaphore),
 }
 
 impl Handle {
@@ -145,7 +145,7 @@ impl Handle {
             Self::Mutex(_, mutex) => mutex.name(),
             Self::Semaphore(semaphore) => semaphore.name(),
         };
-        std::str::from_utf8(name).expect("the laboratory's names are text")
+        std::str::from_utf8(name.as_bytes()).expect("the laboratory's names are text")
     }
 }
 

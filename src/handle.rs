@@ -1,0 +1,220 @@
+//! A handle of a lock, and its requests: what [`Mutex`](crate::Mutex),
+//! [`Semaphore`](crate::Semaphore), [`Election`](crate::Election) and the C library share.
+
+use std::num::NonZeroU32;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use crossbeam_channel::Receiver;
+use distlock_agent::protocol::LockName;
+
+use crate::backend::{self, AcquireError, Hold, Patience, Request, Wish};
+use crate::error::{LockError, TimedLockError, TryLockError};
+use crate::event::Leader;
+use crate::guard::{Guard, GuardShared};
+use crate::lock::LockShared;
+use crate::loss::LossSignal;
+use crate::options::LockOptions;
+use crate::session::Held;
+use crate::thread::ThreadId;
+use crate::{Algorithm, GuardState};
+
+/// A lock, and how this handle takes it.
+#[derive(Clone)]
+pub(crate) struct LockHandle {
+    lock: Arc<LockShared>,
+    options: LockOptions,
+}
+
+impl LockHandle {
+    pub(crate) fn new(lock: Arc<LockShared>, options: LockOptions) -> Self {
+        Self { lock, options }
+    }
+
+    pub(crate) fn name(&self) -> &LockName {
+        self.lock.name()
+    }
+
+    pub(crate) fn algorithm(&self) -> Algorithm {
+        self.lock.algorithm()
+    }
+
+    pub(crate) fn permits(&self) -> NonZeroU32 {
+        self.lock.permits()
+    }
+
+    /// Waits without a time limit.
+    pub(crate) fn wait(&self, wish: impl Into<Wish>) -> Result<Guard, LockError> {
+        self.acquire(wish, Patience::Lease).map_err(failed)
+    }
+
+    /// Enters if the lock is free.
+    pub(crate) fn attempt(&self, wish: impl Into<Wish>) -> Result<Guard, TryLockError> {
+        self.acquire(wish, Patience::Try)
+            .map_err(|error| match error {
+                AcquireError::Failed(error) => TryLockError::Failed(error),
+                AcquireError::WouldBlock | AcquireError::TimedOut => TryLockError::WouldBlock,
+            })
+    }
+
+    /// Waits for at most `timeout`.
+    pub(crate) fn wait_for(
+        &self,
+        wish: impl Into<Wish>,
+        timeout: Duration,
+    ) -> Result<Guard, TimedLockError> {
+        self.acquire(wish, Patience::For(timeout))
+            .map_err(|error| match error {
+                AcquireError::Failed(error) => TimedLockError::Failed(error),
+                AcquireError::WouldBlock | AcquireError::TimedOut => TimedLockError::TimedOut,
+            })
+    }
+
+    /// Enters, as far as `patience` goes.
+    fn acquire(&self, wish: impl Into<Wish>, patience: Patience) -> Result<Guard, AcquireError> {
+        let mut request = self.begin(wish, patience)?;
+        loop {
+            if let Poll::Ready(outcome) = request.wait(None) {
+                return outcome;
+            }
+        }
+    }
+
+    /// Asks to enter, for this thread.
+    pub(crate) fn begin(
+        &self,
+        wish: impl Into<Wish>,
+        patience: Patience,
+    ) -> Result<LockRequest, AcquireError> {
+        if self.lock.is_forked() {
+            return Err(LockError::Forked.into());
+        }
+        let thread = ThreadId::current();
+        if patience != Patience::Try && self.lock.is_exhausted_by(thread) {
+            return Err(LockError::Deadlock.into());
+        }
+        if self.lock.session().is_closed() {
+            return Err(LockError::Closed.into());
+        }
+        let loss = LossSignal::new();
+        let request = Request {
+            wish: wish.into(),
+            patience,
+            command: self.options.command.clone(),
+            is_inheritable: self.options.is_inheritable,
+            loss: loss.clone(),
+        };
+        Ok(LockRequest {
+            back: Some(Arc::clone(self.lock.backend()).begin(request)),
+            granted: None,
+            lock: Arc::clone(&self.lock),
+            aborts_on_loss: self.options.aborts_on_loss,
+            loss,
+            thread,
+        })
+    }
+
+    /// Who leads in the election of this name.
+    pub(crate) fn observe(&self) -> Receiver<Option<Leader>> {
+        let session = self.lock.session();
+        if session.is_forked() || session.is_closed() {
+            return crossbeam_channel::bounded(0).1;
+        }
+        session.backend().observe(self.lock.name())
+    }
+}
+
+/// Why a request without a time limit failed.
+pub(crate) fn failed(error: AcquireError) -> LockError {
+    match error {
+        AcquireError::Failed(error) => error,
+        AcquireError::WouldBlock | AcquireError::TimedOut => {
+            unreachable!("a request without a time limit neither gives up nor times out")
+        }
+    }
+}
+
+/// From now until `deadline`.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "the deadline is on the caller's clock, not on ours"
+)]
+pub(crate) fn until(deadline: Instant) -> Duration {
+    deadline.saturating_duration_since(Instant::now())
+}
+
+/// A thread's request that has no outcome yet. Dropping it withdraws it.
+pub(crate) struct LockRequest {
+    /// `None` once there is an outcome.
+    back: Option<Box<dyn backend::Waiting>>,
+    /// The outcome, if it was known when it was asked for.
+    granted: Option<Guard>,
+    lock: Arc<LockShared>,
+    aborts_on_loss: bool,
+    loss: LossSignal,
+    thread: ThreadId,
+}
+
+impl LockRequest {
+    /// Makes the request now. Its outcome is told by [`LockRequest::wait`], but for an error that is
+    /// known at once.
+    pub(crate) fn ask(&mut self) -> Result<(), AcquireError> {
+        let back = self.back.as_mut().expect("a request that has no outcome");
+        if let Some(hold) = back.ask()? {
+            self.granted = Some(self.enter(hold)?);
+        }
+        Ok(())
+    }
+
+    /// As [`backend::Waiting::wait`].
+    pub(crate) fn wait(&mut self, slice: Option<Duration>) -> Poll<Result<Guard, AcquireError>> {
+        if self.lock.is_forked() {
+            return Poll::Ready(Err(LockError::Forked.into()));
+        }
+        if let Some(guard) = self.granted.take() {
+            let is_closed = guard.state() == GuardState::Lost;
+            return Poll::Ready(if is_closed {
+                Err(LockError::Closed.into())
+            } else {
+                Ok(guard)
+            });
+        }
+        let back = self.back.as_mut().expect("a request that has no outcome");
+        let Poll::Ready(outcome) = back.wait(slice) else {
+            return Poll::Pending;
+        };
+        Poll::Ready(outcome.and_then(|hold| self.enter(hold)))
+    }
+
+    /// Makes the guard, unless the agent was closed in the meantime.
+    fn enter(&mut self, hold: Box<dyn Hold>) -> Result<Guard, AcquireError> {
+        self.back = None;
+        self.lock.add_holder(self.thread);
+        let session = self.lock.session();
+        let id = session.next_guard();
+        let (lock, loss) = (Arc::clone(&self.lock), self.loss.clone());
+        let guard = Arc::new(GuardShared::new(lock, id, hold, loss, self.thread));
+        let registered = Arc::downgrade(&guard);
+        if !session.register(id, registered) {
+            guard.close();
+            return Err(LockError::Closed.into());
+        }
+        if self.aborts_on_loss {
+            session.watch_at(guard.abort_on_loss());
+        }
+        Ok(Guard::new(guard))
+    }
+}
+
+impl Drop for LockRequest {
+    fn drop(&mut self) {
+        if let Some(guard) = self.granted.take() {
+            guard.withdraw();
+        }
+        if self.lock.is_forked() {
+            // What it would touch is the parent's: leak it.
+            std::mem::forget(self.back.take());
+        }
+    }
+}
