@@ -28,7 +28,11 @@
 //! permits = 4                         # a counting semaphore
 //! ```
 
+mod error;
+mod fault;
 mod file;
+mod locks;
+mod members;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -40,8 +44,13 @@ use std::path::{Path, PathBuf};
 use distlock_agent::protocol::{ClusterId, NodeId};
 pub use distlock_agent::protocol::{Failure, LockSpec, Settings};
 use distlock_agent::runtime::environment;
-pub use distlock_agent::runtime::{Address, Listener, ListenerError, MulticastAddress, Watchdog};
+pub use distlock_agent::runtime::{
+    Address, AddressError, Listener, ListenerError, MulticastAddress, Watchdog,
+};
 use distlock_agent::runtime::{Endpoint, trust};
+
+pub use self::error::ConfigError;
+use self::file::Contents;
 
 /// A configured group, read and checked.
 ///
@@ -53,14 +62,7 @@ use distlock_agent::runtime::{Endpoint, trust};
 pub struct Config {
     /// Where it came from, for errors.
     source: String,
-    settings: Settings,
-    members: BTreeMap<NodeId, Address>,
-    voters: Vec<NodeId>,
-    voters_are_listed: bool,
-    cluster: Option<ClusterId>,
-    multicast: Option<MulticastAddress>,
-    key_file: Option<PathBuf>,
-    command_lines: bool,
+    contents: Contents,
 }
 
 impl Config {
@@ -75,7 +77,7 @@ impl Config {
             source,
         })?;
         let base = path.parent().unwrap_or(Path::new(""));
-        file::check(&bytes, &path.display().to_string(), base)
+        Self::check(&bytes, path.display().to_string(), base)
     }
 
     /// Checks a configuration's text. Paths in it that are not absolute begin at the working
@@ -84,7 +86,12 @@ impl Config {
     /// # Errors
     /// If it says what it may not.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
-        file::check(text.as_bytes(), "configuration", Path::new(""))
+        Self::check(text.as_bytes(), "configuration".to_owned(), Path::new(""))
+    }
+
+    fn check(bytes: &[u8], source: String, base: &Path) -> Result<Self, ConfigError> {
+        let contents = file::check(bytes, &source, base)?;
+        Ok(Self { source, contents })
     }
 
     /// What member `id` needs to take part. The state directory is the default one:
@@ -94,22 +101,22 @@ impl Config {
     /// If the configuration has no member `id`.
     pub fn node(&self, id: u16) -> Result<NodeConfig, ConfigError> {
         let me = NodeId::new(id)
-            .filter(|id| self.members.contains_key(id))
+            .filter(|id| self.contents.members.contains_key(id))
             .ok_or_else(|| ConfigError::NoSuchMember {
                 source_name: self.source.clone(),
                 id,
-                members: self.members.keys().copied().collect(),
+                members: self.contents.members.keys().copied().collect(),
             })?;
         Ok(NodeConfig {
             me,
-            members: self.members.clone(),
-            voters: self.voters.iter().copied().collect(),
-            voters_are_listed: self.voters_are_listed,
-            cluster: self.cluster,
-            settings: self.settings.clone(),
-            multicast: self.multicast,
-            key_file: self.key_file.clone(),
-            command_lines: self.command_lines,
+            members: self.contents.members.clone(),
+            voters: self.contents.voters.iter().copied().collect(),
+            voters_are_listed: self.contents.voters_are_listed,
+            cluster: self.contents.cluster,
+            settings: self.contents.settings.clone(),
+            multicast: self.contents.multicast,
+            key_file: self.contents.key_file.clone(),
+            command_lines: self.contents.command_lines,
             state_base: default_state_base(environment::variable, nix::unistd::geteuid().is_root()),
             endpoint: None,
             watchdog: None,
@@ -119,28 +126,28 @@ impl Config {
 
     /// What all members must have alike.
     pub fn settings(&self) -> &Settings {
-        &self.settings
+        &self.contents.settings
     }
 
     /// All members, with their addresses.
     pub fn members(&self) -> &BTreeMap<NodeId, Address> {
-        &self.members
+        &self.contents.members
     }
 
     /// The members that vote when the group is founded: those of `voters`, or else the seven lowest
     /// ids. Later the group itself says who votes.
     pub fn voters(&self) -> &[NodeId] {
-        &self.voters
+        &self.contents.voters
     }
 
     /// Where what goes to several members alike is sent by multicast, if it is.
     pub fn multicast(&self) -> Option<MulticastAddress> {
-        self.multicast
+        self.contents.multicast
     }
 
     /// The file with the group's keys, if datagrams are sealed.
     pub fn key_file(&self) -> Option<&Path> {
-        self.key_file.as_deref()
+        self.contents.key_file.as_deref()
     }
 }
 
@@ -348,66 +355,6 @@ fn read(path: &Path) -> io::Result<Vec<u8>> {
         return refused("it is larger than 16 MiB");
     }
     Ok(bytes)
-}
-
-/// What is wrong with a configuration.
-#[derive(Debug, thiserror::Error)]
-#[non_exhaustive]
-pub enum ConfigError {
-    /// The file cannot be read.
-    #[error(
-        "the configuration {path} cannot be read: {source}; {}", reading(source),
-        path = path.display()
-    )]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// What the system says.
-        r#source: io::Error,
-    },
-    /// The text says what it may not.
-    #[error("{source_name}:{line}: {reason}")]
-    Invalid {
-        /// The file.
-        source_name: String,
-        /// The line, counted from 1.
-        line: usize,
-        /// What is wrong, why, and what to do.
-        reason: String,
-    },
-    /// There is no such member.
-    #[error(
-        "{source_name} has no member {id}; choose one of {}, or add a [[member]]",
-        list(members)
-    )]
-    NoSuchMember {
-        /// The file.
-        source_name: String,
-        /// The member that was asked for.
-        id: u16,
-        /// Those that there are.
-        members: Vec<NodeId>,
-    },
-}
-
-/// What to do about a file that cannot be read.
-fn reading(source: &io::Error) -> &'static str {
-    match source.kind() {
-        io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
-            "correct its name, or write it: distlock.toml(5)"
-        }
-        io::ErrorKind::PermissionDenied => "run as a user who may read it, or let this one",
-        io::ErrorKind::IsADirectory => "name the file in it",
-        io::ErrorKind::InvalidInput => "name the file itself",
-        _ => "see to it that it is a file that can be read",
-    }
-}
-
-fn list(ids: &[NodeId]) -> String {
-    ids.iter()
-        .map(NodeId::to_string)
-        .collect::<Vec<_>>()
-        .join(", ")
 }
 
 #[cfg(test)]

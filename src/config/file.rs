@@ -3,23 +3,20 @@
 //! Reading has two steps. serde finds unknown keys, missing ones and wrong types; everything kept
 //! from it carries its place in the text, so that the checks that follow can name the line too.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
-use std::num::NonZeroU32;
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use distlock_agent::protocol::{
-    self, AlgorithmNames, ClusterId, ElectionAlgorithm, Failure, LockName, LockSpec, NodeId,
-    Priority, Settings,
-};
+use distlock_agent::protocol::{self, ClusterId, ElectionAlgorithm, Failure, NodeId, Settings};
 use distlock_agent::runtime::{Address, CREDENTIAL, MulticastAddress};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::{Config, ConfigError};
-use crate::Algorithm;
+use super::error::ConfigError;
+use super::fault::Fault;
+use super::locks::{self, read_algorithm, read_locks};
+use super::members::{self, MAX_VOTERS, read_members, read_multicast, read_voters};
 
 const DEFAULT_LEASE: Duration = Duration::from_secs(5);
 const MIN_LEASE: Duration = Duration::from_millis(100);
@@ -27,9 +24,19 @@ const MAX_LEASE: Duration = Duration::from_secs(3600);
 /// As in Chubby (Burrows 2006): whoever needs longer has to clean up by hand.
 const MAX_LOCK_DELAY: Duration = Duration::from_secs(60);
 const MAX_GROUP_LEN: usize = 255;
-const MAX_MEMBERS: usize = 1024;
-const MAX_LOCKS: usize = 10_000;
-const MAX_VOTERS: usize = 7;
+
+/// What a configuration says, checked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Contents {
+    pub(super) settings: Settings,
+    pub(super) members: BTreeMap<NodeId, Address>,
+    pub(super) voters: Vec<NodeId>,
+    pub(super) voters_are_listed: bool,
+    pub(super) cluster: Option<ClusterId>,
+    pub(super) multicast: Option<MulticastAddress>,
+    pub(super) key_file: Option<PathBuf>,
+    pub(super) command_lines: bool,
+}
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -48,9 +55,9 @@ struct File {
     voters: Option<Spanned<Vec<Spanned<i64>>>>,
     group: Group,
     #[serde(default)]
-    member: Vec<Spanned<Member>>,
+    member: Vec<Spanned<members::Member>>,
     #[serde(default)]
-    lock: Vec<Spanned<Lock>>,
+    lock: Vec<Spanned<locks::Lock>>,
 }
 
 /// A length of time. A number is read so that the refusal can say which string is meant.
@@ -72,56 +79,24 @@ struct Group {
     cluster: Option<Spanned<String>>,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Member {
-    id: Spanned<i64>,
-    address: Spanned<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Lock {
-    name: Spanned<String>,
-    algorithm: Option<Spanned<String>>,
-    permits: Option<Spanned<i64>>,
-    priority: Option<Spanned<String>>,
-}
-
-/// What is wrong, and where in the text.
-struct Fault {
-    at: usize,
-    reason: String,
-}
-
-impl Fault {
-    fn new(at: Range<usize>, reason: impl Into<String>) -> Self {
-        Self {
-            at: at.start,
-            reason: reason.into(),
-        }
-    }
-}
-
 /// Reads and checks `bytes`; `source` is their name in errors, and `base` the directory at which paths
 /// in them begin.
-pub(super) fn check(bytes: &[u8], source: &str, base: &Path) -> Result<Config, ConfigError> {
+pub(super) fn check(bytes: &[u8], source: &str, base: &Path) -> Result<Contents, ConfigError> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let at = error.valid_up_to();
         Fault::new(at..at, "this is not UTF-8: save the file in that encoding")
     });
-    text.and_then(|text| read(text, source, base))
-        .map_err(|fault| {
-            let before = &bytes[..fault.at.min(bytes.len())];
-            ConfigError::Invalid {
-                source_name: source.to_owned(),
-                line: 1 + before.iter().filter(|byte| **byte == b'\n').count(),
-                reason: fault.reason,
-            }
-        })
+    text.and_then(|text| read(text, base)).map_err(|fault| {
+        let before = &bytes[..fault.at.min(bytes.len())];
+        ConfigError::Invalid {
+            source_name: source.to_owned(),
+            line: 1 + before.iter().filter(|byte| **byte == b'\n').count(),
+            reason: fault.reason,
+        }
+    })
 }
 
-fn read(text: &str, source: &str, base: &Path) -> Result<Config, Fault> {
+fn read(text: &str, base: &Path) -> Result<Contents, Fault> {
     let file: File = toml::from_str(text).map_err(|error| syntax_fault(text, &error))?;
     let key_file = file.key_file.as_ref();
     let key_file = key_file
@@ -154,8 +129,7 @@ fn read(text: &str, source: &str, base: &Path) -> Result<Config, Fault> {
     let multicast = multicast
         .map(|text| read_multicast(text, &members))
         .transpose()?;
-    Ok(Config {
-        source: source.to_owned(),
+    Ok(Contents {
         settings,
         members,
         voters,
@@ -305,255 +279,4 @@ fn read_duration(spanned: &Spanned<Length>, key: &str) -> Result<Duration, Fault
         );
         Fault::new(spanned.span(), reason)
     })
-}
-
-fn read_algorithm(name: &Spanned<String>, failure: Failure) -> Result<protocol::Algorithm, Fault> {
-    let fault = |reason: &str| Fault::new(name.span(), reason);
-    let algorithm = name.get_ref().parse::<Algorithm>();
-    let algorithm = algorithm.map_err(|error| fault(&error.to_string()))?;
-    let engine = algorithm.engine().ok_or_else(|| {
-        fault(&format!(
-            "the algorithm \"kernel\" is the local group's, which has no configuration; choose \
-             {AlgorithmNames}"
-        ))
-    })?;
-    if engine.is_probabilistic() && failure == Failure::Quorum {
-        return Err(fault(&format!(
-            "the algorithm \"{engine}\" lets two in with some probability, which failure = \
-             \"quorum\" rules out; choose majority, or failure = \"presume-failed\""
-        )));
-    }
-    Ok(engine)
-}
-
-fn read_id(id: &Spanned<i64>) -> Result<NodeId, Fault> {
-    u16::try_from(*id.get_ref())
-        .ok()
-        .and_then(NodeId::new)
-        .ok_or_else(|| {
-            let reason = format!("the id {} is out of range: choose 1 to 65535", id.get_ref());
-            Fault::new(id.span(), reason)
-        })
-}
-
-fn read_members(
-    members: &[Spanned<Member>],
-    may_leave_host: bool,
-) -> Result<BTreeMap<NodeId, Address>, Fault> {
-    let mut known = BTreeMap::new();
-    let mut addresses = BTreeMap::new();
-    for member in members {
-        let Member {
-            id: id_text,
-            address: address_text,
-        } = member.get_ref();
-        let id = read_id(id_text)?;
-        let address = read_address(address_text, may_leave_host)?;
-        if let Some(other) = addresses
-            .insert(address.clone(), id)
-            .filter(|other| *other != id)
-        {
-            let reason = format!("members {other} and {id} have the same address {address}");
-            return Err(Fault::new(address_text.span(), reason));
-        }
-        check_reach(known.iter().next(), id, &address)
-            .map_err(|reason| Fault::new(address_text.span(), reason))?;
-        if known.insert(id, address).is_some() {
-            let reason = format!("the id {id} is there twice: give each member its own");
-            return Err(Fault::new(id_text.span(), reason));
-        }
-    }
-    match (members.first(), members.len()) {
-        (None, _) => Err(Fault::new(
-            0..0,
-            "there are no members: add a [[member]] with id and address for each",
-        )),
-        (Some(first), count) if count > MAX_MEMBERS => {
-            let reason = format!("there are {count} members: a group has at most {MAX_MEMBERS}");
-            Err(Fault::new(first.span(), reason))
-        }
-        _ => Ok(known),
-    }
-}
-
-fn read_address(text: &Spanned<String>, may_leave_host: bool) -> Result<Address, Fault> {
-    let address: Address = text.get_ref().parse().map_err(|error| {
-        Fault::new(
-            text.span(),
-            format!("bad address {:?}: {error}", text.get_ref()),
-        )
-    })?;
-    if !address.is_loopback() && !may_leave_host {
-        let reason = format!(
-            "datagrams to {address} would leave the host unsealed: write a key with distlock keygen, \
-             and set key_file; or set insecure = true if everybody in that network may be trusted"
-        );
-        return Err(Fault::new(text.span(), reason));
-    }
-    Ok(address)
-}
-
-/// A multicast address of the kind of the members' own, which are all of one kind.
-fn read_multicast(
-    text: &Spanned<String>,
-    members: &BTreeMap<NodeId, Address>,
-) -> Result<MulticastAddress, Fault> {
-    let fault = |reason: String| Fault::new(text.span(), reason);
-    let address: MulticastAddress = text
-        .get_ref()
-        .parse()
-        .map_err(|error| fault(format!("multicast = {:?}: {error}", text.get_ref())))?;
-    let kind = match members.values().next() {
-        Some(Address::Udp(own)) if !address.is_of_the_kind_of(*own) => kind(&Address::Udp(*own)),
-        Some(own @ Address::Unix(_)) => kind(own),
-        _ => return Ok(address),
-    };
-    Err(fault(format!(
-        "members have addresses of the kind {kind}, and cannot send to {address}: give multicast \
-         an address of their kind, or remove the key"
-    )))
-}
-
-fn kind(address: &Address) -> &'static str {
-    match address {
-        Address::Udp(address) if address.is_ipv4() => "udp over IPv4",
-        Address::Udp(_) => "udp over IPv6",
-        Address::Unix(_) => "unix",
-    }
-}
-
-/// Whether a socket of the first member can send to another one's address.
-fn check_reach(
-    first: Option<(&NodeId, &Address)>,
-    id: NodeId,
-    address: &Address,
-) -> Result<(), String> {
-    match first {
-        Some((other, first)) if kind(first) != kind(address) => Err(format!(
-            "member {other} has an address of the kind {}, and member {id} one of the kind {}: \
-             they cannot reach each other; choose one kind for all",
-            kind(first),
-            kind(address),
-        )),
-        _ => Ok(()),
-    }
-}
-
-fn read_locks(
-    locks: &[Spanned<Lock>],
-    failure: Failure,
-) -> Result<BTreeMap<LockName, LockSpec>, Fault> {
-    let mut known = BTreeMap::new();
-    for lock in locks {
-        let lock = lock.get_ref();
-        let name = LockName::new(lock.name.get_ref())
-            .map_err(|error| Fault::new(lock.name.span(), error.to_string()))?;
-        let spec = read_spec(lock, failure)?;
-        if known.insert(name.clone(), spec).is_some() {
-            let reason = format!("the lock {name:?} is there twice: list it once");
-            return Err(Fault::new(lock.name.span(), reason));
-        }
-    }
-    if known.len() > MAX_LOCKS {
-        let reason = format!(
-            "{} locks are listed, at most {MAX_LOCKS} can be: those that only need the default \
-             need not be listed",
-            known.len()
-        );
-        return Err(Fault::new(locks[0].span(), reason));
-    }
-    Ok(known)
-}
-
-fn read_spec(lock: &Lock, failure: Failure) -> Result<LockSpec, Fault> {
-    let mut spec = read_algorithm_and_permits(lock, failure)?;
-    if let Some(name) = &lock.priority {
-        spec.priority = read_priority(name, spec.algorithm)?;
-    }
-    Ok(spec)
-}
-
-/// Who goes first, where that can be chosen.
-fn read_priority(
-    name: &Spanned<String>,
-    algorithm: protocol::Algorithm,
-) -> Result<Priority, Fault> {
-    let text = name.get_ref();
-    let fault = |reason: String| Fault::new(name.span(), reason);
-    let priority = text
-        .parse()
-        .map_err(|error| fault(format!("priority = {text:?}: {error}")))?;
-    match (algorithm, priority) {
-        (protocol::Algorithm::CarvalhoRoucairol, _)
-        | (protocol::Algorithm::RicartAgrawala, Priority::Lamport) => Ok(priority),
-        (protocol::Algorithm::RicartAgrawala, _) => Err(fault(format!(
-            "priority = {text:?} is unsafe with ricart-agrawala, which would let in two at a time; \
-             remove the key, or set algorithm = \"carvalho-roucairol\""
-        ))),
-        _ => Err(fault(format!(
-            "{algorithm} has no priority to choose: remove the key, or set algorithm = \
-             \"carvalho-roucairol\""
-        ))),
-    }
-}
-
-fn read_algorithm_and_permits(lock: &Lock, failure: Failure) -> Result<LockSpec, Fault> {
-    let algorithm = lock.algorithm.as_ref();
-    let algorithm = algorithm.map(|name| read_algorithm(name, failure));
-    let algorithm = algorithm.transpose()?;
-    let Some(text) = &lock.permits else {
-        let algorithm = algorithm.ok_or_else(|| {
-            let reason = "this lock has neither algorithm nor permits: add one, or do not list it";
-            Fault::new(lock.name.span(), reason)
-        })?;
-        return Ok(LockSpec::exclusive(algorithm));
-    };
-    let permits = u32::try_from(*text.get_ref())
-        .ok()
-        .and_then(NonZeroU32::new);
-    let permits = permits.ok_or_else(|| {
-        let reason = format!("{} permits: choose 1 to {}", text.get_ref(), u32::MAX);
-        Fault::new(text.span(), reason)
-    })?;
-    let spec = match algorithm {
-        Some(algorithm) => LockSpec {
-            permits,
-            ..LockSpec::exclusive(algorithm)
-        },
-        None => LockSpec::counting(permits),
-    };
-    if !spec.is_valid() {
-        let reason = format!(
-            "{} lets one in at a time: remove permits, or set algorithm = \"semaphore\"",
-            spec.algorithm
-        );
-        return Err(Fault::new(text.span(), reason));
-    }
-    Ok(spec)
-}
-
-fn read_voters(
-    voters: &Spanned<Vec<Spanned<i64>>>,
-    members: &BTreeMap<NodeId, Address>,
-) -> Result<Vec<NodeId>, Fault> {
-    let mut known = BTreeSet::new();
-    for voter in voters.get_ref() {
-        let id = read_id(voter)?;
-        if !members.contains_key(&id) {
-            let reason = format!("the voter {id} is no member: add it, or remove it here");
-            return Err(Fault::new(voter.span(), reason));
-        }
-        if !known.insert(id) {
-            let reason = format!("the voter {id} is there twice: list it once");
-            return Err(Fault::new(voter.span(), reason));
-        }
-    }
-    if known.is_empty() || known.len() > MAX_VOTERS {
-        let reason = format!(
-            "{} voters: list 1 to {MAX_VOTERS}, or leave the key out",
-            known.len()
-        );
-        return Err(Fault::new(voters.span(), reason));
-    }
-    Ok(known.into_iter().collect())
 }

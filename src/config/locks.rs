@@ -1,0 +1,138 @@
+//! The locks of a configuration: by which algorithm each is served, and with how many permits.
+
+use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+
+use distlock_agent::protocol::{self, AlgorithmNames, Failure, LockName, LockSpec, Priority};
+use serde::Deserialize;
+use toml::Spanned;
+
+use super::fault::Fault;
+use crate::algorithm::Algorithm;
+
+const MAX_LOCKS: usize = 10_000;
+
+/// A `[[lock]]`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Lock {
+    name: Spanned<String>,
+    algorithm: Option<Spanned<String>>,
+    permits: Option<Spanned<i64>>,
+    priority: Option<Spanned<String>>,
+}
+
+pub(super) fn read_locks(
+    locks: &[Spanned<Lock>],
+    failure: Failure,
+) -> Result<BTreeMap<LockName, LockSpec>, Fault> {
+    let mut known = BTreeMap::new();
+    for lock in locks {
+        let lock = lock.get_ref();
+        let name = LockName::new(lock.name.get_ref())
+            .map_err(|error| Fault::new(lock.name.span(), error.to_string()))?;
+        let spec = read_spec(lock, failure)?;
+        if known.insert(name.clone(), spec).is_some() {
+            let reason = format!("the lock {name:?} is there twice: list it once");
+            return Err(Fault::new(lock.name.span(), reason));
+        }
+    }
+    if known.len() > MAX_LOCKS {
+        let reason = format!(
+            "{} locks are listed, at most {MAX_LOCKS} can be: those that only need the default \
+             need not be listed",
+            known.len()
+        );
+        return Err(Fault::new(locks[0].span(), reason));
+    }
+    Ok(known)
+}
+
+fn read_spec(lock: &Lock, failure: Failure) -> Result<LockSpec, Fault> {
+    let mut spec = read_algorithm_and_permits(lock, failure)?;
+    if let Some(name) = &lock.priority {
+        spec.priority = read_priority(name, spec.algorithm)?;
+    }
+    Ok(spec)
+}
+
+/// Who goes first, where that can be chosen.
+fn read_priority(
+    name: &Spanned<String>,
+    algorithm: protocol::Algorithm,
+) -> Result<Priority, Fault> {
+    let text = name.get_ref();
+    let fault = |reason: String| Fault::new(name.span(), reason);
+    let priority = text
+        .parse()
+        .map_err(|error| fault(format!("priority = {text:?}: {error}")))?;
+    match (algorithm, priority) {
+        (protocol::Algorithm::CarvalhoRoucairol, _)
+        | (protocol::Algorithm::RicartAgrawala, Priority::Lamport) => Ok(priority),
+        (protocol::Algorithm::RicartAgrawala, _) => Err(fault(format!(
+            "priority = {text:?} is unsafe with ricart-agrawala, which would let in two at a time; \
+             remove the key, or set algorithm = \"carvalho-roucairol\""
+        ))),
+        _ => Err(fault(format!(
+            "{algorithm} has no priority to choose: remove the key, or set algorithm = \
+             \"carvalho-roucairol\""
+        ))),
+    }
+}
+
+fn read_algorithm_and_permits(lock: &Lock, failure: Failure) -> Result<LockSpec, Fault> {
+    let algorithm = lock.algorithm.as_ref();
+    let algorithm = algorithm.map(|name| read_algorithm(name, failure));
+    let algorithm = algorithm.transpose()?;
+    let Some(text) = &lock.permits else {
+        let algorithm = algorithm.ok_or_else(|| {
+            let reason = "this lock has neither algorithm nor permits: add one, or do not list it";
+            Fault::new(lock.name.span(), reason)
+        })?;
+        return Ok(LockSpec::exclusive(algorithm));
+    };
+    let permits = u32::try_from(*text.get_ref())
+        .ok()
+        .and_then(NonZeroU32::new);
+    let permits = permits.ok_or_else(|| {
+        let reason = format!("{} permits: choose 1 to {}", text.get_ref(), u32::MAX);
+        Fault::new(text.span(), reason)
+    })?;
+    let spec = match algorithm {
+        Some(algorithm) => LockSpec {
+            permits,
+            ..LockSpec::exclusive(algorithm)
+        },
+        None => LockSpec::counting(permits),
+    };
+    if !spec.is_valid() {
+        let reason = format!(
+            "{} lets one in at a time: remove permits, or set algorithm = \"semaphore\"",
+            spec.algorithm
+        );
+        return Err(Fault::new(text.span(), reason));
+    }
+    Ok(spec)
+}
+
+pub(super) fn read_algorithm(
+    name: &Spanned<String>,
+    failure: Failure,
+) -> Result<protocol::Algorithm, Fault> {
+    let fault = |reason: &str| Fault::new(name.span(), reason);
+    let algorithm = name.get_ref().parse::<Algorithm>();
+    let algorithm = algorithm.map_err(|error| fault(&error.to_string()))?;
+    let engine = algorithm.engine().ok_or_else(|| {
+        fault(&format!(
+            "the algorithm \"kernel\" is the local group's, which has no configuration; choose \
+             {AlgorithmNames}"
+        ))
+    })?;
+    if engine.is_probabilistic() && failure == Failure::Quorum {
+        return Err(fault(&format!(
+            "the algorithm \"{engine}\" lets two in with some probability, which failure = \
+             \"quorum\" rules out; choose majority, or failure = \"presume-failed\""
+        )));
+    }
+    Ok(engine)
+}
