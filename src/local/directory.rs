@@ -258,7 +258,7 @@ impl AsFd for Directory {
 /// This boot of the host, hashed.
 fn boot() -> io::Result<NonZeroU64> {
     let id = std::fs::read("/proc/sys/kernel/random/boot_id")?;
-    Ok(NonZeroU64::new(super::hash64(&id)).unwrap_or(NonZeroU64::MIN))
+    Ok(NonZeroU64::new(hash64(&id)).unwrap_or(NonZeroU64::MIN))
 }
 
 /// What the name of a file begins with until its content is complete; the process's id follows.
@@ -298,6 +298,12 @@ fn create(path: &Path) -> Result<(), OpenError> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(failed(path, error)),
     }
+}
+
+/// The first eight bytes of the hash of `bytes`.
+pub(super) fn hash64(bytes: &[u8]) -> u64 {
+    let hash = blake3::hash(bytes);
+    u64::from_le_bytes(*hash.as_bytes().first_chunk().expect("a hash has 32 bytes"))
 }
 
 fn failed(path: &Path, source: io::Error) -> OpenError {

@@ -33,6 +33,7 @@ use distlock_agent::protocol::LockName;
 use distlock_agent::runtime::{Announcer, Sighting};
 
 use super::directory::{Directory, Keep};
+use super::epoch::{epoch_2025, since_2025};
 use super::range::{self, Range};
 use super::record::{self, BLOCK, Record, array};
 
@@ -459,15 +460,12 @@ impl Waiter {
     }
 
     pub(crate) fn since(self) -> SystemTime {
-        super::epoch_2025() + Duration::from_millis(self.tick.saturating_mul(10))
+        epoch_2025() + Duration::from_millis(self.tick.saturating_mul(10))
     }
 }
 
 fn tick_now() -> u64 {
-    let since_2025 = SystemTime::now()
-        .duration_since(super::epoch_2025())
-        .unwrap_or(Duration::ZERO);
-    u64::try_from(since_2025.as_millis() / 10).unwrap_or(u64::MAX)
+    u64::try_from(since_2025().as_millis() / 10).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

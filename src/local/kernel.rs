@@ -1,41 +1,31 @@
-//! One lock of the local group: how a thread gets in, and out.
+//! One lock of the local group, for all threads of this process: its file, its queue, and its courtesy.
 //!
-//! Waiting is looking again and again. A look is due when the [`Bell`](super::page::Bell) of the
-//! lock rings, as every unlocking makes it; and now and then, for the holder that was killed. How
-//! often the waiters settle among themselves ([`Pace`]). Rejected: one waiter blocking in
-//! fcntl(2), which would learn of the death at once; stopped by a signal there, it is granted the
-//! lock by the kernel, and everybody waits for a process that does not run.
+//! [`attempt`] takes a permit that is free, [`wait`] waits for one, and [`hold`] gives it back.
 //!
 //! A process that unlocks while others wait and wants in again would nearly always win against
 //! the one it has just woken. It waits for [`COURTESY`] first.
 
+mod attempt;
+mod hold;
+mod pace;
+mod wait;
+
 use std::io;
 use std::num::NonZeroU32;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
-use std::task::Poll;
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use distlock_agent::protocol::{Fence, LockName, Mode, Release, Time};
-use distlock_agent::runtime::fifo::Fifo;
-use distlock_agent::runtime::queue::{Closed, Place, Queue};
+use distlock_agent::protocol::{LockName, Time};
+use distlock_agent::runtime::clock;
+use distlock_agent::runtime::queue::Queue;
 use distlock_agent::runtime::sync::Mutex;
-use distlock_agent::runtime::{Announcer, Sighting, clock};
 
-use super::Shared;
-use super::file::{Found, LockFile};
+use super::directory::hash64;
+use super::file::LockFile;
 use super::page::Bell;
-use super::record::Record;
-use crate::backend::{AcquireError, Hold, Lock, Patience, Request, Waiting};
-use crate::error::{LockError, UnlockError};
-use crate::{Algorithm, GuardState, PreviousOwner};
-
-/// How often somebody should look. A single waiter looks a little more often.
-const LOOK: Duration = Duration::from_millis(30);
-
-/// How seldom one of many waiters looks. It bounds the delay when all the others are stopped.
-const SELDOM: Duration = Duration::from_millis(250);
+use super::shared::Shared;
+use crate::error::LockError;
 
 /// How long a process that unlocks leaves the lock to those that wait, before it competes with
 /// them again.
@@ -43,10 +33,6 @@ const COURTESY: Duration = Duration::from_millis(1);
 
 /// How often an attempt starts again when the file is replaced under it.
 const MAX_REPLACEMENTS: u32 = 1_000;
-
-/// How long an attempt that may not wait bears with the removal of the file, which takes
-/// microseconds unless the remover is stopped.
-const MAX_REMOVAL: Duration = Duration::from_millis(20);
 
 /// One lock, for all threads of this process.
 pub(crate) struct KernelLock {
@@ -68,7 +54,7 @@ pub(crate) struct KernelLock {
 impl KernelLock {
     pub(super) fn new(group: Arc<Shared>, name: LockName, permits: NonZeroU32) -> Self {
         Self {
-            hash: super::hash64(name.as_bytes()),
+            hash: hash64(name.as_bytes()),
             group,
             name,
             permits,
@@ -80,37 +66,10 @@ impl KernelLock {
         }
     }
 
-    /// Ends the waiting of all threads of this process.
-    pub(super) fn close(&self) {
-        self.queue.close();
-        // Who waits looks by itself, too.
-        let _ = self.bell(|bell| bell.ring_all());
-    }
-
     /// Does one thing with this lock's bell. A second one takes another call, which looks again
     /// whether somebody has cut the page short.
     fn bell<R>(&self, action: impl FnOnce(Bell<'_>) -> R) -> Result<R, LockError> {
         Ok(action(self.group.page()?.bell(self.hash)))
-    }
-
-    /// Enters if there is a permit now.
-    fn attempt(self: &Arc<Self>, request: &Request) -> Result<KernelHold, AcquireError> {
-        let mut file = None;
-        let give_up = clock::now() + MAX_REMOVAL;
-        loop {
-            if let Some(hold) = self.look(&mut file, request)? {
-                return Ok(hold);
-            }
-            let is_retiring = match &file {
-                Some(file) => file.is_retiring().map_err(|error| self.failed(error))?,
-                None => false,
-            };
-            if !is_retiring || clock::now() >= give_up {
-                self.keep(file);
-                return Err(AcquireError::WouldBlock);
-            }
-            std::thread::yield_now();
-        }
     }
 
     /// Leaves the lock for a moment to those that waited when this process unlocked, at most until
@@ -130,76 +89,6 @@ impl KernelLock {
             *self.courtesy.lock() = Some((count, end));
         }
         is_over
-    }
-
-    /// Looks whether there is a permit, and enters. `file` is the open file, kept between looks.
-    fn look(
-        self: &Arc<Self>,
-        file: &mut Option<LockFile>,
-        request: &Request,
-    ) -> Result<Option<KernelHold>, LockError> {
-        for _ in 0..MAX_REPLACEMENTS {
-            let open = match file.take().or_else(|| self.spare.lock().take()) {
-                Some(open) => open,
-                None => self.open()?,
-            };
-            let start = self.first_permit.fetch_add(1, Ordering::Relaxed);
-            let directory = &self.group.directory;
-            let found = match request.wish.mode {
-                Mode::Exclusive => open.try_permit(directory, start),
-                Mode::Shared => open.try_share(directory, start),
-            };
-            match found.map_err(|error| self.failed(error))? {
-                Found::Permit(permit, last) => {
-                    return self.enter(open, (permit, last), request).map(Some);
-                }
-                Found::Taken => {
-                    *file = Some(open);
-                    return Ok(None);
-                }
-                Found::Replaced => {}
-            }
-        }
-        Err(self.is_replaced_all_the_time())
-    }
-
-    /// With the permit locked: takes the fence and writes the record. An error gives the permit
-    /// back, since it drops the file.
-    fn enter(
-        self: &Arc<Self>,
-        mut file: LockFile,
-        (permit, last): (u32, Option<Record>),
-        request: &Request,
-    ) -> Result<KernelHold, LockError> {
-        let has_waited = file.is_marked();
-        file.unmark().map_err(|error| self.failed(error))?;
-        let fence = self
-            .group
-            .next_fence(last.as_ref().map_or(0, |last| last.fence))?;
-        let record = Record {
-            fence: fence.as_u64(),
-            is_inside: true,
-            pid: std::process::id(),
-            since: SystemTime::now(),
-            process: None,
-            command: request.command.as_deref().unwrap_or_default().to_owned(),
-            inherited: None,
-        };
-        file.write_record(permit, &record)
-            .map_err(|error| self.failed(error))?;
-        if has_waited && file.is_reader(permit) {
-            // One was woken, and all who would share it can come in.
-            self.bell(|bell| bell.ring_all())?;
-        }
-        let previous = last.map_or(PreviousOwner::Clean, |last| last.as_previous_owner());
-        Ok(KernelHold {
-            lock: Arc::clone(self),
-            file,
-            permit,
-            fence,
-            previous,
-            lifeline: None,
-        })
     }
 
     /// Opens the lock's file. If that is for another number of permits and nobody uses it, it is
@@ -264,34 +153,6 @@ impl KernelLock {
     }
 }
 
-impl Lock for KernelLock {
-    fn algorithm(&self) -> Algorithm {
-        Algorithm::Kernel
-    }
-
-    fn permits(&self) -> NonZeroU32 {
-        self.permits
-    }
-
-    fn begin(self: Arc<Self>, request: Request) -> Box<dyn Waiting> {
-        let deadline = match request.patience {
-            Patience::For(timeout) => Some(clock::now() + timeout),
-            Patience::Lease | Patience::Try => None,
-        };
-        Box::new(KernelWaiting {
-            awaited: None,
-            lock: self,
-            request,
-            deadline,
-            place: None,
-            is_courteous: false,
-            file: None,
-            pace: None,
-            sleep: None,
-        })
-    }
-}
-
 impl Drop for KernelLock {
     /// Removes the file if nobody needs it.
     fn drop(&mut self) {
@@ -315,297 +176,14 @@ impl Drop for KernelLock {
     }
 }
 
-/// A thread that waits for a permit.
-struct KernelWaiting {
-    /// These two from the first waiting on. The turn goes on before the group forgets us.
-    place: Option<Place>,
-    awaited: Option<Awaited>,
-    lock: Arc<KernelLock>,
-    request: Request,
-    deadline: Option<Time>,
-    /// Whether those that this process has woken have had their moment.
-    is_courteous: bool,
-    /// The open file, kept between looks.
-    file: Option<LockFile>,
-    pace: Option<Pace>,
-    /// After a look: what the bell said before it, and when to look again if it does not ring.
-    sleep: Option<(u32, Time)>,
-}
-
-impl Waiting for KernelWaiting {
-    fn ask(&mut self) -> Result<Option<Box<dyn Hold>>, AcquireError> {
-        match self.wait(Some(Duration::ZERO)) {
-            Poll::Pending => Ok(None),
-            Poll::Ready(outcome) => outcome.map(Some),
-        }
-    }
-
-    fn wait(&mut self, slice: Option<Duration>) -> Poll<Result<Box<dyn Hold>, AcquireError>> {
-        let outcome = match self.request.patience {
-            Patience::Try => self.lock.attempt(&self.request).map(Some),
-            Patience::For(Duration::ZERO) => match self.lock.attempt(&self.request) {
-                Err(AcquireError::WouldBlock) => Err(timed_out()),
-                outcome => outcome.map(Some),
-            },
-            Patience::For(_) | Patience::Lease => {
-                self.wait_until(slice.map(|slice| clock::now() + slice))
-            }
-        };
-        match outcome {
-            Ok(None) => Poll::Pending,
-            Ok(Some(hold)) => Poll::Ready(Ok(Box::new(hold))),
-            Err(error) => Poll::Ready(Err(error)),
-        }
-    }
-}
-
-impl KernelWaiting {
-    /// Waits for a permit, until `pause` if there is one.
-    fn wait_until(&mut self, pause: Option<Time>) -> Result<Option<KernelHold>, AcquireError> {
-        let until = [pause, self.deadline].into_iter().flatten().min();
-        if !self.take_turn(until)? {
-            return self.pause();
-        }
-        loop {
-            let count = self.lock.bell(|bell| bell.count())?;
-            if self.lock.group.is_closed() {
-                return Err(LockError::Closed.into());
-            }
-            let is_due = |at| at <= clock::now();
-            let mut sleep = self.sleep;
-            if sleep.is_none_or(|(heard, at)| heard != count || is_due(at)) {
-                if let Some(hold) = self.lock.look(&mut self.file, &self.request)? {
-                    return Ok(Some(hold));
-                }
-                sleep = None;
-            }
-            match &mut self.file {
-                // Marked, look again: whoever removes the file has seen the mark, or is done.
-                Some(file) if !file.is_marked() => {
-                    file.mark().map_err(|error| self.lock.failed(error))?;
-                    self.sleep = None;
-                }
-                _ if until.is_some_and(is_due) => {
-                    self.sleep = sleep;
-                    return self.pause();
-                }
-                _ => {
-                    let now = clock::now();
-                    let at = match sleep {
-                        Some((_, at)) => at,
-                        None => {
-                            let looks = self.lock.bell(|bell| bell.look())?;
-                            let pace = self.pace.get_or_insert_with(|| Pace::new(looks, now));
-                            now + pace.next(looks, now)
-                        }
-                    };
-                    self.sleep = Some((count, at));
-                    let until = until.map_or(at, |until| until.min(at));
-                    self.lock
-                        .bell(|bell| bell.listen(count, until.since(now)))?;
-                }
-            }
-        }
-    }
-
-    /// Waits until it is this thread's turn to contend; whether it is.
-    fn take_turn(&mut self, until: Option<Time>) -> Result<bool, AcquireError> {
-        if self.awaited.is_none() {
-            self.awaited = Some(Awaited::new(Arc::clone(&self.lock)));
-        }
-        let closed = |Closed| AcquireError::Failed(LockError::Closed);
-        let place = match &mut self.place {
-            Some(place) => place,
-            None => self.place.insert(self.lock.queue.join().map_err(closed)?),
-        };
-        if !place.wait(until).map_err(closed)? {
-            return Ok(false);
-        }
-        // At its deadline a request looks once, whatever others wait.
-        if !self.is_courteous {
-            self.is_courteous = self.lock.be_courteous(until) || is_over(self.deadline);
-        }
-        Ok(self.is_courteous)
-    }
-
-    /// At the end of a slice of waiting, or of all of it.
-    fn pause(&self) -> Result<Option<KernelHold>, AcquireError> {
-        if is_over(self.deadline) {
-            return Err(timed_out());
-        }
-        Ok(None)
-    }
-}
-
-fn is_over(deadline: Option<Time>) -> bool {
-    deadline.is_some_and(|at| at <= clock::now())
-}
-
-fn timed_out() -> AcquireError {
-    AcquireError::TimedOut
-}
-
-/// A thread of this process that waits, so that closing the group finds it.
-struct Awaited {
-    lock: Arc<KernelLock>,
-}
-
-impl Awaited {
-    fn new(lock: Arc<KernelLock>) -> Self {
-        lock.group.awaited.lock().push(Arc::clone(&lock));
-        Self { lock }
-    }
-}
-
-impl Drop for Awaited {
-    fn drop(&mut self) {
-        let mut awaited = self.lock.group.awaited.lock();
-        if let Some(at) = awaited
-            .iter()
-            .position(|other| Arc::ptr_eq(other, &self.lock))
-        {
-            awaited.swap_remove(at);
-        }
-    }
-}
-
-/// A held permit.
-struct KernelHold {
-    lock: Arc<KernelLock>,
-    file: LockFile,
-    permit: u32,
-    fence: Fence,
-    previous: PreviousOwner,
-    /// By which it is seen whether the commands are gone that have inherited its other end.
-    lifeline: Option<Fifo>,
-}
-
-impl Hold for KernelHold {
-    fn fence(&self) -> Option<Fence> {
-        Some(self.fence)
-    }
-
-    fn previous_owner(&self) -> PreviousOwner {
-        self.previous
-    }
-
-    fn state(&self) -> GuardState {
-        GuardState::Valid
-    }
-
-    fn grace(&self) -> Option<Duration> {
-        None
-    }
-
-    fn release(self: Box<Self>, how: Release) -> Result<(), UnlockError> {
-        let Self {
-            lock,
-            file,
-            permit,
-            previous,
-            lifeline,
-            ..
-        } = *self;
-        // What says that somebody is inside stays, and tells the next one.
-        let is_told = match how {
-            Release::Abandoned => true,
-            Release::Unused => previous == PreviousOwner::Abandoned,
-            Release::Given => false,
-        };
-        let noted = if is_told {
-            Ok(())
-        } else {
-            file.write_left(permit)
-        };
-        if let Some(lifeline) = lifeline {
-            // What is left behind now, the next one finds, and waits for it or removes it.
-            let _ = file.end_lifeline(&lock.group.directory, permit, &lifeline);
-        }
-        let released = file.release(permit);
-        // Afterwards: who waits from now on looks once more before it sleeps.
-        let is_awaited = file.is_awaited().unwrap_or(true);
-        if released.is_ok() {
-            lock.keep(Some(file));
-        }
-        lock.leave_to_waiters(is_awaited);
-        noted.and(released).map_err(|source| UnlockError::Io {
-            what: format!("the lock {} was not unlocked in order", lock.name),
-            source,
-        })
-    }
-
-    fn forget(self: Box<Self>) {
-        // Dropping closes the child's copy of the descriptor, and unlocks nothing.
-    }
-
-    fn set_command_pid(&self, pid: u32) {
-        // `status` does without, and so does who looks whether the command is left: there is the
-        // lifeline.
-        let _ = self.file.write_process(self.permit, Sighting::now(pid));
-    }
-
-    fn announcer(&self) -> io::Result<Option<Announcer>> {
-        self.file.announcer(self.permit).map(Some)
-    }
-
-    fn inheritable_fd(&mut self) -> io::Result<Option<OwnedFd>> {
-        let directory = &self.lock.group.directory;
-        let inherited = match &mut self.lifeline {
-            Some(lifeline) => Ok(lifeline),
-            none => (self.file.make_lifeline(directory, self.permit))
-                .map(|lifeline| none.insert(lifeline)),
-        };
-        inherited
-            .and_then(|lifeline| self.file.open_lifeline(directory, self.permit, lifeline))
-            .map(Some)
-            .map_err(|error| {
-                let what = format!("a FIFO in {}: {error}", directory.path().display());
-                io::Error::new(error.kind(), what)
-            })
-    }
-}
-
-/// How long a waiter sleeps between its looks. Where many wait each looks seldom: it sees by the
-/// count of all looks whether the others look enough. A waiter that is killed or stopped no longer
-/// counts, without anybody's help.
-struct Pace {
-    sleep: Duration,
-    looks: u32,
-    at: Time,
-}
-
-impl Pace {
-    fn new(looks: u32, now: Time) -> Self {
-        Self {
-            sleep: LOOK,
-            looks,
-            at: now,
-        }
-    }
-
-    /// After a look without success: how long to sleep. `looks` counts all looks.
-    fn next(&mut self, looks: u32, now: Time) -> Duration {
-        let elapsed = now.since(self.at);
-        // A ring that came early says nothing about how often the others look by themselves.
-        if elapsed >= self.sleep / 2 {
-            let expected = LOOK * looks.wrapping_sub(self.looks).min(10_000);
-            if expected > elapsed * 3 / 2 {
-                self.sleep = (self.sleep * 3 / 2).min(SELDOM);
-            } else if expected < elapsed {
-                self.sleep = (self.sleep / 2).max(LOOK);
-            }
-            (self.looks, self.at) = (looks, now);
-        }
-        // Those that were woken together should not stay together.
-        let jitter = u32::try_from(now.as_nanos() / 1_000 % 1_000).expect("less than 1000");
-        self.sleep - self.sleep * jitter / 2_000
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::task::Poll;
+
+    use distlock_agent::protocol::{Mode, Release};
+
     use super::*;
-    use crate::backend::{Ask, Backend};
+    use crate::backend::{Ask, Backend, Lock, Patience, Request};
     use crate::local::Group;
     use crate::loss::LossSignal;
 
@@ -652,33 +230,5 @@ mod tests {
         enter_and_leave(&lock);
         let alone = (0..10).map(|_| enter_and_leave(&lock)).min().unwrap();
         assert!(alone < COURTESY, "{alone:?}");
-    }
-
-    #[test]
-    fn many_waiters_look_as_often_as_one() {
-        // A minute of their life, without the sleeping.
-        let looks_of = |count: usize| {
-            let mut now = Time::ZERO;
-            let mut waiters: Vec<_> = (0..count).map(|_| (now, Pace::new(0, now))).collect();
-            let mut looks = 0;
-            while now < Time::ZERO + Duration::from_secs(60) {
-                let (due, pace) = waiters.iter_mut().min_by_key(|(due, _)| *due).unwrap();
-                now = *due + Duration::from_micros(13);
-                looks += 1;
-                *due = now + pace.next(looks, now);
-            }
-            looks
-        };
-        let one = looks_of(1);
-        assert!((60_000 / 30..60_000 / 15).contains(&one), "{one}");
-        for count in [2, 5, 8] {
-            let looks = looks_of(count);
-            assert!(
-                (one / 2..one * 3).contains(&looks),
-                "{looks} of {count}, {one} of one"
-            );
-        }
-        // From there on each looks as seldom as it may.
-        assert!(looks_of(100) < 60_000 / 125 * 110);
     }
 }

@@ -26,13 +26,14 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use distlock_agent::protocol::Fence;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use nix::sys::stat::fstat;
 
 use super::directory::{Directory, Keep};
+use super::epoch::since_2025;
 use crate::error::OpenError;
 
 /// The page's name in the directory.
@@ -269,9 +270,7 @@ fn futex_deadline(timeout: Duration) -> nix::Result<libc::timespec> {
 
 /// Where fences start in a group that knows nothing of former ones.
 fn first_fence() -> u64 {
-    let since_2025 = SystemTime::now()
-        .duration_since(super::epoch_2025())
-        .unwrap_or_default();
+    let since_2025 = since_2025();
     let places = (u64::from(since_2025.subsec_nanos()) << 32) / 1_000_000_000;
     // The upper half has 31 bits, until 2093: then there are no more fences.
     let secs = since_2025.as_secs().min((1 << 31) - 1);
