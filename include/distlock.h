@@ -337,22 +337,6 @@ int distlock_lost_fd(const struct distlock_mutex *mutex);
 int distlock_sem_open(struct distlock_agent *agent, const char *name, uint32_t permits, struct distlock_sem **sem);
 
 /**
- * Refuses a fence that is lower than one that was seen, at the resource that a lock protects: the
- * holder hands its fence to the resource, and the resource does what it is asked only after 0.
- * `file` keeps the highest fence, durably; it is made by the first check, and `file`.lock beside
- * it. Any number of processes and threads may check at once.
- *
- * Returns 0, or
- * -ESTALE: the fence is lower than one that was seen, so that another was inside since;
- * -EINVAL: `fence` is 0 or above INT64_MAX, or there is no `file`;
- * -EBADMSG: the file is damaged, or none of fences;
- * -EBUSY: another process has had `file`.lock locked for ten seconds;
- * or what the system says, such as -ENOENT for a directory that is not there. After anything but
- * 0 the fence is not let through.
- */
-int distlock_fence_check(const char *file, uint64_t fence);
-
-/**
  * Waits for a permit. A permit belongs to the process, and comes back when that ends.
  *
  * Cancellation, signals and returned codes are as for distlock_lock. -EDEADLK means that this
@@ -400,6 +384,22 @@ int distlock_sem_getvalue(struct distlock_sem *sem, int *value);
  * semaphore.
  */
 void distlock_sem_close(struct distlock_sem *sem);
+
+/**
+ * Refuses a fence that is lower than one that was seen, at the resource that a lock protects: the
+ * holder hands its fence to the resource, and the resource does what it is asked only after 0.
+ * `file` keeps the highest fence, durably; it is made by the first check, and `file`.lock beside
+ * it. Any number of processes and threads may check at once.
+ *
+ * Returns 0, or
+ * -ESTALE: the fence is lower than one that was seen, so that another was inside since;
+ * -EINVAL: `fence` is 0 or above INT64_MAX, or there is no `file`;
+ * -EBADMSG: the file is damaged, or none of fences;
+ * -EBUSY: another process has had `file`.lock locked for ten seconds;
+ * or what the system says, such as -ENOENT for a directory that is not there. After anything but
+ * 0 the fence is not let through.
+ */
+int distlock_fence_check(const char *file, uint64_t fence);
 
 #ifdef __cplusplus
 }  // extern "C"

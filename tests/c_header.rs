@@ -8,9 +8,19 @@ fn the_header_is_that_of_the_sources() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let config = cbindgen::Config::from_file(root.join("cbindgen.toml")).unwrap();
     let mut made = Vec::new();
-    cbindgen::Builder::new()
+    let files = [
+        "ffi.rs",
+        "ffi/options.rs",
+        "ffi/functions/agent.rs",
+        "ffi/functions/mutex.rs",
+        "ffi/functions/sem.rs",
+        "ffi/functions/fence.rs",
+    ];
+    files
+        .iter()
+        .map(|file| root.join("src").join(file))
+        .fold(cbindgen::Builder::new(), cbindgen::Builder::with_src)
         .with_config(config)
-        .with_src(root.join("src/ffi.rs"))
         .generate()
         .unwrap()
         .write(&mut made);

@@ -7,10 +7,31 @@ use distlock_agent::protocol::Missing;
 use distlock_agent::protocol::membership::quorum::absences;
 use distlock_agent::runtime::{self, ChangeError, SessionEnd};
 
-use super::advice;
+use super::advice::advice;
 
 /// Why [`Driven::process`](crate::Driven::process) does nothing any more.
-#[derive(Debug, thiserror::Error)]
+///
+/// ```
+/// use distlock::{Config, Driven, ProcessError, SignalError};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::Builder::new().prefix("dl").tempdir()?;
+/// # let text = format!(
+/// #     "lease = \"200ms\"\n[group]\nname = \"shop\"\n\
+/// #      [[member]]\nid = 1\naddress = \"unix:{}/1\"\n",
+/// #     directory.path().display()
+/// # );
+/// # let node = Config::parse(&text)?.node(1)?;
+/// # let node = node.with_state_dir(directory.path().join("state"));
+/// let driven = Driven::from_config(node)?;
+/// // No handler was installed for the signal, which would end the process.
+/// assert!(matches!(driven.set_sigio(true), Err(SignalError::Unexpected)));
+/// driven.agent().close();
+/// assert_eq!(driven.process(), Err(ProcessError::Closed));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProcessError {
     /// The agent was closed.
@@ -40,7 +61,7 @@ impl From<runtime::ProcessError> for ProcessError {
     }
 }
 
-/// Why [`Driven::set_sigio`](crate::Driven::set_sigio) changed nothing.
+/// Why [`Driven::set_sigio`](crate::Driven::set_sigio) changed nothing. [`ProcessError`] has an example.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum SignalError {
@@ -74,7 +95,20 @@ impl From<runtime::SignalError> for SignalError {
 
 /// Why [`Agent::add_member`](crate::Agent::add_member) or
 /// [`Agent::remove_member`](crate::Agent::remove_member) changed nothing yet.
-#[derive(Debug, thiserror::Error)]
+///
+/// ```
+/// use distlock::{Agent, MembersError, NodeId};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let agent = Agent::local_in(directory.path())?;
+/// let id = NodeId::new(3).expect("ids start at 1");
+/// // The local group has no members.
+/// assert_eq!(agent.remove_member(id), Err(MembersError::FilesOnly));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum MembersError {
     /// It makes no sense.
@@ -131,6 +165,18 @@ impl From<ChangeError> for MembersError {
 }
 
 /// Why there is no status.
+///
+/// ```
+/// use distlock::{Agent, StatusError};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let agent = Agent::local_in(directory.path())?;
+/// agent.close();
+/// assert!(matches!(agent.status(), Err(StatusError::Closed)));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum StatusError {

@@ -6,10 +6,23 @@ use std::num::NonZeroU32;
 use distlock_agent::protocol::membership::quorum::{absences, from_members};
 use distlock_agent::protocol::{Absence, Missing, NameError, NodeId};
 
-use super::{advice, is_file_limit};
+use super::advice::{advice, is_file_limit};
 use crate::{Algorithm, ElectionAlgorithm};
 
-/// Why there is no handle for a mutex or semaphore.
+/// Why there is no handle for a mutex, a semaphore or an election.
+///
+/// ```
+/// use distlock::{Agent, HandleError, NameError};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let agent = Agent::local_in(directory.path())?;
+/// let refused = agent.mutex("").unwrap_err();
+/// assert!(matches!(refused, HandleError::Name(NameError::Empty)));
+/// assert_eq!(refused.to_string(), "a lock's name may not be empty");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum HandleError {
@@ -91,6 +104,24 @@ pub enum HandleError {
 
 /// Why [`DistMutex::lock`](crate::DistMutex::lock) or
 /// [`Semaphore::acquire`](crate::Semaphore::acquire) did not enter. The caller holds nothing.
+///
+/// ```
+/// use distlock::{Agent, DistMutex, LockError};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let agent = Agent::local_in(directory.path())?;
+/// let printer = agent.mutex("printer")?;
+/// let guard = printer.lock()?;
+/// match printer.lock() {
+///     Err(LockError::Deadlock) => println!("this thread holds it already"),
+///     Err(LockError::NoQuorum { .. }) => println!("other hosts are needed"),
+///     other => panic!("{other:?}"),
+/// }
+/// # drop(guard);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum LockError {
@@ -196,6 +227,24 @@ impl LockError {
 }
 
 /// Why [`DistMutex::try_lock`](crate::DistMutex::try_lock) did not enter.
+///
+/// ```
+/// use distlock::{Agent, DistMutex, TryLockError};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let agent = Agent::local_in(directory.path())?;
+/// # let other = Agent::local_in(directory.path())?.mutex("printer")?.lock()?;
+/// match agent.mutex("printer")?.try_lock() {
+///     Ok(guard) => guard.unlock()?,
+///     Err(TryLockError::WouldBlock) => println!("another process prints: do something else"),
+///     Err(TryLockError::Failed(error)) => return Err(error.into()),
+/// #   Err(_) => unreachable!(),
+/// }
+/// # drop(other);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TryLockError {
@@ -208,6 +257,22 @@ pub enum TryLockError {
 }
 
 /// Why [`DistMutex::try_lock_for`](crate::DistMutex::try_lock_for) did not enter.
+///
+/// ```
+/// use std::time::Duration;
+///
+/// use distlock::{Agent, DistMutex, TimedLockError};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let agent = Agent::local_in(directory.path())?;
+/// # let other = Agent::local_in(directory.path())?.mutex("printer")?.lock()?;
+/// let late = agent.mutex("printer")?.try_lock_for(Duration::from_millis(10)).unwrap_err();
+/// assert!(matches!(late, TimedLockError::TimedOut)); // another process holds it
+/// # drop(other);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TimedLockError {
@@ -222,6 +287,23 @@ pub enum TimedLockError {
 
 /// Why [`Guard::unlock`](crate::Guard::unlock) was not a plain unlock. The caller holds nothing
 /// any more in any case.
+///
+/// ```
+/// use distlock::{Agent, DistMutex, UnlockError};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let agent = Agent::local_in(directory.path())?;
+/// let guard = agent.mutex("printer")?.lock()?;
+/// agent.close();
+/// match guard.unlock() {
+///     Ok(()) => println!("all of it was under the lock"),
+///     Err(UnlockError::Closed | UnlockError::Lost) => println!("the end of it perhaps was not"),
+///     Err(error) => return Err(error.into()),
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum UnlockError {

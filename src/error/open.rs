@@ -5,10 +5,23 @@ use std::path::PathBuf;
 
 use distlock_agent::protocol::NodeId;
 
-use super::{advice, is_file_limit};
+use super::advice::{advice, is_file_limit};
 use crate::config::ConfigError;
 
 /// Why no [`Agent`](crate::Agent) could be opened.
+///
+/// ```
+/// use distlock::{Agent, DirectoryFault, OpenError};
+///
+/// let refused = Agent::connect("/nonexistent/distlock.sock").unwrap_err();
+/// assert!(matches!(refused, OpenError::Unreachable { .. }));
+/// // A directory that another user could replace.
+/// let refused = Agent::local_in("/tmp").unwrap_err();
+/// assert!(matches!(
+///     refused,
+///     OpenError::Directory { fault: DirectoryFault::Writable { .. } | DirectoryFault::Stranger { .. }, .. }
+/// ));
+/// ```
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum OpenError {

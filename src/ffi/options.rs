@@ -1,6 +1,6 @@
 //! Reads `distlock_options`, whose size depends on the version that the program was built with.
 
-use std::ffi::{CStr, OsStr};
+use std::ffi::{CStr, OsStr, c_char};
 use std::mem::{align_of, size_of};
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -8,8 +8,41 @@ use std::{ptr, slice};
 
 use nix::errno::Errno;
 
-use super::{DISTLOCK_LOCAL, distlock_options, text};
+use super::arguments::text;
 use crate::discovery::GroupOptions;
+
+/// A flag of `distlock_options`: the local group is meant, the processes of this user on this host,
+/// whatever the environment says and whatever group this host has.
+pub const DISTLOCK_LOCAL: u32 = 1;
+
+/// Which group to take part in, and how. Set all of it to zero, then `size` to
+/// `sizeof(distlock_options)`, then what is wanted:
+///
+/// - nothing: the group that the environment or this host says, as with no options at all;
+/// - `flags = DISTLOCK_LOCAL`: the local group;
+/// - `config_path` and `id`, and `state_dir` if wanted: a member of the configured group, with an
+///   agent in a thread of this process;
+/// - `socket_path`: a client of the agent that serves this socket (`distlock agent`).
+///
+/// Anything else is -EINVAL. The strings are not needed any more when the function returns.
+#[repr(C)]
+pub struct distlock_options {
+    /// `sizeof(distlock_options)`, so that later versions can add members: those that a program
+    /// does not know are zero, and those that the library does not know have to be.
+    pub size: usize,
+    /// The group's configuration file, see distlock.toml(5).
+    pub config_path: *const c_char,
+    /// This member's number in it, 1 to 65535.
+    pub id: u32,
+    /// The Unix stream socket of this host's agent.
+    pub socket_path: *const c_char,
+    /// Where the member keeps what must outlive the process; NULL is the default place.
+    pub state_dir: *const c_char,
+    /// `DISTLOCK_LOCAL`, or 0.
+    pub flags: u32,
+    /// Must be NULL: it is for stores of a later version.
+    pub at: *const c_char,
+}
 
 /// More than any version will ever have: a larger size is something else.
 const MAX_SIZE: usize = 4096;

@@ -1,0 +1,6 @@
+//! The functions, by what they are about.
+
+mod agent;
+mod fence;
+mod mutex;
+mod sem;
