@@ -28,6 +28,24 @@ use crate::session::Session;
 ///
 /// A clone is the same agent, and cheap. The agent lives until [`Agent::close`], or until the last
 /// of its clones, mutexes, semaphores and guards is dropped.
+///
+/// ```
+/// use distlock::{Agent, DistMutex, LockError};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// let agent = Agent::local_in(directory.path())?; // or Agent::open()
+/// let printer = agent.mutex("printer")?;
+/// let guard = printer.lock()?;
+/// for lock in agent.status()?.locks {
+///     println!("{} is held by {}", lock.name, lock.holders[0].command);
+/// }
+/// agent.close(); // the guard has lost its lock
+/// assert!(!guard.is_held());
+/// assert!(matches!(printer.lock(), Err(LockError::Closed)));
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Agent {
     session: Arc<Session>,
@@ -160,6 +178,25 @@ impl Agent {
     }
 
     /// The group as this agent sees it: members, locks, holders and waiters.
+    ///
+    /// ```
+    /// use distlock::{Agent, DistMutex};
+    /// use distlock::status::{HolderStatus, LockStatus, Status};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let agent = Agent::local_in(directory.path())?;
+    /// let guard = agent.mutex("printer")?.lock()?;
+    /// let Status { quorum, locks, .. } = agent.status()?;
+    /// assert!(quorum.ok);
+    /// let LockStatus { name, holders, waiters, .. } = &locks[0];
+    /// assert_eq!((name.as_str(), waiters.len()), ("printer", 0));
+    /// let HolderStatus { pid, fence, .. } = &holders[0];
+    /// assert_eq!(*pid, std::process::id());
+    /// assert_eq!(*fence, guard.fence().map(u64::from));
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// If the agent was closed, belongs to the parent process, or cannot ask.

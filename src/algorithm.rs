@@ -6,6 +6,15 @@ use std::str::FromStr;
 use distlock_agent::protocol::{self, AlgorithmNames};
 
 /// How a lock is served. Choosing another one changes nothing in the program that locks.
+///
+/// ```
+/// use distlock::{Algorithm, ParseAlgorithmError};
+///
+/// let algorithm: Algorithm = "token-ring".parse()?;
+/// assert_eq!(algorithm, Algorithm::TokenRing);
+/// assert_eq!(algorithm.to_string(), "token-ring");
+/// # Ok::<(), ParseAlgorithmError>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[non_exhaustive]
 pub enum Algorithm {

@@ -40,9 +40,10 @@ use std::fs::OpenOptions;
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 
 use distlock_agent::protocol::{ClusterId, NodeId};
-pub use distlock_agent::protocol::{Failure, LockSpec, Settings};
+pub use distlock_agent::protocol::{Failure, LockSpec, Priority, Settings};
 use distlock_agent::runtime::environment;
 pub use distlock_agent::runtime::{
     Address, AddressError, Listener, ListenerError, MulticastAddress, Watchdog,
@@ -53,6 +54,34 @@ pub use self::error::ConfigError;
 use self::file::Contents;
 
 /// A configured group, read and checked.
+///
+/// ```
+/// use distlock::config::{Address, Failure};
+/// use distlock::{Config, ConfigError};
+///
+/// let config: Config = r#"
+///     lease = "2s"
+///     [group]
+///     name = "shop"
+///     [[member]]
+///     id = 1
+///     address = "udp:127.0.0.1:7401"
+///     [[member]]
+///     id = 2
+///     address = "udp:127.0.0.1:7402"
+/// "#
+/// .parse()?;
+/// assert_eq!(config.settings().lease.as_secs(), 2);
+/// assert_eq!(config.settings().failure, Failure::Quorum);
+/// let node = config.node(2)?;
+/// let own: Address = "udp:127.0.0.1:7402".parse().expect("an address");
+/// assert_eq!(node.members()[&node.me()], own);
+/// let ConfigError::NoSuchMember { members, .. } = config.node(3).unwrap_err() else {
+///     panic!("there is no member 3");
+/// };
+/// assert_eq!(members.len(), 2);
+/// # Ok::<(), ConfigError>(())
+/// ```
 ///
 /// `failure` says what a silent member means, and so where views come from. By default (`"quorum"`) a
 /// majority of `voters` decides who belongs to the group, and who is cut off from it stops by itself.
@@ -151,7 +180,47 @@ impl Config {
     }
 }
 
-/// One member's part of a [`Config`].
+/// As [`Config::parse`] does.
+impl FromStr for Config {
+    type Err = ConfigError;
+
+    fn from_str(text: &str) -> Result<Self, ConfigError> {
+        Self::parse(text)
+    }
+}
+
+/// One member's part of a [`Config`]: for [`Agent::from_config`](crate::Agent::from_config) and
+/// [`Driven::from_config`](crate::Driven::from_config).
+///
+/// ```
+/// use std::os::unix::net::UnixListener;
+/// use std::sync::mpsc;
+/// use std::time::Duration;
+///
+/// use distlock::config::{Listener, Watchdog};
+/// use distlock::{Agent, Config, DistMutex};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::Builder::new().prefix("dl").tempdir()?;
+/// # let text = format!(
+/// #     "lease = \"200ms\"\n[group]\nname = \"shop\"\n\
+/// #      [[member]]\nid = 1\naddress = \"unix:{}/1\"\n",
+/// #     directory.path().display()
+/// # );
+/// let node = Config::parse(&text)?.node(1)?.with_state_dir(directory.path().join("state"));
+/// // Programs of this host connect here; by with_socket(path) the agent makes the socket itself.
+/// let path = directory.path().join("socket");
+/// let listener = Listener::new(UnixListener::bind(&path)?.into())?;
+/// let (beats, heard) = mpsc::channel();
+/// let watchdog = Watchdog::new(Duration::from_millis(10), move || drop(beats.send(())));
+/// let agent = Agent::from_config(node.with_listener(listener).with_watchdog(watchdog))?;
+/// heard.recv()?; // the agent's thread is well
+/// let client = Agent::connect(&path)?;
+/// client.mutex("printer")?.lock()?.unlock()?;
+/// # drop(agent);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeConfig {
     me: NodeId,

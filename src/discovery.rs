@@ -15,6 +15,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use distlock_agent::protocol::NodeId;
 pub use distlock_agent::runtime::environment::variable;
 
 pub use self::host::HOST_SOCKET;
@@ -27,19 +28,38 @@ use crate::error::OpenError;
 /// The longest path that a socket can have on Linux, without the NUL that ends it.
 const MAX_SOCKET_PATH: usize = 107;
 
-/// What a caller asks for. What it leaves open is looked for in the environment, and then on this
-/// host.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+/// What a caller asks for.
+///
+/// ```
+/// use distlock::discovery::{GroupChoice, GroupOptions};
+/// use distlock::{NodeId, OpenError};
+///
+/// // As of `distlock run --config shop.toml --id 3`.
+/// let id = NodeId::new(3).expect("ids start at 1");
+/// let GroupChoice::Member(member) = GroupOptions::new().config("shop.toml").id(id).find()? else {
+///     panic!("a configuration makes this process a member");
+/// };
+/// assert_eq!(member.id, id);
+/// // As of `distlock run --local`.
+/// assert_eq!(GroupOptions::new().local().find()?, GroupChoice::Local);
+/// // Two groups at once.
+/// let both = GroupOptions::new().local().socket("/run/distlock/distlock.sock").find();
+/// assert!(matches!(both, Err(OpenError::Options { .. })));
+/// # Ok::<(), OpenError>(())
+/// ```
+///
+/// What it leaves open is looked for in the environment, and then on this host.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct GroupOptions {
     local: bool,
     socket: Option<PathBuf>,
     config: Option<PathBuf>,
-    id: Option<u16>,
+    id: Option<NodeId>,
     state_dir: Option<PathBuf>,
 }
 
-/// A group, and the way to reach it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A group, and the way to reach it: what [`GroupOptions::find`] finds.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum GroupChoice {
     /// The processes of this user on this host.
@@ -50,14 +70,14 @@ pub enum GroupChoice {
     Member(MemberChoice),
 }
 
-/// A member of a configured group.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A member of a configured group: what [`GroupOptions::find_member`] finds.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct MemberChoice {
     /// The group's configuration.
     pub config: PathBuf,
     /// The member's number in it.
-    pub id: u16,
+    pub id: NodeId,
     /// Where the member keeps what must outlive the process; `None` is the default place.
     pub state_dir: Option<PathBuf>,
 }
@@ -91,7 +111,7 @@ impl GroupOptions {
 
     /// Asks to be the member with this number.
     #[must_use]
-    pub fn id(mut self, id: u16) -> Self {
+    pub fn id(mut self, id: NodeId) -> Self {
         self.id = Some(id);
         self
     }
@@ -174,8 +194,8 @@ impl GroupOptions {
         let id = match (self.id, env("DISTLOCK_ID")) {
             (Some(id), _) => id,
             (None, Some(text)) => match text.to_str().and_then(|text| text.parse().ok()) {
-                Some(id @ 1..) => id,
-                _ => {
+                Some(id) => id,
+                None => {
                     return refused(format!(
                         "DISTLOCK_ID is {text:?}, and not a number from 1 to 65535; correct it"
                     ));
@@ -251,7 +271,7 @@ impl MemberChoice {
     /// # Errors
     /// If it cannot be read, is refused, or has no such member.
     pub fn load(&self) -> Result<NodeConfig, OpenError> {
-        let node = Config::load(&self.config)?.node(self.id)?;
+        let node = Config::load(&self.config)?.node(self.id.as_u16())?;
         Ok(match &self.state_dir {
             Some(base) => node.with_state_dir(base),
             None => node,
@@ -341,10 +361,14 @@ mod tests {
         }
     }
 
-    fn member(config: &str, id: u16) -> GroupChoice {
+    fn id(id: u16) -> NodeId {
+        NodeId::new(id).unwrap()
+    }
+
+    fn member(config: &str, number: u16) -> GroupChoice {
         GroupChoice::Member(MemberChoice {
             config: config.into(),
-            id,
+            id: id(number),
             state_dir: None,
         })
     }
@@ -366,8 +390,8 @@ mod tests {
         is(&none.clone().local(), &env, GroupChoice::Local);
         is(&none.clone().socket("f"), &env, agent("f".as_ref()));
         is(&none.clone().config("f"), &env, member("f", 7));
-        is(&none.clone().config("f").id(3), &env, member("f", 3));
-        is(&none.clone().id(3), &env, member("c", 3));
+        is(&none.clone().config("f").id(id(3)), &env, member("f", 3));
+        is(&none.clone().id(id(3)), &env, member("c", 3));
         is(&none, &env, agent("s".as_ref()));
         is(&none, &env[1..], member("c", 7));
         is(&none, &env[3..], GroupChoice::Local);
@@ -432,13 +456,13 @@ mod tests {
             assert!(matches!(refused, OpenError::Options { .. }), "{refused}");
         };
         let none = GroupOptions::new;
-        refused(none().socket("s").config("c").id(1), &[]);
-        refused(none().socket("s").id(1), &[]);
+        refused(none().socket("s").config("c").id(id(1)), &[]);
+        refused(none().socket("s").id(id(1)), &[]);
         refused(none().config("c"), &[]);
-        refused(none().id(1), &[]);
+        refused(none().id(id(1)), &[]);
         refused(none().local().socket("s"), &[]);
-        refused(none().local().config("c").id(1), &[]);
-        refused(none().local().id(1), &[("DISTLOCK_CONFIG", "c")]);
+        refused(none().local().config("c").id(id(1)), &[]);
+        refused(none().local().id(id(1)), &[("DISTLOCK_CONFIG", "c")]);
         refused(none().socket(""), &[]);
         refused(none().socket("@x"), &[]);
         refused(none().socket("x".repeat(MAX_SOCKET_PATH + 1)), &[]);

@@ -30,7 +30,7 @@ use crate::{Agent, member};
 ///
 /// Threads may use it too. While one of them waits it processes for all.
 ///
-/// ```no_run
+/// ```
 /// use std::os::fd::AsFd;
 /// use std::task::Poll;
 ///
@@ -38,7 +38,15 @@ use crate::{Agent, member};
 /// use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// let driven = Driven::from_config(Config::load("distlock.toml")?.node(1))?;
+/// # let directory = tempfile::Builder::new().prefix("dl").tempdir()?;
+/// # let text = format!(
+/// #     "lease = \"200ms\"\n[group]\nname = \"shop\"\n\
+/// #      [[member]]\nid = 1\naddress = \"unix:{}/1\"\n",
+/// #     directory.path().display()
+/// # );
+/// let node = Config::parse(&text)?.node(1)?;
+/// # let node = node.with_state_dir(directory.path().join("state"));
+/// let driven = Driven::from_config(node)?;
 /// let printer = driven.agent().mutex("printer")?;
 /// let mut waiting = printer.begin()?;
 /// let guard = loop {
@@ -50,7 +58,7 @@ use crate::{Agent, member};
 ///         break outcome?;
 ///     }
 /// };
-/// println!("inside, fence {:?}", guard.fence());
+/// println!("held, fence {:?}", guard.fence());
 /// # Ok(())
 /// # }
 /// ```

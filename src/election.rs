@@ -25,6 +25,22 @@ use crate::handle::LockHandle;
 ///
 /// In the local group the kernel's lock is all there is to it, and who leads next is the kernel's
 /// choice.
+///
+/// ```
+/// use distlock::{Agent, TryLockError};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let agent = Agent::local_in(directory.path())?;
+/// # let other = Agent::local_in(directory.path())?.election("nightly report")?;
+/// let election = agent.election("nightly report")?;
+/// let leadership = election.campaign()?; // blocks until this process leads
+/// # assert!(matches!(other.try_campaign(), Err(TryLockError::WouldBlock)));
+/// println!("leading, fence {:?}", leadership.fence()); // it is a guard, too
+/// leadership.resign()?;
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone)]
 pub struct Election {
     handle: LockHandle,
@@ -99,7 +115,7 @@ impl fmt::Debug for Election {
 }
 
 /// The proof of leading: a [`Guard`] of the election's lock, whose fence, validity and loss are the
-/// leadership's. Dropping it resigns.
+/// leadership's. Dropping it resigns. [`Election`] has an example.
 #[derive(Debug)]
 #[must_use = "the leadership is resigned as soon as it is dropped"]
 pub struct Leadership(Guard);

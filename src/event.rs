@@ -4,6 +4,29 @@ use distlock_agent::protocol::{Epoch, Fence, NodeId};
 use distlock_agent::runtime::status::QuorumStatus;
 
 /// Something that happened in the group. Events inform; no program needs them to be correct.
+///
+/// ```
+/// use distlock::{Agent, Config, Event};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::Builder::new().prefix("dl").tempdir()?;
+/// # let text = format!(
+/// #     "lease = \"200ms\"\n[group]\nname = \"shop\"\n\
+/// #      [[member]]\nid = 1\naddress = \"unix:{}/1\"\n",
+/// #     directory.path().display()
+/// # );
+/// let node = Config::parse(&text)?.node(1)?;
+/// # let node = node.with_state_dir(directory.path().join("state"));
+/// let agent = Agent::from_config(node)?;
+/// for event in agent.events() {
+///     if let Event::View { epoch, members } = event {
+///         println!("view {epoch} has {} members", members.len());
+///         break;
+///     }
+/// }
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Event {
@@ -54,7 +77,29 @@ pub enum Event {
     Removed,
 }
 
-/// Who leads.
+/// Who leads: see [`Election::observe`](crate::Election::observe).
+///
+/// ```
+/// use distlock::{Agent, Config};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::Builder::new().prefix("dl").tempdir()?;
+/// # let text = format!(
+/// #     "lease = \"200ms\"\n[group]\nname = \"shop\"\n\
+/// #      [[member]]\nid = 1\naddress = \"unix:{}/1\"\n",
+/// #     directory.path().display()
+/// # );
+/// let node = Config::parse(&text)?.node(1)?;
+/// # let node = node.with_state_dir(directory.path().join("state"));
+/// let election = Agent::from_config(node)?.election("nightly report")?;
+/// let leaders = election.observe();
+/// let leadership = election.campaign()?;
+/// let leader = leaders.iter().flatten().next().expect("the agent is open");
+/// assert_eq!(leader.member.as_u16(), 1);
+/// assert_eq!(leader.fence, leadership.fence());
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Leader {

@@ -51,7 +51,7 @@ const MAX_LEN: u64 = 128;
 /// it are `FILE.lock`, which stays, and for a moment `FILE.new`.
 /// Checking what was checked and doing it are two steps: where a slower holder may come between
 /// them, the resource does both under a lock of its own, or checks once more at the end.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct FenceChecker {
     file: PathBuf,
 }

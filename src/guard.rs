@@ -28,6 +28,24 @@ use crate::thread::ThreadId;
 /// A held lock, or a held permit of a [`Semaphore`](crate::Semaphore). Dropping it unlocks; if a
 /// panic drops it, the next holder learns that it was [abandoned](PreviousOwner::Abandoned).
 ///
+/// ```
+/// use distlock::{Agent, DistMutex, PreviousOwner};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let agent = Agent::local_in(directory.path())?;
+/// let guard = agent.mutex("printer")?.lock()?;
+/// if guard.previous_owner() == PreviousOwner::Abandoned {
+///     println!("the last page may be half printed");
+/// }
+/// guard.on_loss(|loss| eprintln!("stop printing: {loss:?}"));
+/// let fence = guard.fence().expect("the local group gives fences");
+/// println!("tell the printer {fence}, which refuses a lower one");
+/// guard.unlock()?;
+/// # Ok(())
+/// # }
+/// ```
+///
 /// It may be sent to another thread and dropped there. For the detection of self-deadlocks the
 /// thread that took it stays its holder. In a forked child it is a dead copy.
 #[must_use = "the lock is released as soon as its guard is dropped"]
@@ -187,6 +205,31 @@ impl Guard {
     /// [`Guard::set_command_pid`]: then there is no moment at which the host's agent could not end
     /// it, or whoever takes a lock of the local group next could miss it. `None` for a member of the
     /// group, and if the lock is not held any more.
+    ///
+    /// ```
+    /// use std::os::unix::process::CommandExt;
+    /// use std::process::Command;
+    ///
+    /// use distlock::{Agent, DistMutex, LockOptions};
+    ///
+    /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::tempdir()?;
+    /// # let agent = Agent::local_in(directory.path())?;
+    /// let options = LockOptions::new().inheritable(true);
+    /// let guard = agent.mutex_with("printer", &options)?.lock()?;
+    /// let lifeline = guard.inheritable_fd()?.expect("the lock is inheritable");
+    /// let announcer = guard.announcer()?.expect("the local group takes announcements");
+    /// assert!(guard.take_watch()?.is_none()); // no lease ends in the local group
+    /// let mut child = Command::new("true");
+    /// // SAFETY: the announcement is all that happens between fork and exec, and may happen there.
+    /// unsafe { child.pre_exec(move || announcer.announce()) };
+    /// let mut child = child.spawn()?; // it would print, with a copy of `lifeline`
+    /// guard.set_command_pid(child.id());
+    /// child.wait()?;
+    /// # drop(lifeline);
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     /// If no descriptor is left.

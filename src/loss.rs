@@ -9,6 +9,20 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use distlock_agent::runtime::sync::Mutex;
 
 /// Why a lock is no longer held, though its guard is still there.
+///
+/// ```
+/// use distlock::{Agent, DistMutex, Loss};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let agent = Agent::local_in(directory.path())?;
+/// let guard = agent.mutex("printer")?.lock()?;
+/// let loss = guard.loss();
+/// agent.close();
+/// assert_eq!(loss.recv()?, Loss::Closed);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Loss {

@@ -24,11 +24,25 @@ impl Agent {
     ///
     /// It takes a [`NodeConfig`], or what [`Config::node`](crate::Config::node) returns as it is:
     ///
-    /// ```no_run
-    /// use distlock::{Agent, Config};
+    /// ```
+    /// use distlock::{Agent, Config, DistMutex};
     ///
     /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let directory = tempfile::Builder::new().prefix("dl").tempdir()?;
+    /// # let text = format!(
+    /// #     "lease = \"200ms\"\n[group]\nname = \"shop\"\n\
+    /// #      [[member]]\nid = 1\naddress = \"unix:{}/1\"\n",
+    /// #     directory.path().display()
+    /// # );
+    /// # let path = directory.path().join("distlock.toml");
+    /// # std::fs::write(&path, text)?;
+    /// # /*
     /// let agent = Agent::from_config(Config::load("distlock.toml")?.node(1))?;
+    /// # */
+    /// # let state = directory.path().join("state");
+    /// # let agent = Agent::from_config(Config::load(path)?.node(1)?.with_state_dir(state))?;
+    /// let guard = agent.mutex("printer")?.lock()?; // waits for the group to form
+    /// guard.unlock()?;
     /// # Ok(())
     /// # }
     /// ```

@@ -1,6 +1,20 @@
 //! How the holder before left a lock.
 
 /// How the former holder of a lock left it: see [`Guard::previous_owner`](crate::Guard::previous_owner).
+///
+/// ```
+/// use distlock::{Agent, DistMutex, PreviousOwner};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let agent = Agent::local_in(directory.path())?;
+/// let account = agent.mutex("account")?;
+/// account.lock()?.abandon()?; // the transfer is half done
+/// assert_eq!(account.lock()?.previous_owner(), PreviousOwner::Abandoned);
+/// assert_eq!(account.lock()?.previous_owner(), PreviousOwner::Clean);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum PreviousOwner {

@@ -16,6 +16,24 @@ use crate::handle::{LockHandle, LockRequest, failed};
 /// [`DistMutex::begin`](crate::DistMutex::begin). It keeps its place among all requests. Dropping
 /// it withdraws it.
 ///
+/// ```
+/// use std::task::Poll;
+///
+/// use distlock::{Agent, DistMutex};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let agent = Agent::local_in(directory.path())?;
+/// # let other = Agent::local_in(directory.path())?.mutex("printer")?.lock()?;
+/// let mut waiting = agent.mutex("printer")?.begin()?; // another process holds it
+/// assert!(matches!(waiting.poll(), Poll::Pending));
+/// # drop(other);
+/// let guard = waiting.wait()?; // blocks, when nothing else is left to do
+/// # drop(guard);
+/// # Ok(())
+/// # }
+/// ```
+///
 /// Its lock may have been granted before [`Waiting::poll`] tells so; others wait from then on, also
 /// if nobody ever looks.
 #[must_use = "the request is withdrawn when it is dropped"]

@@ -1,7 +1,7 @@
 //! Which group a command works with, as its flags, the environment and this host say.
 
-use distlock::OpenError;
 use distlock::discovery::{GroupChoice, GroupOptions, MemberChoice};
+use distlock::{NodeId, OpenError};
 
 use crate::args;
 use crate::exit::Failure;
@@ -54,6 +54,7 @@ fn options(flags: &args::Group) -> GroupOptions {
         options = options.config(config);
     }
     if let Some(id) = id {
+        let id = NodeId::new(id).expect("the command line takes ids from 1");
         options = options.id(id);
     }
     if let Some(state_dir) = state_dir {

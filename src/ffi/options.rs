@@ -6,6 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::{ptr, slice};
 
+use distlock_agent::protocol::NodeId;
 use nix::errno::Errno;
 
 use super::arguments::text;
@@ -103,7 +104,8 @@ unsafe fn sort(options: &distlock_options) -> Result<GroupOptions, Errno> {
             Ok(found.socket(path(socket)))
         }
         (Some(config), id @ 1.., None) if !is_local => {
-            let id = u16::try_from(id).map_err(|_| Errno::EINVAL)?;
+            let id = u16::try_from(id).ok().and_then(NodeId::new);
+            let id = id.ok_or(Errno::EINVAL)?;
             let member = found.config(path(config)).id(id);
             Ok(match state_dir {
                 Some(state_dir) => member.state_dir(path(state_dir)),
@@ -168,11 +170,12 @@ mod tests {
         };
         let no = ptr::null();
         let none = GroupOptions::new;
+        let id = |id| NodeId::new(id).unwrap();
         assert_eq!(with(no, 0, no, no), Ok(none()));
-        assert_eq!(with(here, 1, no, no), Ok(none().config("/here").id(1)));
+        assert_eq!(with(here, 1, no, no), Ok(none().config("/here").id(id(1))));
         assert_eq!(
             with(here, 65535, no, here),
-            Ok(none().config("/here").id(65535).state_dir("/here"))
+            Ok(none().config("/here").id(id(65535)).state_dir("/here"))
         );
         assert_eq!(with(no, 0, here, no), Ok(none().socket("/here")));
         for (config, id, socket, state) in [

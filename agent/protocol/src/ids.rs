@@ -29,6 +29,33 @@ impl NodeId {
     }
 }
 
+impl From<NodeId> for u16 {
+    fn from(id: NodeId) -> Self {
+        id.as_u16()
+    }
+}
+
+impl TryFrom<u16> for NodeId {
+    type Error = ParseNodeIdError;
+
+    fn try_from(id: u16) -> Result<Self, ParseNodeIdError> {
+        Self::new(id).ok_or(ParseNodeIdError)
+    }
+}
+
+impl FromStr for NodeId {
+    type Err = ParseNodeIdError;
+
+    fn from_str(text: &str) -> Result<Self, ParseNodeIdError> {
+        text.parse().map(Self).map_err(|_| ParseNodeIdError)
+    }
+}
+
+/// Why a number or a text is no [`NodeId`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("a member's number is a whole number from 1 to 65535")]
+pub struct ParseNodeIdError;
+
 impl fmt::Display for NodeId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)

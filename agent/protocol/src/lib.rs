@@ -47,8 +47,8 @@ pub use api::{
 };
 pub use election::Algorithm as ElectionAlgorithm;
 pub use ids::{
-    Epoch, Fence, Incarnation, LockName, NameError, NodeId, ParseFenceError, RequestId, Ticket,
-    is_displayable,
+    Epoch, Fence, Incarnation, LockName, NameError, NodeId, ParseFenceError, ParseNodeIdError,
+    RequestId, Ticket, is_displayable,
 };
 pub use lock::{
     AbandonedMarks, Algorithm, AlgorithmNames, LockSpec, Mode, Previous, Priority, Release,

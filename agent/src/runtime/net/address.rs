@@ -112,7 +112,7 @@ impl FromStr for Address {
 }
 
 /// A group's multicast address, `udp:IP:PORT`: what is sent there reaches all who listen there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MulticastAddress(SocketAddr);
 
 impl MulticastAddress {

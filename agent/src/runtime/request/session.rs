@@ -29,7 +29,7 @@ const OVER: u64 = 0;
 const NOT_YET: u64 = 1;
 
 /// What a grant is worth at this moment.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum GuardState {
     /// The lock is held.
