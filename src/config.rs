@@ -44,10 +44,41 @@ use std::str::FromStr;
 
 use distlock_agent::protocol::{ClusterId, NodeId};
 pub use distlock_agent::protocol::{Failure, LockSpec, Priority, Settings};
+/// ```
+/// use distlock::config::{Address, AddressError};
+///
+/// let address: Address = "udp:127.0.0.1:7400".parse()?;
+/// assert!(address.is_loopback());
+/// assert_eq!("10.0.0.1:7400".parse::<Address>(), Err(AddressError::UnknownKind));
+/// # Ok::<(), AddressError>(())
+/// ```
+pub use distlock_agent::runtime::Address;
+/// ```
+/// use std::os::unix::net::UnixListener;
+///
+/// use distlock::config::{Listener, ListenerError};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// let path = directory.path().join("socket");
+/// let listener = Listener::new(UnixListener::bind(&path)?.into())?;
+/// assert_eq!(listener.path(), Some(path.clone()));
+/// let no_socket = std::fs::File::open(directory.path())?;
+/// assert!(matches!(Listener::new(no_socket.into()), Err(ListenerError::NotASocket)));
+/// # Ok(())
+/// # }
+/// ```
+pub use distlock_agent::runtime::Listener;
+/// ```
+/// use distlock::config::{AddressError, MulticastAddress};
+///
+/// let address: MulticastAddress = "udp:239.255.77.1:7400".parse()?;
+/// assert_eq!(address.socket_addr().port(), 7400);
+/// # Ok::<(), AddressError>(())
+/// ```
+pub use distlock_agent::runtime::MulticastAddress;
 use distlock_agent::runtime::environment;
-pub use distlock_agent::runtime::{
-    Address, AddressError, Listener, ListenerError, MulticastAddress, Watchdog,
-};
+pub use distlock_agent::runtime::{AddressError, ListenerError, Watchdog};
 use distlock_agent::runtime::{Endpoint, trust};
 
 pub use self::error::ConfigError;

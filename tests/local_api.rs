@@ -313,6 +313,22 @@ fn an_orderly_unlock_is_no_loss() {
 }
 
 #[test]
+fn options_hold_for_their_handle_alone() {
+    let (_directory, agent) = group();
+    let options = LockOptions::new().command("print it");
+    let named = agent.mutex_with("x", &options).unwrap();
+    let plain = agent.mutex("x").unwrap();
+    let command = |guard: distlock::Guard| {
+        let status = agent.status().unwrap();
+        guard.unlock().unwrap();
+        status.locks[0].holders[0].command.clone()
+    };
+    assert_eq!(command(named.clone().lock().unwrap()), "print it");
+    assert_ne!(command(plain.lock().unwrap()), "print it");
+    assert_eq!(command(named.lock().unwrap()), "print it");
+}
+
+#[test]
 fn status_shows_holders_and_waiters() {
     let (directory, agent) = group();
     let other = Agent::local_in(directory.path()).unwrap();
