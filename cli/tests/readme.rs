@@ -51,6 +51,7 @@ fn example(name: &str) -> PathBuf {
 fn the_examples_are_the_programs_of_the_readme() {
     let files = [
         include_str!("../../examples/lock.rs"),
+        include_str!("../../examples/options.rs"),
         include_str!("../../examples/member.rs"),
         include_str!("../../examples/driven.rs"),
     ];
