@@ -9,6 +9,7 @@ mod callers;
 mod directed;
 mod faults;
 mod operator;
+mod phases;
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
@@ -16,16 +17,15 @@ use core::time::Duration;
 
 use self::directed::{Aim, Exchange, Strike};
 use self::faults::Lost;
-use super::checkers::{Process, Violation, violation};
+use super::checkers::{Process, Violation};
+use super::choices::Choices;
 use super::cluster::{Cluster, Turn};
 use super::plan::Plan;
 use super::quorum::logs::Lies;
 pub use super::report::Report;
-use super::rng::Rng;
 use super::trace::{Sink, Trace};
 use distlock_protocol::{
-    Algorithm, Change, ElectionAlgorithm, Epoch, Event, Failure, Node, NodeId, Refusal, Ticket,
-    Time, Wait,
+    Algorithm, Change, ElectionAlgorithm, Epoch, Event, Failure, NodeId, Refusal, Ticket, Time,
 };
 
 /// Runs `algorithm` as `seed` says, where `failure` decides on views. The trace goes to `sink`, if
@@ -43,8 +43,7 @@ pub fn run(
     seed: u64,
     sink: Option<Sink>,
 ) -> Result<(Report, u64), Violation> {
-    let plan = Plan::new(algorithm, failure, seed);
-    Campaign::new(plan, Rng::new(!seed), Trace::new(sink)).run()
+    play(algorithm, failure, seed, Choices::new(!seed), sink)
 }
 
 /// Runs `algorithm` as `seed` says under quorum views, on logs that decide twice in an epoch, forget
@@ -62,9 +61,9 @@ pub fn run_on_lies(
     sink: Option<Sink>,
 ) -> Result<(Report, u64), Violation> {
     let plan = Plan::new(algorithm, Failure::Quorum, seed);
-    let mut rng = Rng::new(!seed);
-    let lies = Lies::new(rng.fork());
-    let mut campaign = Campaign::new(plan, rng, Trace::new(sink));
+    let mut choices = Choices::new(!seed);
+    let lies = Lies::new(choices.fork());
+    let mut campaign = Campaign::new(plan, choices, Trace::new(sink));
     campaign.cluster.set_lies(lies.clone());
     campaign.lies = Some(lies);
     campaign.run()
@@ -83,9 +82,44 @@ pub fn run_directed(
     sink: Option<Sink>,
 ) -> Result<(Report, u64), Violation> {
     let plan = Plan::directed(algorithm, seed);
-    let mut campaign = Campaign::new(plan, Rng::new(!seed), Trace::new(sink));
+    let mut campaign = Campaign::new(plan, Choices::new(!seed), Trace::new(sink));
     campaign.cluster.plan(Duration::ZERO, Act::Aim(Aim::Next));
     campaign.run()
+}
+
+/// Runs what `choices` say, and no seed: a small group of any kind, for a short while. A fuzzer makes
+/// them up; and where it says so, forges datagrams. What that breaks is broken by design, where
+/// nothing is sealed: then no member may panic, or go on for ever, and every caller is answered once.
+///
+/// # Errors
+/// The rule that was broken.
+///
+/// # Panics
+/// The protocol core panicked.
+pub fn run_chosen(mut choices: Choices, sink: Option<Sink>) -> Result<(Report, u64), Violation> {
+    let plan = Plan::chosen(&mut choices);
+    let mut campaign = Campaign::new(plan, choices, Trace::new(sink));
+    campaign.cluster.limit_steps(CHOSEN_STEPS);
+    campaign.run()
+}
+
+/// Runs `algorithm` under `failure` as `seed` plans it, and as `choices` say what happens:
+/// [`Choices::new`] of the seed's complement is [`run`], and what was recorded of that is the same run.
+///
+/// # Errors
+/// The rule that was broken.
+///
+/// # Panics
+/// The protocol core panicked.
+pub fn play(
+    algorithm: Algorithm,
+    failure: Failure,
+    seed: u64,
+    choices: Choices,
+    sink: Option<Sink>,
+) -> Result<(Report, u64), Violation> {
+    let plan = Plan::new(algorithm, failure, seed);
+    Campaign::new(plan, choices, Trace::new(sink)).run()
 }
 
 /// Runs elections by `algorithm` as `seed` says, where `failure` decides on views, in the same
@@ -103,19 +137,15 @@ pub fn run_elections(
     sink: Option<Sink>,
 ) -> Result<(Report, u64), Violation> {
     let plan = Plan::of_elections(algorithm, failure, seed);
-    Campaign::new(plan, Rng::new(!seed), Trace::new(sink)).run()
+    Campaign::new(plan, Choices::new(!seed), Trace::new(sink)).run()
 }
 
-/// Within which everybody must be served once faults have stopped, besides two leases and the time
-/// that those before are inside. Much longer than it ever takes, since a run ends as soon as all is
-/// done.
-const PATIENCE: Duration = Duration::from_secs(60);
-/// How often at most everybody enters once more before all must have been told.
-const ROUNDS: u32 = 3;
 /// For how long all must have been up before they found a cluster, with short leases.
 const FOUNDING: Duration = Duration::from_millis(4500);
 /// Inputs of all nodes in one run; a hundred times what the longest of them needs.
 const STEPS: u64 = 2_000_000;
+/// The same where the choices come from bytes, and the run is short.
+const CHOSEN_STEPS: u64 = 100_000;
 
 #[derive(Clone, Copy, Debug)]
 enum Act {
@@ -131,6 +161,7 @@ enum Act {
     Restart(NodeId),
     Recover,
     Elect,
+    Forge,
     Start(NodeId),
     Part,
     Join,
@@ -154,7 +185,7 @@ enum Blunder {
 struct Campaign {
     plan: Plan,
     cluster: Cluster<Act>,
-    rng: Rng,
+    choices: Choices,
     /// Where what decides on views lies.
     lies: Option<Lies>,
     calm: bool,
@@ -189,7 +220,7 @@ struct Campaign {
 }
 
 impl Campaign {
-    fn new(plan: Plan, mut rng: Rng, trace: Trace) -> Self {
+    fn new(plan: Plan, mut choices: Choices, trace: Trace) -> Self {
         let (settings, surroundings) = (plan.settings.clone(), plan.surroundings.clone());
         let locks = plan
             .locks
@@ -201,15 +232,18 @@ impl Campaign {
             settings,
             surroundings,
             locks,
-            rng.fork(),
+            choices.fork(),
             trace,
         );
         cluster.limit_steps(STEPS);
+        if plan.faults.forge.is_some() {
+            cluster.allow_forgery();
+        }
         cluster.set_voters((1..=plan.voters).filter_map(NodeId::new).collect());
         Self {
             plan,
             cluster,
-            rng,
+            choices,
             lies: None,
             calm: false,
             closing: false,
@@ -237,7 +271,7 @@ impl Campaign {
     fn run(mut self) -> Result<(Report, u64), Violation> {
         self.cluster.say(format_args!("{:#?}", self.plan));
         self.unrest()?;
-        if self.lies.is_none() {
+        if self.lies.is_none() && self.plan.faults.forge.is_none() {
             self.calm_down()?;
             self.last_round()?;
             self.everybody_leaves()?;
@@ -258,173 +292,9 @@ impl Campaign {
         self.plan.settings.failure == Failure::Quorum
     }
 
-    /// For how long nothing goes wrong but with the network, so that a group is founded: that takes
-    /// longer than most leases here. In one run of eight everything goes wrong from the start.
-    fn founding(&mut self) -> Duration {
-        if !self.by_quorum() || self.rng.chance(125) {
-            return Duration::ZERO;
-        }
-        let lease = self.plan.settings.lease;
-        FOUNDING.max(lease * 2) + lease * 4
-    }
-
     fn members(&self) -> Vec<NodeId> {
         self.cluster.members().collect()
     }
-
-    // The phases of a run.
-
-    fn unrest(&mut self) -> Result<(), Violation> {
-        let lease = self.plan.settings.lease;
-        for node in self.members() {
-            // Hosts are not switched on at the same instant.
-            let after = self.rng.duration(Duration::ZERO..=lease / 10);
-            self.cluster.plan(after, Act::Start(node));
-        }
-        let founded = self.cluster.now() + self.founding();
-        while self.epochs.is_empty()
-            && let Some(turn) = self.cluster.next(founded)?
-        {
-            self.take(turn)?;
-        }
-        let faults = self.plan.faults;
-        self.plan_next(faults.crash, Act::Crash);
-        self.plan_next(faults.leave, Act::Leave);
-        self.plan_next(faults.partition, Act::Part);
-        self.plan_next(faults.pause, Act::Pause);
-        self.plan_next(faults.operate, Act::Operate);
-        if self.lies.is_some() {
-            self.cluster.plan(Duration::ZERO, Act::Elect);
-        }
-        let end = self.cluster.now() + self.plan.unrest.lasts;
-        while self.report.grants < self.plan.unrest.grants
-            && let Some(turn) = self.cluster.next(end)?
-        {
-            self.take(turn)?;
-        }
-        Ok(())
-    }
-
-    /// Ends all faults: from now on everybody runs, and nothing more goes wrong.
-    fn calm_down(&mut self) -> Result<(), Violation> {
-        self.calm = true;
-        self.cluster.say(format_args!("--- faults stop ---"));
-        self.cluster.network().heal();
-        for node in self.members() {
-            self.cluster.resume(node);
-            if self.cluster.process(node).is_none() {
-                self.start(node)?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Every member enters every lock once more, and everybody who waited is served. Who ended inside
-    /// before is told of then.
-    fn last_round(&mut self) -> Result<(), Violation> {
-        // All who wait now may wait for one lock, one after the other.
-        let many = u32::try_from(self.asked.len()).unwrap_or(u32::MAX);
-        let turns = self.plan.callers.stay.saturating_mul(many) * 3;
-        let patience = PATIENCE + self.plan.settings.lease * 2 + turns;
-        let end = self.cluster.now() + patience;
-        // Members that were leaving when the faults stopped come back first.
-        while self.cluster.members().any(|node| self.is_away(node)) {
-            let Some(turn) = self.cluster.next(end)? else {
-                return Err(self.late("a member that leaves has not come back"));
-            };
-            self.take(turn)?;
-        }
-        if self.by_quorum() {
-            self.repair()?;
-        }
-        let end = self.cluster.now() + patience;
-        // Those who wait are served though nobody asks anew.
-        self.settle(end)?;
-        for _ in 0..ROUNDS {
-            let lost = self.report.lost;
-            self.everybody_enters(end)?;
-            // What was decided before may end somebody inside yet: of that the next round tells.
-            if self.report.lost == lost {
-                return self.cluster.checkers().all_told(self.cluster.now());
-            }
-        }
-        Err(self.late("holders are excluded again and again"))
-    }
-
-    /// Every member enters every lock once.
-    fn everybody_enters(&mut self, end: Time) -> Result<(), Violation> {
-        for node in self.members() {
-            for lock in 0..self.plan.locks.len() {
-                let caller = Caller {
-                    node,
-                    number: u16::MAX,
-                };
-                self.ask(caller, lock, Wait::Cancelled)?;
-            }
-        }
-        self.settle(end)
-    }
-
-    /// Goes on until nobody waits, nobody is inside, nobody is suspected, and all are in one view.
-    fn settle(&mut self, end: Time) -> Result<(), Violation> {
-        while !self.is_settled() {
-            let Some(turn) = self.cluster.next(end)? else {
-                self.cluster.checkers().at_rest(self.cluster.now())?;
-                return Err(self.late("somebody is still inside, or in no view with all others"));
-            };
-            self.take(turn)?;
-        }
-        Ok(())
-    }
-
-    fn everybody_leaves(&mut self) -> Result<(), Violation> {
-        let end = self.cluster.now() + PATIENCE;
-        self.closing = true;
-        for node in self.members() {
-            self.leave(node)?;
-        }
-        while !self.leaving.is_empty() {
-            let Some(turn) = self.cluster.next(end)? else {
-                return Err(self.late("members do not come to the end of leaving"));
-            };
-            self.take(turn)?;
-        }
-        Ok(())
-    }
-
-    fn is_away(&self, node: NodeId) -> bool {
-        let process = self.cluster.process(node);
-        !self.gone.contains(&node) && process.is_none_or(|it| self.leaving.contains(&it))
-    }
-
-    /// Whether nothing is left to wait for.
-    fn is_settled(&self) -> bool {
-        self.asked.is_empty()
-            && self.inside.is_empty()
-            && self.are_together()
-            && self.cluster.checkers().at_rest(self.cluster.now()).is_ok()
-    }
-
-    /// Whether all members are in one view.
-    fn are_together(&self) -> bool {
-        let mut views = self
-            .cluster
-            .members()
-            .map(|node| self.cluster.node(node).and_then(Node::view));
-        let first = views.next().flatten();
-        let is_whole = first.is_some_and(|it| it.members.len() == self.members().len());
-        is_whole && views.all(|view| view == first)
-    }
-
-    fn late(&self, what: &str) -> Violation {
-        violation!(
-            self.cluster.now(),
-            Progress,
-            "{what}, long after the faults stopped"
-        )
-    }
-
-    // What happens.
 
     fn take(&mut self, turn: Turn<Act>) -> Result<(), Violation> {
         match turn {
@@ -455,6 +325,10 @@ impl Campaign {
                     lies.elect();
                 }
                 self.cluster.plan(self.plan.settings.lease / 2, Act::Elect);
+                Ok(())
+            }
+            Turn::Act(Act::Forge) => {
+                self.forge();
                 Ok(())
             }
             Turn::Act(Act::Part) => {

@@ -13,10 +13,9 @@ mod leases;
 mod notes;
 mod requests;
 mod views;
+mod violation;
 
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::string::String;
-use core::fmt;
 use core::num::NonZeroU32;
 use core::time::Duration;
 
@@ -29,108 +28,12 @@ pub use leases::Leases;
 pub use notes::Notes;
 pub use requests::{Requests, Terms};
 pub use views::Views;
+pub(crate) use violation::violation;
+pub use violation::{Call, Process, Rule, Violation};
 
 use distlock_protocol::{
     Command, Epoch, Event, Fence, LockName, Mode, NodeId, Previous, Release, Ticket, Time,
 };
-
-/// One process: a member, and which of its lives (counted by the simulator, not by the node).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Process {
-    /// The member.
-    pub node: NodeId,
-    /// Its life: 1 is the first.
-    pub life: u32,
-}
-
-impl fmt::Display for Process {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "member {} (life {})", self.node, self.life)
-    }
-}
-
-/// One caller's request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Call {
-    /// Where it was made.
-    pub process: Process,
-    /// What the caller calls it.
-    pub ticket: Ticket,
-}
-
-impl fmt::Display for Call {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ticket {} of {}", self.ticket.0, self.process)
-    }
-}
-
-/// Which rule was broken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[non_exhaustive]
-pub enum Rule {
-    /// Never more inside than there are permits.
-    Exclusion,
-    /// What is granted is valid as long as the lease, and told only while it is.
-    Leases,
-    /// Fences of an exclusive lock rise with every grant; no two grants share one.
-    Fences,
-    /// Who is said to lead was let in.
-    Leaders,
-    /// Who enters is told whether a holder before ended inside.
-    Abandonment,
-    /// Every request ends exactly once, in a way that its caller asked for.
-    Requests,
-    /// Epochs only rise, and an epoch has one list of members.
-    Views,
-    /// What one member sends to another arrives whole, once, and in order.
-    Notes,
-    /// Nothing is said that the disk must remember before it does.
-    Durability,
-    /// Once faults stop, everybody who waits is served, within a bound.
-    Progress,
-    /// What is multicast is delivered once, and by all in one order.
-    Order,
-    /// A node at rest is at rest: it does not ask to be woken again and again at the same time,
-    /// and a run does not take more steps than anything sensible does.
-    Restraint,
-}
-
-/// A rule was broken.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Violation {
-    /// When, in the simulation's time.
-    pub at: Time,
-    /// Which rule.
-    pub rule: Rule,
-    /// By whom, and how.
-    pub detail: String,
-}
-
-impl fmt::Display for Violation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let micros = self.at.as_nanos() / 1000;
-        let (secs, micros) = (micros / 1_000_000, micros % 1_000_000);
-        write!(
-            f,
-            "{:?} broken at {secs}.{micros:06} s: {}",
-            self.rule, self.detail
-        )
-    }
-}
-
-impl core::error::Error for Violation {}
-
-/// A breach of `rule`, in words.
-macro_rules! violation {
-    ($at:expr, $rule:ident, $($words:tt)*) => {
-        $crate::checkers::Violation {
-            at: $at,
-            rule: $crate::checkers::Rule::$rule,
-            detail: alloc::format!($($words)*),
-        }
-    };
-}
-pub(super) use violation;
 
 /// All rules together.
 #[derive(Debug)]
@@ -148,6 +51,8 @@ pub struct Checkers {
     presumption: Option<Presumption>,
     /// What members may say that their files differ in.
     may_differ: BTreeSet<&'static str>,
+    /// Whether datagrams are forged.
+    forged: bool,
 }
 
 /// What is known where the silent are presumed gone. From the moment in which one is that runs, two
@@ -187,6 +92,7 @@ impl Checkers {
             leases: None,
             presumption: None,
             may_differ: BTreeSet::new(),
+            forged: false,
         }
     }
 
@@ -210,6 +116,14 @@ impl Checkers {
     /// From now on what decides on views lies. Nobody need be told less for that, but more.
     pub const fn distrust_views(&mut self) {
         self.abandonment.distrust();
+    }
+
+    /// From now on datagrams are forged: who makes them up can let two in, or lie about who is a
+    /// member. All that is judged is that every request ends once, and that a member which is excluded
+    /// says so to its holders.
+    pub const fn distrust_datagrams(&mut self) {
+        self.forged = true;
+        self.requests.distrust();
     }
 
     /// The rules where the silent are presumed gone: there are no fences; exclusion is judged, and
@@ -369,6 +283,9 @@ impl Checkers {
             process,
             ticket: *ticket,
         };
+        if self.forged {
+            return self.hears_amid_forgery(now, process, event);
+        }
         match event {
             Event::Granted {
                 ticket,
@@ -444,6 +361,26 @@ impl Checkers {
                 None => Ok(()),
             },
             Event::Note { from, bytes } => self.notes.arrives(now, process, *from, bytes),
+        }
+    }
+
+    fn hears_amid_forgery(
+        &mut self,
+        now: Time,
+        process: Process,
+        event: &Event,
+    ) -> Result<(), Violation> {
+        let call = |ticket: &Ticket| Call {
+            process,
+            ticket: *ticket,
+        };
+        match event {
+            Event::Granted { ticket, .. } => self.requests.grants(now, call(ticket)).map(drop),
+            Event::Ended { ticket, refusal } => self.requests.ends(now, call(ticket), refusal),
+            Event::Lost { ticket } => self.requests.yields(now, call(ticket)),
+            Event::Excluded { .. } => self.requests.excludes(now, process),
+            Event::Left => self.requests.left(now, process),
+            _ => Ok(()),
         }
     }
 
@@ -525,6 +462,7 @@ impl Checkers {
         }
         let (lock, mode) = self.requests.grants(now, call)?;
         let epoch = self.views.epoch_of(now, call.process)?;
+        self.leaders.grants(call, &lock, fence);
         if let Some(presumption) = &mut self.presumption {
             if presumption.is_split {
                 self.exclusion.intrudes(call, &lock, mode);
@@ -541,7 +479,6 @@ impl Checkers {
         }
         self.fences.grants(now, call, (&lock, mode), fence, epoch)?;
         self.exclusion.enters(now, call, &lock, mode)?;
-        self.leaders.grants(call, &lock, fence);
         self.abandonment.grants(now, call, (&lock, mode), previous)
     }
 }

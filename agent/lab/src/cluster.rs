@@ -8,8 +8,10 @@
 //!
 //! Every input and output goes by the [`Checkers`] and into the [`Trace`].
 
+mod forgery;
 mod lives;
 mod record;
+mod steps;
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
@@ -17,21 +19,21 @@ use core::num::NonZeroU32;
 use core::ops::Range;
 use core::time::Duration;
 
+pub use self::forgery::Forgery;
+use self::forgery::Overheard;
 use self::record::Transmissions;
-use super::checkers::{Checkers, Leases, Process, Violation, violation};
+use super::checkers::{Checkers, Leases, Process, Violation};
+use super::choices::{Choices, Permille};
 use super::clock::Clock;
-use super::dissect;
-use super::history::{Moment, What};
+use super::history::Moment;
 use super::network::{Conditions, Network, NetworkStats};
 use super::queue::Queue;
 use super::quorum::logs::Lies;
-use super::rng::{Permille, Rng};
 use super::trace::Trace;
-use distlock_protocol::ids::Incarnation;
-use distlock_protocol::wire::{GroupId, decode};
+use distlock_protocol::wire::GroupId;
 use distlock_protocol::{
-    ClusterId, Command, Epoch, Event, Failure, Input, LockName, Node, NodeId, Output, Record,
-    Settings, Ticket, Time,
+    ClusterId, Command, Epoch, Event, Failure, Input, LockName, Node, NodeId, Record, Settings,
+    Time,
 };
 
 /// What surrounds the nodes.
@@ -80,9 +82,11 @@ pub struct Cluster<A> {
     named: Option<ClusterId>,
     /// Where what decides on views lies.
     lies: Option<Lies>,
+    /// What was sent, where datagrams are forged.
+    overheard: Option<Overheard>,
     seats: BTreeMap<NodeId, Seat<A>>,
     network: Network,
-    rng: Rng,
+    choices: Choices,
     now: Time,
     queue: Queue<Happening<A>>,
     turns: VecDeque<Turn<A>>,
@@ -166,7 +170,7 @@ impl<A> Cluster<A> {
         settings: Settings,
         surroundings: Surroundings,
         locks: BTreeMap<LockName, NonZeroU32>,
-        mut rng: Rng,
+        mut choices: Choices,
         trace: Trace,
     ) -> Self {
         let members: Vec<NodeId> = (1..=size).filter_map(NodeId::new).collect();
@@ -192,10 +196,11 @@ impl<A> Cluster<A> {
             voters: members.iter().copied().take(MAX_VOTERS).collect(),
             named: None,
             lies: None,
+            overheard: None,
             seats: members.iter().map(|node| (*node, seat(node))).collect(),
-            network: Network::new(surroundings.conditions, rng.fork()),
+            network: Network::new(surroundings.conditions, choices.fork()),
             checkers,
-            rng,
+            choices,
             group: GroupId::of(&settings.group),
             settings,
             surroundings,
@@ -430,241 +435,6 @@ impl<A> Cluster<A> {
             .filter(|_| seat.life == process.life)?;
         Some((running, seat.clock))
     }
-
-    fn arrive(
-        &mut self,
-        from: NodeId,
-        to: NodeId,
-        bytes: &[u8],
-        messages: Range<u64>,
-    ) -> Result<(), Violation> {
-        let Some(process) = self.process(to) else {
-            return Ok(());
-        };
-        for message in messages {
-            self.trace.record(self.now, to, What::Received { message });
-        }
-        if self.trace.is_read() {
-            let words = dissect::in_words(&self.settings.group, bytes);
-            self.trace.say(
-                self.now,
-                format_args!("{process} gets from {from}: {words}"),
-            );
-        }
-        self.input(process, Input::Datagram { from, bytes })
-    }
-
-    fn ring(&mut self, process: Process, at: Time) -> Result<(), Violation> {
-        match self.running(process) {
-            Some((running, _)) if running.alarm == Some(at) => running.alarm = None,
-            _ => return Ok(()),
-        }
-        self.input(process, Input::Timeout)
-    }
-
-    fn written(&mut self, process: Process) -> Result<(), Violation> {
-        let Some((running, _)) = self.running(process) else {
-            return Ok(());
-        };
-        let record = running.writing.take();
-        self.trace
-            .say(self.now, format_args!("{process} has on disk {record:?}"));
-        let seat = self.seats.get_mut(&process.node).expect("it runs");
-        seat.disk = record;
-        self.input(process, Input::Persisted)
-    }
-
-    /// One step of one node, and all that follows from it at once.
-    fn input(&mut self, process: Process, input: Input<'_>) -> Result<(), Violation> {
-        self.steps += 1;
-        if self.steps > self.step_limit {
-            let limit = self.step_limit;
-            return Err(violation!(
-                self.now,
-                Restraint,
-                "this run takes more than {limit} steps"
-            ));
-        }
-        let now = self.now;
-        let Some((running, clock)) = self.running(process) else {
-            return Ok(());
-        };
-        running.node.handle(clock.shows(now), input);
-        self.drain(process)?;
-        if self.rng.chance(self.surroundings.early)
-            && let Some((running, clock)) = self.running(process)
-        {
-            running.node.handle(clock.shows(now), Input::Timeout);
-            self.drain(process)?;
-        }
-        Ok(())
-    }
-
-    fn drain(&mut self, process: Process) -> Result<(), Violation> {
-        while let Some((running, _)) = self.running(process)
-            && let Some(output) = running.node.poll_output()
-        {
-            match output {
-                Output::Transmit { to, bytes } => self.transmit(process, to, bytes)?,
-                Output::Event(event) => self.tell(process, event)?,
-                Output::Persist(record) => self.persist(process, *record)?,
-            }
-        }
-        self.checkers.settles(self.now)?;
-        self.set_alarm(process);
-        Ok(())
-    }
-
-    fn transmit(&mut self, process: Process, to: NodeId, bytes: Vec<u8>) -> Result<(), Violation> {
-        let now = self.now;
-        // What it passes on for others is theirs.
-        let own = decode(self.group, &bytes)
-            .ok()
-            .filter(|(header, _)| header.from == process.node);
-        let said = own.and_then(|(header, payload)| dissect::endorsement(&header, payload));
-        if let Some((voter, endorsement)) = said {
-            self.checkers
-                .endorsements
-                .endorses(now, voter, endorsement)?;
-        }
-        let durable = self.disk(process.node).map(|record| record.incarnation);
-        if own.is_some_and(|(header, _)| Some(header.from_life) > durable) {
-            let early = "speaks before its new life is on disk";
-            return Err(violation!(now, Durability, "{process} {early}"));
-        }
-        if to == process.node || !self.seats.contains_key(&to) {
-            return Err(violation!(
-                now,
-                Restraint,
-                "{process} sends to {to}, no peer of it"
-            ));
-        }
-        if self.trace.is_read() {
-            let words = dissect::in_words(&self.settings.group, &bytes);
-            self.trace
-                .say(now, format_args!("{process} sends to {to}: {words}"));
-        }
-        self.trace.mix_u64(now.as_nanos());
-        self.trace.mix(&bytes);
-        let from = process.node;
-        let messages = match &own {
-            Some((header, payload)) => self.record_messages(header, payload),
-            None => 0..0,
-        };
-        for arrival in self.network.send(now, from, to) {
-            let (mut bytes, mut messages) = (bytes.clone(), messages.clone());
-            if arrival.corrupted {
-                self.network.corrupt(&mut bytes);
-                messages = 0..0;
-            }
-            let arrive = Happening::Arrival {
-                from,
-                to,
-                bytes,
-                messages,
-            };
-            self.queue.plan(arrival.at, arrive);
-        }
-        Ok(())
-    }
-
-    fn tell(&mut self, process: Process, event: Event) -> Result<(), Violation> {
-        self.trace
-            .say(self.now, format_args!("{process} says {event:?}"));
-        self.record_event(process.node, &event);
-        if let Event::Granted {
-            ticket: Ticket(ticket),
-            fence,
-            ..
-        } = &event
-        {
-            self.trace.mix_u64(*ticket);
-            self.trace.mix_u64(fence.as_u64());
-        }
-        if let Event::View { epoch, .. } = &event {
-            let seat = &self.seats[&process.node];
-            let disk = &seat.disk;
-            if disk.as_ref().is_none_or(|record| record.epoch < *epoch) {
-                return Err(violation!(
-                    self.now,
-                    Durability,
-                    "{process} takes part in epoch {epoch}, on disk is {disk:?}"
-                ));
-            }
-        }
-        let views = self.node(process.node).map(Node::view);
-        if views == Some(None) {
-            self.checkers.stops(process);
-        }
-        self.checkers.hears(self.now, process, &event)?;
-        self.turns.push_back(Turn::Told(process, event));
-        Ok(())
-    }
-
-    fn persist(&mut self, process: Process, record: Record) -> Result<(), Violation> {
-        let (now, disk) = (self.now, self.surroundings.disk);
-        let after = self.rng.duration(Duration::ZERO..=disk);
-        self.trace.mix(&record.affiliation.to_bytes());
-        if let Some(voter) = &record.voter {
-            self.trace.mix(&voter.to_bytes());
-        }
-        let before = self.seats[&process.node].disk.clone();
-        let Some((running, _)) = self.running(process) else {
-            return Ok(());
-        };
-        if let Some(before) = before
-            && (record.incarnation < before.incarnation
-                || record.epoch < before.epoch
-                || endorsed(&record) < endorsed(&before))
-        {
-            return Err(violation!(
-                now,
-                Durability,
-                "{process} turns {before:?} into {record:?}"
-            ));
-        }
-        if running.writing.replace(record).is_some() {
-            return Err(violation!(
-                now,
-                Durability,
-                "{process} persists twice at a time"
-            ));
-        }
-        self.queue.plan(now + after, Happening::Written { process });
-        Ok(())
-    }
-
-    fn set_alarm(&mut self, process: Process) {
-        let (now, lateness) = (self.now, self.surroundings.lateness);
-        let late = self.rng.duration(Duration::ZERO..=lateness);
-        let Some((running, clock)) = self.running(process) else {
-            return;
-        };
-        let due = running
-            .node
-            .poll_timeout()
-            .map(|local| clock.when(local).max(now));
-        match (due, running.alarm) {
-            (None, _) => running.alarm = None,
-            // What is set rings no earlier than asked for, and not much later.
-            (Some(due), Some(set)) if due <= set && set <= due + lateness => {}
-            (Some(due), _) => {
-                let at = due + late;
-                running.alarm = Some(at);
-                self.queue.plan(at, Happening::Alarm { process, at });
-            }
-        }
-    }
-}
-
-/// What a voter endorsed last. One that has lost its state, or is in another cluster, is another one,
-/// born later. What it endorsed of a founding it may give up, and then counts that as a refusal.
-fn endorsed(record: &Record) -> Option<(Incarnation, u32, Option<Epoch>)> {
-    let voter = record.voter.as_ref()?;
-    let view_config = voter.view_config();
-    let view_config = view_config.filter(|its| Some(its.cluster) == record.affiliation.cluster());
-    let epoch = view_config.map(|view_config| view_config.epoch);
-    Some((record.affiliation.birth, record.affiliation.refusals, epoch))
 }
 
 /// How many can vote.

@@ -22,9 +22,9 @@ use world::{Nodes, World};
 
 use super::bare::Bare;
 use super::checkers::Violation;
+use super::choices::{Choices, Permille};
 use super::history::Moment;
 use super::network::{Conditions, Delay, Network, NetworkStats};
-use super::rng::{Permille, Rng};
 use super::trace::Trace;
 use distlock_protocol::lock::{Algorithm, LockSpec};
 use distlock_protocol::{NodeId, Time};
@@ -299,7 +299,7 @@ pub fn measure(setup: &Setup) -> Result<Run, Violation> {
     match setup.body {
         Body::Engines => {
             let spec = LockSpec::exclusive(setup.algorithm);
-            let network = Network::new(setup.conditions(), Rng::new(setup.seed));
+            let network = Network::new(setup.conditions(), Choices::new(setup.seed));
             let bare = Bare::new(spec, setup.members, network, setup.trace())?;
             measure_in(bare, setup)
         }
@@ -315,7 +315,7 @@ fn measure_in(world: impl World, setup: &Setup) -> Result<Run, Violation> {
         setup.algorithm,
         Algorithm::CarvalhoRoucairol | Algorithm::Singhal
     );
-    let mut rng = Rng::new(setup.seed.wrapping_add(1));
+    let mut choices = Choices::new(setup.seed.wrapping_add(1));
     let mut bench = Bench::new(world, setup);
     match setup.load {
         Load::Light if setup.algorithm == Algorithm::TokenRing => {
@@ -325,11 +325,11 @@ fn measure_in(world: impl World, setup: &Setup) -> Result<Run, Violation> {
             let entries = setup.entries.unwrap_or(whole) as usize;
             bench.reset();
             let turns = cycle.into_iter().cycle().take(entries);
-            bench.light_on_a_perpetual_ring(turns, &mut rng)?;
+            bench.light_on_a_perpetual_ring(turns, &mut choices)?;
         }
         // What an entry costs depends on all that have entered since one's last time.
         Load::Light if setup.entries.is_none() && by_history => {
-            let mut drawn = core::iter::repeat_with(|| members[rng.index(members.len())]);
+            let mut drawn = core::iter::repeat_with(|| members[choices.index(members.len())]);
             bench.in_turns(drawn.by_ref().take(10 * members.len()))?;
             bench.reset();
             bench.in_turns(drawn.take(SAMPLES as usize))?;
@@ -344,7 +344,7 @@ fn measure_in(world: impl World, setup: &Setup) -> Result<Run, Violation> {
         Load::Light => {
             let entries = setup.entries.unwrap_or(DRAWN);
             bench.reset();
-            bench.in_turns((0..entries).map(|_| members[rng.index(members.len())]))?;
+            bench.in_turns((0..entries).map(|_| members[choices.index(members.len())]))?;
         }
         Load::Heavy => {
             let rounds = if small { ROUNDS } else { 1 };

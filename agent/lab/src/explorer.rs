@@ -7,8 +7,8 @@ use core::time::Duration;
 
 use super::bare::{Bare, Turn};
 use super::checkers::{Violation, violation};
+use super::choices::{Choices, Permille};
 use super::network::{Conditions, Delay, Network, NetworkStats};
-use super::rng::{Permille, Rng};
 use super::trace::{Sink, Trace};
 use distlock_protocol::lock::{Algorithm, LockSpec, Priority};
 use distlock_protocol::{Mode, NodeId, Release, RequestId, Time};
@@ -75,7 +75,7 @@ enum Act {
 
 struct Exploration {
     bare: Bare<Act>,
-    rng: Rng,
+    choices: Choices,
     spec: LockSpec,
     cancels: Permille,
     tries: Permille,
@@ -95,15 +95,15 @@ struct Exploration {
 
 impl Exploration {
     fn new(algorithm: Algorithm, seed: u64, trace: Trace) -> Result<Self, Violation> {
-        let mut rng = Rng::new(seed);
-        let size = rng.within(1..=9) as u16;
+        let mut choices = Choices::new(seed);
+        let size = choices.within(1..=9) as u16;
         let permits = if algorithm == Algorithm::Semaphore {
-            rng.within(1..=4) as u32
+            choices.within(1..=4) as u32
         } else {
             1
         };
         let priority = if algorithm == Algorithm::CarvalhoRoucairol {
-            Priority::ALL[rng.index(Priority::ALL.len())]
+            Priority::ALL[choices.index(Priority::ALL.len())]
         } else {
             Priority::Lamport
         };
@@ -115,30 +115,30 @@ impl Exploration {
         let conditions = Conditions {
             delay: Delay::Exponential(DELAY),
             loss: 0,
-            duplication: if rng.chance(750) { 200 } else { 0 },
+            duplication: if choices.chance(750) { 200 } else { 0 },
             corruption: 0,
-            in_order: rng.chance(200),
+            in_order: choices.chance(200),
         };
-        let network = Network::new(conditions, rng.fork());
-        let short_or_long = |rng: &mut Rng| DELAY * [0, 1, 4, 20][rng.index(4)];
+        let network = Network::new(conditions, choices.fork());
+        let short_or_long = |choices: &mut Choices| DELAY * [0, 1, 4, 20][choices.index(4)];
         Ok(Self {
             bare: Bare::new(spec, size, network, trace)?,
             spec,
-            cancels: [0, 200, 500][rng.index(3)],
-            tries: [0, 300][rng.index(2)],
+            cancels: [0, 200, 500][choices.index(3)],
+            tries: [0, 300][choices.index(2)],
             shared: if spec.can_serve(Mode::Shared) {
-                [0, 300, 700][rng.index(3)]
+                [0, 300, 700][choices.index(3)]
             } else {
                 0
             },
-            think: short_or_long(&mut rng),
-            stay: short_or_long(&mut rng),
-            views: rng.chance(500).then(|| DELAY * 40),
-            deaths: [0, 100, 300][rng.index(3)],
+            think: short_or_long(&mut choices),
+            stay: short_or_long(&mut choices),
+            views: choices.chance(500).then(|| DELAY * 40),
+            deaths: [0, 100, 300][choices.index(3)],
             calm: false,
             to_enter: BTreeSet::new(),
             explored: Explored::default(),
-            rng,
+            choices,
         })
     }
 
@@ -233,7 +233,7 @@ impl Exploration {
             Turn::Act(Act::Want(node)) => self.ask(node)?,
             Turn::Act(Act::GiveUp(id)) => self.give_up(id)?,
             Turn::Act(Act::Exit(id)) => {
-                let dies = !self.calm && self.rng.chance(self.deaths);
+                let dies = !self.calm && self.choices.chance(self.deaths);
                 self.explored.deaths += u64::from(dies);
                 let how = if dies {
                     Release::Abandoned
@@ -249,7 +249,7 @@ impl Exploration {
     }
 
     fn ask(&mut self, node: NodeId) -> Result<(), Violation> {
-        let shares = self.rng.chance(self.shared);
+        let shares = self.choices.chance(self.shared);
         let mode = if shares {
             Mode::Shared
         } else {
@@ -265,11 +265,11 @@ impl Exploration {
         if self.calm && !self.to_enter.contains(&node) {
             return Ok(());
         }
-        let tries = !self.calm && self.rng.chance(self.tries);
-        let cancels = self.rng.chance(self.cancels) && !self.calm;
+        let tries = !self.calm && self.choices.chance(self.tries);
+        let cancels = self.choices.chance(self.cancels) && !self.calm;
         let id = self.bare.ask(node, mode, tries)?;
         if cancels {
-            let after = self.rng.exponential(DELAY * 4);
+            let after = self.choices.exponential(DELAY * 4);
             self.bare.plan(after, Act::GiveUp(id));
         }
         Ok(())
@@ -278,7 +278,7 @@ impl Exploration {
     fn enter(&mut self, id: RequestId) {
         self.explored.grants += 1;
         self.to_enter.remove(&id.node);
-        let stay = self.rng.exponential(self.stay);
+        let stay = self.choices.exponential(self.stay);
         self.bare.plan(stay, Act::Exit(id));
         // A semaphore lets a member in again while it is inside.
         if (self.spec.permits.get() > 1 || self.shared > 0) && !self.calm {
@@ -304,7 +304,7 @@ impl Exploration {
         }
         let mut restarted = BTreeSet::new();
         for node in self.bare.members().to_vec() {
-            if self.rng.chance(100) {
+            if self.choices.chance(100) {
                 restarted.insert(node);
             }
         }
@@ -319,13 +319,13 @@ impl Exploration {
     }
 
     fn want_later(&mut self, node: NodeId) {
-        let think = self.rng.exponential(self.think);
+        let think = self.choices.exponential(self.think);
         self.bare.plan(think, Act::Want(node));
     }
 
     fn plan_view(&mut self) {
         if let Some(mean) = self.views {
-            let after = self.rng.exponential(mean);
+            let after = self.choices.exponential(mean);
             self.bare.plan(after, Act::View);
         }
     }

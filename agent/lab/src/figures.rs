@@ -5,9 +5,9 @@ use core::time::Duration;
 
 use super::bare::{Bare, Turn};
 use super::checkers::Violation;
+use super::choices::Choices;
 use super::history::Moment;
 use super::network::{Conditions, Network};
-use super::rng::Rng;
 use super::trace::Trace;
 use distlock_protocol::lock::{Algorithm, LockSpec};
 use distlock_protocol::{Mode, NodeId, Release, RequestId, Time};
@@ -36,7 +36,7 @@ const T: Duration = Duration::from_secs(1);
 /// # Panics
 /// If `inside` is negative, or not a number.
 pub fn figure_6_16(inside: f64) -> Result<Scene, Violation> {
-    let network = Network::new(Conditions::perfect(T), Rng::new(0));
+    let network = Network::new(Conditions::perfect(T), Choices::new(0));
     let spec = LockSpec::exclusive(Algorithm::RicartAgrawala);
     let trace = Trace::new(None).with_history();
     let mut bare: Bare<RequestId> = Bare::new(spec, 3, network, trace)?;

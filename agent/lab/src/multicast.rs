@@ -15,8 +15,8 @@ use core::time::Duration;
 
 use self::world::World;
 use super::checkers::Violation;
+use super::choices::{Choices, Permille};
 use super::network::{Conditions, Delay, NetworkStats};
-use super::rng::{Permille, Rng};
 use super::trace::{Sink, Trace};
 
 /// What took place in a run.
@@ -75,9 +75,9 @@ impl Explored {
 /// # Panics
 /// The code under test panicked.
 pub fn explore(seed: u64, sink: Option<Sink>) -> Result<(Explored, u64), Violation> {
-    let mut rng = Rng::new(seed);
-    let plan = Plan::new(&mut rng);
-    World::new(plan, rng, Trace::new(sink)).run()
+    let mut choices = Choices::new(seed);
+    let plan = Plan::new(&mut choices);
+    World::new(plan, choices, Trace::new(sink)).run()
 }
 
 /// How long a datagram is under way in the mean.
@@ -104,24 +104,26 @@ struct Plan {
 }
 
 impl Plan {
-    fn new(rng: &mut Rng) -> Self {
-        let harsh = rng.chance(700);
+    fn new(choices: &mut Choices) -> Self {
+        let harsh = choices.chance(700);
         Self {
-            size: rng.within(1..=5) as u16,
-            window: [1, 4, 64][rng.index(3)],
+            size: choices.within(1..=5) as u16,
+            window: [1, 4, 64][choices.index(3)],
             conditions: Conditions {
                 delay: Delay::Exponential(DELAY),
                 loss: if harsh { 100 } else { 0 },
                 duplication: if harsh { 100 } else { 0 },
                 corruption: 0,
-                in_order: rng.chance(200),
+                in_order: choices.chance(200),
             },
-            pace: DELAY * [1, 5, 25][rng.index(3)],
-            patience: DELAY * [0, 0, 3][rng.index(3)],
-            change: rng.chance(900).then(|| DELAY * [10, 40][rng.index(2)]),
-            crash: rng.chance(700).then_some(DELAY * 60),
-            mistakes: [0, 100, 300][rng.index(3)],
-            newcomers: [0, 300][rng.index(2)],
+            pace: DELAY * [1, 5, 25][choices.index(3)],
+            patience: DELAY * [0, 0, 3][choices.index(3)],
+            change: choices
+                .chance(900)
+                .then(|| DELAY * [10, 40][choices.index(2)]),
+            crash: choices.chance(700).then_some(DELAY * 60),
+            mistakes: [0, 100, 300][choices.index(3)],
+            newcomers: [0, 300][choices.index(2)],
             unrest: DELAY * 200,
         }
     }

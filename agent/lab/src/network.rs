@@ -8,7 +8,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::rng::{Permille, Rng};
+use super::choices::{Choices, Permille};
 use distlock_protocol::chance::Chance;
 use distlock_protocol::{NodeId, Time};
 
@@ -100,7 +100,7 @@ impl NetworkStats {
 #[derive(Debug)]
 pub struct Network {
     conditions: Conditions,
-    rng: Rng,
+    choices: Choices,
     /// Ordered pairs between which nothing passes.
     cut: BTreeSet<(NodeId, NodeId)>,
     /// Ordered pairs between which everything takes so much longer.
@@ -111,10 +111,10 @@ pub struct Network {
 
 impl Network {
     /// A network under `conditions`, everybody in reach of everybody.
-    pub const fn new(conditions: Conditions, rng: Rng) -> Self {
+    pub const fn new(conditions: Conditions, choices: Choices) -> Self {
         Self {
             conditions,
-            rng,
+            choices,
             cut: BTreeSet::new(),
             slow: BTreeMap::new(),
             latest: BTreeMap::new(),
@@ -131,7 +131,7 @@ impl Network {
 
     /// A stream of random times of its own. Nothing is drawn from the network's.
     pub(super) fn chance(&self) -> Chance {
-        Chance::new(self.rng.clone().next_u64())
+        Chance::new(self.choices.clone().next_u64())
     }
 
     /// What happened so far.
@@ -148,7 +148,7 @@ impl Network {
     ) -> impl Iterator<Item = Arrival> + use<> {
         self.network_stats.sent += 1;
         let first = self.copy(now, from, to);
-        let again = self.rng.chance(self.conditions.duplication);
+        let again = self.choices.chance(self.conditions.duplication);
         let second = if again {
             self.copy(now, from, to)
         } else {
@@ -163,12 +163,12 @@ impl Network {
         if bytes.is_empty() {
             return;
         }
-        if self.rng.chance(250) {
-            bytes.truncate(self.rng.index(bytes.len()));
+        if self.choices.chance(250) {
+            bytes.truncate(self.choices.index(bytes.len()));
             return;
         }
-        for _ in 0..self.rng.within(1..=3) {
-            let bit = self.rng.index(bytes.len() * 8);
+        for _ in 0..self.choices.within(1..=3) {
+            let bit = self.choices.index(bytes.len() * 8);
             bytes[bit / 8] ^= 1 << (bit % 8);
         }
     }
@@ -203,11 +203,11 @@ impl Network {
 
     /// What becomes of one copy.
     fn copy(&mut self, now: Time, from: NodeId, to: NodeId) -> Option<Arrival> {
-        let lost = self.rng.chance(self.conditions.loss);
-        let corrupted = self.rng.chance(self.conditions.corruption);
+        let lost = self.choices.chance(self.conditions.loss);
+        let corrupted = self.choices.chance(self.conditions.corruption);
         let delay = match self.conditions.delay {
             Delay::Constant(delay) => delay,
-            Delay::Exponential(mean) => self.rng.exponential(mean),
+            Delay::Exponential(mean) => self.choices.exponential(mean),
         };
         if self.cut.contains(&(from, to)) {
             self.network_stats.parted += 1;

@@ -4,6 +4,7 @@
 //! 2012): each fault is on or off by a coin of its own and has a rate of its own, because faults
 //! that are always on together hide what only some of them bring out.
 
+mod chosen;
 mod directed;
 
 use alloc::collections::BTreeMap;
@@ -12,10 +13,10 @@ use alloc::vec::Vec;
 use core::num::NonZeroU32;
 use core::time::Duration;
 
+use super::choices::{Choices, Permille};
 use super::clock::Clock;
 use super::cluster::Surroundings;
 use super::network::{Conditions, Delay};
-use super::rng::{Permille, Rng};
 use distlock_protocol::{
     Algorithm, ElectionAlgorithm, Failure, LockName, LockSpec, NodeId, Priority, Settings,
 };
@@ -122,6 +123,8 @@ pub struct Misfortunes {
     pub partition: Option<Duration>,
     /// How long a partition lasts.
     pub parted: Duration,
+    /// Between two datagrams that are forged.
+    pub forge: Option<Duration>,
 }
 
 /// How long unrest lasts.
@@ -131,6 +134,8 @@ pub struct Unrest {
     pub grants: u64,
     /// After this time it ends in any case.
     pub lasts: Duration,
+    /// Whether it ends, too, when the bytes are used up that the choices come from.
+    pub until_spent: bool,
 }
 
 impl Plan {
@@ -148,6 +153,12 @@ impl Plan {
         directed::plan(algorithm, seed)
     }
 
+    /// What `choices` say of everything, the algorithm and who decides on views as well: a small group
+    /// for a short while.
+    pub fn chosen(choices: &mut Choices) -> Self {
+        chosen::plan(choices)
+    }
+
     /// What `seed` means for elections by `algorithm`, where `failure` decides on views: another lock
     /// engine for each seed, and most callers want to lead.
     pub fn of_elections(algorithm: ElectionAlgorithm, failure: Failure, seed: u64) -> Self {
@@ -162,24 +173,25 @@ impl Plan {
 /// Members that wait for everybody: a run is over when they have entered often enough.
 fn unanimity(algorithm: Algorithm, seed: u64) -> Plan {
     // Neighbouring seeds of neighbouring algorithms have nothing in common.
-    let mut rng = Rng::new(seed).fork();
+    let mut choices = Choices::new(seed).fork();
     let full = seed.is_multiple_of(2);
-    let members = rng.within(1..=9) as u16;
-    let lease = Duration::from_millis([200, 500, 1000][rng.index(3)]);
-    let delay = Duration::from_micros([50, 500, 2000, 8000][rng.index(4)]);
-    let (locks, wishes) = locks(algorithm, &mut rng);
+    let members = choices.within(1..=9) as u16;
+    let lease = Duration::from_millis([200, 500, 1000][choices.index(3)]);
+    let delay = Duration::from_micros([50, 500, 2000, 8000][choices.index(4)]);
+    let (locks, wishes) = locks(algorithm, &mut choices);
     Plan {
         members,
         voters: members,
         settings: settings(algorithm, Failure::Unanimity, lease, (&locks, &wishes)),
         locks,
         wishes,
-        surroundings: surroundings(members, delay, full, &mut rng),
-        callers: callers(delay, full, &mut rng),
-        faults: faults(lease, full, &mut rng),
+        surroundings: surroundings(members, delay, full, &mut choices),
+        callers: callers(delay, full, &mut choices),
+        faults: faults(lease, full, &mut choices),
         unrest: Unrest {
             grants: 60,
             lasts: lease * 20,
+            until_spent: false,
         },
     }
 }
@@ -187,33 +199,33 @@ fn unanimity(algorithm: Algorithm, seed: u64) -> Plan {
 /// Members that can be removed: that takes leases, and so does what callers do, or a run would be
 /// over before anything has come of its faults.
 fn quorum(algorithm: Algorithm, seed: u64) -> Plan {
-    let mut rng = Rng::new(seed).fork();
+    let mut choices = Choices::new(seed).fork();
     let full = seed.is_multiple_of(2);
-    let members = rng.within(1..=7) as u16;
-    let voters = if rng.chance(500) {
+    let members = choices.within(1..=7) as u16;
+    let voters = if choices.chance(500) {
         members
     } else {
-        rng.within(1..=u64::from(members)) as u16
+        choices.within(1..=u64::from(members)) as u16
     };
-    let lease = Duration::from_millis([200, 500, 1000][rng.index(3)]);
-    let delay = lease / [2000, 200, 50][rng.index(3)];
-    let (locks, wishes) = locks(algorithm, &mut rng);
+    let lease = Duration::from_millis([200, 500, 1000][choices.index(3)]);
+    let delay = lease / [2000, 200, 50][choices.index(3)];
+    let (locks, wishes) = locks(algorithm, &mut choices);
     let mut settings = settings(algorithm, Failure::Quorum, lease, (&locks, &wishes));
-    if rng.chance(200) {
+    if choices.chance(200) {
         settings.lock_delay = lease / 2;
     }
-    let mut surroundings = surroundings(members, delay, full, &mut rng);
+    let mut surroundings = surroundings(members, delay, full, &mut choices);
     surroundings.disk = surroundings.disk.min(delay);
     for clock in surroundings.clocks.values_mut() {
         // Close to the bound of 10 %, and to either side of it at once.
-        let extreme = [-99_000, 99_000, clock.drift_ppm][rng.index(3)];
+        let extreme = [-99_000, 99_000, clock.drift_ppm][choices.index(3)];
         clock.drift_ppm = if clock.drift_ppm == 0 { 0 } else { extreme };
     }
-    let mut callers = callers(lease / 100, full, &mut rng);
+    let mut callers = callers(lease / 100, full, &mut choices);
     if callers.rhythm == Rhythm::ClosedLoop {
         callers.rhythm = Rhythm::Paused(lease / 20);
     }
-    callers.stay = lease / [50, 5, 1][rng.index(3)];
+    callers.stay = lease / [50, 5, 1][choices.index(3)];
     Plan {
         members,
         voters,
@@ -222,10 +234,11 @@ fn quorum(algorithm: Algorithm, seed: u64) -> Plan {
         wishes,
         surroundings,
         callers,
-        faults: under_quorum(lease, full, &mut rng),
+        faults: under_quorum(lease, full, &mut choices),
         unrest: Unrest {
             grants: 400,
             lasts: lease * 30,
+            until_spent: false,
         },
     }
 }
@@ -234,10 +247,10 @@ fn quorum(algorithm: Algorithm, seed: u64) -> Plan {
 /// runs; in the others cuts last long enough for both sides to go on by themselves.
 fn presuming(algorithm: Algorithm, seed: u64) -> Plan {
     let mut plan = unanimity(algorithm, seed);
-    let mut rng = Rng::new(seed).fork();
+    let mut choices = Choices::new(seed).fork();
     let lease = plan.settings.lease;
     plan.settings.failure = Failure::PresumeFailed;
-    plan.settings.lock_delay = lease * [0, 0, 1][rng.index(3)] / 4;
+    plan.settings.lock_delay = lease * [0, 0, 1][choices.index(3)] / 4;
     if seed % 4 < 2 {
         let conditions = &mut plan.surroundings.conditions;
         (conditions.loss, conditions.corruption) = (0, 0);
@@ -248,7 +261,7 @@ fn presuming(algorithm: Algorithm, seed: u64) -> Plan {
         };
         plan.faults.partition = None;
     } else {
-        plan.faults.parted = lease * [1, 2, 4][rng.index(3)];
+        plan.faults.parted = lease * [1, 2, 4][choices.index(3)];
     }
     plan
 }
@@ -277,14 +290,14 @@ fn settings(
 }
 
 /// Whether a fault is on: always, or by a coin.
-fn on(full: bool, rng: &mut Rng) -> bool {
-    rng.chance(500) || full
+fn on(full: bool, choices: &mut Choices) -> bool {
+    choices.chance(500) || full
 }
 
 /// A rate: the full one, or none, or something up to it.
-fn rate(most: Permille, full: bool, rng: &mut Rng) -> Permille {
-    let some = rng.within(1..=u64::from(most)) as Permille;
-    match (on(full, rng), full) {
+fn rate(most: Permille, full: bool, choices: &mut Choices) -> Permille {
+    let some = choices.within(1..=u64::from(most)) as Permille;
+    match (on(full, choices), full) {
         (false, _) => 0,
         (true, true) => most,
         (true, false) => some,
@@ -294,26 +307,26 @@ fn rate(most: Permille, full: bool, rng: &mut Rng) -> Permille {
 /// What callers say about a lock that no file lists.
 pub type Wishes = BTreeMap<LockName, Vec<Option<LockSpec>>>;
 
-fn locks(algorithm: Algorithm, rng: &mut Rng) -> (Vec<(LockName, LockSpec)>, Wishes) {
+fn locks(algorithm: Algorithm, choices: &mut Choices) -> (Vec<(LockName, LockSpec)>, Wishes) {
     let mut locks = Vec::new();
     let mut wishes = BTreeMap::new();
-    let count = [1, 1, 2, 3][rng.index(4)];
+    let count = [1, 1, 2, 3][choices.index(4)];
     for name in ["printer", "licences", "scanner"].into_iter().take(count) {
         let name = LockName::new(name).expect("a good name");
-        let other = DRAWN[rng.index(DRAWN.len())];
-        let algorithm = if locks.is_empty() || rng.chance(500) {
+        let other = DRAWN[choices.index(DRAWN.len())];
+        let algorithm = if locks.is_empty() || choices.chance(500) {
             algorithm
         } else {
             other
         };
         let permits = if algorithm == Algorithm::Semaphore {
-            rng.within(1..=4)
+            choices.within(1..=4)
         } else {
             1
         };
         let permits = NonZeroU32::new(permits as u32).expect("at least one");
         let priority = if algorithm == Algorithm::CarvalhoRoucairol {
-            Priority::ALL[rng.index(Priority::ALL.len())]
+            Priority::ALL[choices.index(Priority::ALL.len())]
         } else {
             Priority::Lamport
         };
@@ -322,9 +335,9 @@ fn locks(algorithm: Algorithm, rng: &mut Rng) -> (Vec<(LockName, LockSpec)>, Wis
             permits,
             priority,
         };
-        if rng.chance(300) {
+        if choices.chance(300) {
             // Permits are what the checkers count by, so nobody disagrees on those.
-            let others = (spec.permits.get() == 1 && rng.chance(500))
+            let others = (spec.permits.get() == 1 && choices.chance(500))
                 .then(|| [None, Some(LockSpec::exclusive(other))]);
             let all = core::iter::once(Some(spec)).chain(others.into_iter().flatten());
             wishes.insert(name.clone(), all.collect());
@@ -334,26 +347,26 @@ fn locks(algorithm: Algorithm, rng: &mut Rng) -> (Vec<(LockName, LockSpec)>, Wis
     (locks, wishes)
 }
 
-fn surroundings(members: u16, delay: Duration, full: bool, rng: &mut Rng) -> Surroundings {
-    let in_order = !on(full, rng);
+fn surroundings(members: u16, delay: Duration, full: bool, choices: &mut Choices) -> Surroundings {
+    let in_order = !on(full, choices);
     let conditions = Conditions {
         delay: if in_order {
             Delay::Constant(delay)
         } else {
             Delay::Exponential(delay)
         },
-        loss: rate(200, full, rng),
-        duplication: rate(200, full, rng),
-        corruption: rate(50, full, rng),
+        loss: rate(200, full, choices),
+        duplication: rate(200, full, choices),
+        corruption: rate(50, full, choices),
         in_order,
     };
-    let drifts = on(full, rng);
+    let drifts = on(full, choices);
     let clocks: BTreeMap<NodeId, Clock> = (1..=members)
         .filter_map(NodeId::new)
         .map(|node| {
-            let offset = Duration::from_millis(rng.below(1_000_000));
+            let offset = Duration::from_millis(choices.below(1_000_000));
             // Up to 9 %: inside the bound of 10 % that leases count on.
-            let drift = rng.within(0..=180_000) as i32 - 90_000;
+            let drift = choices.within(0..=180_000) as i32 - 90_000;
             (
                 node,
                 Clock {
@@ -366,73 +379,74 @@ fn surroundings(members: u16, delay: Duration, full: bool, rng: &mut Rng) -> Sur
     Surroundings {
         conditions,
         clocks,
-        disk: Duration::from_millis(if on(full, rng) { 10 } else { 0 }),
-        lateness: Duration::from_millis(if on(full, rng) { 2 } else { 0 }),
-        wall_back: rate(300, full, rng),
-        early: rate(50, full, rng),
+        disk: Duration::from_millis(if on(full, choices) { 10 } else { 0 }),
+        lateness: Duration::from_millis(if on(full, choices) { 2 } else { 0 }),
+        wall_back: rate(300, full, choices),
+        early: rate(50, full, choices),
     }
 }
 
-fn callers(delay: Duration, full: bool, rng: &mut Rng) -> Callers {
-    let pause = delay * [2, 10, 50][rng.index(3)];
+fn callers(delay: Duration, full: bool, choices: &mut Choices) -> Callers {
+    let pause = delay * [2, 10, 50][choices.index(3)];
     Callers {
-        per_member: [1, 1, 2, 4][rng.index(4)],
-        rhythm: match rng.below(4) {
+        per_member: [1, 1, 2, 4][choices.index(4)],
+        rhythm: match choices.below(4) {
             0 | 1 => Rhythm::ClosedLoop,
             2 => Rhythm::Paused(pause),
             _ => Rhythm::Bursts(pause * 10),
         },
-        stay: delay * [0, 1, 10][rng.index(3)],
-        cancels: rate(300, full, rng),
-        patience: delay * [1, 5, 50][rng.index(3)],
-        tries: rate(200, full, rng),
-        shared: [0, 300, 700][rng.index(3)],
+        stay: delay * [0, 1, 10][choices.index(3)],
+        cancels: rate(300, full, choices),
+        patience: delay * [1, 5, 50][choices.index(3)],
+        tries: rate(200, full, choices),
+        shared: [0, 300, 700][choices.index(3)],
         campaigns: 0,
-        notes: rate(100, full, rng),
-        blunders: rate(100, full, rng),
-        deaths: rate(100, full, rng),
-        unaware: rate(100, full, rng),
+        notes: rate(100, full, choices),
+        blunders: rate(100, full, choices),
+        deaths: rate(100, full, choices),
+        unaware: rate(100, full, choices),
     }
 }
 
-fn faults(lease: Duration, full: bool, rng: &mut Rng) -> Misfortunes {
-    let mut every = |leases: u32| on(full, rng).then(|| lease * leases);
+fn faults(lease: Duration, full: bool, choices: &mut Choices) -> Misfortunes {
+    let mut every = |leases: u32| on(full, choices).then(|| lease * leases);
     let (crash, leave, partition) = (every(3), every(5), every(3));
     Misfortunes {
         crash,
         crash_inside: if crash.is_some() {
-            rate(20, full, rng)
+            rate(20, full, choices)
         } else {
             0
         },
         crash_all: 100,
-        lost_record: rate(100, full, rng),
+        lost_record: rate(100, full, choices),
         pause: None,
         paused: lease,
         leave,
         leave_all: 0,
         operate: None,
-        away: lease / [20, 4, 1][rng.index(3)],
+        away: lease / [20, 4, 1][choices.index(3)],
         partition,
-        parted: lease / [10, 2, 1][rng.index(3)],
+        parted: lease / [10, 2, 1][choices.index(3)],
+        forge: None,
     }
 }
 
-fn under_quorum(lease: Duration, full: bool, rng: &mut Rng) -> Misfortunes {
-    let mut every = |leases: u32| on(full, rng).then(|| lease * leases);
+fn under_quorum(lease: Duration, full: bool, choices: &mut Choices) -> Misfortunes {
+    let mut every = |leases: u32| on(full, choices).then(|| lease * leases);
     let (crash, pause, partition) = (every(6), every(6), every(6));
     let (leave, operate) = (every(10), every(8));
-    let mut long = || lease * [1, 5, 15][rng.index(3)] / 5;
+    let mut long = || lease * [1, 5, 15][choices.index(3)] / 5;
     let (away, paused, parted) = (long(), long(), long());
     Misfortunes {
         crash,
         crash_inside: if crash.is_some() {
-            rate(5, full, rng)
+            rate(5, full, choices)
         } else {
             0
         },
         crash_all: 100,
-        lost_record: rate(200, full, rng),
+        lost_record: rate(200, full, choices),
         pause,
         paused,
         leave,
@@ -441,5 +455,6 @@ fn under_quorum(lease: Duration, full: bool, rng: &mut Rng) -> Misfortunes {
         away,
         partition,
         parted,
+        forge: None,
     }
 }

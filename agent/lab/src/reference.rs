@@ -10,8 +10,8 @@ use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
 
+use super::choices::{FRACTION, log2};
 use super::costs::Load;
-use super::rng::{FRACTION, log2};
 use distlock_protocol::Algorithm;
 
 /// What one algorithm costs in a group of one size.

@@ -68,6 +68,8 @@ pub struct Report {
     pub suspicions: u64,
     /// Partitions.
     pub partitions: u64,
+    /// Datagrams that were forged.
+    pub forged: u64,
     /// Misfortunes that were aimed, each several together.
     pub aimed: u64,
     /// Where the silent are presumed gone: how often one was that ran.
@@ -118,6 +120,7 @@ impl Report {
         self.views += other.views;
         self.suspicions += other.suspicions;
         self.partitions += other.partitions;
+        self.forged += other.forged;
         self.aimed += other.aimed;
         self.splits += other.splits;
         self.merges += other.merges;

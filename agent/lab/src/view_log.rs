@@ -16,8 +16,8 @@ use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
 
+use super::choices::{Choices, Permille};
 use super::queue::Queue;
-use super::rng::{Permille, Rng};
 use super::trace::{Sink, Trace};
 use distlock_protocol::membership::quorum::log::library::{Library, Voters};
 use distlock_protocol::membership::quorum::log::{
@@ -102,7 +102,7 @@ struct Node<L> {
 }
 
 struct Group<L> {
-    rng: Rng,
+    choices: Choices,
     plan: Plan,
     trace: Trace,
     report: Report,
@@ -118,13 +118,13 @@ struct Group<L> {
 
 impl<L: Library> Group<L> {
     fn new(seed: u64, trace: Trace) -> Self {
-        let mut rng = Rng::new(seed);
-        let plan = Plan::new(&mut rng);
+        let mut choices = Choices::new(seed);
+        let plan = Plan::new(&mut choices);
         // Few voters more often: what goes wrong with many goes wrong with few.
-        let size = rng.within(1..=7).min(rng.within(1..=7));
+        let size = choices.within(1..=7).min(choices.within(1..=7));
         let founders: BTreeSet<_> = (1..=size).map(VoterId).collect();
         let mut group = Self {
-            rng,
+            choices,
             plan,
             trace,
             report: Report::default(),
@@ -215,7 +215,7 @@ impl<L: Library> Group<L> {
     /// Leaves of a voter that is not needed, sometimes, what it hears or what it says. Whether it
     /// did; else nothing is left of it.
     fn keep_half(&mut self, spare: VoterId) -> bool {
-        let half = self.rng.below(3);
+        let half = self.choices.below(3);
         for &voter in self.nodes.keys() {
             match half {
                 0 => self.cut.insert((voter, spare)),
@@ -243,8 +243,8 @@ impl<L: Library> Group<L> {
     /// schedules heal without one, if there is one.
     fn spare(&mut self) -> Option<VoterId> {
         let voters: Vec<_> = self.nodes.keys().copied().collect();
-        let spare = voters[self.rng.index(voters.len())];
-        let wanted = self.rng.chance(500);
+        let spare = voters[self.choices.index(voters.len())];
+        let wanted = self.choices.chance(500);
         let records = self.nodes.values();
         let records = records.flat_map(|node| node.disk.iter().chain(&node.saving));
         let mut sets = records.flat_map(sets_of).chain([self.founders.clone()]);
@@ -271,14 +271,14 @@ impl<L: Library> Group<L> {
             Event::Crash if !self.healed => {
                 let voter = self.any_voter();
                 self.crash(voter);
-                let away = self.rng.exponential(self.plan.away);
+                let away = self.choices.exponential(self.plan.away);
                 self.queue.plan(self.now + away, Event::Restart { voter });
                 self.plan_next(Event::Crash, self.plan.crashes);
                 Ok(())
             }
             Event::Pause if !self.healed => {
                 let voter = self.any_voter();
-                let until = self.now + self.rng.exponential(ELECTION);
+                let until = self.now + self.choices.exponential(ELECTION);
                 self.report.pauses += 1;
                 self.say(format_args!("{voter} pauses until {until:?}"));
                 self.nodes
@@ -321,13 +321,13 @@ impl<L: Library> Group<L> {
 
     fn plan_next(&mut self, event: Event, mean: Option<Duration>) {
         if let Some(mean) = mean {
-            let at = self.now + self.rng.exponential(mean);
+            let at = self.now + self.choices.exponential(mean);
             self.queue.plan(at, event);
         }
     }
 
     fn any_voter(&mut self) -> VoterId {
-        let index = self.rng.index(self.nodes.len());
+        let index = self.choices.index(self.nodes.len());
         let (voter, _) = self.nodes.iter().nth(index).expect("an index of a node");
         *voter
     }
@@ -368,7 +368,7 @@ impl<L: Library> Group<L> {
                         return Err(self.checker.broken(voter, "two records on their way"));
                     }
                     let life = node.life;
-                    let at = self.now + self.rng.exponential(self.plan.disk);
+                    let at = self.now + self.choices.exponential(self.plan.disk);
                     self.queue.plan(at, Event::Durable { voter, life });
                 }
                 LogAction::Decided(decided) => {
@@ -406,9 +406,9 @@ impl<L: Library> Group<L> {
         }
         node.disk = node.saving.take();
         self.with_log(voter, |log, now, out| log.persisted(now, out))?;
-        if self.rng.chance(self.plan.flaps) {
+        if self.choices.chance(self.plan.flaps) {
             self.crash(voter);
-            let away = self.rng.exponential(self.plan.delay);
+            let away = self.choices.exponential(self.plan.delay);
             self.queue.plan(self.now + away, Event::Restart { voter });
         }
         Ok(())
@@ -417,7 +417,7 @@ impl<L: Library> Group<L> {
     /// Only what is durable is left; what was on its way may be, or not.
     fn crash(&mut self, voter: VoterId) {
         self.say(format_args!("{voter} crashes"));
-        let arrived = self.rng.chance(500);
+        let arrived = self.choices.chance(500);
         let node = self.nodes.get_mut(&voter).expect("a voter that was added");
         self.report.crashes += u64::from(node.log.is_some());
         node.log = None;
@@ -431,7 +431,7 @@ impl<L: Library> Group<L> {
     }
 
     fn restart(&mut self, voter: VoterId) -> Result<(), Violation> {
-        let seed = self.rng.next_u64();
+        let seed = self.choices.next_u64();
         let timing = Timing::new(HEARTBEAT, ELECTION);
         let node = self.nodes.get_mut(&voter).expect("a voter that was added");
         if node.log.is_some() || node.stopped {
@@ -468,11 +468,11 @@ impl<L: Library> Group<L> {
         }
         self.trace.mix_u64(from.0 << 32 | to.0);
         self.trace.mix_u64(message.term);
-        if self.rng.chance(self.plan.loss) || self.cut.contains(&(from, to)) {
+        if self.choices.chance(self.plan.loss) || self.cut.contains(&(from, to)) {
             self.report.lost += 1;
             return;
         }
-        if self.rng.chance(self.plan.doubled) {
+        if self.choices.chance(self.plan.doubled) {
             self.report.doubled += 1;
             self.on_the_way(from, message.clone());
         }
@@ -480,10 +480,10 @@ impl<L: Library> Group<L> {
     }
 
     fn on_the_way(&mut self, from: VoterId, message: LogMessage) {
-        let mut delay = self.rng.exponential(self.plan.delay);
-        if self.rng.chance(self.plan.late) {
+        let mut delay = self.choices.exponential(self.plan.delay);
+        if self.choices.chance(self.plan.late) {
             self.report.late += 1;
-            delay += self.rng.exponential(ELECTION * 4);
+            delay += self.choices.exponential(ELECTION * 4);
         }
         self.queue
             .plan(self.now + delay, Event::Deliver { from, message });
@@ -501,15 +501,15 @@ impl<L: Library> Group<L> {
     fn cut(&mut self) {
         self.report.cuts += 1;
         let voters: Vec<_> = self.nodes.keys().copied().collect();
-        let far: Vec<_> = voters.iter().filter(|_| self.rng.chance(400)).collect();
+        let far: Vec<_> = voters.iter().filter(|_| self.choices.chance(400)).collect();
         let (some, hears, speaks) = (
-            self.rng.within(300..=1500) as Permille,
-            self.rng.chance(200),
-            self.rng.chance(200),
+            self.choices.within(300..=1500) as Permille,
+            self.choices.chance(200),
+            self.choices.chance(200),
         );
         for &&one in &far {
             for &other in voters.iter().filter(|voter| !far.contains(voter)) {
-                if self.rng.chance(some.min(1000)) {
+                if self.choices.chance(some.min(1000)) {
                     if !hears || speaks {
                         self.cut.insert((other, one));
                     }
@@ -521,7 +521,7 @@ impl<L: Library> Group<L> {
         }
         self.trace
             .say(self.now, format_args!("cut: {:?}", self.cut));
-        let mend = self.now + self.rng.exponential(ELECTION * 2);
+        let mend = self.now + self.choices.exponential(ELECTION * 2);
         self.queue.plan(mend, Event::Mend);
     }
 }

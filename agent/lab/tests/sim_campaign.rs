@@ -1,6 +1,7 @@
 //! A slice of the campaign: whole nodes, with everything that may go wrong. The command for all of
 //! it is in CONTRIBUTING.md; `agent/lab/examples/sim_campaign.rs` runs it.
-use distlock_lab::campaign::{Report, run};
+use distlock_lab::campaign::{Report, play as play_as, run, run_chosen};
+use distlock_lab::choices::Choices;
 use distlock_protocol::{Algorithm, Failure};
 
 /// How many seeds of each algorithm.
@@ -133,4 +134,37 @@ fn a_seed_decides_everything() {
             (1000..1005).map(|seed| run(algorithm, Failure::Unanimity, seed, None).unwrap().1);
         assert_eq!(prints.collect::<std::collections::BTreeSet<_>>().len(), 5);
     }
+}
+
+/// What a seed's run chose, written down, plays the same run; and more of the same kind, if a byte of it
+/// is another.
+#[test]
+fn what_a_run_chose_plays_it_again() {
+    for failure in [Failure::Unanimity, Failure::Quorum, Failure::PresumeFailed] {
+        for seed in 0..2 {
+            let algorithm = Algorithm::RicartAgrawala;
+            let (choices, schedule) = Choices::record(!seed);
+            let recorded = play_as(algorithm, failure, seed, choices, None);
+            assert_eq!(recorded, run(algorithm, failure, seed, None), "seed {seed}");
+            let again = Choices::from_bytes(&schedule.bytes());
+            let played = play_as(algorithm, failure, seed, again, None);
+            assert_eq!(played, recorded, "{failure:?}, seed {seed}");
+        }
+    }
+}
+
+/// A slice of what the fuzz target `core` does: small groups of all kinds, as bytes choose.
+#[test]
+fn bytes_choose_groups() {
+    let mut total = Report::default();
+    for seed in 0..150 {
+        let mut choices = Choices::new(seed);
+        let bytes = choices.filler(256);
+        match run_chosen(Choices::from_bytes(&bytes), None) {
+            Ok((report, _)) => total.add(&report),
+            Err(violation) => panic!("{violation}, by {bytes:?}"),
+        }
+    }
+    assert!(total.grants > 1000 && total.crashes > 100, "{total:?}");
+    assert!(total.forged > 100 && total.pauses > 20, "{total:?}");
 }

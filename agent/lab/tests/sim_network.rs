@@ -1,8 +1,8 @@
 //! The simulated network does what its conditions say, and nothing else.
 use std::time::Duration;
 
+use distlock_lab::choices::Choices;
 use distlock_lab::network::{Arrival, Conditions, Delay, Network};
-use distlock_lab::rng::Rng;
 use distlock_protocol::{NodeId, Time};
 
 const MEAN: Duration = Duration::from_millis(5);
@@ -34,7 +34,7 @@ fn harsh() -> Conditions {
 
 #[test]
 fn a_perfect_network_only_delays() {
-    let mut network = Network::new(Conditions::perfect(MEAN), Rng::new(1));
+    let mut network = Network::new(Conditions::perfect(MEAN), Choices::new(1));
     for (i, arrivals) in send(&mut network, 1000).into_iter().enumerate() {
         let at = Time::from_nanos(i as u64 * 1_000_000) + MEAN;
         assert_eq!(
@@ -49,7 +49,7 @@ fn a_perfect_network_only_delays() {
 
 #[test]
 fn faults_come_as_often_as_asked() {
-    let mut network = Network::new(harsh(), Rng::new(2));
+    let mut network = Network::new(harsh(), Choices::new(2));
     let arrivals: usize = send(&mut network, 100_000).iter().map(Vec::len).sum();
     let network_stats = network.network_stats();
     assert_eq!(network_stats.sent, 100_000);
@@ -77,7 +77,7 @@ fn order_is_kept_where_it_is_asked_for() {
             in_order: true,
             ..harsh()
         },
-        Rng::new(3),
+        Choices::new(3),
     );
     let times: Vec<Time> = send(&mut network, 10_000)
         .into_iter()
@@ -90,7 +90,7 @@ fn order_is_kept_where_it_is_asked_for() {
 
 #[test]
 fn a_cut_has_a_direction_and_ends() {
-    let mut network = Network::new(Conditions::perfect(MEAN), Rng::new(4));
+    let mut network = Network::new(Conditions::perfect(MEAN), Choices::new(4));
     network.cut(node(1), node(2));
     let arrives = |network: &mut Network, from, to| {
         network.send(Time::ZERO, node(from), node(to)).count() == 1
@@ -105,7 +105,7 @@ fn a_cut_has_a_direction_and_ends() {
 
 #[test]
 fn healing_ends_all_faults_and_keeps_the_delay() {
-    let mut network = Network::new(harsh(), Rng::new(5));
+    let mut network = Network::new(harsh(), Choices::new(5));
     network.cut(node(1), node(2));
     network.heal();
     let before = network.network_stats();
@@ -119,7 +119,7 @@ fn healing_ends_all_faults_and_keeps_the_delay() {
 
 #[test]
 fn corruption_changes_every_datagram() {
-    let mut network = Network::new(harsh(), Rng::new(6));
+    let mut network = Network::new(harsh(), Choices::new(6));
     let whole: Vec<u8> = (0..100).collect();
     let (mut shortened, mut flipped) = (0, 0);
     for _ in 0..1000 {
@@ -146,7 +146,7 @@ fn corruption_changes_every_datagram() {
 
 #[test]
 fn a_seed_is_a_network() {
-    let fates = |seed| send(&mut Network::new(harsh(), Rng::new(seed)), 1000);
+    let fates = |seed| send(&mut Network::new(harsh(), Choices::new(seed)), 1000);
     assert_eq!(fates(7), fates(7));
     assert_ne!(fates(7), fates(8));
 }

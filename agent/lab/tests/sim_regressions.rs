@@ -3,8 +3,8 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::time::Duration;
 
+use distlock_lab::choices::Choices;
 use distlock_lab::cluster::{Cluster, Surroundings, Turn};
-use distlock_lab::rng::Rng;
 use distlock_lab::trace::Trace;
 use distlock_protocol::{
     Algorithm, Command, ElectionAlgorithm, Event, Failure, LockName, LockSpec, Mode, NodeId,
@@ -32,8 +32,8 @@ impl Group {
         };
         let locks = BTreeMap::from([(printer(), NonZeroU32::MIN)]);
         let surroundings = Surroundings::perfect(Duration::from_millis(1));
-        let (rng, trace) = (Rng::new(0), Trace::new(None));
-        let cluster = Cluster::new(size, settings, surroundings, locks, rng, trace);
+        let (choices, trace) = (Choices::new(0), Trace::new(None));
+        let cluster = Cluster::new(size, settings, surroundings, locks, choices, trace);
         Self {
             cluster,
             events: Vec::new(),

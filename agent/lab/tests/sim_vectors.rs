@@ -2,8 +2,8 @@
 use std::time::Duration;
 
 use distlock_lab::bare::{Bare, Turn};
+use distlock_lab::choices::Choices;
 use distlock_lab::network::{Conditions, Network};
-use distlock_lab::rng::Rng;
 use distlock_lab::trace::Trace;
 use distlock_protocol::{Algorithm, LockSpec, Mode, NodeId, Release, RequestId};
 
@@ -15,7 +15,7 @@ const T: Duration = Duration::from_secs(1);
 #[test]
 fn ricart_agrawala_figure_6_16() {
     let [zero, one, two] = [1, 2, 3].map(|id| NodeId::new(id).unwrap());
-    let network = Network::new(Conditions::perfect(T), Rng::new(0));
+    let network = Network::new(Conditions::perfect(T), Choices::new(0));
     let spec = LockSpec::exclusive(Algorithm::RicartAgrawala);
     let mut bare: Bare<()> = Bare::new(spec, 3, network, Trace::new(None)).unwrap();
     assert_eq!(bare.members(), [zero, one, two]);

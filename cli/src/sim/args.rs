@@ -7,7 +7,7 @@ use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum, ValueHint};
 use distlock_agent::protocol::{Algorithm, NodeId};
 use distlock_lab::costs;
-use distlock_lab::rng::Permille;
+use distlock_lab::choices::Permille;
 
 /// Run an algorithm in the simulator, and tell what its entries cost.
 ///

@@ -7,8 +7,8 @@ use std::thread::{JoinHandle, sleep};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
+use distlock_lab::choices::{Choices, Permille};
 use distlock_lab::model::System;
-use distlock_lab::rng::{Permille, Rng};
 use stateright::{Checker, Chooser, HasDiscoveries, Model};
 
 use crate::explored::{Explored, Reached};
@@ -160,12 +160,12 @@ struct Outcome {
 struct Walker;
 
 impl<S: System> Chooser<Explored<S>> for Walker {
-    type State = (Rng, Permille);
+    type State = (Choices, Permille);
 
     fn new_state(&self, seed: u64) -> Self::State {
-        let mut rng = Rng::new(seed);
-        let bold = BOLDNESS[rng.index(BOLDNESS.len())];
-        (rng, bold)
+        let mut choices = Choices::new(seed);
+        let bold = BOLDNESS[choices.index(BOLDNESS.len())];
+        (choices, bold)
     }
 
     fn choose_initial_state(&self, _: &mut Self::State, _: &[Reached<S::State>]) -> usize {
@@ -174,17 +174,17 @@ impl<S: System> Chooser<Explored<S>> for Walker {
 
     fn choose_action(
         &self,
-        (rng, bold): &mut Self::State,
+        (choices, bold): &mut Self::State,
         _: &Reached<S::State>,
         actions: &[S::Action],
     ) -> usize {
-        let mut choice = rng.index(actions.len());
+        let mut choice = choices.index(actions.len());
         // All that is left may be faults.
         for _ in 0..4 {
-            if !S::is_misfortune(&actions[choice]) || rng.chance(*bold) {
+            if !S::is_misfortune(&actions[choice]) || choices.chance(*bold) {
                 break;
             }
-            choice = rng.index(actions.len());
+            choice = choices.index(actions.len());
         }
         choice
     }

@@ -12,10 +12,10 @@ impl Campaign {
         if self.calm || self.is_away(caller.node) {
             return Ok(());
         }
-        let lock = self.rng.index(self.plan.locks.len());
-        let wait = if self.rng.chance(self.plan.callers.tries) {
+        let lock = self.choices.index(self.plan.locks.len());
+        let wait = if self.choices.chance(self.plan.callers.tries) {
             Wait::Try
-        } else if self.rng.chance(500) {
+        } else if self.choices.chance(500) {
             Wait::Lease
         } else {
             Wait::Cancelled
@@ -36,34 +36,37 @@ impl Campaign {
             .get(&name)
             .is_none_or(|wishes| wishes.len() == 1);
         let can_share = agreed && spec.can_serve(Mode::Shared);
-        let shares = self.rng.chance(self.plan.callers.shared) && can_share;
+        let shares = self.choices.chance(self.plan.callers.shared) && can_share;
         let wishes = self.plan.wishes.get(&name);
         let wish = wishes.and_then(|wishes| {
             // In the last round nobody insists where others may have said something else.
             let insists = !self.calm || wishes.len() == 1;
             insists
-                .then(|| wishes[self.rng.index(wishes.len())])
+                .then(|| wishes[self.choices.index(wishes.len())])
                 .flatten()
         });
         self.asked.insert((process, ticket), caller);
-        if !self.calm && self.rng.chance(self.plan.callers.cancels) {
-            let after = self.rng.exponential(self.plan.callers.patience);
+        if !self.calm && self.choices.chance(self.plan.callers.cancels) {
+            let after = self.choices.exponential(self.plan.callers.patience);
             self.cluster
                 .plan_at(caller.node, after, Act::GiveUp(process, ticket));
         }
-        if self.rng.chance(self.plan.callers.notes) {
+        if self.choices.chance(self.plan.callers.notes) {
             self.send_note(caller.node)?;
         }
         let can_lead = self.plan.callers.campaigns > 0 && spec.permits.get() == 1 && !shares;
         let wish_to_lead = wish.unwrap_or(spec);
-        if can_lead && agreed && self.rng.chance(self.plan.callers.campaigns) {
+        if can_lead && agreed && self.choices.chance(self.plan.callers.campaigns) {
             self.report.campaigns += 1;
             self.campaigns.insert((process, ticket));
             let campaign = Command::Campaign {
                 ticket,
                 lock: name,
                 spec: wish_to_lead,
-                algorithm: self.rng.chance(500).then_some(self.plan.settings.election),
+                algorithm: self
+                    .choices
+                    .chance(500)
+                    .then_some(self.plan.settings.election),
                 wait,
             };
             self.cluster.command(caller.node, &campaign)?;
@@ -87,11 +90,11 @@ impl Campaign {
     /// A note to some member, long enough for some datagrams now and then, and like no other.
     pub(super) fn send_note(&mut self, node: NodeId) -> Result<(), Violation> {
         let members = self.members();
-        let to = members[self.rng.index(members.len())];
+        let to = members[self.choices.index(members.len())];
         if to != node {
-            let filler = [0, 100, 4000][self.rng.index(3)];
+            let filler = [0, 100, 4000][self.choices.index(3)];
             let mut bytes = self.tickets.to_be_bytes().to_vec();
-            bytes.extend((0..filler).map(|_| self.rng.next_u64() as u8));
+            bytes.extend(self.choices.filler(filler));
             self.cluster.command(node, &Command::Note { to, bytes })?;
             self.report.notes += 1;
         }
@@ -100,13 +103,13 @@ impl Campaign {
 
     pub(super) fn enter(&mut self, process: Process, ticket: Ticket) {
         self.inside.insert((process, ticket));
-        if !self.calm && self.rng.chance(self.plan.faults.crash_inside) {
+        if !self.calm && self.choices.chance(self.plan.faults.crash_inside) {
             self.crash(process.node);
         }
         if self.cluster.process(process.node) != Some(process) {
             return;
         }
-        let stay = self.rng.exponential(self.plan.callers.stay);
+        let stay = self.choices.exponential(self.plan.callers.stay);
         self.cluster
             .plan_at(process.node, stay, Act::Exit(process, ticket));
         self.plan_blunder(process, ticket, Blunder::CancelTooLate);
@@ -130,11 +133,11 @@ impl Campaign {
         if self.calm {
             return Release::Given;
         }
-        if self.rng.chance(self.plan.callers.deaths) {
+        if self.choices.chance(self.plan.callers.deaths) {
             self.report.deaths += 1;
             return Release::Abandoned;
         }
-        if self.rng.chance(self.plan.callers.unaware) {
+        if self.choices.chance(self.plan.callers.unaware) {
             Release::Unused
         } else {
             Release::Given
@@ -180,8 +183,8 @@ impl Campaign {
     }
 
     pub(super) fn plan_blunder(&mut self, process: Process, ticket: Ticket, blunder: Blunder) {
-        if self.rng.chance(self.plan.callers.blunders) {
-            let after = self.rng.exponential(self.plan.callers.stay);
+        if self.choices.chance(self.plan.callers.blunders) {
+            let after = self.choices.exponential(self.plan.callers.stay);
             self.cluster
                 .plan_at(process.node, after, Act::Blunder(process, ticket, blunder));
         }
@@ -190,7 +193,7 @@ impl Campaign {
     pub(super) fn want_later(&mut self, caller: Caller) {
         let pause = match self.plan.callers.rhythm {
             Rhythm::ClosedLoop => Duration::ZERO,
-            Rhythm::Paused(mean) => self.rng.exponential(mean),
+            Rhythm::Paused(mean) => self.choices.exponential(mean),
             Rhythm::Bursts(every) => {
                 let every = every.as_nanos() as u64;
                 Duration::from_nanos(every - self.cluster.now().as_nanos() % every)

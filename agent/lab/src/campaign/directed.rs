@@ -64,10 +64,10 @@ impl Campaign {
             Aim::DeafenFrozen(node, looks) => {
                 if !self.is_frozen(node) {
                     self.look_again(looks, |looks| Aim::DeafenFrozen(node, looks));
-                } else if self.rng.chance(200) {
+                } else if self.choices.chance(200) {
                     // It may be the one that is to put the view in force.
                     let others = self.others(node);
-                    let dies = self.rng.index(others.len());
+                    let dies = self.choices.index(others.len());
                     self.crash(others[dies]);
                 } else {
                     self.strike = Some(Strike::AllBut(node));
@@ -116,7 +116,7 @@ impl Campaign {
             Aim::Lose => {
                 let voters = self.newest_voters();
                 if !voters.is_empty() {
-                    let lost = self.rng.index(voters.len());
+                    let lost = self.choices.index(voters.len());
                     self.crash_and_forget(voters[lost], true);
                 }
             }
@@ -138,8 +138,8 @@ impl Campaign {
         self.exchange = None;
         self.report.aimed += 1;
         let members = self.members();
-        let anyone = members[self.rng.index(members.len())];
-        match self.rng.below(8) {
+        let anyone = members[self.choices.index(members.len())];
+        match self.choices.below(8) {
             0..3 => self.misses_a_view(anyone)?,
             3 => {
                 // Without it another is the lowest, where locks are declared.
@@ -151,7 +151,7 @@ impl Campaign {
                 // its former life knew.
                 let node = self.holder().unwrap_or(anyone);
                 self.cut_off(node);
-                let leave = match self.rng.below(2) {
+                let leave = match self.choices.below(2) {
                     0 => Aim::VotersLeave,
                     _ => Aim::AllLeaveBut(node),
                 };
@@ -201,12 +201,12 @@ impl Campaign {
             return Ok(());
         };
         let before = voters.clone();
-        let goes = voters.iter().nth(self.rng.index(voters.len())).copied();
+        let goes = voters.iter().nth(self.choices.index(voters.len())).copied();
         voters.remove(&goes.expect("there are some"));
         voters.insert(comes);
         self.report.revotes += 1;
         self.change_at_one(Change::Voters(voters.clone()))?;
-        if self.rng.chance(500) {
+        if self.choices.chance(500) {
             self.aim_within(5..=50, Aim::AllCrash);
         } else if self.are_together() {
             let members = self.cluster.members();
@@ -236,7 +236,7 @@ impl Campaign {
         });
         if all_run && !self.calm {
             self.vote_at_least = exchange.ends[0].len();
-            let lost = self.rng.index(voters.len());
+            let lost = self.choices.index(voters.len());
             self.crash_and_forget(*voters.iter().nth(lost).expect("it is one of them"), true);
             self.vote_at_least = 0;
         }
@@ -270,7 +270,7 @@ impl Campaign {
             .iter()
             .map(|(process, _)| process.node)
             .collect();
-        (!holders.is_empty()).then(|| holders[self.rng.index(holders.len())])
+        (!holders.is_empty()).then(|| holders[self.choices.index(holders.len())])
     }
 
     fn others(&self, node: NodeId) -> Vec<NodeId> {
@@ -287,7 +287,7 @@ impl Campaign {
 
     /// So many hundredths of a lease.
     fn share_of_lease(&mut self, percent: RangeInclusive<u64>) -> Duration {
-        let percent = self.rng.within(percent) as u32;
+        let percent = self.choices.within(percent) as u32;
         self.plan.settings.lease * percent / 100
     }
 

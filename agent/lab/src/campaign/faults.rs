@@ -7,6 +7,7 @@ use core::time::Duration;
 use super::operator::voters_of;
 use super::{Act, Caller, Campaign};
 use crate::checkers::{Process, Violation};
+use crate::cluster::Forgery;
 use distlock_protocol::membership::quorum::Voter;
 use distlock_protocol::membership::quorum::log::{LogRecord, VoterId};
 use distlock_protocol::{Command, Epoch, NodeId};
@@ -43,10 +44,10 @@ impl Campaign {
         }
         self.plan_next(self.plan.faults.crash, Act::Crash);
         let members = self.members();
-        let victims = if self.rng.chance(self.plan.faults.crash_all) {
+        let victims = if self.choices.chance(self.plan.faults.crash_all) {
             members
         } else {
-            vec![members[self.rng.index(members.len())]]
+            vec![members[self.choices.index(members.len())]]
         };
         for node in victims {
             self.crash(node);
@@ -71,7 +72,7 @@ impl Campaign {
         self.report.crashes_inside += u64::from(inside);
         self.cluster.crash(node);
         self.note_end(process);
-        if self.rng.chance(self.plan.faults.lost_record) || surely {
+        if self.choices.chance(self.plan.faults.lost_record) || surely {
             self.lose_record(process);
         }
         self.forget(process);
@@ -200,11 +201,11 @@ impl Campaign {
         }
         self.plan_next(self.plan.faults.leave, Act::Leave);
         let members = self.members();
-        let all = self.by_quorum() && self.rng.chance(self.plan.faults.leave_all);
+        let all = self.by_quorum() && self.choices.chance(self.plan.faults.leave_all);
         let leavers = if all {
             members
         } else {
-            vec![members[self.rng.index(members.len())]]
+            vec![members[self.choices.index(members.len())]]
         };
         for node in leavers {
             // Nobody can tell a host that stands still.
@@ -221,10 +222,10 @@ impl Campaign {
         }
         self.plan_next(self.plan.faults.pause, Act::Pause);
         let members = self.members();
-        let node = members[self.rng.index(members.len())];
+        let node = members[self.choices.index(members.len())];
         if self.cluster.pause(node) {
             self.report.pauses += 1;
-            let paused = self.rng.exponential(self.plan.faults.paused);
+            let paused = self.choices.exponential(self.plan.faults.paused);
             self.cluster.plan(paused, Act::Resume(node));
         }
     }
@@ -265,23 +266,24 @@ impl Campaign {
             return;
         }
         self.plan_next(self.plan.faults.partition, Act::Part);
-        let parted = self.rng.exponential(self.plan.faults.parted);
+        let parted = self.choices.exponential(self.plan.faults.parted);
         self.cluster.plan(parted, Act::Join);
         self.report.partitions += 1;
         let members = self.members();
-        if self.by_quorum() && members.len() > 3 && self.rng.chance(200) {
+        if self.by_quorum() && members.len() > 3 && self.choices.chance(200) {
             return self.part_into_ring(&members);
         }
-        let (one, other): (Vec<NodeId>, Vec<NodeId>) = if self.by_quorum() && self.rng.chance(300) {
-            // Two members that do not reach each other, though all others do.
-            [0; 2]
-                .map(|_| vec![members[self.rng.index(members.len())]])
-                .into()
-        } else {
-            members.iter().partition(|_| self.rng.chance(500))
-        };
+        let (one, other): (Vec<NodeId>, Vec<NodeId>) =
+            if self.by_quorum() && self.choices.chance(300) {
+                // Two members that do not reach each other, though all others do.
+                [0; 2]
+                    .map(|_| vec![members[self.choices.index(members.len())]])
+                    .into()
+            } else {
+                members.iter().partition(|_| self.choices.chance(500))
+            };
         // Both directions between the two sides, or one of them.
-        let directions = self.rng.below(3);
+        let directions = self.choices.below(3);
         for (&a, &b) in one.iter().flat_map(|a| other.iter().map(move |b| (a, b))) {
             if directions != 1 {
                 self.cluster.network().cut(a, b);
@@ -306,14 +308,28 @@ impl Campaign {
         }
     }
 
+    pub(super) fn forge(&mut self) {
+        if self.calm {
+            return;
+        }
+        self.plan_next(self.plan.faults.forge, Act::Forge);
+        self.report.forged += 1;
+        self.cluster.forge(Forgery {
+            which: self.choices.index(256),
+            at: self.choices.index(1 << 16),
+            byte: self.choices.index(256) as u8,
+            cuts: self.choices.chance(500),
+        });
+    }
+
     pub(super) fn plan_start(&mut self, node: NodeId) {
-        let away = self.rng.exponential(self.plan.faults.away);
+        let away = self.choices.exponential(self.plan.faults.away);
         self.cluster.plan(away, Act::Start(node));
     }
 
     pub(super) fn plan_next(&mut self, mean: Option<Duration>, act: Act) {
         if let Some(mean) = mean {
-            let after = self.rng.exponential(mean);
+            let after = self.choices.exponential(mean);
             self.cluster.plan(after, act);
         }
     }

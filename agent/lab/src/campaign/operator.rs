@@ -29,7 +29,7 @@ impl Campaign {
         }
         self.plan_next(self.plan.faults.operate, Act::Operate);
         self.report.operations += 1;
-        match self.rng.index(16) {
+        match self.choices.index(16) {
             0..4 => return self.name_voters(),
             4..6 => {
                 let voters = self.some(MAX_VOTERS);
@@ -51,10 +51,10 @@ impl Campaign {
     /// One to `most` members, by chance: they may have nothing in common with those before.
     fn some(&mut self, most: usize) -> BTreeSet<NodeId> {
         let members = self.members();
-        let first = members[self.rng.index(members.len())];
-        let often = [200, 400, 800][self.rng.index(3)];
+        let first = members[self.choices.index(members.len())];
+        let often = [200, 400, 800][self.choices.index(3)];
         let others = members.iter().copied();
-        let others: Vec<NodeId> = others.filter(|_| self.rng.chance(often)).collect();
+        let others: Vec<NodeId> = others.filter(|_| self.choices.chance(often)).collect();
         [first].into_iter().chain(others).take(most).collect()
     }
 
@@ -72,8 +72,8 @@ impl Campaign {
         self.cluster.list(members, voters);
         self.report.lists += 1;
         let lease = self.plan.settings.lease;
-        let rolling = lease * [0, 1, 5][self.rng.index(3)];
-        if self.rng.chance(600) {
+        let rolling = lease * [0, 1, 5][self.choices.index(3)];
+        if self.choices.chance(600) {
             let mut after = Duration::ZERO;
             for node in self.members() {
                 self.cluster.plan(after, Act::Restart(node));
@@ -92,7 +92,7 @@ impl Campaign {
     /// `distlock members remove` at some host, of whichever member that names.
     fn remove_one(&mut self) -> Result<(), Violation> {
         let members = self.members();
-        let node = members[self.rng.index(members.len())];
+        let node = members[self.choices.index(members.len())];
         self.report.removals += 1;
         self.change_at_one(Change::Remove(node))
     }
@@ -104,7 +104,7 @@ impl Campaign {
             .map(|view_config| &view_config.overrides.removed);
         let removed = removed.and_then(|removed| removed.first().copied());
         let members = self.members();
-        let node = removed.unwrap_or(members[self.rng.index(members.len())]);
+        let node = removed.unwrap_or(members[self.choices.index(members.len())]);
         self.plan_start(node);
         self.change_at_one(Change::Add(node, address(node)))
     }
@@ -120,7 +120,7 @@ impl Campaign {
 
     pub(super) fn change_at_one(&mut self, change: Change) -> Result<(), Violation> {
         let members = self.members();
-        let node = members[self.rng.index(members.len())];
+        let node = members[self.choices.index(members.len())];
         let after = self
             .newest_view_config()
             .map(|view_config| view_config.overrides.clone());
@@ -170,15 +170,15 @@ impl Campaign {
 
     /// The files have another lease, and the hosts restart; some not before a while has passed.
     fn change_lease(&mut self) {
-        let lease = Duration::from_millis([200, 500, 1000, 2000][self.rng.index(4)]);
+        let lease = Duration::from_millis([200, 500, 1000, 2000][self.choices.index(4)]);
         self.cluster
             .say(format_args!("the files have a lease of {lease:?}"));
         self.cluster.set_lease(lease);
         self.report.leases += 1;
         for node in self.members() {
-            let after = match self.rng.chance(300) {
-                true => self.rng.duration(lease..=lease * 10),
-                false => self.rng.duration(Duration::ZERO..=lease),
+            let after = match self.choices.chance(300) {
+                true => self.choices.duration(lease..=lease * 10),
+                false => self.choices.duration(Duration::ZERO..=lease),
             };
             self.cluster.plan(after, Act::Restart(node));
         }
@@ -202,7 +202,7 @@ impl Campaign {
         let mut voters = self.newest_voters();
         let many = voters.len().saturating_sub(1) / 2;
         while voters.len() > many {
-            voters.remove(self.rng.index(voters.len()));
+            voters.remove(self.choices.index(voters.len()));
         }
         for node in voters {
             self.crash_and_forget(node, true);

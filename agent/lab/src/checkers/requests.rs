@@ -40,6 +40,8 @@ pub struct Requests {
     removes: bool,
     /// Lost because a view has gone on without their member, which must be said next.
     removed: Vec<Call>,
+    /// Whether requests may be refused for any reason.
+    forged: bool,
 }
 
 #[derive(Clone, Debug, Hash)]
@@ -62,6 +64,11 @@ impl Requests {
     /// From now on views can go on without members.
     pub const fn remove_members(&mut self) {
         self.removes = true;
+    }
+
+    /// From now on datagrams are forged, and with them the reasons of refusals.
+    pub const fn distrust(&mut self) {
+        self.forged = true;
     }
 
     /// A view has gone on without `process`.
@@ -249,7 +256,7 @@ impl Requests {
                 cancelled,
                 closed,
                 ..
-            } if terms.allow(cancelled, closed, refusal) => Ok(()),
+            } if self.forged || terms.allow(cancelled, closed, refusal) => Ok(()),
             Stage::Waiting { lock, terms, .. } => Err(violation!(
                 now,
                 Requests,

@@ -42,8 +42,8 @@ impl<A> Cluster<A> {
         // Where voters have lost their states, the wall clock is all that tells how high fences were.
         let by_quorum = self.settings.failure == Failure::Quorum;
         let tells = |disk: &Record| !by_quorum || knows(disk);
-        let back =
-            self.rng.chance(self.surroundings.wall_back) && seat.disk.as_ref().is_some_and(tells);
+        let back = self.choices.chance(self.surroundings.wall_back)
+            && seat.disk.as_ref().is_some_and(tells);
         let wall = WALL + now.since(Time::ZERO);
         let boot = Boot {
             record: seat.disk.clone(),
@@ -89,7 +89,7 @@ impl<A> Cluster<A> {
             writing: Some(record),
             ..
         }) = seat.running.take()
-            && self.rng.chance(500)
+            && self.choices.chance(500)
         {
             seat.disk = Some(record);
         }

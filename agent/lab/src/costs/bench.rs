@@ -6,7 +6,7 @@ use core::time::Duration;
 use super::world::{Act, Key, Step, World};
 use super::{Costs, Crash, Load, Run, Setup, When};
 use crate::checkers::{Violation, violation};
-use crate::rng::Rng;
+use crate::choices::Choices;
 use distlock_protocol::{NodeId, Time};
 
 pub(super) struct Bench<'a, W> {
@@ -98,11 +98,11 @@ impl<'a, W: World> Bench<'a, W> {
     pub(super) fn light_on_a_perpetual_ring(
         &mut self,
         turns: impl Iterator<Item = NodeId>,
-        rng: &mut Rng,
+        choices: &mut Choices,
     ) -> Result<(), Violation> {
         let round = self.setup.unit() * u32::from(self.setup.members);
         for node in turns {
-            self.pause(rng.duration(round * 2..=round * 3))?;
+            self.pause(choices.duration(round * 2..=round * 3))?;
             self.want(node);
             self.until_nobody_wants()?;
         }

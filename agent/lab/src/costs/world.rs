@@ -9,10 +9,10 @@ use core::time::Duration;
 use super::Setup;
 use crate::bare::{self, Bare};
 use crate::checkers::{Violation, violation};
+use crate::choices::Choices;
 use crate::cluster::{self, Cluster, Surroundings};
 use crate::history::Moment;
 use crate::network::NetworkStats;
-use crate::rng::Rng;
 use distlock_protocol::{
     Command, ElectionAlgorithm, Event, Failure, Incarnation, LockName, Mode, NodeId, Release,
     RequestId, Settings, Ticket, Time, Wait,
@@ -165,9 +165,9 @@ impl Nodes {
             conditions: setup.conditions(),
             ..Surroundings::perfect(setup.unit())
         };
-        let (rng, trace) = (Rng::new(setup.seed), setup.trace());
+        let (choices, trace) = (Choices::new(setup.seed), setup.trace());
         let mut nodes = Self {
-            cluster: Cluster::new(setup.members, settings, surroundings, locks, rng, trace),
+            cluster: Cluster::new(setup.members, settings, surroundings, locks, choices, trace),
             lock,
             lease,
             tickets: BTreeMap::new(),

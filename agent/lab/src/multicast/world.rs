@@ -5,9 +5,9 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::super::checkers::{Violation, violation};
+use super::super::choices::Choices;
 use super::super::network::Network;
 use super::super::queue::Queue;
-use super::super::rng::Rng;
 use super::super::trace::Trace;
 use super::checker::{Checker, Payload};
 use super::post::{Datagram, Letter, Planned, Post};
@@ -36,7 +36,7 @@ enum Happening {
 
 pub(super) struct World {
     plan: Plan,
-    rng: Rng,
+    choices: Choices,
     now: Time,
     queue: Queue<Happening>,
     post: Post,
@@ -53,11 +53,11 @@ pub(super) struct World {
 }
 
 impl World {
-    pub(super) fn new(plan: Plan, mut rng: Rng, trace: Trace) -> Self {
-        let network = Network::new(plan.conditions, rng.fork());
+    pub(super) fn new(plan: Plan, mut choices: Choices, trace: Trace) -> Self {
+        let network = Network::new(plan.conditions, choices.fork());
         Self {
             plan,
-            rng,
+            choices,
             now: Time::ZERO,
             queue: Queue::new(),
             post: Post::new(network),
@@ -269,7 +269,7 @@ impl World {
         if self.calm || bearers < 2 {
             return;
         }
-        let node = nodes[self.rng.index(nodes.len())];
+        let node = nodes[self.choices.index(nodes.len())];
         self.trace
             .say(self.now, format_args!("member {node} crashes"));
         self.explored.crashes += 1;
@@ -293,12 +293,12 @@ impl World {
             .copied()
             .filter(|node| self.members.contains_key(node))
             .collect();
-        if alive.len() > 1 && self.rng.chance(self.plan.mistakes) {
-            let mistaken = alive.swap_remove(self.rng.index(alive.len()));
+        if alive.len() > 1 && self.choices.chance(self.plan.mistakes) {
+            let mistaken = alive.swap_remove(self.choices.index(alive.len()));
             self.removed.insert(mistaken);
             self.explored.removed += 1;
         }
-        let joins = self.rng.chance(self.plan.newcomers) && alive.len() < 6;
+        let joins = self.choices.chance(self.plan.newcomers) && alive.len() < 6;
         let newcomers: Vec<NodeId> = (0..u8::from(joins)).map(|_| self.start()).collect();
         self.explored.joined += newcomers.len() as u64;
         self.change_to(alive, newcomers);
@@ -383,7 +383,7 @@ impl World {
 
     fn plan_next(&mut self, mean: Option<Duration>, happening: Happening) {
         if let Some(mean) = mean {
-            let after = self.rng.exponential(mean);
+            let after = self.choices.exponential(mean);
             self.queue.plan(self.now + after, happening);
         }
     }

@@ -9,8 +9,8 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::super::checkers::{Violation, violation};
+use super::super::choices::Choices;
 use super::super::queue::Queue;
-use super::super::rng::Rng;
 use super::super::trace::{Sink, Trace};
 use super::repelling::{Message, Place, Repelling, Rules, Token, census};
 use super::topology::Topology;
@@ -89,13 +89,16 @@ const RULES: Rules = Rules {
 /// # Panics
 /// The code under test panicked.
 pub fn explore(seed: u64, sink: Option<Sink>) -> Result<(Explored, u64), Violation> {
-    let mut rng = Rng::new(seed);
-    let size = rng.within(20..=40) as u16;
-    let count = rng.within(2..=6) as u32;
-    let coordinate = |rng: &mut Rng| rng.below(SIDE) as i32;
+    let mut choices = Choices::new(seed);
+    let size = choices.within(20..=40) as u16;
+    let count = choices.within(2..=6) as u32;
+    let coordinate = |choices: &mut Choices| choices.below(SIDE) as i32;
     let mut places = BTreeMap::new();
     for node in (1..=size).filter_map(NodeId::new) {
-        places.insert(node, Place([coordinate(&mut rng), coordinate(&mut rng)]));
+        places.insert(
+            node,
+            Place([coordinate(&mut choices), coordinate(&mut choices)]),
+        );
     }
     let mut plane = Plane {
         places,
@@ -106,7 +109,7 @@ pub fn explore(seed: u64, sink: Option<Sink>) -> Result<(Explored, u64), Violati
         queue: Queue::new(),
         now: Time::ZERO,
         last_move: Time::ZERO,
-        rng,
+        choices,
         explored: Explored::default(),
         trace: Trace::new(sink),
     };
@@ -137,7 +140,7 @@ struct Plane {
     queue: Queue<Happening>,
     now: Time,
     last_move: Time,
-    rng: Rng,
+    choices: Choices,
     explored: Explored,
     trace: Trace,
 }
@@ -151,10 +154,10 @@ impl Plane {
             self.plan(GOSSIP, Happening::Gossip(node));
             self.plan(LOOK, Happening::Look(node));
         }
-        for _ in 0..[0, 0, 4, 12][self.rng.index(4)] {
+        for _ in 0..[0, 0, 4, 12][self.choices.index(4)] {
             // Most while tokens still move.
-            let until = UNREST / [1, 4][self.rng.index(2)];
-            let at = self.rng.duration(Duration::ZERO..=until);
+            let until = UNREST / [1, 4][self.choices.index(2)];
+            let at = self.choices.duration(Duration::ZERO..=until);
             self.queue.plan(Time::ZERO + at, Happening::View);
         }
         let end = Time::ZERO + UNREST + CALM;
@@ -177,7 +180,7 @@ impl Plane {
                 let message = node.gossip(self.now);
                 let neighbours: Vec<NodeId> = self.topology.neighbours(me).collect();
                 if !neighbours.is_empty() {
-                    let to = neighbours[self.rng.index(neighbours.len())];
+                    let to = neighbours[self.choices.index(neighbours.len())];
                     self.explored.gossip += 1;
                     self.send(me, to, message);
                 }
@@ -234,16 +237,16 @@ impl Plane {
     }
 
     fn plan(&mut self, mean: Duration, happening: Happening) {
-        let after = self.rng.exponential(mean);
+        let after = self.choices.exponential(mean);
         self.queue.plan(self.now + after, happening);
     }
 
     /// Some crash, as long as enough are left, and those who are left go on in a new view.
     fn change(&mut self) {
-        for _ in 0..self.rng.below(3) {
+        for _ in 0..self.choices.below(3) {
             let nodes: Vec<NodeId> = self.places.keys().copied().collect();
             if nodes.len() > 2 * self.count as usize {
-                let node = nodes[self.rng.index(nodes.len())];
+                let node = nodes[self.choices.index(nodes.len())];
                 self.trace.say(self.now, format_args!("{node} crashes"));
                 self.explored.crashes += 1;
                 self.places.remove(&node);
@@ -265,7 +268,7 @@ impl Plane {
             .collect();
         let mut order: Vec<NodeId> = held.keys().copied().collect();
         for place in (1..order.len()).rev() {
-            order.swap(place, self.rng.index(place + 1));
+            order.swap(place, self.choices.index(place + 1));
         }
         let known: Vec<u32> = held.values().flatten().map(|token| token.id).collect();
         let missing = (0..self.count).filter(|id| !known.contains(id)).count();

@@ -3,7 +3,7 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use super::super::rng::Rng;
+use super::super::choices::Choices;
 use super::repelling::Place;
 use distlock_protocol::NodeId;
 
@@ -23,14 +23,14 @@ impl Topology {
     }
 
     /// Nodes 1 to `size` in one piece: a tree drawn at random, and about `extra` links more.
-    pub fn connected(size: u16, extra: u16, rng: &mut Rng) -> Self {
+    pub fn connected(size: u16, extra: u16, choices: &mut Choices) -> Self {
         let nodes: Vec<NodeId> = (1..=size).filter_map(NodeId::new).collect();
         let mut topology = Self::new(nodes.iter().copied());
         for (place, node) in nodes.iter().enumerate().skip(1) {
-            topology.link(*node, nodes[rng.index(place)]);
+            topology.link(*node, nodes[choices.index(place)]);
         }
         for _ in 0..extra {
-            let [a, b] = [(); 2].map(|()| nodes[rng.index(nodes.len())]);
+            let [a, b] = [(); 2].map(|()| nodes[choices.index(nodes.len())]);
             topology.link(a, b);
         }
         topology

@@ -9,8 +9,8 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::super::checkers::{Violation, violation};
+use super::super::choices::{Choices, Permille};
 use super::super::queue::Queue;
-use super::super::rng::{Permille, Rng};
 use super::super::trace::{Sink, Trace};
 use super::best_capacity::{BestCapacity, Candidate, Message, Sends};
 use super::topology::Topology;
@@ -65,21 +65,24 @@ const MAX_STEPS: u64 = 5_000_000;
 /// # Panics
 /// The code under test panicked.
 pub fn explore(seed: u64, sink: Option<Sink>) -> Result<(Explored, u64), Violation> {
-    let mut rng = Rng::new(seed);
-    let size = rng.within(1..=16) as u16;
-    let extra = rng.below(u64::from(size) * 2) as u16;
-    let topology = Topology::connected(size, extra, &mut rng);
+    let mut choices = Choices::new(seed);
+    let size = choices.within(1..=16) as u16;
+    let extra = choices.below(u64::from(size) * 2) as u16;
+    let topology = Topology::connected(size, extra, &mut choices);
     // Few capacities, so that ties are frequent.
-    let capacities = topology.nodes().map(|node| (node, rng.below(4))).collect();
-    let mut air = Air::new(topology, &capacities, rng, Trace::new(sink));
-    air.duplication = [0, 200][air.rng.index(2)];
-    let changes = [0, 5, 30][air.rng.index(3)];
-    for _ in 0..air.rng.within(1..=4) {
-        let after = air.rng.exponential(DELAY * 10);
+    let capacities = topology
+        .nodes()
+        .map(|node| (node, choices.below(4)))
+        .collect();
+    let mut air = Air::new(topology, &capacities, choices, Trace::new(sink));
+    air.duplication = [0, 200][air.choices.index(2)];
+    let changes = [0, 5, 30][air.choices.index(3)];
+    for _ in 0..air.choices.within(1..=4) {
+        let after = air.choices.exponential(DELAY * 10);
         air.queue.plan(air.now + after, Happening::Start);
     }
     for _ in 0..changes {
-        let after = air.rng.exponential(DELAY * 30);
+        let after = air.choices.exponential(DELAY * 30);
         air.queue.plan(air.now + after, Happening::Change);
     }
     air.run()?;
@@ -114,7 +117,7 @@ pub fn elect(
     let mut air = Air::new(
         topology.clone(),
         capacities,
-        Rng::new(seed),
+        Choices::new(seed),
         Trace::new(None),
     );
     air.start(source);
@@ -150,7 +153,7 @@ struct Air {
     capacities: BTreeMap<NodeId, u64>,
     queue: Queue<Happening>,
     now: Time,
-    rng: Rng,
+    choices: Choices,
     duplication: Permille,
     counts: BTreeMap<&'static str, u64>,
     explored: Explored,
@@ -163,7 +166,12 @@ fn link(a: NodeId, b: NodeId) -> (NodeId, NodeId) {
 }
 
 impl Air {
-    fn new(topology: Topology, capacities: &BTreeMap<NodeId, u64>, rng: Rng, trace: Trace) -> Self {
+    fn new(
+        topology: Topology,
+        capacities: &BTreeMap<NodeId, u64>,
+        choices: Choices,
+        trace: Trace,
+    ) -> Self {
         let node = |node| {
             let capacity = capacities[&node];
             let myself = Candidate { capacity, node };
@@ -178,7 +186,7 @@ impl Air {
             capacities: capacities.clone(),
             queue: Queue::new(),
             now: Time::ZERO,
-            rng,
+            choices,
             duplication: 0,
             counts: BTreeMap::new(),
             explored: Explored::default(),
@@ -202,7 +210,7 @@ impl Air {
         match happening {
             Happening::Start => {
                 let nodes: Vec<NodeId> = self.nodes.keys().copied().collect();
-                let node = nodes[self.rng.index(nodes.len())];
+                let node = nodes[self.choices.index(nodes.len())];
                 self.start(node);
             }
             Happening::Change => self.change(),
@@ -239,10 +247,10 @@ impl Air {
                 self.explored.dropped += 1;
                 continue;
             };
-            let again = self.rng.chance(self.duplication);
+            let again = self.choices.chance(self.duplication);
             self.explored.duplicated += u64::from(again);
             for _ in 0..1 + u8::from(again) {
-                let at = self.now + self.rng.exponential(DELAY);
+                let at = self.now + self.choices.exponential(DELAY);
                 let arrival = Happening::Arrival {
                     way: (me, to),
                     link: number,
@@ -264,8 +272,8 @@ impl Air {
     /// A link goes or comes, or a node crashes.
     fn change(&mut self) {
         let nodes: Vec<NodeId> = self.nodes.keys().copied().collect();
-        if self.rng.chance(100) && nodes.len() > 1 {
-            let node = nodes[self.rng.index(nodes.len())];
+        if self.choices.chance(100) && nodes.len() > 1 {
+            let node = nodes[self.choices.index(nodes.len())];
             self.explored.crashes += 1;
             self.trace.say(self.now, format_args!("{node} crashes"));
             let neighbours: Vec<NodeId> = self.topology.neighbours(node).collect();
@@ -276,13 +284,13 @@ impl Air {
             self.nodes.remove(&node);
             return;
         }
-        let [a, b] = [(); 2].map(|()| nodes[self.rng.index(nodes.len())]);
+        let [a, b] = [(); 2].map(|()| nodes[self.choices.index(nodes.len())]);
         if a == b || self.unnoticed.contains_key(&link(a, b)) {
             return;
         }
         let links = self.topology.links();
-        if self.rng.chance(500) && !links.is_empty() {
-            let (a, b) = links[self.rng.index(links.len())];
+        if self.choices.chance(500) && !links.is_empty() {
+            let (a, b) = links[self.choices.index(links.len())];
             if !self.unnoticed.contains_key(&link(a, b)) {
                 self.break_link(a, b);
             }
@@ -310,7 +318,7 @@ impl Air {
         *self.unnoticed.entry(link(a, b)).or_default() += 2;
         for (me, peer) in [(a, b), (b, a)] {
             let last = self.notices.entry((me, peer)).or_default();
-            *last = (self.now + self.rng.exponential(DELAY * 5)).max(*last);
+            *last = (self.now + self.choices.exponential(DELAY * 5)).max(*last);
             self.queue.plan(*last, notice(me, peer));
         }
     }

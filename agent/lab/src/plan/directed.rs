@@ -10,10 +10,10 @@ use core::num::NonZeroU32;
 use core::time::Duration;
 
 use super::{Callers, Misfortunes, Plan, Rhythm, Unrest, Wishes, settings};
+use crate::choices::Choices;
 use crate::clock::Clock;
 use crate::cluster::Surroundings;
 use crate::network::Conditions;
-use crate::rng::Rng;
 use distlock_protocol::{Algorithm, Failure, LockName, LockSpec, NodeId, Priority};
 
 const LEASE: Duration = Duration::from_secs(5);
@@ -23,9 +23,9 @@ const LOCKS: [&str; 6] = [
 ];
 
 pub(super) fn plan(algorithm: Algorithm, seed: u64) -> Plan {
-    let mut rng = Rng::new(seed).fork();
-    let members = rng.within(3..=5) as u16;
-    let voters = [1, 3, 3, members][rng.index(4)];
+    let mut choices = Choices::new(seed).fork();
+    let members = choices.within(3..=5) as u16;
+    let voters = [1, 3, 3, members][choices.index(4)];
     let spec = LockSpec {
         algorithm,
         permits: NonZeroU32::MIN,
@@ -40,11 +40,11 @@ pub(super) fn plan(algorithm: Algorithm, seed: u64) -> Plan {
         settings: settings(algorithm, Failure::Quorum, LEASE, (&locks, &wishes)),
         locks,
         wishes,
-        surroundings: surroundings(members, &mut rng),
+        surroundings: surroundings(members, &mut choices),
         callers: Callers {
-            per_member: [1, 2][rng.index(2)],
-            rhythm: Rhythm::Paused(LEASE / [2, 10][rng.index(2)]),
-            stay: LEASE / [10, 2, 1][rng.index(3)],
+            per_member: [1, 2][choices.index(2)],
+            rhythm: Rhythm::Paused(LEASE / [2, 10][choices.index(2)]),
+            stay: LEASE / [10, 2, 1][choices.index(3)],
             cancels: 0,
             patience: Duration::ZERO,
             tries: 0,
@@ -52,7 +52,7 @@ pub(super) fn plan(algorithm: Algorithm, seed: u64) -> Plan {
             campaigns: 0,
             notes: 0,
             blunders: 0,
-            deaths: [0, 50][rng.index(2)],
+            deaths: [0, 50][choices.index(2)],
             unaware: 0,
         },
         faults: Misfortunes {
@@ -65,27 +65,29 @@ pub(super) fn plan(algorithm: Algorithm, seed: u64) -> Plan {
             leave: None,
             leave_all: 0,
             operate: None,
-            away: LEASE / [50, 10][rng.index(2)],
+            away: LEASE / [50, 10][choices.index(2)],
             partition: None,
             parted: Duration::ZERO,
+            forge: None,
         },
         unrest: Unrest {
             grants: 1000,
             lasts: LEASE * 60,
+            until_spent: false,
         },
     }
 }
 
-fn surroundings(members: u16, rng: &mut Rng) -> Surroundings {
-    let delay = LEASE / [10_000, 1000][rng.index(2)];
-    let drifts = rng.chance(500);
+fn surroundings(members: u16, choices: &mut Choices) -> Surroundings {
+    let delay = LEASE / [10_000, 1000][choices.index(2)];
+    let drifts = choices.chance(500);
     let mut clock = |node| {
         let drift_ppm = if drifts {
-            [-99_000, 99_000][rng.index(2)]
+            [-99_000, 99_000][choices.index(2)]
         } else {
             0
         };
-        let offset = Duration::from_millis(rng.below(1_000_000));
+        let offset = Duration::from_millis(choices.below(1_000_000));
         (node, Clock { offset, drift_ppm })
     };
     let clocks = (1..=members)
@@ -94,7 +96,7 @@ fn surroundings(members: u16, rng: &mut Rng) -> Surroundings {
         .collect();
     Surroundings {
         conditions: Conditions {
-            loss: [0, 20][rng.index(2)],
+            loss: [0, 20][choices.index(2)],
             ..Conditions::perfect(delay)
         },
         clocks,

@@ -68,7 +68,7 @@ impl World {
         });
         // Each log has a chance of its own.
         if let Logs::Raft { seed, .. } = &mut self.logs {
-            *seed = self.rng.next_u64();
+            *seed = self.choices.next_u64();
         }
         self.plan_in(self.plan.lease / 20, Happening::Beat(process));
         self.input(process, |quorum, now| quorum.timeout(now))
@@ -94,7 +94,7 @@ impl World {
             return;
         };
         self.trace.say(self.now, format_args!("{process} {words}"));
-        let kept = self.rng.chance(500);
+        let kept = self.choices.chance(500);
         let host = self.hosts.get_mut(&node).expect("a host");
         host.paused = None;
         self.channels.forget(process);
@@ -112,10 +112,10 @@ impl World {
     pub(super) fn crash_some(&mut self) -> Result<(), Violation> {
         self.plan_next(self.plan.faults.crash, Happening::Crash);
         let nodes = self.nodes();
-        let victims = if self.rng.chance(self.plan.faults.crash_all) {
+        let victims = if self.choices.chance(self.plan.faults.crash_all) {
             nodes
         } else {
-            vec![nodes[self.rng.index(nodes.len())]]
+            vec![nodes[self.choices.index(nodes.len())]]
         };
         for node in victims {
             if self.process(node).is_none() {
@@ -123,10 +123,10 @@ impl World {
             }
             self.explored.crashes += 1;
             self.crash(node, "crashes");
-            if self.rng.chance(self.plan.faults.lost_state) {
+            if self.choices.chance(self.plan.faults.lost_state) {
                 self.lose_state(node);
             }
-            let away = self.rng.exponential(self.plan.faults.away);
+            let away = self.choices.exponential(self.plan.faults.away);
             self.plan_in(away, Happening::Start(node));
         }
         Ok(())
@@ -164,12 +164,12 @@ impl World {
     pub(super) fn pause_one(&mut self) {
         self.plan_next(self.plan.faults.pause, Happening::Pause);
         let nodes = self.nodes();
-        let node = nodes[self.rng.index(nodes.len())];
+        let node = nodes[self.choices.index(nodes.len())];
         let host = self.hosts.get_mut(&node).expect("a host");
         if host.running.is_some() && host.paused.is_none() {
             host.paused = Some(VecDeque::new());
             self.explored.pauses += 1;
-            let paused = self.rng.exponential(self.plan.faults.paused);
+            let paused = self.choices.exponential(self.plan.faults.paused);
             self.plan_in(paused, Happening::Resume(node));
             self.trace
                 .say(self.now, format_args!("{node} stands still for {paused:?}"));
@@ -189,18 +189,21 @@ impl World {
 
     pub(super) fn part(&mut self) {
         self.plan_next(self.plan.faults.partition, Happening::Part);
-        let parted = self.rng.exponential(self.plan.faults.parted);
+        let parted = self.choices.exponential(self.plan.faults.parted);
         self.plan_in(parted, Happening::Join);
         self.explored.partitions += 1;
         let nodes = self.nodes();
         // Two sides, or two hosts that do not reach each other, though all others do.
-        let (one, other): (Vec<NodeId>, Vec<NodeId>) = if self.rng.chance(300) {
-            let pair = [self.rng.index(nodes.len()), self.rng.index(nodes.len())];
+        let (one, other): (Vec<NodeId>, Vec<NodeId>) = if self.choices.chance(300) {
+            let pair = [
+                self.choices.index(nodes.len()),
+                self.choices.index(nodes.len()),
+            ];
             (vec![nodes[pair[0]]], vec![nodes[pair[1]]])
         } else {
-            nodes.iter().partition(|_| self.rng.chance(500))
+            nodes.iter().partition(|_| self.choices.chance(500))
         };
-        let directions = self.rng.below(3);
+        let directions = self.choices.below(3);
         for (&a, &b) in one.iter().flat_map(|a| other.iter().map(move |b| (a, b))) {
             if directions != 1 {
                 self.network.cut(a, b);
@@ -218,7 +221,7 @@ impl World {
     pub(super) fn leave_one(&mut self) -> Result<(), Violation> {
         self.plan_next(self.plan.faults.leave, Happening::Leave);
         let nodes = self.nodes();
-        let node = nodes[self.rng.index(nodes.len())];
+        let node = nodes[self.choices.index(nodes.len())];
         let Some(process) = self.process(node) else {
             return Ok(());
         };
@@ -240,7 +243,7 @@ impl World {
     pub(super) fn gone(&mut self, process: Process) {
         if self.process(process.node) == Some(process) {
             self.crash(process.node, "is gone");
-            let away = self.rng.exponential(self.plan.faults.away);
+            let away = self.choices.exponential(self.plan.faults.away);
             self.plan_in(away, Happening::Start(process.node));
         }
     }
@@ -250,9 +253,9 @@ impl World {
     pub(super) fn revote(&mut self) -> Result<(), Violation> {
         self.plan_next(self.plan.faults.revote, Happening::Revote);
         let nodes = self.nodes();
-        let host = nodes[self.rng.index(nodes.len())];
-        let first = nodes[self.rng.index(nodes.len())];
-        let others = nodes.into_iter().filter(|_| self.rng.chance(400));
+        let host = nodes[self.choices.index(nodes.len())];
+        let first = nodes[self.choices.index(nodes.len())];
+        let others = nodes.into_iter().filter(|_| self.choices.chance(400));
         let voters = others.take(6).chain([first]).collect();
         self.trace
             .say(self.now, format_args!("{voters:?} shall vote"));

@@ -154,7 +154,7 @@ impl World {
             Action::Send(..) => {}
             other => self.trace.say(now, format_args!("{process}: {other:?}")),
         }
-        let after = self.rng.duration(Duration::ZERO..=disk);
+        let after = self.choices.duration(Duration::ZERO..=disk);
         let Some((running, clock)) = self.running(process) else {
             return Ok(None);
         };
@@ -276,8 +276,8 @@ impl World {
 
     pub(super) fn beat(&mut self, process: Process) -> Result<(), Violation> {
         let (now, calm) = (self.now, self.calm);
-        let wants = self.rng.chance(300);
-        let wishes = self.rng.chance(self.plan.wishes) && !calm;
+        let wants = self.choices.chance(300);
+        let wishes = self.choices.chance(self.plan.wishes) && !calm;
         let entered = self.entered.contains(&process.node);
         let Some((running, clock)) = self.running(process) else {
             return Ok(());
@@ -332,7 +332,7 @@ impl World {
                 if self.calm {
                     self.entered.insert(process.node);
                 }
-                let stay = self.rng.exponential(self.plan.stay);
+                let stay = self.choices.exponential(self.plan.stay);
                 self.plan_in(stay, Happening::Exit(process));
                 self.checker.enters(now, process, (clock, until), fence)
             }
@@ -347,7 +347,7 @@ impl World {
 
     pub(super) fn set_alarm(&mut self, process: Process) {
         let (now, lateness) = (self.now, self.plan.lateness);
-        let late = self.rng.duration(Duration::ZERO..=lateness);
+        let late = self.choices.duration(Duration::ZERO..=lateness);
         let Some((running, clock)) = self.running(process) else {
             return;
         };

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::super::rng::Rng;
+use super::super::choices::Choices;
 use distlock_protocol::membership::quorum::log::{
     Decided, LogAction, LogMessage, NotNow, Proposal, RaftLog, Timing, ViewLog, VoterId,
 };
@@ -28,16 +28,16 @@ pub(crate) struct Lies(Arc<Mutex<Story>>);
 
 #[derive(Debug)]
 struct Story {
-    rng: Rng,
+    choices: Choices,
     pool: Vec<Decided>,
     voters: BTreeSet<VoterId>,
     leaders: BTreeSet<VoterId>,
 }
 
 impl Lies {
-    pub(crate) fn new(rng: Rng) -> Self {
+    pub(crate) fn new(choices: Choices) -> Self {
         Self(Arc::new(Mutex::new(Story {
-            rng,
+            choices,
             pool: Vec::new(),
             voters: BTreeSet::new(),
             leaders: BTreeSet::new(),
@@ -52,7 +52,7 @@ impl Lies {
     pub(crate) fn elect(&self) {
         let story = &mut *self.story();
         let voters = story.voters.iter().copied();
-        story.leaders = voters.filter(|_| story.rng.chance(400)).collect();
+        story.leaders = voters.filter(|_| story.choices.chance(400)).collect();
     }
 }
 
@@ -84,7 +84,7 @@ impl MakeLog for Logs {
     ) -> Option<Log> {
         match self {
             Self::Raft { lease, seed } => {
-                *seed = Rng::new(*seed).next_u64();
+                *seed = Choices::new(*seed).next_u64();
                 let (timing, seed) = (Timing::of_lease(*lease), *seed);
                 let raft = match how {
                     LogInit::Founded(voters) => RaftLog::found(me, voters, timing, seed, now, out),
@@ -112,12 +112,12 @@ impl Liar {
     fn tell(&mut self, now: Time, out: &mut Vec<LogAction>) {
         self.next = now + self.pause;
         let mut lies = self.lies.story();
-        if lies.pool.is_empty() || !lies.rng.chance(300) {
+        if lies.pool.is_empty() || !lies.choices.chance(300) {
             return;
         }
         // Mostly of what is new, as otherwise nothing would ever happen.
         let recent = lies.pool.len().min(6);
-        let back = lies.rng.index(recent);
+        let back = lies.choices.index(recent);
         let decided = lies.pool[lies.pool.len() - 1 - back].clone();
         out.push(LogAction::Decided(decided));
     }

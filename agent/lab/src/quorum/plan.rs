@@ -3,10 +3,10 @@
 use alloc::collections::BTreeMap;
 use core::time::Duration;
 
+use super::super::choices::{Choices, Permille};
 use super::super::clock::Clock;
 use super::super::network::{Conditions, Delay};
 use super::super::plan::DRAWN;
-use super::super::rng::{Permille, Rng};
 use distlock_protocol::{
     Algorithm, ElectionAlgorithm, Failure, LockName, LockSpec, NodeId, Settings,
 };
@@ -97,35 +97,36 @@ impl Plan {
     }
 
     pub(super) fn new(seed: u64) -> Self {
-        let mut rng = Rng::new(seed).fork();
+        let mut choices = Choices::new(seed).fork();
         let full = seed.is_multiple_of(2);
-        let hosts = rng.within(1..=6) as u16;
-        let voters = rng.within(1..=u64::from(hosts.min(5))) as u16;
-        let lease = Duration::from_millis([200, 500, 1000][rng.index(3)]);
-        let delay = lease / [2000, 200, 50][rng.index(3)];
-        let drifts = on(full, &mut rng);
+        let hosts = choices.within(1..=6) as u16;
+        let voters = choices.within(1..=u64::from(hosts.min(5))) as u16;
+        let lease = Duration::from_millis([200, 500, 1000][choices.index(3)]);
+        let delay = lease / [2000, 200, 50][choices.index(3)];
+        let drifts = on(full, &mut choices);
         let clocks = (1..=hosts).filter_map(NodeId::new).map(|node| {
-            let offset = Duration::from_millis(rng.below(1_000_000));
+            let offset = Duration::from_millis(choices.below(1_000_000));
             // Close to the bound of 10 %, and to either side of it at once.
-            let drift = [-99_000, 99_000, rng.within(0..=198_000) as i32 - 99_000][rng.index(3)];
+            let drift =
+                [-99_000, 99_000, choices.within(0..=198_000) as i32 - 99_000][choices.index(3)];
             let drift_ppm = if drifts { drift } else { 0 };
             (node, Clock { offset, drift_ppm })
         });
         let clocks = clocks.collect();
         let conditions = Conditions {
             delay: Delay::Exponential(delay),
-            loss: rate(150, full, &mut rng),
-            duplication: rate(150, full, &mut rng),
+            loss: rate(150, full, &mut choices),
+            duplication: rate(150, full, &mut choices),
             corruption: 0,
-            in_order: !on(full, &mut rng),
+            in_order: !on(full, &mut choices),
         };
-        let stay = lease / [50, 5, 1][rng.index(3)];
-        let disk = if on(full, &mut rng) {
+        let stay = lease / [50, 5, 1][choices.index(3)];
+        let disk = if on(full, &mut choices) {
             delay
         } else {
             Duration::ZERO
         };
-        let lateness = if on(full, &mut rng) {
+        let lateness = if on(full, &mut choices) {
             lease / 50
         } else {
             Duration::ZERO
@@ -133,30 +134,30 @@ impl Plan {
         Self {
             hosts,
             voters,
-            algorithm: DRAWN[rng.index(DRAWN.len())],
+            algorithm: DRAWN[choices.index(DRAWN.len())],
             lease,
             conditions,
             clocks,
             disk,
             lateness,
             stay,
-            wishes: rate(2, full, &mut rng),
+            wishes: rate(2, full, &mut choices),
             unrest: lease * 40,
-            faults: faults(lease, full, &mut rng),
+            faults: faults(lease, full, &mut choices),
         }
     }
 }
 
-fn faults(lease: Duration, full: bool, rng: &mut Rng) -> Misfortunes {
-    let mut every = |leases: u32| on(full, rng).then(|| lease * leases);
+fn faults(lease: Duration, full: bool, choices: &mut Choices) -> Misfortunes {
+    let mut every = |leases: u32| on(full, choices).then(|| lease * leases);
     let (crash, pause, partition) = (every(8), every(8), every(8));
     let (leave, revote) = (every(20), every(20));
-    let mut long = || lease * [1, 5, 15][rng.index(3)] / 5;
+    let mut long = || lease * [1, 5, 15][choices.index(3)] / 5;
     let (away, paused, parted) = (long(), long(), long());
     Misfortunes {
         crash,
         crash_all: 100,
-        lost_state: rate(200, full, rng),
+        lost_state: rate(200, full, choices),
         away,
         pause,
         paused,
@@ -167,14 +168,14 @@ fn faults(lease: Duration, full: bool, rng: &mut Rng) -> Misfortunes {
     }
 }
 
-fn on(full: bool, rng: &mut Rng) -> bool {
-    rng.chance(500) || full
+fn on(full: bool, choices: &mut Choices) -> bool {
+    choices.chance(500) || full
 }
 
 /// A rate: the full one, or none, or something up to it.
-fn rate(most: Permille, full: bool, rng: &mut Rng) -> Permille {
-    let some = rng.within(1..=u64::from(most)) as Permille;
-    match (on(full, rng), full) {
+fn rate(most: Permille, full: bool, choices: &mut Choices) -> Permille {
+    let some = choices.within(1..=u64::from(most)) as Permille;
+    match (on(full, choices), full) {
         (false, _) => 0,
         (true, true) => most,
         (true, false) => some,

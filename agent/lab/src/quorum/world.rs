@@ -11,10 +11,10 @@ use super::logs::{Lies, Logs};
 use super::plan::Plan;
 use super::{Explored, LogKind};
 use crate::checkers::{Process, Violation, violation};
+use crate::choices::Choices;
 use crate::clock::Clock;
 use crate::network::Network;
 use crate::queue::Queue;
-use crate::rng::Rng;
 use crate::trace::Trace;
 use distlock_protocol::membership::quorum::{
     Affiliation, Quorum, QuorumMessage, Voter, VoterRecord,
@@ -29,7 +29,7 @@ const FOUNDING: Duration = Duration::from_secs(6);
 
 pub(super) struct World {
     pub(super) plan: Plan,
-    pub(super) rng: Rng,
+    pub(super) choices: Choices,
     pub(super) now: Time,
     pub(super) queue: Queue<Happening>,
     pub(super) network: Network,
@@ -124,15 +124,15 @@ impl Happening {
 
 impl World {
     pub(super) fn new(log: LogKind, plan: Plan, seed: u64, trace: Trace) -> Self {
-        let mut rng = Rng::new(!seed);
+        let mut choices = Choices::new(!seed);
         let lease = plan.lease;
         let (logs, lies) = match log {
             LogKind::Raft => {
-                let seed = rng.next_u64();
+                let seed = choices.next_u64();
                 (Logs::Raft { lease, seed }, None)
             }
             LogKind::Lying => {
-                let lies = Lies::new(rng.fork());
+                let lies = Lies::new(choices.fork());
                 let logs = Logs::Lying {
                     lease,
                     lies: lies.clone(),
@@ -150,11 +150,11 @@ impl World {
         };
         let nodes = (1..=plan.hosts).filter_map(NodeId::new);
         Self {
-            network: Network::new(plan.conditions, rng.fork()),
+            network: Network::new(plan.conditions, choices.fork()),
             hosts: nodes.map(|node| (node, host(node))).collect(),
             voters: (1..=plan.voters).filter_map(NodeId::new).collect(),
             plan,
-            rng,
+            choices,
             now: Time::ZERO,
             queue: Queue::new(),
             logs,
@@ -181,11 +181,11 @@ impl World {
     pub(super) fn run(&mut self) -> Result<(), Violation> {
         self.trace.say(self.now, format_args!("{:#?}", self.plan));
         for node in self.nodes() {
-            let after = self.rng.duration(Duration::ZERO..=self.plan.lease / 10);
+            let after = self.choices.duration(Duration::ZERO..=self.plan.lease / 10);
             self.plan_in(after, Happening::Start(node));
         }
         // In one run of eight things go wrong before there is a view.
-        let founded = match self.rng.chance(125) {
+        let founded = match self.choices.chance(125) {
             true => self.now,
             false => self.now + FOUNDING,
         };
@@ -234,7 +234,9 @@ impl World {
         }
         let end = self.now + self.plan.unrest;
         // Somewhere between two renewals, at some time of some caller's stay.
-        let after = self.rng.duration(self.plan.lease * 5..=self.plan.lease * 6);
+        let after = self
+            .choices
+            .duration(self.plan.lease * 5..=self.plan.lease * 6);
         let steady = self.now + after;
         while self.step(steady)? {}
         let holder = loop {
@@ -366,7 +368,7 @@ impl World {
 
     pub(super) fn plan_next(&mut self, mean: Option<Duration>, happening: Happening) {
         if let Some(mean) = mean {
-            let after = self.rng.exponential(mean);
+            let after = self.choices.exponential(mean);
             self.plan_in(after, happening);
         }
     }

@@ -19,7 +19,7 @@ impl<L: Library> Group<L> {
         if leaders.is_empty() {
             return Ok(());
         }
-        let leader = leaders[self.rng.index(leaders.len())];
+        let leader = leaders[self.choices.index(leaders.len())];
         let Some(log) = self.nodes[&leader].log.as_ref() else {
             return Ok(());
         };
@@ -29,22 +29,22 @@ impl<L: Library> Group<L> {
             || self.founders.clone(),
             |decided| decided.proposal.voters.clone(),
         );
-        if self.rng.chance(self.plan.hand_overs) {
+        if self.choices.chance(self.plan.hand_overs) {
             let others: Vec<_> = voters.iter().filter(|voter| **voter != leader).collect();
             if others.is_empty() {
                 return Ok(());
             }
-            let to = *others[self.rng.index(others.len())];
+            let to = *others[self.choices.index(others.len())];
             return self.with_log(leader, |log, now, out| {
                 // Busy, or no leader any more.
                 let _ = log.hand_over(now, to, out);
             });
         }
         let mut wanted = voters.clone();
-        if self.rng.chance(self.plan.changes) && !self.healed {
+        if self.choices.chance(self.plan.changes) && !self.healed {
             self.change(&mut wanted);
         }
-        let skip = if self.rng.chance(50) { 1000 } else { 0 };
+        let skip = if self.choices.chance(50) { 1000 } else { 0 };
         self.proposals += 1;
         let mut digest = [0; 32];
         digest[..8].copy_from_slice(&self.proposals.to_be_bytes());
@@ -93,7 +93,7 @@ impl<L: Library> Group<L> {
             .filter(|voter| !self.checker.has_voted(*voter))
             .last();
         let unused = unused.filter(|voter| !self.founders.contains(voter));
-        if voters.len() < 7 && (voters.len() < 2 || self.rng.chance(500)) {
+        if voters.len() < 7 && (voters.len() < 2 || self.choices.chance(500)) {
             if let Some(voter) = unused {
                 voters.insert(voter);
             } else if fresh.0 <= MOST_VOTERS {
@@ -103,7 +103,7 @@ impl<L: Library> Group<L> {
         } else if voters.len() > 1 {
             let gone = *voters
                 .iter()
-                .nth(self.rng.index(voters.len()))
+                .nth(self.choices.index(voters.len()))
                 .expect("an index");
             voters.remove(&gone);
         }
@@ -113,7 +113,7 @@ impl<L: Library> Group<L> {
     fn stop_retired(&mut self) {
         for (voter, node) in &mut self.nodes {
             let retired = node.log.as_ref().is_some_and(ViewLog::retired);
-            if retired && self.rng.chance(300) {
+            if retired && self.choices.chance(300) {
                 self.report.stopped += 1;
                 self.trace.say(self.now, format_args!("{voter} stops"));
                 node.log = None;

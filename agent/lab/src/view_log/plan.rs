@@ -2,7 +2,7 @@
 
 use core::time::Duration;
 
-use crate::rng::{Permille, Rng};
+use crate::choices::{Choices, Permille};
 
 /// Network, disks, faults, and what is wanted of the logs.
 #[derive(Debug)]
@@ -38,36 +38,36 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    pub(super) fn new(rng: &mut Rng) -> Self {
+    pub(super) fn new(choices: &mut Choices) -> Self {
         let ms = Duration::from_millis;
         // Half of the schedules have everything; in the others each fault is on or off.
-        let all = rng.chance(500);
-        let some = |rng: &mut Rng| all || rng.chance(500);
-        let share = |on: bool, most: u64, rng: &mut Rng| {
-            let share = rng.below(most) as Permille;
+        let all = choices.chance(500);
+        let some = |choices: &mut Choices| all || choices.chance(500);
+        let share = |on: bool, most: u64, choices: &mut Choices| {
+            let share = choices.below(most) as Permille;
             if on { share } else { 0 }
         };
-        let (lossy, doubling, lating) = (some(rng), some(rng), some(rng));
-        let (crashing, cutting, changing) = (some(rng), some(rng), some(rng));
-        let crashes = rng.duration(ms(60)..=ms(900));
-        let cuts = rng.duration(ms(60)..=ms(900));
-        let pausing = some(rng);
-        let pauses = rng.duration(ms(60)..=ms(900));
+        let (lossy, doubling, lating) = (some(choices), some(choices), some(choices));
+        let (crashing, cutting, changing) = (some(choices), some(choices), some(choices));
+        let crashes = choices.duration(ms(60)..=ms(900));
+        let cuts = choices.duration(ms(60)..=ms(900));
+        let pausing = some(choices);
+        let pauses = choices.duration(ms(60)..=ms(900));
         Self {
-            loss: share(lossy, 350, rng),
-            doubled: share(doubling, 300, rng),
-            late: share(lating, 60, rng),
-            delay: rng.duration(ms(1)..=ms(40)),
-            disk: rng.duration(ms(0)..=ms(30)),
-            unrest: rng.duration(ms(500)..=ms(3000)),
+            loss: share(lossy, 350, choices),
+            doubled: share(doubling, 300, choices),
+            late: share(lating, 60, choices),
+            delay: choices.duration(ms(1)..=ms(40)),
+            disk: choices.duration(ms(0)..=ms(30)),
+            unrest: choices.duration(ms(500)..=ms(3000)),
             crashes: crashing.then_some(crashes),
             cuts: cutting.then_some(cuts),
             pauses: pausing.then_some(pauses),
-            work: rng.duration(ms(5)..=ms(120)),
-            flaps: share(crashing, 150, rng),
-            changes: share(changing, 900, rng),
-            hand_overs: share(changing, 200, rng),
-            away: rng.duration(ms(20)..=ms(700)),
+            work: choices.duration(ms(5)..=ms(120)),
+            flaps: share(crashing, 150, choices),
+            changes: share(changing, 900, choices),
+            hand_overs: share(changing, 200, choices),
+            away: choices.duration(ms(20)..=ms(700)),
         }
     }
 }

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use distlock_lab::choices::Choices;
 use distlock_lab::clock_sync::{AveragingError, AveragingLimits, AveragingRound};
-use distlock_lab::rng::Rng;
 use distlock_protocol::Time;
 
 use crate::{at, id, minutes};
@@ -109,15 +109,15 @@ fn answers_count_once_in_their_round_and_in_time() {
 #[test]
 fn a_round_brings_clocks_together() {
     for seed in 0..300 {
-        let mut rng = Rng::new(seed);
-        let size = rng.within(2..=12) as u16;
+        let mut choices = Choices::new(seed);
+        let size = choices.within(2..=12) as u16;
         let start = 1_000_000_000_000;
         let ahead: Vec<i64> = (1..=size)
             .map(|node| {
                 if node == 1 {
                     0
                 } else {
-                    rng.below(2_000_000_000) as i64 - 1_000_000_000
+                    choices.below(2_000_000_000) as i64 - 1_000_000_000
                 }
             })
             .collect();
@@ -126,8 +126,8 @@ fn a_round_brings_clocks_together() {
         let mut round = AveragingRound::new(9, id(1), others, limits, at(start));
         let mut slowest = 0;
         for node in 2..=size {
-            let there = start + rng.below(1_000_000);
-            let back = there + rng.below(1_000_000);
+            let there = start + choices.below(1_000_000);
+            let back = there + choices.below(1_000_000);
             let clock = there.strict_add_signed(ahead[usize::from(node) - 1]);
             round.receive(id(node), 9, at(clock), at(back)).unwrap();
             slowest = slowest.max(back - start);

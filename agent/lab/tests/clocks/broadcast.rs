@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use distlock_lab::choices::Choices;
 use distlock_lab::clock_sync::{BeaconLog, OffsetFit};
-use distlock_lab::rng::Rng;
 use distlock_protocol::Time;
 
 use crate::at;
@@ -54,14 +54,14 @@ fn the_newest_beacons_are_kept_and_the_first_of_two_copies() {
 #[test]
 fn the_line_follows_a_drift_that_the_mean_misses() {
     for seed in 0..100 {
-        let mut rng = Rng::new(seed);
+        let mut choices = Choices::new(seed);
         let start = 5_000_000_000_000;
         let (mut p, mut q) = (BeaconLog::new(64), BeaconLog::new(64));
         let there = |time: u64| 77_000_000_000 + time + (time - start) / 25_000;
         for number in 0..30 {
             let sent = start + number * 1_000_000_000;
-            p.hear(number, at(sent + rng.below(10_000)));
-            q.hear(number, at(there(sent + rng.below(10_000))));
+            p.hear(number, at(sent + choices.below(10_000)));
+            q.hear(number, at(there(sent + choices.below(10_000))));
         }
         let fit = OffsetFit::between(&p, &q).unwrap();
         assert!(

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock_lab::rng::Rng;
+use distlock_lab::choices::Choices;
 use distlock_protocol::Time;
 use distlock_protocol::clock::{DriftWatch, Rate, Reply};
 
@@ -28,12 +28,12 @@ impl Clock {
 
 /// `here` asks `there` every `every` ns, up to 200 times. What both ways take, and the answer in
 /// between, is up to `jitter` ns each: what was told after each answer.
-fn told(here: Clock, there: Clock, every: u64, jitter: u64, rng: &mut Rng) -> Vec<Rate> {
+fn told(here: Clock, there: Clock, every: u64, jitter: u64, choices: &mut Choices) -> Vec<Rate> {
     let mut watch = DriftWatch::new(RHO_PPM, minutes(60));
     let mut now = SECOND;
     let exchanges = (0..200).map(|_| {
         let asked = now;
-        let [there_at, held, back] = [(); 3].map(|()| rng.below(jitter + 1));
+        let [there_at, held, back] = [(); 3].map(|()| choices.below(jitter + 1));
         let received = asked + there_at;
         let answered = received + held;
         let arrived = answered + back;
@@ -52,18 +52,18 @@ fn told(here: Clock, there: Clock, every: u64, jitter: u64, rng: &mut Rng) -> Ve
 /// Whatever the jitter, even where it is as long as the pauses: delays prove nothing.
 #[test]
 fn a_clock_within_the_bound_is_never_told() {
-    let mut rng = Rng::new(1);
+    let mut choices = Choices::new(1);
     for round in 0..400 {
         let jitter = [0, 1_000, 50_000_000, 10 * SECOND, 60 * SECOND][round % 5];
         // Up to a tenth faster, one way or the other.
-        let slower = 900_000 + rng.below(200_000);
-        let faster = slower + slower * rng.below(RHO_PPM + 1) / 1_000_000;
+        let slower = 900_000 + choices.below(200_000);
+        let faster = slower + slower * choices.below(RHO_PPM + 1) / 1_000_000;
         let [slower, faster] = [slower, faster].map(|ppm| Clock {
-            start: rng.below(1_000_000 * SECOND),
+            start: choices.below(1_000_000 * SECOND),
             ppm,
         });
         for (here, there) in [(slower, faster), (faster, slower)] {
-            let told = told(here, there, 10 * SECOND, jitter, &mut rng);
+            let told = told(here, there, 10 * SECOND, jitter, &mut choices);
             assert!(told.iter().all(|rate| *rate == Rate::Within), "{round}");
         }
     }
@@ -72,11 +72,11 @@ fn a_clock_within_the_bound_is_never_told() {
 /// Two tenths are told from the second answer on where these are quick, and soon where not.
 #[test]
 fn a_clock_twice_beyond_the_bound_is_told() {
-    let mut rng = Rng::new(2);
+    let mut choices = Choices::new(2);
     let clocks = [1_000_000, 1_200_000].map(|ppm| Clock { start: 5, ppm });
     let [slow, fast] = clocks;
     for (jitter, answers) in [(0, 2), (1_000_000, 2), (300_000_000, 3), (2 * SECOND, 8)] {
-        let fast_there = told(slow, fast, 20 * SECOND, jitter, &mut rng);
+        let fast_there = told(slow, fast, 20 * SECOND, jitter, &mut choices);
         let first = fast_there.iter().position(|rate| *rate != Rate::Within);
         assert!(
             first.is_some_and(|first| first < answers),
@@ -91,7 +91,7 @@ fn a_clock_twice_beyond_the_bound_is_told() {
                 "never more than it is: {ppm}"
             );
         }
-        let slow_there = told(fast, slow, 20 * SECOND, jitter, &mut rng);
+        let slow_there = told(fast, slow, 20 * SECOND, jitter, &mut choices);
         for rate in &slow_there[answers..] {
             assert!(
                 matches!(rate, Rate::Slow(ppm) if *ppm <= 200_000),

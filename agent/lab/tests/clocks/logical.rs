@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use distlock_lab::rng::Rng;
+use distlock_lab::choices::Choices;
 use distlock_protocol::NodeId;
 use distlock_protocol::clock::{Causality, ImpossibleStamp, LamportClock, Stamp, VectorClock};
 
@@ -112,16 +112,16 @@ struct Process {
 
 /// `length` events of `size` processes, which send, receive in any order, and do things.
 fn execution(seed: u64, size: u16, length: usize) -> Vec<Event> {
-    let mut rng = Rng::new(seed);
+    let mut choices = Choices::new(seed);
     let mut processes: BTreeMap<NodeId, Process> = (1..=size)
         .map(|node| (id(node), Process::default()))
         .collect();
     let mut events: Vec<Event> = Vec::new();
     let mut under_way: Vec<(NodeId, usize)> = Vec::new();
     while events.len() < length {
-        let mut node = id(rng.within(1..=u64::from(size)) as u16);
-        let receives = !under_way.is_empty() && rng.chance(450);
-        let message = receives.then(|| under_way.swap_remove(rng.index(under_way.len())));
+        let mut node = id(choices.within(1..=u64::from(size)) as u16);
+        let receives = !under_way.is_empty() && choices.chance(450);
+        let message = receives.then(|| under_way.swap_remove(choices.index(under_way.len())));
         if let Some((to, _)) = message {
             node = to;
         }
@@ -139,8 +139,8 @@ fn execution(seed: u64, size: u16, length: usize) -> Vec<Event> {
             }
         };
         process.history.insert(events.len());
-        if message.is_none() && rng.chance(700) {
-            let to = id(rng.within(1..=u64::from(size)) as u16);
+        if message.is_none() && choices.chance(700) {
+            let to = id(choices.within(1..=u64::from(size)) as u16);
             if to != node {
                 under_way.push((to, events.len()));
             }

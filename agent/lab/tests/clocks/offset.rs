@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock_lab::rng::Rng;
+use distlock_lab::choices::Choices;
 use distlock_protocol::Time;
 use distlock_protocol::clock::{OffsetFilter, Reply, ReplyError, Sample, SlewedClock};
 
@@ -109,8 +109,8 @@ fn the_truth_is_within_half_of_the_round_trip() {
     let mean = Duration::from_millis(1);
     let (mut filtered, mut last) = (0, 0);
     for seed in 0..300 {
-        let mut rng = Rng::new(seed);
-        let truth = rng.within(0..=2_000_000_000) as i64 - 1_000_000_000;
+        let mut choices = Choices::new(seed);
+        let truth = choices.within(0..=2_000_000_000) as i64 - 1_000_000_000;
         let there = |now: Time| now.as_nanos().strict_add_signed(truth);
         let mut filter = OffsetFilter::new(minutes(1));
         let mut now = at(2_000_000_000);
@@ -118,9 +118,9 @@ fn the_truth_is_within_half_of_the_round_trip() {
         for _ in 0..8 {
             now = now + Duration::from_millis(100);
             let asked = filter.ask(now);
-            let arrived = now + rng.exponential(mean);
-            let left = arrived + rng.exponential(mean / 4);
-            let back = left + rng.exponential(mean);
+            let arrived = now + choices.exponential(mean);
+            let left = arrived + choices.exponential(mean / 4);
+            let back = left + choices.exponential(mean);
             let answer = reply(asked, there(arrived), there(left));
             let sample = filter.receive(answer, back).unwrap();
             let wrong = Duration::from_nanos(sample.offset_ns.abs_diff(truth));
@@ -156,13 +156,13 @@ fn lecture_6_1_a_clock_never_goes_back() {
 #[test]
 fn any_corrections_leave_a_clock_monotone_and_add_up() {
     for seed in 0..200 {
-        let mut rng = Rng::new(seed);
-        let mut clock = SlewedClock::new(at(0), 1 + rng.below(999_999) as u32);
+        let mut choices = Choices::new(seed);
+        let mut clock = SlewedClock::new(at(0), 1 + choices.below(999_999) as u32);
         let (mut now, mut shown, mut sum) = (0, Time::ZERO, 0_i64);
         for _ in 0..100 {
-            now += rng.below(1_000_000);
-            if rng.chance(200) {
-                let correction = rng.within(0..=2_000_000) as i64 - 1_000_000;
+            now += choices.below(1_000_000);
+            if choices.chance(200) {
+                let correction = choices.within(0..=2_000_000) as i64 - 1_000_000;
                 clock.correct(at(now), correction);
                 sum += correction;
             }

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use distlock_lab::choices::Choices;
 use distlock_lab::networks::best_capacity::{BestCapacity, Candidate, Message, Sends};
 use distlock_lab::networks::topology::Topology;
 use distlock_lab::networks::wireless::elect;
-use distlock_lab::rng::Rng;
 use distlock_protocol::NodeId;
 
 use crate::id;
@@ -48,12 +48,15 @@ fn lecture_figure_6_22_h_is_elected() {
 #[test]
 fn one_election_takes_4_e_minus_n_plus_1() {
     for seed in 0..300 {
-        let mut rng = Rng::new(seed);
-        let size = rng.within(1..=25) as u16;
-        let extra = rng.below(60) as u16;
-        let topology = Topology::connected(size, extra, &mut rng);
-        let capacities = topology.nodes().map(|node| (node, rng.below(5))).collect();
-        let source = id(rng.within(1..=size.into()) as u16);
+        let mut choices = Choices::new(seed);
+        let size = choices.within(1..=25) as u16;
+        let extra = choices.below(60) as u16;
+        let topology = Topology::connected(size, extra, &mut choices);
+        let capacities = topology
+            .nodes()
+            .map(|node| (node, choices.below(5)))
+            .collect();
+        let source = id(choices.within(1..=size.into()) as u16);
         let (counts, leader) = elect(&topology, &capacities, source, seed).unwrap();
         let (n, e) = (u64::from(size), topology.links().len() as u64);
         let of = |kind: &str| counts.get(kind).copied().unwrap_or_default();

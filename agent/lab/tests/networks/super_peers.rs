@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use distlock_lab::choices::Choices;
 use distlock_lab::networks::super_peers::IdentifierSpace;
-use distlock_lab::rng::Rng;
 
 /// S1: m = 8, k = 3: the node responsible for K and 11100000.
 #[test]
@@ -26,10 +26,10 @@ fn lecture_eight_bits_of_which_three_are_reserved() {
 #[test]
 fn the_two_readings_differ() {
     let space = IdentifierSpace::new(16, 3).unwrap();
-    let mut rng = Rng::new(1);
+    let mut choices = Choices::new(1);
     let (mut most, mut reserved) = (0, 0);
     for _ in 0..200 {
-        let nodes: BTreeSet<u64> = (0..500).map(|_| rng.below(1 << 16)).collect();
+        let nodes: BTreeSet<u64> = (0..500).map(|_| choices.below(1 << 16)).collect();
         most = most.max(space.super_peers(&nodes).len());
         reserved += nodes
             .iter()
@@ -45,11 +45,11 @@ fn the_two_readings_differ() {
 #[test]
 fn all_super_peers_are_those_of_all_keys() {
     for seed in 0..2_000 {
-        let mut rng = Rng::new(seed);
-        let bits = rng.within(1..=8) as u32;
-        let space = IdentifierSpace::new(bits, rng.within(0..=bits.into()) as u32).unwrap();
-        let count = rng.below(10);
-        let nodes: BTreeSet<u64> = (0..count).map(|_| rng.below(1 << bits)).collect();
+        let mut choices = Choices::new(seed);
+        let bits = choices.within(1..=8) as u32;
+        let space = IdentifierSpace::new(bits, choices.within(0..=bits.into()) as u32).unwrap();
+        let count = choices.below(10);
+        let nodes: BTreeSet<u64> = (0..count).map(|_| choices.below(1 << bits)).collect();
         let keys = 0..1_u64 << bits;
         let expected: BTreeSet<u64> = keys
             .filter_map(|key| space.super_peer(key, &nodes))
