@@ -6,8 +6,8 @@ use std::str::FromStr;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use clap::{Args, ValueEnum, ValueHint};
 use distlock_agent::protocol::{Algorithm, NodeId};
-use distlock_lab::costs;
 use distlock_lab::choices::Permille;
+use distlock_lab::costs;
 
 /// Run an algorithm in the simulator, and tell what its entries cost.
 ///
