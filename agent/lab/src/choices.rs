@@ -79,6 +79,8 @@ impl Schedule {
 
 /// Stands before what is said exactly: a time in nanoseconds, a seed, or bytes.
 const EXACTLY: u8 = 0xff;
+/// No exponential time that is drawn from a seed is longer: −ln(2^−64) is less.
+const MOST_MEANS: u64 = 45;
 /// The sides of a coin.
 const NO: u8 = 0;
 const YES: u8 = 0xff;
@@ -249,7 +251,9 @@ impl Choices {
             Source::Bytes(_) if mean.is_zero() => Duration::ZERO,
             Source::Bytes(schedule) => Duration::from_nanos(match schedule.take(1) {
                 0 => nanos(mean),
-                exactly if exactly == u64::from(EXACTLY) => schedule.take(8),
+                exactly if exactly == u64::from(EXACTLY) => {
+                    schedule.take(8).min(scale_up(nanos(mean), MOST_MEANS, 1))
+                }
                 times => scale_up(nanos(mean), times * times, 64 * 64),
             }),
         }

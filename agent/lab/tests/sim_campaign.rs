@@ -165,6 +165,6 @@ fn bytes_choose_groups() {
             Err(violation) => panic!("{violation}, by {bytes:?}"),
         }
     }
-    assert!(total.grants > 1000 && total.crashes > 100, "{total:?}");
-    assert!(total.forged > 100 && total.pauses > 20, "{total:?}");
+    assert!(total.grants > 1000 && total.crashes > 30, "{total:?}");
+    assert!(total.forged > 100 && total.pauses > 10, "{total:?}");
 }
