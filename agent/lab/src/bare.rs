@@ -7,27 +7,24 @@
 //! largest counter of fences seen, the epoch. And where an algorithm needs the order of links, it
 //! has that here as well.
 
+mod install;
+mod steps;
+
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::checkers::{
-    Abandonment, Call, Exclusion, Fences, Process, Requests, Terms, Violation, violation,
-};
+use super::checkers::{Abandonment, Call, Exclusion, Fences, Process, Requests, Terms, Violation};
 use super::history::{Moment, What};
 use super::in_order::InOrder;
 use super::network::{Network, NetworkStats};
 use super::queue::Queue;
 use super::trace::Trace;
 use distlock_protocol::chance::Chance;
-use distlock_protocol::lock::{
-    Effects, Engine, GrantHistory, HopTimer, Last, LockSpec, LockSummary, Message, Rebuild,
-    Request, Stamp, Summary, build,
-};
+use distlock_protocol::lock::{Engine, GrantHistory, LockSpec, Message, Request, Stamp};
 use distlock_protocol::{
-    Epoch, Fence, Incarnation, LockName, Mode, NodeId, Previous, Refusal, Release, RequestId,
-    Ticket, Time, Wait,
+    Epoch, Incarnation, LockName, Mode, NodeId, Refusal, Release, RequestId, Ticket, Time, Wait,
 };
 
 /// The engines of one lock in all members, and the messages between them. `A` is what the driver
@@ -310,126 +307,6 @@ impl<A> Bare<A> {
         self.step(id.node, |engine, out| engine.release(id, how, out))
     }
 
-    /// A new view: what is under way is gone, all engines are made anew from who is inside and who
-    /// waits. Those of `restarted` come back in a new life; what their former life was granted is
-    /// taken to be over, and what it waited for is forgotten.
-    ///
-    /// # Errors
-    /// An engine does what it may not.
-    pub fn install(&mut self, restarted: &BTreeSet<NodeId>) -> Result<(), Violation> {
-        self.epoch = self
-            .epoch
-            .next()
-            .expect("runs are shorter than 2^31 epochs");
-        self.in_flight = 0;
-        self.order = self.spec.algorithm.needs_order().then(InOrder::default);
-        self.trace.say(
-            self.now,
-            format_args!("epoch {}, with new lives of {restarted:?}", self.epoch),
-        );
-        let abandoned = self.is_abandoned(restarted);
-        for node in restarted {
-            let seat = self.seat(*node);
-            let process = seat.process;
-            seat.process.life += 1;
-            seat.waiting = None;
-            seat.inside.clear();
-            self.requests.crashes(process);
-            self.exclusion.crashes(process);
-            self.abandonment.crashes(process);
-            self.exclusion.begins(*node, self.now);
-        }
-        for seat in self.seats.values() {
-            self.abandonment.installs(seat.process, self.epoch);
-        }
-        let seats = self.seats.values();
-        let holders: Vec<RequestId> = seats.flat_map(|seat| seat.inside.keys().copied()).collect();
-        let seats = self.seats.values();
-        let held = seats.flat_map(|seat| seat.inside.values()).next();
-        let held = held.copied().unwrap_or_default();
-        let mut waiters: Vec<Request> = self
-            .seats
-            .values()
-            .filter_map(|seat| seat.waiting)
-            .collect();
-        waiters.sort_by_key(|request| request.stamp);
-        let clock = self
-            .seats
-            .values()
-            .map(|seat| seat.clock)
-            .max()
-            .unwrap_or_default()
-            + 1;
-        let mut said = Vec::new();
-        for &me in &self.members {
-            let mut out = Effects::default();
-            let rebuild = Rebuild {
-                me,
-                members: &self.members,
-                lock: &self.lock,
-                holders: &holders,
-                held,
-                waiters: &waiters,
-                abandoned,
-            };
-            self.engines
-                .insert(me, build(self.spec, &rebuild, &mut out));
-            said.push((me, out));
-        }
-        for seat in self.seats.values_mut() {
-            // A new epoch outranks every counter of the old one.
-            (seat.clock, seat.hop) = (clock, None);
-            let counter = u32::from(!holders.is_empty());
-            seat.history = GrantHistory {
-                counter,
-                abandoned: abandoned && holders.is_empty(),
-            };
-            (seat.entered, seat.owes_mark) = (0, false);
-        }
-        for (me, out) in said {
-            self.carry_out(me, out)?;
-        }
-        Ok(())
-    }
-
-    /// Whether the view that begins has to tell its first entry that a holder before ended inside,
-    /// by what the members say that are not `restarted`.
-    fn is_abandoned(&mut self, restarted: &BTreeSet<NodeId>) -> bool {
-        let mut table = Summary::default();
-        for (me, engine) in &self.engines {
-            if restarted.contains(me) {
-                continue;
-            }
-            let seat = self.seats.get_mut(me).expect("every member has a seat");
-            let (ending, owes) =
-                seat.history
-                    .end_view(seat.entered, engine.mark(), self.spec.permits);
-            let others = restarted.iter().copied();
-            let summary = LockSummary {
-                spec: self.spec,
-                holders: seat.inside.keys().copied().collect(),
-                held: seat.inside.values().next().copied().unwrap_or_default(),
-                waiters: Vec::new(),
-                last: Last {
-                    epoch: self.epoch,
-                    counter: seat.history.counter,
-                    ending,
-                },
-                abandoned: seat.owes_mark || owes,
-                suspects: others.filter(|&node| engine.may_be_inside(node)).collect(),
-            };
-            table.merge(Summary {
-                locks: BTreeMap::from([(self.lock.clone(), summary)]),
-                is_complete: true,
-                ..Summary::default()
-            });
-        }
-        let restarted: Vec<NodeId> = restarted.iter().copied().collect();
-        table.conclude(&restarted);
-        let summary = table.locks.get(&self.lock);
-        summary.map_or(table.doubt, |summary| summary.abandoned)
-    }
-
     /// Goes on until there is something for the driver, or nothing is left to happen by `end`.
     ///
     /// # Errors
@@ -460,202 +337,6 @@ impl<A> Bare<A> {
 
     fn seat(&mut self, node: NodeId) -> &mut Seat {
         self.seats.get_mut(&node).expect("only members are asked")
-    }
-
-    fn step(
-        &mut self,
-        node: NodeId,
-        step: impl FnOnce(&mut dyn Engine<Message>, &mut Effects),
-    ) -> Result<(), Violation> {
-        let mut out = Effects::default();
-        let engine = self
-            .engines
-            .get_mut(&node)
-            .expect("every member has an engine");
-        step(engine.as_mut(), &mut out);
-        self.carry_out(node, out)?;
-        self.nobody_denies()
-    }
-
-    /// Nobody can prove that a member is outside that is inside.
-    fn nobody_denies(&self) -> Result<(), Violation> {
-        // With more members this would take most of the time, and show nothing new.
-        if self.members.len() > 9 {
-            return Ok(());
-        }
-        let inside = self
-            .seats
-            .iter()
-            .filter(|(_, seat)| !seat.inside.is_empty());
-        for (&node, _) in inside {
-            let mut others = self.engines.iter().filter(|(me, _)| **me != node);
-            if let Some((me, _)) = others.find(|(_, engine)| !engine.may_be_inside(node)) {
-                return Err(violation!(
-                    self.now,
-                    Abandonment,
-                    "member {me} vouches that member {node} is outside, but it is inside"
-                ));
-            }
-        }
-        Ok(())
-    }
-
-    fn arrive_in_turn(&mut self, letter: Letter) -> Result<(), Violation> {
-        if letter.epoch != self.epoch {
-            return Ok(());
-        }
-        let Some(order) = &mut self.order else {
-            return self.arrive(&letter);
-        };
-        let Letter {
-            from, to, number, ..
-        } = letter;
-        let letters = order.arrives(from, to, number, letter);
-        letters.iter().try_for_each(|letter| self.arrive(letter))
-    }
-
-    fn arrive(&mut self, letter: &Letter) -> Result<(), Violation> {
-        self.in_flight -= 1;
-        let Letter {
-            from, to, message, ..
-        } = letter;
-        self.trace.say(
-            self.now,
-            format_args!("member {to} gets from {from}: {message:?}"),
-        );
-        let received = What::Received {
-            message: letter.transmission,
-        };
-        self.trace.record(self.now, *to, received);
-        let seat = self.seat(letter.to);
-        seat.clock = seat.clock.max(letter.clock) + 1;
-        seat.history.hear(letter.history);
-        self.step(letter.to, |engine, out| {
-            engine.receive(letter.from, &letter.message, out)
-        })
-    }
-
-    fn carry_out(&mut self, node: NodeId, out: Effects) -> Result<(), Violation> {
-        let Effects {
-            sends,
-            granted,
-            busy,
-            hop_timer,
-        } = out;
-        // A grant comes before what is said in the same step, so that its counter travels along.
-        for (id, booked) in granted {
-            self.grant(node, id, booked)?;
-        }
-        for (to, message) in sends {
-            self.post(node, to, message)?;
-        }
-        // Engines say so also to those who are willing to wait.
-        let waiting = self.seat(node).waiting;
-        if let Some(id) = busy
-            && waiting.is_some_and(|request| request.id == id && request.tries)
-        {
-            self.turns.push_back(Turn::Busy(id));
-        }
-        match hop_timer {
-            None => {}
-            Some(HopTimer::Clear) => self.seat(node).hop = None,
-            Some(HopTimer::Set(delay)) => self.plan_hop(node, delay),
-            Some(HopTimer::Within(longest)) => {
-                let delay = self.chance.below(longest);
-                self.plan_hop(node, delay);
-            }
-        }
-        Ok(())
-    }
-
-    fn plan_hop(&mut self, node: NodeId, delay: Duration) {
-        let (at, epoch) = (self.now + delay, self.epoch);
-        self.seat(node).hop = Some(at);
-        self.queue.plan(at, Happening::Hop { node, at, epoch });
-    }
-
-    fn grant(&mut self, node: NodeId, id: RequestId, booked: Previous) -> Result<(), Violation> {
-        let (now, epoch, keeps_books) = (self.now, self.epoch, self.spec.algorithm.keeps_books());
-        let seat = self.seat(node);
-        let call = call(seat.process, id);
-        if id.node != node || id.incarnation != Incarnation(u64::from(seat.process.life)) {
-            return Err(violation!(
-                now,
-                Requests,
-                "the engine of member {node} grants {id:?}"
-            ));
-        }
-        seat.clock += 1;
-        let marked = seat.history.abandoned && !keeps_books;
-        let previous = Previous::after(booked.is_abandoned() || marked);
-        seat.history = seat.history.next().expect("runs are short");
-        let counter = seat.history.counter;
-        seat.entered = counter;
-        if let Some(request) = seat.waiting.take_if(|request| request.id == id) {
-            seat.inside.insert(id, request.mode);
-        }
-        let fence = Fence::from_parts(epoch, counter).expect("epochs start at 1");
-        let (lock, mode) = self.requests.grants(now, call)?;
-        // Of several who are inside together, fences are distinct only by the order of links.
-        if self.spec.permits.get() == 1 && !self.is_shared {
-            self.fences.grants(now, call, (&lock, mode), fence, epoch)?;
-        }
-        self.trace.say(
-            now,
-            format_args!("{call} enters with fence {fence} ({previous:?})"),
-        );
-        let entered = What::Entered {
-            request: id.seq,
-            fence,
-        };
-        self.trace.record(now, node, entered);
-        self.exclusion.enters(now, call, &lock, mode)?;
-        self.abandonment
-            .grants(now, call, (&lock, mode), previous)?;
-        self.turns.push_back(Turn::Granted(id));
-        Ok(())
-    }
-
-    fn post(&mut self, from: NodeId, to: NodeId, message: Message) -> Result<(), Violation> {
-        if from == to || !self.seats.contains_key(&to) {
-            return Err(violation!(
-                self.now,
-                Requests,
-                "member {from} sends {message:?} to {to}"
-            ));
-        }
-        *self.counts.entry(message.kind()).or_default() += 1;
-        let seat = self.seat(from);
-        seat.clock += 1;
-        let (clock, history) = (seat.clock, seat.history);
-        if message.confers_fence() {
-            seat.history = history.next().expect("runs are short");
-        }
-        self.sent += 1;
-        let sent = What::Sent {
-            message: self.sent,
-            to,
-            kind: message.kind(),
-            again: false,
-        };
-        self.trace.record(self.now, from, sent);
-        let order = self.order.as_mut();
-        let letter = Letter {
-            epoch: self.epoch,
-            from,
-            to,
-            number: order.map_or(0, |order| order.number(from, to)),
-            clock,
-            history,
-            message,
-            transmission: self.sent,
-        };
-        for arrival in self.network.send(self.now, from, to) {
-            self.in_flight += 1;
-            self.queue
-                .plan(arrival.at, Happening::Arrival(letter.clone()));
-        }
-        Ok(())
     }
 }
 

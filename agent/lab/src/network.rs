@@ -178,6 +178,19 @@ impl Network {
         self.cut.insert((from, to));
     }
 
+    /// From now on nothing passes between the two sides: in both directions, or, if `directions` is 1 or
+    /// 2, in that from `other` to `one`, or that from `one` to `other`.
+    pub fn part(&mut self, one: &[NodeId], other: &[NodeId], directions: u64) {
+        for (&a, &b) in one.iter().flat_map(|a| other.iter().map(move |b| (a, b))) {
+            if directions != 1 {
+                self.cut(a, b);
+            }
+            if directions != 2 {
+                self.cut(b, a);
+            }
+        }
+    }
+
     /// From now on everything from `from` to `to` takes so much longer; the other direction is not
     /// affected.
     pub fn slow_down(&mut self, from: NodeId, to: NodeId, by: Duration) {

@@ -290,12 +290,12 @@ fn settings(
 }
 
 /// Whether a fault is on: always, or by a coin.
-fn on(full: bool, choices: &mut Choices) -> bool {
+pub(super) fn on(full: bool, choices: &mut Choices) -> bool {
     choices.chance(500) || full
 }
 
 /// A rate: the full one, or none, or something up to it.
-fn rate(most: Permille, full: bool, choices: &mut Choices) -> Permille {
+pub(super) fn rate(most: Permille, full: bool, choices: &mut Choices) -> Permille {
     let some = choices.within(1..=u64::from(most)) as Permille;
     match (on(full, choices), full) {
         (false, _) => 0,

@@ -284,14 +284,7 @@ impl Campaign {
             };
         // Both directions between the two sides, or one of them.
         let directions = self.choices.below(3);
-        for (&a, &b) in one.iter().flat_map(|a| other.iter().map(move |b| (a, b))) {
-            if directions != 1 {
-                self.cluster.network().cut(a, b);
-            }
-            if directions != 2 {
-                self.cluster.network().cut(b, a);
-            }
-        }
+        self.cluster.network().part(&one, &other, directions);
     }
 
     /// Each reaches its neighbours, which are a majority with it, and no two of them the same.

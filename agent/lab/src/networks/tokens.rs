@@ -164,7 +164,7 @@ impl Plane {
         while let Some((at, happening)) = self.queue.pop_by(end) {
             self.now = at;
             self.take(happening);
-            self.judge()?;
+            self.check()?;
         }
         self.now = end;
         self.explored.closest_after = self.closest();
@@ -287,7 +287,7 @@ impl Plane {
     }
 
     /// Every token is somewhere, and at two places only while one gives it to the other.
-    fn judge(&self) -> Result<(), Violation> {
+    fn check(&self) -> Result<(), Violation> {
         let mut at: BTreeMap<u32, Vec<(u64, bool)>> = BTreeMap::new();
         for node in self.nodes.values() {
             if let Some(token) = node.token() {

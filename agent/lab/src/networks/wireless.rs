@@ -94,7 +94,7 @@ pub fn explore(seed: u64, sink: Option<Sink>) -> Result<(Explored, u64), Violati
         }
     }
     air.run()?;
-    air.judge()?;
+    air.check()?;
     air.explored.pieces = air.topology.pieces().len() as u64;
     Ok((air.explored, air.trace.fingerprint()))
 }
@@ -122,9 +122,9 @@ pub fn elect(
     );
     air.start(source);
     air.run()?;
-    air.judge()?;
+    air.check()?;
     let leader = air.nodes[&source].leader();
-    Ok((air.counts, leader.expect("the judge has seen it")))
+    Ok((air.counts, leader.expect("the check has seen it")))
 }
 
 #[derive(Debug)]
@@ -331,7 +331,7 @@ impl Air {
         }
     }
 
-    fn judge(&self) -> Result<(), Violation> {
+    fn check(&self) -> Result<(), Violation> {
         for piece in self.topology.pieces() {
             let best = piece
                 .iter()

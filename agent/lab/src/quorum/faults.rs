@@ -204,14 +204,7 @@ impl World {
             nodes.iter().partition(|_| self.choices.chance(500))
         };
         let directions = self.choices.below(3);
-        for (&a, &b) in one.iter().flat_map(|a| other.iter().map(move |b| (a, b))) {
-            if directions != 1 {
-                self.network.cut(a, b);
-            }
-            if directions != 2 {
-                self.network.cut(b, a);
-            }
-        }
+        self.network.part(&one, &other, directions);
         self.trace.say(
             self.now,
             format_args!("{one:?} and {other:?} are parted ({directions}) for {parted:?}"),

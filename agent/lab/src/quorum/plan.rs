@@ -6,7 +6,7 @@ use core::time::Duration;
 use super::super::choices::{Choices, Permille};
 use super::super::clock::Clock;
 use super::super::network::{Conditions, Delay};
-use super::super::plan::DRAWN;
+use super::super::plan::{DRAWN, on, rate};
 use distlock_protocol::{
     Algorithm, ElectionAlgorithm, Failure, LockName, LockSpec, NodeId, Settings,
 };
@@ -165,19 +165,5 @@ fn faults(lease: Duration, full: bool, choices: &mut Choices) -> Misfortunes {
         parted,
         leave,
         revote,
-    }
-}
-
-fn on(full: bool, choices: &mut Choices) -> bool {
-    choices.chance(500) || full
-}
-
-/// A rate: the full one, or none, or something up to it.
-fn rate(most: Permille, full: bool, choices: &mut Choices) -> Permille {
-    let some = choices.within(1..=u64::from(most)) as Permille;
-    match (on(full, choices), full) {
-        (false, _) => 0,
-        (true, true) => most,
-        (true, false) => some,
     }
 }

@@ -25,7 +25,7 @@ pub(super) struct Turn<'a> {
     checkers: Checkers,
 }
 
-type Judged = Result<(), Violation>;
+type Checked = Result<(), Violation>;
 
 impl<'a> Turn<'a> {
     pub(super) fn new(model: &'a LockModel, state: &State) -> Self {
@@ -36,7 +36,7 @@ impl<'a> Turn<'a> {
         }
     }
 
-    pub(super) fn finish(mut self, step: impl FnOnce(&mut Self) -> Judged) -> State {
+    pub(super) fn finish(mut self, step: impl FnOnce(&mut Self) -> Checked) -> State {
         let judged = step(&mut self);
         let judged = judged.and_then(|()| self.checkers.settles());
         self.state.broken = judged.err().map(Box::new);
@@ -45,7 +45,7 @@ impl<'a> Turn<'a> {
         self.state
     }
 
-    pub(super) fn play(&mut self, action: &Action) -> Judged {
+    pub(super) fn play(&mut self, action: &Action) -> Checked {
         match *action {
             Action::Crash(node) => {
                 self.crash(node);
@@ -108,7 +108,7 @@ impl<'a> Turn<'a> {
     }
 
     /// The member is as `seat` from now on, and this is what it said.
-    fn put(&mut self, node: NodeId, seat: Seat, said: Said) -> Judged {
+    fn put(&mut self, node: NodeId, seat: Seat, said: Said) -> Checked {
         let epoch = seat.epoch();
         self.state.seats[place(node)] = Some(self.model.seats.share(seat));
         for (to, message) in said.sends {
@@ -164,7 +164,7 @@ impl<'a> Turn<'a> {
         self.state.post = self.model.posts.share(post);
     }
 
-    fn deliver(&mut self, (from, to): (NodeId, NodeId), at: usize, again: bool) -> Judged {
+    fn deliver(&mut self, (from, to): (NodeId, NodeId), at: usize, again: bool) -> Checked {
         let letter = self.state.post.letter(from, to, at).clone();
         if again {
             self.state.left.twice -= 1;
@@ -178,7 +178,7 @@ impl<'a> Turn<'a> {
         self.put(to, seat, said)
     }
 
-    fn cancel(&mut self, node: NodeId) -> Judged {
+    fn cancel(&mut self, node: NodeId) -> Checked {
         self.state.left.cancels -= 1;
         let mut seat = self.take(node);
         let may_let_in = |letter: &Letter| lets_in(&letter.message);
@@ -252,7 +252,7 @@ impl<'a> Turn<'a> {
         });
     }
 
-    fn stop(&mut self, node: NodeId) -> Judged {
+    fn stop(&mut self, node: NodeId) -> Checked {
         let unclean = self.state.master.view.unclean.clone();
         let mut seat = self.take(node);
         let mut frozen = seat.clone();
@@ -272,7 +272,7 @@ impl<'a> Turn<'a> {
         self.put(node, seat, said)
     }
 
-    pub(super) fn install(&mut self, node: NodeId) -> Judged {
+    pub(super) fn install(&mut self, node: NodeId) -> Checked {
         self.change_master(|master| {
             if let Stage::Collecting(_, table) = &mut master.stage {
                 table.conclude(&master.view.unclean);

@@ -18,7 +18,7 @@ use distlock_protocol::membership::quorum::{QuorumMessage, ViewChange, ViewConfi
 use distlock_protocol::membership::{Action as Effect, Member, ViewMessage};
 use distlock_protocol::{Event, Incarnation, NodeId, Release, Time};
 
-type Judged = Result<(), Violation>;
+type Checked = Result<(), Violation>;
 
 /// How much a clock gains or loses at most, in millionths; W allows for 100,000.
 const DRIFT: i32 = 99_999;
@@ -109,7 +109,7 @@ impl<'a> Turn<'a> {
         }
     }
 
-    pub(super) fn finish(mut self, step: impl FnOnce(&mut Self) -> Judged) -> State {
+    pub(super) fn finish(mut self, step: impl FnOnce(&mut Self) -> Checked) -> State {
         self.state.broken = step(&mut self).err().map(Box::new);
         self.tidy();
         self.state.checker = self.model.pool.checkers.share(self.checker);
@@ -120,7 +120,7 @@ impl<'a> Turn<'a> {
         self.state.seen |= 1 << goal;
     }
 
-    pub(super) fn play(&mut self, action: Action) -> Judged {
+    pub(super) fn play(&mut self, action: Action) -> Checked {
         let now = self.state.now;
         match action {
             Action::Crash(node, kept) => {
@@ -210,7 +210,7 @@ impl<'a> Turn<'a> {
         self.put(host);
     }
 
-    fn restart(&mut self, node: NodeId) -> Judged {
+    fn restart(&mut self, node: NodeId) -> Checked {
         self.state.left.restarts -= 1;
         // What the former life said is of no link of this one.
         let mut post = (*self.state.post).clone();
@@ -223,7 +223,7 @@ impl<'a> Turn<'a> {
         self.carry_out(node, effects)
     }
 
-    fn pass(&mut self, until: Time) -> Judged {
+    fn pass(&mut self, until: Time) -> Checked {
         self.state.left.leaps -= 1;
         self.state.now = until;
         let lapsed = self.state.hosts.iter().any(|host| {
@@ -291,7 +291,7 @@ impl<'a> Turn<'a> {
         self.state.plans = self.model.pool.plans.share(plans);
     }
 
-    fn arrive(&mut self, flight: Flight, again: bool) -> Judged {
+    fn arrive(&mut self, flight: Flight, again: bool) -> Checked {
         let message = (**self.state.air.message(flight)).clone();
         if again {
             self.state.left.twice -= 1;
@@ -310,7 +310,7 @@ impl<'a> Turn<'a> {
         &mut self,
         node: NodeId,
         give: impl FnOnce(&mut Running, Time) -> Vec<Effect>,
-    ) -> Judged {
+    ) -> Checked {
         let mut host = self.take(node);
         let local = host.clock.shows(self.state.now);
         let Some(running) = &mut host.running else {
@@ -321,7 +321,7 @@ impl<'a> Turn<'a> {
         self.carry_out(node, effects)
     }
 
-    fn carry_out(&mut self, node: NodeId, effects: Vec<Effect>) -> Judged {
+    fn carry_out(&mut self, node: NodeId, effects: Vec<Effect>) -> Checked {
         let mut effects = VecDeque::from(effects);
         while let Some(effect) = effects.pop_front() {
             effects.extend(self.effect(node, effect)?);
@@ -395,7 +395,7 @@ impl<'a> Turn<'a> {
         Ok(more)
     }
 
-    fn send(&mut self, process: Process, to: NodeId, message: QuorumMessage) -> Judged {
+    fn send(&mut self, process: Process, to: NodeId, message: QuorumMessage) -> Checked {
         if let QuorumMessage::Status(status) = &message
             && let Some(endorsement) = status.endorsed
         {
@@ -421,7 +421,7 @@ impl<'a> Turn<'a> {
     }
 
     /// What the engine said goes on its way, and its caller goes in if it may.
-    fn said(&mut self, node: NodeId, said: Said) -> Judged {
+    fn said(&mut self, node: NodeId, said: Said) -> Checked {
         let mut host = self.take(node);
         let Some(running) = &mut host.running else {
             return Ok(());
@@ -443,7 +443,7 @@ impl<'a> Turn<'a> {
         self.enter(node)
     }
 
-    fn enter(&mut self, node: NodeId) -> Judged {
+    fn enter(&mut self, node: NodeId) -> Checked {
         let now = self.state.now;
         let mut host = self.take(node);
         let (process, clock) = (host.process, host.clock);

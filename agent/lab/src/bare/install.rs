@@ -1,0 +1,134 @@
+//! A new view: all engines are made anew of what the members tell.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use super::Bare;
+use crate::checkers::Violation;
+use crate::in_order::InOrder;
+use distlock_protocol::lock::{
+    Effects, GrantHistory, Last, LockSummary, Rebuild, Request, Summary, build,
+};
+use distlock_protocol::{NodeId, RequestId};
+
+impl<A> Bare<A> {
+    /// A new view: what is under way is gone, all engines are made anew from who is inside and who
+    /// waits. Those of `restarted` come back in a new life; what their former life was granted is
+    /// taken to be over, and what it waited for is forgotten.
+    ///
+    /// # Errors
+    /// An engine does what it may not.
+    pub fn install(&mut self, restarted: &BTreeSet<NodeId>) -> Result<(), Violation> {
+        self.epoch = self
+            .epoch
+            .next()
+            .expect("runs are shorter than 2^31 epochs");
+        self.in_flight = 0;
+        self.order = self.spec.algorithm.needs_order().then(InOrder::default);
+        self.trace.say(
+            self.now,
+            format_args!("epoch {}, with new lives of {restarted:?}", self.epoch),
+        );
+        let abandoned = self.is_abandoned(restarted);
+        for node in restarted {
+            let seat = self.seat(*node);
+            let process = seat.process;
+            seat.process.life += 1;
+            seat.waiting = None;
+            seat.inside.clear();
+            self.requests.crashes(process);
+            self.exclusion.crashes(process);
+            self.abandonment.crashes(process);
+            self.exclusion.begins(*node, self.now);
+        }
+        for seat in self.seats.values() {
+            self.abandonment.installs(seat.process, self.epoch);
+        }
+        let seats = self.seats.values();
+        let holders: Vec<RequestId> = seats.flat_map(|seat| seat.inside.keys().copied()).collect();
+        let seats = self.seats.values();
+        let held = seats.flat_map(|seat| seat.inside.values()).next();
+        let held = held.copied().unwrap_or_default();
+        let mut waiters: Vec<Request> = self
+            .seats
+            .values()
+            .filter_map(|seat| seat.waiting)
+            .collect();
+        waiters.sort_by_key(|request| request.stamp);
+        let clock = self
+            .seats
+            .values()
+            .map(|seat| seat.clock)
+            .max()
+            .unwrap_or_default()
+            + 1;
+        let mut said = Vec::new();
+        for &me in &self.members {
+            let mut out = Effects::default();
+            let rebuild = Rebuild {
+                me,
+                members: &self.members,
+                lock: &self.lock,
+                holders: &holders,
+                held,
+                waiters: &waiters,
+                abandoned,
+            };
+            self.engines
+                .insert(me, build(self.spec, &rebuild, &mut out));
+            said.push((me, out));
+        }
+        for seat in self.seats.values_mut() {
+            // A new epoch outranks every counter of the old one.
+            (seat.clock, seat.hop) = (clock, None);
+            let counter = u32::from(!holders.is_empty());
+            seat.history = GrantHistory {
+                counter,
+                abandoned: abandoned && holders.is_empty(),
+            };
+            (seat.entered, seat.owes_mark) = (0, false);
+        }
+        for (me, out) in said {
+            self.carry_out(me, out)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the view that begins has to tell its first entry that a holder before ended inside,
+    /// by what the members say that are not `restarted`.
+    fn is_abandoned(&mut self, restarted: &BTreeSet<NodeId>) -> bool {
+        let mut table = Summary::default();
+        for (me, engine) in &self.engines {
+            if restarted.contains(me) {
+                continue;
+            }
+            let seat = self.seats.get_mut(me).expect("every member has a seat");
+            let (ending, owes) =
+                seat.history
+                    .end_view(seat.entered, engine.mark(), self.spec.permits);
+            let others = restarted.iter().copied();
+            let summary = LockSummary {
+                spec: self.spec,
+                holders: seat.inside.keys().copied().collect(),
+                held: seat.inside.values().next().copied().unwrap_or_default(),
+                waiters: Vec::new(),
+                last: Last {
+                    epoch: self.epoch,
+                    counter: seat.history.counter,
+                    ending,
+                },
+                abandoned: seat.owes_mark || owes,
+                suspects: others.filter(|&node| engine.may_be_inside(node)).collect(),
+            };
+            table.merge(Summary {
+                locks: BTreeMap::from([(self.lock.clone(), summary)]),
+                is_complete: true,
+                ..Summary::default()
+            });
+        }
+        let restarted: Vec<NodeId> = restarted.iter().copied().collect();
+        table.conclude(&restarted);
+        let summary = table.locks.get(&self.lock);
+        summary.map_or(table.doubt, |summary| summary.abandoned)
+    }
+}
