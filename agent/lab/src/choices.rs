@@ -4,10 +4,8 @@
 //! recorded while a seed's run chose ([`Choices::record`]). So what any world does can be written
 //! down as its schedule, be played again, and be changed byte by byte.
 //!
-//! From a seed they are drawn by SplitMix64 (Steele, Lea and Flood 2014, "Fast splittable pseudorandom
-//! number generators"), written out here because a seed must mean the same run for as long as the code
-//! under test is the same: a library may change its generator between two versions. Everything is
-//! done in integers, so that a seed means the same run on every machine too.
+//! From a seed they are drawn by the protocol's generator ([`Chance`]). Everything is done in integers,
+//! so that a seed means the same run on every machine too.
 //!
 //! From bytes each choice takes as few as it can: none where there is nothing to choose, one for a
 //! coin, a short list or a time, more for larger numbers. Where the bytes are used up, nothing more
@@ -22,6 +20,8 @@ use core::ops::RangeInclusive;
 use core::time::Duration;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use distlock_protocol::chance::Chance;
+
 /// Shares of a thousand, for probabilities.
 pub type Permille = u32;
 
@@ -31,10 +31,9 @@ pub struct Choices(Source);
 
 #[derive(Clone, Debug)]
 enum Source {
-    /// The generator's state.
-    Seed(u64),
+    Seed(Chance),
     /// The same, and where its choices are written down.
-    Recorded(u64, Schedule),
+    Recorded(Chance, Schedule),
     Bytes(Schedule),
 }
 
@@ -93,13 +92,14 @@ const fn width(bound: u64) -> usize {
 impl Choices {
     /// The stream of `seed`.
     pub const fn new(seed: u64) -> Self {
-        Self(Source::Seed(seed))
+        Self(Source::Seed(Chance::new(seed)))
     }
 
     /// The same, and the schedule that it writes down.
     pub fn record(seed: u64) -> (Self, Schedule) {
         let schedule = Schedule::default();
-        (Self(Source::Recorded(seed, schedule.clone())), schedule)
+        let recorded = Source::Recorded(Chance::new(seed), schedule.clone());
+        (Self(recorded), schedule)
     }
 
     /// What `bytes` choose, recorded or made up.
@@ -112,9 +112,9 @@ impl Choices {
     /// A stream of its own, from a seed, so that drawing more from one does not shift the other.
     pub fn fork(&mut self) -> Self {
         Self::new(match &mut self.0 {
-            Source::Seed(state) => draw(state),
-            Source::Recorded(state, schedule) => {
-                let drawn = draw(state);
+            Source::Seed(chance) => chance.next_u64(),
+            Source::Recorded(chance, schedule) => {
+                let drawn = chance.next_u64();
                 schedule.put(&[EXACTLY]);
                 schedule.put(&drawn.to_le_bytes());
                 drawn
@@ -140,9 +140,9 @@ impl Choices {
     /// 64 bits, each as likely as not.
     pub fn next_u64(&mut self) -> u64 {
         match &mut self.0 {
-            Source::Seed(state) => draw(state),
-            Source::Recorded(state, schedule) => {
-                let drawn = draw(state);
+            Source::Seed(chance) => chance.next_u64(),
+            Source::Recorded(chance, schedule) => {
+                let drawn = chance.next_u64();
                 schedule.put(&drawn.to_le_bytes());
                 drawn
             }
@@ -154,9 +154,9 @@ impl Choices {
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "no number lies below 0");
         match &mut self.0 {
-            Source::Seed(state) => scale(draw(state), bound),
-            Source::Recorded(state, schedule) => {
-                let drawn = scale(draw(state), bound);
+            Source::Seed(chance) => scale(chance.next_u64(), bound),
+            Source::Recorded(chance, schedule) => {
+                let drawn = scale(chance.next_u64(), bound);
                 schedule.put(&drawn.to_le_bytes()[..width(bound)]);
                 drawn
             }
@@ -177,9 +177,9 @@ impl Choices {
     /// So many bytes that mean nothing. Made of bytes they are mostly all the same.
     pub fn filler(&mut self, len: usize) -> Vec<u8> {
         match &mut self.0 {
-            Source::Seed(state) => (0..len).map(|_| draw(state) as u8).collect(),
-            Source::Recorded(state, schedule) => {
-                let drawn: Vec<u8> = (0..len).map(|_| draw(state) as u8).collect();
+            Source::Seed(chance) => (0..len).map(|_| chance.next_u64() as u8).collect(),
+            Source::Recorded(chance, schedule) => {
+                let drawn: Vec<u8> = (0..len).map(|_| chance.next_u64() as u8).collect();
                 schedule.put(&[EXACTLY]);
                 schedule.put(&drawn);
                 drawn
@@ -196,9 +196,9 @@ impl Choices {
         let (start, end) = (nanos(*range.start()), nanos(*range.end()));
         let bound = end - start + 1;
         let after = match &mut self.0 {
-            Source::Seed(state) => scale(draw(state), bound),
-            Source::Recorded(state, schedule) => {
-                let drawn = scale(draw(state), bound);
+            Source::Seed(chance) => scale(chance.next_u64(), bound),
+            Source::Recorded(chance, schedule) => {
+                let drawn = scale(chance.next_u64(), bound);
                 if bound > 1 {
                     schedule.put(&[EXACTLY]);
                     schedule.put(&drawn.to_le_bytes());
@@ -219,9 +219,9 @@ impl Choices {
     pub fn chance(&mut self, share: Permille) -> bool {
         let is_open = (1..1000).contains(&share);
         match &mut self.0 {
-            Source::Seed(state) => scale(draw(state), 1000) < u64::from(share),
-            Source::Recorded(state, schedule) => {
-                let drawn = scale(draw(state), 1000) < u64::from(share);
+            Source::Seed(chance) => scale(chance.next_u64(), 1000) < u64::from(share),
+            Source::Recorded(chance, schedule) => {
+                let drawn = scale(chance.next_u64(), 1000) < u64::from(share);
                 if is_open {
                     schedule.put(&[if drawn { YES } else { NO }]);
                 }
@@ -239,9 +239,9 @@ impl Choices {
     /// times a square, up to the sixteenfold.
     pub fn exponential(&mut self, mean: Duration) -> Duration {
         match &mut self.0 {
-            Source::Seed(state) => exponential(draw(state), mean),
-            Source::Recorded(state, schedule) => {
-                let drawn = exponential(draw(state), mean);
+            Source::Seed(chance) => exponential(chance.next_u64(), mean),
+            Source::Recorded(chance, schedule) => {
+                let drawn = exponential(chance.next_u64(), mean);
                 if !mean.is_zero() {
                     schedule.put(&[EXACTLY]);
                     schedule.put(&nanos(drawn).to_le_bytes());
@@ -258,15 +258,6 @@ impl Choices {
             }),
         }
     }
-}
-
-/// The next output of SplitMix64.
-fn draw(state: &mut u64) -> u64 {
-    *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
-    let mut z = *state;
-    z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    z ^ (z >> 31)
 }
 
 /// Brings 64 bits below `bound`.
@@ -318,20 +309,6 @@ mod tests {
     use alloc::vec::Vec;
 
     use super::*;
-
-    /// The first outputs of the published reference implementation for the seed 1234567.
-    #[test]
-    fn the_stream_is_splitmix64() {
-        let mut choices = Choices::new(1_234_567);
-        let expected: [u64; 5] = [
-            6_457_827_717_110_365_317,
-            3_203_168_211_198_807_973,
-            9_817_491_932_198_370_423,
-            4_593_380_528_125_082_431,
-            16_408_922_859_458_223_821,
-        ];
-        assert_eq!(expected.map(|_| choices.next_u64()), expected);
-    }
 
     #[test]
     fn log2_is_right_to_16_places() {
