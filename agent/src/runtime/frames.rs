@@ -21,7 +21,7 @@ use crate::runtime::os::fd_passing;
 
 const VERSION: u8 = 7;
 const HEADER_LEN: usize = 4;
-/// The longest message of a client: a name, and a command line of at most [`MAX_COMMAND`].
+/// The longest message of a client: a name, and a command line of at most 1 KiB.
 pub const MAX_TO_AGENT: usize = 8 * 1024;
 /// The longest message of an agent: the status of a large group.
 pub const MAX_FROM_AGENT: usize = 16 * 1024 * 1024;

@@ -14,10 +14,10 @@
 //! -16 tag: of the body and of all before it
 //! ```
 //! All numbers are big-endian. The key is made of the group's key, the sender's number and its life
-//! ([`cipher`] says how, and why a counter is enough of a nonce).
+//! (`cipher` says how, and why a counter is enough of a nonce).
 //!
 //! **What is recorded opens nothing.** Of each sender one life at a time is believed, and of that
-//! life each counter once ([`window`]). A life is believed once it has answered a challenge: so one
+//! life each counter once (`window`). A life is believed once it has answered a challenge: so one
 //! that has ended is not, however often what it said is sent again. (An answer that was held up on its
 //! way until its life had ended is believed, once: it is late, and not a copy.) Nothing is kept
 //! for a life that has not answered. The challenge is a hash, under a secret of the receiver's own

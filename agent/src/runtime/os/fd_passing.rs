@@ -46,7 +46,7 @@ pub struct Received {
     pub is_cut: bool,
 }
 
-/// Receives bytes into `buffer`, and the descriptors that come with them, at most [`MOST`].
+/// Receives bytes into `buffer`, and the descriptors that come with them, at most `MOST`.
 pub fn receive(stream: &impl AsRawFd, buffer: &mut [u8]) -> io::Result<Received> {
     #[repr(C, align(8))]
     struct Room([u8; ROOM.next_multiple_of(8)]);
