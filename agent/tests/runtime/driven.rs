@@ -351,6 +351,23 @@ fn a_loss_may_close_the_agent() {
     next.release().unwrap();
 }
 
+/// Whoever waits runs the loop, also when nobody has the driver any more; and when the agent is closed,
+/// nothing of either is left.
+#[test]
+fn who_waits_needs_no_driver() {
+    let descriptors = || fs::read_dir("/proc/self/fd").unwrap().count();
+    let group = Group::new(Kind::Unix, 2, Algorithm::RicartAgrawala).with_quorum();
+    let _other = group.start(2).unwrap();
+    let before = descriptors();
+    let (agent, driver) = start(&group, 1);
+    drop(driver);
+    enter(&agent, &lock("x")).release().unwrap();
+    assert!(descriptors() > before);
+    agent.close();
+    drop(agent);
+    eventually("that all is closed", || descriptors() <= before);
+}
+
 #[test]
 fn it_serves_nobody_else() {
     let group = Group::new(Kind::Unix, 1, Algorithm::RicartAgrawala);

@@ -89,6 +89,7 @@ impl DrivenLoop {
                     .plan_alarm(self.alarm(), event_loop.next());
             } else {
                 **slot = None;
+                self.shared.forget_driver();
                 // Who waits for the descriptor is to hear of the end.
                 self.alarm().set(Some(Time::ZERO));
             }
@@ -162,8 +163,7 @@ impl Driver {
             event_loop: Mutex::new(Some(event_loop)),
             by: AtomicUsize::new(0),
         });
-        let driver: Arc<dyn Drive> = Arc::<DrivenLoop>::clone(&driven);
-        shared.set_driver(&driver);
+        shared.set_driver(Arc::<DrivenLoop>::clone(&driven));
         shared
             .lock_core()
             .plan_alarm(driven.alarm(), Some(Time::ZERO));

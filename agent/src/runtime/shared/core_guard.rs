@@ -7,8 +7,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use mio::Registry;
@@ -52,8 +52,9 @@ pub(crate) struct Shared {
     pub(crate) hub: Hub,
     core: Mutex<Core>,
     pub(crate) wakeup: Wakeup,
-    /// What runs the event loop where callers do.
-    driver: OnceLock<Weak<dyn Drive>>,
+    /// What runs the event loop where callers do, until the session is over. It has this in turn: so in
+    /// a forked child neither is dropped, which would remove the parent's sockets.
+    driver: Mutex<Option<Arc<dyn Drive>>>,
     /// Of the event loop's poll.
     pub(crate) registry: Registry,
     pub(crate) spin: Spin,
@@ -81,7 +82,7 @@ impl Shared {
                 identity.settings.lease,
             )),
             wakeup,
-            driver: OnceLock::new(),
+            driver: Mutex::new(None),
             registry,
             spin: Spin::default(),
             grants_at_once: AtomicBool::new(false),
@@ -100,15 +101,27 @@ impl Shared {
     }
 
     /// From now on `driver` runs the event loop when callers wait.
-    pub(crate) fn set_driver(&self, driver: &Arc<dyn Drive>) {
-        let is_first = self.driver.set(Arc::downgrade(driver)).is_ok();
-        debug_assert!(is_first, "an agent has one loop");
+    pub(crate) fn set_driver(&self, driver: Arc<dyn Drive>) {
+        *self.driver.lock() = Some(driver);
+    }
+
+    /// The event loop is gone.
+    pub(crate) fn forget_driver(&self) {
+        let driver = self.driver.lock().take();
+        drop(driver);
+    }
+
+    fn driver(&self) -> Option<Arc<dyn Drive>> {
+        match self.wakeup {
+            Wakeup::Thread(_) => None,
+            Wakeup::Callers(_) => self.driver.lock().clone(),
+        }
     }
 
     /// Runs the event loop until `is_done`, or until `deadline`, if that is the callers' business. If
     /// the session ends before, nothing more comes of it.
     pub(crate) fn drive(&self, deadline: Option<Time>, is_done: &dyn Fn() -> bool) {
-        if let Some(driver) = self.driver.get().and_then(Weak::upgrade) {
+        if let Some(driver) = self.driver() {
             driver.drive(deadline, is_done);
         }
     }
@@ -116,7 +129,7 @@ impl Shared {
     /// Runs the event loop, if that is the callers' business, until the session, which was told to end,
     /// is over and all of it is gone. In a round of this very thread it leaves that to the next one.
     pub(crate) fn drive_to_the_end(&self) {
-        if let Some(driver) = self.driver.get().and_then(Weak::upgrade) {
+        if let Some(driver) = self.driver() {
             driver.drive_to_the_end();
         }
     }
