@@ -1,4 +1,4 @@
-//! Who can break a rule, which rules there are, and how a breach is told.
+//! The rules that a run can break, the process that broke one, and how a breach is told.
 
 use alloc::string::String;
 use core::fmt;
@@ -45,7 +45,7 @@ pub enum Rule {
     Leases,
     /// Fences of an exclusive lock rise with every grant; no two grants share one.
     Fences,
-    /// Who is said to lead was let in.
+    /// The leader that members name was granted the lock.
     Leaders,
     /// Who enters is told whether a holder before ended inside.
     Abandonment,

@@ -8,7 +8,7 @@
 //! fork, and what it lists are threads that the child does not have.
 //!
 //! Poisoning says that a thread panicked with a lock held. Here a panic in a step of the protocol
-//! ends the session (`Turn::guarded`), and no other code that may panic runs with a lock held; so
+//! ends the session (`CoreGuard::guarded`), and no other code that may panic runs with a lock held; so
 //! it says nothing more, and is left out.
 //!
 //! None of them is fair: a thread that unlocks and locks again at once may get ahead of one that

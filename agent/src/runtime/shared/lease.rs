@@ -1,4 +1,4 @@
-//! What a turn does about the lease: it moves the end that everybody looks at.
+//! What a stay in the core's mutex does about the lease: it moves the end that everybody looks at.
 
 #[cfg(test)]
 mod tests;
