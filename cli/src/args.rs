@@ -22,29 +22,80 @@ pub(crate) struct Cli {
     pub(crate) command: Command,
 }
 
+// One command's options are made, not those of all: that is a tenth of the start of `run`.
 #[derive(Debug, Subcommand)]
+#[command(defer = true)]
 pub(crate) enum Command {
+    /// Hold the lock NAME while COMMAND runs.
+    ///
+    /// Of a lock that the configuration lists with several permits it takes one.
+    ///
+    /// Exits with COMMAND's own code, or: 1 (or -E) not acquired in time; 64 wrong usage; 66 no such
+    /// file; 69 agent or quorum unreachable; 77 permission; 78 configuration; 79 the lock was lost and
+    /// COMMAND ended; 126 and 127 COMMAND not executable, not found; 128+N COMMAND died of signal N.
     Run(Run),
+    /// Run COMMAND on one host at a time: the leader.
+    ///
+    /// Of all that run it for NAME one is elected, runs COMMAND and holds the lock NAME while it does;
+    /// when it is gone, another takes over. It ends with COMMAND's own code when COMMAND has ended.
+    ///
+    /// Options and exit codes are those of `distlock run`.
     Elect(Elect),
+    /// Be this host's member of a group, and serve the programs on this host.
+    ///
+    /// Prints a line that begins with `ready` once they can connect, and runs until a TERM, INT or HUP
+    /// signal: then it releases what is held, leaves the group and exits with 0.
+    ///
+    /// It serves at the socket that --socket or DISTLOCK_SOCKET names, or at
+    /// /run/distlock/distlock.sock. Only programs of its own user and of root may use that.
     Agent(Agent),
+    /// Show the group's members, its locks, who holds them and who waits.
     Status(Status),
+    /// Show the group's members and what is known of them, or change who they are.
     Members(Members),
+    /// Show who holds the lock NAME, and who waits for it.
     Who(Who),
+    /// Begin anew as a voter, after a majority of the voters has lost its state.
+    ///
+    /// For this host's member, while its agent is stopped, and at every voter that the file lists. Then
+    /// start their agents: together they found the group anew, with higher fences, once all former
+    /// leases are over. Where a majority still runs, on the other side of a cut,
+    /// there would be two groups: nobody checks that, so it takes --force.
     Recover(Recover),
+    /// Check fences, at the resource that a lock protects.
     Fence(Fence),
+    /// Write a new group key to the new file FILE.
+    ///
+    /// Only its owner can read it (mode 0600). Copy it to every host of the group, over a way that
+    /// nobody else can read, and set key_file in the configuration. FILE is never overwritten: a file
+    /// may have several keys, and distlock.toml(5) says how one is replaced while the group runs.
+    ///
+    /// Prints the key's id, which is no secret. Exits with 73 if there is a FILE already.
     Keygen(Keygen),
+    /// Run an algorithm in the simulator, and tell what its entries cost.
+    ///
+    /// What runs is what agents run, in simulated time. It tells the messages an entry, the response
+    /// time (from the request to the exit) and the synchronisation delay (from an exit to the next
+    /// entry, where somebody waits), in units of T, a message's time on the way, and of E, the time
+    /// inside; beside them what must come out of it, and what the books say.
+    ///
+    /// Without --loss and --crash the engines run alone; with them whole nodes do, with links, views
+    /// and leases, and only the engines' messages are counted.
     Sim(crate::sim::args::Sim),
+    /// Merge the traces of a group's agents: into a diagram, a log for ShiViz, or a story.
+    ///
+    /// Agents write traces where --trace or DISTLOCK_TRACE says. FILE is one of them, or a directory
+    /// with several. Those of all members belong together; of a member whose trace is missing only what
+    /// the others say is known.
+    ///
+    /// Without --story it tells what there is: from when to when, of whom, which locks.
     Trace(crate::trace::args::Trace),
+    /// Print the script by which a shell completes this command line.
+    ///
+    /// distlock(1) says where each shell looks for it.
     Completions(Completions),
 }
 
-/// Hold the lock NAME while COMMAND runs.
-///
-/// Of a lock that the configuration lists with several permits it takes one.
-///
-/// Exits with COMMAND's own code, or: 1 (or -E) not acquired in time; 64 wrong usage; 66 no such
-/// file; 69 agent or quorum unreachable; 77 permission; 78 configuration; 79 the lock was lost and
-/// COMMAND ended; 126 and 127 COMMAND not executable, not found; 128+N COMMAND died of signal N.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "distlock run [OPTIONS] NAME [--] COMMAND [ARG]...\n       \
@@ -68,12 +119,6 @@ pub(crate) struct Run {
     pub(crate) work: Work,
 }
 
-/// Run COMMAND on one host at a time: the leader.
-///
-/// Of all that run it for NAME one is elected, runs COMMAND and holds the lock NAME while it does;
-/// when it is gone, another takes over. It ends with COMMAND's own code when COMMAND has ended.
-///
-/// Options and exit codes are those of `distlock run`.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "distlock elect [OPTIONS] NAME [--] COMMAND [ARG]...\n       \
@@ -89,7 +134,8 @@ pub(crate) struct Elect {
     pub(crate) work: Work,
 }
 
-/// What runs, in which group, and for how long it is waited: of `run` and of `elect`.
+// What runs, in which group, and for how long it is waited: of `run` and of `elect`. No `///`, which
+// would be the help text of those two.
 #[derive(Debug, Args)]
 pub(crate) struct Work {
     /// Fail at once if the lock is not free
@@ -140,13 +186,6 @@ pub(crate) struct Work {
     pub(crate) program: Vec<OsString>,
 }
 
-/// Be this host's member of a group, and serve the programs on this host.
-///
-/// Prints a line that begins with `ready` once they can connect, and runs until a TERM, INT or HUP signal: then it releases
-/// what is held, leaves the group and exits with 0.
-///
-/// It serves at the socket that --socket or DISTLOCK_SOCKET names, or at
-/// /run/distlock/distlock.sock. Only programs of its own user and of root may use that.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "distlock agent [OPTIONS] --config FILE --id N",
@@ -162,7 +201,6 @@ pub(crate) struct Agent {
     pub(crate) group: Group,
 }
 
-/// Show the group's members, its locks, who holds them and who waits.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub(crate) struct Status {
@@ -178,9 +216,6 @@ pub(crate) struct Status {
     pub(crate) group: Group,
 }
 
-/// Print the script by which a shell completes this command line.
-///
-/// distlock(1) says where each shell looks for it.
 #[derive(Debug, Args)]
 pub(crate) struct Completions {
     /// The shell
@@ -188,7 +223,6 @@ pub(crate) struct Completions {
     pub(crate) shell: Shell,
 }
 
-/// Check fences, at the resource that a lock protects.
 #[derive(Debug, Args)]
 pub(crate) struct Fence {
     #[command(subcommand)]
@@ -219,13 +253,6 @@ pub(crate) struct FenceCheck {
     pub(crate) fence: String,
 }
 
-/// Write a new group key to the new file FILE.
-///
-/// Only its owner can read it (mode 0600). Copy it to every host of the group, over a way that
-/// nobody else can read, and set key_file in the configuration. FILE is never overwritten: a file
-/// may have several keys, and distlock.toml(5) says how one is replaced while the group runs.
-///
-/// Prints the key's id, which is no secret. Exits with 73 if there is a FILE already.
 #[derive(Debug, Args)]
 pub(crate) struct Keygen {
     /// Where the key is written
@@ -241,7 +268,6 @@ pub(crate) enum Shell {
     Fish,
 }
 
-/// Show the group's members and what is known of them, or change who they are.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub(crate) struct Members {
@@ -256,12 +282,6 @@ pub(crate) struct Members {
     pub(crate) group: Group,
 }
 
-/// Begin anew as a voter, after a majority of the voters has lost its state.
-///
-/// For this host's member, while its agent is stopped, and at every voter that the file lists. Then
-/// start their agents: together they found the group anew, with higher fences, once all former
-/// leases are over. Where a majority still runs, on the other side of a cut,
-/// there would be two groups: nobody checks that, so it takes --force.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub(crate) struct Recover {
@@ -278,7 +298,7 @@ pub(crate) struct Recover {
     pub(crate) group: Group,
 }
 
-/// A change of who belongs to the group.
+// A change of who belongs to the group.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Change {
     /// Let member ID, at ADDRESS, belong to the group
@@ -315,7 +335,6 @@ pub(crate) enum Change {
     },
 }
 
-/// Show who holds the lock NAME, and who waits for it.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub(crate) struct Who {
@@ -333,7 +352,7 @@ pub(crate) struct Who {
 
 const GROUP: &str = "Which group";
 
-/// Which group is meant.
+// Which group is meant.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct Group {
     /// The local group: the programs of this user on this host, also where the host has another

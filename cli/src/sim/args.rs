@@ -9,15 +9,6 @@ use distlock_agent::protocol::{Algorithm, NodeId};
 use distlock_lab::choices::Permille;
 use distlock_lab::costs;
 
-/// Run an algorithm in the simulator, and tell what its entries cost.
-///
-/// What runs is what agents run, in simulated time. It tells the messages an entry, the response
-/// time (from the request to the exit) and the synchronisation delay (from an exit to the next
-/// entry, where somebody waits), in units of T, a message's time on the way, and of E, the time
-/// inside; beside them what must come out of it, and what the books say.
-///
-/// Without --loss and --crash the engines run alone; with them whole nodes do, with links, views
-/// and leases, and only the engines' messages are counted.
 #[derive(Debug, Args)]
 #[command(
     override_usage = "distlock sim [OPTIONS] ALGORITHM\n       \

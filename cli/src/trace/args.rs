@@ -9,13 +9,6 @@ use clap::{Args, ValueHint};
 use super::when::When;
 use crate::exit::Failure;
 
-/// Merge the traces of a group's agents: into a diagram, a log for ShiViz, or a story.
-///
-/// Agents write traces where --trace or DISTLOCK_TRACE says. FILE is one of them, or a directory
-/// with several. Those of all members belong together; of a member whose trace is missing only what
-/// the others say is known.
-///
-/// Without --story it tells what there is: from when to when, of whom, which locks.
 #[derive(Debug, Args)]
 #[command(args_override_self = true)]
 pub(crate) struct Trace {
