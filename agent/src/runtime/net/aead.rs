@@ -109,11 +109,11 @@ struct Believed {
     cipher: Option<(KeyId, Box<Cipher>)>,
 }
 
-/// To whom a datagram goes, or how it came.
+/// Where a datagram goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
-    /// From one member to this one.
-    Directly(NodeId),
+pub enum Destination {
+    /// To this member alone.
+    Member(NodeId),
     /// To all members at once.
     Multicast,
 }
@@ -214,11 +214,11 @@ impl Seals {
     }
 
     /// Puts `bytes`, sealed, in place of what is in `out`.
-    pub fn seal(&mut self, to: Way, bytes: &[u8], out: &mut Vec<u8>) {
+    pub fn seal(&mut self, to: Destination, bytes: &[u8], out: &mut Vec<u8>) {
         self.seal_as(DATAGRAM, to, bytes, out);
     }
 
-    fn seal_as(&mut self, kind: u8, to: Way, body: &[u8], out: &mut Vec<u8>) {
+    fn seal_as(&mut self, kind: u8, to: Destination, body: &[u8], out: &mut Vec<u8>) {
         self.sealed += 1;
         out.clear();
         out.extend_from_slice(&[VERSION, kind, 0, 0]);
@@ -250,8 +250,8 @@ impl Seals {
         bytes: &mut [u8],
     ) -> Result<Opened, Why> {
         let to = match by_multicast {
-            true => Way::Multicast,
-            false => Way::Directly(self.me),
+            true => Destination::Multicast,
+            false => Destination::Member(self.me),
         };
         let len = bytes.len();
         let header = read_header(bytes, from, to)?;
@@ -305,7 +305,7 @@ impl Seals {
                     return Err(Why::Stale);
                 }
                 let mut bytes = Vec::with_capacity(OVERHEAD + RANDOM);
-                self.seal_as(ANSWER, Way::Directly(from), random, &mut bytes);
+                self.seal_as(ANSWER, Destination::Member(from), random, &mut bytes);
                 let to = Asked::Challenged;
                 Ok(Opened::Reply { bytes, to })
             }
@@ -340,7 +340,7 @@ impl Seals {
         addressed.copy_from_slice(&life.0);
         asked.copy_from_slice(&random(&self.secret, from, life, answers));
         let mut challenge = Vec::with_capacity(OVERHEAD + body.len());
-        self.seal_as(CHALLENGE, Way::Directly(from), &body, &mut challenge);
+        self.seal_as(CHALLENGE, Destination::Member(from), &body, &mut challenge);
         challenge
     }
 }
@@ -373,10 +373,10 @@ fn has_room(strange: &mut Vec<(NodeId, u8)>, from: NodeId) -> bool {
     }
 }
 
-impl Way {
+impl Destination {
     fn number(self) -> u16 {
         match self {
-            Self::Directly(to) => to.as_u16(),
+            Self::Member(to) => to.as_u16(),
             Self::Multicast => 0,
         }
     }
@@ -409,7 +409,7 @@ fn is_equal(expected: &[u8; RANDOM], said: &[u8]) -> bool {
             == 0
 }
 
-fn read_header(bytes: &[u8], from: NodeId, to: Way) -> Result<Header, Why> {
+fn read_header(bytes: &[u8], from: NodeId, to: Destination) -> Result<Header, Why> {
     match bytes.first() {
         Some(&VERSION) if (OVERHEAD..=MAX_LEN).contains(&bytes.len()) => {}
         Some(&wire::VERSION) => return Err(Why::Unsealed),

@@ -53,7 +53,7 @@ use self::doubts::Doubts;
 use crate::protocol::wire::GroupId;
 use crate::protocol::{NodeId, Time};
 use crate::runtime::net::address::{Address, MulticastAddress};
-use crate::runtime::net::aead::{Seals, Way};
+use crate::runtime::net::aead::{Destination, Seals};
 use crate::runtime::os::clock;
 
 /// This member's socket and everybody's addresses.
@@ -233,16 +233,16 @@ impl Transport {
             self.counters.send_lost += 1;
             return;
         };
-        self.transmit(Way::Directly(to), &address, bytes);
+        self.transmit(Destination::Member(to), &address, bytes);
     }
 
     /// Sends `bytes`, sealed where this group has a key; whether the kernel took all.
-    fn transmit(&mut self, way: Way, to: &SockAddr, bytes: &[u8]) -> bool {
+    fn transmit(&mut self, to: Destination, address: &SockAddr, bytes: &[u8]) -> bool {
         let Some(sealing) = &mut self.sealing else {
-            return self.send_out(to, bytes);
+            return self.send_out(address, bytes);
         };
-        let sealed = sealing.seal(way, bytes);
-        let is_sent = self.send_out(to, &sealed);
+        let sealed = sealing.seal(to, bytes);
+        let is_sent = self.send_out(address, &sealed);
         if let Some(sealing) = &mut self.sealing {
             sealing.give_back(sealed);
         }

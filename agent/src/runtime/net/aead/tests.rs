@@ -28,7 +28,7 @@ fn life(id: u16, key: &GroupKey) -> Seals {
 
 fn sealed(from: &mut Seals, to: u16, bytes: &[u8]) -> Vec<u8> {
     let mut out = b"what was there before".to_vec();
-    from.seal(Way::Directly(node(to)), bytes, &mut out);
+    from.seal(Destination::Member(node(to)), bytes, &mut out);
     out
 }
 
@@ -156,7 +156,7 @@ fn multicast_is_for_all_and_comes_only_so() {
     let [mut one, mut two] = [1, 2].map(|id| life(id, &key));
     introduce(&mut one, &mut two);
     let mut out = Vec::new();
-    one.seal(Way::Multicast, b"to all", &mut out);
+    one.seal(Destination::Multicast, b"to all", &mut out);
     assert_eq!(take(&mut two, 1, &out), dropped(Why::Malformed), "directly");
     let opened = two.open(node(1), true, &mut out.clone());
     assert_eq!(opened, Opened::Datagram(HEADER..HEADER + 6));

@@ -8,7 +8,7 @@ use crate::protocol::wire::merged::{self, Mergeable, Multicast};
 use crate::protocol::{NodeId, Time};
 use crate::runtime::api::status::MulticastStatus;
 use crate::runtime::net::address::{Address, MulticastAddress};
-use crate::runtime::net::aead::Way;
+use crate::runtime::net::aead::Destination;
 use crate::runtime::os::clock;
 
 /// Joins the group `address`, from the socket of member `me` at `own`.
@@ -175,7 +175,7 @@ impl Transport {
         let Some(to) = self.group.as_ref().map(|group| group.to.clone()) else {
             return false;
         };
-        let is_sent = self.transmit(Way::Multicast, &to, bytes);
+        let is_sent = self.transmit(Destination::Multicast, &to, bytes);
         self.counters.multicast_sent += u64::from(is_sent);
         is_sent
     }

@@ -1,6 +1,6 @@
 //! The seals of a group that has a key.
 
-use crate::runtime::net::aead::{Seals, Way};
+use crate::runtime::net::aead::{Destination, Seals};
 
 /// The seals of a group that has a key.
 #[derive(Debug)]
@@ -19,9 +19,9 @@ impl Sealing {
     }
 
     /// Seals `bytes`. To be given back once it is sent.
-    pub(super) fn seal(&mut self, way: Way, bytes: &[u8]) -> Vec<u8> {
+    pub(super) fn seal(&mut self, to: Destination, bytes: &[u8]) -> Vec<u8> {
         let mut sealed = std::mem::take(&mut self.scratch);
-        self.seals.seal(way, bytes, &mut sealed);
+        self.seals.seal(to, bytes, &mut sealed);
         sealed
     }
 
