@@ -3,8 +3,8 @@
 //! Sending never blocks. Whatever the kernel refuses (a full queue, a peer that is not there, no
 //! route) is the same as a datagram lost on the way: counted, and repaired by the links. What
 //! arrives from no member's address, or larger than any datagram of ours, is dropped here, before
-//! the core sees it. What comes from a member's address that is flooded waits in a queue apart
-//! ([`apart`]).
+//! the core sees it. What comes from a member's address that is flooded waits in a queue of
+//! its own ([`flood_queues`]).
 //!
 //! Where there is a multicast address, what goes to several members alike goes there as one
 //! datagram ([`multicast`]), to those who are known to be reached so ([`reachability`]). The core knows
@@ -12,7 +12,6 @@
 
 mod buffers;
 mod counters;
-mod doubts;
 mod error;
 mod faults;
 mod filter;
@@ -22,12 +21,13 @@ mod multicast;
 mod reachability;
 mod sealed;
 mod sealing;
+mod sender_faults;
 pub(crate) mod socket_file;
+mod socket_owner;
 #[cfg(test)]
 mod tests;
 mod udp;
 mod unix;
-mod who;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -43,13 +43,13 @@ pub use counters::TransportCounters;
 pub use error::BindError;
 pub use faults::Faults;
 use faults::Injector;
-use flood_queues::Apart;
+use flood_queues::FloodQueues;
 use group::Group;
 use sealing::Sealing;
 use socket_file::SocketFile;
 use unix::Mailbox;
 
-use self::doubts::Doubts;
+use self::sender_faults::SenderFaults;
 use crate::protocol::wire::GroupId;
 use crate::protocol::{NodeId, Time};
 use crate::runtime::net::address::{Address, MulticastAddress};
@@ -64,7 +64,7 @@ pub(crate) struct Transport {
     peers: BTreeMap<NodeId, SockAddr>,
     group: Option<Box<Group>>,
     sealing: Option<Box<Sealing>>,
-    doubts: Doubts,
+    sender_faults: SenderFaults,
     faults: Option<Injector>,
     counters: TransportCounters,
     /// Whether it was told that the kernel does not filter what comes. Once: each view would say it
@@ -79,7 +79,7 @@ enum Medium {
     Udp {
         socket: UdpSocket,
         sources: BTreeMap<SocketAddr, NodeId>,
-        apart: Apart,
+        flood_queues: FloodQueues,
     },
     Unix {
         mailbox: Mailbox,
@@ -123,11 +123,11 @@ impl Transport {
         let (medium, file) = match own {
             Address::Udp(own) => {
                 let socket = udp::bind(*own)?;
-                let apart = Apart::default();
+                let flood_queues = FloodQueues::default();
                 let medium = Medium::Udp {
                     socket,
                     sources,
-                    apart,
+                    flood_queues,
                 };
                 (medium, None)
             }
@@ -148,7 +148,7 @@ impl Transport {
             peers: BTreeMap::new(),
             group: group.map(Box::new),
             sealing: seals.map(|seals| Box::new(Sealing::new(seals))),
-            doubts: Doubts::default(),
+            sender_faults: SenderFaults::default(),
             faults,
             counters: Default::default(),
             told_unfiltered: false,
@@ -170,7 +170,7 @@ impl Transport {
             Medium::Udp {
                 socket,
                 sources,
-                apart,
+                flood_queues,
             } => {
                 sources.clear();
                 for (&id, address) in others {
@@ -179,7 +179,7 @@ impl Transport {
                         sources.insert(*address, id);
                     }
                 }
-                apart.read(sources.iter().map(|(&address, &id)| (id, address)));
+                flood_queues.set_members(sources.iter().map(|(&address, &id)| (id, address)));
                 let mut attached = filter::attach((&*socket).into(), sources.keys(), None);
                 if let Some(group) = &self.group {
                     // Several agents of one host hear each other by the loop, and so would each
@@ -214,9 +214,11 @@ impl Transport {
         // Not of the socket for multicast: it gets back, and drops, what this member sends there itself,
         // and nobody can tell that from what others sent.
         let dropped_by_kernel = match &self.medium {
-            Medium::Udp { socket, apart, .. } => {
-                udp::dropped_by_kernel(socket) + apart.dropped_by_kernel()
-            }
+            Medium::Udp {
+                socket,
+                flood_queues,
+                ..
+            } => udp::dropped_by_kernel(socket) + flood_queues.dropped_by_kernel(),
             Medium::Unix { .. } => 0,
         };
         TransportCounters {
@@ -285,15 +287,15 @@ impl Transport {
     /// Takes one datagram off the sockets, if there is one. The kernel cuts what is longer than
     /// `buffer`, so one that fills it counts as too long.
     pub(crate) fn receive(&mut self, buffer: &mut [u8]) -> Received {
-        if let Medium::Udp { apart, .. } = &mut self.medium
-            && apart.take_turn()
+        if let Medium::Udp { flood_queues, .. } = &mut self.medium
+            && flood_queues.take_turn()
             && let received @ (Received::Datagram { .. } | Received::Dropped) =
-                self.receive_apart(buffer)
+                self.receive_flooded(buffer)
         {
             return received;
         }
         match self.receive_shared(buffer) {
-            Received::Empty => self.receive_apart(buffer),
+            Received::Empty => self.receive_flooded(buffer),
             received => received,
         }
     }
@@ -335,14 +337,19 @@ impl Transport {
     }
 
     /// From the queues of members' addresses that are flooded.
-    fn receive_apart(&mut self, buffer: &mut [u8]) -> Received {
-        let Medium::Udp { sources, apart, .. } = &mut self.medium else {
+    fn receive_flooded(&mut self, buffer: &mut [u8]) -> Received {
+        let Medium::Udp {
+            sources,
+            flood_queues,
+            ..
+        } = &mut self.medium
+        else {
             return Received::Empty;
         };
-        if apart.is_empty() {
+        if flood_queues.is_empty() {
             return Received::Empty;
         }
-        let Some((len, from)) = apart.receive(buffer, clock::now()) else {
+        let Some((len, from)) = flood_queues.receive(buffer, clock::now()) else {
             return Received::Empty;
         };
         let from = sources.get(&udp::spelled(from)).copied();
@@ -358,10 +365,10 @@ impl Transport {
         let sender = received.as_ref().ok().and_then(|(_, from)| *from);
         let received = self.note(received, buffer.len());
         let received = self.unseal(received, false, buffer);
-        if let (Some(from), Medium::Udp { apart, .. }) = (sender, &mut self.medium) {
+        if let (Some(from), Medium::Udp { flood_queues, .. }) = (sender, &mut self.medium) {
             match received {
-                Received::Datagram { .. } => apart.note_taken(from),
-                _ => apart.note_drop(from, clock::now()),
+                Received::Datagram { .. } => flood_queues.note_taken(from),
+                _ => flood_queues.note_drop(from, clock::now()),
             }
         }
         if let (Some(group), Received::Datagram { from, .. }) = (&mut self.group, &received) {
@@ -407,27 +414,34 @@ impl Transport {
 
     /// Opens what is needed apart from them.
     pub(crate) fn open_wanted(&mut self) {
-        if let Medium::Udp { socket, apart, .. } = &mut self.medium {
-            apart.open_wanted(socket, clock::now());
+        if let Medium::Udp {
+            socket,
+            flood_queues,
+            ..
+        } = &mut self.medium
+        {
+            flood_queues.open_wanted(socket, clock::now());
         }
     }
 
     /// When something may be there of which no socket of these tells.
     pub(crate) fn next_look(&self) -> Option<Time> {
         match &self.medium {
-            Medium::Udp { apart, .. } => apart.next_look(),
+            Medium::Udp { flood_queues, .. } => flood_queues.next_look(),
             Medium::Unix { .. } => None,
         }
     }
 
     /// The members from whose addresses floods come.
     pub(crate) fn flooded(&self) -> impl Iterator<Item = NodeId> {
-        let apart = match &self.medium {
-            Medium::Udp { apart, .. } => Some(apart),
+        let flood_queues = match &self.medium {
+            Medium::Udp { flood_queues, .. } => Some(flood_queues),
             Medium::Unix { .. } => None,
         };
         let now = clock::now();
-        apart.into_iter().flat_map(move |apart| apart.flooded(now))
+        flood_queues
+            .into_iter()
+            .flat_map(move |flood_queues| flood_queues.flooded(now))
     }
 }
 

@@ -1,4 +1,4 @@
-//! A queue apart for each member's address that a flood comes from.
+//! A queue of its own for each member's address that a flood comes from.
 //!
 //! What the members send waits in one queue, that of this member's socket, until the agent takes it.
 //! Who can send with the address of one of them can fill it; then what the others send finds no room,
@@ -29,7 +29,7 @@ const FLOOD: u32 = 256;
 const WHILE: Duration = Duration::from_secs(1);
 /// A flood is over when there was none for so long.
 const QUIET: Duration = Duration::from_secs(2);
-/// So many addresses have queues apart at most, so that those of a large group do not use up the memory
+/// So many addresses have queues of their own at most, so that those of a large group do not use up the memory
 /// that the kernel has for UDP: they take 32 MiB. The others share the first queue, as without a flood.
 const MOST: usize = 64;
 /// How often they are looked at, at most: what the member says whose address it is comes later by that,
@@ -46,9 +46,9 @@ const TURNS: u8 = 4;
 /// How often it is told of one member, so that what anybody can send fills no log.
 const TOLD_EVERY: Duration = Duration::from_secs(3_600);
 
-/// The queues apart, and how much of what came was dropped.
+/// The queues of their own, and how much of what came was dropped.
 #[derive(Debug, Default)]
-pub(super) struct Apart {
+pub(super) struct FloodQueues {
     queues: Vec<Queue>,
     /// Which was looked at last.
     last: usize,
@@ -95,9 +95,9 @@ struct Source {
     told: Option<(Time, bool)>,
 }
 
-impl Apart {
+impl FloodQueues {
     /// These are the other members from now on.
-    pub(super) fn read(&mut self, others: impl Iterator<Item = (NodeId, SocketAddr)>) {
+    pub(super) fn set_members(&mut self, others: impl Iterator<Item = (NodeId, SocketAddr)>) {
         let mut before = std::mem::take(&mut self.sources);
         let source = |(id, address)| {
             let before = before.remove(&id);
@@ -199,7 +199,7 @@ impl Apart {
     }
 
     /// Something from the address of member `from` was dropped. If that is a flood, what comes from there
-    /// is to have a queue apart.
+    /// is to have a queue of its own.
     pub(super) fn note_drop(&mut self, from: NodeId, now: Time) {
         let Some(source) = self.sources.get_mut(&from) else {
             return;
@@ -228,7 +228,7 @@ impl Apart {
             source.tried = Some(now);
             let opened = match self.queues.len() {
                 MOST => Err(io::Error::other("there are too many already")),
-                _ => udp::bind_apart(shared, address),
+                _ => udp::bind_connected(shared, address),
             };
             source.tell(member, now, opened.as_ref().err());
             if let Ok(socket) = opened {
@@ -320,7 +320,7 @@ impl Source {
         true
     }
 
-    /// Warns that `member`, whose address this is, has a queue apart, or why it has none.
+    /// Warns that `member`, whose address this is, has a queue of its own, or why it has none.
     fn tell(&mut self, member: NodeId, now: Time, failed: Option<&io::Error>) {
         let is_opened = failed.is_none();
         let lately = self.told.filter(|(at, _)| now <= *at + TOLD_EVERY);

@@ -1,6 +1,6 @@
 //! What is sealed on its way out, and opened on its way in.
 
-use super::doubts::Fault;
+use super::sender_faults::Fault;
 use super::{Received, Transport};
 use crate::protocol::{NodeId, wire};
 use crate::runtime::net::aead::{self, KeyId, KeyRing, Opened, Why};
@@ -29,7 +29,7 @@ impl Transport {
         let Some(sealing) = &mut self.sealing else {
             if buffer[at.clone()].first() == Some(&aead::VERSION) {
                 self.counters.dropped_sealed += 1;
-                self.doubts.note(clock::now(), from, Fault::Sealed);
+                self.sender_faults.note(clock::now(), from, Fault::Sealed);
                 return Received::Dropped;
             }
             self.heed_version(from, buffer[at.clone()].first());
@@ -66,7 +66,7 @@ impl Transport {
                     Why::UnknownKey(key) => Fault::OtherKey(key),
                     _ => return Received::Dropped,
                 };
-                self.doubts.note(clock::now(), from, fault);
+                self.sender_faults.note(clock::now(), from, fault);
             }
         }
         Received::Dropped
@@ -82,7 +82,7 @@ impl Transport {
     /// The keys that are good from now on.
     pub(crate) fn change_keys(&mut self, keys: KeyRing) {
         if let Some(sealing) = &mut self.sealing {
-            self.doubts.forget();
+            self.sender_faults.forget();
             sealing.seals.change_keys(keys);
         }
     }
@@ -92,15 +92,15 @@ impl Transport {
         match version {
             Some(&version) if version != wire::VERSION => {
                 let fault = Fault::OtherVersion(version);
-                self.doubts.note(clock::now(), from, fault);
+                self.sender_faults.note(clock::now(), from, fault);
             }
-            _ => self.doubts.clear(from),
+            _ => self.sender_faults.clear(from),
         }
     }
 
     /// What is wrong with all that comes from that member's address, if that is certain.
     pub(crate) fn fault_of(&self, member: NodeId) -> Option<Fault> {
-        self.doubts.of(member)
+        self.sender_faults.of(member)
     }
 
     /// The ids of the keys that are good; that of the one that seals comes first. None where this

@@ -14,7 +14,7 @@ use nix::sys::stat::{Mode, fchmod};
 use nix::unistd::geteuid;
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use super::who;
+use super::socket_owner;
 use crate::runtime::disk::trust::{self, PathTrustError};
 use crate::runtime::net::address::{AddressError, check_socket_path};
 
@@ -214,7 +214,7 @@ fn take_away(path: &Path, stale: Identity) -> Result<(), PlaceError> {
 
 fn in_use(path: &Path) -> PlaceError {
     PlaceError::InUse {
-        pid: who::has_path(path),
+        pid: socket_owner::of_path(path),
     }
 }
 

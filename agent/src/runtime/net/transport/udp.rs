@@ -10,7 +10,7 @@ use socket2::{Domain, Protocol, SockRef, Socket, Type};
 
 use super::buffers::{ROOM, size_buffers};
 use super::error::BindError;
-use super::who;
+use super::socket_owner;
 use crate::runtime::net::address::Address;
 use crate::runtime::os::descriptors;
 
@@ -21,7 +21,7 @@ pub(super) fn bind(own: SocketAddr) -> Result<UdpSocket, BindError> {
     open(own).map_err(|source| match source.kind() {
         io::ErrorKind::AddrInUse => BindError::InUse {
             address,
-            pid: who::has_udp(own),
+            pid: socket_owner::of_udp(own),
         },
         io::ErrorKind::AddrNotAvailable => BindError::NotHere { address },
         io::ErrorKind::PermissionDenied => BindError::Permission {
@@ -50,7 +50,7 @@ fn unbound(own: SocketAddr) -> io::Result<Socket> {
 }
 
 /// A second socket at the address of `shared`, that gets what comes from `other`.
-pub(super) fn bind_apart(shared: &UdpSocket, other: SocketAddr) -> io::Result<UdpSocket> {
+pub(super) fn bind_connected(shared: &UdpSocket, other: SocketAddr) -> io::Result<UdpSocket> {
     let own = shared.local_addr()?;
     let socket = unbound(own)?;
     if !descriptors::is_spare(&socket) {
@@ -74,7 +74,7 @@ pub(super) fn bind_apart(shared: &UdpSocket, other: SocketAddr) -> io::Result<Ud
     Ok(OwnedFd::from(socket).into())
 }
 
-/// Before a socket of [`bind_apart`] is closed, so that what comes from there is the shared one's again
+/// Before a socket of [`bind_connected`] is closed, so that what comes from there is the shared one's again
 /// even if a process that was forked meanwhile keeps this one: nothing comes from an address to itself.
 pub(super) fn let_go(socket: &UdpSocket) -> io::Result<()> {
     let own = socket.local_addr()?;

@@ -26,28 +26,28 @@ fn socket(any_port: &str) -> (UdpSocket, SocketAddr) {
 
 /// The queues of a member whose own socket this is. The others are members from 2 on, at the addresses
 /// of these sockets, and what comes from the first of them was a flood a moment ago.
-fn apart_from(shared: &UdpSocket, others: &[&UdpSocket]) -> Apart {
-    let mut apart = Apart::default();
+fn flood_queues_from(shared: &UdpSocket, others: &[&UdpSocket]) -> FloodQueues {
+    let mut flood_queues = FloodQueues::default();
     let addresses = others.iter().map(|other| other.local_addr().unwrap());
-    apart.read((2..).map(id).zip(addresses));
-    flood(&mut apart, 2, at(0), shared);
-    assert_eq!(apart.flooded(at(0)).collect::<Vec<_>>(), [id(2)]);
-    assert_eq!(apart.queues.len(), 1);
-    apart
+    flood_queues.set_members((2..).map(id).zip(addresses));
+    flood(&mut flood_queues, 2, at(0), shared);
+    assert_eq!(flood_queues.flooded(at(0)).collect::<Vec<_>>(), [id(2)]);
+    assert_eq!(flood_queues.queues.len(), 1);
+    flood_queues
 }
 
 /// So many of a member are dropped that it is a flood.
-fn flood(apart: &mut Apart, from: u16, now: Time, shared: &UdpSocket) {
+fn flood(flood_queues: &mut FloodQueues, from: u16, now: Time, shared: &UdpSocket) {
     for _ in 0..FLOOD {
-        apart.note_drop(id(from), now);
+        flood_queues.note_drop(id(from), now);
     }
-    apart.open_wanted(shared, now);
+    flood_queues.open_wanted(shared, now);
 }
 
 /// How many are taken in a look at this time. All are of this address.
-fn look(apart: &mut Apart, from: SocketAddr, now: Time) -> u32 {
+fn look(flood_queues: &mut FloodQueues, from: SocketAddr, now: Time) -> u32 {
     let mut taken = 0;
-    while let Some(one) = apart.receive(&mut [0; 64], now) {
+    while let Some(one) = flood_queues.receive(&mut [0; 64], now) {
         assert_eq!(one, (5, from));
         taken += 1;
     }
@@ -55,11 +55,16 @@ fn look(apart: &mut Apart, from: SocketAddr, now: Time) -> u32 {
 }
 
 /// The same while that sends one after the other.
-fn look_under_flood(apart: &mut Apart, flooder: &UdpSocket, own: SocketAddr, now: Time) -> u32 {
+fn look_under_flood(
+    flood_queues: &mut FloodQueues,
+    flooder: &UdpSocket,
+    own: SocketAddr,
+    now: Time,
+) -> u32 {
     let mut taken = 0;
     loop {
         send(1, flooder, own);
-        match apart.receive(&mut [0; 64], now) {
+        match flood_queues.receive(&mut [0; 64], now) {
             Some(_) => taken += 1,
             None => return taken,
         }
@@ -92,12 +97,12 @@ fn who_floods_fills_no_queue_but_its_own() {
     families(|any_port| {
         let [(shared, own), (second, from), (third, _)] = [(); 3].map(|()| socket(any_port));
         send(2, &second, own);
-        let mut apart = apart_from(&shared, &[&second, &third]);
+        let mut flood_queues = flood_queues_from(&shared, &[&second, &third]);
         send(5_000, &second, own);
         send(3, &third, own);
         assert_eq!(shared_has(&shared), 2 + 3, "of before, and of the third");
-        assert!(apart.dropped_by_kernel() > 1_000);
-        let taken = look(&mut apart, from, at(1));
+        assert!(flood_queues.dropped_by_kernel() > 1_000);
+        let taken = look(&mut flood_queues, from, at(1));
         assert!((100..=IN_A_LOOK).contains(&taken), "{taken}");
     });
 }
@@ -107,39 +112,43 @@ fn who_floods_fills_no_queue_but_its_own() {
 #[test]
 fn it_is_looked_there_for_a_part_of_the_time() {
     let [(shared, own), (second, from)] = [(); 2].map(|()| socket("127.0.0.1:0"));
-    let mut apart = apart_from(&shared, &[&second]);
-    assert!(apart.next_look().unwrap() <= at(0));
-    assert_eq!(look(&mut apart, from, at(0)), 0);
-    assert_eq!(apart.next_look(), Some(at(1)));
+    let mut flood_queues = flood_queues_from(&shared, &[&second]);
+    assert!(flood_queues.next_look().unwrap() <= at(0));
+    assert_eq!(look(&mut flood_queues, from, at(0)), 0);
+    assert_eq!(flood_queues.next_look(), Some(at(1)));
 
     send(1, &second, own);
-    assert_eq!(apart.receive(&mut [0; 64], at(0)), None, "not yet");
-    assert!(apart.receive(&mut [0; 64], at(5)).is_some());
-    let more = apart.next_look();
+    assert_eq!(flood_queues.receive(&mut [0; 64], at(0)), None, "not yet");
+    assert!(flood_queues.receive(&mut [0; 64], at(5)).is_some());
+    let more = flood_queues.next_look();
     assert_eq!(more, Some(at(5)), "there may be more of this look");
-    let taken = look_under_flood(&mut apart, &second, own, at(7));
+    let taken = look_under_flood(&mut flood_queues, &second, own, at(7));
     assert_eq!(taken, IN_A_LOOK - 1);
-    assert_eq!(apart.next_look(), Some(at(9)), "that took two");
-    assert_eq!(look(&mut apart, from, at(8)), 0);
-    assert_eq!(look(&mut apart, from, at(9)), 1, "the last of that flood");
-    assert_eq!(apart.next_look(), Some(at(10)));
+    assert_eq!(flood_queues.next_look(), Some(at(9)), "that took two");
+    assert_eq!(look(&mut flood_queues, from, at(8)), 0);
+    assert_eq!(
+        look(&mut flood_queues, from, at(9)),
+        1,
+        "the last of that flood"
+    );
+    assert_eq!(flood_queues.next_look(), Some(at(10)));
 
     let long = 8 * 3_600_000;
     send(2, &second, own);
-    assert!(apart.receive(&mut [0; 64], at(10)).is_some());
-    assert_eq!(look(&mut apart, from, at(long)), 0);
-    assert_eq!(apart.next_look(), Some(at(long + 1)));
-    assert_eq!(look(&mut apart, from, at(long + 1)), 1);
+    assert!(flood_queues.receive(&mut [0; 64], at(10)).is_some());
+    assert_eq!(look(&mut flood_queues, from, at(long)), 0);
+    assert_eq!(flood_queues.next_look(), Some(at(long + 1)));
+    assert_eq!(look(&mut flood_queues, from, at(long + 1)), 1);
 }
 
 #[test]
 fn each_queue_has_its_turn() {
     let [(shared, own), (second, _), (third, from)] = [(); 3].map(|()| socket("127.0.0.1:0"));
-    let mut apart = apart_from(&shared, &[&second, &third]);
-    flood(&mut apart, 3, at(0), &shared);
+    let mut flood_queues = flood_queues_from(&shared, &[&second, &third]);
+    flood(&mut flood_queues, 3, at(0), &shared);
     send(100, &second, own);
     send(3, &third, own);
-    let next = |_| apart.receive(&mut [0; 64], at(1)).unwrap().1;
+    let next = |_| flood_queues.receive(&mut [0; 64], at(1)).unwrap().1;
     let first: Vec<_> = (0..6).map(next).collect();
     let of_third = first.iter().filter(|&&address| address == from);
     assert_eq!(of_third.count(), 3, "{first:?}");
@@ -151,37 +160,41 @@ fn each_queue_has_its_turn() {
 fn when_the_flood_is_over_the_queue_goes() {
     families(|any_port| {
         let [(shared, own), (second, from), (third, _)] = [(); 3].map(|()| socket(any_port));
-        let mut apart = apart_from(&shared, &[&second, &third]);
+        let mut flood_queues = flood_queues_from(&shared, &[&second, &third]);
         send(5_000, &second, own);
-        let dropped = apart.dropped_by_kernel();
+        let dropped = flood_queues.dropped_by_kernel();
         let mut now = at(0);
-        while look(&mut apart, from, now) > 0 {
-            now = apart.next;
+        while look(&mut flood_queues, from, now) > 0 {
+            now = flood_queues.next;
         }
         assert!(now < at(1_000));
-        let forked = apart.queues[0].socket.try_clone().unwrap();
+        let forked = flood_queues.queues[0].socket.try_clone().unwrap();
         // Somewhat later there is another, and with it the time begins anew.
-        flood(&mut apart, 2, at(1_500), &shared);
-        look(&mut apart, from, at(3_000));
-        assert_eq!(apart.flooded(at(3_000)).count(), 1);
+        flood(&mut flood_queues, 2, at(1_500), &shared);
+        look(&mut flood_queues, from, at(3_000));
+        assert_eq!(flood_queues.flooded(at(3_000)).count(), 1);
         // It is over: first what comes goes elsewhere, and then nothing is left here.
-        flood(&mut apart, 3, at(3_400), &shared);
-        assert_eq!(apart.queues.len(), 2);
+        flood(&mut flood_queues, 3, at(3_400), &shared);
+        assert_eq!(flood_queues.queues.len(), 2);
         send(3, &second, own);
         for (ms, taken) in [(3_501, 3), (3_502, 0)] {
             let mut came = 0;
             send(2, &third, own);
-            while let Some((_, address)) = apart.receive(&mut [0; 64], at(ms)) {
+            while let Some((_, address)) = flood_queues.receive(&mut [0; 64], at(ms)) {
                 came += u32::from(address == from);
             }
             assert_eq!(came, taken);
         }
         send(3, &second, own);
         assert_eq!(shared_has(&shared), 3);
-        while apart.receive(&mut [0; 64], at(3_510)).is_some() {}
-        assert_eq!(apart.queues.len(), 1, "that of the other");
-        assert_eq!(apart.flooded(at(3_510)).collect::<Vec<_>>(), [id(3)]);
-        assert_eq!(apart.dropped_by_kernel(), dropped, "they are not forgotten");
+        while flood_queues.receive(&mut [0; 64], at(3_510)).is_some() {}
+        assert_eq!(flood_queues.queues.len(), 1, "that of the other");
+        assert_eq!(flood_queues.flooded(at(3_510)).collect::<Vec<_>>(), [id(3)]);
+        assert_eq!(
+            flood_queues.dropped_by_kernel(),
+            dropped,
+            "they are not forgotten"
+        );
 
         send(3, &second, own);
         assert_eq!(shared_has(&shared), 3);
@@ -194,19 +207,19 @@ fn when_the_flood_is_over_the_queue_goes() {
 fn with_its_member_a_queue_goes() {
     let [(shared, own), (second, from), (third, other)] = [(); 3].map(|()| socket("127.0.0.1:0"));
     for others in [vec![(3, other)], vec![(2, other)], vec![(3, from)]] {
-        let mut apart = apart_from(&shared, &[&second, &third]);
+        let mut flood_queues = flood_queues_from(&shared, &[&second, &third]);
         let others = others
             .into_iter()
             .map(|(member, address)| (id(member), address));
-        apart.read(others);
-        assert!(apart.is_empty() && apart.next_look().is_none());
-        assert_eq!(apart.flooded(at(0)).count(), 0);
+        flood_queues.set_members(others);
+        assert!(flood_queues.is_empty() && flood_queues.next_look().is_none());
+        assert_eq!(flood_queues.flooded(at(0)).count(), 0);
         send(1, &second, own);
         assert_eq!(shared_has(&shared), 1);
     }
-    let mut apart = apart_from(&shared, &[&second, &third]);
-    apart.read([(id(2), from)].into_iter());
-    assert!(!apart.is_empty());
+    let mut flood_queues = flood_queues_from(&shared, &[&second, &third]);
+    flood_queues.set_members([(id(2), from)].into_iter());
+    assert!(!flood_queues.is_empty());
 }
 
 /// Its address stays this user's alone, also with others that would share it, and while a queue is
@@ -222,7 +235,7 @@ fn nobody_else_can_have_the_address() {
         other.set_reuse_port(shares)?;
         other.bind(&own.into())
     };
-    let _apart = apart_from(&shared, &[&second]);
+    let _flood_queues = flood_queues_from(&shared, &[&second]);
     assert_eq!(take(false).unwrap_err().kind(), io::ErrorKind::AddrInUse);
     if !nix::unistd::geteuid().is_root() {
         eprintln!("SKIPPED: to be another user needs root");
@@ -240,7 +253,7 @@ fn nobody_else_can_have_the_address() {
             }
         });
         while !thief.is_finished() && tried.load(Ordering::Relaxed) < TIMES {
-            let queue = udp::bind_apart(&shared, second.local_addr().unwrap()).unwrap();
+            let queue = udp::bind_connected(&shared, second.local_addr().unwrap()).unwrap();
             udp::let_go(&queue).unwrap();
         }
         is_over.store(true, Ordering::Relaxed);
@@ -251,37 +264,37 @@ fn nobody_else_can_have_the_address() {
 #[test]
 fn that_nobody_is_there_hides_nothing_that_came() {
     let [(shared, own), (second, from)] = [(); 2].map(|()| socket("127.0.0.1:0"));
-    let mut apart = apart_from(&shared, &[&second]);
+    let mut flood_queues = flood_queues_from(&shared, &[&second]);
     send(2, &second, own);
     drop(second);
     send(1, &shared, from);
-    assert_eq!(look(&mut apart, from, at(1)), 2);
-    assert_eq!(apart.next_look(), Some(at(2)));
+    assert_eq!(look(&mut flood_queues, from, at(1)), 2);
+    assert_eq!(flood_queues.next_look(), Some(at(2)));
 }
 
 #[test]
 fn a_flood_is_more_at_once_than_is_taken() {
     let (shared, own) = socket("127.0.0.1:0");
-    let mut apart = Apart::default();
+    let mut flood_queues = FloodQueues::default();
     let other = SocketAddr::from(([127, 0, 1, 1], 7));
-    apart.read([(id(2), own), (id(3), other)].into_iter());
+    flood_queues.set_members([(id(2), own), (id(3), other)].into_iter());
     for number in 0..10 * FLOOD {
         // Somewhat fewer, all the time.
         let now = at(u64::from(number * 1_001 / (FLOOD - 1)));
-        apart.note_drop(id(2), now);
+        flood_queues.note_drop(id(2), now);
         // All that a member says comes twice.
-        apart.note_taken(id(3));
-        apart.note_drop(id(3), at(0));
+        flood_queues.note_taken(id(3));
+        flood_queues.note_drop(id(3), at(0));
         // And of no member.
-        apart.note_drop(id(4), at(0));
-        apart.open_wanted(&shared, now);
-        assert_eq!(apart.flooded(now).count(), 0, "{number}");
-        assert!(apart.is_empty());
+        flood_queues.note_drop(id(4), at(0));
+        flood_queues.open_wanted(&shared, now);
+        assert_eq!(flood_queues.flooded(now).count(), 0, "{number}");
+        assert!(flood_queues.is_empty());
     }
     let later = at(100_000);
     let mut drop = |times| {
-        (0..times).for_each(|_| apart.note_drop(id(3), later));
-        apart.flooded(later).collect::<Vec<_>>()
+        (0..times).for_each(|_| flood_queues.note_drop(id(3), later));
+        flood_queues.flooded(later).collect::<Vec<_>>()
     };
     assert_eq!(drop(FLOOD - 1), []);
     assert_eq!(drop(1), [id(3)]);
@@ -292,21 +305,21 @@ fn a_flood_is_more_at_once_than_is_taken() {
 fn there_are_so_many_queues_and_no_more() {
     let (shared, _) = socket("127.0.0.1:0");
     let address = |last| SocketAddr::from(([127, 0, 1, last], 7));
-    let mut apart = Apart::default();
-    apart.read((0..100).map(|last| (id(last + 1), address(last as u8))));
+    let mut flood_queues = FloodQueues::default();
+    flood_queues.set_members((0..100).map(|last| (id(last + 1), address(last as u8))));
     for _again in 0..2 {
-        (1..=100).for_each(|member| flood(&mut apart, member, at(0), &shared));
+        (1..=100).for_each(|member| flood(&mut flood_queues, member, at(0), &shared));
     }
-    assert_eq!(apart.queues.len(), MOST);
-    assert_eq!(apart.flooded(at(0)).count(), 100);
-    let told = apart
+    assert_eq!(flood_queues.queues.len(), MOST);
+    assert_eq!(flood_queues.flooded(at(0)).count(), 100);
+    let told = flood_queues
         .sources
         .values()
         .filter(|source| source.told.is_some());
     assert_eq!(told.count(), 100);
 }
 
-/// The whole: a member sends what is dropped, until that waits apart, and is heard as before when it
+/// The whole: a member sends what is dropped, until that waits in a queue of its own, and is heard as before when it
 /// says something else; another one is heard all the time.
 #[test]
 fn who_floods_is_found_out_and_still_heard() {

@@ -62,46 +62,46 @@ impl fmt::Display for Fault {
 
 /// What came from each member's address and could not be opened, since the last that could.
 #[derive(Debug, Default)]
-pub(super) struct Doubts {
-    doubts: BTreeMap<NodeId, Doubt>,
+pub(super) struct SenderFaults {
+    members: BTreeMap<NodeId, Repeated>,
     /// What was told, once each, so that what anybody can send fills no log.
     told: BTreeSet<(NodeId, Fault)>,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Doubt {
+struct Repeated {
     fault: Fault,
     count: u32,
     first: Time,
     last: Time,
 }
 
-impl Doubt {
+impl Repeated {
     fn is_certain(&self) -> bool {
         self.count >= ENOUGH && self.last.since(self.first) >= LONG_ENOUGH
     }
 }
 
-impl Doubts {
+impl SenderFaults {
     /// Something came from the address of `from` that has this fault. Tells of it, if it is certain
     /// by now.
     pub(super) fn note(&mut self, now: Time, from: NodeId, fault: Fault) {
-        let doubt = self.doubts.entry(from).or_insert(Doubt {
+        let repeated = self.members.entry(from).or_insert(Repeated {
             fault,
             count: 0,
             first: now,
             last: now,
         });
-        if doubt.fault != fault {
-            (doubt.fault, doubt.count, doubt.first) = (fault, 0, now);
+        if repeated.fault != fault {
+            (repeated.fault, repeated.count, repeated.first) = (fault, 0, now);
         }
-        if doubt.count > 0 && now.since(doubt.last) < PAUSE {
+        if repeated.count > 0 && now.since(repeated.last) < PAUSE {
             return;
         }
-        doubt.count = doubt.count.saturating_add(1);
-        doubt.last = now;
-        let (count, lasted) = (doubt.count, now.since(doubt.first));
-        if doubt.is_certain() && self.told.insert((from, fault)) {
+        repeated.count = repeated.count.saturating_add(1);
+        repeated.last = now;
+        let (count, lasted) = (repeated.count, now.since(repeated.first));
+        if repeated.is_certain() && self.told.insert((from, fault)) {
             tracing::warn!(
                 "what comes from the address of member {from} {fault}: {count} datagrams in {} s, and \
                  none that can be taken; it is not heard: {}",
@@ -113,7 +113,7 @@ impl Doubts {
 
     /// What came from there could be opened: what could not was damaged, or another's.
     pub(super) fn clear(&mut self, from: NodeId) {
-        self.doubts.remove(&from);
+        self.members.remove(&from);
     }
 
     /// Other keys are good from now on.
@@ -123,8 +123,11 @@ impl Doubts {
 
     /// What is wrong with all that comes from that member's address, if that is certain.
     pub(super) fn of(&self, member: NodeId) -> Option<Fault> {
-        let doubt = self.doubts.get(&member).filter(|doubt| doubt.is_certain());
-        doubt.map(|doubt| doubt.fault)
+        let repeated = self
+            .members
+            .get(&member)
+            .filter(|repeated| repeated.is_certain());
+        repeated.map(|repeated| repeated.fault)
     }
 }
 
@@ -142,47 +145,47 @@ mod tests {
 
     #[test]
     fn a_damaged_datagram_or_many_at_once_say_nothing_of_keys() {
-        let mut doubts = Doubts::default();
-        doubts.note(at(0), id(2), Fault::NotSealed);
-        assert_eq!(doubts.of(id(2)), None, "one");
+        let mut faults = SenderFaults::default();
+        faults.note(at(0), id(2), Fault::NotSealed);
+        assert_eq!(faults.of(id(2)), None, "one");
         for _ in 0..1_000 {
-            doubts.note(at(50), id(2), Fault::NotSealed);
+            faults.note(at(50), id(2), Fault::NotSealed);
         }
-        assert_eq!(doubts.of(id(2)), None, "a burst");
-        doubts.note(at(60_000), id(2), Fault::NotSealed);
-        assert_eq!(doubts.of(id(2)), None, "two in a minute");
+        assert_eq!(faults.of(id(2)), None, "a burst");
+        faults.note(at(60_000), id(2), Fault::NotSealed);
+        assert_eq!(faults.of(id(2)), None, "two in a minute");
     }
 
     #[test]
     fn damage_among_what_can_be_opened_says_nothing_of_keys() {
-        let mut doubts = Doubts::default();
+        let mut faults = SenderFaults::default();
         for second in 0..1_000 {
-            doubts.note(at(second * 1_000), id(2), Fault::Sealed);
+            faults.note(at(second * 1_000), id(2), Fault::Sealed);
             if second % 4 == 3 {
-                doubts.clear(id(2));
+                faults.clear(id(2));
             }
-            assert_eq!(doubts.of(id(2)), None, "{second}");
+            assert_eq!(faults.of(id(2)), None, "{second}");
         }
         // Bits flip in the key's name, too, and never alike.
         for second in 0..1_000u64 {
             let key = KeyId::new((second as u32).to_be_bytes());
-            doubts.note(at(2_000_000 + second * 1_000), id(3), Fault::OtherKey(key));
-            assert_eq!(doubts.of(id(3)), None, "{second}");
+            faults.note(at(2_000_000 + second * 1_000), id(3), Fault::OtherKey(key));
+            assert_eq!(faults.of(id(3)), None, "{second}");
         }
     }
 
     #[test]
     fn a_member_with_another_key_is_found_out() {
-        let mut doubts = Doubts::default();
+        let mut faults = SenderFaults::default();
         let fault = Fault::OtherKey(KeyId::new([1; KeyId::LEN]));
         for step in 0..6 {
-            doubts.note(at(step * 500), id(2), fault);
-            assert_eq!(doubts.of(id(2)), None, "{step}");
+            faults.note(at(step * 500), id(2), fault);
+            assert_eq!(faults.of(id(2)), None, "{step}");
         }
-        doubts.note(at(3_000), id(2), fault);
-        assert_eq!(doubts.of(id(2)), Some(fault));
-        assert_eq!(doubts.of(id(3)), None);
-        doubts.clear(id(2));
-        assert_eq!(doubts.of(id(2)), None, "it was given the key");
+        faults.note(at(3_000), id(2), fault);
+        assert_eq!(faults.of(id(2)), Some(fault));
+        assert_eq!(faults.of(id(3)), None);
+        faults.clear(id(2));
+        assert_eq!(faults.of(id(2)), None, "it was given the key");
     }
 }

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 /// The process that has `address`, or its port on all addresses of this host.
-pub(super) fn has_udp(address: SocketAddr) -> Option<u32> {
+pub(super) fn of_udp(address: SocketAddr) -> Option<u32> {
     // The kernel prints addresses as words in the host's byte order.
     let (table, ip): (_, String) = match address.ip() {
         IpAddr::V4(ip) => ("/proc/net/udp", word(ip.octets())),
@@ -37,7 +37,7 @@ fn word(bytes: [u8; 4]) -> String {
 }
 
 /// The process that has the Unix socket at `path`.
-pub(super) fn has_path(path: &Path) -> Option<u32> {
+pub(super) fn of_path(path: &Path) -> Option<u32> {
     let table = fs::read("/proc/net/unix").ok()?;
     let path = path.as_os_str().as_bytes();
     let line = table.split(|&byte| byte == b'\n').find(|line| {
