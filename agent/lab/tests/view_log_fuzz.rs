@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use distlock_lab::view_log::{Report, run};
 use distlock_protocol::membership::quorum::log::VoterId;
 use distlock_protocol::membership::quorum::log::library::{
-    Call, Contradiction, Entry, Library, Noraft, Position, Role, Voters, Wish,
+    Call, Contradiction, Entry, Library, Noraft, Output, Position, Role, Voters,
 };
 use old_release::OldRelease;
 
@@ -142,10 +142,10 @@ impl<const WHAT: u8> Library for Wrong<WHAT> {
         self.right.receive(from, term, call)
     }
 
-    fn wishes(&mut self, wishes: &mut Vec<Wish>) {
-        self.right.wishes(wishes);
+    fn outputs(&mut self, outputs: &mut Vec<Output>) {
+        self.right.outputs(outputs);
         let call = Call::Voted { granted: true };
-        wishes.extend(self.votes.drain(..).map(|(to, term)| Wish::Send {
+        outputs.extend(self.votes.drain(..).map(|(to, term)| Output::Send {
             to,
             term,
             call: call.clone(),

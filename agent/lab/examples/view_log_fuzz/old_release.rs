@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use distlock_protocol::membership::quorum::log::VoterId;
 use distlock_protocol::membership::quorum::log::library::{
-    Call, Contradiction, Entry, Library, Position, Role, Voters, Wish,
+    Call, Contradiction, Entry, Library, Output, Position, Role, Voters,
 };
 use noraft_0_4 as raft;
 
@@ -143,25 +143,27 @@ impl Library for OldRelease {
             .handle_snapshot_installed(to_position(position), to_config(voters))
     }
 
-    fn wishes(&mut self, wishes: &mut Vec<Wish>) {
+    fn outputs(&mut self, outputs: &mut Vec<Output>) {
         let peers: Vec<_> = self.0.peers().map(of_id).collect();
-        for action in self.0.actions_mut() {
-            match action {
-                raft::Action::SetElectionTimeout => wishes.push(Wish::Timer),
+        for output in self.0.actions_mut() {
+            match output {
+                raft::Action::SetElectionTimeout => outputs.push(Output::Timer),
                 raft::Action::SaveCurrentTerm
                 | raft::Action::SaveVotedFor
                 | raft::Action::AppendLogEntries(_) => {}
                 raft::Action::BroadcastMessage(message) => {
-                    wishes.extend(peers.iter().map(|&to| send(to, &message)));
+                    outputs.extend(peers.iter().map(|&to| send(to, &message)));
                 }
-                raft::Action::SendMessage(to, message) => wishes.push(send(of_id(to), &message)),
-                raft::Action::InstallSnapshot(to) => wishes.push(Wish::Snapshot { to: of_id(to) }),
+                raft::Action::SendMessage(to, message) => outputs.push(send(of_id(to), &message)),
+                raft::Action::InstallSnapshot(to) => {
+                    outputs.push(Output::Snapshot { to: of_id(to) })
+                }
             }
         }
     }
 }
 
-fn send(to: VoterId, message: &raft::Message) -> Wish {
+fn send(to: VoterId, message: &raft::Message) -> Output {
     let term = message.term().get();
     let call = match message {
         raft::Message::RequestVoteCall { last_position, .. } => Call::Vote {
@@ -183,7 +185,7 @@ fn send(to: VoterId, message: &raft::Message) -> Wish {
             last: of_position(*last_position),
         },
     };
-    Wish::Send { to, term, call }
+    Output::Send { to, term, call }
 }
 
 const fn to_id(voter: VoterId) -> raft::NodeId {

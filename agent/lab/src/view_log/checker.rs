@@ -7,7 +7,7 @@ use core::fmt;
 use core::time::Duration;
 
 use distlock_protocol::Epoch;
-use distlock_protocol::membership::quorum::log::{Decided, Digest, Link, MAX_CHAIN, VoterId};
+use distlock_protocol::membership::quorum::log::{Decided, Digest, MAX_CHAIN, ViewRef, VoterId};
 
 /// A broken rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl Checker {
             )));
         }
         let links = || decided.chain.iter().copied().chain([link]);
-        for Link { epoch, digest } in links() {
+        for ViewRef { epoch, digest } in links() {
             if *self.digests.entry(epoch).or_insert(digest) != digest {
                 return Err(Violation(format!(
                     "agreement: voter {voter} has another view {epoch} than was decided"
@@ -60,7 +60,7 @@ impl Checker {
         let mut last = None;
         // The first of a full chain has a predecessor that is not told.
         let whole = decided.chain.len() < MAX_CHAIN;
-        for Link { epoch, .. } in links() {
+        for ViewRef { epoch, .. } in links() {
             if last.is_some() || whole {
                 let follows = *self.before.entry(epoch).or_insert(last) == last
                     && *self.after.entry(last).or_insert(epoch) == epoch;

@@ -574,12 +574,12 @@ fn who_is_hard_to_hear_stays() {
 
 /// Where nothing gets lost nothing is repeated.
 #[test]
-fn a_lease_takes_five_wishes() {
+fn a_lease_takes_five_renewal_requests() {
     let mut group = group(3, Algorithm::RicartAgrawala);
     group.run(ms(1000));
     let sent = group.sent.len();
     group.run(Duration::from_secs(10));
-    // Of each to both others: in a lease five wishes, as many answers, ten statuses of the voter, and
+    // Of each to both others: in a lease five renewal requests, as many answers, ten statuses of the voter, and
     // the log's twenty heartbeats between its leader and the others, each with its answer.
     let in_a_lease = 6 * 5 + 6 * 5 + 6 * 10 + 4 * 20;
     assert_eq!(group.sent.len() - sent, 10 * in_a_lease);

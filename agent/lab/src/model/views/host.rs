@@ -125,7 +125,7 @@ impl Air {
             QuorumMessage::Summary { .. } => 6,
             QuorumMessage::Install { .. } => 7,
             QuorumMessage::Log { .. } => 8,
-            QuorumMessage::Wish(_) => 9,
+            QuorumMessage::ChangeRequest(_) => 9,
             QuorumMessage::Cluster(_) => 10,
             QuorumMessage::Founding(_) => 11,
             QuorumMessage::Found(_) => 12,

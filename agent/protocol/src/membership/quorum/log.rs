@@ -26,7 +26,7 @@ pub use entry::{LogEntry, Snapshot};
 pub use make::{LogInit, MakeLog, Rafts};
 pub use message::{Body, LogMessage};
 pub use proposal::{
-    Decided, Digest, Link, MAX_CHAIN, MAX_VIEW, MAX_VOTERS, NotNow, Proposal, VoterId,
+    Decided, Digest, MAX_CHAIN, MAX_VIEW, MAX_VOTERS, NotNow, Proposal, ViewRef, VoterId,
 };
 pub use raft::{RaftLog, Timing};
 pub use record::{BadRecord, LogRecord};

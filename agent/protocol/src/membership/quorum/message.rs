@@ -62,7 +62,7 @@ pub enum QuorumMessage {
         message: LogMessage,
     },
     /// A member to all voters: an operator wants this changed.
-    Wish(Change),
+    ChangeRequest(Change),
     /// A member to one that is in no view with it: I am in this cluster.
     Cluster(Box<ClusterNotice>),
     /// A member that is in no view, to all that it can talk to: how I stand to founding.
@@ -122,14 +122,14 @@ impl Stance {
     }
 }
 
-/// A member's wish for its lease to run on.
+/// A member's request to renew its lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Renew {
-    /// The life that wishes it.
+    /// The incarnation that asks.
     pub(crate) session: Incarnation,
-    /// Rises with each wish.
+    /// Rises with each request.
     pub(crate) seq: u64,
-    /// The highest wish that a majority of voters has answered, one way or another: who gets no
+    /// The highest request that a majority of voters has answered, one way or another: who gets no
     /// answers cannot be a member.
     pub(crate) answered: u64,
     /// The newest certified view that it knows with itself in it; zero if there was none.

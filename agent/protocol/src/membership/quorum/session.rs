@@ -1,6 +1,6 @@
 //! A member's side: its lease, and its way from one view to the next.
 //!
-//! A lease runs for the time L from when the wish for it was *sent*, on the member's own clock, once
+//! A lease runs for the time L from when its renewal was *asked for*, on the member's own clock, once
 //! a majority of a view's voters has renewed it, all under that very view, which this member knows
 //! to be certified. It is counted so that it ends here before it ends for anybody who counts it
 //! from what a voter has seen.
@@ -30,13 +30,13 @@ use crate::time::Time;
 
 /// How often a lease is renewed in its time.
 const RENEWALS: u32 = 5;
-/// How often in a lease's time a wish is repeated that no majority answers, or while a view is being
-/// formed.
+/// How often in a lease's time a renewal request is repeated that no majority answers, or while a view
+/// is being formed.
 const REPEATS: u32 = 20;
 /// How often one that leaves says so in a lease's time.
 const GOODBYES: u32 = 50;
-/// How many wishes are remembered.
-const MAX_WISHES: usize = 16;
+/// How many renewal requests are remembered.
+const MAX_RENEWALS: usize = 16;
 
 #[derive(Clone, Debug, Hash)]
 pub(super) struct Session {
@@ -62,12 +62,12 @@ pub(super) struct Session {
     known: Option<Known>,
     /// When the lease ends; zero if there is none.
     until: Time,
-    /// The wishes that may still renew it, oldest first.
-    wishes: VecDeque<Wish>,
+    /// The renewal requests that may still renew it, oldest first.
+    renewals: VecDeque<RenewalRequest>,
     seq: u64,
     answered: u64,
-    /// When the newest wish was sent that a majority has answered; before there is one, when this
-    /// life began.
+    /// When the newest renewal request was sent that a majority has answered; before there is one, when
+    /// this life began.
     answered_sent: Time,
     renew_at: Time,
     overrides: KnownOverrides,
@@ -101,7 +101,7 @@ enum Phase {
 }
 
 #[derive(Clone, Debug, Hash)]
-struct Wish {
+struct RenewalRequest {
     seq: u64,
     sent: Time,
     /// Who has answered, and who of them has renewed under the view that is known here.
@@ -133,7 +133,7 @@ impl Session {
             contacts: Contacts::default(),
             known: None,
             until: Time::ZERO,
-            wishes: VecDeque::new(),
+            renewals: VecDeque::new(),
             seq: 0,
             answered: 0,
             answered_sent: now,
@@ -171,7 +171,7 @@ impl Session {
         (!self.is_over).then_some(self.renew_at)
     }
 
-    /// Sends a wish if one is due.
+    /// Sends a renewal request if one is due.
     pub(super) fn timeout(&mut self, now: Time, out: &mut Outbox) {
         if self.is_over || now < self.renew_at {
             return;
@@ -187,11 +187,11 @@ impl Session {
         self.seq += 1;
         // Older ones renew nothing any more.
         let lease = self.lease;
-        self.wishes.retain(|wish| now < wish.sent + lease);
-        while self.wishes.len() >= MAX_WISHES {
-            self.wishes.pop_front();
+        self.renewals.retain(|renewal| now < renewal.sent + lease);
+        while self.renewals.len() >= MAX_RENEWALS {
+            self.renewals.pop_front();
         }
-        self.wishes.push_back(Wish {
+        self.renewals.push_back(RenewalRequest {
             seq: self.seq,
             sent: now,
             answered: Vec::new(),
@@ -209,8 +209,8 @@ impl Session {
         };
         for voter in self.voters() {
             out.send(voter, QuorumMessage::Renew(renew));
-            if let Some(change) = self.overrides.wish() {
-                out.send(voter, QuorumMessage::Wish(change.clone()));
+            if let Some(change) = self.overrides.change_request() {
+                out.send(voter, QuorumMessage::ChangeRequest(change.clone()));
             }
         }
         if let Some(known) = &self.known {
@@ -268,7 +268,7 @@ impl Session {
         self.overrides.forget_epoch();
         if self.known.is_some() && !self.is_over {
             self.is_over = true;
-            self.wishes.clear();
+            self.renewals.clear();
             out.act(Action::Excluded(epoch));
         }
     }
@@ -386,19 +386,19 @@ impl Session {
         }
         self.ignorant.remove(&from);
         let Some(known) = &mut self.known else { return };
-        let Some(wish) = self.wishes.iter_mut().find(|wish| wish.seq == seq) else {
+        let Some(renewal) = self.renewals.iter_mut().find(|renewal| renewal.seq == seq) else {
             return;
         };
-        if under != (known.view_config.epoch, known.digest) || wish.renewed.contains(&from) {
+        if under != (known.view_config.epoch, known.digest) || renewal.renewed.contains(&from) {
             return;
         }
-        wish.renewed.push(from);
-        let renewed = |node| wish.renewed.contains(&node);
+        renewal.renewed.push(from);
+        let renewed = |node| renewal.renewed.contains(&node);
         if !known.view_config.has_majority(|voter| renewed(voter.node)) {
             return;
         }
         let newly_leased = !core::mem::replace(&mut known.leased, true);
-        let until = wish.sent + self.lease;
+        let until = renewal.sent + self.lease;
         if newly_leased && matches!(known.phase, Phase::Installed(_)) {
             self.renew_at = Time::ZERO;
         }
@@ -440,16 +440,16 @@ impl Session {
             return;
         }
         self.heard.insert(from, now);
-        let Some(wish) = self.wishes.iter_mut().find(|wish| wish.seq == seq) else {
+        let Some(renewal) = self.renewals.iter_mut().find(|renewal| renewal.seq == seq) else {
             return;
         };
-        if !wish.answered.contains(&from) {
-            wish.answered.push(from);
+        if !renewal.answered.contains(&from) {
+            renewal.answered.push(from);
         }
-        let sent = wish.sent;
-        if 2 * wish.answered.len() > count && seq > self.answered {
+        let sent = renewal.sent;
+        if 2 * renewal.answered.len() > count && seq > self.answered {
             (self.answered, self.answered_sent) = (seq, sent);
-            // By its wishes the coordinator sees what it has missed of a view that is being formed.
+            // By them the coordinator sees what this member has missed of a view that is being formed.
             let is_awaited = self.known.is_some() && self.view().is_none();
             if !self.leaves && !is_awaited {
                 self.renew_at = self.renew_at.max(sent + self.lease / RENEWALS);

@@ -127,22 +127,22 @@ fn a_lease_counts_from_when_its_wish_was_sent_and_needs_a_majority_under_one_vie
     let mut out = Outbox::new(node(5));
     let mut session = installed(&mut out);
     session.timeout(at(100), &mut out);
-    assert_eq!(out.take().len(), 3, "a wish to each voter");
-    let (wish, view) = ((Incarnation(1), 1), (first().epoch, first().digest()));
-    session.renewed(at(0), node(1), wish, view, &mut out);
-    // The same voter again, another life's wish, and another view do not count.
-    session.renewed(at(0), node(1), wish, view, &mut out);
+    assert_eq!(out.take().len(), 3, "a renewal request to each voter");
+    let (renewal, view) = ((Incarnation(1), 1), (first().epoch, first().digest()));
+    session.renewed(at(0), node(1), renewal, view, &mut out);
+    // The same voter again, another life's renewal, and another view do not count.
+    session.renewed(at(0), node(1), renewal, view, &mut out);
     session.renewed(at(0), node(2), (Incarnation(2), 1), view, &mut out);
     let other = without(4).view_config;
     session.renewed(
         at(0),
         node(2),
-        wish,
+        renewal,
         (other.epoch, other.digest()),
         &mut out,
     );
     assert_eq!((leases(&mut out), session.until()), (vec![], Time::ZERO));
-    session.renewed(at(0), node(3), wish, view, &mut out);
+    session.renewed(at(0), node(3), renewal, view, &mut out);
     assert_eq!(leases(&mut out), [at(100) + LEASE]);
 }
 
@@ -151,15 +151,27 @@ fn what_was_renewed_under_the_view_before_does_not_count_in_the_next() {
     let mut out = Outbox::new(node(5));
     let mut session = installed(&mut out);
     session.timeout(at(100), &mut out);
-    let (wish, view) = ((Incarnation(1), 1), (first().epoch, first().digest()));
-    session.renewed(at(0), node(1), wish, view, &mut out);
+    let (renewal, view) = ((Incarnation(1), 1), (first().epoch, first().digest()));
+    session.renewed(at(0), node(1), renewal, view, &mut out);
     let next = without(4).view_config;
     session.flush(node(1), next.clone(), &mut out);
     assert!(out.take().contains(&Action::Freeze));
-    session.renewed(at(0), node(2), wish, view, &mut out);
-    session.renewed(at(0), node(2), wish, (next.epoch, next.digest()), &mut out);
+    session.renewed(at(0), node(2), renewal, view, &mut out);
+    session.renewed(
+        at(0),
+        node(2),
+        renewal,
+        (next.epoch, next.digest()),
+        &mut out,
+    );
     assert_eq!(leases(&mut out), []);
-    session.renewed(at(0), node(3), wish, (next.epoch, next.digest()), &mut out);
+    session.renewed(
+        at(0),
+        node(3),
+        renewal,
+        (next.epoch, next.digest()),
+        &mut out,
+    );
     assert_eq!(leases(&mut out), [at(100) + LEASE]);
 }
 
@@ -168,16 +180,16 @@ fn who_is_not_in_a_certified_view_has_no_lease_any_more_and_never_again() {
     let mut out = Outbox::new(node(5));
     let mut session = installed(&mut out);
     session.timeout(at(100), &mut out);
-    let (wish, view) = ((Incarnation(1), 1), (first().epoch, first().digest()));
+    let (renewal, view) = ((Incarnation(1), 1), (first().epoch, first().digest()));
     for id in [1, 2] {
-        session.renewed(at(0), node(id), wish, view, &mut out);
+        session.renewed(at(0), node(id), renewal, view, &mut out);
     }
     out.take();
     let next = without(5).view_config;
-    session.refused(at(0), node(3), wish, Some(&next), &mut out);
+    session.refused(at(0), node(3), renewal, Some(&next), &mut out);
     assert_eq!(out.take(), [Action::Excluded(next.epoch)]);
     assert_eq!(session.until(), Time::ZERO);
-    session.renewed(at(0), node(3), wish, view, &mut out);
+    session.renewed(at(0), node(3), renewal, view, &mut out);
     session.flush(node(1), next, &mut out);
     assert_eq!((out.take(), session.next_timeout()), (vec![], None));
 }
@@ -289,7 +301,7 @@ fn endorser(birth: u64, now: Time) -> Endorser {
     )
 }
 
-fn wish(seq: u64, stage: Stage) -> Renew {
+fn renewal(seq: u64, stage: Stage) -> Renew {
     Renew {
         session: Incarnation(1),
         seq,
@@ -324,15 +336,15 @@ fn the_age_counts_from_the_last_renewal_of_somebody_who_is_gone() {
         Duration::MAX,
         "a newborn has renewed nothing"
     );
-    part.renew(at(100), node(5), &wish(1, Stage::Leased), &mut out);
-    part.renew(at(150), node(4), &wish(1, Stage::Leased), &mut out);
+    part.renew(at(100), node(5), &renewal(1, Stage::Leased), &mut out);
+    part.renew(at(150), node(4), &renewal(1, Stage::Leased), &mut out);
     assert!(part.endorse(without(5), at(160)));
-    part.renew(at(200), node(5), &wish(2, Stage::Leased), &mut out);
+    part.renew(at(200), node(5), &renewal(2, Stage::Leased), &mut out);
     part.persisted(at(250));
     // What came between decision and disk was still renewed; afterwards it is not.
     assert_eq!(part.age(at(260)), Duration::from_millis(60));
     out.take();
-    part.renew(at(300), node(5), &wish(3, Stage::Leased), &mut out);
+    part.renew(at(300), node(5), &renewal(3, Stage::Leased), &mut out);
     let said = out.take();
     let refused = |action: &Action| match action {
         Action::Send(_, ViewMessage::Quorum(said)) => {
@@ -367,10 +379,10 @@ fn a_restarted_voter_may_have_renewed_until_it_started() {
 fn nobody_waits_for_the_lease_of_one_that_left() {
     let mut out = Outbox::new(node(1));
     let mut part = endorser(1, at(0));
-    part.renew(at(100), node(5), &wish(1, Stage::Leased), &mut out);
-    part.renew(at(110), node(5), &wish(2, Stage::Leaving), &mut out);
-    // A wish from before overtook nothing: it is not renewed again.
-    part.renew(at(120), node(5), &wish(1, Stage::Leased), &mut out);
+    part.renew(at(100), node(5), &renewal(1, Stage::Leased), &mut out);
+    part.renew(at(110), node(5), &renewal(2, Stage::Leaving), &mut out);
+    // A renewal from before overtook nothing: it is not renewed again.
+    part.renew(at(120), node(5), &renewal(1, Stage::Leased), &mut out);
     assert!(part.endorse(without(5), at(130)));
     part.persisted(at(140));
     assert_eq!(part.age(at(150)), Duration::MAX);
@@ -400,7 +412,7 @@ fn a_voter_that_ended_in_order_knows_whose_leases_there_may_be() {
         session: Incarnation(2),
         epoch: Epoch::ZERO,
         left,
-        ..wish(1, Stage::Frozen)
+        ..renewal(1, Stage::Frozen)
     };
     for id in 1..=4 {
         part.renew(at(510), node(id), &anew(true), &mut out);
@@ -562,7 +574,7 @@ fn a_lease_that_was_made_shorter_is_waited_for_as_long_as_it_was() {
     let mut out = Outbox::new(node(1));
     let nobody = BTreeSet::new();
     // What others hold under the file before, this voter does not renew for less.
-    part.renew(at(10), node(5), &wish(1, Stage::Leased), &mut out);
+    part.renew(at(10), node(5), &renewal(1, Stage::Leased), &mut out);
     let over = at(0) + longest_lease(long);
     part.timeout(over - Duration::from_nanos(1), &nobody, &mut out);
     assert_eq!(longest(&part, over), long);
@@ -582,7 +594,7 @@ fn a_lease_that_was_made_longer_is_renewed_when_the_disk_knows_it() {
     let mut out = Outbox::new(node(1));
     let long = |seq| Renew {
         lease: LEASE * 30,
-        ..wish(seq, Stage::Leased)
+        ..renewal(seq, Stage::Leased)
     };
     part.renew(at(10), node(5), &long(1), &mut out);
     assert_eq!(out.take(), []);

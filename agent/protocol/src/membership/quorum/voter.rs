@@ -172,7 +172,7 @@ impl<M: MakeLog> VoterRole<M> {
             QuorumMessage::Decided(view_change) if view_change.parent.is_some() => {
                 self.endorse(now, *view_change, out)
             }
-            QuorumMessage::Wish(change) => self.endorser.wish(now, from, change),
+            QuorumMessage::ChangeRequest(change) => self.endorser.request_change(now, from, change),
             QuorumMessage::Summary {
                 epoch,
                 digest,

@@ -107,7 +107,7 @@ pub enum Call {
 
 /// What the library wants done.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum Output {
     /// Wind up the clock.
     Timer,
     /// Send this.
@@ -191,6 +191,6 @@ pub trait Library: Sized {
     /// Begins the log behind `position`, where `voters` vote: all up to there is committed, here
     /// or elsewhere. Whether it could.
     fn compact(&mut self, position: Position, voters: &Voters) -> bool;
-    /// Appends to `wishes` what is to be done.
-    fn wishes(&mut self, wishes: &mut Vec<Wish>);
+    /// Appends to `outputs` what is to be done.
+    fn outputs(&mut self, outputs: &mut Vec<Output>);
 }

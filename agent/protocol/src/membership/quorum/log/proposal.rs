@@ -42,9 +42,9 @@ pub struct Proposal {
     pub view: Vec<u8>,
 }
 
-/// A view that was decided, by its name.
+/// Names a view that was decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Link {
+pub struct ViewRef {
     /// Its epoch.
     pub epoch: Epoch,
     /// Its digest.
@@ -58,13 +58,13 @@ pub struct Decided {
     pub proposal: Proposal,
     /// Its predecessors, oldest first, at most [`MAX_CHAIN`]: what a voter that has missed some
     /// needs, to see that the view descends from the one it knows.
-    pub chain: Vec<Link>,
+    pub chain: Vec<ViewRef>,
 }
 
 impl Decided {
     /// The name of the view.
-    pub const fn link(&self) -> Link {
-        Link {
+    pub const fn link(&self) -> ViewRef {
+        ViewRef {
             epoch: self.proposal.epoch,
             digest: self.proposal.digest,
         }

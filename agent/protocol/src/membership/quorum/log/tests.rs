@@ -200,7 +200,7 @@ fn a_view_is_decided_by_all_voters_and_once() {
         assert_eq!(decided.proposal, proposal(9, [1, 2, 3]));
         assert_eq!(
             decided.chain,
-            [Link {
+            [ViewRef {
                 epoch: Epoch::new(7).unwrap(),
                 digest: [7; 32]
             }]

@@ -63,8 +63,8 @@ impl Session {
             leased: false,
         });
         // What was renewed under the view before counts no more.
-        for wish in &mut self.wishes {
-            wish.renewed.clear();
+        for renewal in &mut self.renewals {
+            renewal.renewed.clear();
         }
         self.renew_at = Time::ZERO;
     }
@@ -131,7 +131,7 @@ impl Session {
         {
             self.is_over = true;
             self.until = Time::ZERO;
-            self.wishes.clear();
+            self.renewals.clear();
             out.act(Action::Excluded(view_config.epoch));
         }
     }

@@ -15,7 +15,7 @@ pub(super) struct KnownOverrides {
     /// The epoch of the view that has it.
     epoch: Epoch,
     /// What an operator wants changed, until the overrides has it.
-    wish: Option<Change>,
+    change_request: Option<Change>,
     /// The voters that say that this member was removed, and by which view.
     removed_by: BTreeMap<NodeId, Digest>,
     /// Whether the other voters still need this member's vote.
@@ -28,7 +28,7 @@ impl KnownOverrides {
             me,
             overrides: MembershipOverrides::default(),
             epoch: Epoch::ZERO,
-            wish: None,
+            change_request: None,
             removed_by: BTreeMap::new(),
             is_needed: false,
         }
@@ -36,19 +36,19 @@ impl KnownOverrides {
 
     /// What does not end with a session.
     pub(super) fn take_over(&mut self, before: &mut Self) {
-        self.wish = before.wish.take();
+        self.change_request = before.change_request.take();
         self.overrides = core::mem::take(&mut before.overrides);
         self.epoch = before.epoch;
     }
 
-    pub(super) fn wish(&self) -> Option<&Change> {
-        self.wish.as_ref()
+    pub(super) fn change_request(&self) -> Option<&Change> {
+        self.change_request.as_ref()
     }
 
     /// An operator wants this changed, in place of what was wanted before. What is so already is not
-    /// wanted: no view would come that ends the wish, and it would stand against what others want later.
+    /// wanted: no view would come that ends the request, and it would stand against what others want later.
     pub(super) fn want(&mut self, change: Change) {
-        self.wish = Some(change).filter(|change| !self.overrides.has(change));
+        self.change_request = Some(change).filter(|change| !self.overrides.has(change));
     }
 
     /// Whether the other voters still need this member's vote.
@@ -102,7 +102,7 @@ impl KnownOverrides {
             return;
         }
         self.epoch = epoch;
-        self.wish.take_if(|change| overrides.has(change));
+        self.change_request.take_if(|change| overrides.has(change));
         if self.is_needed {
             overrides.removed.remove(&self.me);
         }

@@ -70,7 +70,7 @@ pub(in crate::membership::quorum) struct Endorser {
     /// What other voters said last.
     pub(in crate::membership::quorum) others: BTreeMap<NodeId, Other>,
     /// What operators want changed, as members have told lately.
-    wishes: BTreeMap<NodeId, (Change, Time)>,
+    change_requests: BTreeMap<NodeId, (Change, Time)>,
     /// Since when a majority of voters is heard.
     connected: Option<Time>,
     /// Whether the newest endorsement is known to be certified.
@@ -96,7 +96,7 @@ impl Endorsed {
     }
 }
 
-/// A member, as its wishes show it.
+/// A member, as its renewal requests show it.
 #[derive(Clone, Debug, Hash)]
 pub(in crate::membership::quorum) struct Heard {
     pub(in crate::membership::quorum) life: Incarnation,
@@ -165,7 +165,7 @@ impl Endorser {
             leavers: BTreeSet::new(),
             heard: BTreeMap::new(),
             others: BTreeMap::new(),
-            wishes: BTreeMap::new(),
+            change_requests: BTreeMap::new(),
             connected: None,
             certified: record.certified,
             heard_of: None,
@@ -268,10 +268,15 @@ impl Endorser {
     }
 
     /// A member tells what an operator wants changed. Whoever is no member has nothing to say.
-    pub(in crate::membership::quorum) fn wish(&mut self, now: Time, from: NodeId, change: Change) {
+    pub(in crate::membership::quorum) fn request_change(
+        &mut self,
+        now: Time,
+        from: NodeId,
+        change: Change,
+    ) {
         let view_config = self.newest().map(|newest| &newest.view_change.view_config);
         if view_config.is_some_and(|view_config| view_config.life_of(from).is_some()) {
-            self.wishes.insert(from, (change, now));
+            self.change_requests.insert(from, (change, now));
         }
     }
 
@@ -282,7 +287,7 @@ impl Endorser {
         view_config: &ViewConfig,
     ) -> MembershipOverrides {
         let fresh = self
-            .wishes
+            .change_requests
             .values()
             .filter(|(_, at)| now.since(*at) < self.lease);
         fresh.fold(view_config.overrides.clone(), |overrides, (change, _)| {
@@ -386,7 +391,7 @@ impl Endorser {
         let long_ago = |at: Time| now.since(at) > self.lease * 4;
         let closed = longest_lease(self.longest) + self.lock_delay;
         self.renewed.retain(|_, at| now.since(*at) <= closed * 2);
-        self.wishes.retain(|_, (_, at)| !long_ago(*at));
+        self.change_requests.retain(|_, (_, at)| !long_ago(*at));
         let endorsed = self.endorsed.as_ref();
         self.heard.retain(|node, heard| {
             let view_config = endorsed.map(|endorsed| &endorsed.view_change.view_config);

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 
 use ::noraft as raft;
 
-use super::{Call, Contradiction, Entry, Library, Position, Role, VoterId, Voters, Wish};
+use super::{Call, Contradiction, Entry, Library, Output, Position, Role, VoterId, Voters};
 
 /// A node of noraft.
 ///
@@ -142,26 +142,28 @@ impl Library for Noraft {
             .handle_snapshot_installed(to_position(position), to_config(voters))
     }
 
-    fn wishes(&mut self, wishes: &mut Vec<Wish>) {
+    fn outputs(&mut self, outputs: &mut Vec<Output>) {
         let peers: Vec<_> = self.0.peers().map(of_id).collect();
-        for action in self.0.actions_mut() {
-            match action {
-                raft::Action::SetElectionTimeout => wishes.push(Wish::Timer),
+        for output in self.0.actions_mut() {
+            match output {
+                raft::Action::SetElectionTimeout => outputs.push(Output::Timer),
                 // The record is made from the whole state, whenever that has changed.
                 raft::Action::SaveCurrentTerm
                 | raft::Action::SaveVotedFor
                 | raft::Action::AppendLogEntries(_) => {}
                 raft::Action::BroadcastMessage(message) => {
-                    wishes.extend(peers.iter().map(|&to| send(to, &message)));
+                    outputs.extend(peers.iter().map(|&to| send(to, &message)));
                 }
-                raft::Action::SendMessage(to, message) => wishes.push(send(of_id(to), &message)),
-                raft::Action::InstallSnapshot(to) => wishes.push(Wish::Snapshot { to: of_id(to) }),
+                raft::Action::SendMessage(to, message) => outputs.push(send(of_id(to), &message)),
+                raft::Action::InstallSnapshot(to) => {
+                    outputs.push(Output::Snapshot { to: of_id(to) })
+                }
             }
         }
     }
 }
 
-fn send(to: VoterId, message: &raft::Message) -> Wish {
+fn send(to: VoterId, message: &raft::Message) -> Output {
     let term = message.term().get();
     let call = match message {
         raft::Message::RequestVoteCall { last_position, .. } => Call::Vote {
@@ -183,7 +185,7 @@ fn send(to: VoterId, message: &raft::Message) -> Wish {
             last: of_position(*last_position),
         },
     };
-    Wish::Send { to, term, call }
+    Output::Send { to, term, call }
 }
 
 const fn to_id(voter: VoterId) -> raft::NodeId {

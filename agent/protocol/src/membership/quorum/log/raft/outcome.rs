@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use core::mem;
 
 use super::super::entry::LogEntry;
-use super::super::library::{Call, Entry, Library, Position, Wish};
+use super::super::library::{Call, Entry, Library, Output, Position};
 use super::super::message::{Body, LogMessage, MAX_ENTRIES};
 use super::super::{Decided, LogAction, MAX_CHAIN, Proposal, ViewLog, VoterId};
 use super::outbox::Mark;
@@ -58,21 +58,21 @@ impl<L: Library> RaftLog<L> {
         }
     }
 
-    /// Does what the library wishes.
+    /// Does what the library puts out.
     fn collect(&mut self, now: Time) {
-        let mut wishes = Vec::new();
-        self.library.wishes(&mut wishes);
-        for wish in wishes {
-            match wish {
-                Wish::Timer => self.wind_up(now),
-                Wish::Send { to, term, call } => match self.body(term, call) {
+        let mut outputs = Vec::new();
+        self.library.outputs(&mut outputs);
+        for output in outputs {
+            match output {
+                Output::Timer => self.wind_up(now),
+                Output::Send { to, term, call } => match self.body(term, call) {
                     Some(body) => {
                         let message = LogMessage { to, term, body };
                         self.actions.push(LogAction::Send(to, message));
                     }
                     None => return self.fail("the log has an entry for a view, and no view"),
                 },
-                Wish::Snapshot { to } => {
+                Output::Snapshot { to } => {
                     let snapshot = Box::new(self.snapshot());
                     self.send(to, Body::Install(snapshot));
                 }

@@ -22,7 +22,7 @@ impl Endorser {
         last.map_or(Duration::MAX, |last| now.since(last))
     }
 
-    /// A member's wish. Returns whether it changes more than the lease.
+    /// A member's renewal request. Returns whether it changes more than the lease.
     pub(in crate::membership::quorum) fn renew(
         &mut self,
         now: Time,
@@ -110,7 +110,7 @@ impl Endorser {
         old.is_some_and(|old| is_before(&old) && self.leavers.insert(old))
     }
 
-    /// Takes a wish in, unless it is older than what is known already.
+    /// Takes a renewal request in, unless it is older than what is known already.
     fn note_heard(&mut self, now: Time, session: Member, renew: &Renew) -> bool {
         let view_config = self
             .endorsed
