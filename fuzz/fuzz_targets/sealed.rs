@@ -16,7 +16,7 @@ use std::collections::BTreeSet;
 
 use distlock_agent::protocol::NodeId;
 use distlock_agent::runtime::aead::{
-    Asked, GroupKey, KeyRing, MAX_KEYS, Opened, SEED, Seals, Way, Why,
+    Asked, Destination, GroupKey, KeyRing, MAX_KEYS, Opened, SEED, Seals, Why,
 };
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| sealed(bytes));
@@ -39,7 +39,7 @@ struct Sealed {
     from: usize,
     /// Which life of that member it is of; no two lives of any member have the same number.
     life: u32,
-    way: Way,
+    way: Destination,
     key: usize,
     counter: u64,
     content: Content,
@@ -179,8 +179,8 @@ fn sealed(mut bytes: &[u8]) {
             // Much is said at once, and all of it lost.
             0 => world.lose(who, usize::from(*a) * 8),
             1 => world.lag(who, 1016 + usize::from(*a % 16), *b & 1 == 1),
-            2..28 => world.say(who, Way::Directly(id(1 - who)), *a, *b),
-            28..32 => world.say(who, Way::Multicast, *a, *b),
+            2..28 => world.say(who, Destination::Member(id(1 - who)), *a, *b),
+            28..32 => world.say(who, Destination::Multicast, *a, *b),
             // Something comes as it was meant, now or again.
             32..76 => world.come(*a, *b, |_| {}),
             // Another way.
@@ -249,13 +249,13 @@ impl World {
         let mut out = Vec::new();
         let member = &mut self.members[who];
         for _ in 0..count {
-            let to = Way::Directly(id(1 - who));
+            let to = Destination::Member(id(1 - who));
             member.seals.seal(to, &[], &mut out);
             member.count(&out);
         }
     }
 
-    fn say(&mut self, who: usize, way: Way, a: u8, b: u8) {
+    fn say(&mut self, who: usize, way: Destination, a: u8, b: u8) {
         let len = match usize::from(b) {
             short @ 0..224 => short % 32,
             // Up to nearly the most that may be sealed.
@@ -267,7 +267,7 @@ impl World {
         self.keep(who, way, Content::Said(body), out);
     }
 
-    fn keep(&mut self, from: usize, way: Way, content: Content, bytes: Vec<u8>) {
+    fn keep(&mut self, from: usize, way: Destination, content: Content, bytes: Vec<u8>) {
         let member = &mut self.members[from];
         let counter = member.count(&bytes);
         self.kept.push(Sealed {
@@ -290,9 +290,9 @@ impl World {
     /// Something comes after what was said so much later; and before it as well, if it comes `twice`.
     fn lag(&mut self, who: usize, lost: usize, twice: bool) {
         let [first, last] = [0, 1].map(|after| self.kept.len() + after);
-        self.say(who, Way::Directly(id(1 - who)), 0, 0);
+        self.say(who, Destination::Member(id(1 - who)), 0, 0);
         self.lose(who, lost);
-        self.say(who, Way::Directly(id(1 - who)), 0, 0);
+        self.say(who, Destination::Member(id(1 - who)), 0, 0);
         if twice {
             self.arrive(self.as_meant(first));
         }
@@ -315,7 +315,7 @@ impl World {
         let sealed = self.kept[at].clone();
         Coming {
             to: 1 - sealed.from,
-            by_multicast: sealed.way == Way::Multicast,
+            by_multicast: sealed.way == Destination::Multicast,
             bytes: sealed.bytes.clone(),
             sealed: Some(sealed),
         }
@@ -324,7 +324,7 @@ impl World {
     /// `who` speaks, and nobody is in between: whoever has its key believes it then.
     fn introduce(&mut self, who: usize) {
         self.members.iter_mut().for_each(Member::begin_turn);
-        self.say(who, Way::Directly(id(1 - who)), 0, 0);
+        self.say(who, Destination::Member(id(1 - who)), 0, 0);
         let kept = self.kept.len() - 1;
         // That itself, and if need be the challenge and the answer.
         for next in kept..kept + 3 {
@@ -344,8 +344,8 @@ impl World {
         let from = 1 - to;
         let member = &mut self.members[to];
         let way = match coming.by_multicast {
-            true => Way::Multicast,
-            false => Way::Directly(id(to)),
+            true => Destination::Multicast,
+            false => Destination::Member(id(to)),
         };
         let sealed = sealed.filter(|it| it.from == from && it.way == way);
         let sealed = sealed.filter(|it| member.ring.contains(&it.key));
@@ -425,7 +425,7 @@ impl World {
                     by: me,
                 },
             };
-            self.keep(to, Way::Directly(id(from)), content, bytes);
+            self.keep(to, Destination::Member(id(from)), content, bytes);
         }
     }
 }
