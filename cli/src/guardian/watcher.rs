@@ -172,8 +172,8 @@ impl Watcher<'_> {
 
     fn sleep(&self) {
         let timer = PollFd::new(self.timer.as_fd(), PollFlags::POLLIN);
-        // Interrupted or not, it is looked again. Who is gone would wake it for ever, and while the
-        // parent is there it has the lifeline open itself.
+        // Interrupted or not, it is looked again. A process that is gone would wake it for ever, and
+        // while the parent is there it has the lifeline open itself.
         let _ = match (&self.command, self.runner) {
             (_, Runner::There) => {
                 // Its end only: what is said there is heard in time when it is needed.

@@ -193,7 +193,7 @@ impl Contest {
             return true;
         }
         match body {
-            // An election that nobody needs. Who is in a round that is new here has been told.
+            // An election that no member needs. One in a round that is new here has been told.
             Body::Engine(_) if self.leads_itself(scene) => {
                 if !is_new {
                     self.answer(scene, from, out);
@@ -310,7 +310,7 @@ impl Contest {
         self.step(scene, out, |engine, effects| engine.stand(effects));
     }
 
-    /// The present round is over, unless somebody leads. Who stands begins the next one; the others
+    /// The present round is over, unless a member leads. The candidates begin the next one; the others
     /// go to it too, so that nothing that is under way of this one is believed.
     fn hold_next(&mut self, scene: &Scene<'_>, out: &mut ContestOutput) {
         if self.leads.is_some() {
@@ -322,7 +322,7 @@ impl Contest {
         }
     }
 
-    /// From now on this round counts. Who leads says so to those who did not know.
+    /// From now on this round counts. The leader says so to the members that did not know.
     fn go_to(&mut self, scene: &Scene<'_>, round: u64, out: &mut ContestOutput) {
         self.round = round;
         self.nominee = None;

@@ -47,7 +47,7 @@ pub struct GrantHistory {
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub enum Ending {
-    /// It was given. Who entered by it took the mark away, if there was one.
+    /// It was given. The holder that entered by it took the mark away, if there was one.
     #[default]
     Heard,
     /// It was given together with the mark by the server, who has not heard whether it was entered.

@@ -42,10 +42,10 @@ pub struct Request {
 pub enum Release {
     /// Its holder gave it back.
     Given,
-    /// Its holder ended inside, and gave nothing back. Who enters next is told.
+    /// Its holder ended inside, and gave nothing back. The next holder is told.
     Abandoned,
-    /// Its holder never knew of it, so that nobody was inside: the caller had gone, or waited no
-    /// longer. Who enters next is told what this one would have been told.
+    /// Its holder never knew of it, so that nobody was inside: the caller had gone, or waited no longer.
+    /// The next holder is told what this one would have been told.
     Unused,
 }
 

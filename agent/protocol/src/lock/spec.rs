@@ -158,7 +158,7 @@ pub enum Priority {
     /// `lamport`: whose request has the lower Lamport stamp.
     #[default]
     Lamport,
-    /// `static`: the lower id. Who ranks low may wait for ever.
+    /// `static`: the lower id. A member of low rank may starve.
     Static,
     /// `least-frequent`: who has entered less often since the view began.
     LeastFrequent,

@@ -174,8 +174,8 @@ impl Summary {
         let mut idle = 0;
         let doubt = &mut self.doubt;
         let knew = *doubt;
-        // What a member tells of a view before the last one went into the last one's table. Who was
-        // in that one has nothing to say of a lock that was entered since, and is idle.
+        // What a member tells of a view before the last one went into the last one's table. A member of
+        // that one has nothing to say of a lock that was entered since, and is idle.
         let present = core::mem::take(&mut self.epoch);
         self.locks.retain(|_, lock| {
             let Last { epoch, ending, .. } = core::mem::take(&mut lock.last);

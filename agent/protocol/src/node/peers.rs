@@ -71,8 +71,8 @@ impl Peers {
         }
     }
 
-    /// A view says this of who may be a member: files say the rest. Who is removed is answered, so
-    /// that it hears of it, and not sought any more.
+    /// What a view says of who may be a member; files say the rest. A removed member is answered, so
+    /// that it hears of its removal, and is not sought any more.
     pub(super) fn read(&mut self, now: Time, overrides: &MembershipOverrides) {
         for &node in overrides.added.keys().filter(|node| **node != self.me.node) {
             let timing = self.timing;

@@ -177,8 +177,8 @@ impl Connection {
         }
     }
 
-    /// Whether there is more to hear from it. Who does not read its answers is not asked for more
-    /// questions; when it has read them, the poll says that its stream can be written to.
+    /// Whether there is more to hear from it. A client that does not read its answers is not asked for
+    /// more questions; when it has read them, the poll says that its stream can be written to.
     fn wants_more(&self) -> bool {
         (self.readable || self.has_message) && self.unread() < UNREAD_LIMIT
     }

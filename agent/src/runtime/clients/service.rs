@@ -306,8 +306,8 @@ impl Service {
         }
     }
 
-    /// Tells all clients that listen. Who leaves too much unread misses it, and is told so when it has
-    /// read.
+    /// Tells all clients that listen. A client that leaves too much unread misses it, and is told so
+    /// when it has read.
     pub(crate) fn tell_listeners(&mut self, event: &AgentEvent) {
         let mut missed = 0;
         for (&id, client) in &mut self.clients {

@@ -63,10 +63,10 @@ const DATAGRAM: u8 = 0;
 const CHALLENGE: u8 = 1;
 const ANSWER: u8 = 2;
 /// How many datagrams are looked at in one turn, from each address, for which a key must be made: of
-/// lives that are not believed, or with another of the group's keys than before. Who starts needs two
-/// of them to be believed, and who changes the key one. The others count as lost, so that a flood of
-/// them from one address costs little more than taking it off the socket; one from all addresses of a
-/// large group can have a key made for each datagram.
+/// lives that are not believed, or with another of the group's keys than before. A member that starts
+/// needs two of them to be believed, and one that changes its key needs one. The others count as lost,
+/// so that a flood of them from one address costs little more than taking it off the socket; one from
+/// all addresses of a large group can have a key made for each datagram.
 const STRANGE_IN_A_TURN: u8 = 4;
 /// How many datagrams an agent takes in one turn at most, and so from how many addresses.
 pub(crate) const IN_A_TURN: usize = 32;

@@ -4,10 +4,10 @@
 //! to the members it hears, and gives them a short time to report. Whoever does not answer is
 //! missing from the list of holders, and its state among the members says why.
 //!
-//! To list thousands of callers takes milliseconds of the mutex, and megabytes. So one question is
-//! out at a time, and of one answer, the event loop's only one in a round, come the statuses of all
-//! who had asked before the question left. Who asks later waits for the next: it is to find what
-//! others did before it asked. However many ask, members say what they know once in a round trip.
+//! To list thousands of callers takes milliseconds of the mutex, and megabytes. So one question is out
+//! at a time, and of one answer, the event loop's only one in a round, come the statuses of all callers
+//! that had asked before the question left. A caller that asks later waits for the next: it is to find
+//! what others did before it asked. However many ask, members say what they know once in a round trip.
 
 mod answer;
 mod questions;

@@ -223,7 +223,8 @@ impl Bakery {
             return;
         }
         *newest = read.number;
-        // A newer read of the same member takes the place of the older one. Who reads is outside.
+        // A newer read of the same member takes the place of the older one. A member that reads is
+        // outside.
         self.parked.remove(&from);
         self.admitted.remove(&from);
         let Parked { number, until } = read;

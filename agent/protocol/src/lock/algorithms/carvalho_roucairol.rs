@@ -1,9 +1,9 @@
 //! Carvalho and Roucairol 1983 (CACM 26(2)): Ricart and Agrawala's, where a permission once given
 //! stays good until it is asked back, with the four tie-breaks of Jones's lecture.
 //!
-//! Of each two members there is one permission, which one of them has, or which is on its way to
-//! the other. To enter, get those that are not here: who was the last to enter has all of them, and
-//! says nothing. Who is asked keeps the permission while it is inside, or wants to enter and is
+//! Of each two members there is one permission, which one of them has, or which is on its way to the
+//! other. To enter, get those that are not here: the last member to enter has all of them, and says
+//! nothing. A member that is asked keeps the permission while it is inside, or wants to enter and is
 //! ahead; else it gives it, and asks for it again if it wants to enter itself. Published code often
 //! forgets to ask again, and waits for ever.
 //!

@@ -6,9 +6,9 @@
 //! later. Whoever leaves tells everybody, and is taken out of all queues.
 //!
 //! Messages: `REQUEST(s)`; `ACK`, "I have your request, and ask for nothing earlier any more";
-//! `RELEASE(s)`. Each says when it was sent. Who has a pending request that is later than `s` does
-//! not send the ACK: its own REQUEST says as much. Who is ahead sends it, though its RELEASE will
-//! say as much: a caller that only tries learns so that it is not first.
+//! `RELEASE(s)`. Each says when it was sent. A member whose pending request is later than `s` does not
+//! send the ACK: its own REQUEST says as much. One that is ahead sends it, though its RELEASE will say
+//! as much: a caller that only tries learns so that it is not first.
 //!
 //! Links must keep the order of messages ([`Algorithm::needs_order`](super::Algorithm)): what was
 //! sent later proves that nothing earlier is on its way. Messages may come twice.

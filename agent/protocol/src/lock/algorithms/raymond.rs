@@ -1,9 +1,9 @@
 //! Raymond 1989 (ACM TOCS 7(1)): a token in a tree, asked for along the branches.
 //!
-//! The members form a tree, and speak to their neighbours in it only. Each knows by which neighbour
-//! the token is (`holder`), and has a queue of those neighbours that want it, itself included. Who
-//! has somebody in its queue asks `holder` once; who gets the token serves the first of its queue,
-//! and asks for it back if there are others.
+//! The members form a tree, and speak to their neighbours in it only. Each knows by which neighbour the
+//! token is (`holder`), and has a queue of those neighbours that want it, itself included. A member with
+//! a request in its queue asks `holder` once; one that gets the token serves the first of its queue, and
+//! asks for it back if there are others.
 //!
 //! The tree is a heap, rooted where the token comes into being: of the members by id, from there on
 //! and around, the one at place p has those at 2p+1 and 2p+2 below it. Every view lays it anew.

@@ -2,9 +2,9 @@
 //! telling everybody.
 //!
 //! Each member numbers its requests, and remembers of each other the highest number heard (RN).
-//! The token knows which request of each member was served last (LN), and who is next (Q). Who
-//! leaves compares: whose RN is above its LN, and who is not in Q yet, is put there, and the token
-//! goes to the first. When nobody is due it stays.
+//! The token knows which request of each member was served last (LN), and which members are next (Q).
+//! The member that leaves puts each whose RN is above its LN into Q, unless it is there, and the token
+//! goes to the first. While Q is empty it stays.
 //!
 //! Messages: `REQUEST(n)` to everybody; `TOKEN(hop, LN, Q)` to one; `BUSY(n)`, "I am inside", only
 //! for callers that want to know.

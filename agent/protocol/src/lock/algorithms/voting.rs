@@ -1,10 +1,11 @@
 //! Lin, Lian, Chen and Zhang 2004 (IPTPS): votes of replicas that remember nothing else, and trying
 //! again by chance.
 //!
-//! Each member has a replica of the lock. Who wants to enter asks all replicas, its own included,
-//! and enters with m votes, three quarters of all. A replica gives its one vote to who asks first,
-//! refuses all others, and queues nobody. Who cannot reach m any more gives its votes back, waits
-//! for a random time, twice as long in the mean as before, and asks again with a new number.
+//! Each member has a replica of the lock. A member that wants to enter asks all
+//! replicas, its own included, and enters with m votes, three quarters of all. A replica gives its one
+//! vote to the first request, refuses all others, and queues none. A member that cannot reach m any more
+//! gives its votes back, waits for a random time, twice as long in the mean as before, and asks again
+//! with a new number.
 //!
 //! Messages: `REQUEST(n)`; `VOTE(n, granted)`; `RELEASE(n)`, also to give back what was won in
 //! vain. A member talks to its own replica without messages.

@@ -34,8 +34,8 @@ impl Locks {
             waiters: summary.map_or(&[], |summary| &summary.waiters),
             abandoned: summary.map_or(self.doubt, |summary| summary.abandoned),
         };
-        // A holder's grant counts as this epoch's first. Who is inside alone has been told of what
-        // was before; with several inside somebody may be still to be told.
+        // A holder's grant counts as this epoch's first. A holder that is inside alone has been told of
+        // what was before; with several inside somebody may be still to be told.
         lock.history = GrantHistory {
             counter: u32::from(!rebuild.holders.is_empty()),
             abandoned: rebuild.abandoned,
@@ -169,8 +169,8 @@ impl Locks {
         }
     }
 
-    /// A view has gone on without this life, and another begins. Who was let in is told that it is
-    /// not any more; those who do not know of it yet (`unaware`) wait again.
+    /// A view has gone on without this life, and another begins. A holder is told that it holds the lock
+    /// no longer; holders that do not know of their grant yet (`unaware`) wait again.
     pub(crate) fn begin_anew(
         &mut self,
         incarnation: Incarnation,

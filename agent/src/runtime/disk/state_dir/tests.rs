@@ -315,8 +315,8 @@ fn refuses_what_others_could_change() {
     assert!(!fs::symlink_metadata(path("state")).unwrap().is_symlink());
 }
 
-/// A second name of what is as short as a lock, which was written to, and given to the keeper of
-/// the directory. Who may not open a file could link it where links are not protected.
+/// A second name of what is as short as a lock, which was written to, and given to the keeper of the
+/// directory. A user that may not open a file could link it where links are not protected.
 #[test]
 fn refuses_other_names_of_other_files() {
     let root = tempfile::tempdir().unwrap();

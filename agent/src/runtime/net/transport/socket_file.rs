@@ -139,8 +139,8 @@ fn open(
     Ok(file)
 }
 
-/// Whether nobody but this process's user and root can put sockets into the directory of `path`. Who
-/// can could be taken for a member whose address is there, and who is not running.
+/// Whether nobody but this process's user and root can put sockets into the directory of `path`. Another
+/// user that can could pose as a member whose address is there while that member is not running.
 pub(crate) fn check_directory(path: &Path) -> Result<(), PlaceError> {
     let directory = path.parent().expect("a socket's path is absolute");
     Ok(trust::directory(directory)?)
