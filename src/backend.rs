@@ -59,7 +59,7 @@ pub(crate) trait Backend: Send + Sync {
         crossbeam_channel::bounded(0).1
     }
 
-    /// Whether leaders are elected by an algorithm, and not by who enters first.
+    /// Whether leaders are elected by an algorithm, and not by the first entry.
     fn elects(&self) -> bool {
         false
     }

@@ -309,7 +309,7 @@ impl Place {
         Ok(Some((fence, file)))
     }
 
-    /// Puts `fence` in the place of what there is. The new file belongs to whom the old one did.
+    /// Puts `fence` in the place of what there is. The new file has the owner of the old one.
     fn write(&self, fence: Fence, old: Option<&File>) -> Result<(), FenceError> {
         let new = self.beside(".new");
         let written = self.write_new(&new, fence, old);

@@ -133,8 +133,9 @@ impl Guard {
     }
 
     /// Runs `callback` once when the lock is lost; at once if it has been. Never after an orderly
-    /// unlock, and not while it is only suspended: time passes without a word, so who must stop then
-    /// looks at [`Guard::state`], or sleeps no longer than [`Guard::remaining`]. It runs on a thread of the agent, so it should be quick and must not lock.
+    /// unlock, and not while it is only suspended: time passes without a word, so a program that must
+    /// stop then looks at [`Guard::state`], or sleeps no longer than [`Guard::remaining`]. It runs on a
+    /// thread of the agent, so it should be quick and must not lock.
     pub fn on_loss(&self, callback: impl FnOnce(Loss) + Send + 'static) {
         if !self.shared.lock.is_forked() {
             self.shared.loss.on_loss(Box::new(callback));

@@ -1,7 +1,7 @@
 //! The file of one lock.
 //!
-//! Its name is the hash of the lock's name. It starts with what the lock is; a record for each
-//! permit follows, of who has it or had it last:
+//! Its name is the hash of the lock's name. It starts with what the lock is; a record for each permit
+//! follows, of its holder, or its last one:
 //!
 //! ```text
 //! 0    magic 8 | permits 4 | length of the name 2 | name up to 255

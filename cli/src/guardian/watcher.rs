@@ -63,7 +63,7 @@ pub(super) struct Watcher<'a> {
 impl Watcher<'_> {
     /// Watches until there is nothing to watch any more, and ends the process.
     pub(super) fn run(mut self) -> ! {
-        // It fails for who leads a group, which a child does not.
+        // It fails for the leader of a process group, which a child does not.
         let _ = setsid();
         let _ = prctl::set_name(c"distlock-guard");
         let _ = nix::unistd::chdir(c"/");

@@ -140,7 +140,7 @@ pub unsafe extern "C-unwind" fn distlock_agent_timeout(
 ) -> c_int {
     call(|| {
         let timeout = table::find::<Agent, _>(agent)?.driven()?.timeout();
-        // Rounded up, so that who sleeps for so long does not come too early.
+        // Rounded up, so that a caller that sleeps for so long does not come too early.
         let ms = timeout.map(|timeout| timeout.as_nanos().div_ceil(1_000_000));
         let ms = ms.map_or(-1, |ms| i64::try_from(ms).unwrap_or(i64::MAX));
         // SAFETY: the caller's promise.

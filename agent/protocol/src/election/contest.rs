@@ -8,8 +8,8 @@
 //! - Who is nominated asks for the lock; who is inside tells all others (`LEADS`), and again
 //!   whenever it hears of a round that has begun without knowing of it. Its word ends that round: an
 //!   election never removes who leads, as the textbooks' bully would.
-//! - Who leads no more tells all others (`RESIGNED`), and who stood, was nominated and does not
-//!   want it any more (`WITHDRAWN`). Then those who stand hold another round.
+//! - A leader that resigns tells all others (`RESIGNED`), and so does a nominee that does not want
+//!   to lead any more (`WITHDRAWN`). Then the candidates hold another round.
 //! - Of several nominated in one round the highest counts. The others stop asking for the lock.
 //! - A member that stands waits for the nominee, and tells it of its nomination if it has not entered in
 //!   time (`ROUND`): where members are suspected by some and not by others, a ring passes by the member
@@ -56,7 +56,8 @@ pub(crate) enum Body {
     Resigned { fence: u64 },
     /// I am nominated, and do not stand any more.
     Withdrawn,
-    /// In this round, this member is nominated: to who speaks of a round that is over, or is the nominee.
+    /// In this round, this member is nominated: to a member that speaks of a round that is over, or is
+    /// the nominee.
     Round { nominee: Option<NodeId> },
 }
 

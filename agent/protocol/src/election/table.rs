@@ -373,7 +373,7 @@ impl Elections {
         });
     }
 
-    /// Who is nominated asks for the lock, and who is not any more does not.
+    /// The nominee asks for the lock; a former nominee does not.
     fn enter_or_stand_back(&mut self, name: &LockName, out: &mut ElectionOutput) {
         let Some(election) = self.table.get_mut(name) else {
             return;

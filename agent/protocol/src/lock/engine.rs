@@ -1,8 +1,8 @@
 //! The interface of an algorithm: what it is told, and what it wants done.
 //!
-//! An engine is a state machine: events in, [`Effects`] out. It knows members and requests, and
-//! neither time nor bytes. An engine lives for one epoch. The next view builds a new one from who
-//! was inside and who waited ([`Rebuild`]); nothing else of the old one survives.
+//! An engine is a state machine: events in, [`Effects`] out. It knows members and requests, and neither
+//! time nor bytes. An engine lives for one epoch. The next view builds a new one from the holders and
+//! the waiters ([`Rebuild`]); nothing else of the old one survives.
 //!
 //! Engines bear messages that come twice or out of order (guards G1 to G5 of doc/design.md), though
 //! the links underneath deliver each once and in order: an algorithm's safety rests on its own

@@ -32,7 +32,7 @@ impl Node {
         caller: Waiting,
         algorithm: Option<Algorithm>,
     ) {
-        // Who leads is told a fence, as whoever is inside.
+        // The leader is told a fence, as every holder is.
         if let Some(actual) = self.locks.instead_of(lock, caller.wish) {
             let (ticket, refusal) = (caller.ticket, Refusal::WrongSpec { actual });
             let events = vec![Event::Ended { ticket, refusal }];

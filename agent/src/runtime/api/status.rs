@@ -1,4 +1,4 @@
-//! What an agent tells about its group: the view, the locks, who is inside and who waits.
+//! What an agent tells about its group: the view, the locks, their holders and waiters.
 //!
 //! The field names are those of `distlock status --json`, which begins with [`SCHEMA`].
 

@@ -123,7 +123,7 @@ pub enum Destination {
 pub enum Opened {
     /// A datagram of a life that is believed, opened in place.
     Datagram(Range<usize>),
-    /// These bytes are to be sent to who sent it, as they are.
+    /// These bytes are to be sent to its sender, as they are.
     Reply {
         /// The bytes.
         bytes: Vec<u8>,
@@ -155,7 +155,7 @@ pub enum Why {
     Malformed,
     /// It is sealed with a key that this member does not have.
     UnknownKey(KeyId),
-    /// It was not sealed by who it says, or was changed on its way.
+    /// It was not sealed by the member that it names, or was changed on its way.
     Forged,
     /// It came before.
     Replayed,

@@ -53,8 +53,8 @@ pub(crate) struct Session {
     page: OnceLock<Arc<LeasePage>>,
     /// How long a lease lasts.
     lease: Duration,
-    /// What is waited for changes without this mutex, and is looked at under it; so who changed it
-    /// takes it before it wakes the waiters.
+    /// What is waited for changes without this mutex, and is looked at under it; so a thread that
+    /// changed it takes it before it wakes the waiters.
     bell: Mutex<()>,
     changed: Condvar,
 }
@@ -146,7 +146,7 @@ impl Session {
     }
 
     /// Waits while what was granted is suspended, until `deadline`; what it is worth then. `is_void`
-    /// says what else may have made it void, and who lets that happen rings.
+    /// says what else may have made it void, and the one that lets that happen rings.
     pub(crate) fn wait(&self, deadline: Option<Time>, is_void: impl Fn() -> bool) -> GuardState {
         let mut bell = self.bell.lock();
         loop {

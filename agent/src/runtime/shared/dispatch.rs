@@ -1,4 +1,4 @@
-//! What the core says happened, told to whom it concerns.
+//! Passes what the core says happened on to those whom it concerns.
 
 use std::sync::Arc;
 use std::time::SystemTime;

@@ -75,7 +75,7 @@ struct Question {
     askers: Vec<Asker>,
 }
 
-/// How the group is, and who wants to know, of whom none has been told yet.
+/// How the group is, and who wants to know, none of whom has been told yet.
 #[derive(Debug)]
 pub(crate) struct Report {
     status: Status,

@@ -10,16 +10,17 @@
 //! Messages: `ASK(n, rank)`; `PERM(hop)`; `BUSY(n)`, "I am ahead", only for callers that want to
 //! know.
 //!
-//! Invariant: a permission is in one place, and who is inside has those of all its pairs. That does
-//! not rest on who is ahead of whom, so that any [`Priority`] is safe that is frozen when the
+//! Invariant: a permission is in one place, and the holder of the lock has those of all its pairs. That
+//! does not rest on the order of the requests, so that any [`Priority`] is safe that is frozen when the
 //! request is made and unique by the id. Each is fair in its own way: with Lamport stamps and least
-//! recent use everybody is let in once all others have been, at most; with least frequent use, once
-//! all have been as often; with static ranks perhaps never. What was used how often or how recently
-//! is counted in one epoch: the next view begins anew, for all alike.
+//! recent use everybody is let in once all others have been, at most; with least frequent use, once all
+//! have been as often; with static ranks perhaps never. What was used how often or how recently is
+//! counted in one epoch: the next view begins anew, for all alike.
 //!
-//! Cost: 2 messages for each permission that is not here, none for who was the last: N-1 in the
-//! mean under light load, 2(N-1) under heavy load; response at most 2T+E; synchronisation delay T.
-//! All others are needed whose permissions are not here.
+//! Cost: 2 messages for each permission
+//! that is not here, none for the last holder: N-1 in the mean under light load, 2(N-1) under heavy
+//! load; response at most 2T+E; synchronisation delay T. All others are needed whose permissions are not
+//! here.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

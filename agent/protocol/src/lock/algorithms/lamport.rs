@@ -14,12 +14,12 @@
 //! sent later proves that nothing earlier is on its way. Messages may come twice.
 //!
 //! Invariant: who is inside has heard from each other member something that was sent after its own
-//! request was made, by the senders' stamps, and so has every earlier request in its queue; none
-//! was there.
+//! request was made, by the senders' stamps, and so has every earlier request in its queue; none was
+//! there.
 //!
-//! Cost: 3(N-1) messages under light load and in a closed loop, where who asks is always the last;
-//! 2.5(N-1) in a burst, as of every two that cross one is not acknowledged. Response 2T+E;
-//! synchronisation delay T. All others are needed: one silent member stops all.
+//! Cost: 3(N-1) messages under light load and in a closed loop, where the requester is always
+//! the last holder; 2.5(N-1) in a burst, as of every two that cross one is not acknowledged. Response
+//! 2T+E; synchronisation delay T. All others are needed: one silent member stops all.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

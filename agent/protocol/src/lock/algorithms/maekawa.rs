@@ -1,11 +1,10 @@
 //! Maekawa 1985 (ACM TOCS 3(2)), with the correction of Sanders 1987 (ACM TOCS 5(3)); and, with
 //! other voting sets, Ricart and Agrawala with a majority.
 //!
-//! Each member has a set of voters ([`Coterie`]), and enters with the votes of all of them. A voter
-//! has one vote, and gives it to one request at a time. Since votes are given out one by one, two
-//! requests can each have some that the other lacks. So a vote that was given to a later request
-//! is asked for again when an earlier one comes, and who has been refused by some voter gives it
-//! back.
+//! Each member has a set of voters ([`Coterie`]), and enters with the votes of all of them. A voter has
+//! one vote, and gives it to one request at a time. Since votes are given out one by one, two requests
+//! can each have some that the other lacks. So a vote that was given to a later request is asked for
+//! again when an earlier one comes, and a member that some voter has refused gives it back.
 //!
 //! Messages: `REQUEST(r, s)`; `GRANT(r, n)`, the voter's n-th vote; `FAILED(r)`, "others are before
 //! you"; `INQUIRE(r, n)`, "may I have that vote back?"; `YIELD(r, n)`, "you may"; `RELEASE(r)`, also
@@ -141,7 +140,7 @@ struct Ballot {
 #[derive(Clone, Copy, Debug, Hash)]
 struct Vote {
     id: RequestId,
-    /// `None` for who was inside when the view began: nobody is before it.
+    /// `None` for a holder since before the view: nobody is before it.
     stamp: Option<Stamp>,
     /// Whether it was asked for again.
     inquired: bool,

@@ -10,10 +10,11 @@
 //!
 //! Messages: `REQUEST(n)`, the n-th on this edge, and `TOKEN(hop)`, both between neighbours.
 //!
-//! Invariant: there is one token, and who is inside has it. The install of a view makes it, and
-//! nothing else does. The `holder`s lead to it: while it is under way its two ends may name each
-//! other. A cancelled request leaves a *ghost* in the queue of its member: the token comes all the
-//! same and goes on; a new request of that member takes the ghost's place.
+//! Invariant:
+//! there is one token, and the holder of the lock has it. The install of a view makes it, and nothing
+//! else does. The `holder`s lead to it: while it is under way its two ends may name each other. A
+//! cancelled request leaves a *ghost* in the queue of its member: the token comes all the same and goes
+//! on; a new request of that member takes the ghost's place.
 //!
 //! Progress: from a member that waits to the token each has the one before in its queue, and has
 //! asked. Nobody gets before it in a queue, and the token serves each queue in order. Between two

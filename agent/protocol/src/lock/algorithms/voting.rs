@@ -10,15 +10,15 @@
 //! Messages: `REQUEST(n)`; `VOTE(n, granted)`; `RELEASE(n)`, also to give back what was won in
 //! vain. A member talks to its own replica without messages.
 //!
-//! Invariant: a vote is given to one request at a time, and m is more than half. That holds while
-//! no replica forgets its vote. In the paper replicas do, as they restart, and exclusion is
-//! *probable*: [`violation_probability`] says how much so. Here a member that restarts is a new
-//! one, and the view that takes it in gives all votes to who is inside; what can still go wrong is
-//! what goes wrong with views where the silent are presumed gone, which is the only rule this
-//! algorithm is offered under. So there is no fence.
+//! Invariant: a vote is given to one request at a time, and m is more than half. That holds while no
+//! replica forgets its vote. In the paper replicas do, as they restart, and exclusion is *probable*:
+//! [`violation_probability`] says how much so. Here a member that restarts is a new one, and the view
+//! that takes it in gives all votes to the holder; what can still go wrong is what goes wrong with views
+//! where the silent are presumed gone, which is the only rule this algorithm is offered under. So there
+//! is no fence.
 //!
-//! Progress: none is guaranteed, and nobody is served before another. Votes can be split so that
-//! nobody wins, again and again, each time with less probability; and who leaves and asks again at
+//! Progress: none is guaranteed, and nobody is served before another. Votes can be split so that nobody
+//! wins, again and again, each time with less probability; and a member that leaves and asks again at
 //! once wins again, as its request comes right behind its RELEASE while all others pause.
 //!
 //! Two rules of the paper are left out. Its clients give up on silent replicas after a while; here
@@ -74,7 +74,7 @@ pub(crate) struct Voting {
     others: Vec<NodeId>,
     /// To whom this member's replica has given its vote, and for which attempt.
     vote: Option<(NodeId, u64)>,
-    /// The number of this member's last attempt; that of who is inside as the view begins is 0.
+    /// The number of this member's last attempt; that of the holder as the view begins is 0.
     number: u64,
     phase: Phase,
 }
@@ -99,7 +99,7 @@ enum Phase {
 }
 
 impl Voting {
-    /// All votes are for who is inside; each waiter asks for them.
+    /// All votes are for the holder; each waiter asks for them.
     pub(crate) fn new(from: &Rebuild<'_>, out: &mut Effects<Message>) -> Self {
         let holder = from.holders.first();
         let mut engine = Self {

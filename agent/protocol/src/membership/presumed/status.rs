@@ -17,7 +17,8 @@ pub struct PresumedStatus {
     pub(super) wants_view: bool,
     /// Who shall form its view.
     pub(super) under: NodeId,
-    /// The other members of its last views that have not left: told to who shall form its view.
+    /// The other members of its last views that have not left: told to the member that shall form its
+    /// view.
     pub(super) last: Vec<Member>,
 }
 

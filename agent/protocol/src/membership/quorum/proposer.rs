@@ -197,7 +197,7 @@ impl Proposer {
         let changes = census.changes(unresponsive, &overrides);
         let leads_lately = now < leads_since + self.lease / 2;
         if changes.left && leads_lately && census.misses_word_of(&changes.members) {
-            // They may be about to say that nothing was lost with who leaves.
+            // They may be about to say that nothing was lost with the one that leaves.
             return None;
         }
         let installed = census.is_installed();

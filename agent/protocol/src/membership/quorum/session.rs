@@ -104,7 +104,8 @@ enum Phase {
 struct RenewalRequest {
     seq: u64,
     sent: Time,
-    /// Who has answered, and who of them has renewed under the view that is known here.
+    /// The voters that have answered, and those of them that have renewed under the view that is known
+    /// here.
     answered: Vec<NodeId>,
     renewed: Vec<NodeId>,
 }
@@ -176,7 +177,7 @@ impl Session {
         if self.is_over || now < self.renew_at {
             return;
         }
-        // Soon, until a majority answers; but who is cut off for longer burdens nobody by it.
+        // Soon, until a majority answers; but a member that is cut off for longer burdens nobody by it.
         let is_cut_off = now.since(self.answered_sent) > self.lease;
         let often = match self.leaves {
             true => GOODBYES,

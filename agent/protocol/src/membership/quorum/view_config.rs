@@ -59,8 +59,8 @@ pub struct ViewConfig {
     pub parent: Digest,
     /// By id, each in one life.
     pub members: Vec<Member>,
-    /// Since which epoch each of `members` has been one, without a break: a session is never
-    /// revived, and who was out in between must see it.
+    /// Since which epoch each of `members` has been one, without a break: a session is never revived,
+    /// and a member that was out in between must see it.
     pub since: Vec<Epoch>,
     /// By id.
     pub voters: Vec<Voter>,

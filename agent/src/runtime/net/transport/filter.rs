@@ -233,7 +233,7 @@ mod tests {
         (1..=1_024).map(address).collect()
     }
 
-    /// What another member says of who belongs to the group is no reason to hear nobody.
+    /// Another member's word on membership is no reason to hear nobody.
     #[test]
     fn an_address_of_the_other_kind_does_nothing() {
         let (socket, hears) = filtered();
@@ -251,7 +251,7 @@ mod tests {
         assert!(socket.recv(&mut [0; 8]).is_ok());
     }
 
-    /// One that was there before would know nothing of who is a member since.
+    /// One that was there before would not know the members of today.
     #[test]
     fn one_that_would_be_too_long_leaves_none_behind() {
         let (socket, hears) = filtered();
