@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 use distlock_agent::protocol::{Change, Fence, LockName, Mode, Release};
+pub(crate) use distlock_agent::runtime::Patience;
 use distlock_agent::runtime::status::Status;
 use distlock_agent::runtime::{Announcer, LeaseWatch, Purpose};
 
@@ -97,12 +98,13 @@ pub(crate) trait Lock: Send + Sync {
 pub(crate) trait Waiting: Send {
     /// Makes the request without waiting for anybody, if it has not been made: otherwise the first
     /// [`Waiting::wait`] does. The outcome, if it is known at once.
-    fn ask(&mut self) -> Result<Option<Box<dyn Hold>>, AcquireError>;
+    fn ask(&mut self) -> Result<Option<Box<dyn Hold>>, LockError>;
 
     /// Waits for the outcome, as far as the request's patience goes; and if `slice` is given not
     /// much longer than that for now. The request keeps its place from call to call. Not to be
-    /// called after the outcome.
-    fn wait(&mut self, slice: Option<Duration>) -> Poll<Result<Box<dyn Hold>, AcquireError>>;
+    /// called after a grant or an error. `None`: another held the lock for as long as the caller
+    /// waits; the next call asks again.
+    fn wait(&mut self, slice: Option<Duration>) -> Poll<Result<Option<Box<dyn Hold>>, LockError>>;
 }
 
 /// One wish to enter.
@@ -134,18 +136,6 @@ impl From<Mode> for Wish {
         let purpose = Purpose::Enter;
         Self { mode, purpose }
     }
-}
-
-/// How long a request waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Patience {
-    /// Until it is granted, or there was no quorum for one lease ([`LockError::NoQuorum`]).
-    Lease,
-    /// Not at all: [`AcquireError::WouldBlock`].
-    Try,
-    /// So long, also without a quorum: then [`AcquireError::TimedOut`], or if there is none at the
-    /// end [`LockError::NoQuorum`].
-    For(Duration),
 }
 
 /// One grant. The front calls either [`Hold::release`] or [`Hold::forget`], exactly once.
@@ -196,22 +186,5 @@ pub(crate) trait Hold: Send {
     /// What another process of the caller's sees the end of the lease by, once, where there is one.
     fn take_watch(&mut self) -> io::Result<Option<LeaseWatch>> {
         Ok(None)
-    }
-}
-
-/// Why a request was not granted.
-#[derive(Debug)]
-pub(crate) enum AcquireError {
-    /// It is not free ([`Patience::Try`] only).
-    WouldBlock,
-    /// The time is over, and the lock was held by another ([`Patience::For`] only).
-    TimedOut,
-    /// Otherwise.
-    Failed(LockError),
-}
-
-impl From<LockError> for AcquireError {
-    fn from(error: LockError) -> Self {
-        Self::Failed(error)
     }
 }

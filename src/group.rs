@@ -13,10 +13,11 @@ use distlock_agent::protocol::{Change, Fence, LockName, LockSpec, Mode, Previous
 use distlock_agent::runtime::status::Status;
 use distlock_agent::runtime::sync::Mutex;
 use distlock_agent::runtime::{
-    self, AgentEvent, Announcer, Caller, Description, Grant, LeaseWatch, Purpose, SessionEnd, clock,
+    self, AcquireError, AgentEvent, Announcer, Caller, Description, Grant, LeaseWatch, Purpose,
+    SessionEnd, clock,
 };
 
-use crate::backend::{AcquireError, Ask, Backend, Hold, Lock, Patience, Request, Waiting};
+use crate::backend::{Ask, Backend, Hold, Lock, Patience, Request, Waiting};
 use crate::error::{HandleError, LockError, MembersError, StatusError, UnlockError};
 use crate::loss::Loss;
 use crate::{Algorithm, Event, GuardState, Leader, PreviousOwner};
@@ -36,9 +37,9 @@ pub(crate) trait Way: Send + Sync + 'static {
         lock: &LockName,
         spec: Option<LockSpec>,
         mode: Mode,
-        patience: runtime::Patience,
+        patience: Patience,
         caller: Caller,
-    ) -> Result<runtime::Waiting, runtime::AcquireError>;
+    ) -> Result<runtime::Waiting, AcquireError>;
 
     /// How the group is.
     fn status(&self) -> Result<Status, runtime::StatusError>;
@@ -193,11 +194,13 @@ impl<W: Way> Lock for GroupLock<W> {
     }
 
     fn begin(self: Arc<Self>, request: Request) -> Box<dyn Waiting> {
+        let spec = *self.spec.lock();
         Box::new(GroupWaiting {
             lock: self,
             request,
             started: clock::now(),
             tries: 0,
+            spec,
             asked: None,
         })
     }
@@ -209,34 +212,29 @@ struct GroupWaiting<W> {
     request: Request,
     started: Time,
     tries: usize,
-    /// What was asked last, and how the lock was said to be served.
-    asked: Option<(LockSpec, runtime::Waiting)>,
+    /// How the lock was said to be served when it was asked for last.
+    spec: LockSpec,
+    asked: Option<runtime::Waiting>,
 }
 
 impl<W: Way> GroupWaiting<W> {
-    /// Sends the request; with it, how it says that the lock is served.
-    fn send(&mut self) -> Result<(LockSpec, runtime::Waiting), AcquireError> {
+    fn send(&mut self) -> Result<runtime::Waiting, AcquireError> {
         self.tries += 1;
-        let spec = *self.lock.spec.lock();
+        self.spec = *self.lock.spec.lock();
         let waited = clock::now().since(self.started);
         let patience = match self.request.patience {
-            Patience::Lease => runtime::Patience::Lease,
             // No time at all is enough for a free lock, however far the others are.
-            Patience::Try | Patience::For(Duration::ZERO) => runtime::Patience::Try,
-            Patience::For(time) => runtime::Patience::For(time.saturating_sub(waited)),
+            Patience::For(Duration::ZERO) => Patience::Try,
+            Patience::For(time) => Patience::For(time.saturating_sub(waited)),
+            patience => patience,
         };
-        let caller = caller(&self.request);
-        let asked = self.lock.way.begin(
+        self.lock.way.begin(
             &self.lock.name,
-            Some(spec),
+            Some(self.spec),
             self.request.wish.mode,
             patience,
-            caller,
-        );
-        match asked {
-            Ok(waiting) => Ok((spec, waiting)),
-            Err(error) => Err(self.refusal(error, spec)),
-        }
+            caller(&self.request),
+        )
     }
 
     /// Whether the caller takes the lock only if it is free.
@@ -251,43 +249,38 @@ impl<W: Way> GroupWaiting<W> {
         Box::new(grant)
     }
 
-    fn refusal(&self, error: runtime::AcquireError, spec: LockSpec) -> AcquireError {
-        AcquireError::Failed(match error {
-            runtime::AcquireError::Busy | runtime::AcquireError::Voided => {
-                return match self.request.patience {
-                    Patience::For(_) => AcquireError::TimedOut,
-                    Patience::Try | Patience::Lease => AcquireError::WouldBlock,
-                };
-            }
-            runtime::AcquireError::TimedOut => return AcquireError::TimedOut,
-            runtime::AcquireError::NoQuorum { missing } => LockError::NoQuorum { missing },
-            runtime::AcquireError::NoAnswer { silent } => LockError::NoAnswer { silent },
-            runtime::AcquireError::WrongSpec { actual } if actual.permits != spec.permits => {
-                let (asked, actual) = (spec.permits, actual.permits);
+    /// What the caller is told of a refusal; `None` if another held the lock.
+    fn refused(&self, why: AcquireError) -> Result<Option<Box<dyn Hold>>, LockError> {
+        Err(match why {
+            AcquireError::Busy | AcquireError::Voided | AcquireError::TimedOut => return Ok(None),
+            AcquireError::NoQuorum { missing } => LockError::NoQuorum { missing },
+            AcquireError::NoAnswer { silent } => LockError::NoAnswer { silent },
+            AcquireError::WrongSpec { actual } if actual.permits != self.spec.permits => {
+                let (asked, actual) = (self.spec.permits, actual.permits);
                 LockError::WrongPermits { asked, actual }
             }
-            runtime::AcquireError::WrongSpec { actual } => LockError::WrongAlgorithm {
-                asked: self.lock.ask.algorithm.unwrap_or(spec.algorithm.into()),
+            AcquireError::WrongSpec { actual } => LockError::WrongAlgorithm {
+                asked: (self.lock.ask.algorithm).unwrap_or(self.spec.algorithm.into()),
                 actual: actual.algorithm.into(),
             },
-            runtime::AcquireError::NotShareable { actual } => LockError::NotShareable {
+            AcquireError::NotShareable { actual } => LockError::NotShareable {
                 actual: actual.algorithm.into(),
             },
-            runtime::AcquireError::WrongElection { actual } => {
+            AcquireError::WrongElection { actual } => {
                 let asked = match self.request.wish.purpose {
                     Purpose::Lead { algorithm } => algorithm.unwrap_or(actual),
                     Purpose::Enter => actual,
                 };
                 LockError::WrongElection { asked, actual }
             }
-            runtime::AcquireError::Limit => LockError::Limit {
+            AcquireError::Limit => LockError::Limit {
                 what:
                     "too many locks, requests or open files at once; release some, let fewer wait, \
                      or raise the limit of open files of this process and of its agent (ulimit -n)"
                         .to_owned(),
             },
-            runtime::AcquireError::Forked => LockError::Forked,
-            runtime::AcquireError::Closed(SessionEnd::Closed) => LockError::Closed,
+            AcquireError::Forked => LockError::Forked,
+            AcquireError::Closed(SessionEnd::Closed) => LockError::Closed,
             // The session ended by itself: of a client with its stream, of a member by a failure.
             error => LockError::Disconnected {
                 reason: error.to_string(),
@@ -297,40 +290,36 @@ impl<W: Way> GroupWaiting<W> {
 }
 
 impl<W: Way> Waiting for GroupWaiting<W> {
-    fn ask(&mut self) -> Result<Option<Box<dyn Hold>>, AcquireError> {
+    fn ask(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
         if self.asked.is_none() {
-            self.asked = Some(self.send()?);
+            match self.send() {
+                Ok(waiting) => self.asked = Some(waiting),
+                Err(error) => return self.refused(error),
+            }
         }
         Ok(None)
     }
 
-    fn wait(&mut self, slice: Option<Duration>) -> Poll<Result<Box<dyn Hold>, AcquireError>> {
+    fn wait(&mut self, slice: Option<Duration>) -> Poll<Result<Option<Box<dyn Hold>>, LockError>> {
         loop {
-            let (spec, mut waiting) = match self.asked.take() {
-                Some(asked) => asked,
-                None => match self.send() {
-                    Ok(asked) => asked,
-                    Err(error) => return Poll::Ready(Err(error)),
-                },
+            let mut waiting = match self.asked.take().map_or_else(|| self.send(), Ok) {
+                Ok(waiting) => waiting,
+                Err(error) => return Poll::Ready(self.refused(error)),
             };
             match waiting.wait(slice) {
                 Poll::Pending => {
-                    self.asked = Some((spec, waiting));
+                    self.asked = Some(waiting);
                     return Poll::Pending;
                 }
-                Poll::Ready(Ok(grant)) => return Poll::Ready(Ok(self.enter(grant))),
-                Poll::Ready(Err(runtime::AcquireError::WrongSpec { actual }))
+                Poll::Ready(Ok(grant)) => return Poll::Ready(Ok(Some(self.enter(grant)))),
+                Poll::Ready(Err(AcquireError::WrongSpec { actual }))
                     if self.lock.takes(actual) && self.tries < SPEC_TRIES =>
                 {
                     *self.lock.spec.lock() = actual;
                 }
                 // Others were let in before this thread could be. Who wants to wait still does.
-                Poll::Ready(Err(runtime::AcquireError::Voided)) if !self.only_tries() => {
-                    self.tries = 0;
-                }
-                Poll::Ready(Err(error)) => {
-                    return Poll::Ready(Err(self.refusal(error, spec)));
-                }
+                Poll::Ready(Err(AcquireError::Voided)) if !self.only_tries() => self.tries = 0,
+                Poll::Ready(Err(error)) => return Poll::Ready(self.refused(error)),
             }
         }
     }

@@ -16,8 +16,8 @@ use distlock_agent::runtime::status::Status;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use parking_lot::Mutex;
 
-use crate::backend::{AcquireError, Ask, Backend, Hold, Lock, Request, Waiting};
-use crate::error::{HandleError, StatusError, UnlockError};
+use crate::backend::{Ask, Backend, Hold, Lock, Request, Waiting};
+use crate::error::{HandleError, LockError, StatusError, UnlockError};
 use crate::loss::{Loss, LossSignal};
 use crate::{Agent, Algorithm, DistMutex, Event, Guard, GuardState, LockOptions, PreviousOwner};
 
@@ -93,12 +93,12 @@ impl Lock for Leased {
 struct Granted(Leased);
 
 impl Waiting for Granted {
-    fn ask(&mut self) -> Result<Option<Box<dyn Hold>>, AcquireError> {
+    fn ask(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
         Ok(None)
     }
 
-    fn wait(&mut self, _: Option<Duration>) -> Poll<Result<Box<dyn Hold>, AcquireError>> {
-        Poll::Ready(Ok(Box::new(self.0.clone())))
+    fn wait(&mut self, _: Option<Duration>) -> Poll<Result<Option<Box<dyn Hold>>, LockError>> {
+        Poll::Ready(Ok(Some(Box::new(self.0.clone()))))
     }
 }
 

@@ -200,7 +200,7 @@ mod tests {
         let Poll::Ready(hold) = Arc::clone(lock).begin(request).wait(None) else {
             panic!("it was waited for without end");
         };
-        let hold = hold.unwrap();
+        let hold = hold.unwrap().expect("nobody else is there");
         let time = clock::now().since(start);
         hold.release(Release::Given).unwrap();
         time
