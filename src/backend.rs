@@ -17,11 +17,10 @@ use crossbeam_channel::Receiver;
 use distlock_agent::protocol::{Change, Fence, LockName, Mode, Release};
 pub(crate) use distlock_agent::runtime::Patience;
 use distlock_agent::runtime::status::Status;
-use distlock_agent::runtime::{Announcer, LeaseWatch, Purpose};
+use distlock_agent::runtime::{Announcer, LeaseWatch, LossSignal, Purpose};
 
 use crate::error::{HandleError, LockError, MembersError, StatusError, UnlockError};
 use crate::event::{Event, Leader};
-use crate::loss::LossSignal;
 use crate::previous_owner::PreviousOwner;
 use crate::{Algorithm, GuardState};
 
@@ -118,8 +117,6 @@ pub(crate) struct Request {
     pub(crate) command: Option<Arc<str>>,
     /// Whether [`Hold::inheritable_fd`] will be wanted.
     pub(crate) is_inheritable: bool,
-    /// To be fired when the grant is lost before it is released.
-    pub(crate) loss: LossSignal,
 }
 
 /// What is wanted of a lock.
@@ -148,6 +145,11 @@ pub(crate) trait Hold: Send {
 
     /// What the grant is worth now. Cheap: no system call but for the clock.
     fn state(&self) -> GuardState;
+
+    /// What is fired when it is lost before it is released. Asked for once.
+    fn loss(&self) -> LossSignal {
+        LossSignal::default()
+    }
 
     /// For how long nobody else is let in, also if it is lost; `None` if no lease bounds it.
     fn grace(&self) -> Option<Duration>;

@@ -13,13 +13,12 @@ use distlock_agent::protocol::{Change, Fence, LockName, LockSpec, Mode, Previous
 use distlock_agent::runtime::status::Status;
 use distlock_agent::runtime::sync::Mutex;
 use distlock_agent::runtime::{
-    self, AcquireError, AgentEvent, Announcer, Caller, Description, Grant, LeaseWatch, Purpose,
-    SessionEnd, clock,
+    self, AcquireError, AgentEvent, Announcer, Caller, Description, Grant, LeaseWatch, LossSignal,
+    Purpose, SessionEnd, clock,
 };
 
 use crate::backend::{Ask, Backend, Hold, Lock, Patience, Request, Waiting};
 use crate::error::{HandleError, LockError, MembersError, StatusError, UnlockError};
-use crate::loss::Loss;
 use crate::{Algorithm, Event, GuardState, Leader, PreviousOwner};
 
 /// How often a lock that is served otherwise than configured is asked for as it is served. It may
@@ -243,12 +242,6 @@ impl<W: Way> GroupWaiting<W> {
         matches!(patience, Patience::Try | Patience::For(Duration::ZERO))
     }
 
-    fn enter(&self, grant: Grant) -> Box<dyn Hold> {
-        let loss = self.request.loss.clone();
-        grant.on_loss(Box::new(move || loss.fire(Loss::Revoked)));
-        Box::new(grant)
-    }
-
     /// What the caller is told of a refusal; `None` if another held the lock.
     fn refused(&self, why: AcquireError) -> Result<Option<Box<dyn Hold>>, LockError> {
         Err(match why {
@@ -311,7 +304,7 @@ impl<W: Way> Waiting for GroupWaiting<W> {
                     self.asked = Some(waiting);
                     return Poll::Pending;
                 }
-                Poll::Ready(Ok(grant)) => return Poll::Ready(Ok(Some(self.enter(grant)))),
+                Poll::Ready(Ok(grant)) => return Poll::Ready(Ok(Some(Box::new(grant)))),
                 Poll::Ready(Err(AcquireError::WrongSpec { actual }))
                     if self.lock.takes(actual) && self.tries < SPEC_TRIES =>
                 {
@@ -396,6 +389,10 @@ impl Hold for Grant {
 
     fn state(&self) -> GuardState {
         Self::state(self)
+    }
+
+    fn loss(&self) -> LossSignal {
+        Self::loss(self)
     }
 
     fn grace(&self) -> Option<Duration> {

@@ -14,7 +14,6 @@ use crate::error::{LockError, TimedLockError, TryLockError};
 use crate::event::Leader;
 use crate::guard::{Guard, GuardShared};
 use crate::lock::LockShared;
-use crate::loss::LossSignal;
 use crate::options::LockOptions;
 use crate::session::Held;
 use crate::thread::ThreadId;
@@ -100,20 +99,17 @@ impl LockHandle {
         if self.lock.session().is_closed() {
             return Err(LockError::Closed);
         }
-        let loss = LossSignal::new();
         let request = Request {
             wish: wish.into(),
             patience,
             command: self.options.command.clone(),
             is_inheritable: self.options.is_inheritable,
-            loss: loss.clone(),
         };
         Ok(LockRequest {
             back: Some(Arc::clone(self.lock.backend()).begin(request)),
             granted: None,
             lock: Arc::clone(&self.lock),
             aborts_on_loss: self.options.aborts_on_loss,
-            loss,
             thread,
         })
     }
@@ -145,7 +141,6 @@ pub(crate) struct LockRequest {
     granted: Option<Guard>,
     lock: Arc<LockShared>,
     aborts_on_loss: bool,
-    loss: LossSignal,
     thread: ThreadId,
 }
 
@@ -195,8 +190,8 @@ impl LockRequest {
         self.lock.add_holder(self.thread);
         let session = self.lock.session();
         let id = session.next_guard();
-        let (lock, loss) = (Arc::clone(&self.lock), self.loss.clone());
-        let guard = Arc::new(GuardShared::new(lock, id, hold, loss, self.thread));
+        let lock = Arc::clone(&self.lock);
+        let guard = Arc::new(GuardShared::new(lock, id, hold, self.thread));
         let registered = Arc::downgrade(&guard);
         if !session.register(id, registered) {
             guard.close();

@@ -185,7 +185,6 @@ mod tests {
     use super::*;
     use crate::backend::{Ask, Backend, Lock, Patience, Request};
     use crate::local::Group;
-    use crate::loss::LossSignal;
 
     /// Enters and leaves, and tells how long the entering took.
     fn enter_and_leave(lock: &Arc<dyn Lock>) -> Duration {
@@ -194,7 +193,6 @@ mod tests {
             patience: Patience::Lease,
             command: None,
             is_inheritable: false,
-            loss: LossSignal::new(),
         };
         let start = clock::now();
         let Poll::Ready(hold) = Arc::clone(lock).begin(request).wait(None) else {
