@@ -1,5 +1,5 @@
-//! A configured group behind [`Backend`], by whichever way this process takes part in it: as a
-//! member ([`crate::member`]) or through the host's agent ([`crate::client`]).
+//! A configured group behind [`Backend`], however this process takes part in it: as a member
+//! ([`crate::member`]) or through the host's agent ([`crate::client`]).
 
 use std::io;
 use std::num::NonZeroU32;
@@ -9,7 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
-use distlock_agent::protocol::{Change, Fence, LockName, LockSpec, Mode, Previous, Release, Time};
+use distlock_agent::protocol::{Change, Fence, LockName, LockSpec, Previous, Release, Time};
 use distlock_agent::runtime::status::Status;
 use distlock_agent::runtime::sync::Mutex;
 use distlock_agent::runtime::{
@@ -18,64 +18,51 @@ use distlock_agent::runtime::{
 };
 
 use crate::backend::{Ask, Backend, Hold, Lock, Patience, Request, Waiting};
-use crate::error::{HandleError, LockError, MembersError, StatusError, UnlockError};
-use crate::{Algorithm, Event, GuardState, Leader, PreviousOwner};
+use crate::error::{HandleError, LockError, MembersError, OpenError, StatusError, UnlockError};
+use crate::{Agent, Algorithm, Event, GuardState, Leader, PreviousOwner};
 
 /// How often a lock that is served otherwise than configured is asked for as it is served. It may
 /// be forgotten and made anew in between, but hardly several times.
 const SPEC_TRIES: usize = 3;
 
-/// The way into a configured group.
-pub(crate) trait Way: Send + Sync + 'static {
-    /// How the configuration says that `lock` is served.
-    fn describe(&self, lock: &LockName) -> Result<Description, runtime::StatusError>;
+/// How this process takes part in a configured group.
+pub(crate) enum Connection {
+    Member(runtime::Agent),
+    Client(runtime::Client),
+}
 
-    /// Makes a request.
-    fn begin(
-        &self,
-        lock: &LockName,
-        spec: Option<LockSpec>,
-        mode: Mode,
-        patience: Patience,
-        caller: Caller,
-    ) -> Result<runtime::Waiting, AcquireError>;
+impl Connection {
+    pub(crate) fn into_agent(self) -> Result<Agent, OpenError> {
+        Agent::new(Arc::new(Group(Arc::new(self))))
+    }
+}
 
-    /// How the group is.
-    fn status(&self) -> Result<Status, runtime::StatusError>;
-
-    /// Changes who belongs to it.
-    fn change(&self, change: Change) -> Result<(), runtime::ChangeError>;
-
-    /// What happens in it.
-    fn events(&self, map: fn(&AgentEvent) -> Option<Event>) -> Receiver<Event>;
-
-    /// Who leads in the election `lock`.
-    fn observe(
-        &self,
-        lock: &LockName,
-        map: fn(runtime::Leader) -> Leader,
-    ) -> Receiver<Option<Leader>>;
-
-    /// The group's lease.
-    fn lease(&self) -> Duration;
-
-    /// The end.
-    fn close(&self);
+/// The same of either.
+macro_rules! of_either {
+    ($connection:expr, $it:ident => $does:expr) => {
+        match &*$connection {
+            Connection::Member($it) => $does,
+            Connection::Client($it) => $does,
+        }
+    };
 }
 
 /// The back end.
-pub(crate) struct Group<W>(pub(crate) Arc<W>);
+struct Group(Arc<Connection>);
 
-impl<W: Way> Backend for Group<W> {
+impl Backend for Group {
     fn open(&self, name: &LockName, ask: Ask) -> Result<Arc<dyn Lock>, HandleError> {
-        let description = self.0.describe(name).map_err(|error| match error {
-            runtime::StatusError::Forked => HandleError::Forked,
-            runtime::StatusError::TimedOut => HandleError::NoAnswer,
-            _ => HandleError::Closed,
-        })?;
+        let description = match &*self.0 {
+            Connection::Member(agent) => agent.describe(name),
+            Connection::Client(client) => client.describe(name).map_err(|error| match error {
+                runtime::StatusError::Forked => HandleError::Forked,
+                runtime::StatusError::TimedOut => HandleError::NoAnswer,
+                _ => HandleError::Closed,
+            })?,
+        };
         let spec = agree(ask, description)?;
         Ok(Arc::new(GroupLock {
-            way: Arc::clone(&self.0),
+            connection: Arc::clone(&self.0),
             name: name.clone(),
             ask,
             spec: Mutex::new(spec),
@@ -83,7 +70,7 @@ impl<W: Way> Backend for Group<W> {
     }
 
     fn status(&self) -> Result<Status, StatusError> {
-        self.0.status().map_err(|error| match error {
+        of_either!(self.0, it => it.status()).map_err(|error| match error {
             runtime::StatusError::Forked => StatusError::Forked,
             runtime::StatusError::Closed(SessionEnd::Closed) => StatusError::Closed,
             runtime::StatusError::Closed(end) => StatusError::Disconnected {
@@ -96,19 +83,19 @@ impl<W: Way> Backend for Group<W> {
     }
 
     fn change(&self, change: Change) -> Result<(), MembersError> {
-        Ok(self.0.change(change)?)
+        Ok(of_either!(self.0, it => it.change(change))?)
     }
 
     fn events(&self) -> Receiver<Event> {
-        self.0.events(event)
+        of_either!(self.0, it => it.events_as(event))
     }
 
     fn lease(&self) -> Option<Duration> {
-        Some(self.0.lease())
+        Some(of_either!(self.0, it => it.lease()))
     }
 
     fn observe(&self, name: &LockName) -> Receiver<Option<Leader>> {
-        self.0.observe(name, leader)
+        of_either!(self.0, it => it.observe_as(name, leader))
     }
 
     fn elects(&self) -> bool {
@@ -116,7 +103,7 @@ impl<W: Way> Backend for Group<W> {
     }
 
     fn close(&self) {
-        self.0.close();
+        of_either!(self.0, it => it.close());
     }
 }
 
@@ -175,15 +162,15 @@ fn agree(ask: Ask, description: Description) -> Result<LockSpec, HandleError> {
     }
 }
 
-struct GroupLock<W> {
-    way: Arc<W>,
+struct GroupLock {
+    connection: Arc<Connection>,
     name: LockName,
     ask: Ask,
     /// As far as is known: another member may have been first, and have said otherwise.
     spec: Mutex<LockSpec>,
 }
 
-impl<W: Way> Lock for GroupLock<W> {
+impl Lock for GroupLock {
     fn algorithm(&self) -> Algorithm {
         self.spec.lock().algorithm.into()
     }
@@ -206,8 +193,8 @@ impl<W: Way> Lock for GroupLock<W> {
 }
 
 /// A request, made again if the lock is served otherwise than it said.
-struct GroupWaiting<W> {
-    lock: Arc<GroupLock<W>>,
+struct GroupWaiting {
+    lock: Arc<GroupLock>,
     request: Request,
     started: Time,
     tries: usize,
@@ -216,7 +203,7 @@ struct GroupWaiting<W> {
     asked: Option<runtime::Waiting>,
 }
 
-impl<W: Way> GroupWaiting<W> {
+impl GroupWaiting {
     fn send(&mut self) -> Result<runtime::Waiting, AcquireError> {
         self.tries += 1;
         self.spec = *self.lock.spec.lock();
@@ -227,13 +214,9 @@ impl<W: Way> GroupWaiting<W> {
             Patience::For(time) => Patience::For(time.saturating_sub(waited)),
             patience => patience,
         };
-        self.lock.way.begin(
-            &self.lock.name,
-            Some(self.spec),
-            self.request.wish.mode,
-            patience,
-            caller(&self.request),
-        )
+        let (name, spec, mode) = (&self.lock.name, Some(self.spec), self.request.wish.mode);
+        let caller = caller(&self.request);
+        of_either!(self.lock.connection, it => it.begin(name, spec, mode, patience, caller))
     }
 
     /// Whether the caller takes the lock only if it is free.
@@ -282,7 +265,7 @@ impl<W: Way> GroupWaiting<W> {
     }
 }
 
-impl<W: Way> Waiting for GroupWaiting<W> {
+impl Waiting for GroupWaiting {
     fn ask(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
         if self.asked.is_none() {
             match self.send() {
@@ -318,7 +301,7 @@ impl<W: Way> Waiting for GroupWaiting<W> {
     }
 }
 
-impl<W> GroupLock<W> {
+impl GroupLock {
     /// Whether the caller takes the lock as it is. Another algorithm changes nothing for one who
     /// did not ask for any; another number of permits does.
     fn takes(&self, actual: LockSpec) -> bool {
