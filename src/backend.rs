@@ -15,12 +15,12 @@ use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 use distlock_agent::protocol::{Change, Fence, LockName, Mode, Release};
+pub(crate) use distlock_agent::runtime::Patience;
 use distlock_agent::runtime::status::Status;
-use distlock_agent::runtime::{Announcer, LeaseWatch, Purpose};
+use distlock_agent::runtime::{Announcer, LeaseWatch, LossSignal, Purpose};
 
 use crate::error::{HandleError, LockError, MembersError, StatusError, UnlockError};
 use crate::event::{Event, Leader};
-use crate::loss::LossSignal;
 use crate::previous_owner::PreviousOwner;
 use crate::{Algorithm, GuardState};
 
@@ -97,12 +97,13 @@ pub(crate) trait Lock: Send + Sync {
 pub(crate) trait Waiting: Send {
     /// Makes the request without waiting for anybody, if it has not been made: otherwise the first
     /// [`Waiting::wait`] does. The outcome, if it is known at once.
-    fn ask(&mut self) -> Result<Option<Box<dyn Hold>>, AcquireError>;
+    fn ask(&mut self) -> Result<Option<Box<dyn Hold>>, LockError>;
 
     /// Waits for the outcome, as far as the request's patience goes; and if `slice` is given not
     /// much longer than that for now. The request keeps its place from call to call. Not to be
-    /// called after the outcome.
-    fn wait(&mut self, slice: Option<Duration>) -> Poll<Result<Box<dyn Hold>, AcquireError>>;
+    /// called after a grant or an error. `None`: another held the lock for as long as the caller
+    /// waits; the next call asks again.
+    fn wait(&mut self, slice: Option<Duration>) -> Poll<Result<Option<Box<dyn Hold>>, LockError>>;
 }
 
 /// One wish to enter.
@@ -116,8 +117,6 @@ pub(crate) struct Request {
     pub(crate) command: Option<Arc<str>>,
     /// Whether [`Hold::inheritable_fd`] will be wanted.
     pub(crate) is_inheritable: bool,
-    /// To be fired when the grant is lost before it is released.
-    pub(crate) loss: LossSignal,
 }
 
 /// What is wanted of a lock.
@@ -136,18 +135,6 @@ impl From<Mode> for Wish {
     }
 }
 
-/// How long a request waits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Patience {
-    /// Until it is granted, or there was no quorum for one lease ([`LockError::NoQuorum`]).
-    Lease,
-    /// Not at all: [`AcquireError::WouldBlock`].
-    Try,
-    /// So long, also without a quorum: then [`AcquireError::TimedOut`], or if there is none at the
-    /// end [`LockError::NoQuorum`].
-    For(Duration),
-}
-
 /// One grant. The front calls either [`Hold::release`] or [`Hold::forget`], exactly once.
 pub(crate) trait Hold: Send {
     /// Its fencing token.
@@ -158,6 +145,11 @@ pub(crate) trait Hold: Send {
 
     /// What the grant is worth now. Cheap: no system call but for the clock.
     fn state(&self) -> GuardState;
+
+    /// What is fired when it is lost before it is released. Asked for once.
+    fn loss(&self) -> LossSignal {
+        LossSignal::default()
+    }
 
     /// For how long nobody else is let in, also if it is lost; `None` if no lease bounds it.
     fn grace(&self) -> Option<Duration>;
@@ -196,22 +188,5 @@ pub(crate) trait Hold: Send {
     /// What another process of the caller's sees the end of the lease by, once, where there is one.
     fn take_watch(&mut self) -> io::Result<Option<LeaseWatch>> {
         Ok(None)
-    }
-}
-
-/// Why a request was not granted.
-#[derive(Debug)]
-pub(crate) enum AcquireError {
-    /// It is not free ([`Patience::Try`] only).
-    WouldBlock,
-    /// The time is over, and the lock was held by another ([`Patience::For`] only).
-    TimedOut,
-    /// Otherwise.
-    Failed(LockError),
-}
-
-impl From<LockError> for AcquireError {
-    fn from(error: LockError) -> Self {
-        Self::Failed(error)
     }
 }

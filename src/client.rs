@@ -2,17 +2,13 @@
 
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
-use crossbeam_channel::Receiver;
-use distlock_agent::protocol::{Change, LockName, LockSpec, Mode};
-use distlock_agent::runtime::status::Status;
-use distlock_agent::runtime::{self, AgentEvent, Caller, ConnectError, Description};
+use distlock_agent::runtime::{self, ConnectError};
 
+use crate::Agent;
 use crate::error::OpenError;
-use crate::group::{Group, Way};
-use crate::{Agent, Event, Leader};
+use crate::group::Connection;
 
 impl Agent {
     /// Connects to the agent of this host that serves the socket `path`, and takes part in its
@@ -25,11 +21,9 @@ impl Agent {
     /// If no agent serves the socket, or this user may not use it.
     pub fn connect(path: impl AsRef<Path>) -> Result<Self, OpenError> {
         let client = runtime::Client::connect(path.as_ref()).map_err(open)?;
-        Self::new(Arc::new(Group(Arc::new(client))))
+        Connection::Client(client).into_agent()
     }
-}
 
-impl Agent {
     /// Connects as [`Agent::connect`] does, which waits for an agent that stands still for five
     /// seconds, but within `time`. Until that is over since this call, nothing else that is asked of
     /// the agent is waited for any longer either: so a program has one deadline for all that it does
@@ -39,52 +33,7 @@ impl Agent {
     /// As for [`Agent::connect`].
     pub fn connect_within(path: impl AsRef<Path>, time: Duration) -> Result<Self, OpenError> {
         let client = runtime::Client::connect_within(path.as_ref(), time).map_err(open)?;
-        Self::new(Arc::new(Group(Arc::new(client))))
-    }
-}
-
-impl Way for runtime::Client {
-    fn describe(&self, lock: &LockName) -> Result<Description, runtime::StatusError> {
-        Self::describe(self, lock)
-    }
-
-    fn begin(
-        &self,
-        lock: &LockName,
-        spec: Option<LockSpec>,
-        mode: Mode,
-        patience: runtime::Patience,
-        caller: Caller,
-    ) -> Result<runtime::Waiting, runtime::AcquireError> {
-        Self::begin(self, lock, spec, mode, patience, caller)
-    }
-
-    fn status(&self) -> Result<Status, runtime::StatusError> {
-        Self::status(self)
-    }
-
-    fn change(&self, change: Change) -> Result<(), runtime::ChangeError> {
-        Self::change(self, &change)
-    }
-
-    fn events(&self, map: fn(&AgentEvent) -> Option<Event>) -> Receiver<Event> {
-        self.events_as(map)
-    }
-
-    fn observe(
-        &self,
-        lock: &LockName,
-        map: fn(runtime::Leader) -> Leader,
-    ) -> Receiver<Option<Leader>> {
-        self.observe_as(lock, map)
-    }
-
-    fn lease(&self) -> Duration {
-        Self::lease(self)
-    }
-
-    fn close(&self) {
-        Self::close(self);
+        Connection::Client(client).into_agent()
     }
 }
 

@@ -1,5 +1,5 @@
-//! A configured group behind [`Backend`], by whichever way this process takes part in it: as a
-//! member ([`crate::member`]) or through the host's agent ([`crate::client`]).
+//! A configured group behind [`Backend`], however this process takes part in it: as a member
+//! ([`crate::member`]) or through the host's agent ([`crate::client`]).
 
 use std::io;
 use std::num::NonZeroU32;
@@ -9,73 +9,60 @@ use std::task::Poll;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
-use distlock_agent::protocol::{Change, Fence, LockName, LockSpec, Mode, Previous, Release, Time};
+use distlock_agent::protocol::{Change, Fence, LockName, LockSpec, Previous, Release, Time};
 use distlock_agent::runtime::status::Status;
 use distlock_agent::runtime::sync::Mutex;
 use distlock_agent::runtime::{
-    self, AgentEvent, Announcer, Caller, Description, Grant, LeaseWatch, Purpose, SessionEnd, clock,
+    self, AcquireError, AgentEvent, Announcer, Caller, Description, Grant, LeaseWatch, LossSignal,
+    Purpose, SessionEnd, clock,
 };
 
-use crate::backend::{AcquireError, Ask, Backend, Hold, Lock, Patience, Request, Waiting};
-use crate::error::{HandleError, LockError, MembersError, StatusError, UnlockError};
-use crate::loss::Loss;
-use crate::{Algorithm, Event, GuardState, Leader, PreviousOwner};
+use crate::backend::{Ask, Backend, Hold, Lock, Patience, Request, Waiting};
+use crate::error::{HandleError, LockError, MembersError, OpenError, StatusError, UnlockError};
+use crate::{Agent, Algorithm, Event, GuardState, Leader, PreviousOwner};
 
 /// How often a lock that is served otherwise than configured is asked for as it is served. It may
 /// be forgotten and made anew in between, but hardly several times.
 const SPEC_TRIES: usize = 3;
 
-/// The way into a configured group.
-pub(crate) trait Way: Send + Sync + 'static {
-    /// How the configuration says that `lock` is served.
-    fn describe(&self, lock: &LockName) -> Result<Description, runtime::StatusError>;
+/// How this process takes part in a configured group.
+pub(crate) enum Connection {
+    Member(runtime::Agent),
+    Client(runtime::Client),
+}
 
-    /// Makes a request.
-    fn begin(
-        &self,
-        lock: &LockName,
-        spec: Option<LockSpec>,
-        mode: Mode,
-        patience: runtime::Patience,
-        caller: Caller,
-    ) -> Result<runtime::Waiting, runtime::AcquireError>;
+impl Connection {
+    pub(crate) fn into_agent(self) -> Result<Agent, OpenError> {
+        Agent::new(Arc::new(Group(Arc::new(self))))
+    }
+}
 
-    /// How the group is.
-    fn status(&self) -> Result<Status, runtime::StatusError>;
-
-    /// Changes who belongs to it.
-    fn change(&self, change: Change) -> Result<(), runtime::ChangeError>;
-
-    /// What happens in it.
-    fn events(&self, map: fn(&AgentEvent) -> Option<Event>) -> Receiver<Event>;
-
-    /// Who leads in the election `lock`.
-    fn observe(
-        &self,
-        lock: &LockName,
-        map: fn(runtime::Leader) -> Leader,
-    ) -> Receiver<Option<Leader>>;
-
-    /// The group's lease.
-    fn lease(&self) -> Duration;
-
-    /// The end.
-    fn close(&self);
+/// The same of either.
+macro_rules! of_either {
+    ($connection:expr, $it:ident => $does:expr) => {
+        match &*$connection {
+            Connection::Member($it) => $does,
+            Connection::Client($it) => $does,
+        }
+    };
 }
 
 /// The back end.
-pub(crate) struct Group<W>(pub(crate) Arc<W>);
+struct Group(Arc<Connection>);
 
-impl<W: Way> Backend for Group<W> {
+impl Backend for Group {
     fn open(&self, name: &LockName, ask: Ask) -> Result<Arc<dyn Lock>, HandleError> {
-        let description = self.0.describe(name).map_err(|error| match error {
-            runtime::StatusError::Forked => HandleError::Forked,
-            runtime::StatusError::TimedOut => HandleError::NoAnswer,
-            _ => HandleError::Closed,
-        })?;
+        let description = match &*self.0 {
+            Connection::Member(agent) => agent.describe(name),
+            Connection::Client(client) => client.describe(name).map_err(|error| match error {
+                runtime::StatusError::Forked => HandleError::Forked,
+                runtime::StatusError::TimedOut => HandleError::NoAnswer,
+                _ => HandleError::Closed,
+            })?,
+        };
         let spec = agree(ask, description)?;
         Ok(Arc::new(GroupLock {
-            way: Arc::clone(&self.0),
+            connection: Arc::clone(&self.0),
             name: name.clone(),
             ask,
             spec: Mutex::new(spec),
@@ -83,7 +70,7 @@ impl<W: Way> Backend for Group<W> {
     }
 
     fn status(&self) -> Result<Status, StatusError> {
-        self.0.status().map_err(|error| match error {
+        of_either!(self.0, it => it.status()).map_err(|error| match error {
             runtime::StatusError::Forked => StatusError::Forked,
             runtime::StatusError::Closed(SessionEnd::Closed) => StatusError::Closed,
             runtime::StatusError::Closed(end) => StatusError::Disconnected {
@@ -96,19 +83,19 @@ impl<W: Way> Backend for Group<W> {
     }
 
     fn change(&self, change: Change) -> Result<(), MembersError> {
-        Ok(self.0.change(change)?)
+        Ok(of_either!(self.0, it => it.change(change))?)
     }
 
     fn events(&self) -> Receiver<Event> {
-        self.0.events(event)
+        of_either!(self.0, it => it.events_as(event))
     }
 
     fn lease(&self) -> Option<Duration> {
-        Some(self.0.lease())
+        Some(of_either!(self.0, it => it.lease()))
     }
 
     fn observe(&self, name: &LockName) -> Receiver<Option<Leader>> {
-        self.0.observe(name, leader)
+        of_either!(self.0, it => it.observe_as(name, leader))
     }
 
     fn elects(&self) -> bool {
@@ -116,7 +103,7 @@ impl<W: Way> Backend for Group<W> {
     }
 
     fn close(&self) {
-        self.0.close();
+        of_either!(self.0, it => it.close());
     }
 }
 
@@ -175,15 +162,15 @@ fn agree(ask: Ask, description: Description) -> Result<LockSpec, HandleError> {
     }
 }
 
-struct GroupLock<W> {
-    way: Arc<W>,
+struct GroupLock {
+    connection: Arc<Connection>,
     name: LockName,
     ask: Ask,
     /// As far as is known: another member may have been first, and have said otherwise.
     spec: Mutex<LockSpec>,
 }
 
-impl<W: Way> Lock for GroupLock<W> {
+impl Lock for GroupLock {
     fn algorithm(&self) -> Algorithm {
         self.spec.lock().algorithm.into()
     }
@@ -193,50 +180,43 @@ impl<W: Way> Lock for GroupLock<W> {
     }
 
     fn begin(self: Arc<Self>, request: Request) -> Box<dyn Waiting> {
+        let spec = *self.spec.lock();
         Box::new(GroupWaiting {
             lock: self,
             request,
             started: clock::now(),
             tries: 0,
+            spec,
             asked: None,
         })
     }
 }
 
 /// A request, made again if the lock is served otherwise than it said.
-struct GroupWaiting<W> {
-    lock: Arc<GroupLock<W>>,
+struct GroupWaiting {
+    lock: Arc<GroupLock>,
     request: Request,
     started: Time,
     tries: usize,
-    /// What was asked last, and how the lock was said to be served.
-    asked: Option<(LockSpec, runtime::Waiting)>,
+    /// How the lock was said to be served when it was asked for last.
+    spec: LockSpec,
+    asked: Option<runtime::Waiting>,
 }
 
-impl<W: Way> GroupWaiting<W> {
-    /// Sends the request; with it, how it says that the lock is served.
-    fn send(&mut self) -> Result<(LockSpec, runtime::Waiting), AcquireError> {
+impl GroupWaiting {
+    fn send(&mut self) -> Result<runtime::Waiting, AcquireError> {
         self.tries += 1;
-        let spec = *self.lock.spec.lock();
+        self.spec = *self.lock.spec.lock();
         let waited = clock::now().since(self.started);
         let patience = match self.request.patience {
-            Patience::Lease => runtime::Patience::Lease,
             // No time at all is enough for a free lock, however far the others are.
-            Patience::Try | Patience::For(Duration::ZERO) => runtime::Patience::Try,
-            Patience::For(time) => runtime::Patience::For(time.saturating_sub(waited)),
+            Patience::For(Duration::ZERO) => Patience::Try,
+            Patience::For(time) => Patience::For(time.saturating_sub(waited)),
+            patience => patience,
         };
+        let (name, spec, mode) = (&self.lock.name, Some(self.spec), self.request.wish.mode);
         let caller = caller(&self.request);
-        let asked = self.lock.way.begin(
-            &self.lock.name,
-            Some(spec),
-            self.request.wish.mode,
-            patience,
-            caller,
-        );
-        match asked {
-            Ok(waiting) => Ok((spec, waiting)),
-            Err(error) => Err(self.refusal(error, spec)),
-        }
+        of_either!(self.lock.connection, it => it.begin(name, spec, mode, patience, caller))
     }
 
     /// Whether the caller takes the lock only if it is free.
@@ -245,49 +225,38 @@ impl<W: Way> GroupWaiting<W> {
         matches!(patience, Patience::Try | Patience::For(Duration::ZERO))
     }
 
-    fn enter(&self, grant: Grant) -> Box<dyn Hold> {
-        let loss = self.request.loss.clone();
-        grant.on_loss(Box::new(move || loss.fire(Loss::Revoked)));
-        Box::new(grant)
-    }
-
-    fn refusal(&self, error: runtime::AcquireError, spec: LockSpec) -> AcquireError {
-        AcquireError::Failed(match error {
-            runtime::AcquireError::Busy | runtime::AcquireError::Voided => {
-                return match self.request.patience {
-                    Patience::For(_) => AcquireError::TimedOut,
-                    Patience::Try | Patience::Lease => AcquireError::WouldBlock,
-                };
-            }
-            runtime::AcquireError::TimedOut => return AcquireError::TimedOut,
-            runtime::AcquireError::NoQuorum { missing } => LockError::NoQuorum { missing },
-            runtime::AcquireError::NoAnswer { silent } => LockError::NoAnswer { silent },
-            runtime::AcquireError::WrongSpec { actual } if actual.permits != spec.permits => {
-                let (asked, actual) = (spec.permits, actual.permits);
+    /// What the caller is told of a refusal; `None` if another held the lock.
+    fn refused(&self, why: AcquireError) -> Result<Option<Box<dyn Hold>>, LockError> {
+        Err(match why {
+            AcquireError::Busy | AcquireError::Voided | AcquireError::TimedOut => return Ok(None),
+            AcquireError::NoQuorum { missing } => LockError::NoQuorum { missing },
+            AcquireError::NoAnswer { silent } => LockError::NoAnswer { silent },
+            AcquireError::WrongSpec { actual } if actual.permits != self.spec.permits => {
+                let (asked, actual) = (self.spec.permits, actual.permits);
                 LockError::WrongPermits { asked, actual }
             }
-            runtime::AcquireError::WrongSpec { actual } => LockError::WrongAlgorithm {
-                asked: self.lock.ask.algorithm.unwrap_or(spec.algorithm.into()),
+            AcquireError::WrongSpec { actual } => LockError::WrongAlgorithm {
+                asked: (self.lock.ask.algorithm).unwrap_or(self.spec.algorithm.into()),
                 actual: actual.algorithm.into(),
             },
-            runtime::AcquireError::NotShareable { actual } => LockError::NotShareable {
+            AcquireError::NotShareable { actual } => LockError::NotShareable {
                 actual: actual.algorithm.into(),
             },
-            runtime::AcquireError::WrongElection { actual } => {
+            AcquireError::WrongElection { actual } => {
                 let asked = match self.request.wish.purpose {
                     Purpose::Lead { algorithm } => algorithm.unwrap_or(actual),
                     Purpose::Enter => actual,
                 };
                 LockError::WrongElection { asked, actual }
             }
-            runtime::AcquireError::Limit => LockError::Limit {
+            AcquireError::Limit => LockError::Limit {
                 what:
                     "too many locks, requests or open files at once; release some, let fewer wait, \
                      or raise the limit of open files of this process and of its agent (ulimit -n)"
                         .to_owned(),
             },
-            runtime::AcquireError::Forked => LockError::Forked,
-            runtime::AcquireError::Closed(SessionEnd::Closed) => LockError::Closed,
+            AcquireError::Forked => LockError::Forked,
+            AcquireError::Closed(SessionEnd::Closed) => LockError::Closed,
             // The session ended by itself: of a client with its stream, of a member by a failure.
             error => LockError::Disconnected {
                 reason: error.to_string(),
@@ -296,47 +265,43 @@ impl<W: Way> GroupWaiting<W> {
     }
 }
 
-impl<W: Way> Waiting for GroupWaiting<W> {
-    fn ask(&mut self) -> Result<Option<Box<dyn Hold>>, AcquireError> {
+impl Waiting for GroupWaiting {
+    fn ask(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
         if self.asked.is_none() {
-            self.asked = Some(self.send()?);
+            match self.send() {
+                Ok(waiting) => self.asked = Some(waiting),
+                Err(error) => return self.refused(error),
+            }
         }
         Ok(None)
     }
 
-    fn wait(&mut self, slice: Option<Duration>) -> Poll<Result<Box<dyn Hold>, AcquireError>> {
+    fn wait(&mut self, slice: Option<Duration>) -> Poll<Result<Option<Box<dyn Hold>>, LockError>> {
         loop {
-            let (spec, mut waiting) = match self.asked.take() {
-                Some(asked) => asked,
-                None => match self.send() {
-                    Ok(asked) => asked,
-                    Err(error) => return Poll::Ready(Err(error)),
-                },
+            let mut waiting = match self.asked.take().map_or_else(|| self.send(), Ok) {
+                Ok(waiting) => waiting,
+                Err(error) => return Poll::Ready(self.refused(error)),
             };
             match waiting.wait(slice) {
                 Poll::Pending => {
-                    self.asked = Some((spec, waiting));
+                    self.asked = Some(waiting);
                     return Poll::Pending;
                 }
-                Poll::Ready(Ok(grant)) => return Poll::Ready(Ok(self.enter(grant))),
-                Poll::Ready(Err(runtime::AcquireError::WrongSpec { actual }))
+                Poll::Ready(Ok(grant)) => return Poll::Ready(Ok(Some(Box::new(grant)))),
+                Poll::Ready(Err(AcquireError::WrongSpec { actual }))
                     if self.lock.takes(actual) && self.tries < SPEC_TRIES =>
                 {
                     *self.lock.spec.lock() = actual;
                 }
                 // Others were let in before this thread could be. Who wants to wait still does.
-                Poll::Ready(Err(runtime::AcquireError::Voided)) if !self.only_tries() => {
-                    self.tries = 0;
-                }
-                Poll::Ready(Err(error)) => {
-                    return Poll::Ready(Err(self.refusal(error, spec)));
-                }
+                Poll::Ready(Err(AcquireError::Voided)) if !self.only_tries() => self.tries = 0,
+                Poll::Ready(Err(error)) => return Poll::Ready(self.refused(error)),
             }
         }
     }
 }
 
-impl<W> GroupLock<W> {
+impl GroupLock {
     /// Whether the caller takes the lock as it is. Another algorithm changes nothing for one who
     /// did not ask for any; another number of permits does.
     fn takes(&self, actual: LockSpec) -> bool {
@@ -407,6 +372,10 @@ impl Hold for Grant {
 
     fn state(&self) -> GuardState {
         Self::state(self)
+    }
+
+    fn loss(&self) -> LossSignal {
+        Self::loss(self)
     }
 
     fn grace(&self) -> Option<Duration> {

@@ -13,14 +13,13 @@ use std::time::Duration;
 use crossbeam_channel::Receiver;
 use distlock_agent::protocol::{Fence, LockName, Release, Time};
 use distlock_agent::runtime::sync::Mutex;
-use distlock_agent::runtime::{Announcer, LeaseWatch, clock};
+use distlock_agent::runtime::{Announcer, LeaseWatch, Loss, LossSignal, clock};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
 use crate::GuardState;
 use crate::backend::Hold;
 use crate::error::UnlockError;
 use crate::lock::LockShared;
-use crate::loss::{Loss, LossSignal};
 use crate::previous_owner::PreviousOwner;
 use crate::session::Held;
 use crate::thread::ThreadId;
@@ -356,10 +355,9 @@ impl GuardShared {
         lock: Arc<LockShared>,
         id: u64,
         hold: Box<dyn Hold>,
-        loss: LossSignal,
         thread: ThreadId,
     ) -> Self {
-        let (fence, previous) = (hold.fence(), hold.previous_owner());
+        let (fence, previous, loss) = (hold.fence(), hold.previous_owner(), hold.loss());
         Self {
             id,
             lock,
@@ -409,11 +407,7 @@ impl GuardShared {
             return Err(UnlockError::Forked);
         }
         let Some(hold) = self.hold.lock().take() else {
-            return match self.loss.reason() {
-                Some(Loss::Closed) => Err(UnlockError::Closed),
-                Some(Loss::Revoked) => Err(UnlockError::Lost),
-                None => Ok(()),
-            };
+            return self.loss.reason().map_or(Ok(()), |loss| Err(lost_by(loss)));
         };
         let lost = match self.loss.reason() {
             None if hold.state() == GuardState::Lost => Some(Loss::Revoked),
@@ -426,12 +420,16 @@ impl GuardShared {
             Ending::Settle => hold.settle(how),
         };
         self.loss.settle();
-        match lost {
-            None => released,
-            // The agent is closing, and was about to release it.
-            Some(Loss::Closed) => Err(UnlockError::Closed),
-            Some(Loss::Revoked) => Err(UnlockError::Lost),
-        }
+        // Closed: the agent is closing, and was about to release it.
+        lost.map_or(released, |loss| Err(lost_by(loss)))
+    }
+}
+
+/// What an unlock says that came after the loss.
+fn lost_by(loss: Loss) -> UnlockError {
+    match loss {
+        Loss::Closed => UnlockError::Closed,
+        _ => UnlockError::Lost,
     }
 }
 

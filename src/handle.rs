@@ -9,12 +9,11 @@ use std::time::{Duration, Instant};
 use crossbeam_channel::Receiver;
 use distlock_agent::protocol::LockName;
 
-use crate::backend::{self, AcquireError, Hold, Patience, Request, Wish};
+use crate::backend::{self, Hold, Patience, Request, Wish};
 use crate::error::{LockError, TimedLockError, TryLockError};
 use crate::event::Leader;
 use crate::guard::{Guard, GuardShared};
 use crate::lock::LockShared;
-use crate::loss::LossSignal;
 use crate::options::LockOptions;
 use crate::session::Held;
 use crate::thread::ThreadId;
@@ -46,16 +45,18 @@ impl LockHandle {
 
     /// Waits without a time limit.
     pub(crate) fn wait(&self, wish: impl Into<Wish>) -> Result<Guard, LockError> {
-        self.acquire(wish, Patience::Lease).map_err(failed)
+        let mut request = self.begin(wish, Patience::Lease)?;
+        loop {
+            if let Poll::Ready(outcome) = request.wait_on(None) {
+                return outcome;
+            }
+        }
     }
 
     /// Enters if the lock is free.
     pub(crate) fn attempt(&self, wish: impl Into<Wish>) -> Result<Guard, TryLockError> {
-        self.acquire(wish, Patience::Try)
-            .map_err(|error| match error {
-                AcquireError::Failed(error) => TryLockError::Failed(error),
-                AcquireError::WouldBlock | AcquireError::TimedOut => TryLockError::WouldBlock,
-            })
+        let granted = self.acquire(wish, Patience::Try)?;
+        granted.ok_or(TryLockError::WouldBlock)
     }
 
     /// Waits for at most `timeout`.
@@ -64,15 +65,16 @@ impl LockHandle {
         wish: impl Into<Wish>,
         timeout: Duration,
     ) -> Result<Guard, TimedLockError> {
-        self.acquire(wish, Patience::For(timeout))
-            .map_err(|error| match error {
-                AcquireError::Failed(error) => TimedLockError::Failed(error),
-                AcquireError::WouldBlock | AcquireError::TimedOut => TimedLockError::TimedOut,
-            })
+        let granted = self.acquire(wish, Patience::For(timeout))?;
+        granted.ok_or(TimedLockError::TimedOut)
     }
 
-    /// Enters, as far as `patience` goes.
-    fn acquire(&self, wish: impl Into<Wish>, patience: Patience) -> Result<Guard, AcquireError> {
+    /// Enters, unless another holds the lock for as long as `patience` goes.
+    fn acquire(
+        &self,
+        wish: impl Into<Wish>,
+        patience: Patience,
+    ) -> Result<Option<Guard>, LockError> {
         let mut request = self.begin(wish, patience)?;
         loop {
             if let Poll::Ready(outcome) = request.wait(None) {
@@ -86,31 +88,28 @@ impl LockHandle {
         &self,
         wish: impl Into<Wish>,
         patience: Patience,
-    ) -> Result<LockRequest, AcquireError> {
+    ) -> Result<LockRequest, LockError> {
         if self.lock.is_forked() {
-            return Err(LockError::Forked.into());
+            return Err(LockError::Forked);
         }
         let thread = ThreadId::current();
         if patience != Patience::Try && self.lock.is_exhausted_by(thread) {
-            return Err(LockError::Deadlock.into());
+            return Err(LockError::Deadlock);
         }
         if self.lock.session().is_closed() {
-            return Err(LockError::Closed.into());
+            return Err(LockError::Closed);
         }
-        let loss = LossSignal::new();
         let request = Request {
             wish: wish.into(),
             patience,
             command: self.options.command.clone(),
             is_inheritable: self.options.is_inheritable,
-            loss: loss.clone(),
         };
         Ok(LockRequest {
             back: Some(Arc::clone(self.lock.backend()).begin(request)),
             granted: None,
             lock: Arc::clone(&self.lock),
             aborts_on_loss: self.options.aborts_on_loss,
-            loss,
             thread,
         })
     }
@@ -122,16 +121,6 @@ impl LockHandle {
             return crossbeam_channel::bounded(0).1;
         }
         session.backend().observe(self.lock.name())
-    }
-}
-
-/// Why a request without a time limit failed.
-pub(crate) fn failed(error: AcquireError) -> LockError {
-    match error {
-        AcquireError::Failed(error) => error,
-        AcquireError::WouldBlock | AcquireError::TimedOut => {
-            unreachable!("a request without a time limit neither gives up nor times out")
-        }
     }
 }
 
@@ -152,14 +141,13 @@ pub(crate) struct LockRequest {
     granted: Option<Guard>,
     lock: Arc<LockShared>,
     aborts_on_loss: bool,
-    loss: LossSignal,
     thread: ThreadId,
 }
 
 impl LockRequest {
     /// Makes the request now. Its outcome is told by [`LockRequest::wait`], but for an error that is
     /// known at once.
-    pub(crate) fn ask(&mut self) -> Result<(), AcquireError> {
+    pub(crate) fn ask(&mut self) -> Result<(), LockError> {
         let back = self.back.as_mut().expect("a request that has no outcome");
         if let Some(hold) = back.ask()? {
             self.granted = Some(self.enter(hold)?);
@@ -167,38 +155,47 @@ impl LockRequest {
         Ok(())
     }
 
+    /// As [`LockRequest::wait`], of one who waits for as long as another holds the lock.
+    pub(crate) fn wait_on(&mut self, slice: Option<Duration>) -> Poll<Result<Guard, LockError>> {
+        match self.wait(slice) {
+            Poll::Ready(outcome) => outcome.transpose().map_or(Poll::Pending, Poll::Ready),
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
     /// As [`backend::Waiting::wait`].
-    pub(crate) fn wait(&mut self, slice: Option<Duration>) -> Poll<Result<Guard, AcquireError>> {
+    pub(crate) fn wait(
+        &mut self,
+        slice: Option<Duration>,
+    ) -> Poll<Result<Option<Guard>, LockError>> {
         if self.lock.is_forked() {
-            return Poll::Ready(Err(LockError::Forked.into()));
+            return Poll::Ready(Err(LockError::Forked));
         }
         if let Some(guard) = self.granted.take() {
             let is_closed = guard.state() == GuardState::Lost;
             return Poll::Ready(if is_closed {
-                Err(LockError::Closed.into())
+                Err(LockError::Closed)
             } else {
-                Ok(guard)
+                Ok(Some(guard))
             });
         }
         let back = self.back.as_mut().expect("a request that has no outcome");
-        let Poll::Ready(outcome) = back.wait(slice) else {
-            return Poll::Pending;
-        };
-        Poll::Ready(outcome.and_then(|hold| self.enter(hold)))
+        back.wait(slice)
+            .map(|outcome| outcome?.map(|hold| self.enter(hold)).transpose())
     }
 
     /// Makes the guard, unless the agent was closed in the meantime.
-    fn enter(&mut self, hold: Box<dyn Hold>) -> Result<Guard, AcquireError> {
+    fn enter(&mut self, hold: Box<dyn Hold>) -> Result<Guard, LockError> {
         self.back = None;
         self.lock.add_holder(self.thread);
         let session = self.lock.session();
         let id = session.next_guard();
-        let (lock, loss) = (Arc::clone(&self.lock), self.loss.clone());
-        let guard = Arc::new(GuardShared::new(lock, id, hold, loss, self.thread));
+        let lock = Arc::clone(&self.lock);
+        let guard = Arc::new(GuardShared::new(lock, id, hold, self.thread));
         let registered = Arc::downgrade(&guard);
         if !session.register(id, registered) {
             guard.close();
-            return Err(LockError::Closed.into());
+            return Err(LockError::Closed);
         }
         if self.aborts_on_loss {
             session.watch_at(guard.abort_on_loss());

@@ -88,7 +88,6 @@ mod guard;
 mod handle;
 mod local;
 mod lock;
-mod loss;
 mod member;
 pub mod multicast;
 mod mutex;
@@ -115,7 +114,6 @@ pub use error::{
 pub use event::{Event, Leader};
 pub use fence::{FenceChecker, FenceError};
 pub use guard::Guard;
-pub use loss::Loss;
 pub use mutex::{DistMutex, Mutex};
 pub use options::LockOptions;
 pub use previous_owner::PreviousOwner;
@@ -217,5 +215,20 @@ pub use distlock_agent::protocol::{Absence, Missing};
 /// # }
 /// ```
 pub use distlock_agent::runtime::GuardState;
+
+/// ```
+/// use distlock::{Agent, DistMutex, Loss};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let directory = tempfile::tempdir()?;
+/// # let agent = Agent::local_in(directory.path())?;
+/// let guard = agent.mutex("printer")?.lock()?;
+/// let loss = guard.loss();
+/// agent.close();
+/// assert_eq!(loss.recv()?, Loss::Closed);
+/// # Ok(())
+/// # }
+/// ```
+pub use distlock_agent::runtime::Loss;
 
 pub use distlock_agent::runtime::{Announcer, LeaseWatch};

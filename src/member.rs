@@ -2,20 +2,14 @@
 //! ([`crate::driven`]).
 
 use std::io;
-use std::sync::Arc;
-use std::time::Duration;
 
-use crossbeam_channel::Receiver;
-use distlock_agent::protocol::{Change, ClusterId, LockName, LockSpec, Mode, NodeId};
-use distlock_agent::runtime::status::Status;
-use distlock_agent::runtime::{
-    self, AgentEvent, BindError, Caller, Description, KeyFileError, Options, StartError, StateError,
-};
+use distlock_agent::protocol::{ClusterId, NodeId};
+use distlock_agent::runtime::{self, BindError, KeyFileError, Options, StartError, StateError};
 
 use crate::config::NodeConfig;
 use crate::error::OpenError;
-use crate::group::{Group, Way};
-use crate::{Agent, Event, Leader, discovery};
+use crate::group::Connection;
+use crate::{Agent, discovery};
 
 impl Agent {
     /// Joins a configured group as one of its members. An agent thread starts in this process;
@@ -65,7 +59,7 @@ impl Agent {
 
 /// The front of a member.
 pub(crate) fn agent(member: runtime::Agent) -> Result<Agent, OpenError> {
-    Agent::new(Arc::new(Group(Arc::new(member))))
+    Connection::Member(member).into_agent()
 }
 
 /// What a member is started with.
@@ -85,51 +79,6 @@ pub(crate) fn options(config: &NodeConfig) -> Options {
         key_file: config.key_file().map(Into::into),
         command_lines: config.command_lines(),
         faults: None,
-    }
-}
-
-impl Way for runtime::Agent {
-    fn describe(&self, lock: &LockName) -> Result<Description, runtime::StatusError> {
-        Ok(Self::describe(self, lock))
-    }
-
-    fn begin(
-        &self,
-        lock: &LockName,
-        spec: Option<LockSpec>,
-        mode: Mode,
-        patience: runtime::Patience,
-        caller: Caller,
-    ) -> Result<runtime::Waiting, runtime::AcquireError> {
-        Self::begin(self, lock, spec, mode, patience, caller)
-    }
-
-    fn status(&self) -> Result<Status, runtime::StatusError> {
-        Self::status(self)
-    }
-
-    fn change(&self, change: Change) -> Result<(), runtime::ChangeError> {
-        Self::change(self, change)
-    }
-
-    fn events(&self, map: fn(&AgentEvent) -> Option<Event>) -> Receiver<Event> {
-        self.events_as(map)
-    }
-
-    fn observe(
-        &self,
-        lock: &LockName,
-        map: fn(runtime::Leader) -> Leader,
-    ) -> Receiver<Option<Leader>> {
-        self.observe_as(lock, map)
-    }
-
-    fn lease(&self) -> Duration {
-        Self::lease(self)
-    }
-
-    fn close(&self) {
-        Self::close(self);
     }
 }
 

@@ -10,7 +10,7 @@ use distlock_agent::protocol::LockName;
 use crate::backend::{Patience, Wish};
 use crate::error::LockError;
 use crate::guard::Guard;
-use crate::handle::{LockHandle, LockRequest, failed};
+use crate::handle::{LockHandle, LockRequest};
 
 /// A request for a lock that has no outcome yet: see
 /// [`DistMutex::begin`](crate::DistMutex::begin). It keeps its place among all requests. Dropping
@@ -48,8 +48,8 @@ impl UnwindSafe for Waiting {}
 
 impl Waiting {
     pub(crate) fn begin(handle: &LockHandle, wish: impl Into<Wish>) -> Result<Self, LockError> {
-        let mut request = handle.begin(wish, Patience::Lease).map_err(failed)?;
-        request.ask().map_err(failed)?;
+        let mut request = handle.begin(wish, Patience::Lease)?;
+        request.ask()?;
         Ok(Self {
             handle: handle.clone(),
             request: Some(request),
@@ -88,7 +88,7 @@ impl Waiting {
         let Some(request) = self.request.as_mut() else {
             return Poll::Ready(Err(LockError::Finished));
         };
-        let outcome = request.wait(slice).map_err(failed);
+        let outcome = request.wait_on(slice);
         if outcome.is_ready() {
             self.request = None;
         }

@@ -66,4 +66,4 @@ pub use os::{clock, environment, fifo, queue, sync};
 pub use request::announcer::{Announcer, Sighting};
 pub use request::lease_page::LeaseWatch;
 pub use request::session::GuardState;
-pub use request::{Grant, OnLoss, Waiting};
+pub use request::{Grant, Loss, LossSignal, OnLoss, Waiting};

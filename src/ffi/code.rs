@@ -6,7 +6,7 @@ use std::io;
 use distlock_agent::protocol::NameError;
 use nix::errno::Errno;
 
-use crate::backend::AcquireError;
+use crate::backend::Patience;
 use crate::config::ConfigError;
 use crate::error::{
     HandleError, LockError, OpenError, ProcessError, SignalError, StatusError, UnlockError,
@@ -125,15 +125,15 @@ pub(super) fn entered(previous: PreviousOwner) -> Result<(), Errno> {
     }
 }
 
-pub(super) fn acquire(error: &AcquireError) -> Errno {
-    match error {
-        AcquireError::WouldBlock => Errno::EBUSY,
-        AcquireError::TimedOut => Errno::ETIMEDOUT,
-        AcquireError::Failed(error) => lock(error),
+/// Another held the lock for as long as the caller waited.
+pub(super) fn not_free(patience: Patience) -> Errno {
+    match patience {
+        Patience::Try => Errno::EBUSY,
+        _ => Errno::ETIMEDOUT,
     }
 }
 
-fn lock(error: &LockError) -> Errno {
+pub(super) fn lock(error: &LockError) -> Errno {
     match error {
         LockError::NoQuorum { .. }
         | LockError::NoAnswer { .. }

@@ -81,7 +81,7 @@ impl Mutex {
             }
         }
         let mut waiting = self.begin(Patience::Lease)?;
-        waiting.ask().map_err(|error| code::acquire(&error))?;
+        waiting.ask().map_err(|error| code::lock(&error))?;
         let mut state = self.state.lock();
         if state.is_closed {
             drop(state);
@@ -95,7 +95,7 @@ impl Mutex {
     /// What became of this thread's request: `EINPROGRESS` if nothing yet.
     pub(super) fn look(&self) -> Result<(Option<Fence>, PreviousOwner), Errno> {
         let mut waiting = self.take_asked().ok_or(Errno::EINVAL)?;
-        let Poll::Ready(outcome) = waiting.wait(Some(Duration::ZERO)) else {
+        let Poll::Ready(outcome) = waiting.wait_on(Some(Duration::ZERO)) else {
             let mut state = self.state.lock();
             if !state.is_closed {
                 state.asked.push((ThreadId::current(), waiting));
@@ -105,7 +105,7 @@ impl Mutex {
             drop(waiting);
             return Err(Errno::ECANCELED);
         };
-        let guard = outcome.map_err(|error| code::acquire(&error))?;
+        let guard = outcome.map_err(|error| code::lock(&error))?;
         let previous = guard.previous_owner();
         Ok((self.enter(guard)?, previous))
     }
@@ -146,7 +146,7 @@ impl Entrance for Mutex {
     fn begin(&self, patience: Patience) -> Result<LockRequest, Errno> {
         self.lock
             .begin(Mode::Exclusive, patience)
-            .map_err(|error| code::acquire(&error))
+            .map_err(|error| code::lock(&error))
     }
 
     fn is_closed(&self) -> bool {
@@ -194,7 +194,7 @@ mod tests {
         let mutex = Mutex::new(handle.unwrap());
         let lock = || {
             let mut waiting = mutex.begin(Patience::Try).unwrap();
-            let Poll::Ready(Ok(guard)) = waiting.wait(None) else {
+            let Poll::Ready(Ok(guard)) = waiting.wait_on(None) else {
                 panic!("nobody else is here");
             };
             mutex.enter(guard).unwrap();

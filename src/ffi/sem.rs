@@ -91,7 +91,7 @@ impl Entrance for Sem {
     fn begin(&self, patience: Patience) -> Result<LockRequest, Errno> {
         self.lock
             .begin(Mode::Exclusive, patience)
-            .map_err(|error| code::acquire(&error))
+            .map_err(|error| code::lock(&error))
     }
 
     fn is_closed(&self) -> bool {

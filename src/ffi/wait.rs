@@ -76,7 +76,7 @@ where
         if patience != Patience::Try {
             cancel::point(before);
         }
-        code = go_on(told);
+        code = go_on(patience, told);
     }
     cancel::restore(before);
     code
@@ -96,7 +96,7 @@ where
         || {
             let entrance = entrance()?;
             let waiting = entrance.begin(patience)?;
-            Wait { entrance, waiting }.go_on(told)
+            Wait { entrance, waiting }.go_on(patience, told)
         },
         decided,
     )
@@ -104,8 +104,11 @@ where
 
 /// Another slice of the wait that is parked.
 #[inline(never)]
-fn go_on<T: FnOnce(Option<Fence>)>(told: T) -> c_int {
-    guard(|| PARKED.take().ok_or(code::PANIC)?.go_on(told), decided)
+fn go_on<T: FnOnce(Option<Fence>)>(patience: Patience, told: T) -> c_int {
+    guard(
+        || PARKED.take().ok_or(code::PANIC)?.go_on(patience, told),
+        decided,
+    )
 }
 
 fn decided(outcome: Result<Poll<()>, Errno>) -> c_int {
@@ -155,7 +158,11 @@ struct Wait {
 
 impl Wait {
     /// Waits for a slice. Parks the request if that does not decide it.
-    fn go_on(mut self, told: impl FnOnce(Option<Fence>)) -> Result<Poll<()>, Errno> {
+    fn go_on(
+        mut self,
+        patience: Patience,
+        told: impl FnOnce(Option<Fence>),
+    ) -> Result<Poll<()>, Errno> {
         if self.entrance.is_closed() {
             return Err(Errno::ECANCELED);
         }
@@ -163,7 +170,8 @@ impl Wait {
             PARKED.put(self)?;
             return Ok(Poll::Pending);
         };
-        let guard = outcome.map_err(|error| code::acquire(&error))?;
+        let granted = outcome.map_err(|error| code::lock(&error))?;
+        let guard = granted.ok_or_else(|| code::not_free(patience))?;
         let previous = guard.previous_owner();
         told(self.entrance.enter(guard)?);
         code::entered(previous).map(Poll::Ready)

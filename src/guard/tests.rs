@@ -11,14 +11,13 @@ use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 use distlock_agent::protocol::{Fence, LockName, Release, Time};
-use distlock_agent::runtime::clock;
 use distlock_agent::runtime::status::Status;
+use distlock_agent::runtime::{Loss, LossSignal, clock};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use parking_lot::Mutex;
 
-use crate::backend::{AcquireError, Ask, Backend, Hold, Lock, Request, Waiting};
-use crate::error::{HandleError, StatusError, UnlockError};
-use crate::loss::{Loss, LossSignal};
+use crate::backend::{Ask, Backend, Hold, Lock, Request, Waiting};
+use crate::error::{HandleError, LockError, StatusError, UnlockError};
 use crate::{Agent, Algorithm, DistMutex, Event, Guard, GuardState, LockOptions, PreviousOwner};
 
 const LEASE: Duration = Duration::from_secs(60);
@@ -84,8 +83,7 @@ impl Lock for Leased {
         NonZeroU32::MIN
     }
 
-    fn begin(self: Arc<Self>, request: Request) -> Box<dyn Waiting> {
-        self.0.lock().losses.push(request.loss);
+    fn begin(self: Arc<Self>, _: Request) -> Box<dyn Waiting> {
         Box::new(Granted(Leased::clone(&self)))
     }
 }
@@ -93,12 +91,12 @@ impl Lock for Leased {
 struct Granted(Leased);
 
 impl Waiting for Granted {
-    fn ask(&mut self) -> Result<Option<Box<dyn Hold>>, AcquireError> {
+    fn ask(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
         Ok(None)
     }
 
-    fn wait(&mut self, _: Option<Duration>) -> Poll<Result<Box<dyn Hold>, AcquireError>> {
-        Poll::Ready(Ok(Box::new(self.0.clone())))
+    fn wait(&mut self, _: Option<Duration>) -> Poll<Result<Option<Box<dyn Hold>>, LockError>> {
+        Poll::Ready(Ok(Some(Box::new(self.0.clone()))))
     }
 }
 
@@ -116,6 +114,12 @@ impl Hold for Leased {
             Some(until) if until <= clock::now() => GuardState::Suspended,
             _ => GuardState::Valid,
         }
+    }
+
+    fn loss(&self) -> LossSignal {
+        let loss = LossSignal::default();
+        self.0.lock().losses.push(loss.clone());
+        loss
     }
 
     fn grace(&self) -> Option<Duration> {

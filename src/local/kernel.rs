@@ -185,7 +185,6 @@ mod tests {
     use super::*;
     use crate::backend::{Ask, Backend, Lock, Patience, Request};
     use crate::local::Group;
-    use crate::loss::LossSignal;
 
     /// Enters and leaves, and tells how long the entering took.
     fn enter_and_leave(lock: &Arc<dyn Lock>) -> Duration {
@@ -194,13 +193,12 @@ mod tests {
             patience: Patience::Lease,
             command: None,
             is_inheritable: false,
-            loss: LossSignal::new(),
         };
         let start = clock::now();
         let Poll::Ready(hold) = Arc::clone(lock).begin(request).wait(None) else {
             panic!("it was waited for without end");
         };
-        let hold = hold.unwrap();
+        let hold = hold.unwrap().expect("nobody else is there");
         let time = clock::now().since(start);
         hold.release(Release::Given).unwrap();
         time

@@ -2,13 +2,13 @@
 //!
 //! Each is a type of its own, checked where it is made, so that the rules further in need not.
 
-use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::fmt;
 use core::num::{NonZeroU16, NonZeroU64, ParseIntError};
 use core::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 /// A member's number in the configuration: 1 to 65535.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -126,10 +126,10 @@ pub struct RequestId {
 pub struct Ticket(pub u64);
 
 /// A lock's name: 1 to 255 bytes, none of them NUL. Two names are the same lock only if every byte
-/// is the same.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(try_from = "Vec<u8>", into = "Vec<u8>")]
-pub struct LockName(Box<[u8]>);
+/// is the same. A clone shares the bytes.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(try_from = "Vec<u8>")]
+pub struct LockName(Arc<[u8]>);
 
 impl LockName {
     /// The longest name, in bytes.
@@ -180,9 +180,9 @@ impl TryFrom<Vec<u8>> for LockName {
     }
 }
 
-impl From<LockName> for Vec<u8> {
-    fn from(name: LockName) -> Self {
-        name.0.into_vec()
+impl Serialize for LockName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.as_bytes().serialize(serializer)
     }
 }
 

@@ -260,12 +260,9 @@ impl Client {
     ///
     /// # Errors
     /// [`ChangeError`] says why it is not done.
-    pub fn change(&self, change: &Change) -> Result<(), ChangeError> {
+    pub fn change(&self, change: Change) -> Result<(), ChangeError> {
         let patience = self.lease() * 5;
-        let change = |id| ToAgent::Change {
-            id,
-            change: change.clone(),
-        };
+        let change = |id| ToAgent::Change { id, change };
         match self.link.ask_for(patience, change) {
             Ok(Answer::Changed(outcome)) => outcome,
             Ok(_) | Err(StatusError::TimedOut | StatusError::Limit | StatusError::TooLong) => {

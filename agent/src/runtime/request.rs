@@ -4,11 +4,12 @@ pub(crate) mod announcer;
 mod decision;
 mod grant;
 pub(crate) mod lease_page;
+mod loss;
 pub(crate) mod session;
 mod waiting;
 
-pub use decision::OnLoss;
 pub(crate) use decision::{Granted, Handed, Owner, Request};
 pub use grant::Grant;
+pub use loss::{Loss, LossSignal, OnLoss};
 pub(crate) use waiting::Limit;
 pub use waiting::Waiting;

@@ -343,7 +343,7 @@ fn a_loss_may_close_the_agent() {
     let agent = std::sync::Arc::new(agent);
     let grant = enter(&agent, &lock("held"));
     let closes = agent.clone();
-    grant.on_loss(Box::new(move || closes.close()));
+    grant.loss().on_loss(Box::new(move |_| closes.close()));
     let next = enter(&others[0], &lock("held"));
     eventually("the end", || {
         driver.process() == Err(ProcessError::Closed(SessionEnd::Closed))

@@ -113,7 +113,9 @@ fn closing_tells_those_inside_and_those_who_wait() {
     let (mine, theirs) = (lock("mine"), lock("theirs"));
     let grant = enter(&agent, &mine);
     let (sender, losses) = crossbeam_channel::bounded(1);
-    grant.on_loss(Box::new(move || sender.send(()).unwrap()));
+    grant
+        .loss()
+        .on_loss(Box::new(move |_| sender.send(()).unwrap()));
     let _held = enter(&other, &theirs);
     thread::scope(|scope| {
         let waiter =

@@ -9,7 +9,7 @@ use distlock_agent::runtime::clock;
 
 use super::hold::KernelHold;
 use super::{KernelLock, MAX_REPLACEMENTS};
-use crate::backend::{AcquireError, Request};
+use crate::backend::Request;
 use crate::error::LockError;
 use crate::local::file::{Found, LockFile};
 use crate::local::record::Record;
@@ -21,12 +21,15 @@ const MAX_REMOVAL: Duration = Duration::from_millis(20);
 
 impl KernelLock {
     /// Enters if there is a permit now.
-    pub(super) fn attempt(self: &Arc<Self>, request: &Request) -> Result<KernelHold, AcquireError> {
+    pub(super) fn attempt(
+        self: &Arc<Self>,
+        request: &Request,
+    ) -> Result<Option<KernelHold>, LockError> {
         let mut file = None;
         let give_up = clock::now() + MAX_REMOVAL;
         loop {
             if let Some(hold) = self.look(&mut file, request)? {
-                return Ok(hold);
+                return Ok(Some(hold));
             }
             let is_retiring = match &file {
                 Some(file) => file.is_retiring().map_err(|error| self.failed(error))?,
@@ -34,7 +37,7 @@ impl KernelLock {
             };
             if !is_retiring || clock::now() >= give_up {
                 self.keep(file);
-                return Err(AcquireError::WouldBlock);
+                return Ok(None);
             }
             std::thread::yield_now();
         }

@@ -19,7 +19,7 @@ use super::KernelLock;
 use super::hold::KernelHold;
 use super::pace::Pace;
 use crate::Algorithm;
-use crate::backend::{AcquireError, Hold, Lock, Patience, Request, Waiting};
+use crate::backend::{Hold, Lock, Patience, Request, Waiting};
 use crate::error::LockError;
 use crate::local::file::LockFile;
 use crate::local::shared::Awaited;
@@ -35,8 +35,9 @@ impl Lock for KernelLock {
 
     fn begin(self: Arc<Self>, request: Request) -> Box<dyn Waiting> {
         let deadline = match request.patience {
+            Patience::Try => Some(clock::now()),
             Patience::For(timeout) => Some(clock::now() + timeout),
-            Patience::Lease | Patience::Try => None,
+            Patience::Lease | Patience::Forever => None,
         };
         Box::new(KernelWaiting {
             awaited: None,
@@ -70,43 +71,37 @@ struct KernelWaiting {
 }
 
 impl Waiting for KernelWaiting {
-    fn ask(&mut self) -> Result<Option<Box<dyn Hold>>, AcquireError> {
+    fn ask(&mut self) -> Result<Option<Box<dyn Hold>>, LockError> {
         match self.wait(Some(Duration::ZERO)) {
             Poll::Pending => Ok(None),
-            Poll::Ready(outcome) => outcome.map(Some),
+            Poll::Ready(outcome) => outcome,
         }
     }
 
-    fn wait(&mut self, slice: Option<Duration>) -> Poll<Result<Box<dyn Hold>, AcquireError>> {
-        let outcome = match self.request.patience {
-            Patience::Try => self.lock.attempt(&self.request).map(Some),
-            Patience::For(Duration::ZERO) => match self.lock.attempt(&self.request) {
-                Err(AcquireError::WouldBlock) => Err(timed_out()),
-                outcome => outcome.map(Some),
-            },
-            Patience::For(_) | Patience::Lease => {
-                self.wait_until(slice.map(|slice| clock::now() + slice))
-            }
+    fn wait(&mut self, slice: Option<Duration>) -> Poll<Result<Option<Box<dyn Hold>>, LockError>> {
+        let entered = match self.request.patience {
+            Patience::Try | Patience::For(Duration::ZERO) => self.lock.attempt(&self.request),
+            _ => self.wait_until(slice.map(|slice| clock::now() + slice)),
         };
-        match outcome {
-            Ok(None) => Poll::Pending,
-            Ok(Some(hold)) => Poll::Ready(Ok(Box::new(hold))),
-            Err(error) => Poll::Ready(Err(error)),
+        match entered? {
+            Some(hold) => Poll::Ready(Ok(Some(Box::new(hold)))),
+            None if is_over(self.deadline) => Poll::Ready(Ok(None)),
+            None => Poll::Pending,
         }
     }
 }
 
 impl KernelWaiting {
     /// Waits for a permit, until `pause` if there is one.
-    fn wait_until(&mut self, pause: Option<Time>) -> Result<Option<KernelHold>, AcquireError> {
+    fn wait_until(&mut self, pause: Option<Time>) -> Result<Option<KernelHold>, LockError> {
         let until = [pause, self.deadline].into_iter().flatten().min();
         if !self.take_turn(until)? {
-            return self.pause();
+            return Ok(None);
         }
         loop {
             let count = self.lock.bell(|bell| bell.count())?;
             if self.lock.group.is_closed() {
-                return Err(LockError::Closed.into());
+                return Err(LockError::Closed);
             }
             let is_due = |at| at <= clock::now();
             let mut sleep = self.sleep;
@@ -124,7 +119,7 @@ impl KernelWaiting {
                 }
                 _ if until.is_some_and(is_due) => {
                     self.sleep = sleep;
-                    return self.pause();
+                    return Ok(None);
                 }
                 _ => {
                     let now = clock::now();
@@ -146,7 +141,7 @@ impl KernelWaiting {
     }
 
     /// Waits until it is this thread's turn to contend; whether it is.
-    fn take_turn(&mut self, until: Option<Time>) -> Result<bool, AcquireError> {
+    fn take_turn(&mut self, until: Option<Time>) -> Result<bool, LockError> {
         if self.awaited.is_none() {
             self.awaited = Some(Awaited::new(
                 &self.lock.group,
@@ -154,7 +149,7 @@ impl KernelWaiting {
                 self.lock.hash,
             ));
         }
-        let closed = |Closed| AcquireError::Failed(LockError::Closed);
+        let closed = |Closed| LockError::Closed;
         let place = match &mut self.place {
             Some(place) => place,
             None => self.place.insert(self.lock.queue.join().map_err(closed)?),
@@ -168,20 +163,8 @@ impl KernelWaiting {
         }
         Ok(self.is_courteous)
     }
-
-    /// At the end of a slice of waiting, or of all of it.
-    fn pause(&self) -> Result<Option<KernelHold>, AcquireError> {
-        if is_over(self.deadline) {
-            return Err(timed_out());
-        }
-        Ok(None)
-    }
 }
 
 fn is_over(deadline: Option<Time>) -> bool {
     deadline.is_some_and(|at| at <= clock::now())
-}
-
-fn timed_out() -> AcquireError {
-    AcquireError::TimedOut
 }

@@ -71,23 +71,12 @@ impl DrivenLoop {
         }
     }
 
-    /// Goes one round, which waits for at most `timeout`, and sets the alarm for the next.
+    /// Goes one round, which waits for at most `timeout`.
     fn round(&self, mut turn: LoopTurn<'_>, timeout: Option<Duration>) {
         let slot = &mut turn.event_loop;
         if let Some(event_loop) = &mut **slot {
             self.by.store(here(), Ordering::Relaxed);
-            // When the session ended otherwise, no event tells of it.
-            let is_over = self.shared.lock_core().end_of_session().is_some();
-            let timeout = if is_over {
-                Some(Duration::ZERO)
-            } else {
-                timeout
-            };
-            if event_loop.round(timeout) {
-                self.shared
-                    .lock_core()
-                    .plan_alarm(self.alarm(), event_loop.next());
-            } else {
+            if !event_loop.round(timeout) {
                 **slot = None;
                 self.shared.forget_driver();
                 // Who waits for the descriptor is to hear of the end.
@@ -164,9 +153,7 @@ impl Driver {
             by: AtomicUsize::new(0),
         });
         shared.set_driver(Arc::<DrivenLoop>::clone(&driven));
-        shared
-            .lock_core()
-            .plan_alarm(driven.alarm(), Some(Time::ZERO));
+        shared.lock_core().plan(Some(Time::ZERO));
         Self { driven }
     }
 
@@ -232,7 +219,7 @@ impl Driver {
             sigio::announce(socket, is_on).map_err(system)?;
         }
         self.driven.alarm().set_signal(timer);
-        core.plan_alarm(self.driven.alarm(), Some(Time::ZERO));
+        core.plan(Some(Time::ZERO));
         Ok(())
     }
 }

@@ -2,6 +2,7 @@
 //! and does what they cannot wait for themselves. The agent thread runs it; in an agent without a
 //! thread ([`crate::runtime::agent::driven`]) the application does, round by round.
 
+use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use mio::{Events, Poll, Token};
 
-use crate::protocol::{Input, Time};
+use crate::protocol::{NodeId, Record, Time};
 use crate::runtime::api::error::SessionEnd;
 use crate::runtime::clients::lifeline::Former;
 use crate::runtime::clients::{Service, lifeline};
@@ -31,9 +32,6 @@ pub(crate) const SERVICE: Token = Token(2);
 const EVENTS: usize = 256;
 /// Datagrams taken in one stay in the mutex, for which the application's threads wait.
 const RECEIVE_LIMIT: usize = aead::IN_A_TURN;
-/// Records written in one round. The core has one outstanding at a time, and asks for the next
-/// when it hears that the last is on disk.
-const PERSIST_LIMIT: usize = 4;
 
 /// How often it is looked whether the file with the group's keys has changed.
 const KEYS_EVERY: Duration = Duration::from_secs(1);
@@ -63,6 +61,17 @@ pub(crate) struct EventLoop {
     readable: bool,
     /// When the clients want to be looked after, if nothing happens before.
     service_at: Option<Time>,
+    /// Until when to sleep before the next round.
+    until: Option<Time>,
+}
+
+/// What a round's stay in the core's mutex leaves to be done without it.
+#[derive(Debug)]
+struct Work {
+    record: Option<Record>,
+    tasks: VecDeque<Task>,
+    note: Option<(NodeId, Vec<u8>)>,
+    has_report: bool,
 }
 
 impl EventLoop {
@@ -86,6 +95,7 @@ impl EventLoop {
             writer,
             readable: true,
             service_at: Some(Time::ZERO),
+            until: Some(Time::ZERO),
         }
     }
 
@@ -102,8 +112,7 @@ impl EventLoop {
     /// lock on the state directory are gone.
     pub(crate) fn run(mut self) {
         loop {
-            let until = self.shared.lock_core().plan_sleep(self.next());
-            let timeout = self.shared.wakeup.timeout(until);
+            let timeout = self.shared.wakeup.timeout(self.until);
             if !self.round(timeout) {
                 return;
             }
@@ -111,7 +120,7 @@ impl EventLoop {
     }
 
     /// When it wants to go round for the clients, the watchdog, or what is left at the socket.
-    pub(crate) fn next(&self) -> Option<Time> {
+    fn next(&self) -> Option<Time> {
         let beat_at = self.watchdog_timer.as_ref().map(WatchdogTimer::next);
         let readable = self.readable.then_some(Time::ZERO);
         let former_at = self.former.as_ref().map(Former::next);
@@ -119,8 +128,8 @@ impl EventLoop {
         times.into_iter().flatten().min()
     }
 
-    /// Waits until there is something to do, for at most `timeout`, and does it; whether the
-    /// session goes on. If it does not, nothing may be done but to drop the loop.
+    /// Waits until there is something to do, for at most `timeout`, does it, and plans the next round;
+    /// whether the session goes on. If it does not, nothing may be done but to drop the loop.
     pub(crate) fn round(&mut self, timeout: Option<Duration>) -> bool {
         let served = catch_unwind(AssertUnwindSafe(|| self.serve(timeout)));
         let end = match served {
@@ -183,69 +192,74 @@ impl EventLoop {
         }
         // Of what a waiting thread takes off the socket, and may have left, no event tells.
         self.readable |= self.shared.spin.is_taken();
-        self.readable = self.step(self.readable);
-        self.persist();
+        let Work {
+            record,
+            tasks,
+            note,
+            has_report,
+        } = self.step();
+        if let Some(record) = record {
+            self.persist(record);
+        }
         self.look_at_former();
-        self.do_tasks();
-        self.read_note();
-        self.report();
+        self.do_tasks(tasks);
+        if note.is_some() || has_report {
+            self.answer(note);
+        }
         self.service_at = self.serve_clients();
         self.look_at_keys();
         self.writer.iter_mut().for_each(Writer::work);
-        if self.shared.lock_core().end_of_session().is_some() {
-            return Ok(false);
-        }
         // Only here, when all of the round is done.
         self.watchdog_timer.iter_mut().for_each(WatchdogTimer::work);
-        Ok(true)
+        let mut core = self.shared.lock_core();
+        let goes_on = core.end_of_session().is_none();
+        if goes_on {
+            self.until = core.plan(self.next());
+        }
+        Ok(goes_on)
     }
 
-    /// Takes what has arrived and looks at the timers; whether more may have arrived.
-    fn step(&self, readable: bool) -> bool {
+    /// Takes what has arrived and looks at the timers.
+    fn step(&mut self) -> Work {
+        let persisted = match &mut self.files.disk {
+            Disk::Here(_) => None,
+            Disk::Thread(disk) => {
+                disk.tell_if_slow(self.shared.identity.settings.lease);
+                disk.take_outcome()
+            }
+        };
         let mut core = self.shared.lock_core();
         core.awake();
-        let more = (readable || core.must_look()) && core.receive(RECEIVE_LIMIT);
+        if let Some(persisted) = persisted {
+            core.persisted(persisted);
+        }
+        self.readable = (self.readable || core.must_look()) && core.receive(RECEIVE_LIMIT);
         core.expire();
         core.expire_change();
         core.ask_for_time();
-        core.finish();
-        more
-    }
-
-    /// Puts on disk what the core wants there, and tells it so.
-    fn persist(&mut self) {
-        let Disk::Thread(disk) = &mut self.files.disk else {
-            for _ in 0..PERSIST_LIMIT {
-                let persisted = self.persist_once();
-                self.end_if_not_kept(persisted.map_err(|error| error.to_string()));
-            }
-            return;
+        let work = Work {
+            record: core.take_persist(),
+            tasks: core.take_tasks(),
+            note: core.take_note(),
+            has_report: core.has_report(),
         };
-        disk.tell_if_slow(self.shared.identity.settings.lease);
-        if let Some(outcome) = disk.take_outcome() {
-            let persisted = outcome.map(|()| self.tell_persisted());
-            self.end_if_not_kept(persisted);
-        }
-        if let Disk::Thread(disk) = &mut self.files.disk
-            && disk.is_idle()
-            && let Some(record) = self.shared.lock_core().take_persist()
-        {
-            disk.write(record);
-        }
+        core.finish();
+        work
     }
 
-    fn end_if_not_kept(&self, persisted: Result<(), String>) {
-        if let Err(what) = persisted {
-            tracing::error!("{what}");
-            let mut core = self.shared.lock_core();
-            core.end(SessionEnd::State { what });
-            core.finish();
-        }
+    /// Puts on disk what the core wants there; it has one record outstanding at a time. Where no thread
+    /// does it, tells it so. The mutex is not held meanwhile.
+    fn persist(&mut self, record: Record) {
+        let persisted = match &mut self.files.disk {
+            Disk::Here(state) => state.write(record),
+            Disk::Thread(disk) => return disk.write(record),
+        };
+        self.tell_persisted(persisted.map_err(|error| error.to_string()));
     }
 
-    fn tell_persisted(&self) {
+    fn tell_persisted(&self, persisted: Result<(), String>) {
         let mut core = self.shared.lock_core();
-        core.step(Input::Persisted);
+        core.persisted(persisted);
         core.finish();
     }
 
@@ -281,15 +295,11 @@ impl EventLoop {
         Ok(Self { files, ..self })
     }
 
-    /// Puts the next record on disk, and waits for it. The mutex is not held meanwhile.
-    pub(crate) fn persist_once(&mut self) -> Result<(), StateError> {
-        let Disk::Here(state) = &mut self.files.disk else {
-            return Ok(());
-        };
-        let record = self.shared.lock_core().take_persist();
-        if let Some(record) = record {
+    /// Puts the first record on disk, and waits for it.
+    pub(crate) fn persist_first(&mut self, record: Option<Record>) -> Result<(), StateError> {
+        if let (Disk::Here(state), Some(record)) = (&mut self.files.disk, record) {
             state.write(record)?;
-            self.tell_persisted();
+            self.tell_persisted(Ok(()));
         }
         Ok(())
     }
@@ -318,8 +328,7 @@ impl EventLoop {
         }
     }
 
-    fn do_tasks(&mut self) {
-        let tasks = self.shared.lock_core().take_tasks();
+    fn do_tasks(&mut self, tasks: VecDeque<Task>) {
         for task in tasks {
             match task {
                 Task::Tell { client, message } => {
@@ -352,20 +361,14 @@ impl EventLoop {
         }
     }
 
-    /// Reads one note of another agent. To answer it all callers may have to be looked at; so leases
-    /// are renewed before the next.
-    fn read_note(&self) {
+    /// Reads one note of another agent (to answer it all callers may have to be looked at; so leases
+    /// are renewed before the next), and answers those who want to know how the group is, if that is
+    /// known by now. The mutex is held while it is put together, and not while it is written down.
+    fn answer(&mut self, note: Option<(NodeId, Vec<u8>)>) {
         let mut core = self.shared.lock_core();
-        if let Some((from, bytes)) = core.take_note() {
+        if let Some((from, bytes)) = note {
             core.handle_note(from, &bytes);
         }
-        core.finish();
-    }
-
-    /// Answers those who want to know how the group is, if that is known by now. The mutex is held
-    /// while it is put together, and not while it is written down.
-    fn report(&mut self) {
-        let mut core = self.shared.lock_core();
         let report = core.take_report();
         core.finish();
         let Some(report) = report else {

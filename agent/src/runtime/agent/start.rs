@@ -157,9 +157,10 @@ pub(super) fn prepare(
         event_loop.wait_for(former);
     }
     core.begin(tracer);
+    let record = core.take_persist();
     core.finish();
     // The first record is written here, so that a failure is the start's.
-    event_loop.persist_once()?;
+    event_loop.persist_first(record)?;
     event_loop.prepare()?;
     Ok(event_loop)
 }

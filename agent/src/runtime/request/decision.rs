@@ -12,10 +12,9 @@
 //! exactly one outcome wins; readers look at it without any mutex.
 
 use std::os::fd::OwnedFd;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
-use std::{fmt, io, mem};
+use std::{fmt, io};
 
 use crate::protocol::{Fence, Missing, Previous, Release, Ticket, Time};
 use crate::runtime::api::error::{AcquireError, ReleaseError};
@@ -23,6 +22,7 @@ use crate::runtime::os::clock;
 use crate::runtime::os::sync::{Condvar, Mutex};
 use crate::runtime::request::announcer::Announcer;
 use crate::runtime::request::lease_page::LeaseWatch;
+use crate::runtime::request::loss::{Loss, LossSignal};
 use crate::runtime::request::session::Session;
 
 const WAITING: u8 = 0;
@@ -36,16 +36,16 @@ pub(crate) struct Request {
     state: AtomicU8,
     outcome: Mutex<Outcome>,
     changed: Condvar,
+    /// Of its grant.
+    pub(super) loss: LossSignal,
 }
 
 #[derive(Default)]
 struct Outcome {
-    grant: Option<Granted>,
-    refusal: Option<AcquireError>,
+    /// What became of it, once it is decided.
+    decided: Option<Result<Granted, AcquireError>>,
     /// What came with the grant, until its holder takes it.
     handed: Option<Handed>,
-    /// Called once if the grant is lost.
-    on_loss: Vec<OnLoss>,
 }
 
 /// What a request was granted.
@@ -65,15 +65,13 @@ pub(crate) struct Handed {
     pub(crate) watch: LeaseWatch,
 }
 
-/// What is to be done when a grant is lost.
-pub type OnLoss = Box<dyn FnOnce() + Send>;
-
 impl Request {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             state: AtomicU8::new(WAITING),
             outcome: Mutex::new(Outcome::default()),
             changed: Condvar::new(),
+            loss: LossSignal::default(),
         })
     }
 
@@ -81,7 +79,7 @@ impl Request {
     pub(crate) fn grant(&self, granted: Granted) {
         let mut outcome = self.outcome.lock();
         debug_assert_eq!(self.state(), WAITING);
-        outcome.grant = Some(granted);
+        outcome.decided = Some(Ok(granted));
         self.state.store(HELD, Ordering::Release);
     }
 
@@ -103,7 +101,7 @@ impl Request {
     pub(crate) fn refuse(&self, why: AcquireError) {
         let mut outcome = self.outcome.lock();
         debug_assert_eq!(self.state(), WAITING);
-        outcome.refusal = Some(why);
+        outcome.decided = Some(Err(why));
         self.state.store(REFUSED, Ordering::Release);
     }
 
@@ -117,15 +115,11 @@ impl Request {
 
     /// The grant is given back; whether it was still held.
     pub(crate) fn release(&self) -> bool {
-        let mut outcome = self.outcome.lock();
+        let _outcome = self.outcome.lock();
         let held = self.state() == HELD;
-        let mut unheard = Vec::new();
         if held {
             self.state.store(RELEASED, Ordering::Release);
-            unheard = mem::take(&mut outcome.on_loss);
         }
-        drop(outcome);
-        drop(unheard);
         held
     }
 
@@ -147,16 +141,11 @@ impl Request {
     pub(crate) fn notify(&self) {
         self.changed.notify_all();
         if self.state() == LOST {
-            let mut outcome = self.outcome.lock();
-            let on_loss = mem::take(&mut outcome.on_loss);
-            let session = outcome.grant.as_ref().map(|it| Arc::clone(&it.session));
-            drop(outcome);
             // It may have been granted, and waited for its lease.
-            session.iter().for_each(|session| session.ring());
-            for act in on_loss {
-                // What it does is not ours: its panic must not end the agent thread.
-                let _ = catch_unwind(AssertUnwindSafe(act));
+            if let Ok(granted) = self.outcome() {
+                granted.session.ring();
             }
+            self.loss.fire(Loss::Revoked);
         }
     }
 
@@ -179,25 +168,8 @@ impl Request {
 
     /// What became of it, once it is decided.
     pub(crate) fn outcome(&self) -> Result<Granted, AcquireError> {
-        let outcome = self.outcome.lock();
-        match (&outcome.refusal, &outcome.grant) {
-            (Some(refusal), _) => Err(refusal.clone()),
-            (None, Some(granted)) => Ok(granted.clone()),
-            (None, None) => unreachable!("the outcome of a request that still waits"),
-        }
-    }
-
-    /// Has `act` done when the grant is lost; now, if it was.
-    pub(super) fn on_loss(&self, act: OnLoss) {
-        let mut outcome = self.outcome.lock();
-        match self.state() {
-            HELD => outcome.on_loss.push(act),
-            LOST => {
-                drop(outcome);
-                act();
-            }
-            _ => {}
-        }
+        let decided = self.outcome.lock().decided.clone();
+        decided.expect("the outcome of a request that is decided")
     }
 }
 

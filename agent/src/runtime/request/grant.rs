@@ -10,8 +10,9 @@ use crate::runtime::api::error::ReleaseError;
 use crate::runtime::os::clock;
 use crate::runtime::os::clock::Shift;
 use crate::runtime::request::announcer::Announcer;
-use crate::runtime::request::decision::{Granted, OnLoss, Owner, Request};
+use crate::runtime::request::decision::{Granted, Owner, Request};
 use crate::runtime::request::lease_page::LeaseWatch;
+use crate::runtime::request::loss::LossSignal;
 use crate::runtime::request::session::GuardState;
 
 /// The right to be inside, until it is dropped, released or lost.
@@ -62,13 +63,11 @@ impl Grant {
         }
     }
 
-    /// Has `act` done when the lock is lost; at once, if it was. It runs on a thread of the agent,
-    /// or on the one that closes the agent, and should be quick. Never after a release, nor in a
-    /// forked child.
-    pub fn on_loss(&self, act: OnLoss) {
-        if !self.owner.is_child() {
-            self.request.on_loss(act);
-        }
+    /// By what it is learnt that the lock is lost. What is to be done then runs on a thread of the
+    /// agent, or on the one that closes the agent, and should be quick; never after a release. Not for
+    /// a forked child.
+    pub fn loss(&self) -> LossSignal {
+        self.request.loss.clone()
     }
 
     /// Tells which process works under the lock, for `status`.

@@ -195,6 +195,12 @@ pub(super) enum Phase {
     Over(SessionEnd),
 }
 
+#[cfg(test)]
+thread_local! {
+    /// How often this thread has taken the mutex.
+    pub(crate) static TAKINGS: std::cell::Cell<usize> = const { std::cell::Cell::new(0) };
+}
+
 /// One stay in the mutex.
 #[derive(Debug)]
 pub(crate) struct CoreGuard<'a> {
@@ -208,6 +214,8 @@ pub(crate) struct CoreGuard<'a> {
 
 impl<'a> CoreGuard<'a> {
     pub(crate) fn new(shared: &'a Shared, core: MutexGuard<'a, Core>) -> Self {
+        #[cfg(test)]
+        TAKINGS.set(TAKINGS.get() + 1);
         Self {
             shared,
             core,
@@ -295,7 +303,7 @@ impl CoreGuard<'_> {
                     self.core.sleeps_until = None;
                     wake = Some(thread);
                 }
-                Wakeup::Callers(alarm) => self.plan_alarm(alarm, None),
+                Wakeup::Callers(_) => drop(self.plan(None)),
             }
         }
         self.finish();

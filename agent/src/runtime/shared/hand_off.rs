@@ -51,9 +51,11 @@ impl Shared {
             .transpose()
             .map_err(|_| AcquireError::Limit)?;
         let request = Request::new();
-        let role = self.take_role();
-        let mut core = self.lock_core();
         let sink = Sink::Thread(request.clone());
+        // Dropped after the guard of the core, whose mutex handing the role back takes.
+        let role;
+        let mut core = self.lock_core();
+        role = self.take_role(&mut core);
         let asked = core.ask(lock.clone(), spec, mode, patience.wait(), caller, sink);
         core.finish_as_application();
         let ticket = asked?;
@@ -69,17 +71,16 @@ impl Shared {
 
     /// The network role for the request that is made next, if it is likely to pay. Before the
     /// request is sent, so that its answer wakes nobody.
-    fn take_role(&self) -> Option<NetworkRole<'_>> {
+    fn take_role(&self, core: &mut CoreGuard<'_>) -> Option<NetworkRole<'_>> {
         // Without an agent thread the one that waits does everything anyway, once it waits.
         let is_threaded = matches!(self.wakeup, Wakeup::Thread(_));
         if !is_threaded || self.grants_at_once.load(Ordering::Relaxed) {
             return None;
         }
-        let spinner = self.spin.start()?;
-        let mut core = self.lock_core();
         if core.end_of_session().is_some() {
             return None;
         }
+        let spinner = self.spin.start()?;
         let is_mine = |fd: &RawFd| self.registry.deregister(&mut SourceFd(fd)).is_ok();
         let (all, mine) = (
             core.sockets().count(),
@@ -89,13 +90,12 @@ impl Shared {
             let mut given_back = core.sockets().take(mine);
             let registered = given_back.try_for_each(|fd| watch(&self.registry, fd));
             core.end_if_failed(registered);
-            core.finish();
             return None;
         }
-        core.finish();
         Some(NetworkRole {
             shared: self,
             spinner,
+            has_sockets: true,
         })
     }
 
@@ -113,6 +113,13 @@ pub(crate) fn watch(registry: &Registry, fd: RawFd) -> io::Result<()> {
 }
 
 impl CoreGuard<'_> {
+    /// Has the event loop wait for all sockets again. What has arrived meanwhile wakes it now.
+    fn watch_sockets(&mut self) {
+        let registry = &self.shared.registry;
+        let registered = self.sockets().try_for_each(|fd| watch(registry, fd));
+        self.end_if_failed(registered);
+    }
+
     /// Ends the session if its sockets cannot be waited for.
     fn end_if_failed(&mut self, waiting: io::Result<()>) {
         if let Err(error) = waiting {
@@ -132,14 +139,23 @@ impl CoreGuard<'_> {
 struct NetworkRole<'a> {
     shared: &'a Shared,
     spinner: Spinner<'a>,
+    /// Until they are handed back.
+    has_sockets: bool,
 }
 
 impl NetworkRole<'_> {
-    /// Waits until the request is decided, or the short time is over that this lasts.
-    fn wait_for(&self, request: &Request) {
+    /// Waits until the request is decided, or the short time is over that this lasts. The stay in
+    /// the mutex that brings the outcome hands the role back, too.
+    fn wait_for(mut self, request: &Request) {
         self.spinner.until(|| {
-            if let Some(mut core) = self.shared.try_lock_core() {
+            if self.has_sockets
+                && let Some(mut core) = self.shared.try_lock_core()
+            {
                 core.receive(ROLE_RECEIVE_LIMIT);
+                if request.is_decided() {
+                    self.has_sockets = false;
+                    core.watch_sockets();
+                }
                 core.finish_as_application();
             }
             request.is_decided()
@@ -149,12 +165,11 @@ impl NetworkRole<'_> {
 
 impl Drop for NetworkRole<'_> {
     fn drop(&mut self) {
-        let mut core = self.shared.lock_core();
-        // What has arrived in the meantime wakes the agent thread now.
-        let registry = &self.shared.registry;
-        let registered = core.sockets().try_for_each(|fd| watch(registry, fd));
-        core.end_if_failed(registered);
-        core.finish_as_application();
+        if self.has_sockets {
+            let mut core = self.shared.lock_core();
+            core.watch_sockets();
+            core.finish_as_application();
+        }
     }
 }
 
@@ -219,14 +234,19 @@ pub(crate) mod tests {
 
     use super::*;
     use crate::protocol::{Algorithm, ElectionAlgorithm, Failure, NodeId, Settings};
+    use crate::runtime::shared::core_guard::TAKINGS;
     use crate::runtime::shared::entry::Asker;
     use crate::runtime::{Address, Agent, AgentEvent, Options, StatusError, Watchdog};
 
     /// The only member of its group.
     pub(crate) fn alone(directory: &std::path::Path, watchdog: Option<Watchdog>) -> Agent {
+        Agent::start(options(directory, watchdog)).unwrap()
+    }
+
+    fn options(directory: &std::path::Path, watchdog: Option<Watchdog>) -> Options {
         let me = NodeId::new(1).unwrap();
         let address = Address::unix(directory.join("1")).unwrap();
-        Agent::start(Options {
+        Options {
             me,
             members: BTreeMap::from([(me, address)]),
             voters: BTreeSet::from([me]),
@@ -249,8 +269,31 @@ pub(crate) mod tests {
             key_file: None,
             command_lines: false,
             faults: None,
-        })
-        .unwrap()
+        }
+    }
+
+    /// Threads of the application wait for the mutex: an entry takes it once to ask and once to give
+    /// back, and a round of the event loop twice, however many things it looks at.
+    #[test]
+    fn the_mutex_is_taken_seldom() {
+        let directory = tempfile::tempdir().unwrap();
+        let (agent, driver) = Agent::start_driven(options(directory.path(), None)).unwrap();
+        let lock = LockName::new("x").unwrap();
+        let takings = |act: &dyn Fn()| {
+            let before = TAKINGS.get();
+            act();
+            TAKINGS.get() - before
+        };
+        let enter = || {
+            let caller = Caller::default();
+            let granted = agent.acquire(&lock, None, Patience::Forever, caller);
+            granted.unwrap().release().unwrap();
+        };
+        enter();
+        driver.process().unwrap();
+        assert_eq!(takings(&enter), 2);
+        // With the look whether the session is over, which is the driver's own.
+        assert_eq!(takings(&|| driver.process().unwrap()), 3);
     }
 
     /// A watchdog must notice a thread that is alive and gets nothing done.

@@ -11,7 +11,7 @@ use crate::runtime::net::transport::{Received, Transport};
 use crate::runtime::os::clock;
 use crate::runtime::shared::core_guard::{CoreGuard, Phase};
 use crate::runtime::shared::entry::Task;
-use crate::runtime::shared::wakeup::CallersAlarm;
+use crate::runtime::shared::wakeup::Wakeup;
 
 /// While threads come and go the agent sleeps no longer than this, so that the retransmission
 /// timer of an ordinary request lies after its next wake-up.
@@ -97,6 +97,17 @@ impl CoreGuard<'_> {
         self.core.persist.take()
     }
 
+    /// What became of the record that was last taken: why it is not on disk.
+    pub(crate) fn persisted(&mut self, outcome: Result<(), String>) {
+        match outcome {
+            Ok(()) => self.step(Input::Persisted),
+            Err(what) => {
+                tracing::error!("{what}");
+                self.end(SessionEnd::State { what });
+            }
+        }
+    }
+
     pub(crate) fn take_tasks(&mut self) -> VecDeque<Task> {
         mem::take(&mut self.core.tasks)
     }
@@ -106,32 +117,28 @@ impl CoreGuard<'_> {
         self.core.notes.pop_front()
     }
 
-    /// Until when the agent thread may sleep; it must do so right after this turn. It also wants to
-    /// wake at `also`. `None`: until something happens.
-    pub(crate) fn plan_sleep(&mut self, also: Option<Time>) -> Option<Time> {
-        let now = clock::now();
-        if self.core.has_work() {
-            return Some(Time::ZERO);
-        }
+    /// Until when the loop may sleep, which also wants to go round at `also`; its thread must do so
+    /// right after this turn, for callers the alarm is set. `None`: until something happens.
+    pub(crate) fn plan(&mut self, also: Option<Time>) -> Option<Time> {
         let mut until = self.core.next_deadline().into_iter().chain(also).min();
-        if now.since(self.core.active_at) < ACTIVE {
-            let short = now + SHORT_SLEEP;
-            until = Some(until.map_or(short, |until| until.min(short)));
+        if self.core.has_work() {
+            until = Some(Time::ZERO);
         }
-        self.core.sleeps_until = Some(until.unwrap_or(Time::from_nanos(u64::MAX)));
-        until
-    }
-
-    /// Sets the alarm for when the loop wants to go round next; it also wants to at `also`. Under
-    /// the mutex, so that of two threads that plan the later has the last word.
-    pub(crate) fn plan_alarm(&mut self, alarm: &CallersAlarm, also: Option<Time>) {
-        let until = if self.core.has_work() {
-            Some(Time::ZERO)
-        } else {
-            self.core.next_deadline().into_iter().chain(also).min()
-        };
+        match &self.shared.wakeup {
+            // Under the mutex, so that of two threads that plan the later has the last word.
+            Wakeup::Callers(alarm) => alarm.set(until),
+            // It stays awake.
+            Wakeup::Thread(_) if until == Some(Time::ZERO) => return until,
+            Wakeup::Thread(_) => {
+                let now = clock::now();
+                if now.since(self.core.active_at) < ACTIVE {
+                    let short = now + SHORT_SLEEP;
+                    until = Some(until.map_or(short, |until| until.min(short)));
+                }
+            }
+        }
         self.core.sleeps_until = Some(until.unwrap_or(Time::MAX));
-        alarm.set(until);
+        until
     }
 
     /// Until when whoever runs the loop may leave it alone; `None` while it runs.

@@ -128,8 +128,14 @@ impl CoreGuard<'_> {
         }
     }
 
-    /// What is known of the group, if all have answered or had their time; the next question is out
-    /// then, if somebody waits for that.
+    /// Whether all have answered what is asked of the group, or had their time.
+    pub(crate) fn has_report(&self) -> bool {
+        let due = self.core.reports.next_deadline();
+        due.is_some_and(|due| due <= clock::now())
+    }
+
+    /// What is known of the group, if there is a report; the next question is out then, if somebody
+    /// waits for that.
     pub(crate) fn take_report(&mut self) -> Option<Report> {
         let now = clock::now();
         let due = |open: &mut Question| open.due() <= now;

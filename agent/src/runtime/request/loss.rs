@@ -1,4 +1,4 @@
-//! How a guard learns that its lock is gone.
+//! How a holder learns that its lock is gone.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -6,68 +6,45 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crossbeam_channel::{Receiver, Sender, bounded};
-use distlock_agent::runtime::sync::Mutex;
+
+use crate::runtime::os::sync::Mutex;
 
 /// Why a lock is no longer held, though its guard is still there.
-///
-/// ```
-/// use distlock::{Agent, DistMutex, Loss};
-///
-/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
-/// # let directory = tempfile::tempdir()?;
-/// # let agent = Agent::local_in(directory.path())?;
-/// let guard = agent.mutex("printer")?.lock()?;
-/// let loss = guard.loss();
-/// agent.close();
-/// assert_eq!(loss.recv()?, Loss::Closed);
-/// # Ok(())
-/// # }
-/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Loss {
     /// The group went on without this member, or the agent failed or its connection broke. Another
-    /// may be inside as soon as [`Guard::grace`](crate::Guard::grace) is over.
+    /// may be inside as soon as the guard's grace is over.
     Revoked,
-    /// [`Agent::close`](crate::Agent::close) released it.
+    /// The agent was closed, which released it.
     Closed,
 }
 
-type Callback = Box<dyn FnOnce(Loss) + Send>;
+/// What is to be done when a grant is lost.
+pub type OnLoss = Box<dyn FnOnce(Loss) + Send>;
 
-/// The state of one grant: held, then at most once lost. The back end keeps a clone and reports
-/// the loss.
-#[derive(Clone)]
-pub(crate) struct LossSignal(Arc<Shared>);
+/// The state of one grant: held, then at most once lost. Clones share it.
+#[derive(Clone, Default)]
+pub struct LossSignal(Arc<Shared>);
 
+#[derive(Default)]
 struct Shared {
     /// Set after `state.lost`; a look at it needs no mutex.
     is_lost: AtomicBool,
     state: Mutex<State>,
 }
 
+#[derive(Default)]
 struct State {
     lost: Option<Loss>,
-    callbacks: Vec<Callback>,
+    callbacks: Vec<OnLoss>,
     channels: Vec<Sender<Loss>>,
 }
 
 impl LossSignal {
-    pub(crate) fn new() -> Self {
-        let state = State {
-            lost: None,
-            callbacks: Vec::new(),
-            channels: Vec::new(),
-        };
-        Self(Arc::new(Shared {
-            is_lost: AtomicBool::new(false),
-            state: Mutex::new(state),
-        }))
-    }
-
     /// Reports the loss: the first report counts. Callbacks run here and now; one that panics
     /// hinders nobody.
-    pub(crate) fn fire(&self, loss: Loss) {
+    pub fn fire(&self, loss: Loss) {
         let mut state = self.0.state.lock();
         if state.lost.is_some() {
             return;
@@ -86,16 +63,18 @@ impl LossSignal {
         }
     }
 
-    pub(crate) fn is_lost(&self) -> bool {
+    /// Whether it is lost.
+    pub fn is_lost(&self) -> bool {
         self.0.is_lost.load(Ordering::Acquire)
     }
 
-    pub(crate) fn reason(&self) -> Option<Loss> {
+    /// Why it is lost, if it is.
+    pub fn reason(&self) -> Option<Loss> {
         self.0.state.lock().lost
     }
 
     /// Runs `callback` at the loss, or now if it has been.
-    pub(crate) fn on_loss(&self, callback: Callback) {
+    pub fn on_loss(&self, callback: OnLoss) {
         let mut state = self.0.state.lock();
         match state.lost {
             None => state.callbacks.push(callback),
@@ -107,7 +86,7 @@ impl LossSignal {
     }
 
     /// A channel that carries the loss, once.
-    pub(crate) fn channel(&self) -> Receiver<Loss> {
+    pub fn channel(&self) -> Receiver<Loss> {
         let (sender, receiver) = bounded(1);
         let mut state = self.0.state.lock();
         match state.lost {
@@ -118,7 +97,7 @@ impl LossSignal {
     }
 
     /// Forgets who wanted to know: the grant ended in order. Channels close.
-    pub(crate) fn settle(&self) {
+    pub fn settle(&self) {
         let mut state = self.0.state.lock();
         let listeners = (
             std::mem::take(&mut state.callbacks),
@@ -136,7 +115,7 @@ impl fmt::Debug for LossSignal {
 }
 
 /// The callback is not ours: its panic must not end the agent's thread.
-fn run(callback: Callback, loss: Loss) {
+fn run(callback: OnLoss, loss: Loss) {
     let _ = catch_unwind(AssertUnwindSafe(|| callback(loss)));
 }
 
@@ -146,7 +125,7 @@ mod tests {
 
     #[test]
     fn tells_everybody_once() {
-        let signal = LossSignal::new();
+        let signal = LossSignal::default();
         let (sender, calls) = crossbeam_channel::unbounded();
         let late = sender.clone();
         signal.on_loss(Box::new(|_| panic!("a callback's own affair")));
@@ -167,7 +146,7 @@ mod tests {
 
     #[test]
     fn an_orderly_end_closes_the_channels() {
-        let signal = LossSignal::new();
+        let signal = LossSignal::default();
         let channel = signal.channel();
         signal.settle();
         assert!(channel.recv().is_err());
