@@ -1,11 +1,11 @@
 //! One lock in one member, and how what its engine wants becomes messages, events and timers.
 //!
-//! What an engine does in one step is one event of Lamport's (1978), sending included: the clock ticks
-//! once for it, and all messages of the step have that one stamp. His rules demand no more: the clock
-//! ticks between any two events (IR1), and a receiver's goes on from the higher of the two (IR2), so
-//! that each receipt is stamped later than the sending. Nothing orders two messages of one step by their
-//! stamps: links keep the order of sending, and algorithms compare the stamps of requests, for each of
-//! which the clock ticks on its own.
+//! What an engine does in one step is one event of Lamport's (1978), sending included: the clock
+//! ticks once for it, and all messages of the step have that one stamp. His rules demand no more:
+//! the clock ticks between any two events (IR1), and a receiver's goes on from the higher of the
+//! two (IR2), so that each receipt is stamped later than the sending. Nothing orders two messages
+//! of one step by their stamps: links keep the order of sending, and algorithms compare the stamps
+//! of requests, for each of which the clock ticks on its own.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};

@@ -152,7 +152,7 @@ impl Peers {
         up.all(|peer| peer.link.is_drained())
     }
 
-    /// Sends to those of these members that are up: what the others must know, they are told by views.
+    /// Sends to those of `to` that are up: what the others must know, they are told by views.
     pub(super) fn send(&mut self, to: &[NodeId], epoch: Epoch, body: &Body) {
         let bytes = encode_body(body);
         let prompt = match body {

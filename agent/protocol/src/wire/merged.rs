@@ -1,10 +1,10 @@
 //! One datagram for several members, where the network has multicast.
 //!
 //! What goes to several members at once, a request or a release, is in the same frames for all of
-//! them. What their links say differs: acknowledgements, sequence numbers, lives. A merged datagram has
-//! that once for each receiver, and the frames once for all. Each receiver takes its own out of it: the
-//! very datagram of kind 1 that it would have been sent. So links, and all above them, know nothing of
-//! it.
+//! them. What their links say differs: acknowledgements, sequence numbers, lives. A merged datagram
+//! has that once for each receiver, and the frames once for all. Each receiver takes its own out of
+//! it: the very datagram of kind 1 that it would have been sent. So links, and all above them, know
+//! nothing of it.
 //!
 //! ```text
 //!  0 version (1)   1 kind: 3   2 zero   3 how many receivers
@@ -98,8 +98,8 @@ impl<'a> Mergeable<'a> {
         }
     }
 
-    /// What those that can be merged have alike: the group, the epoch and the sender's life, and the
-    /// frames.
+    /// What those that can be merged have alike: the group, the epoch and the sender's life, and
+    /// the frames.
     pub fn key(self) -> (&'a [u8], &'a [u8]) {
         (&self.0[GROUP..TO_LIFE], self.frames())
     }
