@@ -89,12 +89,16 @@ impl<A> Bare<A> {
             busy,
             hop_timer,
         } = out;
+        // One event, whatever is said and done in it.
+        self.seat(node).clock += 1;
         // A grant comes before what is said in the same step, so that its counter travels along.
         for (id, booked) in granted {
             self.grant(node, id, booked)?;
         }
         for (to, message) in sends {
-            self.post(node, to, message)?;
+            for to in to {
+                self.post(node, to, message.clone())?;
+            }
         }
         // Engines say so also to those who are willing to wait.
         let waiting = self.seat(node).waiting;
@@ -132,7 +136,6 @@ impl<A> Bare<A> {
                 "the engine of member {node} grants {id:?}"
             ));
         }
-        seat.clock += 1;
         let marked = seat.history.abandoned && !keeps_books;
         let previous = Previous::after(booked.is_abandoned() || marked);
         seat.history = seat.history.next().expect("runs are short");
@@ -173,7 +176,6 @@ impl<A> Bare<A> {
         }
         *self.counts.entry(message.kind()).or_default() += 1;
         let seat = self.seat(from);
-        seat.clock += 1;
         let (clock, history) = (seat.clock, seat.history);
         if message.confers_fence() {
             seat.history = history.next().expect("runs are short");

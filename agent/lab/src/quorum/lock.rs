@@ -175,7 +175,8 @@ impl Lock {
         self.wants_view |= wants_view;
         for (to, message) in sends {
             let epoch = self.view.as_ref().expect("engines speak in views").epoch;
-            self.out.push((to, epoch, message));
+            let sends = to.into_iter().map(|to| (to, epoch, message.clone()));
+            self.out.extend(sends);
         }
         for event in events {
             if let Event::Granted { ticket, fence, .. } = event {

@@ -179,8 +179,8 @@ pub enum HopTimer {
 /// What an engine wants done. The driver takes everything out after each call.
 #[derive(Clone, Debug, Hash)]
 pub struct Effects<M> {
-    /// Messages to send, in this order.
-    pub sends: Vec<(NodeId, M)>,
+    /// Messages to send, in this order, each to one member or to several.
+    pub sends: Vec<(Vec<NodeId>, M)>,
     /// This member's requests that are inside from now on, and how the grant before ended,
     /// according to the engine's own books if it keeps any.
     pub granted: Vec<(RequestId, Previous)>,
@@ -211,7 +211,11 @@ impl<M> Effects<M> {
     }
 
     pub(crate) fn send(&mut self, to: NodeId, message: M) {
-        self.sends.push((to, message));
+        self.send_to_all(&[to], message);
+    }
+
+    pub(crate) fn send_to_all(&mut self, to: &[NodeId], message: M) {
+        self.sends.push((to.to_vec(), message));
     }
 
     pub(crate) fn grant(&mut self, id: RequestId) {

@@ -1,4 +1,11 @@
 //! One lock in one member, and how what its engine wants becomes messages, events and timers.
+//!
+//! What an engine does in one step is one event of Lamport's (1978), sending included: the clock
+//! ticks once for it, and all messages of the step have that one stamp. His rules demand no more:
+//! the clock ticks between any two events (IR1), and a receiver's goes on from the higher of the
+//! two (IR2), so that each receipt is stamped later than the sending. Nothing orders two messages
+//! of one step by their stamps: links keep the order of sending, and algorithms compare the stamps
+//! of requests, for each of which the clock ticks on its own.
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
@@ -25,7 +32,7 @@ pub struct LockMessage {
     pub(crate) lock: LockName,
     pub(crate) permits: NonZeroU32,
     pub(crate) priority: Priority,
-    /// The sender's Lamport clock.
+    /// The sender's Lamport clock: the same in all that it says in one step.
     pub(crate) clock: u64,
     /// The last grant of this lock that the sender has seen in this epoch.
     pub(crate) history: GrantHistory,
@@ -35,7 +42,8 @@ pub struct LockMessage {
 /// What the table wants done.
 #[derive(Debug, Default)]
 pub struct LockOutput {
-    pub sends: Vec<(NodeId, LockMessage)>,
+    /// Each to one member or to several.
+    pub sends: Vec<(Vec<NodeId>, LockMessage)>,
     pub events: Vec<Event>,
     pub hops: Vec<(LockName, HopTimer)>,
     /// Locks whose spec the coordinator must be asked for, and what the caller wishes.
@@ -116,8 +124,8 @@ pub(super) struct Settling<'a> {
 impl Settling<'_> {
     /// Turns what the engine wants into messages, events and timers.
     pub(super) fn carry_out(&mut self, lock: &mut Lock) {
+        *self.clock += 1;
         for (to, body) in self.effects.sends.drain(..) {
-            *self.clock += 1;
             let confers_fence = body.confers_fence();
             let message = LockMessage {
                 lock: self.name.clone(),
@@ -147,7 +155,6 @@ impl Settling<'_> {
 
     /// `booked`: how the grant before ended, according to the engine's books.
     fn grant(&mut self, lock: &mut Lock, id: RequestId, booked: Previous) {
-        *self.clock += 1;
         let marked = lock.history.abandoned && !self.spec.algorithm.keeps_books();
         let previous = Previous::after(booked.is_abandoned() || marked);
         let next = lock.history.next();

@@ -37,7 +37,7 @@ impl Node {
                     self.peers.say(to, &Body::View(message));
                 }
                 Action::Send(to, message) => {
-                    self.peers.send(to, Epoch::ZERO, &Body::View(message));
+                    self.peers.send(&[to], Epoch::ZERO, &Body::View(message));
                 }
                 Action::Freeze => {
                     self.elections.freeze();
@@ -169,8 +169,9 @@ impl Node {
         let epoch = self.present_epoch();
         for (to, message) in sends {
             let kind = (message.body.algorithm(), message.body.kind());
-            *self.peers.counters.engine_messages.entry(kind).or_default() += 1;
-            self.peers.send(to, epoch, &Body::Lock(message));
+            let count = self.peers.counters.engine_messages.entry(kind);
+            *count.or_default() += to.len() as u64;
+            self.peers.send(&to, epoch, &Body::Lock(message));
         }
         for event in events {
             if let Event::Granted {
@@ -238,7 +239,7 @@ impl Node {
             let epoch = self.present_epoch();
             return self
                 .peers
-                .send(coordinator, epoch, &Body::Declare { lock, wish });
+                .send(&[coordinator], epoch, &Body::Declare { lock, wish });
         }
         let mut out = LockOutput::default();
         let spec = self.locks.declare(&lock, wish, &mut out);

@@ -62,7 +62,7 @@ impl Node {
         for (to, message) in sends {
             let counts = &mut self.peers.counters.election_messages;
             *counts.entry(message.kind()).or_default() += 1;
-            self.peers.send(to, epoch, &Body::Election(message));
+            self.peers.send(&[to], epoch, &Body::Election(message));
         }
         for event in events {
             if let Event::Ended { ticket, .. } = event {

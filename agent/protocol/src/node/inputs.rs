@@ -176,7 +176,7 @@ impl Node {
             Body::Declare { lock, wish } if self.declarer() == Some(self.me.node) => {
                 let spec = self.locks.declare(&lock, wish, &mut out);
                 self.peers
-                    .send(from, present, &Body::Declared { lock, spec });
+                    .send(&[from], present, &Body::Declared { lock, spec });
             }
             Body::Declared { lock, spec } if self.declarer() == Some(from) => {
                 self.locks.declared(&lock, spec, &mut out);

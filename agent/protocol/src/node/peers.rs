@@ -152,18 +152,20 @@ impl Peers {
         up.all(|peer| peer.link.is_drained())
     }
 
-    /// Sends to one member; to nobody, if that is not up: what it must know, it is told by views.
-    pub(super) fn send(&mut self, to: NodeId, epoch: Epoch, body: &Body) {
-        let Some(peer) = self.peers.get_mut(&to) else {
-            return;
+    /// Sends to those of `to` that are up: what the others must know, they are told by views.
+    pub(super) fn send(&mut self, to: &[NodeId], epoch: Epoch, body: &Body) {
+        let bytes = encode_body(body);
+        let prompt = match body {
+            Body::Lock(message) => message.body.is_request(),
+            _ => true,
         };
-        if peer.standing == Standing::Up {
-            let prompt = match body {
-                Body::Lock(message) => message.body.is_request(),
-                _ => true,
-            };
-            peer.link.send(epoch, &encode_body(body), prompt);
-            self.touched.insert(to);
+        for node in to {
+            if let Some(peer) = self.peers.get_mut(node)
+                && peer.standing == Standing::Up
+            {
+                peer.link.send(epoch, &bytes, prompt);
+                self.touched.insert(*node);
+            }
         }
     }
 
@@ -174,7 +176,7 @@ impl Peers {
         if peer.is_some_and(|peer| peer.link.is_congested()) {
             self.counters.notes_lost += 1;
         } else {
-            self.send(to, Epoch::ZERO, &Body::Note { bytes });
+            self.send(&[to], Epoch::ZERO, &Body::Note { bytes });
         }
     }
 
@@ -204,9 +206,7 @@ impl Peers {
 
     pub(super) fn send_to_all(&mut self, body: &Body) {
         let peers: Vec<_> = self.peers.keys().copied().collect();
-        for peer in peers {
-            self.send(peer, Epoch::ZERO, body);
-        }
+        self.send(&peers, Epoch::ZERO, body);
     }
 
     /// This member lives anew: all that was agreed with its life before is void.

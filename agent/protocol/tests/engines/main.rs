@@ -88,9 +88,10 @@ impl Bench {
     }
 
     fn carry_out(&mut self, me: u16, effects: Effects) {
-        let sends = effects.sends.into_iter();
-        self.wire
-            .extend(sends.map(|(to, message)| (me, to.as_u16(), message)));
+        for (to, message) in effects.sends {
+            let sends = to.iter().map(|to| (me, to.as_u16(), message.clone()));
+            self.wire.extend(sends);
+        }
         let granted = effects.granted.into_iter();
         self.granted.extend(granted.map(|(id, _)| id));
         self.busy.extend(effects.busy);

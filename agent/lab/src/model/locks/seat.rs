@@ -39,7 +39,7 @@ pub(in crate::model) enum Caller {
 /// What a member says when something has happened to it.
 #[derive(Debug, Default)]
 pub(in crate::model) struct Said {
-    pub(in crate::model) sends: Vec<(NodeId, LockMessage)>,
+    pub(in crate::model) sends: Vec<(Vec<NodeId>, LockMessage)>,
     pub(in crate::model) events: Vec<Event>,
 }
 

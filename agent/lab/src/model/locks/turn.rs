@@ -113,7 +113,10 @@ impl<'a> Turn<'a> {
         self.state.seats[place(node)] = Some(self.model.seats.share(seat));
         for (to, message) in said.sends {
             let epoch = epoch.expect("engines speak in views");
-            self.send(node, to, Letter { epoch, message });
+            for to in to {
+                let message = message.clone();
+                self.send(node, to, Letter { epoch, message });
+            }
         }
         let process = self.state.process(node);
         for event in said.events {

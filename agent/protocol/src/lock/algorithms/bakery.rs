@@ -156,9 +156,7 @@ impl Bakery {
             until,
             tries: request.tries,
         };
-        for &node in &self.others {
-            out.send(node, read);
-        }
+        out.send_to_all(&self.others, read);
         self.phase = Phase::Asking {
             request,
             step,

@@ -136,10 +136,10 @@ impl Lamport {
     }
 
     fn send_to_all(&mut self, message: Message, out: &mut Effects<Message>) {
-        for (&node, peer) in &mut self.peers {
+        for peer in self.peers.values_mut() {
             peer.told = message.clock();
-            out.send(node, message);
         }
+        out.send_to_all(&self.others, message);
     }
 
     /// Is this member's own claim ahead of `stamp`?

@@ -167,9 +167,7 @@ impl Engine<Message> for RicartAgrawala {
             missing: self.others.iter().copied().collect(),
         };
         let Request { id, stamp, .. } = request;
-        for &node in &self.others {
-            out.send(node, Message::Request { id, stamp });
-        }
+        out.send_to_all(&self.others, Message::Request { id, stamp });
         self.enter_if_agreed(out);
     }
 

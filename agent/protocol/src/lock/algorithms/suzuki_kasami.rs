@@ -220,13 +220,11 @@ impl Engine<Message> for SuzukiKasami {
             self.asked = true;
             let number = self.requested.entry(self.me).or_default();
             *number += 1;
-            for &node in &self.others {
-                let request = Message::Request {
-                    number: *number,
-                    tries: request.tries,
-                };
-                out.send(node, request);
-            }
+            let request = Message::Request {
+                number: *number,
+                tries: request.tries,
+            };
+            out.send_to_all(&self.others, request);
         }
     }
 

@@ -137,9 +137,7 @@ impl Voting {
             refused: BTreeSet::new(),
         };
         let number = self.number;
-        for &node in &self.others {
-            out.send(node, Message::Request { number });
-        }
+        out.send_to_all(&self.others, Message::Request { number });
         let granted = self.poll(self.me, number);
         self.count(self.me, granted, out);
     }
@@ -182,9 +180,7 @@ impl Voting {
     /// All votes of the last attempt, won or not.
     fn give_back(&mut self, out: &mut Effects<Message>) {
         let number = self.number;
-        for &node in &self.others {
-            out.send(node, Message::Release { number });
-        }
+        out.send_to_all(&self.others, Message::Release { number });
         self.take_back(self.me, number);
     }
 

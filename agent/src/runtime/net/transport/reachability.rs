@@ -230,7 +230,7 @@ mod tests {
     /// A datagram of kind 1 with a frame, the number `first`, in the receiver's life `life`.
     fn datagram(life: u8, first: u8) -> Vec<u8> {
         let mut bytes = vec![0; 68];
-        bytes[..2].copy_from_slice(&[2, 1]);
+        bytes[1] = 1;
         bytes[35] = life;
         bytes[59] = first;
         bytes

@@ -121,8 +121,7 @@ fn datagram(to: u16, first: u64, body: u8) -> Vec<u8> {
     let frame = Frame {
         more: false,
         prompt: true,
-        // A clock, and what is said: of different lengths.
-        bytes: [vec![to as u8], vec![body; 43 + usize::from(body)]].concat(),
+        bytes: vec![body; 50],
     };
     encode_frames(GroupId::of(GROUP), &header, [&frame].into_iter())
 }
