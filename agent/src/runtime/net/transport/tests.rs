@@ -43,16 +43,21 @@ fn receive(transport: &mut Transport, room: usize) -> Received {
     transport.receive(&mut vec![0; room + 1])
 }
 
+/// So many bytes of member 2.
+fn heard(len: usize) -> Received {
+    Received::Datagram {
+        from: id(2),
+        at: 0..len,
+    }
+}
+
 #[test]
 fn only_members_are_heard_over_udp() {
     let (mut transport, own, other) = udp_pair("127.0.0.1:0");
     let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
     stranger.send_to(b"hello", own).unwrap();
-    assert_eq!(
-        receive(&mut transport, 64),
-        Received::Empty,
-        "by the kernel"
-    );
+    let filtered = receive(&mut transport, 64);
+    assert_eq!(filtered, Received::Empty, "by the kernel");
     assert_eq!(transport.counters().dropped_by_kernel, 1);
     // Where that does not filter.
     let Medium::Udp { socket, .. } = &transport.medium else {
@@ -64,11 +69,7 @@ fn only_members_are_heard_over_udp() {
     assert_eq!(transport.counters().dropped_foreign, 1);
     let member = UdpSocket::bind(other).unwrap();
     member.send_to(b"hello", own).unwrap();
-    let heard = Received::Datagram {
-        from: id(2),
-        at: 0..5,
-    };
-    assert_eq!(receive(&mut transport, 64), heard);
+    assert_eq!(receive(&mut transport, 64), heard(5));
     assert_eq!(receive(&mut transport, 64), Received::Empty);
 }
 
@@ -126,18 +127,11 @@ fn members_are_heard_over_ipv6() {
     let (mut transport, own, other) = udp_pair("[::1]:0");
     let stranger = UdpSocket::bind("[::1]:0").unwrap();
     stranger.send_to(b"hello", own).unwrap();
-    assert_eq!(
-        receive(&mut transport, 64),
-        Received::Empty,
-        "by the kernel"
-    );
+    let filtered = receive(&mut transport, 64);
+    assert_eq!(filtered, Received::Empty, "by the kernel");
     let member = UdpSocket::bind(other).unwrap();
     member.send_to(b"hello", own).unwrap();
-    let heard = Received::Datagram {
-        from: id(2),
-        at: 0..5,
-    };
-    assert_eq!(receive(&mut transport, 64), heard);
+    assert_eq!(receive(&mut transport, 64), heard(5));
     transport.send(id(2), b"hello yourself");
     let mut answer = [0; 64];
     assert_eq!(member.recv_from(&mut answer).unwrap(), (14, own));
@@ -156,11 +150,7 @@ fn only_members_are_heard_over_unix_datagrams() {
     assert_eq!(transport.counters().dropped_foreign, 2);
     let member = UnixDatagram::bind(other).unwrap();
     member.send_to(b"hello", &own).unwrap();
-    let heard = Received::Datagram {
-        from: id(2),
-        at: 0..5,
-    };
-    assert_eq!(receive(&mut transport, 64), heard);
+    assert_eq!(receive(&mut transport, 64), heard(5));
 }
 
 /// Who could put a socket there would be sent what is for the member.
@@ -263,11 +253,7 @@ fn what_does_not_fit_is_dropped_whole() {
     member.send_to(&[0; 64], &own).unwrap();
     assert_eq!(receive(&mut transport, 64), Received::Dropped);
     assert_eq!(transport.counters().dropped_truncated, 1);
-    let heard = Received::Datagram {
-        from: id(2),
-        at: 0..64,
-    };
-    assert_eq!(receive(&mut transport, 64), heard);
+    assert_eq!(receive(&mut transport, 64), heard(64));
 
     let (mut transport, own, other) = udp_pair("127.0.0.1:0");
     UdpSocket::bind(other)

@@ -404,6 +404,18 @@ impl Raw {
         self.stream.write_all(&frame).unwrap();
     }
 
+    fn acquire(&mut self, id: u64) {
+        self.say(&ToAgent::Acquire {
+            id,
+            lock: LockName::new("x").unwrap(),
+            spec: None,
+            mode: Mode::Exclusive,
+            patience: Patience::Forever,
+            command: String::new(),
+            lifeline: false,
+        });
+    }
+
     fn hear(&mut self) -> FromAgent {
         let mut chunk = [0; 1024];
         loop {
@@ -449,15 +461,7 @@ fn a_renewal_costs_one_frame_for_each_client_that_it_concerns() {
     renew(&[first]);
     assert_eq!(raw.heard(), [], "it has nothing and waits for nothing");
 
-    raw.say(&ToAgent::Acquire {
-        id: 1,
-        lock: LockName::new("x").unwrap(),
-        spec: None,
-        mode: Mode::Exclusive,
-        patience: Patience::Forever,
-        command: String::new(),
-        lifeline: false,
-    });
+    raw.acquire(1);
     assert_eq!(raw.hear(), lease(0, first), "before its first grant");
     assert!(matches!(raw.hear(), FromAgent::Granted { id: 1, .. }));
     let ends = [far(101), far(102), far(103)];
@@ -477,15 +481,7 @@ fn a_renewal_costs_one_frame_for_each_client_that_it_concerns() {
     renew(&[far(105)]);
     assert_eq!(raw.heard(), []);
 
-    raw.say(&ToAgent::Acquire {
-        id: 2,
-        lock: LockName::new("x").unwrap(),
-        spec: None,
-        mode: Mode::Exclusive,
-        patience: Patience::Forever,
-        command: String::new(),
-        lifeline: false,
-    });
+    raw.acquire(2);
     assert!(matches!(raw.hear(), FromAgent::Lease { session: 0, .. }));
     assert!(matches!(raw.hear(), FromAgent::Granted { id: 2, .. }));
     host.exclude();
