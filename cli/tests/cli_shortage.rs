@@ -13,7 +13,7 @@ use std::time::{Duration, SystemTime};
 use cli_support::group::{AgentProcess, Group, LEASE_MS};
 use cli_support::users::{LIMITED, as_user, copy_of_program, is_root};
 use cli_support::{
-    Holder, eventually, guardian_of, is_running, output, pid_of, stderr, stdout, wrapped,
+    Holder, eventually, exits, guardian_of, is_running, output, pid_of, stderr, stdout, wrapped,
 };
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
@@ -87,8 +87,7 @@ fn ends_and_comes_back(
     mends();
     let _agent = AgentProcess::start(command());
     eventually("both are in a view", || epoch() > before);
-    let run = output(&mut group.client(1, ["run", "-w", "20", "x", "true"]));
-    assert_eq!(run.status.code(), Some(0), "{run:?}");
+    exits(group.client(1, ["run", "-w", "20", "x", "true"]), 0);
 }
 
 #[test]
@@ -283,14 +282,12 @@ fn an_agent_that_gets_no_thread_is_an_error_that_leaves_nothing() {
             .env("DISTLOCK_STATE_DIR", &state);
         user
     };
-    let refused = output(&mut with_limit("--nproc=1"));
-    assert_eq!(refused.status.code(), Some(69), "{refused:?}");
+    let refused = exits(with_limit("--nproc=1"), 69);
     assert!(stderr(&refused).contains("thread"), "{refused:?}");
     assert!(!group.socket(1).exists() && !group.file("1.dgram").exists());
     let _agent = AgentProcess::start(with_limit("--nproc=100"));
     // Root would not believe an agent that anybody can have put into /tmp.
     let mut user = as_user(LIMITED);
     user.arg(&program).args(["run", "-w", "20", "x", "true"]);
-    let run = output(user.env("DISTLOCK_SOCKET", group.socket(1)));
-    assert_eq!(run.status.code(), Some(0), "{run:?}");
+    exits(user.env("DISTLOCK_SOCKET", group.socket(1)), 0);
 }

@@ -5,7 +5,7 @@ mod cli_support;
 
 use std::path::PathBuf;
 
-use cli_support::{assert_refused, distlock, output, shiviz, stdout};
+use cli_support::{assert_refused, distlock, output, refuses, shiviz, stdout};
 use distlock_agent::protocol::Algorithm;
 use tempfile::TempDir;
 
@@ -262,8 +262,7 @@ fn what_cannot_be_run_is_64() {
         ),
         (&["--compare", "--load", "light"], "--load"),
     ] {
-        let refused = output(distlock().arg("sim").args(args));
-        assert_refused(&refused, 64, &[word]);
+        refuses(distlock().arg("sim").args(args), 64, &[word]);
     }
 }
 
