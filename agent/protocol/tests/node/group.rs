@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use distlock_protocol::{
-    Absence, Algorithm, Boot, Change, ClusterId, Command, ElectionAlgorithm, Event, Failure, Fence,
-    FoundingReport, Input, LockName, LockSpec, Missing, Mode, Node, NodeConfig, NodeId, Output,
-    Previous, Record, Refusal, Release, Settings, Ticket, Time, Wait,
+    Absence, Algorithm, Boot, Change, ClusterId, Command, Event, Failure, Fence, FoundingReport,
+    Input, LockName, LockSpec, Missing, Mode, Node, NodeConfig, NodeId, Output, Previous, Record,
+    Refusal, Release, Settings, Ticket, Time, Wait,
 };
 
 /// How long all must have been up before they found a cluster, with leases of a second.
@@ -75,13 +75,10 @@ impl Group {
         lease: Duration,
     ) -> Self {
         let settings = Settings {
-            group: "smoke".into(),
             lease,
             failure,
-            lock_delay: Duration::ZERO,
-            election: ElectionAlgorithm::Bully,
             algorithm,
-            locks: BTreeMap::new(),
+            ..Settings::new("smoke")
         };
         Self {
             now: Time::from_nanos(1),

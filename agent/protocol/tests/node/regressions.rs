@@ -5,8 +5,8 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use distlock_protocol::{
-    Algorithm, Boot, Command, ElectionAlgorithm, Event, Failure, Input, LockName, LockSpec, Mode,
-    Node, NodeConfig, Output, Refusal, Settings, Ticket, Time, Wait,
+    Algorithm, Boot, Command, Event, Failure, Input, LockName, LockSpec, Mode, Node, NodeConfig,
+    Output, Refusal, Settings, Ticket, Time, Wait,
 };
 
 use crate::group::{Group, node};
@@ -157,13 +157,8 @@ fn greetings_of_a_large_group_arrive() {
         members: (1..=1024).map(node).collect(),
         voters: (1..=7).map(node).collect(),
         settings: Settings {
-            group: "big".into(),
-            lease: Duration::from_secs(1),
             failure: Failure::Unanimity,
-            lock_delay: Duration::ZERO,
-            election: ElectionAlgorithm::Bully,
-            algorithm: Algorithm::RicartAgrawala,
-            locks: BTreeMap::new(),
+            ..Settings::new("big")
         },
     };
     let boot = Boot {

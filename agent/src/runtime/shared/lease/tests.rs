@@ -1,7 +1,7 @@
 //! Leases with planted ends: the core of these agents needs nobody else and never ends a lease
 //! itself, and the tests say in its place when one ends.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -15,8 +15,7 @@ use std::time::Duration;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
 use crate::protocol::{
-    Algorithm, ElectionAlgorithm, Epoch, Event, Failure, LockName, Mode, NodeId, Previous, Release,
-    Settings, Ticket, Time,
+    Epoch, Event, Failure, LockName, Mode, NodeId, Previous, Release, Settings, Ticket, Time,
 };
 use crate::runtime::api::error::{AcquireError, ReleaseError, SessionEnd};
 use crate::runtime::frames::{self, FromAgent, MAX_FROM_AGENT, MAX_TO_AGENT, ToAgent};
@@ -41,29 +40,15 @@ impl Host {
         let socket = directory.path().join("clients");
         let me = NodeId::new(1).unwrap();
         let address = Address::unix(directory.path().join("1")).unwrap();
+        let members = BTreeMap::from([(me, address)]);
+        let settings = Settings {
+            lease,
+            failure: Failure::Unanimity,
+            ..Settings::new("test")
+        };
         let agent = Agent::start(Options {
-            me,
-            members: BTreeMap::from([(me, address)]),
-            voters: BTreeSet::from([me]),
-            voters_are_listed: true,
-            cluster: None,
-            settings: Settings {
-                group: "test".to_owned(),
-                lease,
-                failure: Failure::Unanimity,
-                lock_delay: Duration::ZERO,
-                election: ElectionAlgorithm::Bully,
-                algorithm: Algorithm::RicartAgrawala,
-                locks: BTreeMap::new(),
-            },
-            state_dir: directory.path().join("state"),
             socket: Some(Endpoint::Path(socket.clone())),
-            watchdog: None,
-            trace: None,
-            multicast: None,
-            key_file: None,
-            command_lines: false,
-            faults: None,
+            ..Options::new(me, members, settings, directory.path().join("state"))
         })
         .unwrap();
         let host = Self {
