@@ -14,7 +14,7 @@ use cli_support::group::{AgentProcess, Group, LEASE_MS};
 use cli_support::users::{DAEMON, STRANGER, as_user, copy_of_program, is_root};
 use cli_support::{
     Holder, assert_refused, copy_environment, eventually, exits, guardian_of, is_running, output,
-    refuses, stderr, stdout, wrapped,
+    refuses, skipped, stderr, stdout, wrapped,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -446,14 +446,7 @@ fn a_directory_of_everybodys_is_nobody_elses() {
     for within in [&[][..], &sandbox] {
         let said = run(within);
         if stderr(&said).contains("unshare") {
-            let all = std::env::var("DISTLOCK_TESTS");
-            assert_ne!(
-                all.as_deref(),
-                Ok("all"),
-                "no user namespaces here: {said:?}"
-            );
-            eprintln!("SKIPPED: no user namespaces here");
-            return;
+            return skipped(&format!("no user namespaces here: {said:?}"));
         }
         assert_eq!(said.status.code(), Some(0), "{within:?}: {said:?}");
     }

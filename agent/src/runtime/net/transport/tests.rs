@@ -4,10 +4,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
-use nix::unistd::geteuid;
 
 use super::*;
 use crate::protocol::wire::merged;
+use crate::runtime::skipped::{is_root, skipped};
 
 fn id(id: u16) -> NodeId {
     NodeId::new(id).unwrap()
@@ -116,13 +116,7 @@ fn what_comes_by_multicast_and_is_dropped_is_counted() {
 #[test]
 fn members_are_heard_over_ipv6() {
     if UdpSocket::bind("[::1]:0").is_err() {
-        assert_ne!(
-            std::env::var("DISTLOCK_TESTS").as_deref(),
-            Ok("all"),
-            "this host has no IPv6"
-        );
-        eprintln!("SKIPPED: this host has no IPv6");
-        return;
+        return skipped("this host has no IPv6");
     }
     let (mut transport, own, other) = udp_pair("[::1]:0");
     let stranger = UdpSocket::bind("[::1]:0").unwrap();
@@ -209,10 +203,7 @@ fn nothing_is_sent_to_where_others_can_make_the_directory() {
 /// Should somebody have widened the socket's mode. Root may say that it is another user.
 #[test]
 fn other_users_are_not_heard_whatever_their_address() {
-    if !geteuid().is_root() {
-        let all = std::env::var("DISTLOCK_TESTS");
-        assert_ne!(all.as_deref(), Ok("all"), "this test needs root");
-        eprintln!("SKIPPED: this test needs root");
+    if !is_root() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
