@@ -1,35 +1,20 @@
 //! `begin` sends its request: whatever stands behind the lock, others wait from then on, though
 //! nobody looks at it.
 
+mod support;
+
 use std::num::NonZeroU32;
-use std::path::Path;
 use std::task::Poll;
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use distlock::{
-    Agent, Config, DistMutex, Driven, LockError, Mutex, NodeConfig, PreviousOwner, TryLockError,
-};
-use tempfile::TempDir;
+use distlock::{DistMutex, Driven, LockError, Mutex, PreviousOwner, TryLockError};
+use support::{Group, is_busy, two_local};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-fn directory() -> TempDir {
-    tempfile::Builder::new().prefix("dl").tempdir().unwrap()
-}
-
-/// Member `id` of a group of two over Unix datagrams.
-fn node(directory: &Path, id: u16) -> NodeConfig {
-    let text = format!(
-        "lease = \"20s\"\nalgorithm = \"ricart-agrawala\"\n\
-         [group]\nname = \"pair\"\n\
-         [[member]]\nid = 1\naddress = \"unix:{path}/1\"\n\
-         [[member]]\nid = 2\naddress = \"unix:{path}/2\"\n",
-        path = directory.display()
-    );
-    let state = directory.join(format!("state-{id}"));
-    let config = Config::parse(&text).unwrap();
-    config.node(id).unwrap().with_state_dir(state)
+fn pair() -> Group {
+    Group::new(2, "lease = \"20s\"")
 }
 
 /// Waits until `other` cannot enter, while `goes_on` does what there is to do.
@@ -74,19 +59,17 @@ fn ask(here: &Mutex, there: &Mutex) {
 
 #[test]
 fn of_a_member() {
-    let directory = directory();
-    let agents = [1, 2].map(|id| Agent::from_config(node(directory.path(), id)).unwrap());
+    let pair = pair();
+    let agents = [1, 2].map(|id| pair.member(id));
     let [here, there] = [&agents[0], &agents[1]].map(|agent| agent.mutex("x").unwrap());
     ask(&here, &there);
 }
 
 #[test]
 fn of_a_client() {
-    let directory = directory();
-    let socket = directory.path().join("service");
-    let first = Agent::from_config(node(directory.path(), 1).with_socket(&socket)).unwrap();
-    let second = Agent::from_config(node(directory.path(), 2)).unwrap();
-    let client = Agent::connect(&socket).unwrap();
+    let pair = pair();
+    let (first, client) = pair.with_client();
+    let second = pair.member(2);
     let [here, there] = [&client, &second].map(|agent| agent.mutex("x").unwrap());
     ask(&here, &there);
     drop((here, client, first));
@@ -96,8 +79,8 @@ fn of_a_client() {
 /// looked at for the first time has been granted long ago.
 #[test]
 fn of_an_agent_that_is_driven() {
-    let directory = directory();
-    let driven = [1, 2].map(|id| Driven::from_config(node(directory.path(), id)).unwrap());
+    let pair = pair();
+    let driven = [1, 2].map(|id| Driven::from_config(pair.node(id)).unwrap());
     let mutex = driven[0].agent().mutex("x").unwrap();
     let process = || {
         for driven in &driven {
@@ -118,15 +101,14 @@ fn of_an_agent_that_is_driven() {
 
 #[test]
 fn of_the_local_group() {
-    let directory = tempfile::tempdir().unwrap();
-    let agents = [(); 2].map(|()| Agent::local_in(directory.path()).unwrap());
-    let [here, there] = [&agents[0], &agents[1]].map(|agent| agent.mutex("x").unwrap());
+    let (_directory, one, other) = two_local();
+    let [here, there] = [&one, &other].map(|agent| agent.mutex("x").unwrap());
     ask(&here, &there);
 
     // One that has to wait is seen to, and stands in front of threads that come later.
     let guard = there.lock().unwrap();
     let mut first = here.begin().unwrap();
-    let waiters = agents[1].status().unwrap().locks[0].waiters.len();
+    let waiters = other.status().unwrap().locks[0].waiters.len();
     assert_eq!(waiters, 1);
     let mut second = here.begin().unwrap();
     drop(guard);
@@ -143,7 +125,7 @@ fn of_the_local_group() {
     thread::sleep(Duration::from_millis(5));
     for _ in 0..2 {
         let unseen = there.begin().unwrap();
-        assert!(matches!(here.try_lock(), Err(TryLockError::WouldBlock)));
+        assert!(is_busy(here.try_lock()));
         drop(unseen);
     }
     let guard = here.lock().unwrap();
@@ -156,7 +138,7 @@ fn of_the_local_group() {
 
     // An agent that closes ends the request, though nobody has looked at it.
     let mut unseen = there.begin().unwrap();
-    agents[1].close();
+    other.close();
     drop(here.try_lock().unwrap());
     assert!(matches!(unseen.poll(), Poll::Ready(Err(LockError::Closed))));
     assert!(matches!(there.begin(), Err(LockError::Closed)));
@@ -164,12 +146,11 @@ fn of_the_local_group() {
 
 #[test]
 fn of_a_semaphore() {
-    let directory = tempfile::tempdir().unwrap();
-    let agents = [(); 2].map(|()| Agent::local_in(directory.path()).unwrap());
+    let (_directory, one, other) = two_local();
     let two = NonZeroU32::new(2);
-    let [here, there] = [&agents[0], &agents[1]].map(|agent| agent.semaphore("s", two).unwrap());
+    let [here, there] = [&one, &other].map(|agent| agent.semaphore("s", two).unwrap());
     let asked = [(); 2].map(|()| here.begin().unwrap());
-    assert!(matches!(there.try_acquire(), Err(TryLockError::WouldBlock)));
+    assert!(is_busy(there.try_acquire()));
     drop(asked);
     drop(there.try_acquire().unwrap());
 }

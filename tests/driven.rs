@@ -1,36 +1,20 @@
 //! Agents without a thread through the public API, and requests that are not waited for.
 
+mod support;
+
 use std::num::NonZeroU32;
 use std::os::fd::AsFd;
-use std::path::Path;
 use std::task::Poll;
 use std::time::Duration;
 
-use distlock::{
-    Agent, Config, DistMutex, Driven, Guard, LockError, NodeConfig, OpenError, ProcessError,
-    TryLockError, Waiting,
-};
+use distlock::{DistMutex, Driven, Guard, LockError, OpenError, ProcessError, Waiting};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use tempfile::TempDir;
+use support::{Group, is_busy, two_local};
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-fn directory() -> TempDir {
-    tempfile::Builder::new().prefix("dl").tempdir().unwrap()
-}
-
-/// Member `id` of a group of two over Unix datagrams.
-fn node(directory: &Path, id: u16) -> NodeConfig {
-    let text = format!(
-        "[group]\nname = \"pair\"\n\
-         [[member]]\nid = 1\naddress = \"unix:{path}/1\"\n\
-         [[member]]\nid = 2\naddress = \"unix:{path}/2\"\n\
-         [[lock]]\nname = \"licences\"\npermits = 2\n",
-        path = directory.display()
-    );
-    let state = directory.join(format!("state-{id}"));
-    let config = Config::parse(&text).unwrap();
-    config.node(id).unwrap().with_state_dir(state)
+fn pair() -> Group {
+    Group::new(2, "lock = [{ name = \"licences\", permits = 2 }]")
 }
 
 /// Drives both until the request has an outcome.
@@ -50,9 +34,9 @@ fn drive(both: [&Driven; 2], mut waiting: Waiting) -> Result<Guard, LockError> {
 
 #[test]
 fn one_thread_drives_two_members() {
-    let directory = directory();
-    let first = Driven::from_config(node(directory.path(), 1)).unwrap();
-    let second = Driven::from_config(node(directory.path(), 2)).unwrap();
+    let pair = pair();
+    let first = Driven::from_config(pair.node(1)).unwrap();
+    let second = Driven::from_config(pair.node(2)).unwrap();
     let both = [&first, &second];
     let [here, there] = both.map(|driven| driven.agent().mutex("x").unwrap());
 
@@ -86,9 +70,9 @@ fn one_thread_drives_two_members() {
 /// Whoever waits processes, and the other has a thread.
 #[test]
 fn waiting_needs_no_other_thread() {
-    let directory = directory();
-    let driven = Driven::from_config(node(directory.path(), 1)).unwrap();
-    let threaded = Agent::from_config(node(directory.path(), 2)).unwrap();
+    let pair = pair();
+    let driven = Driven::from_config(pair.node(1)).unwrap();
+    let threaded = pair.member(2);
     let [here, there] = [driven.agent(), &threaded].map(|agent| agent.mutex("x").unwrap());
     let guard = here.lock().unwrap();
     let status = driven.agent().status().unwrap();
@@ -109,7 +93,7 @@ fn waiting_needs_no_other_thread() {
         driven.process().unwrap();
         std::thread::sleep(Duration::from_millis(1));
     }
-    assert!(matches!(here.try_lock(), Err(TryLockError::WouldBlock)));
+    assert!(is_busy(here.try_lock()));
     drop(release);
     drop(here.lock().unwrap());
     holder.join().unwrap();
@@ -117,9 +101,9 @@ fn waiting_needs_no_other_thread() {
 
 #[test]
 fn it_serves_no_other_programs() {
-    let directory = directory();
-    let socket = directory.path().join("service");
-    let refused = Driven::from_config(node(directory.path(), 1).with_socket(&socket)).unwrap_err();
+    let pair = pair();
+    let socket = pair.path().join("service");
+    let refused = Driven::from_config(pair.node(1).with_socket(&socket)).unwrap_err();
     assert!(matches!(refused, OpenError::NoService), "{refused}");
     assert!(refused.to_string().contains("leave its socket out"));
     assert!(!socket.exists());
@@ -128,9 +112,8 @@ fn it_serves_no_other_programs() {
 /// The local group has nothing to drive, and requests that are looked at all the same.
 #[test]
 fn a_request_of_the_local_group_is_looked_at() {
-    let directory = directory();
-    let agents = [(); 2].map(|()| Agent::local_in(directory.path()).unwrap());
-    let [here, there] = [&agents[0], &agents[1]].map(|agent| agent.mutex("x").unwrap());
+    let (_directory, one, other) = two_local();
+    let [here, there] = [&one, &other].map(|agent| agent.mutex("x").unwrap());
     let guard = here.lock().unwrap();
     let mut waiting = there.begin().unwrap();
     assert!(waiting.poll().is_pending());

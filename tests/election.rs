@@ -1,57 +1,35 @@
 //! Elections through the public API: members, and clients of a host's agent.
 
-use std::path::Path;
+mod support;
+
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
 use distlock::{
-    Agent, Config, DistMutex, ElectionAlgorithm, HandleError, Leader, LockError, LockOptions,
-    NodeConfig, TimedLockError, TryLockError,
+    Agent, DistMutex, ElectionAlgorithm, HandleError, Leader, LockError, LockOptions,
+    TimedLockError,
 };
-use tempfile::TempDir;
+use support::{Group, is_busy, two_local};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Three members over Unix datagrams, of whom the first serves a client.
+/// Three members, of whom the first serves a client.
 struct Shop {
-    agents: Vec<Agent>,
+    agents: [Agent; 3],
     client: Agent,
-    _directory: TempDir,
+    _group: Group,
 }
 
 impl Shop {
     fn open(election: ElectionAlgorithm) -> Self {
-        let directory = tempfile::Builder::new().prefix("dl").tempdir().unwrap();
-        let path = directory.path();
-        let mut text = format!("election = \"{election}\"\n[group]\nname = \"shop\"\n");
-        for id in 1..=3 {
-            text += &format!(
-                "[[member]]\nid = {id}\naddress = \"unix:{}/{id}\"\n",
-                path.display()
-            );
-        }
-        let config = Config::parse(&text).unwrap();
-        let socket = path.join("service");
-        let open = |id: u16| {
-            let node = node(&config, id, path);
-            let node = if id == 1 {
-                node.with_socket(&socket)
-            } else {
-                node
-            };
-            Agent::from_config(node).unwrap()
-        };
+        let group = Group::new(3, &format!("election = \"{election}\""));
+        let (first, client) = group.with_client();
         Self {
-            agents: (1..=3).map(open).collect(),
-            client: Agent::connect(&socket).unwrap(),
-            _directory: directory,
+            agents: [first, group.member(2), group.member(3)],
+            client,
+            _group: group,
         }
     }
-}
-
-fn node(config: &Config, id: u16, path: &Path) -> NodeConfig {
-    let state = path.join(format!("state-{id}"));
-    config.node(id).unwrap().with_state_dir(state)
 }
 
 /// Waits until it is told that this member leads, or (0) that nobody does.
@@ -88,10 +66,7 @@ fn one_leads_and_all_know_it() {
         }
         // Also through the agent of the member that leads.
         for other in &elections[1..] {
-            assert!(matches!(
-                other.try_campaign(),
-                Err(TryLockError::WouldBlock)
-            ));
+            assert!(is_busy(other.try_campaign()));
         }
         let late = elections[1].try_campaign_for(Duration::from_millis(20));
         assert!(matches!(late, Err(TimedLockError::TimedOut)));
@@ -140,10 +115,7 @@ fn the_mutex_of_that_name_excludes_leaders() {
     let mutex = shop.agents[1].mutex("job").unwrap();
     let election = shop.agents[0].election("job").unwrap();
     let held = mutex.lock().unwrap();
-    assert!(matches!(
-        election.try_campaign(),
-        Err(TryLockError::WouldBlock)
-    ));
+    assert!(is_busy(election.try_campaign()));
     let observed = election.observe();
     assert_eq!(
         observed.recv_timeout(TIMEOUT),
@@ -154,7 +126,7 @@ fn the_mutex_of_that_name_excludes_leaders() {
         let leads = scope.spawn(|| election.campaign().unwrap());
         drop(held);
         let leadership = leads.join().unwrap();
-        assert!(matches!(mutex.try_lock(), Err(TryLockError::WouldBlock)));
+        assert!(is_busy(mutex.try_lock()));
         drop(leadership.into_guard());
     });
     drop(mutex.try_lock_for(TIMEOUT).unwrap());
@@ -187,13 +159,11 @@ fn another_algorithm_than_the_groups_is_refused() {
 
 #[test]
 fn the_local_group_elects_by_the_kernel() {
-    let directory = tempfile::tempdir().unwrap();
-    let agent = Agent::local_in(directory.path()).unwrap();
+    let (_directory, agent, other) = two_local();
     let election = agent.election("job").unwrap();
     let leads = election.campaign().unwrap();
-    let other = Agent::local_in(directory.path()).unwrap();
     let try_it = other.election("job").unwrap().try_campaign();
-    assert!(matches!(try_it, Err(TryLockError::WouldBlock)));
+    assert!(is_busy(try_it));
     assert!(
         election.observe().recv().is_err(),
         "there is nothing to tell"

@@ -1,5 +1,7 @@
 //! The local group within one process: what mutexes, semaphores and guards promise.
 
+mod support;
+
 use std::num::NonZeroU32;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -11,30 +13,15 @@ use distlock::{
     Agent, Algorithm, DistMutex, HandleError, LockError, LockOptions, Loss, NameError,
     PreviousOwner, TimedLockError, TryLockError, UnlockError,
 };
-
-/// A local group of its own.
-fn group() -> (tempfile::TempDir, Agent) {
-    let directory = tempfile::tempdir().unwrap();
-    let agent = Agent::local_in(directory.path()).unwrap();
-    (directory, agent)
-}
+use support::{files, is_busy, local, two_local};
 
 fn by(algorithm: Algorithm) -> LockOptions {
     LockOptions::new().algorithm(algorithm)
 }
 
-/// What is in the directory besides the shared page.
-fn files(directory: &tempfile::TempDir) -> Vec<String> {
-    let entries = std::fs::read_dir(directory.path()).unwrap();
-    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    names.filter(|name| name != "group").collect()
-}
-
 #[test]
 fn a_second_handle_waits_for_the_first() {
-    let (directory, agent) = group();
-    // Another agent is another open file: as good as another process.
-    let other = Agent::local_in(directory.path()).unwrap();
+    let (_directory, agent, other) = two_local();
     let (ours, theirs) = (agent.mutex("x").unwrap(), other.mutex("x").unwrap());
     assert_eq!(
         (ours.name().as_bytes(), ours.algorithm()),
@@ -43,7 +30,7 @@ fn a_second_handle_waits_for_the_first() {
     let guard = ours.lock().unwrap();
     assert!(guard.is_held());
     assert_eq!(guard.remaining(), None);
-    assert!(matches!(theirs.try_lock(), Err(TryLockError::WouldBlock)));
+    assert!(is_busy(theirs.try_lock()));
     let start = SystemTime::now();
     let timeout = Duration::from_millis(50);
     assert!(matches!(
@@ -64,7 +51,7 @@ fn a_second_handle_waits_for_the_first() {
     reason = "a caller's deadline is on the caller's clock"
 )]
 fn a_deadline_ends_the_waiting() {
-    let (_directory, agent) = group();
+    let (_directory, agent) = local();
     let mutex = agent.mutex("x").unwrap();
     let deadline = Instant::now() + Duration::from_secs(60);
     let guard = mutex.try_lock_until(deadline).unwrap();
@@ -87,7 +74,7 @@ fn a_deadline_ends_the_waiting() {
 
 #[test]
 fn other_names_are_other_locks() {
-    let (_directory, agent) = group();
+    let (_directory, agent) = local();
     let _a = agent.mutex("a").unwrap().lock().unwrap();
     let _b = agent.mutex("b").unwrap().try_lock().unwrap();
     let _c = agent.mutex([b'a', 0xff]).unwrap().try_lock().unwrap();
@@ -95,7 +82,7 @@ fn other_names_are_other_locks() {
 
 #[test]
 fn names_have_1_to_255_bytes_without_nul() {
-    let (_directory, agent) = group();
+    let (_directory, agent) = local();
     for name in [
         &[b'x'; 255][..],
         b"\xff\xfe",
@@ -119,7 +106,7 @@ fn names_have_1_to_255_bytes_without_nul() {
 
 #[test]
 fn a_thread_that_waits_for_itself_is_told() {
-    let (_directory, agent) = group();
+    let (_directory, agent) = local();
     let mutex = agent.mutex("x").unwrap();
     let guard = mutex.lock().unwrap();
     // Another handle of the same agent makes no difference.
@@ -130,14 +117,14 @@ fn a_thread_that_waits_for_itself_is_told() {
         timed,
         Err(TimedLockError::Failed(LockError::Deadlock))
     ));
-    assert!(matches!(again.try_lock(), Err(TryLockError::WouldBlock)));
+    assert!(is_busy(again.try_lock()));
     drop(guard);
     drop(again.lock().unwrap());
 }
 
 #[test]
 fn a_guard_may_be_dropped_elsewhere() {
-    let (_directory, agent) = group();
+    let (_directory, agent) = local();
     let mutex = agent.mutex("x").unwrap();
     let guard = mutex.lock().unwrap();
     drop(agent);
@@ -147,7 +134,7 @@ fn a_guard_may_be_dropped_elsewhere() {
 
 #[test]
 fn threads_take_turns() {
-    let (_directory, agent) = group();
+    let (_directory, agent) = local();
     let mutex = agent.mutex("counter").unwrap();
     let inside = Arc::new(AtomicU32::new(0));
     let threads: Vec<_> = (0..8)
@@ -177,7 +164,7 @@ fn threads_take_turns() {
 
 #[test]
 fn a_semaphore_has_its_permits() {
-    let (directory, agent) = group();
+    let (directory, agent) = local();
     let three = NonZeroU32::new(3);
     let other = Agent::local_in(directory.path()).unwrap();
     let (ours, theirs) = (
@@ -190,10 +177,7 @@ fn a_semaphore_has_its_permits() {
         theirs.acquire().unwrap(),
         ours.acquire().unwrap(),
     ];
-    assert!(matches!(
-        theirs.try_acquire(),
-        Err(TryLockError::WouldBlock)
-    ));
+    assert!(is_busy(theirs.try_acquire()));
     assert!(matches!(
         theirs.try_acquire_for(Duration::from_millis(5)),
         Err(TimedLockError::TimedOut)
@@ -206,7 +190,7 @@ fn a_semaphore_has_its_permits() {
 
 #[test]
 fn a_thread_with_all_permits_would_wait_for_itself() {
-    let (_directory, agent) = group();
+    let (_directory, agent) = local();
     let two = agent.semaphore("s", NonZeroU32::new(2)).unwrap();
     let _held = [two.acquire().unwrap(), two.acquire().unwrap()];
     assert!(matches!(two.acquire(), Err(LockError::Deadlock)));
@@ -214,8 +198,7 @@ fn a_thread_with_all_permits_would_wait_for_itself() {
 
 #[test]
 fn the_number_of_permits_is_the_locks() {
-    let (directory, agent) = group();
-    let other = Agent::local_in(directory.path()).unwrap();
+    let (_directory, agent, other) = two_local();
     let [two, three] = [2, 3].map(NonZeroU32::new);
     assert!(matches!(
         agent.semaphore("s", None),
@@ -245,7 +228,7 @@ fn the_number_of_permits_is_the_locks() {
 
 #[test]
 fn kernel_is_the_only_algorithm() {
-    let (_directory, agent) = group();
+    let (_directory, agent) = local();
     assert!(agent.mutex_with("x", &by(Algorithm::Kernel)).is_ok());
     assert!(matches!(
         agent.mutex_with("y", &by(Algorithm::Bakery)),
@@ -259,8 +242,7 @@ fn kernel_is_the_only_algorithm() {
 
 #[test]
 fn closing_releases_and_tells() {
-    let (directory, agent) = group();
-    let other = Agent::local_in(directory.path()).unwrap();
+    let (_directory, agent, other) = two_local();
     let mutex = agent.mutex("x").unwrap();
     let theirs = other.mutex("y").unwrap();
     let _y = theirs.lock().unwrap();
@@ -304,7 +286,7 @@ fn closing_releases_and_tells() {
 
 #[test]
 fn an_orderly_unlock_is_no_loss() {
-    let (_directory, agent) = group();
+    let (_directory, agent) = local();
     let guard = agent.mutex("x").unwrap().lock().unwrap();
     let loss = guard.loss();
     guard.on_loss(|loss| panic!("{loss:?}"));
@@ -314,7 +296,7 @@ fn an_orderly_unlock_is_no_loss() {
 
 #[test]
 fn options_hold_for_their_handle_alone() {
-    let (_directory, agent) = group();
+    let (_directory, agent) = local();
     let options = LockOptions::new().command("print it");
     let named = agent.mutex_with("x", &options).unwrap();
     let plain = agent.mutex("x").unwrap();
@@ -330,8 +312,7 @@ fn options_hold_for_their_handle_alone() {
 
 #[test]
 fn status_shows_holders_and_waiters() {
-    let (directory, agent) = group();
-    let other = Agent::local_in(directory.path()).unwrap();
+    let (directory, agent, other) = two_local();
     let options = LockOptions::new().command("print it");
     let guard = agent.mutex_with(b"a\xff", &options).unwrap().lock();
     let guard = guard.unwrap();
@@ -376,7 +357,7 @@ fn status_shows_holders_and_waiters() {
 
 #[test]
 fn without_a_given_command_status_shows_the_program() {
-    let (_directory, agent) = group();
+    let (_directory, agent) = local();
     let _guard = agent.mutex("x").unwrap().lock().unwrap();
     let status = agent.status().unwrap();
     let program = std::env::args().next().unwrap();
@@ -387,7 +368,7 @@ fn without_a_given_command_status_shows_the_program() {
 
 #[test]
 fn nothing_is_left_behind() {
-    let (directory, agent) = group();
+    let (directory, agent) = local();
     let mutex = agent.mutex("x").unwrap();
     drop(mutex.lock().unwrap());
     assert_eq!(files(&directory).len(), 1);
@@ -401,7 +382,7 @@ fn nothing_is_left_behind() {
 
 #[test]
 fn a_copy_of_the_descriptor_keeps_the_lock() {
-    let (_directory, agent) = group();
+    let (_directory, agent) = local();
     let mutex = agent.mutex("x").unwrap();
     let guard = mutex.lock().unwrap();
     let copy = guard
@@ -409,7 +390,7 @@ fn a_copy_of_the_descriptor_keeps_the_lock() {
         .unwrap()
         .expect("the local group has one");
     guard.unlock().unwrap();
-    assert!(matches!(mutex.try_lock(), Err(TryLockError::WouldBlock)));
+    assert!(is_busy(mutex.try_lock()));
     assert_eq!(agent.status().unwrap().locks[0].holders.len(), 1);
     drop(copy);
     let guard = mutex.try_lock().unwrap();
@@ -418,7 +399,7 @@ fn a_copy_of_the_descriptor_keeps_the_lock() {
 
 #[test]
 fn a_removed_page_starts_higher() {
-    let (directory, agent) = group();
+    let (directory, agent) = local();
     let mutex = agent.mutex("x").unwrap();
     let first = mutex.lock().unwrap().fence().unwrap();
     // As a cleaner does that thinks it is not in use.
@@ -431,7 +412,7 @@ fn a_removed_page_starts_higher() {
 
 #[test]
 fn many_handles_come_and_go() {
-    let (directory, _agent) = group();
+    let (directory, _agent) = local();
     let inside = AtomicU32::new(0);
     thread::scope(|scope| {
         for _ in 0..4 {
@@ -451,31 +432,27 @@ fn many_handles_come_and_go() {
 
 #[test]
 fn readers_share_and_writers_do_not() {
-    let directory = tempfile::tempdir().unwrap();
-    let [ours, theirs] = [0, 1].map(|_| Agent::local_in(directory.path()).unwrap());
+    let (_directory, ours, theirs) = two_local();
     let (ours, theirs) = (ours.mutex("book").unwrap(), theirs.mutex("book").unwrap());
     let first = ours.shared().lock().unwrap();
     let second = theirs.shared().try_lock().unwrap();
     assert_ne!(first.fence(), second.fence());
-    assert!(matches!(theirs.try_lock(), Err(TryLockError::WouldBlock)));
+    assert!(is_busy(theirs.try_lock()));
     // A writer between the two would wait for the first, and the second for the writer.
     assert!(matches!(ours.shared().lock(), Err(LockError::Deadlock)));
     assert!(matches!(ours.lock(), Err(LockError::Deadlock)));
     drop(first);
-    assert!(matches!(ours.try_lock(), Err(TryLockError::WouldBlock)));
+    assert!(is_busy(ours.try_lock()));
     drop(second);
     let alone = ours.lock().unwrap();
-    assert!(matches!(
-        theirs.shared().try_lock(),
-        Err(TryLockError::WouldBlock)
-    ));
+    assert!(is_busy(theirs.shared().try_lock()));
     drop(alone);
     drop(theirs.shared().lock().unwrap());
 }
 
 #[test]
 fn who_panics_or_says_so_abandons_the_lock() {
-    let (_directory, agent) = group();
+    let (_directory, agent) = local();
     let mutex = agent.mutex("x").unwrap();
     let panics = || {
         let _guard = mutex.lock().unwrap();

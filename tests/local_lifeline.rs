@@ -1,12 +1,13 @@
 //! What a child process inherits of a lock of the local group: it keeps the lock, and can do
 //! nothing else to it.
 
+mod support;
+
 use std::fs::File;
 use std::io::Write;
 use std::num::NonZeroU32;
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::Duration;
@@ -14,20 +15,7 @@ use std::time::Duration;
 use distlock::{Agent, DistMutex, Guard, HandleError, LockError, PreviousOwner, TryLockError};
 use nix::fcntl::{FcntlArg, OFlag, fcntl};
 use nix::sys::stat::{SFlag, fstat};
-
-/// A local group of its own.
-fn group() -> (tempfile::TempDir, Agent) {
-    let directory = tempfile::tempdir().unwrap();
-    let agent = Agent::local_in(directory.path()).unwrap();
-    (directory, agent)
-}
-
-/// What is in the directory besides the shared page.
-fn files(directory: &Path) -> Vec<String> {
-    let entries = std::fs::read_dir(directory).unwrap();
-    let names = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap());
-    names.filter(|name| name != "group").collect()
-}
+use support::{files, is_busy, local, two_local};
 
 /// What a command of `distlock run` inherits.
 fn inherited(guard: &Guard) -> OwnedFd {
@@ -35,10 +23,6 @@ fn inherited(guard: &Guard) -> OwnedFd {
         .inheritable_fd()
         .unwrap()
         .expect("the local group has one")
-}
-
-fn is_busy(mutex: &dyn DistMutex) -> bool {
-    matches!(mutex.try_lock(), Err(TryLockError::WouldBlock))
 }
 
 /// A process that has `fd` as its standard error, until its input ends.
@@ -55,7 +39,7 @@ fn end(mut child: Child) {
 
 #[test]
 fn what_is_inherited_is_no_open_file_of_the_lock() {
-    let (directory, agent) = group();
+    let (directory, agent) = local();
     let mutex = agent.mutex("x").unwrap();
     let guard = mutex.lock().unwrap();
     let fd = inherited(&guard);
@@ -68,17 +52,16 @@ fn what_is_inherited_is_no_open_file_of_the_lock() {
     while noisy.write_all(&[7; 4096]).is_ok() {}
     let other = Agent::local_in(directory.path()).unwrap();
     let theirs = other.mutex("x").unwrap();
-    assert!(is_busy(&theirs));
+    assert!(is_busy(theirs.try_lock()));
     guard.unlock().unwrap();
-    assert!(is_busy(&theirs));
+    assert!(is_busy(theirs.try_lock()));
     drop(noisy);
     drop(theirs.try_lock().unwrap());
 }
 
 #[test]
 fn the_lock_is_free_when_holder_and_children_are_gone_and_nothing_is_left() {
-    let (directory, agent) = group();
-    let other = Agent::local_in(directory.path()).unwrap();
+    let (directory, agent, other) = two_local();
     let (ours, theirs) = (agent.mutex("x").unwrap(), other.mutex("x").unwrap());
     for _ in 0..3 {
         let guard = ours.lock().unwrap();
@@ -86,7 +69,7 @@ fn the_lock_is_free_when_holder_and_children_are_gone_and_nothing_is_left() {
         let children = [child_with(inherited(&guard)), child_with(inherited(&guard))];
         guard.unlock().unwrap();
         for child in children {
-            assert!(is_busy(&ours) && is_busy(&theirs));
+            assert!(is_busy(ours.try_lock()) && is_busy(theirs.try_lock()));
             let timed = theirs.try_lock_for(Duration::from_millis(50));
             assert!(timed.is_err());
             let lock = other.status().unwrap().locks.remove(0);
@@ -97,15 +80,15 @@ fn the_lock_is_free_when_holder_and_children_are_gone_and_nothing_is_left() {
         let guard = theirs.try_lock().unwrap();
         assert_eq!(guard.previous_owner(), PreviousOwner::Clean);
         assert!(guard.fence().unwrap() > first);
-        assert_eq!(files(directory.path()).len(), 1, "the lock's file");
+        assert_eq!(files(&directory).len(), 1, "the lock's file");
     }
     drop((ours, theirs));
-    assert_eq!(files(directory.path()), [] as [&str; 0]);
+    assert_eq!(files(&directory), [] as [&str; 0]);
 }
 
 #[test]
 fn who_waits_comes_in_when_the_last_child_ends() {
-    let (directory, agent) = group();
+    let (directory, agent) = local();
     let guard = agent.mutex("x").unwrap().lock().unwrap();
     let child = child_with(inherited(&guard));
     drop(guard);
@@ -122,14 +105,11 @@ fn who_waits_comes_in_when_the_last_child_ends() {
 
 #[test]
 fn each_permit_is_kept_by_its_own_children() {
-    let (_directory, agent) = group();
+    let (_directory, agent) = local();
     let semaphore = agent.semaphore("s", NonZeroU32::new(2)).unwrap();
     let guards = [semaphore.acquire().unwrap(), semaphore.acquire().unwrap()];
     let [a, b] = guards.map(|guard| child_with(inherited(&guard)));
-    assert!(matches!(
-        semaphore.try_acquire(),
-        Err(TryLockError::WouldBlock)
-    ));
+    assert!(is_busy(semaphore.try_acquire()));
     assert_eq!(agent.status().unwrap().locks[0].holders.len(), 2);
     // For another number of permits it would be another file.
     let three = agent.semaphore("s", NonZeroU32::new(3));
@@ -144,10 +124,7 @@ fn each_permit_is_kept_by_its_own_children() {
     );
     end(a);
     let one = semaphore.try_acquire().unwrap();
-    assert!(matches!(
-        semaphore.try_acquire(),
-        Err(TryLockError::WouldBlock)
-    ));
+    assert!(is_busy(semaphore.try_acquire()));
     end(b);
     let two = semaphore.try_acquire().unwrap();
     drop((one, two));
@@ -155,8 +132,7 @@ fn each_permit_is_kept_by_its_own_children() {
 
 #[test]
 fn a_readers_children_keep_writers_out_and_a_writers_all() {
-    let (directory, agent) = group();
-    let other = Agent::local_in(directory.path()).unwrap();
+    let (directory, agent, other) = two_local();
     let (ours, theirs) = (agent.mutex("book").unwrap(), other.mutex("book").unwrap());
     let readers = [
         ours.shared().lock().unwrap(),
@@ -164,7 +140,7 @@ fn a_readers_children_keep_writers_out_and_a_writers_all() {
     ];
     let children = readers.map(|guard| child_with(inherited(&guard)));
     for (left, child) in children.into_iter().enumerate() {
-        assert!(is_busy(&ours) && is_busy(&theirs));
+        assert!(is_busy(ours.try_lock()) && is_busy(theirs.try_lock()));
         assert_eq!(agent.status().unwrap().locks[0].holders.len(), 2 - left);
         drop(theirs.shared().try_lock().unwrap());
         end(child);
@@ -173,44 +149,44 @@ fn a_readers_children_keep_writers_out_and_a_writers_all() {
     let child = child_with(inherited(&guard));
     drop(guard);
     for mutex in [&ours, &theirs] {
-        assert!(is_busy(mutex) && is_busy(&mutex.shared()));
+        assert!(is_busy(mutex.try_lock()) && is_busy(mutex.shared().try_lock()));
     }
     end(child);
     drop(ours.shared().try_lock().unwrap());
     drop(ours.try_lock().unwrap());
     drop((ours, theirs));
-    assert_eq!(files(directory.path()), [] as [&str; 0]);
+    assert_eq!(files(&directory), [] as [&str; 0]);
 }
 
 /// As after the death of the process that made it, and before it wrote down that it did.
 #[test]
 fn a_lifeline_that_nobody_knows_of_is_used_or_removed() {
-    let (directory, agent) = group();
+    let (directory, agent) = local();
     let mutex = agent.mutex("x").unwrap();
     let guard = mutex.lock().unwrap();
-    let name = format!("{}.0", files(directory.path())[0]);
+    let name = format!("{}.0", files(&directory)[0]);
     nix::unistd::mkfifo(&directory.path().join(&name), nix::sys::stat::Mode::S_IRWXU).unwrap();
     let child = child_with(inherited(&guard));
     drop(guard);
-    assert!(is_busy(&mutex));
+    assert!(is_busy(mutex.try_lock()));
     end(child);
     let guard = mutex.try_lock().unwrap();
     nix::unistd::mkfifo(&directory.path().join(&name), nix::sys::stat::Mode::S_IRWXU).unwrap();
     drop(guard);
     drop(mutex);
-    assert_eq!(files(directory.path()), [] as [&str; 0]);
+    assert_eq!(files(&directory), [] as [&str; 0]);
 }
 
 /// A cleaner that takes it for old, say: whether the command is left cannot be told.
 #[test]
 fn where_the_lifeline_was_removed_nobody_enters_and_it_is_told() {
-    let (directory, agent) = group();
+    let (directory, agent) = local();
     let mutex = agent.mutex("x").unwrap();
     let guard = mutex.lock().unwrap();
     let child = child_with(inherited(&guard));
     guard.set_command_pid(child.id());
     drop(guard);
-    let lifeline = files(directory.path());
+    let lifeline = files(&directory);
     let lifeline = lifeline.iter().find(|name| name.ends_with(".0")).unwrap();
     let path = directory.path().join(lifeline);
     let refusal = |mutex: &dyn DistMutex| match mutex.try_lock() {
@@ -241,7 +217,7 @@ fn where_the_lifeline_was_removed_nobody_enters_and_it_is_told() {
 
 #[test]
 fn copies_are_closed_on_exec_and_end_with_the_guard_otherwise() {
-    let (_directory, agent) = group();
+    let (_directory, agent) = local();
     let mutex = agent.mutex("x").unwrap();
     let guard = mutex.lock().unwrap();
     let fd = inherited(&guard);
@@ -257,7 +233,7 @@ fn copies_are_closed_on_exec_and_end_with_the_guard_otherwise() {
 
 #[test]
 fn an_older_page_lowers_no_fence() {
-    let (directory, agent) = group();
+    let (directory, agent) = local();
     let mutex = agent.mutex("x").unwrap();
     let path = directory.path().join("group");
     let old = std::fs::read(&path).unwrap();
@@ -271,7 +247,7 @@ fn an_older_page_lowers_no_fence() {
 
 #[test]
 fn a_directory_in_use_is_not_for_cleaners() {
-    let (directory, agent) = group();
+    let (directory, agent) = local();
     let is_free = || {
         let directory = File::open(directory.path()).unwrap();
         // As systemd-tmpfiles asks.
@@ -286,7 +262,7 @@ fn a_directory_in_use_is_not_for_cleaners() {
 /// Programs of another build would not see by what this one knows who is inside, nor the other way.
 #[test]
 fn a_page_of_another_layout_is_refused() {
-    let (directory, agent) = group();
+    let (directory, agent) = local();
     let mutex = agent.mutex("x").unwrap();
     let page = File::options()
         .write(true)

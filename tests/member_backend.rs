@@ -1,16 +1,17 @@
 //! A configured group through the public API: members, and clients of a host's agent.
 
+mod support;
+
 use std::num::NonZeroU32;
-use std::path::Path;
 use std::sync::mpsc;
 use std::time::Duration;
 
 use distlock::status::MemberState;
 use distlock::{
-    Agent, Algorithm, Config, DistMutex, Event, HandleError, LockError, LockOptions, Loss,
-    NodeConfig, OpenError, TimedLockError, TryLockError, UnlockError,
+    Agent, Algorithm, DistMutex, Event, HandleError, LockError, LockOptions, Loss, OpenError,
+    TimedLockError, UnlockError,
 };
-use tempfile::TempDir;
+use support::{Group, is_busy};
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -18,48 +19,11 @@ fn by(algorithm: Algorithm) -> LockOptions {
     LockOptions::new().algorithm(algorithm)
 }
 
-/// A group of two members over Unix datagrams.
-struct Pair {
-    directory: TempDir,
-    config: Config,
-}
-
-impl Pair {
-    fn new() -> Self {
-        let directory = tempfile::Builder::new().prefix("dl").tempdir().unwrap();
-        let text = format!(
-            "[group]\nname = \"pair\"\n\
-             [[member]]\nid = 1\naddress = \"unix:{path}/1\"\n\
-             [[member]]\nid = 2\naddress = \"unix:{path}/2\"\n\
-             [[lock]]\nname = \"listed\"\nalgorithm = \"token-ring-requests\"\n\
-             [[lock]]\nname = \"licences\"\npermits = 2\n",
-            path = directory.path().display()
-        );
-        let config = Config::parse(&text).unwrap();
-        Self { directory, config }
-    }
-
-    fn path(&self) -> &Path {
-        self.directory.path()
-    }
-
-    fn node(&self, id: u16) -> NodeConfig {
-        let state = self.path().join(format!("state-{id}"));
-        self.config.node(id).unwrap().with_state_dir(state)
-    }
-
-    fn member(&self, id: u16) -> Agent {
-        Agent::from_config(self.node(id)).unwrap()
-    }
-
-    /// Member 1 with a socket for local programs, member 2, and a client of member 1.
-    fn with_client(&self) -> (Agent, Agent, Agent) {
-        let socket = self.path().join("service");
-        let first = Agent::from_config(self.node(1).with_socket(&socket)).unwrap();
-        let second = self.member(2);
-        let client = Agent::connect(&socket).unwrap();
-        (first, second, client)
-    }
+/// Two members, and locks that are served otherwise than others.
+fn pair() -> Group {
+    let listed = "{ name = \"listed\", algorithm = \"token-ring-requests\" }";
+    let licences = "{ name = \"licences\", permits = 2 }";
+    Group::new(2, &format!("lock = [{listed}, {licences}]"))
 }
 
 fn permits(n: u32) -> Option<NonZeroU32> {
@@ -68,13 +32,13 @@ fn permits(n: u32) -> Option<NonZeroU32> {
 
 #[test]
 fn members_take_turns_and_their_fences_rise() {
-    let pair = Pair::new();
+    let pair = pair();
     let (first, second) = (pair.member(1), pair.member(2));
     let (here, there) = (first.mutex("x").unwrap(), second.mutex("x").unwrap());
     assert_eq!(here.algorithm(), Algorithm::RicartAgrawala);
     let held = here.lock().unwrap();
     assert!(held.is_held());
-    assert!(matches!(there.try_lock(), Err(TryLockError::WouldBlock)));
+    assert!(is_busy(there.try_lock()));
     let timed = there.try_lock_for(Duration::from_millis(20));
     assert!(matches!(timed, Err(TimedLockError::TimedOut)));
     assert!(matches!(here.lock(), Err(LockError::Deadlock)));
@@ -85,8 +49,9 @@ fn members_take_turns_and_their_fences_rise() {
 
 #[test]
 fn the_configuration_says_how_locks_are_served() {
-    let pair = Pair::new();
-    let (first, second, client) = pair.with_client();
+    let pair = pair();
+    let (first, client) = pair.with_client();
+    let second = pair.member(2);
     for agent in [&first, &second, &client] {
         assert_eq!(
             agent.mutex("listed").unwrap().algorithm(),
@@ -117,8 +82,9 @@ fn the_configuration_says_how_locks_are_served() {
 
 #[test]
 fn a_lock_in_use_keeps_its_algorithm() {
-    let pair = Pair::new();
-    let (first, second, client) = pair.with_client();
+    let pair = pair();
+    let (first, client) = pair.with_client();
+    let second = pair.member(2);
     let chosen = first.mutex_with("new", &by(Algorithm::Bakery)).unwrap();
     let held = chosen.lock().unwrap();
     let other = second.mutex_with("new", &by(Algorithm::TokenRing)).unwrap();
@@ -135,7 +101,7 @@ fn a_lock_in_use_keeps_its_algorithm() {
     );
     // Who did not ask for any takes it as it is.
     let plain = client.mutex("new").unwrap();
-    assert!(matches!(plain.try_lock(), Err(TryLockError::WouldBlock)));
+    assert!(is_busy(plain.try_lock()));
     assert_eq!(plain.algorithm(), Algorithm::Bakery);
     held.unlock().unwrap();
     drop(plain.try_lock_for(TIMEOUT).unwrap());
@@ -143,20 +109,18 @@ fn a_lock_in_use_keeps_its_algorithm() {
 
 #[test]
 fn a_client_takes_turns_with_members_and_shows_in_the_status() {
-    let pair = Pair::new();
-    let (first, second, client) = pair.with_client();
+    let pair = pair();
+    let (first, client) = pair.with_client();
+    let second = pair.member(2);
     let options = LockOptions::new().command("print a.ps");
     let printer = client.mutex_with("printer", &options).unwrap();
     let guard = printer.lock().unwrap();
     guard.set_command_pid(4_242);
     let elsewhere = second.mutex("printer").unwrap();
-    assert!(matches!(
-        elsewhere.try_lock(),
-        Err(TryLockError::WouldBlock)
-    ));
+    assert!(is_busy(elsewhere.try_lock()));
     for agent in [&first, &second, &client] {
         let status = agent.status().unwrap();
-        assert_eq!(status.group, "pair");
+        assert_eq!(status.group, "shop");
         assert!(status.epoch > 0);
         let states: Vec<_> = status.members.iter().map(|m| (m.id, m.state)).collect();
         assert_eq!(states, [(1, MemberState::Alive), (2, MemberState::Alive)]);
@@ -180,15 +144,13 @@ fn a_client_takes_turns_with_members_and_shows_in_the_status() {
 
 #[test]
 fn a_semaphore_lets_as_many_in_as_it_has_permits() {
-    let pair = Pair::new();
-    let (first, second, client) = pair.with_client();
+    let pair = pair();
+    let (first, client) = pair.with_client();
+    let second = pair.member(2);
     let licences = |agent: &Agent| agent.semaphore("licences", None).unwrap();
     let one = licences(&first).acquire().unwrap();
     let _two = licences(&second).acquire().unwrap();
-    assert!(matches!(
-        licences(&client).try_acquire(),
-        Err(TryLockError::WouldBlock)
-    ));
+    assert!(is_busy(licences(&client).try_acquire()));
     drop(one);
     let three = licences(&client).try_acquire_for(TIMEOUT).unwrap();
     assert!(three.is_held());
@@ -198,8 +160,9 @@ fn a_semaphore_lets_as_many_in_as_it_has_permits() {
 
 #[test]
 fn when_the_agent_ends_its_clients_have_lost_everything() {
-    let pair = Pair::new();
-    let (first, second, client) = pair.with_client();
+    let pair = pair();
+    let (first, client) = pair.with_client();
+    let second = pair.member(2);
     let mutex = client.mutex("x").unwrap();
     let guard = mutex.lock().unwrap();
     let (sender, losses) = mpsc::channel();
@@ -214,8 +177,9 @@ fn when_the_agent_ends_its_clients_have_lost_everything() {
 
 #[test]
 fn a_closed_client_gives_everything_back() {
-    let pair = Pair::new();
-    let (_first, second, client) = pair.with_client();
+    let pair = pair();
+    let (_first, client) = pair.with_client();
+    let second = pair.member(2);
     let guard = client.mutex("x").unwrap().lock().unwrap();
     client.close();
     assert!(matches!(guard.unlock(), Err(UnlockError::Closed)));
@@ -224,10 +188,8 @@ fn a_closed_client_gives_everything_back() {
 
 #[test]
 fn members_and_clients_hear_of_views() {
-    let pair = Pair::new();
-    let socket = pair.path().join("service");
-    let first = Agent::from_config(pair.node(1).with_socket(&socket)).unwrap();
-    let client = Agent::connect(&socket).unwrap();
+    let pair = pair();
+    let (first, client) = pair.with_client();
     let listeners = [first.events(), client.events()];
     // The client has its answer, so the agent knows that it listens.
     client.status().unwrap();
@@ -243,7 +205,7 @@ fn members_and_clients_hear_of_views() {
 
 #[test]
 fn a_member_that_runs_is_not_started_again() {
-    let pair = Pair::new();
+    let pair = pair();
     let _first = pair.member(1);
     let error = Agent::from_config(pair.node(1)).unwrap_err();
     assert!(matches!(error, OpenError::AlreadyRunning { .. }), "{error}");
@@ -264,7 +226,7 @@ fn a_member_that_runs_is_not_started_again() {
 
 #[test]
 fn a_socket_without_an_agent_says_so() {
-    let pair = Pair::new();
+    let pair = pair();
     let error = Agent::connect(pair.path().join("nobody")).unwrap_err();
     assert!(matches!(error, OpenError::Unreachable { .. }), "{error}");
 }
@@ -272,7 +234,7 @@ fn a_socket_without_an_agent_says_so() {
 /// It gave up before anybody could have answered.
 #[test]
 fn no_time_is_enough_for_a_free_lock_and_for_no_other() {
-    let pair = Pair::new();
+    let pair = pair();
     let (first, second) = (pair.member(1), pair.member(2));
     let ring = second
         .mutex_with("ring", &by(Algorithm::TokenRing))
@@ -288,7 +250,7 @@ fn no_time_is_enough_for_a_free_lock_and_for_no_other() {
 
 #[test]
 fn no_time_without_the_others_is_no_quorum() {
-    let pair = Pair::new();
+    let pair = pair();
     let alone = pair.member(1).mutex("x").unwrap();
     let refused = alone.try_lock_for(Duration::ZERO).unwrap_err();
     let TimedLockError::Failed(LockError::NoQuorum { missing }) = refused else {

@@ -34,6 +34,8 @@ mod observe;
 mod os;
 mod request;
 mod shared;
+#[cfg(test)]
+mod skipped;
 
 pub use agent::driven::Driver;
 pub use agent::{Agent, Options, StartError, recover};

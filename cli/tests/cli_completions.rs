@@ -6,7 +6,7 @@ use std::io;
 use std::path::PathBuf;
 use std::process::Command;
 
-use cli_support::{assert_refused, distlock, output, stderr, stdout};
+use cli_support::{assert_refused, distlock, exits, output, refuses, stderr, stdout};
 use tempfile::TempDir;
 
 /// The completion script of one shell, as a file under the name it would be installed under.
@@ -17,8 +17,7 @@ struct Script {
 
 impl Script {
     fn of(shell: &str) -> Self {
-        let made = output(distlock().args(["completions", shell]));
-        assert_eq!(made.status.code(), Some(0), "{made:?}");
+        let made = exits(distlock().args(["completions", shell]), 0);
         assert!(made.stderr.is_empty(), "{made:?}");
         let dir = tempfile::tempdir().expect("a temporary directory");
         let path = dir.path().join("_distlock");
@@ -135,6 +134,5 @@ fn fish_completes_commands() {
 fn another_shell_is_refused() {
     let refused = output(distlock().args(["completions", "elvish"]));
     assert_refused(&refused, 64, &["elvish", "bash", "zsh", "fish"]);
-    let refused = output(distlock().args(["completions"]));
-    assert_refused(&refused, 64, &["SHELL"]);
+    refuses(distlock().args(["completions"]), 64, &["SHELL"]);
 }

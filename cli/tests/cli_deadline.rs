@@ -9,7 +9,7 @@ use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, SystemTime};
 
 use cli_support::group::{AgentProcess, Group};
-use cli_support::{assert_refused, pid_of};
+use cli_support::{assert_refused, exits, pid_of};
 use distlock::{Agent, DistMutex, LockError, TimedLockError, TryLockError};
 use nix::sys::signal::{Signal, kill};
 use socket2::{Domain, SockAddr, Socket, Type};
@@ -109,8 +109,7 @@ fn an_agent_that_stands_still_takes_nobody_more_time_than_there_is() {
 /// its answer.
 #[test]
 fn an_agent_that_stands_still_after_its_welcome_takes_nobody_more_time_than_there_is() {
-    let group = Group::unix(1);
-    let _agent = group.agent(1);
+    let (group, _agent) = Group::alone();
     let (socket, agents) = (group.file("late"), group.socket(1));
     let listener = UnixListener::bind(&socket).expect("a new path");
     std::thread::spawn(move || {
@@ -142,8 +141,7 @@ fn a_group_that_does_not_answer_takes_nobody_more_time_than_there_is() {
         AgentProcess::start(agent)
     };
     let first = agent();
-    let entered = output(group.client(1, ["run", "x", "true"]));
-    assert_eq!(entered.status.code(), Some(0), "{entered:?}");
+    exits(group.client(1, ["run", "x", "true"]), 0);
     first.end_by(Signal::SIGKILL);
     let _next = agent();
     is_refused_in_time(&group.socket(1), &["-n"], [800, 1_000], &NOT_ANSWERED);
@@ -161,13 +159,11 @@ fn a_member_that_stands_still_does_not_hold_what_it_does_not_answer_for() {
         AgentProcess::start(agent)
     };
     let agents = [1, 2, 3].map(start);
-    let entered = output(group.client(1, ["run", "x", "true"]));
-    assert_eq!(entered.status.code(), Some(0), "{entered:?}");
+    exits(group.client(1, ["run", "x", "true"]), 0);
     let holder = Agent::connect(group.socket(2)).expect("an agent");
     let mutex = holder.mutex("y").expect("a name");
     let held = mutex.lock().expect("it is free");
-    let tried = output(group.client(1, ["run", "-n", "y", "true"]));
-    assert_eq!(tried.status.code(), Some(1), "{tried:?}");
+    exits(group.client(1, ["run", "-n", "y", "true"]), 1);
     kill(pid_of(&agents[2].child), Signal::SIGSTOP).expect("it is there");
     let silent = ["no answer in time from member 3"];
     is_refused_in_time(&group.socket(1), &["-n"], [500, 1_000], &silent);

@@ -5,7 +5,7 @@ mod cli_support;
 use std::process::{Child, Command, Stdio};
 
 use cli_support::group::Group;
-use cli_support::{Holder, Local, assert_refused, eventually, output, shell_code};
+use cli_support::{Holder, Local, assert_refused, eventually, output, refuses, shell_code};
 use nix::sys::signal::Signal;
 
 /// What runs at the leader. Its last line is its code.
@@ -90,8 +90,7 @@ fn another_takes_over_when_the_leader_ends_or_its_host_dies() {
 
 #[test]
 fn nobody_waits_who_does_not_want_to() {
-    let group = Group::unix(2);
-    let _agents = group.agents(2);
+    let (group, _agents) = Group::running(2);
     let leads = Holder::start(group.client(1, COMMAND));
     for id in [1, 2] {
         let mut elect = group.client(id, ["elect", "-n", "job", "true"]);
@@ -106,8 +105,7 @@ fn nobody_waits_who_does_not_want_to() {
 
 #[test]
 fn the_algorithm_must_be_the_groups() {
-    let group = Group::unix(1);
-    let _agents = group.agents(1);
+    let (group, _agents) = Group::running(1);
     let elect = |algorithm: &str| {
         let args = ["elect", "--algorithm", algorithm, "job", "true"];
         output(&mut group.client(1, args))
@@ -150,11 +148,7 @@ fn in_the_local_group() {
 #[test]
 fn usage_is_that_of_elect() {
     let local = Local::new();
-    assert_refused(
-        &output(&mut local.distlock(["elect", "job"])),
-        64,
-        &["elect"],
-    );
+    refuses(local.distlock(["elect", "job"]), 64, &["elect"]);
     assert_refused(
         &output(&mut local.distlock(["elect", "-s", "job", "true"])),
         64,

@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use cli_support::group::{AgentProcess, Group, LEASE_MS};
-use cli_support::{Holder, assert_refused, distlock, eventually, output, stderr, stdout};
+use cli_support::{Holder, distlock, eventually, exits, output, refuses, stderr, stdout};
 use nix::sys::signal::Signal;
 use serde_json::{Value, json};
 
@@ -46,8 +46,7 @@ fn fence_of(group: &Group, id: usize) -> u64 {
 }
 
 fn new_key(file: &Path) {
-    let done = output(distlock().arg("keygen").arg(file));
-    assert!(done.status.success(), "{done:?}");
+    exits(distlock().arg("keygen").arg(file), 0);
 }
 
 /// Neither half of four voters is a majority: whoever is inside loses its lock, nobody enters, and
@@ -85,8 +84,7 @@ fn a_key_changed_on_half_of_the_hosts_lets_nobody_in() {
     );
     for id in 1..=4 {
         eventually("the loss", || group.status(id)["quorum"]["ok"] == false);
-        let refused = output(&mut group.client(id, ["run", "-w", "0.5", "x", "true"]));
-        assert_eq!(refused.status.code(), Some(69), "{refused:?}");
+        exits(group.client(id, ["run", "-w", "0.5", "x", "true"]), 69);
     }
     for (id, other) in [(1, 2), (3, 0)] {
         eventually("the reason", || {
@@ -128,9 +126,7 @@ fn a_file_that_comes_to_say_another_group_or_failure_is_refused() {
         // A state of its own would say so before anybody is asked.
         let _ = fs::remove_dir_all(group.state().join("shop-2"));
         let mut command = group.member(2, ["run", "-w", "20", "x", "true"]);
-        let said = output(command.env("DISTLOCK_CONFIG", &config));
-        assert_eq!(said.status.code(), Some(78), "{said:?}");
-        let said = stderr(&said);
+        let said = stderr(&exits(command.env("DISTLOCK_CONFIG", &config), 78));
         assert!(said.contains(key) && said.contains("member 1"), "{said}");
     }
 }
@@ -201,8 +197,7 @@ fn a_member_of_another_version_is_not_heard_and_named() {
     });
     assert!(log_of(&log).contains("install the same version on all hosts"));
     assert!(group.status(1)["protection"]["dropped"]["version"].as_u64() >= Some(5));
-    let refused = output(&mut group.client(1, ["run", "x", "true"]));
-    assert_refused(&refused, 69, &["no quorum"]);
+    refuses(group.client(1, ["run", "x", "true"]), 69, &["no quorum"]);
     drop(agent);
 }
 
@@ -223,9 +218,8 @@ fn a_program_of_another_build_is_refused() {
     });
     for args in [&["run", "x", "true"][..], &["status", "--check"]] {
         let mut command = distlock();
-        let said = output(command.args(args).env("DISTLOCK_SOCKET", &path));
-        assert_refused(
-            &said,
+        refuses(
+            command.args(args).env("DISTLOCK_SOCKET", &path),
             69,
             &["other.sock", "no agent of this build", "restart the agent"],
         );

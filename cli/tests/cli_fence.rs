@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use cli_support::{assert_refused, distlock, output, stderr};
+use cli_support::{assert_refused, distlock, exits, output, refuses, stderr};
 use distlock::FenceChecker;
 use nix::unistd::geteuid;
 
@@ -28,8 +28,7 @@ fn the_exit_code_says_whether_to_go_on() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("printer.fence");
     for fence in ["7", "7", "4294967297", "9223372036854775807"] {
-        let passed = output(&mut check(&file, fence));
-        assert_eq!(passed.status.code(), Some(0), "{passed:?}");
+        let passed = exits(check(&file, fence), 0);
         assert!(passed.stdout.is_empty() && passed.stderr.is_empty());
     }
     let refused = output(&mut check(&file, "8"));
@@ -58,11 +57,7 @@ fn what_is_no_fence_is_wrong_usage() {
     ] {
         assert_refused(&output(&mut check(&file, wrong)), 64, &["fence"]);
     }
-    assert_refused(
-        &output(distlock().args(["fence", "check", "f"])),
-        64,
-        &["FENCE"],
-    );
+    refuses(distlock().args(["fence", "check", "f"]), 64, &["FENCE"]);
     assert_refused(&output(distlock().arg("fence")), 64, &["--help"]);
     assert!(fs::read_dir(directory.path()).unwrap().next().is_none());
 }
@@ -73,11 +68,7 @@ fn what_cannot_be_known_is_never_let_through() {
     let file = directory.path().join("printer.fence");
     let nowhere = directory.path().join("no/such/file");
     assert_refused(&output(&mut check(&nowhere, "7")), 66, &["no/such/file"]);
-    assert_refused(
-        &output(&mut check(directory.path(), "7")),
-        78,
-        &["regular file"],
-    );
+    refuses(check(directory.path(), "7"), 78, &["regular file"]);
     fs::write(&file, "").unwrap();
     assert_refused(&output(&mut check(&file, "7")), 78, &["empty"]);
     fs::write(&file, "7\n").unwrap();

@@ -7,7 +7,7 @@ use std::fs;
 use std::time::Duration;
 
 use cli_support::group::Group;
-use cli_support::{assert_refused, eventually, output, pid_of, stdout};
+use cli_support::{assert_refused, eventually, exits, output, pid_of, stdout};
 use distlock_agent::runtime::clock;
 use nix::sys::signal::{Signal, kill};
 use serde_json::json;
@@ -45,15 +45,13 @@ fn files_with_other_voters_make_no_second_cluster() {
         let status = group.status(id);
         assert_eq!(status["quorum"]["cluster"], cluster, "{status}");
         assert_eq!(status["quorum"]["voters"], json!([1, 2, 3]), "{status}");
-        let run = output(&mut group.client(id, ["run", "-w", "0.5", "printer", "true"]));
-        assert_eq!(run.status.code(), Some(1), "{run:?}");
+        exits(group.client(id, ["run", "-w", "0.5", "printer", "true"]), 1);
     }
     // The file that differs is named.
     let told = stdout(&output(&mut group.client(6, ["status"])));
     assert!(told.contains("lists other voters (4, 5, 6)"), "{told}");
     assert_eq!(holder.let_go().code(), Some(3));
-    let run = output(&mut group.client(6, ["run", "-w", "10", "printer", "true"]));
-    assert_eq!(run.status.code(), Some(0), "{run:?}");
+    exits(group.client(6, ["run", "-w", "10", "printer", "true"]), 0);
 }
 
 #[test]
@@ -70,16 +68,14 @@ fn an_operator_names_the_voters() {
         assert_refused(&output(&mut group.client(2, args)), 64, &[words]);
     }
     for _ in 0..2 {
-        let change = output(&mut group.client(2, ["members", "voters", "2", "3", "4"]));
-        assert_eq!(change.status.code(), Some(0), "{change:?}");
+        exits(group.client(2, ["members", "voters", "2", "3", "4"]), 0);
     }
     eventually("they vote", || {
         (1..=4).all(|id| voters(&group, id) == json!([2, 3, 4]))
     });
     // Who voted before is needed no more.
     drop(agents.remove(0));
-    let run = output(&mut group.client(3, ["run", "-w", "10", "x", "true"]));
-    assert_eq!(run.status.code(), Some(0), "{run:?}");
+    exits(group.client(3, ["run", "-w", "10", "x", "true"]), 0);
 }
 
 /// The voters restart with a shorter lease, while a holder under the longer one stands still.
@@ -96,8 +92,7 @@ fn a_lease_that_became_shorter_is_waited_for() {
     drop(agents);
     rewrite(&group, 1000, "voters = [1, 2, 3]\n");
     let _agents = group.agents(3);
-    let run = output(&mut group.client(1, ["run", "-w", "30", "printer", "true"]));
-    assert_eq!(run.status.code(), Some(0), "{run:?}");
+    exits(group.client(1, ["run", "-w", "30", "printer", "true"]), 0);
     // It was renewed a fifth of a lease before it was stopped, at most.
     let least = Duration::from_millis(LONG_MS * 4 / 5);
     let waited = clock::now().since(since);
@@ -145,8 +140,7 @@ fn a_founding_says_who_is_absent_and_until_when_it_waits() {
         let told = stdout(&output(&mut group.client(1, ["status"])));
         told.contains("The group begins in ")
     });
-    let run = output(&mut group.client(1, ["run", "-w", "20", "x", "true"]));
-    assert_eq!(run.status.code(), Some(0), "{run:?}");
+    exits(group.client(1, ["run", "-w", "20", "x", "true"]), 0);
     let status = group.status(1);
     let cluster = status["quorum"]["cluster"].as_str().expect("a name");
     assert_eq!(cluster.len(), 16, "{status}");

@@ -11,7 +11,8 @@ use std::time::{Duration, SystemTime};
 
 use cli_support::group::{Group, LEASE_MS};
 use cli_support::{
-    Holder, Local, assert_refused, distlock, eventually, is_running, output, pid_of, stderr, stdout,
+    Holder, Local, assert_refused, distlock, eventually, exits, is_running, output, pid_of,
+    refuses, spawn, stderr, stdout,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -25,11 +26,7 @@ fn an_unserved_socket_is_never_replaced_by_another_group() {
     let said = output(&mut group.distlock(["run", "--socket", socket, "x", "true"]));
     assert_refused(&said, 69, &[socket]);
     let mut command = group.distlock(["run", "x", "true"]);
-    assert_refused(
-        &output(command.env("DISTLOCK_SOCKET", socket)),
-        69,
-        &[socket],
-    );
+    refuses(command.env("DISTLOCK_SOCKET", socket), 69, &[socket]);
     // Something is there that nobody serves.
     drop(std::os::unix::net::UnixListener::bind(socket).expect("a socket"));
     let said = output(&mut group.distlock(["status", "--socket", socket]));
@@ -104,8 +101,7 @@ fn a_path_at_which_no_socket_can_be_is_refused_as_what_it_is() {
 /// What one thread asks an agent that stands still, no other thread waits for.
 #[test]
 fn threads_of_a_client_do_not_wait_for_each_others_questions() {
-    let group = Group::unix(1);
-    let agent = group.agent(1);
+    let (group, agent) = Group::alone();
     let client = distlock::Agent::connect(group.socket(1)).expect("its agent");
     let _known = client.mutex("known").expect("a handle");
     kill(pid_of(&agent.child), Signal::SIGSTOP).expect("it is there");
@@ -137,15 +133,10 @@ fn an_agent_says_ready_serves_and_leaves() {
     let group = Group::unix(1);
     for signal in [Signal::SIGTERM, Signal::SIGINT] {
         let agent = group.agent(1);
-        let said = output(&mut group.client(1, ["run", "x", "--", "sh", "-c", "exit 7"]));
-        assert_eq!(said.status.code(), Some(7), "{said:?}");
+        exits(group.client(1, ["run", "x", "--", "sh", "-c", "exit 7"]), 7);
         assert_eq!(agent.end_by(signal).code(), Some(0));
         assert!(!group.socket(1).exists(), "it takes its socket away");
-        assert_refused(
-            &output(&mut group.client(1, ["run", "x", "true"])),
-            69,
-            &["1.sock"],
-        );
+        refuses(group.client(1, ["run", "x", "true"]), 69, &["1.sock"]);
     }
 }
 
@@ -155,21 +146,18 @@ fn hosts_take_turns_through_their_agents() {
         let _agents = group.agents(3);
         for name in ["printer", "ring"] {
             let first = group.hold(1, name);
-            let busy = output(&mut group.client(2, ["run", "-n", "-E", "9", name, "true"]));
-            assert_eq!(busy.status.code(), Some(9), "{busy:?}");
+            exits(group.client(2, ["run", "-n", "-E", "9", name, "true"]), 9);
             let late = output(&mut group.client(3, ["run", "-w", "0.2", name, "true"]));
             assert_refused(&late, 1, &[name]);
             assert_eq!(first.let_go().code(), Some(3));
-            let next = output(&mut group.client(2, ["run", "-w", "20", name, "true"]));
-            assert_eq!(next.status.code(), Some(0), "{next:?}");
+            exits(group.client(2, ["run", "-w", "20", name, "true"]), 0);
         }
     }
 }
 
 #[test]
 fn fences_rise_from_host_to_host() {
-    let group = Group::unix(2);
-    let _agents = group.agents(2);
+    let (group, _agents) = Group::running(2);
     let mut last = 0;
     for round in 0..6 {
         let print = ["run", "x", "sh", "-c", r#"echo "$DISTLOCK_FENCE""#];
@@ -186,8 +174,7 @@ fn a_member_for_the_duration_of_a_command() {
     let _agent = group.agent(1);
     let script = r#"echo "$DISTLOCK_NAME $DISTLOCK_FENCE"; exit 5"#;
     for _ in 0..2 {
-        let said = output(&mut group.member(2, ["run", "-w", "20", "x", "-c", script]));
-        assert_eq!(said.status.code(), Some(5), "{said:?}");
+        let said = exits(group.member(2, ["run", "-w", "20", "x", "-c", script]), 5);
         assert!(stdout(&said).starts_with("x "), "{said:?}");
     }
     // By flags too.
@@ -209,13 +196,8 @@ fn a_member_for_the_duration_of_a_command() {
 
 #[test]
 fn an_id_that_runs_already_is_69() {
-    let group = Group::unix(1);
-    let _agent = group.agent(1);
-    assert_refused(
-        &output(&mut group.member(1, ["run", "x", "true"])),
-        69,
-        &["member 1"],
-    );
+    let (group, _agent) = Group::alone();
+    refuses(group.member(1, ["run", "x", "true"]), 69, &["member 1"]);
     assert_refused(&output(&mut group.agent_command(1)), 69, &["member 1"]);
     // Another state directory does not make it another member: its address is taken.
     let mut elsewhere = group.agent_command(1);
@@ -226,9 +208,8 @@ fn an_id_that_runs_already_is_69() {
     let group = Group::unix(2);
     let _agent = group.agent(1);
     let mut second = group.member(2, ["agent", "--socket"]);
-    let said = output(second.arg(group.socket(1)));
-    assert_refused(
-        &said,
+    let said = refuses(
+        second.arg(group.socket(1)),
         69,
         &["another agent serves at", "1.sock", "serve at another"],
     );
@@ -238,11 +219,7 @@ fn an_id_that_runs_already_is_69() {
 #[test]
 fn a_member_that_is_not_in_the_file_is_78() {
     let group = Group::unix(2);
-    assert_refused(
-        &output(&mut group.member(3, ["run", "x", "true"])),
-        78,
-        &["3", "1, 2"],
-    );
+    refuses(group.member(3, ["run", "x", "true"]), 78, &["3", "1, 2"]);
 }
 
 #[test]
@@ -297,11 +274,9 @@ fn members_that_disagree_are_told_the_key() {
 
 #[test]
 fn the_algorithm_must_be_the_one_in_use() {
-    let group = Group::unix(1);
-    let _agent = group.agent(1);
-    let with = |algorithm, name| {
-        output(&mut group.client(1, ["run", "--algorithm", algorithm, name, "true"]))
-    };
+    let (group, _agent) = Group::alone();
+    let with =
+        |algorithm, name| output(group.client(1, ["run", "--algorithm", algorithm, name, "true"]));
     assert_eq!(with("bakery", "new").status.code(), Some(0));
     assert_eq!(with("token-ring-requests", "ring").status.code(), Some(0));
     assert_refused(&with("bakery", "ring"), 78, &["token-ring-requests"]);
@@ -314,18 +289,14 @@ fn the_algorithm_must_be_the_one_in_use() {
 
 #[test]
 fn a_lock_with_permits_lets_as_many_in() {
-    let group = Group::unix(2);
-    let _agents = group.agents(2);
+    let (group, _agents) = Group::running(2);
     let first = group.hold(1, "licences");
     let second = group.hold(2, "licences");
     for id in [1, 2] {
         let full = output(&mut group.client(id, ["run", "-n", "licences", "true"]));
         assert_refused(&full, 1, &["licences"]);
     }
-    let mut third = group
-        .client(1, ["run", "--algorithm", "semaphore", "licences", "true"])
-        .spawn()
-        .expect("it starts");
+    let mut third = spawn(group.client(1, ["run", "--algorithm", "semaphore", "licences", "true"]));
     eventually("two are inside, and the third waits", || {
         let lock = &group.status(2)["locks"][0];
         lock["holders"].as_array().is_some_and(|all| all.len() == 2)
@@ -340,8 +311,7 @@ fn a_lock_with_permits_lets_as_many_in() {
 
 #[test]
 fn a_signal_ends_the_waiting_for_another_host() {
-    let group = Group::unix(2);
-    let mut agents = group.agents(2);
+    let (group, mut agents) = Group::running(2);
     let holder = group.hold(1, "x");
     let waits = |waiter: &Child, member: u64| {
         let waiters = group.status(1)["locks"][0]["waiters"].take();
@@ -356,10 +326,7 @@ fn a_signal_ends_the_waiting_for_another_host() {
         assert_eq!(waiter.wait().expect("it ends").signal(), Some(15));
     };
     // A client of the other host's agent.
-    let waiter = group
-        .client(2, ["run", "x", "true"])
-        .spawn()
-        .expect("it starts");
+    let waiter = spawn(group.client(2, ["run", "x", "true"]));
     eventually("the client waits", || waits(&waiter, 2));
     ends_by_term(waiter);
     eventually("its request is withdrawn", || {
@@ -368,10 +335,7 @@ fn a_signal_ends_the_waiting_for_another_host() {
 
     // A member: it leaves before it dies.
     assert!(agents.remove(1).end_by(Signal::SIGTERM).success());
-    let waiter = group
-        .member(2, ["run", "-w", "600", "x", "true"])
-        .spawn()
-        .expect("it starts");
+    let waiter = spawn(group.member(2, ["run", "-w", "600", "x", "true"]));
     eventually("the member waits", || waits(&waiter, 2));
     ends_by_term(waiter);
     assert!(!group.file("2.dgram").exists(), "it left in order");
@@ -381,10 +345,7 @@ fn a_signal_ends_the_waiting_for_another_host() {
 #[test]
 fn a_signal_ends_the_waiting_for_a_group_that_does_not_form() {
     let group = Group::unix(2);
-    let mut waiter = group
-        .member(1, ["run", "-w", "600", "x", "true"])
-        .spawn()
-        .expect("it starts");
+    let mut waiter = spawn(group.member(1, ["run", "-w", "600", "x", "true"]));
     eventually("it runs", || group.file("1.dgram").exists());
     let start = SystemTime::now();
     kill(pid_of(&waiter), Signal::SIGTERM).expect("it is there");
@@ -452,8 +413,7 @@ fn when_the_agent_dies_the_command_is_ended_first_by_term_then_by_kill() {
 
 #[test]
 fn a_lost_locks_whole_process_group_ends() {
-    let group = Group::unix(1);
-    let agent = group.agent(1);
+    let (group, agent) = Group::alone();
     let script = "trap '' TERM; sleep 600 & echo in; echo $!; wait";
     let mut holder = Holder::start(group.client(1, ["run", "x", "--", "sh", "-c", script]));
     let line = holder.line();
@@ -465,8 +425,7 @@ fn a_lost_locks_whole_process_group_ends() {
 
 #[test]
 fn an_agent_that_leaves_takes_its_locks_back() {
-    let group = Group::unix(1);
-    let agent = group.agent(1);
+    let (group, agent) = Group::alone();
     let holder = group.hold(1, "x");
     assert_eq!(agent.end_by(Signal::SIGTERM).code(), Some(0));
     assert_eq!(holder.wait().code(), Some(79));
@@ -475,8 +434,7 @@ fn an_agent_that_leaves_takes_its_locks_back() {
 #[test]
 fn an_agents_socket_is_its_users_alone() {
     use std::os::unix::fs::PermissionsExt;
-    let group = Group::unix(1);
-    let _agent = group.agent(1);
+    let (group, _agent) = Group::alone();
     let mode = fs::metadata(group.socket(1))
         .expect("a socket")
         .permissions()
@@ -486,28 +444,24 @@ fn an_agents_socket_is_its_users_alone() {
 
 #[test]
 fn a_clients_command_dies_with_its_runner_and_the_lock_is_free() {
-    let group = Group::unix(1);
-    let _agent = group.agent(1);
+    let (group, _agent) = Group::alone();
     let script = "trap '' TERM HUP INT; echo in; echo $$; while :; do read line; done";
     let mut holder = Holder::start(group.client(1, ["run", "x", "--", "sh", "-c", script]));
     let command: i32 = holder.line().parse().expect("a pid");
     holder.signal(Signal::SIGKILL);
     eventually("the command is gone", || !is_running(command));
     assert_eq!(holder.wait().signal(), Some(9));
-    let next = output(&mut group.client(1, ["run", "-w", "20", "x", "true"]));
-    assert_eq!(next.status.code(), Some(0), "{next:?}");
+    exits(group.client(1, ["run", "-w", "20", "x", "true"]), 0);
 }
 
 #[test]
 fn an_agent_whose_file_differs_from_the_groups_is_refused_with_78() {
-    let group = Group::unix(2);
-    let mut agents = group.agents(2);
+    let (group, mut agents) = Group::running(2);
     // A group that has not formed yet would refuse neither.
     eventually("the group forms", || group.status(1)["epoch"] != 0);
     assert!(agents.remove(1).end_by(Signal::SIGTERM).success());
     let config = group.write_config("other.toml", "ricart-agrawala", LEASE_MS * 2);
-    let said = output(group.agent_command(2).env("DISTLOCK_CONFIG", config));
-    assert_eq!(said.status.code(), Some(78), "{said:?}");
+    let said = exits(group.agent_command(2).env("DISTLOCK_CONFIG", config), 78);
     let why = String::from_utf8(said.stderr).expect("text");
     assert!(why.contains("member 1") && why.contains("lease"), "{why}");
 }

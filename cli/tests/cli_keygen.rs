@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::Command;
 
 use cli_support::group::Group;
-use cli_support::{assert_refused, distlock, eventually, output, stderr};
+use cli_support::{assert_refused, distlock, eventually, exits, output, refuses, stderr};
 
 fn keygen(file: &Path) -> Command {
     let mut command = distlock();
@@ -45,9 +45,8 @@ fn a_key_is_written_once_and_for_its_owner() {
     assert!(text.lines().any(|line| line.starts_with(&format!("{id} "))));
     let mode = fs::metadata(&file).unwrap().permissions().mode();
     assert_eq!(mode & 0o7777, 0o600);
-    let refused = output(&mut keygen(&file));
-    assert_refused(
-        &refused,
+    refuses(
+        keygen(&file),
         73,
         &["group.key", "is there already", "remove it"],
     );
@@ -67,8 +66,7 @@ fn agents_with_the_key_take_turns() {
     let id = new_key(&group.file("group.key"));
     let agents = [1, 2].map(|id| group.agent(id));
     for member in [1, 2] {
-        let ran = output(&mut group.client(member, ["run", "printer", "--", "true"]));
-        assert!(ran.status.success(), "{ran:?}");
+        exits(group.client(member, ["run", "printer", "--", "true"]), 0);
         assert_eq!(protection(&group, member)["keys"], serde_json::json!([id]));
         assert_eq!(protection(&group, member)["insecure"], false);
     }
@@ -87,8 +85,7 @@ fn an_agent_without_the_key_is_alone() {
     let counts = |id, why: &str| protection(&group, id)["dropped"][why].as_u64();
     eventually("what is not sealed", || counts(1, "not-sealed") > Some(0));
     eventually("what is sealed", || counts(2, "sealed") > Some(0));
-    let refused = output(&mut group.client(2, ["run", "printer", "--", "true"]));
-    assert_eq!(refused.status.code(), Some(69), "{refused:?}");
+    exits(group.client(2, ["run", "printer", "--", "true"]), 69);
     drop((first, second));
 }
 

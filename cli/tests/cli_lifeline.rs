@@ -11,8 +11,8 @@ use std::time::{Duration, SystemTime};
 use cli_support::group::{AgentProcess, Group, LEASE_MS};
 use cli_support::users::is_root;
 use cli_support::{
-    Holder, Local, assert_refused, eventually, guardian_of, is_running, output, pid_of, stdout,
-    wrapped,
+    Holder, Local, assert_refused, eventually, exits, guardian_of, is_running, output, pid_of,
+    refuses, stdout, wrapped,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -84,8 +84,7 @@ fn ends_with_the_lease(
     is_stopped: bool,
     way: impl Fn(Command) -> Command,
 ) {
-    let group = Group::unix(3);
-    let mut agents = group.agents(3);
+    let (group, mut agents) = Group::running(3);
     let (holder, pids) = start(way(bash(|args| group.client(1, args), script)));
     if is_stopped {
         holder.signal(Signal::SIGSTOP);
@@ -99,8 +98,7 @@ fn ends_with_the_lease(
 #[track_caller]
 fn leave_behind(way: impl Fn(&[&str]) -> Command) -> i32 {
     let script = "sleep 600 >/dev/null 2>&1 & echo $!; exit 5";
-    let said = output(&mut way(&["run", "x", "--", "sh", "-c", script]));
-    assert_eq!(said.status.code(), Some(5), "{said:?}");
+    let said = exits(way(&["run", "x", "--", "sh", "-c", script]), 5);
     stdout(&said).trim().parse().expect("a pid")
 }
 
@@ -115,8 +113,7 @@ fn end(pids: &[i32]) {
 #[test]
 fn the_runners_death_is_the_commands_and_then_the_lock_is_free() {
     for (what, script) in SCRIPTS {
-        let group = Group::unix(2);
-        let _agents = group.agents(2);
+        let (group, _agents) = Group::running(2);
         let (holder, pids) = start(bash(|args| group.client(1, args), script));
         holder.signal(Signal::SIGKILL);
         next_is_alone(group.client(2, [] as [&str; 0]), &pids, what);
@@ -126,8 +123,7 @@ fn the_runners_death_is_the_commands_and_then_the_lock_is_free() {
 
 #[test]
 fn a_stopped_runner_that_is_killed_is_no_different() {
-    let group = Group::unix(1);
-    let _agent = group.agent(1);
+    let (group, _agent) = Group::alone();
     let (holder, pids) = start(bash(|args| group.client(1, args), SCRIPTS[2].1));
     holder.signal(Signal::SIGSTOP);
     let busy = output(&mut group.client(1, ["run", "-w", "0.3", "x", "true"]));
@@ -139,13 +135,11 @@ fn a_stopped_runner_that_is_killed_is_no_different() {
 
 #[test]
 fn the_commands_death_is_told_and_its_children_keep_the_lock() {
-    let group = Group::unix(1);
-    let _agent = group.agent(1);
+    let (group, _agent) = Group::alone();
     let (holder, pids) = start(bash(|args| group.client(1, args), SCRIPTS[2].1));
     kill(Pid::from_raw(pids[0]), Signal::SIGKILL).expect("it is there");
     assert_eq!(holder.wait().code(), Some(128 + 9));
-    let busy = output(&mut group.client(1, ["run", "-n", "x", "true"]));
-    assert_refused(&busy, 1, &["x"]);
+    refuses(group.client(1, ["run", "-n", "x", "true"]), 1, &["x"]);
     end(&pids[1..]);
     next_is_alone(group.client(1, [] as [&str; 0]), &pids, "children");
 }
@@ -154,16 +148,13 @@ fn the_commands_death_is_told_and_its_children_keep_the_lock() {
 fn what_the_command_leaves_behind_keeps_the_lock() {
     let leaves = |way: &dyn Fn(&[&str]) -> Command| {
         let left = leave_behind(way);
-        let busy = output(&mut way(&["run", "-n", "x", "true"]));
-        assert_eq!(busy.status.code(), Some(1), "{busy:?}");
+        exits(way(&["run", "-n", "x", "true"]), 1);
         // It is no orphan that somebody ends: its runner has left in order.
         assert!(is_running(left));
         end(&[left]);
-        let next = output(&mut way(&["run", "-w", "20", "x", "true"]));
-        assert_eq!(next.status.code(), Some(0), "{next:?}");
+        exits(way(&["run", "-w", "20", "x", "true"]), 0);
     };
-    let group = Group::unix(1);
-    let _agent = group.agent(1);
+    let (group, _agent) = Group::alone();
     leaves(&|args| group.client(1, args));
     let local = Local::new();
     leaves(&|args| local.distlock(args));
@@ -206,8 +197,7 @@ fn after_a_members_death_what_its_command_left_keeps_its_place() {
     }
     // What had left the group is not: so nobody comes in, neither here nor elsewhere.
     assert!(is_running(pids[2]));
-    let again = output(&mut group.member(2, ["run", "x", "true"]));
-    assert_refused(&again, 69, &["member 2"]);
+    refuses(group.member(2, ["run", "x", "true"]), 69, &["member 2"]);
     let other = output(&mut group.client(1, ["run", "-w", "0.3", "x", "true"]));
     // Held by another, or, once its silence is noticed, without a quorum.
     let code = other.status.code();
@@ -219,8 +209,7 @@ fn after_a_members_death_what_its_command_left_keeps_its_place() {
 #[test]
 fn an_agent_that_leaves_ends_the_commands_first_also_for_a_stopped_runner() {
     for (what, script) in SCRIPTS {
-        let group = Group::unix(2);
-        let mut agents = group.agents(2);
+        let (group, mut agents) = Group::running(2);
         let (holder, pids) = start(bash(|args| group.client(1, args), script));
         stop_with_guardian(&holder);
         let leaving = agents.remove(0);
@@ -236,8 +225,7 @@ fn an_agent_that_leaves_ends_the_commands_first_also_for_a_stopped_runner() {
 #[test]
 fn the_agents_death_ends_the_command_before_the_next_life_lets_anybody_in() {
     for (what, script) in SCRIPTS {
-        let group = Group::unix(1);
-        let agent = group.agent(1);
+        let (group, agent) = Group::alone();
         let (holder, pids) = start(bash(|args| group.client(1, args), script));
         agent.end_by(Signal::SIGKILL);
         let start = SystemTime::now();
@@ -252,8 +240,7 @@ fn the_agents_death_ends_the_command_before_the_next_life_lets_anybody_in() {
 
 #[test]
 fn who_waits_and_dies_leaves_no_trace() {
-    let group = Group::unix(1);
-    let _agent = group.agent(1);
+    let (group, _agent) = Group::alone();
     let holder = group.hold(1, "x");
     for signal in [Signal::SIGKILL, Signal::SIGTERM] {
         let mut waiter = group
@@ -330,8 +317,7 @@ fn without_control_groups(command: Command) -> Command {
 /// Also what the command has left behind, and what a dead runner's was.
 #[test]
 fn a_guardian_stays_as_long_as_what_the_command_left_behind() {
-    let group = Group::unix(3);
-    let mut agents = group.agents(3);
+    let (group, mut agents) = Group::running(3);
     let left = leave_behind(|args| group.client(1, args));
     agents.remove(0).end_by(Signal::SIGKILL);
     assert!(is_running(left), "its lease is not over");
@@ -350,8 +336,7 @@ fn cgroup_of(pid: i32) -> Option<PathBuf> {
 
 #[test]
 fn no_guardian_is_left_when_all_is_over() {
-    let group = Group::unix(1);
-    let _agent = group.agent(1);
+    let (group, _agent) = Group::alone();
     let holder = group.hold(1, "x");
     let guardian = guardian_of(holder.pid());
     let session = nix::unistd::getsid(Some(guardian)).expect("it is there");
@@ -466,8 +451,7 @@ fn the_next_life_lets_nobody_in_before_the_last_ones_commands_have_ended() {
 /// The guardian, which keeps the lock as the command does, lets it go when it has ended the command.
 #[test]
 fn the_next_life_lets_others_in_though_the_runner_stands_still() {
-    let group = Group::unix(1);
-    let agent = group.agent(1);
+    let (group, agent) = Group::alone();
     let (holder, pids) = start(bash(|args| group.client(1, args), SCRIPTS[0].1));
     holder.signal(Signal::SIGSTOP);
     agent.end_by(Signal::SIGKILL);
@@ -481,8 +465,7 @@ fn the_next_life_lets_others_in_though_the_runner_stands_still() {
 #[test]
 fn an_agent_that_fails_ends_the_commands_of_runners_that_stand_still() {
     for (what, script) in SCRIPTS {
-        let group = Group::unix(2);
-        let mut agents = group.agents(2);
+        let (group, mut agents) = Group::running(2);
         let (holder, pids) = start(bash(|args| group.client(1, args), script));
         stop_with_guardian(&holder);
         // The other member's next life makes a new epoch, which must be written down.
@@ -508,15 +491,12 @@ fn what_closes_its_descriptors_is_not_covered_when_its_command_has_ended() {
     let leave = "read pid < <(exec 2>/dev/null; for fd in /proc/$BASHPID/fd/*; do \
                  fd=${fd##*/}; [ $fd -gt 2 ] && [ $fd -lt 250 ] && eval \"exec $fd>&-\"; done; \
                  echo $BASHPID; exec sleep 600 >/dev/null); echo $pid; exit 5";
-    let group = Group::unix(1);
-    let _agent = group.agent(1);
+    let (group, _agent) = Group::alone();
     let local = Local::new();
     let leaves = |way: &dyn Fn(&[&str]) -> Command| {
-        let said = output(&mut way(&["run", "x", "--", "bash", "-c", leave]));
-        assert_eq!(said.status.code(), Some(5), "{said:?}");
+        let said = exits(way(&["run", "x", "--", "bash", "-c", leave]), 5);
         let left: i32 = stdout(&said).trim().parse().expect("a pid");
-        let next = output(&mut way(&["run", "-n", "x", "true"]));
-        assert_eq!(next.status.code(), Some(0), "{next:?}");
+        exits(way(&["run", "-n", "x", "true"]), 0);
         assert!(is_running(left));
         end(&[left]);
     };
@@ -528,8 +508,7 @@ fn what_closes_its_descriptors_is_not_covered_when_its_command_has_ended() {
 /// what has left the process group and closed what it inherited.
 #[test]
 fn what_leaves_its_group_and_closes_its_descriptors_ends_by_its_control_group_alone() {
-    let group = Group::unix(1);
-    let _agent = group.agent(1);
+    let (group, _agent) = Group::alone();
     let (holder, pids) = start(bash(|args| group.client(1, args), ESCAPED));
     let cgroup = cgroup_of(pids[0]);
     let guardian = guardian_of(holder.pid());
@@ -539,8 +518,7 @@ fn what_leaves_its_group_and_closes_its_descriptors_ends_by_its_control_group_al
         eventually("it has ended", || !is_running(guardian.as_raw()));
         assert!(!cgroup.exists(), "{cgroup:?} is left");
     } else {
-        let next = output(&mut group.client(1, ["run", "-w", "20", "x", "true"]));
-        assert_eq!(next.status.code(), Some(0), "{next:?}");
+        exits(group.client(1, ["run", "-w", "20", "x", "true"]), 0);
         assert!(is_running(pids[0]));
         end(&pids);
     }
@@ -563,8 +541,7 @@ fn what_leaves_its_group_and_closes_its_descriptors_ends_by_its_control_group_al
 /// closed what it inherited: here its guardian stands still before it could end it.
 #[test]
 fn a_guardian_keeps_the_lock_as_long_as_the_control_group_is_in_use() {
-    let group = Group::unix(1);
-    let _agent = group.agent(1);
+    let (group, _agent) = Group::alone();
     let (holder, pids) = start(bash(|args| group.client(1, args), ESCAPED));
     if cgroup_of(pids[0]).is_none() {
         eprintln!("SKIPPED: this process may make no control group");
@@ -588,12 +565,10 @@ fn an_empty_control_group_is_removed_by_the_next_command() {
     let leave = "setsid bash -c 'for fd in /proc/$$/fd/*; do fd=${fd##*/}; \
                  [ $fd -gt 2 ] && [ $fd -lt 250 ] && eval \"exec $fd>&-\"; done; \
                  echo $$; exec sleep 600 >/dev/null 2>&1' & sleep 0.3";
-    let group = Group::unix(1);
-    let _agent = group.agent(1);
+    let (group, _agent) = Group::alone();
     let said = output(&mut bash(|args| group.client(1, args), leave));
     let daemon: i32 = stdout(&said).trim().parse().expect("a pid");
-    let next = output(&mut group.client(1, ["run", "-n", "x", "true"]));
-    assert_eq!(next.status.code(), Some(0), "{next:?}");
+    exits(group.client(1, ["run", "-n", "x", "true"]), 0);
     assert!(is_running(daemon));
     let cgroup = cgroup_of(daemon);
     end(&[daemon]);

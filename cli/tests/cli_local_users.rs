@@ -11,7 +11,9 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use cli_support::users::{DAEMON, as_user, in_empty_run, is_root};
-use cli_support::{Holder, Local, assert_refused, eventually, is_running, output, stdout, wrapped};
+use cli_support::{
+    Holder, Local, assert_refused, eventually, is_running, output, refuses, stdout, wrapped,
+};
 use distlock::{Agent, DistMutex, PreviousOwner};
 use nix::errno::Errno;
 use nix::fcntl::{FcntlArg, fcntl};
@@ -103,8 +105,7 @@ fn a_command_of_another_user_cannot_unlock_what_it_runs_under() {
     writeln!(child.stdin.take().expect("a pipe")).expect("it listens");
     lines.for_each(drop);
     assert_eq!(child.wait().expect("it ends").code(), Some(0));
-    let next =
-        output(&mut local.distlock(["run", "-n", "x", "--", "sh", "-c", "echo $DISTLOCK_FENCE"]));
+    let next = output(local.distlock(["run", "-n", "x", "--", "sh", "-c", "echo $DISTLOCK_FENCE"]));
     let next: u64 = stdout(&next).trim().parse().expect("a fence");
     assert!(next > holder["fence"].as_u64().expect("a fence"));
 }
@@ -175,8 +176,7 @@ fn a_command_that_closed_what_it_inherited_is_waited_for_itself() {
     holder.signal(Signal::SIGKILL);
     holder.wait();
     assert!(is_running(pid));
-    let busy = output(&mut local.distlock(["run", "-w", "0.2", "x", "true"]));
-    assert_refused(&busy, 1, &["x"]);
+    refuses(local.distlock(["run", "-w", "0.2", "x", "true"]), 1, &["x"]);
     let status = local.status();
     assert_eq!(
         status["locks"][0]["holders"][0]["command_pid"], pid,
@@ -204,7 +204,7 @@ fn said(script: &str) -> Option<String> {
     in_empty_run(&script, dir.path()).map(|said| stdout(&said).to_owned())
 }
 
-/// What the script says, line by line: each has these words in it.
+/// What the script line by line: each has these words in it.
 fn says(script: &str, expected: &[&[&str]]) {
     let Some(said) = said(script) else { return };
     assert_eq!(said.lines().count(), expected.len(), "{said}");

@@ -13,7 +13,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 use cli_support::group::{AgentProcess, Group};
-use cli_support::{assert_refused, eventually, is_running, output, pid_of, wrapped};
+use cli_support::{
+    assert_refused, eventually, exits, is_running, output, pid_of, refuses, skipped, wrapped,
+};
 use nix::sys::signal::{Signal, kill};
 
 /// The agent of member 1, started with `sockets` as descriptors from 3 on.
@@ -63,8 +65,7 @@ fn a_socket_that_is_passed_is_served_and_left_to_who_made_it() {
         early.wait().expect("it ends").success(),
         "it has waited for the agent"
     );
-    let said = output(&mut group.client(1, ["run", "x", "--", "sh", "-c", "exit 7"]));
-    assert_eq!(said.status.code(), Some(7), "{said:?}");
+    exits(group.client(1, ["run", "x", "--", "sh", "-c", "exit 7"]), 7);
     assert_eq!(agent.end_by(Signal::SIGTERM).code(), Some(0));
     assert!(group.socket(1).exists(), "it is not the agent's to remove");
 
@@ -157,16 +158,11 @@ fn a_socket_that_is_named_must_be_the_one_that_is_passed() {
         command.arg("--socket").arg(path);
         command
     };
-    assert_refused(
-        &output(&mut with(&group.file("other.sock"))),
-        64,
-        &["other.sock"],
-    );
+    refuses(with(&group.file("other.sock")), 64, &["other.sock"]);
     // However it is spelled.
     let spelled = group.file(".").join("1.sock");
     let agent = AgentProcess::start(with(&spelled));
-    let said = output(&mut group.client(1, ["run", "x", "true"]));
-    assert_eq!(said.status.code(), Some(0), "{said:?}");
+    exits(group.client(1, ["run", "x", "true"]), 0);
     drop(agent);
 }
 
@@ -196,13 +192,7 @@ fn systemds_launcher_starts_the_agent_for_its_first_client() {
         .stderr(Stdio::null())
         .spawn();
     let Ok(mut launcher) = launcher else {
-        assert_ne!(
-            std::env::var("DISTLOCK_TESTS").as_deref(),
-            Ok("all"),
-            "systemd-socket-activate is not installed"
-        );
-        eprintln!("SKIPPED: systemd-socket-activate is not installed");
-        return;
+        return skipped("systemd-socket-activate is not installed");
     };
     eventually("it listens", || {
         // The socket is there some time before that: the kernel's table has a flag for it.

@@ -8,7 +8,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
 
 use cli_support::group::{AgentProcess, Group};
-use cli_support::{assert_refused, distlock, output, stderr};
+use cli_support::{assert_refused, distlock, exits, output, refuses, stderr};
 use nix::fcntl::{Flock, FlockArg};
 use nix::sys::signal::Signal;
 use nix::sys::stat::Mode;
@@ -43,8 +43,7 @@ fn an_agent_serves_only_where_nobody_can_take_its_socket_away() {
     // What is there and is no socket is left alone.
     let socket = place.path().join("socket");
     symlink("elsewhere", &socket).expect("a link");
-    let refused = output(&mut agent(place.path()));
-    assert_refused(&refused, 78, &["socket", "remove it"]);
+    refuses(agent(place.path()), 78, &["socket", "remove it"]);
     assert!(socket.is_symlink() && !place.path().join("elsewhere").exists());
 }
 
@@ -67,8 +66,7 @@ fn who_keeps_the_directory_of_a_socket_locked_is_told_of() {
 
 #[test]
 fn a_client_does_not_look_where_everybody_can_replace_the_socket() {
-    let group = Group::unix(1);
-    let _agent = group.agent(1);
+    let (group, _agent) = Group::alone();
     let run = || output(&mut group.client(1, ["run", "x", "true"]));
     chmod(&group.file(""), 0o777);
     assert_refused(&run(), 77, &["not trusted", "0777", "chmod o-w"]);
@@ -83,8 +81,7 @@ fn an_abstract_name_is_no_socket() {
         let run = ["run", "--socket", path, "x", "true"];
         assert_refused(&output(distlock().args(run)), 64, &["abstract", path]);
         let agent = ["agent", "--socket", path];
-        let refused = output(&mut group.member(1, agent));
-        assert_refused(&refused, 64, &["abstract", path]);
+        refuses(group.member(1, agent), 64, &["abstract", path]);
     }
     for address in ["unix:@distlock", "unix:\\u0000distlock"] {
         let text = fs::read_to_string(group.config()).expect("a file");
@@ -176,8 +173,7 @@ fn fences_are_not_kept_where_everybody_can_lower_them() {
 fn a_configuration_that_everybody_can_write_to_is_told_of() {
     let group = Group::unix(1);
     let run = || {
-        let said = output(&mut group.member(1, ["run", "x", "true"]));
-        assert_eq!(said.status.code(), Some(0), "{said:?}");
+        let said = exits(group.member(1, ["run", "x", "true"]), 0);
         stderr(&said)
     };
     chmod(&group.config(), 0o664);
@@ -239,8 +235,7 @@ fn a_trace_is_not_written_through_a_link() {
     fs::write(&victim, "precious").expect("a file");
     symlink(&victim, traces.join("shop-1.trace")).expect("a link");
     let mut run = group.member(1, ["run", "x", "true"]);
-    let said = output(run.env("DISTLOCK_TRACE", &traces));
-    assert_eq!(said.status.code(), Some(0), "{said:?}");
+    let said = exits(run.env("DISTLOCK_TRACE", &traces), 0);
     assert!(stderr(&said).contains("cannot write a trace"), "{said:?}");
     assert_eq!(fs::read_to_string(&victim).expect("it"), "precious");
 }
@@ -250,8 +245,7 @@ fn a_key_is_written_through_no_link() {
     let place = tempfile::tempdir().expect("a directory");
     let [file, elsewhere] = ["group.key", "elsewhere"].map(|name| place.path().join(name));
     symlink(&elsewhere, &file).expect("a link");
-    let refused = output(distlock().arg("keygen").arg(&file));
-    assert_refused(&refused, 73, &["group.key"]);
+    refuses(distlock().arg("keygen").arg(&file), 73, &["group.key"]);
     assert!(!elsewhere.exists());
 }
 

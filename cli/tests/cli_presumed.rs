@@ -7,7 +7,7 @@ use std::process::Stdio;
 use std::time::{Duration, Instant};
 
 use cli_support::group::Group;
-use cli_support::{Holder, eventually, output, stderr, stdout};
+use cli_support::{Holder, eventually, exits, output, stderr, stdout};
 use nix::sys::signal::Signal;
 use serde_json::json;
 
@@ -77,9 +77,7 @@ fn a_member_that_comes_back_is_in_the_view_again() {
 #[test]
 fn the_danger_is_told() {
     let group = group(1);
-    let said = output(&mut group.member(1, ["run", "x", "true"]));
-    assert_eq!(said.status.code(), Some(0), "{said:?}");
-    let said = stderr(&said);
+    let said = stderr(&exits(group.member(1, ["run", "x", "true"]), 0));
     // The other line is of loopback that is not sealed.
     assert_eq!(said.lines().count(), 2, "{said:?}");
     let danger = said.lines().find(|line| line.contains("presume-failed"));
@@ -103,16 +101,13 @@ fn voting_is_served_and_how_probably_it_excludes_is_told() {
     let text = format!("{text}\n[[lock]]\nname = \"chance\"\nalgorithm = \"voting\"\n");
     fs::write(group.config(), text).expect("a file");
     let _agents = [2, 3].map(|id| group.agent(id));
-    let said = output(&mut group.member(1, ["run", "chance", "true"]));
-    assert_eq!(said.status.code(), Some(0), "{said:?}");
-    let said = stderr(&said);
+    let said = stderr(&exits(group.member(1, ["run", "chance", "true"]), 0));
     for words in ["voting", "3 of 3 votes", "5.8e-7", "no fences"] {
         assert!(said.contains(words), "{said:?}");
     }
     let mut holder = run(&group, 2, "chance");
     assert_eq!(holder.line(), "fence none");
-    let busy = output(&mut group.client(3, ["run", "-n", "chance", "true"]));
-    assert_eq!(busy.status.code(), Some(1), "{busy:?}");
+    exits(group.client(3, ["run", "-n", "chance", "true"]), 1);
     assert_eq!(holder.let_go().code(), Some(3));
 }
 

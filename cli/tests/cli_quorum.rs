@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use cli_support::group::{AgentProcess, Group, LEASE_MS};
 use cli_support::{
-    Holder, Local, assert_refused, distlock, eventually, output, pid_of, stderr, stdout,
+    Holder, Local, assert_refused, distlock, eventually, exits, output, pid_of, refuses, stderr,
+    stdout,
 };
 use nix::sys::signal::{Signal, kill};
 use serde_json::{Value, json};
@@ -29,8 +30,7 @@ fn json_of(group: &Group, args: &[&str]) -> Value {
 
 #[test]
 fn a_host_that_is_cut_off_says_no_quorum() {
-    let group = Group::unix(3);
-    let agents = group.agents(3);
+    let (group, agents) = Group::running(3);
     eventually("all is well", || {
         ask(&group, &["status", "--check"]).1 == Some(0)
     });
@@ -61,8 +61,7 @@ fn a_host_that_is_cut_off_says_no_quorum() {
     }
 
     for args in [&["status", "--check"][..], &["status", "--check", "--json"]] {
-        let said = output(&mut group.client(1, args));
-        assert_eq!(said.status.code(), Some(69), "{said:?}");
+        let said = exits(group.client(1, args), 69);
         assert!(stdout(&said).contains("shop"), "it says what it knows, too");
         let why = stderr(&said);
         assert_eq!(why.lines().count(), 1, "{why}");
@@ -76,8 +75,7 @@ fn a_host_that_is_cut_off_says_no_quorum() {
 
 #[test]
 fn one_voter_of_three_that_is_silent_is_named_and_no_failure() {
-    let group = Group::unix(3);
-    let mut agents = group.agents(3);
+    let (group, mut agents) = Group::running(3);
     drop(agents.pop());
     eventually("it is noticed", || {
         let (text, code) = ask(&group, &["status", "--check"]);
@@ -88,8 +86,7 @@ fn one_voter_of_three_that_is_silent_is_named_and_no_failure() {
 #[test]
 fn check_is_69_without_an_agent_and_0_in_the_local_group() {
     let local = Local::new();
-    let well = output(&mut local.distlock(["status", "--check", "--json"]));
-    assert_eq!(well.status.code(), Some(0), "{well:?}");
+    let well = exits(local.distlock(["status", "--check", "--json"]), 0);
     let status: Value = serde_json::from_slice(&well.stdout).expect("JSON");
     assert_eq!(status["quorum"]["ok"], true);
     assert_eq!(
@@ -172,8 +169,7 @@ fn unsealed_loopback_is_called_insecure() {
     assert_eq!(group.status(1)["protection"]["insecure"], true);
     let (text, _) = ask(&group, &["status"]);
     assert!(text.contains("INSECURE: datagrams on loopback"), "{text}");
-    let group = Group::unix(1);
-    let _agent = group.agent(1);
+    let (group, _agent) = Group::alone();
     assert_eq!(group.status(1)["protection"]["insecure"], false);
 }
 
@@ -202,8 +198,7 @@ fn the_log_says_that_there_is_no_quorum_and_who_is_missing() {
 /// What is left of the cluster says so, and what to do, at every voter.
 #[test]
 fn a_majority_that_lost_its_state_is_told_of_recover() {
-    let group = Group::unix(3);
-    let mut agents = group.agents(3);
+    let (group, mut agents) = Group::running(3);
     for id in [2, 1] {
         agents.remove(id - 1).end_by(Signal::SIGKILL);
         let state = group.state().join(format!("shop-{id}"));
@@ -227,9 +222,8 @@ fn a_majority_that_lost_its_state_is_told_of_recover() {
             "{text}"
         );
         assert!(text.contains("'distlock recover'"), "{text}");
-        let refused = output(&mut group.client(id, ["run", "x", "true"]));
-        assert_refused(
-            &refused,
+        refuses(
+            group.client(id, ["run", "x", "true"]),
             69,
             &["members 1, 2 have lost their states", "recover"],
         );
@@ -241,15 +235,10 @@ fn a_majority_that_lost_its_state_is_told_of_recover() {
 
 #[test]
 fn a_time_to_wait_that_ends_without_a_quorum_is_69_and_1_where_the_lock_is_held() {
-    let group = Group::unix(3);
-    let agents = group.agents(3);
+    let (group, agents) = Group::running(3);
     let holder = group.hold(2, "x");
     let wait = ["run", "-E", "9", "-w", "0.3", "x", "true"];
-    assert_refused(
-        &output(&mut group.client(1, wait)),
-        9,
-        &["'x' not acquired"],
-    );
+    refuses(group.client(1, wait), 9, &["'x' not acquired"]);
     holder.let_go();
     stop(&agents[1..], Signal::SIGSTOP);
     eventually("it is noticed", || group.status(1)["quorum"]["ok"] == false);

@@ -10,7 +10,9 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 use cli_support::group::Group;
-use cli_support::{Holder, Local, assert_refused, is_running, output, stderr, stdout};
+use cli_support::{
+    Holder, Local, assert_refused, is_running, output, refuses, says, spawn, stderr, stdout,
+};
 use distlock::{Agent, DistMutex, PreviousOwner};
 use nix::sys::signal::{SigHandler, SigSet, Signal, signal};
 
@@ -64,11 +66,7 @@ fn a_command_that_is_not_there_is_127() {
         "./no-such-command",
         "",
     ] {
-        assert_refused(
-            &output(&mut group.distlock(["run", "x", "--", command])),
-            127,
-            &[command],
-        );
+        refuses(group.distlock(["run", "x", "--", command]), 127, &[command]);
     }
     // And the lock is free again.
     assert_eq!(group.run(["-n", "x", "true"]), Some(0));
@@ -85,21 +83,13 @@ fn a_command_that_cannot_be_executed_is_126() {
         126,
         &["permission", file],
     );
-    assert_refused(
-        &output(&mut group.distlock(["run", "x", "/"])),
-        126,
-        &["permission"],
-    );
+    refuses(group.distlock(["run", "x", "/"]), 126, &["permission"]);
 
     let script = group.file("no-interpreter");
     fs::write(&script, "#!/no/such/interpreter\n").expect("a file");
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).expect("its mode");
     let script = script.to_str().expect("text");
-    assert_refused(
-        &output(&mut group.distlock(["run", "x", script])),
-        126,
-        &["interpreter"],
-    );
+    refuses(group.distlock(["run", "x", script]), 126, &["interpreter"]);
 }
 
 #[test]
@@ -181,11 +171,7 @@ fn one_waits_while_the_other_is_inside() {
 fn nonblock_fails_at_once_with_1_or_e() {
     let group = Local::new();
     let holder = group.hold("x");
-    assert_refused(
-        &output(&mut group.distlock(["run", "-n", "x", "true"])),
-        1,
-        &["x"],
-    );
+    refuses(group.distlock(["run", "-n", "x", "true"]), 1, &["x"]);
     for args in [
         &["-n", "-E", "9"][..],
         &["-nE9"],
@@ -232,10 +218,7 @@ fn a_time_limit_holds() {
 fn a_waiter_with_a_time_limit_enters_when_the_lock_is_free() {
     let group = Local::new();
     let holder = group.hold("x");
-    let mut waiter = group
-        .distlock(["run", "-w", "60", "x", "true"])
-        .spawn()
-        .expect("it starts");
+    let mut waiter = spawn(group.distlock(["run", "-w", "60", "x", "true"]));
     group.await_waiter("x", &waiter);
     let start = SystemTime::now();
     holder.let_go();
@@ -302,8 +285,7 @@ fn closed_streams_stay_harmless() {
     // A refusal that nobody reads has its exit code all the same.
     let script =
         format!("{program} run '' true 2>&-; echo $?; {program} run x 2>/dev/full; echo $?");
-    let said = output(Command::new("sh").args(["-c", &script]));
-    assert_eq!(stdout(&said), "64\n64\n");
+    assert_eq!(says(Command::new("sh").args(["-c", &script])), "64\n64\n");
 }
 
 /// What the kernel says about the signals of a process started by `command`.
@@ -363,9 +345,7 @@ fn the_command_starts_with_the_signals_that_the_caller_set() {
 fn only_the_lock_is_inherited() {
     let group = Local::new();
     let list = "for fd in /proc/$$/fd/*; do readlink $fd; done";
-    let said = stdout(&output(
-        &mut group.distlock(["run", "x", "--", "sh", "-c", list]),
-    ));
+    let said = says(group.distlock(["run", "x", "--", "sh", "-c", list]));
     let inside = |line: &&str| line.starts_with(group.group().to_str().expect("text"));
     let own: Vec<_> = said.lines().filter(inside).collect();
     assert_eq!(own.len(), 1, "{said}");
@@ -377,9 +357,7 @@ fn only_the_lock_is_inherited() {
 fn the_command_leads_a_process_group_of_its_own() {
     let group = Local::new();
     let script = r#"read pid comm state ppid pgrp rest < /proc/$$/stat; echo "$pid $pgrp""#;
-    let said = stdout(&output(
-        &mut group.distlock(["run", "x", "--", "sh", "-c", script]),
-    ));
+    let said = says(group.distlock(["run", "x", "--", "sh", "-c", script]));
     let ids: Vec<_> = said.split_whitespace().collect();
     assert_eq!(ids[0], ids[1]);
 }
@@ -437,9 +415,8 @@ fn a_directory_that_others_can_change_is_refused() {
     let group = Local::new();
     fs::create_dir(group.group()).expect("a directory");
     fs::set_permissions(group.group(), fs::Permissions::from_mode(0o777)).expect("its mode");
-    let said = output(&mut group.distlock(["run", "x", "true"]));
-    assert_refused(
-        &said,
+    refuses(
+        group.distlock(["run", "x", "true"]),
         77,
         &[group.group().to_str().expect("text"), "DISTLOCK_DIR"],
     );

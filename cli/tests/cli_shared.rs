@@ -5,7 +5,7 @@ mod cli_support;
 use std::process::Command;
 
 use cli_support::group::Group;
-use cli_support::{Holder, Local, assert_refused, eventually, output};
+use cli_support::{Holder, Local, assert_refused, eventually, output, spawn};
 use serde_json::Value;
 
 /// Two ways into one group, and what it says of itself.
@@ -46,9 +46,7 @@ fn readers_share_and_writers_do_not(ways: &Ways<'_>) {
     assert_eq!(try_it(ways.second, "-x"), Some(9));
 
     // A writer is inside only when all readers are gone.
-    let mut writer = (ways.first)(&["run", "book", "true"])
-        .spawn()
-        .expect("it starts");
+    let mut writer = spawn((ways.first)(&["run", "book", "true"]));
     eventually("the writer waits", || {
         let lock = book(&(ways.status)()).unwrap_or_default();
         lock["waiters"][0]["pid"] == writer.id()
@@ -89,8 +87,7 @@ fn in_the_local_group() {
 
 #[test]
 fn through_the_agents_of_two_hosts() {
-    let group = Group::unix(2);
-    let _agents = group.agents(2);
+    let (group, _agents) = Group::running(2);
     readers_share_and_writers_do_not(&Ways {
         first: &|args| group.client(1, args),
         second: &|args| group.client(2, args),
@@ -115,8 +112,7 @@ fn as_a_member() {
 
 #[test]
 fn what_cannot_be_shared_says_so() {
-    let group = Group::unix(1);
-    let _agent = group.agent(1);
+    let (group, _agent) = Group::alone();
     for name in ["x", "ring"] {
         let said = output(&mut group.client(1, ["run", "-s", name, "true"]));
         assert_refused(&said, 78, &["shared", "semaphore"]);

@@ -13,7 +13,8 @@ use std::time::{Duration, SystemTime};
 use cli_support::group::{AgentProcess, Group, LEASE_MS};
 use cli_support::users::{LIMITED, as_user, copy_of_program, is_root};
 use cli_support::{
-    Holder, eventually, guardian_of, is_running, output, pid_of, stderr, stdout, wrapped,
+    Holder, eventually, exits, guardian_of, is_running, output, pid_of, skipped, stderr, stdout,
+    wrapped,
 };
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
@@ -87,8 +88,7 @@ fn ends_and_comes_back(
     mends();
     let _agent = AgentProcess::start(command());
     eventually("both are in a view", || epoch() > before);
-    let run = output(&mut group.client(1, ["run", "-w", "20", "x", "true"]));
-    assert_eq!(run.status.code(), Some(0), "{run:?}");
+    exits(group.client(1, ["run", "-w", "20", "x", "true"]), 0);
 }
 
 #[test]
@@ -221,9 +221,7 @@ fn an_agent_whose_disk_fails_to_sync_ends_and_goes_on_when_it_does() {
 fn an_agent_has_as_many_open_files_as_it_may() {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).expect("there is one");
     if hard < 1_024 {
-        assert_ne!(std::env::var("DISTLOCK_TESTS").as_deref(), Ok("all"));
-        eprintln!("SKIPPED: 1024 descriptors are needed: ulimit -Hn");
-        return;
+        return skipped("1024 descriptors are needed: ulimit -Hn");
     }
     // For its own ends of the streams.
     setrlimit(Resource::RLIMIT_NOFILE, hard.min(4_096), hard).expect("it may");
@@ -283,14 +281,12 @@ fn an_agent_that_gets_no_thread_is_an_error_that_leaves_nothing() {
             .env("DISTLOCK_STATE_DIR", &state);
         user
     };
-    let refused = output(&mut with_limit("--nproc=1"));
-    assert_eq!(refused.status.code(), Some(69), "{refused:?}");
+    let refused = exits(with_limit("--nproc=1"), 69);
     assert!(stderr(&refused).contains("thread"), "{refused:?}");
     assert!(!group.socket(1).exists() && !group.file("1.dgram").exists());
     let _agent = AgentProcess::start(with_limit("--nproc=100"));
     // Root would not believe an agent that anybody can have put into /tmp.
     let mut user = as_user(LIMITED);
     user.arg(&program).args(["run", "-w", "20", "x", "true"]);
-    let run = output(user.env("DISTLOCK_SOCKET", group.socket(1)));
-    assert_eq!(run.status.code(), Some(0), "{run:?}");
+    exits(user.env("DISTLOCK_SOCKET", group.socket(1)), 0);
 }

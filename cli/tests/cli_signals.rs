@@ -6,7 +6,7 @@ use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::process::Stdio;
 
-use cli_support::{Holder, Local, eventually, is_running, pid_of, shell_code};
+use cli_support::{Holder, Local, eventually, is_running, pid_of, shell_code, spawn};
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::unistd::Pid;
 
@@ -82,11 +82,7 @@ fn a_signal_ends_the_waiting_at_once() {
     ] {
         for limit in [&[][..], &["-w", "600"]] {
             let mut command = group.distlock(["run"]);
-            let mut waiter = command
-                .args(limit)
-                .args(["x", "echo", "never"])
-                .spawn()
-                .expect("it starts");
+            let mut waiter = spawn(command.args(limit).args(["x", "echo", "never"]));
             group.await_waiter("x", &waiter);
             kill(pid_of(&waiter), signal).expect("it is there");
             let status = waiter.wait().expect("it ends");

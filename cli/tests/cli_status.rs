@@ -9,7 +9,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use cli_support::group::{AgentProcess, Group};
-use cli_support::{Local, assert_refused, eventually, output, pid_of, stderr, stdout};
+use cli_support::{Local, assert_refused, eventually, output, pid_of, spawn, stderr, stdout};
 use nix::sys::signal::{Signal, kill};
 use serde_json::json;
 
@@ -18,10 +18,7 @@ fn status_tells_members_holders_and_waiters_of_the_whole_group() {
     let group = Group::udp(2);
     let _agents = group.agents(2);
     let holder = group.hold(1, "printer");
-    let mut waiter = group
-        .client(2, ["run", "printer", "true"])
-        .spawn()
-        .expect("it starts");
+    let mut waiter = spawn(group.client(2, ["run", "printer", "true"]));
     for id in [1, 2] {
         eventually("the waiter is seen", || {
             let status = group.status(id);
@@ -142,8 +139,7 @@ fn the_line_that_says_ready_tells_who_is_waited_for() {
 
 #[test]
 fn who_does_not_get_a_lock_is_told_who_has_it() {
-    let group = Group::unix(2);
-    let _agents = group.agents(2);
+    let (group, _agents) = Group::running(2);
     let holder = group.hold(1, "x");
     let host = nix::unistd::gethostname().expect("it has one");
     let by = format!(
@@ -183,8 +179,7 @@ fn an_agent_tells_what_happens_in_its_group() {
 
 #[test]
 fn members_and_who_are_the_status_cut_to_the_question() {
-    let group = Group::unix(2);
-    let _agents = group.agents(2);
+    let (group, _agents) = Group::running(2);
     let holder = group.hold(1, "printer");
     let other = group.hold(2, "ring");
     let ask = |args: &[&str]| output(&mut group.client(2, args));

@@ -8,7 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use cli_support::group::{AgentProcess, Group};
-use cli_support::{assert_refused, distlock, eventually, output, shiviz, stdout, wrapped};
+use cli_support::{
+    assert_refused, distlock, eventually, exits, output, refuses, shiviz, stdout, wrapped,
+};
 use nix::sys::signal::Signal;
 use tempfile::TempDir;
 
@@ -50,8 +52,7 @@ fn session() -> (Group, PathBuf) {
     let mut agents: Vec<_> = (1..=3).map(|id| traced(&group, id, &traces)).collect();
     for lock in ["printer", "printer", "ring"] {
         for id in 1..=3 {
-            let done = output(&mut group.client(id, ["run", "-w", "30", lock, "true"]));
-            assert!(done.status.success(), "{done:?}");
+            exits(group.client(id, ["run", "-w", "30", lock, "true"]), 0);
         }
     }
     let inside = group.hold(3, "printer");
@@ -61,12 +62,10 @@ fn session() -> (Group, PathBuf) {
     });
     agents.pop().expect("the third").end_by(Signal::SIGKILL);
     // Its view is gone, and somebody else is inside.
-    let done = output(&mut group.client(1, ["run", "-w", "30", "printer", "true"]));
-    assert!(done.status.success(), "{done:?}");
+    exits(group.client(1, ["run", "-w", "30", "printer", "true"]), 0);
     drop(inside);
     agents.push(traced(&group, 3, &traces));
-    let done = output(&mut group.client(3, ["run", "-w", "30", "printer", "true"]));
-    assert!(done.status.success(), "{done:?}");
+    exits(group.client(3, ["run", "-w", "30", "printer", "true"]), 0);
     for agent in agents {
         assert!(agent.end_by(Signal::SIGTERM).success());
     }
@@ -206,8 +205,7 @@ fn members_of_their_own_write_too() {
     let group = Group::udp(1);
     let traces = group.file("traces");
     let mut run = group.member(1, ["run", "-w", "30", "printer", "true"]);
-    let done = output(run.env("DISTLOCK_TRACE", &traces));
-    assert!(done.status.success(), "{done:?}");
+    exits(run.env("DISTLOCK_TRACE", &traces), 0);
     let report = trace(&[&traces]);
     assert_eq!(row(&report, 1)[2..], ["1", "1", "0"], "{report}");
 }
@@ -227,8 +225,7 @@ fn a_full_disk_takes_the_trace_and_nothing_else() {
     let written = File::create(&log).expect("a file");
     let agent = AgentProcess::start_with_log(&mut command, written);
     for _ in 0..20 {
-        let done = output(&mut group.client(1, ["run", "-w", "30", "printer", "true"]));
-        assert!(done.status.success(), "{done:?}");
+        exits(group.client(1, ["run", "-w", "30", "printer", "true"]), 0);
     }
     assert!(agent.end_by(Signal::SIGTERM).success());
     let told = fs::read_to_string(&log).expect("what it told");
@@ -252,8 +249,7 @@ fn what_is_no_trace_is_refused() {
         path
     };
     let refused = |args: &[&Path], code, words: &[&str]| {
-        let refused = output(distlock().arg("trace").args(args));
-        assert_refused(&refused, code, words);
+        refuses(distlock().arg("trace").args(args), code, words);
     };
     let [shop, lab] = ["shop", "lab"].map(|group| file(&format!("{group}.trace"), &head(group)));
     trace(&[&shop]);
@@ -284,8 +280,7 @@ fn what_is_no_trace_is_refused() {
 fn nobody_is_traced_unasked() {
     let group = Group::udp(1);
     let mut run: Command = group.member(1, ["run", "-w", "30", "printer", "true"]);
-    let done = output(run.current_dir(group.state()));
-    assert!(done.status.success(), "{done:?}");
+    exits(run.current_dir(group.state()), 0);
     let mut files = Vec::new();
     eventually("the state is all there is", || {
         files = cli_support::files(&group.state());

@@ -6,7 +6,9 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 
-use cli_support::{Holder, Local, assert_refused, distlock, output, stderr, stdout};
+use cli_support::{
+    Holder, Local, assert_refused, distlock, exits, output, refuses, stderr, stdout,
+};
 use nix::sys::signal::Signal;
 
 #[test]
@@ -23,8 +25,7 @@ fn help_and_version_go_to_standard_output() {
         assert!(stdout(&output).contains("Usage: distlock"), "{args:?}");
         assert!(output.stderr.is_empty(), "{args:?}");
     }
-    let output = output(distlock().arg("--version"));
-    assert_eq!(output.status.code(), Some(0));
+    let output = exits(distlock().arg("--version"), 0);
     assert_eq!(
         stdout(&output),
         format!("distlock {}\n", env!("CARGO_PKG_VERSION"))
@@ -144,8 +145,7 @@ fn a_wrong_command_line_is_64_and_one_line() {
         (&["agent"], "--config"),
         (&["agent", "--config", "c"], "--id"),
     ] {
-        let output = output(&mut group.distlock(args));
-        assert_refused(&output, 64, &[word]);
+        refuses(group.distlock(args), 64, &[word]);
     }
 }
 
@@ -159,9 +159,8 @@ fn a_command_without_a_name_is_64() {
         &["run", "--", "echo", "hi", "--", "there"],
         &["elect", "--", "echo", "hi"],
     ] {
-        let said = output(&mut group.distlock(args));
-        assert_refused(
-            &said,
+        refuses(
+            group.distlock(args),
             64,
             &["no lock's name", "'echo'", args[0], "NAME -- COMMAND"],
         );

@@ -13,8 +13,8 @@ use std::time::Duration;
 use cli_support::group::{AgentProcess, Group, LEASE_MS};
 use cli_support::users::{DAEMON, STRANGER, as_user, copy_of_program, is_root};
 use cli_support::{
-    Holder, assert_refused, copy_environment, eventually, guardian_of, is_running, output, stderr,
-    stdout, wrapped,
+    Holder, assert_refused, copy_environment, eventually, exits, guardian_of, is_running, output,
+    refuses, skipped, stderr, stdout, wrapped,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -119,8 +119,7 @@ fn an_agent_that_may_not_end_a_command_waits_for_it() {
     assert!(is_running(child));
     assert_eq!(of.log().matches("may not end").count(), 1, "{}", of.log());
     kill(Pid::from_raw(child), Signal::SIGKILL).expect("it is there");
-    let next = output(&mut group.client(1, ["run", "-w", "20", "x", "true"]));
-    assert_eq!(next.status.code(), Some(0), "{next:?}");
+    exits(group.client(1, ["run", "-w", "20", "x", "true"]), 0);
     assert_eq!(agent.end_by(Signal::SIGTERM).code(), Some(0));
 }
 
@@ -146,8 +145,7 @@ fn such_an_agent_leaves_without_giving_back_what_is_still_used() {
     let _agent = of.agent();
     let wait = (3 * LEASE_MS).div_ceil(1_000).to_string();
     for busy in [vec!["run", "-n"], vec!["run", "-w", &wait]] {
-        let busy = output(group.client(1, busy).args(["x", "true"]));
-        assert_refused(&busy, 1, &["x"]);
+        refuses(group.client(1, busy).args(["x", "true"]), 1, &["x"]);
     }
     assert!(is_running(pid));
     let log = of.log();
@@ -273,8 +271,7 @@ fn the_memory_of_an_agent_is_not_for_other_programs_of_its_user() {
     let said = output(as_user(DAEMON).args(["cat", &format!("/proc/{pid}/environ")]));
     assert!(!said.status.success() && said.stdout.is_empty(), "{said:?}");
     // It serves all the same.
-    let said = output(&mut of.group.client(1, ["run", "x", "true"]));
-    assert_eq!(said.status.code(), Some(0), "{said:?}");
+    exits(of.group.client(1, ["run", "x", "true"]), 0);
 }
 
 #[test]
@@ -286,8 +283,7 @@ fn users_that_an_agent_is_not_for_are_refused_with_77() {
     let said = of.client(STRANGER, ["run", "x", "true"]);
     assert_refused(&said, 77, &["1.sock", "run as its user"]);
     // Also by an agent that they trust, if somebody lets all users connect.
-    let of_root = Group::unix(1);
-    let _roots = of_root.agent(1);
+    let (of_root, _roots) = Group::alone();
     fs::set_permissions(of_root.file(""), Permissions::from_mode(0o755)).expect("its mode");
     fs::set_permissions(of_root.socket(1), Permissions::from_mode(0o666)).expect("its mode");
     let said = output(&mut of.of_user(&of_root.client(1, ["run", "x", "true"]), STRANGER));
@@ -302,8 +298,7 @@ fn who_could_be_deceived_by_an_agent_does_not_trust_it() {
     let said = of.client(STRANGER, ["run", "x", "true"]);
     assert_refused(&said, 77, &["not trusted", "61234"]);
     // Root may use every agent.
-    let said = output(&mut of.group.client(1, ["run", "x", "true"]));
-    assert_eq!(said.status.code(), Some(0), "{said:?}");
+    exits(of.group.client(1, ["run", "x", "true"]), 0);
 }
 
 #[test]
@@ -394,9 +389,8 @@ fn no_key_is_written_in_what_a_stranger_has_planted() {
         lchown(directory, Some(STRANGER), None).expect("its owner");
         let mut keygen = Command::new(env!("CARGO_BIN_EXE_distlock"));
         let file = directory.join("group.key");
-        let refused = output(keygen.arg("keygen").arg(&file));
-        assert_refused(
-            &refused,
+        refuses(
+            keygen.arg("keygen").arg(&file),
             77,
             &["group.key is refused", "61235", "directory of your own"],
         );
@@ -410,12 +404,11 @@ fn what_root_recovers_is_still_of_its_user() {
     let Some(of) = OfDaemon::new() else { return };
     let agent = of.agent();
     assert_eq!(agent.end_by(Signal::SIGTERM).code(), Some(0));
-    let done = output(
-        &mut of
-            .group
+    exits(
+        of.group
             .member(1, ["recover", "--force", "--cluster", "0123456789abcdef"]),
+        0,
     );
-    assert_eq!(done.status.code(), Some(0), "{done:?}");
     let agent = of.agent();
     assert_eq!(agent.end_by(Signal::SIGTERM).code(), Some(0));
     // Without that word root uses nobody else's.
@@ -453,14 +446,7 @@ fn a_directory_of_everybodys_is_nobody_elses() {
     for within in [&[][..], &sandbox] {
         let said = run(within);
         if stderr(&said).contains("unshare") {
-            let all = std::env::var("DISTLOCK_TESTS");
-            assert_ne!(
-                all.as_deref(),
-                Ok("all"),
-                "no user namespaces here: {said:?}"
-            );
-            eprintln!("SKIPPED: no user namespaces here");
-            return;
+            return skipped(&format!("no user namespaces here: {said:?}"));
         }
         assert_eq!(said.status.code(), Some(0), "{within:?}: {said:?}");
     }
@@ -527,9 +513,7 @@ fn a_configuration_of_another_user_is_told_of() {
     }
     let group = Group::unix(1);
     chown(group.config(), Some(STRANGER), None).expect("its owner");
-    let said = output(&mut group.member(1, ["run", "x", "true"]));
-    assert_eq!(said.status.code(), Some(0), "{said:?}");
-    let said = stderr(&said);
+    let said = stderr(&exits(group.member(1, ["run", "x", "true"]), 0));
     assert!(
         said.contains("group.toml") && said.contains("61235"),
         "{said}"

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::net::UdpSocket;
 use std::time::Duration;
 
-use distlock_agent::protocol::{Algorithm, ElectionAlgorithm, Failure, LockName, NodeId, Settings};
+use distlock_agent::protocol::{LockName, NodeId, Settings};
 use distlock_agent::runtime::{Address, Agent, Caller, Options, Patience};
 use tempfile::TempDir;
 
@@ -34,22 +34,8 @@ impl Agents {
         let members: BTreeMap<_, _> = ids.zip(addresses).collect();
         drop(sockets);
         let start = |&me: &NodeId| {
-            let mut options = Options {
-                me,
-                voters: members.keys().copied().take(7).collect(),
-                voters_are_listed: true,
-                cluster: None,
-                members: members.clone(),
-                settings: settings(),
-                state_dir: directory.path().join(me.to_string()),
-                socket: None,
-                watchdog: None,
-                trace: None,
-                multicast: None,
-                key_file: None,
-                command_lines: false,
-                faults: None,
-            };
+            let state = directory.path().join(me.to_string());
+            let mut options = Options::new(me, members.clone(), Settings::new("cost"), state);
             change(&mut options);
             Agent::start(options).expect("it starts")
         };
@@ -65,17 +51,5 @@ impl Agents {
         let patience = Patience::For(TIMEOUT);
         let grant = self.all[index].acquire(&self.lock, None, patience, Caller::current());
         grant.expect("it is free").release().expect("it is held");
-    }
-}
-
-fn settings() -> Settings {
-    Settings {
-        group: "cost".to_owned(),
-        lease: Duration::from_secs(5),
-        failure: Failure::Quorum,
-        lock_delay: Duration::ZERO,
-        election: ElectionAlgorithm::default(),
-        algorithm: Algorithm::RicartAgrawala,
-        locks: BTreeMap::new(),
     }
 }

@@ -31,6 +31,21 @@ pub struct Settings {
     pub locks: BTreeMap<LockName, LockSpec>,
 }
 
+impl Settings {
+    /// Of a group of that name whose file says nothing else.
+    pub fn new(group: impl Into<String>) -> Self {
+        Self {
+            group: group.into(),
+            lease: Duration::from_secs(5),
+            failure: Failure::default(),
+            lock_delay: Duration::ZERO,
+            algorithm: Algorithm::RicartAgrawala,
+            election: election::Algorithm::default(),
+            locks: BTreeMap::new(),
+        }
+    }
+}
+
 /// What a silent member means, and so who decides on views.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Failure {

@@ -14,11 +14,11 @@ use distlock_agent::runtime::{
     Purpose, ReleaseError, StartError, StatusError, clock,
 };
 use nix::sys::signal::{Signal, kill};
-use nix::sys::wait::{WaitStatus, waitpid};
-use nix::unistd::{ForkResult, Pid, fork};
+use nix::unistd::Pid;
 
 use crate::support::{
-    Group, Kind, Process, TIMEOUT, count, enter, eventually, increment, lock, read_counter,
+    Group, Kind, Process, TIMEOUT, count, enter, eventually, forked, increment, lock, read_counter,
+    try_enter,
 };
 
 fn enter_through(client: &Client, name: &str) -> Grant {
@@ -40,8 +40,28 @@ pub(crate) fn connect(group: &Group) -> (UnixStream, u8) {
     (stream, version)
 }
 
+/// The same, and it holds "x".
+fn connect_inside(group: &Group, agent: &Agent) -> (UnixStream, u8) {
+    let (mut stream, version) = connect(group);
+    // To enter for itself alone, however long it takes, with no command and no lifeline.
+    let acquire = [0, 0, 0, 10, version, 0, 1, 1, b'x', 0, 0, 1, 0, 0];
+    stream.write_all(&acquire).unwrap();
+    eventually("it is inside", || {
+        let locks = agent.status().unwrap().locks;
+        locks.iter().any(|lock| !lock.holders.is_empty())
+    });
+    (stream, version)
+}
+
 fn one() -> Group {
     Group::new(Kind::Unix, 1, Algorithm::RicartAgrawala)
+}
+
+/// A group of one, and its agent.
+fn served() -> (Group, Agent) {
+    let group = one();
+    let agent = group.serve(1);
+    (group, agent)
 }
 
 #[test]
@@ -79,8 +99,7 @@ fn threads_of_clients_take_turns_with_the_agents_own() {
 
 #[test]
 fn a_killed_client_gives_back_what_it_held_and_waited_for() {
-    let group = one();
-    let agent = group.serve(1);
+    let (group, agent) = served();
     let mut holder = group.spawn("client", 1, 1);
     holder.expect("holds");
     let waiter = group.spawn("client", 1, 1);
@@ -102,8 +121,7 @@ fn a_killed_client_gives_back_what_it_held_and_waited_for() {
 
 #[test]
 fn a_client_ends_with_its_process_though_a_child_keeps_its_stream() {
-    let group = one();
-    let agent = group.serve(1);
+    let (group, agent) = served();
     let mut client = group.spawn("forking-client", 1, 1);
     let child: i32 = client.expect("forked").parse().unwrap();
     assert_eq!(agent.status().unwrap().locks[0].holders.len(), 1);
@@ -115,8 +133,7 @@ fn a_client_ends_with_its_process_though_a_child_keeps_its_stream() {
 
 #[test]
 fn waits_end_as_they_should() {
-    let group = one();
-    let agent = group.serve(1);
+    let (group, agent) = served();
     let client = Client::connect(&group.socket(1)).unwrap();
     let held = enter(&agent, &lock("x"));
     let ask = |patience| client.acquire(&lock("x"), None, patience, Caller::current());
@@ -136,8 +153,7 @@ fn waits_end_as_they_should() {
 
 #[test]
 fn a_broken_connection_loses_everything_and_stays_broken() {
-    let group = one();
-    let agent = group.serve(1);
+    let (group, agent) = served();
     let client = Client::connect(&group.socket(1)).unwrap();
     let grant = enter_through(&client, "x");
     drop(agent);
@@ -173,8 +189,7 @@ fn the_socket_is_private_and_one_agents_alone() {
 
 #[test]
 fn who_talks_nonsense_is_cut_off_and_nobody_else() {
-    let group = one();
-    let _agent = group.serve(1);
+    let (group, _agent) = served();
     let client = Client::connect(&group.socket(1)).unwrap();
     let grant = enter_through(&client, "x");
     let (_, version) = connect(&group);
@@ -201,17 +216,9 @@ fn who_talks_nonsense_is_cut_off_and_nobody_else() {
 /// lock counted as abandoned.
 #[test]
 fn what_was_said_last_is_heard_though_not_all_was_read() {
-    let group = one();
-    let agent = group.serve(1);
+    let (group, agent) = served();
     for _ in 0..20 {
-        let (mut stream, version) = connect(&group);
-        // To enter "x" for itself alone, however long it takes, with no command and no lifeline.
-        let acquire = [0, 0, 0, 10, version, 0, 1, 1, b'x', 0, 0, 1, 0, 0];
-        stream.write_all(&acquire).unwrap();
-        eventually("it is inside", || {
-            let locks = agent.status().unwrap().locks;
-            locks.iter().any(|lock| !lock.holders.is_empty())
-        });
+        let (mut stream, version) = connect_inside(&group, &agent);
         stream.write_all(&[0, 0, 0, 4, version, 2, 1, 0]).unwrap();
         drop(stream);
         let grant = enter(&agent, &lock("x"));
@@ -224,8 +231,7 @@ fn what_was_said_last_is_heard_though_not_all_was_read() {
 /// lock was free: for half a minute.
 #[test]
 fn what_the_dead_had_asked_for_keeps_no_lock() {
-    let group = one();
-    let agent = group.serve(1);
+    let (group, agent) = served();
     let mut client = group.spawn("backlog", 1, 1);
     client.expect("full");
     assert_eq!(agent.status().unwrap().locks[0].holders.len(), 1);
@@ -239,13 +245,7 @@ fn what_the_dead_had_asked_for_keeps_no_lock() {
 
 /// A client that holds "x", and was cut off for nonsense, of which it has not heard yet.
 fn cut_off(group: &Group, agent: &Agent) -> UnixStream {
-    let (mut stream, version) = connect(group);
-    let acquire = [0, 0, 0, 10, version, 0, 1, 1, b'x', 0, 0, 1, 0, 0];
-    stream.write_all(&acquire).unwrap();
-    eventually("it is inside", || {
-        let locks = agent.status().unwrap().locks;
-        locks.iter().any(|lock| !lock.holders.is_empty())
-    });
+    let (mut stream, _) = connect_inside(group, agent);
     stream.write_all(&[0xff; 64]).unwrap();
     eventually("it is cut off", || {
         let clients = agent.status().unwrap().clients.unwrap();
@@ -257,19 +257,16 @@ fn cut_off(group: &Group, agent: &Agent) -> UnixStream {
 /// Its lock was free at once, while it went on under it.
 #[test]
 fn who_was_cut_off_keeps_its_lock_until_it_knows() {
-    let group = one();
-    let agent = group.serve(1);
+    let (group, agent) = served();
     for learns in [true, false] {
         let mut stream = cut_off(&group, &agent);
-        let tried = agent.acquire(&lock("x"), None, Patience::Try, Caller::current());
-        assert_eq!(tried.unwrap_err(), AcquireError::Busy);
+        assert_eq!(try_enter(&agent, "x").unwrap_err(), AcquireError::Busy);
         // What it says is heard no more, but it is not kept from saying it.
         let _ = stream.write_all(&[0xff; 300_000]);
         if learns {
             stream.read_to_end(&mut Vec::new()).unwrap();
         }
-        let tried = agent.acquire(&lock("x"), None, Patience::Try, Caller::current());
-        assert_eq!(tried.unwrap_err(), AcquireError::Busy);
+        assert_eq!(try_enter(&agent, "x").unwrap_err(), AcquireError::Busy);
         drop(stream);
         let grant = enter(&agent, &lock("x"));
         assert_eq!(grant.previous(), Previous::Abandoned);
@@ -328,8 +325,7 @@ fn who_only_tries_waits_a_second_for_an_agent_that_stands_still() {
 
 #[test]
 fn who_does_not_read_hinders_nobody() {
-    let group = one();
-    let agent = group.serve(1);
+    let (group, agent) = served();
     let (mut deaf, version) = connect(&group);
     deaf.set_nonblocking(true).unwrap();
     // Status, again and again: the agent stops reading what this one asks.
@@ -349,8 +345,7 @@ fn who_does_not_read_hinders_nobody() {
 
 #[test]
 fn many_come_and_go_at_once() {
-    let group = one();
-    let _agent = group.serve(1);
+    let (group, _agent) = served();
     let counter = group.directory.join("counter");
     fs::write(&counter, "0").unwrap();
     let mut programs: Vec<_> = (0..8).map(|_| group.spawn("client-turns", 1, 25)).collect();
@@ -379,17 +374,10 @@ fn who_comes_while_descriptors_are_short_waits_its_turn() {
 
 #[test]
 fn a_forked_child_cannot_use_or_end_the_connection() {
-    let group = one();
-    let agent = group.serve(1);
+    let (group, agent) = served();
     let client = Client::connect(&group.socket(1)).unwrap();
     let grant = enter_through(&client, "x");
-    #[expect(unsafe_code, reason = "fork is what is tested")]
-    // SAFETY: the child uses the allocator, which glibc keeps usable, and none of the locks of
-    // this process's other threads; it ends by `_exit`.
-    let forked = unsafe { fork() }.unwrap();
-    if let ForkResult::Parent { child } = forked {
-        assert_eq!(waitpid(child, None).unwrap(), WaitStatus::Exited(child, 0));
-    } else {
+    if let Some(child) = forked() {
         let asked = client.acquire(&lock("y"), None, Patience::Try, Caller::default());
         let fine = matches!(asked, Err(AcquireError::Forked))
             && !grant.is_held()
@@ -397,11 +385,7 @@ fn a_forked_child_cannot_use_or_end_the_connection() {
             && grant.release() == Err(ReleaseError::Forked);
         client.close();
         drop(client);
-        #[expect(unsafe_code, reason = "no destructor of the test may run in the child")]
-        // SAFETY: it does not return.
-        unsafe {
-            libc::_exit(i32::from(!fine))
-        }
+        child.exit(i32::from(!fine));
     }
     // The agent heard nothing of it.
     assert_eq!(client.status().unwrap().locks[0].holders.len(), 1);
@@ -442,8 +426,7 @@ fn an_agent_that_leaves_waits_for_its_clients_to_come_out() {
 
 #[test]
 fn an_agent_waits_for_its_clients_no_longer_than_a_lease_and_its_next_life_waits_another() {
-    let group = Group::new(Kind::Unix, 1, Algorithm::RicartAgrawala);
-    let leaving = group.serve(1);
+    let (group, leaving) = served();
     let client = Client::connect(&group.socket(1)).unwrap();
     let held = enter_through(&client, "x");
     let begun = clock::now();
@@ -459,8 +442,7 @@ fn an_agent_waits_for_its_clients_no_longer_than_a_lease_and_its_next_life_waits
 /// A client that stood still while leaders changed went on with the one whom it had heard of last.
 #[test]
 fn who_observes_and_does_not_read_knows_in_the_end_who_leads() {
-    let group = Group::new(Kind::Unix, 1, Algorithm::RicartAgrawala);
-    let agent = group.serve(1);
+    let (group, agent) = served();
     let name = |number| format!("{number:0>255}");
     let (mut stream, version) = connect(&group);
     let elections = 3;

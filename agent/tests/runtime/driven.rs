@@ -11,11 +11,9 @@ use distlock_agent::runtime::{
     SessionEnd, StartError, Waiting, clock,
 };
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::wait::{WaitStatus, waitpid};
-use nix::unistd::{ForkResult, fork};
 
 use crate::flood::flood_as_second;
-use crate::support::{Group, Kind, LEASE, TIMEOUT, enter, eventually, lock, read_counter};
+use crate::support::{Group, Kind, LEASE, TIMEOUT, enter, eventually, forked, lock, read_counter};
 
 fn start(group: &Group, id: u16) -> (Agent, Driver) {
     Agent::start_driven(group.options(id)).unwrap()
@@ -382,13 +380,7 @@ fn a_forked_child_drives_nothing() {
     let _other = group.start(2).unwrap();
     let (agent, driver) = start(&group, 1);
     let grant = enter(&agent, &lock("held"));
-    #[expect(unsafe_code, reason = "fork is what is tested")]
-    // SAFETY: the child uses the allocator, which glibc keeps usable, and none of the locks of
-    // this process's other threads; it ends by `_exit`.
-    let forked = unsafe { fork() }.unwrap();
-    if let ForkResult::Parent { child } = forked {
-        assert_eq!(waitpid(child, None).unwrap(), WaitStatus::Exited(child, 0));
-    } else {
+    if let Some(child) = forked() {
         let asked = agent.acquire(&lock("x"), None, Patience::Forever, Caller::default());
         let is_refused = driver.process() == Err(ProcessError::Forked)
             && driver.timeout().is_none()
@@ -397,11 +389,7 @@ fn a_forked_child_drives_nothing() {
         agent.close();
         drop((agent, driver));
         mem::forget(grant);
-        #[expect(unsafe_code, reason = "no destructor of the test may run in the child")]
-        // SAFETY: it does not return.
-        unsafe {
-            libc::_exit(i32::from(!is_refused))
-        }
+        child.exit(i32::from(!is_refused));
     }
     assert!(grant.is_held());
     driver.process().unwrap();

@@ -9,10 +9,8 @@ use distlock_agent::runtime::{
     AcquireError, Address, Agent, BindError, Caller, Patience, ReleaseError, StartError,
     StateError, StatusError,
 };
-use nix::sys::wait::{WaitStatus, waitpid};
-use nix::unistd::{ForkResult, fork};
 
-use crate::support::{Group, Kind, enter, lock, node};
+use crate::support::{Group, Kind, enter, forked, lock, node};
 
 fn refusal(group: &Group, id: u16) -> StartError {
     group.start(id).map(drop).unwrap_err()
@@ -134,19 +132,9 @@ fn a_forked_child_can_do_nothing_and_the_parent_notices_nothing() {
     let agents = group.start_all();
     let name = lock("printer");
     let grant = enter(&agents[0], &name);
-    #[expect(unsafe_code, reason = "fork is what is tested")]
-    // SAFETY: the child uses the allocator, which glibc keeps usable, and none of the locks of
-    // this process's other threads; it ends by `_exit`.
-    let forked = unsafe { fork() }.unwrap();
-    if let ForkResult::Parent { child } = forked {
-        assert_eq!(waitpid(child, None).unwrap(), WaitStatus::Exited(child, 0));
-    } else {
+    if let Some(child) = forked() {
         let wrong = misbehaviour_in_child(agents, grant, &name);
-        #[expect(unsafe_code, reason = "no destructor of the test may run in the child")]
-        // SAFETY: it does not return.
-        unsafe {
-            libc::_exit(wrong)
-        }
+        child.exit(wrong);
     }
     assert!(grant.is_held());
     let elsewhere = agents[1].acquire(&name, None, Patience::Try, Caller::current());

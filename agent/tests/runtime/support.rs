@@ -2,7 +2,6 @@
 
 use std::collections::BTreeMap;
 use std::env;
-use std::fmt::Write as _;
 use std::fs;
 use std::io::{BufRead, BufReader, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
@@ -11,13 +10,14 @@ use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
-use distlock_agent::protocol::{Algorithm, ElectionAlgorithm, Failure, LockName, NodeId, Settings};
+use distlock_agent::protocol::{Algorithm, Failure, LockName, NodeId, Settings};
 use distlock_agent::runtime::{
-    Address, Agent, Caller, Faults, Grant, GroupKey, MulticastAddress, Options, Patience,
-    StartError, clock,
+    AcquireError, Address, Agent, Caller, Faults, Grant, GroupKey, MulticastAddress, Options,
+    Patience, StartError, clock,
 };
 use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{ForkResult, Pid, fork};
 use tempfile::TempDir;
 
 /// No test waits longer for anything; one that does has failed.
@@ -44,6 +44,18 @@ pub(crate) struct Group {
     /// Removes the directory at the end, in the process that made it.
     _owned: Option<TempDir>,
 }
+
+/// A group as other processes are told of it: its directory and algorithm, whether a majority decides
+/// on views, faults with their seed, the multicast address, the key file, and members' addresses.
+type Text = (
+    PathBuf,
+    String,
+    bool,
+    Option<(u64, [u16; 3])>,
+    Option<String>,
+    Option<PathBuf>,
+    Vec<(u16, String)>,
+);
 
 impl Group {
     pub(crate) fn new(kind: Kind, size: u16, algorithm: Algorithm) -> Self {
@@ -73,24 +85,17 @@ impl Group {
     }
 
     pub(crate) fn options(&self, id: u16) -> Options {
+        let (members, settings) = (self.members.clone(), self.settings.clone());
+        let state = self.directory.join(format!("state-{id}"));
         Options {
-            me: node(id),
             voters: self.members.keys().copied().collect(),
-            voters_are_listed: true,
-            cluster: None,
-            members: self.members.clone(),
-            settings: self.settings.clone(),
-            state_dir: self.directory.join(format!("state-{id}")),
-            socket: None,
-            watchdog: None,
-            trace: None,
             multicast: self.multicast,
             key_file: self.key_file.clone(),
-            command_lines: false,
             faults: self.faults.map(|faults| Faults {
                 seed: faults.seed + u64::from(id),
                 ..faults
             }),
+            ..Options::new(node(id), members, settings, state)
         }
     }
 
@@ -143,71 +148,45 @@ impl Group {
     }
 
     fn to_text(&self) -> String {
-        let mut text = format!(
-            "{}\n{}\n{}\n",
-            self.directory.display(),
-            self.settings.algorithm,
-            self.settings.failure == Failure::Quorum
-        );
         let faults = self.faults.map(|f| {
-            let Faults {
-                seed,
-                drop_per_mille,
-                duplicate_per_mille,
-                corrupt_per_mille,
-            } = f;
-            format!("{seed} {drop_per_mille} {duplicate_per_mille} {corrupt_per_mille}")
+            let shares = [f.drop_per_mille, f.duplicate_per_mille, f.corrupt_per_mille];
+            (f.seed, shares)
         });
-        writeln!(text, "{}", faults.unwrap_or_default()).unwrap();
-        let multicast = self.multicast.map(|address| address.to_string());
-        writeln!(text, "{}", multicast.unwrap_or_default()).unwrap();
-        let key_file = self.key_file.as_ref().map(|path| path.display());
-        writeln!(
-            text,
-            "{}",
-            key_file.map_or(String::new(), |path| path.to_string())
-        )
-        .unwrap();
-        for (id, address) in &self.members {
-            writeln!(text, "{id} {address}").unwrap();
-        }
-        text
+        let members = self.members.iter();
+        let text: Text = (
+            self.directory.clone(),
+            self.settings.algorithm.to_string(),
+            self.settings.failure == Failure::Quorum,
+            faults,
+            self.multicast.map(|address| address.to_string()),
+            self.key_file.clone(),
+            members
+                .map(|(id, at)| (id.as_u16(), at.to_string()))
+                .collect(),
+        );
+        serde_json::to_string(&text).unwrap()
     }
 
     /// The group that the spawning process has.
     pub(crate) fn from_env() -> Self {
         let text = env::var("DISTLOCK_TEST_GROUP").unwrap();
-        let mut lines = text.lines();
-        let directory = lines.next().unwrap().into();
-        let algorithm = lines.next().unwrap().parse().unwrap();
-        let has_quorum = lines.next().unwrap() == "true";
-        let numbers: Vec<u64> = lines
-            .next()
-            .unwrap()
-            .split(' ')
-            .filter_map(|word| word.parse().ok())
-            .collect();
-        let share = |at: usize| u16::try_from(numbers[at]).unwrap();
-        let faults = (!numbers.is_empty()).then(|| Faults {
-            seed: numbers[0],
-            drop_per_mille: share(1),
-            duplicate_per_mille: share(2),
-            corrupt_per_mille: share(3),
-        });
-        let multicast = lines.next().filter(|text| !text.is_empty());
-        let multicast = multicast.map(|text| text.parse().unwrap());
-        let key_file = lines.next().filter(|text| !text.is_empty());
-        let members = lines
-            .map(|line| line.split_once(' ').unwrap())
-            .map(|(id, address)| (node(id.parse().unwrap()), address.parse().unwrap()))
-            .collect();
+        let text: Text = serde_json::from_str(&text).unwrap();
+        let (directory, algorithm, has_quorum, faults, multicast, key_file, members) = text;
+        let members = members.into_iter();
         let group = Self {
             directory,
-            members,
-            settings: settings(algorithm),
-            faults,
-            multicast,
-            key_file: key_file.map(PathBuf::from),
+            members: members
+                .map(|(id, at)| (node(id), at.parse().unwrap()))
+                .collect(),
+            settings: settings(algorithm.parse().unwrap()),
+            faults: faults.map(|(seed, [drop, duplicate, corrupt])| Faults {
+                seed,
+                drop_per_mille: drop,
+                duplicate_per_mille: duplicate,
+                corrupt_per_mille: corrupt,
+            }),
+            multicast: multicast.map(|text| text.parse().unwrap()),
+            key_file,
             _owned: None,
         };
         if has_quorum {
@@ -300,13 +279,10 @@ impl Drop for Process {
 
 fn settings(algorithm: Algorithm) -> Settings {
     Settings {
-        group: "test".to_owned(),
         lease: LEASE,
         failure: Failure::Unanimity,
-        lock_delay: Duration::ZERO,
-        election: ElectionAlgorithm::Bully,
         algorithm,
-        locks: BTreeMap::new(),
+        ..Settings::new("test")
     }
 }
 
@@ -325,6 +301,39 @@ pub(crate) fn enter(agent: &Agent, name: &LockName) -> Grant {
         .unwrap()
 }
 
+/// The same, if nobody is inside.
+pub(crate) fn try_enter(agent: &Agent, name: &str) -> Result<Grant, AcquireError> {
+    agent.acquire(&lock(name), None, Patience::Try, Caller::current())
+}
+
+/// A forked child of the test, which must not return.
+pub(crate) struct Forked(());
+
+impl Forked {
+    /// With `code` 0 if it has found all as it should be.
+    pub(crate) fn exit(self, code: i32) -> ! {
+        #[expect(unsafe_code, reason = "no destructor of the test may run in the child")]
+        // SAFETY: it does not return.
+        unsafe {
+            libc::_exit(code)
+        }
+    }
+}
+
+/// Forks. In the child something; in its parent, when the child has ended well, nothing.
+pub(crate) fn forked() -> Option<Forked> {
+    #[expect(unsafe_code, reason = "fork is what is tested")]
+    // SAFETY: the child uses the allocator, which glibc keeps usable, and none of the locks of
+    // this process's other threads; it ends by `_exit`.
+    match unsafe { fork() }.unwrap() {
+        ForkResult::Parent { child } => {
+            assert_eq!(waitpid(child, None).unwrap(), WaitStatus::Exited(child, 0));
+            None
+        }
+        ForkResult::Child => Some(Forked(())),
+    }
+}
+
 /// Calls `done` until it is true, for things that no event tells.
 pub(crate) fn eventually(what: &str, mut done: impl FnMut() -> bool) {
     let deadline = clock::now() + TIMEOUT;
@@ -332,6 +341,13 @@ pub(crate) fn eventually(what: &str, mut done: impl FnMut() -> bool) {
         assert!(clock::now() < deadline, "{what} did not come about");
         std::thread::sleep(Duration::from_millis(2));
     }
+}
+
+/// A test does not run here; it fails where all tests were demanded.
+#[track_caller]
+pub(crate) fn skipped(why: &str) {
+    println!("SKIPPED: {why}");
+    assert_ne!(env::var("DISTLOCK_TESTS").as_deref(), Ok("all"), "{why}");
 }
 
 /// `default`, or what the environment variable `name` says.

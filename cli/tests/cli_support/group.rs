@@ -10,7 +10,7 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use nix::sys::signal::{Signal, kill};
 use tempfile::TempDir;
 
-use super::{Holder, distlock, eventually, output, pid_of};
+use super::{Holder, distlock, eventually, exits, pid_of};
 
 /// Short, so that tests of what happens after one need not wait long.
 pub(crate) const LEASE_MS: u64 = 1_000;
@@ -49,6 +49,20 @@ impl Group {
         let address = |id| format!("unix:{}", dir.path().join(format!("{id}.dgram")).display());
         let addresses = (1..=size).map(address).collect();
         Self::new(dir, addresses)
+    }
+
+    /// One member, with its agent.
+    pub(crate) fn alone() -> (Self, AgentProcess) {
+        let group = Self::unix(1);
+        let agent = group.agent(1);
+        (group, agent)
+    }
+
+    /// Members 1 to `size`, with their agents, which have formed a view.
+    pub(crate) fn running(size: usize) -> (Self, Vec<AgentProcess>) {
+        let group = Self::unix(size);
+        let agents = group.agents(size);
+        (group, agents)
     }
 
     fn new(dir: TempDir, addresses: Vec<String>) -> Self {
@@ -143,8 +157,7 @@ impl Group {
 
     /// `distlock status --json`, as member `id`'s agent tells.
     pub(crate) fn status(&self, id: usize) -> serde_json::Value {
-        let said = output(&mut self.client(id, ["status", "--json"]));
-        assert!(said.status.success(), "{said:?}");
+        let said = exits(self.client(id, ["status", "--json"]), 0);
         serde_json::from_slice(&said.stdout).expect("JSON")
     }
 

@@ -10,6 +10,7 @@ pub(crate) mod shiviz;
 pub(crate) mod suspend;
 pub(crate) mod users;
 
+use std::borrow::BorrowMut;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::fd::AsFd;
@@ -78,9 +79,8 @@ impl Local {
 
     /// `distlock status --json`.
     pub(crate) fn status(&self) -> serde_json::Value {
-        let output = output(&mut self.distlock(["status", "--json"]));
-        assert!(output.status.success(), "{output:?}");
-        serde_json::from_slice(&output.stdout).expect("JSON")
+        let said = exits(self.distlock(["status", "--json"]), 0);
+        serde_json::from_slice(&said.stdout).expect("JSON")
     }
 
     /// Waits until `process` waits for the lock `name`.
@@ -111,11 +111,7 @@ pub(crate) struct Holder {
 impl Holder {
     /// Starts `command`, and returns when it is inside.
     pub(crate) fn start(mut command: Command) -> Self {
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("it starts");
+        let mut child = spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
         let stdin = child.stdin.take();
         let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
         let mut holder = Self {
@@ -167,8 +163,34 @@ pub(crate) fn pid_of(child: &Child) -> Pid {
 }
 
 /// What the command says, with nothing on its input.
-pub(crate) fn output(command: &mut Command) -> Output {
-    command.stdin(Stdio::null()).output().expect("it starts")
+pub(crate) fn output(mut command: impl BorrowMut<Command>) -> Output {
+    let command = command.borrow_mut().stdin(Stdio::null());
+    command.output().expect("it starts")
+}
+
+/// Its standard output.
+pub(crate) fn says(command: impl BorrowMut<Command>) -> String {
+    stdout(&output(command))
+}
+
+/// What the command says, which must end with `code`.
+#[track_caller]
+pub(crate) fn exits(command: impl BorrowMut<Command>, code: i32) -> Output {
+    let said = output(command);
+    assert_eq!(said.status.code(), Some(code), "{said:?}");
+    said
+}
+
+/// What the command says, which must refuse with `code`, as [`assert_refused`] demands.
+#[track_caller]
+pub(crate) fn refuses(command: impl BorrowMut<Command>, code: i32, words: &[&str]) -> Output {
+    let said = output(command);
+    assert_refused(&said, code, words);
+    said
+}
+
+pub(crate) fn spawn(mut command: impl BorrowMut<Command>) -> Child {
+    command.borrow_mut().spawn().expect("it starts")
 }
 
 /// Gives `command` the environment that `like` sets.
@@ -213,6 +235,14 @@ pub(crate) fn assert_refused(output: &Output, code: i32, words: &[&str]) {
         assert!(said.contains(word), "{word:?} in {said:?}");
     }
     assert!(output.stdout.is_empty(), "{output:?}");
+}
+
+/// A test does not run here; it fails where all tests were demanded.
+#[track_caller]
+pub(crate) fn skipped(why: &str) {
+    eprintln!("SKIPPED: {why}");
+    let all = std::env::var("DISTLOCK_TESTS");
+    assert_ne!(all.as_deref(), Ok("all"), "{why}");
 }
 
 /// What a shell reports as `$?`.

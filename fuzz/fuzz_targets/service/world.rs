@@ -1,7 +1,7 @@
 //! The agent, the programs that use it, and what is left of them.
 
 use std::array;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tempfile::TempDir;
 
-use distlock_agent::protocol::{Algorithm, ElectionAlgorithm, Failure, NodeId, Release, Settings};
+use distlock_agent::protocol::{Failure, NodeId, Release, Settings};
 use distlock_agent::runtime::frames::ToAgent;
 use distlock_agent::runtime::{Address, Agent, Driver, Endpoint, Options};
 
@@ -60,31 +60,21 @@ impl World {
         let address = Address::unix(directory.path().join("1")).expect("a short path");
         let socket = directory.path().join("s");
         let locks = LOCKS.iter();
+        let settings = Settings {
+            lease: LEASE,
+            failure: plan.failure,
+            locks: locks
+                .filter_map(|lock| Some((lock.name(), lock.listed()?)))
+                .collect(),
+            ..Settings::new("fuzz")
+        };
+        let (members, state) = (
+            BTreeMap::from([(me, address)]),
+            directory.path().join("state"),
+        );
         let (agent, driver) = Agent::driven(Options {
-            me,
-            members: BTreeMap::from([(me, address)]),
-            voters: BTreeSet::from([me]),
-            voters_are_listed: true,
-            cluster: None,
-            settings: Settings {
-                group: "fuzz".to_owned(),
-                lease: LEASE,
-                failure: plan.failure,
-                lock_delay: Duration::ZERO,
-                election: ElectionAlgorithm::Bully,
-                algorithm: Algorithm::RicartAgrawala,
-                locks: locks
-                    .filter_map(|lock| Some((lock.name(), lock.listed()?)))
-                    .collect(),
-            },
-            state_dir: directory.path().join("state"),
             socket: Some(Endpoint::Path(socket.clone())),
-            watchdog: None,
-            trace: None,
-            multicast: None,
-            key_file: None,
-            command_lines: false,
-            faults: None,
+            ..Options::new(me, members, settings, state)
         })
         .expect("an agent");
         let mut world = Self {

@@ -17,6 +17,23 @@ const TIMING: Timing = Timing {
 };
 const HOP: Duration = Duration::from_millis(1);
 
+fn header([acknowledged, selective, first]: [u64; 3]) -> Header {
+    Header {
+        kind: Kind::Frames,
+        ping: false,
+        route: Route::Direct,
+        deaf: false,
+        from: NodeId::new(1).unwrap(),
+        to: NodeId::new(2).unwrap(),
+        epoch: Epoch::ZERO,
+        from_life: Incarnation(1),
+        to_life: Incarnation(1),
+        acknowledged,
+        selective,
+        first,
+    }
+}
+
 type Datagram = (Header, Vec<Frame>);
 
 /// Two ends, and datagrams on their way, each with its arrival time.
@@ -51,18 +68,9 @@ impl Pair {
     fn flush(&mut self, end: usize, fate: &mut impl FnMut(&Datagram) -> Vec<Duration>) {
         while let Some(segment) = self.ends[end].transmit(self.now) {
             let header = Header {
-                kind: Kind::Frames,
                 ping: segment.ping,
-                route: Route::Direct,
-                deaf: false,
-                from: NodeId::new(1).unwrap(),
-                to: NodeId::new(2).unwrap(),
                 epoch: segment.epoch,
-                from_life: Incarnation(1),
-                to_life: Incarnation(1),
-                acknowledged: segment.acknowledged,
-                selective: segment.selective,
-                first: segment.first,
+                ..header([segment.acknowledged, segment.selective, segment.first])
             };
             let datagram = (header, segment.frames().cloned().collect());
             self.sent += 1;
@@ -222,14 +230,11 @@ fn frames_of_two_epochs_do_not_share_a_datagram() {
     for epoch in [1, 1, 2] {
         link.send(Epoch::new(epoch).unwrap(), b"x", true);
     }
-    let first = link
-        .transmit(Time::ZERO)
-        .map(|s| (s.epoch.as_u32(), s.frames().count()));
-    let second = link
-        .transmit(Time::ZERO)
-        .map(|s| (s.epoch.as_u32(), s.frames().count()));
-    assert_eq!((first, second), (Some((1, 2)), Some((2, 1))));
-    assert!(link.transmit(Time::ZERO).is_none());
+    let mut next = || {
+        let segment = link.transmit(Time::ZERO)?;
+        Some((segment.epoch.as_u32(), segment.frames().count()))
+    };
+    assert_eq!([next(), next(), next()], [Some((1, 2)), Some((2, 1)), None]);
 }
 
 #[test]
@@ -270,20 +275,7 @@ fn the_round_trip_is_smoothed() {
 #[test]
 fn numbers_that_would_wrap_are_ignored() {
     let mut link = Link::new(Time::ZERO, TIMING);
-    let header = Header {
-        kind: Kind::Frames,
-        ping: false,
-        route: Route::Direct,
-        deaf: false,
-        from: NodeId::new(1).unwrap(),
-        to: NodeId::new(2).unwrap(),
-        epoch: Epoch::ZERO,
-        from_life: Incarnation(1),
-        to_life: Incarnation(1),
-        acknowledged: u64::MAX,
-        selective: u64::MAX,
-        first: u64::MAX,
-    };
+    let header = header([u64::MAX; 3]);
     let frame = Frame {
         more: false,
         prompt: true,

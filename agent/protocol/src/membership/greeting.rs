@@ -212,13 +212,9 @@ mod tests {
             .into_iter()
             .map(|(name, spec)| (LockName::new(name).unwrap(), spec));
         Settings {
-            group: "shop".into(),
-            lease: Duration::from_secs(5),
             failure: Failure::Unanimity,
-            lock_delay: Duration::ZERO,
-            election: ElectionAlgorithm::Bully,
-            algorithm: Algorithm::RicartAgrawala,
             locks: locks.collect(),
+            ..Settings::new("shop")
         }
     }
 

@@ -6,7 +6,6 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::*;
-use crate::ElectionAlgorithm;
 use crate::api::Wait;
 use crate::ids::LockName;
 use crate::lock::{Algorithm, LockSpec, Mode, Release};
@@ -29,13 +28,9 @@ impl Alone {
             voters: BTreeSet::from([me]),
             cluster: None,
             settings: Settings {
-                group: "alone".into(),
                 lease: Duration::from_secs(1),
-                failure: Failure::Quorum,
-                lock_delay: Duration::ZERO,
-                election: ElectionAlgorithm::Bully,
                 algorithm,
-                locks: BTreeMap::new(),
+                ..Settings::new("alone")
             },
         };
         let boot = Boot {

@@ -47,18 +47,12 @@ fn hex(bytes: &[u8]) -> String {
 
 #[test]
 fn the_header_is_golden() {
-    let frames = [
-        Frame {
-            more: true,
-            prompt: false,
-            bytes: vec![0xaa, 0xbb],
-        },
-        Frame {
-            more: false,
-            prompt: true,
-            bytes: vec![0xcc],
-        },
-    ];
+    let frame = |more, bytes| Frame {
+        more,
+        prompt: !more,
+        bytes,
+    };
+    let frames = [frame(true, vec![0xaa, 0xbb]), frame(false, vec![0xcc])];
     let bytes = encode_frames(group(), &header(Kind::Frames), frames.iter());
     let expected = "03010100\
         00010203\
@@ -127,8 +121,74 @@ fn summary(id: RequestId) -> Summary {
     }
 }
 
+/// Messages of engines, with `ID` for a request's, and their bytes behind those of the lock.
+const ENGINES: &str = r#"
+{"Semaphore":{"Request":{"id":ID,"mode":"Shared","tries":true}}} 0000ac0207050101
+{"Semaphore":{"Grant":{"id":ID,"abandoned":true}}} 0001ac02070501
+{"Semaphore":{"Release":{"id":ID,"how":"Unused"}}} 0002ac02070502
+{"Semaphore":{"Queued":{"id":ID}}} 0003ac020705
+{"Bakery":{"Read":{"number":4,"until":{"Behind":6},"tries":false}}} 010004020600
+{"Bakery":{"Read":{"number":4,"until":"Now","tries":false}}} 0100040000
+{"Bakery":{"Read":{"number":4,"until":"NotChoosing","tries":true}}} 0100040101
+{"Bakery":{"Value":{"number":4,"ticket":6}}} 01010406
+{"Bakery":{"Parked":{"number":4}}} 010204
+{"RicartAgrawala":{"Request":{"id":ID,"stamp":{"clock":8,"node":1}}}} 0200ac0207050801
+{"RicartAgrawala":{"Reply":{"id":ID}}} 0201ac020705
+{"RicartAgrawala":{"Deferred":{"id":ID}}} 0202ac020705
+{"TokenRing":{"Token":{"hop":11,"idle":12}}} 03000b0c
+{"TokenRingRequests":{"Request":{"number":13}}} 04000d
+{"TokenRingRequests":{"Token":{"hop":14}}} 04010e
+{"Lamport":{"Request":{"clock":300}}} 0500ac02
+{"Lamport":{"Ack":{"clock":15}}} 05010f
+{"Lamport":{"Release":{"request":300,"clock":15}}} 0502ac020f
+{"CarvalhoRoucairol":{"Ask":{"number":15,"rank":300,"tries":true}}} 06000fac0201
+{"CarvalhoRoucairol":{"Perm":{"hop":16,"turn":17}}} 06011011
+{"CarvalhoRoucairol":{"Busy":{"number":18}}} 060212
+{"Maekawa":{"Request":{"id":ID,"stamp":{"clock":8,"node":1},"tries":true}}} 0700ac020705080101
+{"Maekawa":{"Grant":{"id":ID,"number":14}}} 0701ac0207050e
+{"Maekawa":{"Failed":{"id":ID}}} 0702ac020705
+{"Maekawa":{"Inquire":{"id":ID,"number":14}}} 0703ac0207050e
+{"Maekawa":{"Yield":{"id":ID,"number":14}}} 0704ac0207050e
+{"Maekawa":{"Release":{"id":ID}}} 0705ac020705
+{"Majority":{"Request":{"id":ID,"stamp":{"clock":8,"node":1},"tries":true}}} 0800ac020705080101
+{"SuzukiKasami":{"Request":{"number":15,"tries":true}}} 09000f01
+{"SuzukiKasami":{"Token":{"hop":16,"served":{"300":17},"queue":[2,1]}}} 09011001ac0211020201
+{"SuzukiKasami":{"Busy":{"number":18}}} 090212
+{"Singhal":{"Request":{"number":15,"tries":true}}} 0a000f01
+{"Singhal":{"Token":{"hop":16,"wants":[1,2],"numbers":{"300":17}}}} 0a011002010201ac0211
+{"Singhal":{"Busy":{"number":18}}} 0a0212
+{"Raymond":{"Request":{"number":19}}} 0b0013
+{"Raymond":{"Token":{"hop":20}}} 0b0114
+{"Voting":{"Request":{"number":21}}} 0c0015
+{"Voting":{"Vote":{"number":21,"granted":true}}} 0c011501
+{"Voting":{"Release":{"number":21}}} 0c0215
+"#;
+
+/// Messages of elections, and their bytes behind those of the lock.
+const ELECTIONS: &str = r#"
+{"Engine":{"Bully":"Election"}} 000000
+{"Engine":{"Bully":"Ok"}} 000001
+{"Engine":{"Bully":"Abstain"}} 000002
+{"Engine":{"Bully":"Coordinator"}} 000003
+{"Engine":{"Ring":{"Election":{"initiator":1,"list":[1,2],"leader":2}}}} 0001000102010202
+{"Engine":{"Ring":{"Coordinator":{"initiator":1,"leader":2,"members":[1,2]}}}} 0001010102020102
+{"Engine":{"ChangRoberts":{"Election":{"id":3}}}} 00020003
+{"Engine":{"ChangRoberts":{"Elected":{"id":3}}}} 00020103
+{"Leads":{"fence":300}} 01ac02
+{"Resigned":{"fence":300}} 02ac02
+"Withdrawn" 03
+{"Round":{"nominee":null}} 0400
+{"Round":{"nominee":3}} 040103
+"#;
+
+/// The lines of such a table.
+fn rows(table: &'static str) -> impl Iterator<Item = (&'static str, &'static str)> {
+    let lines = table.trim().lines();
+    lines.map(|line| line.rsplit_once(' ').expect("a message and its bytes"))
+}
+
 /// One body of each kind, and each engine's messages.
-fn bodies() -> Vec<(Body, &'static str)> {
+fn bodies() -> Vec<(Body, String)> {
     let id = RequestId {
         node: node(300),
         incarnation: Incarnation(7),
@@ -144,11 +204,10 @@ fn bodies() -> Vec<(Body, &'static str)> {
         unclean: vec![node(1)],
     };
     let epoch = view.epoch;
-    let engine = |json: &str| {
-        let body = serde_json::from_str(json).expect(json);
-        let lock = lock.clone();
-        Body::Lock(LockMessage {
-            lock,
+    let engines = rows(ENGINES).map(|(json, bytes)| {
+        let json = json.replace("ID", &serde_json::to_string(&id).unwrap());
+        let body = Body::Lock(LockMessage {
+            lock: lock.clone(),
             permits: NonZeroU32::MIN,
             priority: Priority::Lamport,
             clock: 200,
@@ -156,299 +215,78 @@ fn bodies() -> Vec<(Body, &'static str)> {
                 counter: 3,
                 abandoned: true,
             },
-            body,
-        })
-    };
-    let election = |json: &str| {
-        let lock = lock.clone();
-        let body = serde_json::from_str(json).expect(json);
-        Body::Election(ElectionMessage {
-            lock,
+            body: serde_json::from_str(&json).expect(&json),
+        });
+        (body, format!("01077072696e7465720100c8010301{bytes}"))
+    });
+    let elections = rows(ELECTIONS).map(|(json, bytes)| {
+        let body = Body::Election(ElectionMessage {
+            lock: lock.clone(),
             round: 5,
-            body,
-        })
-    };
-    let r = serde_json::to_string(&id).unwrap();
-    let spec = Some(LockSpec::exclusive(Algorithm::TokenRing));
-    vec![
+            body: serde_json::from_str(json).expect(json),
+        });
+        (body, format!("06077072696e74657205{bytes}"))
+    });
+    let views = [
         (
-            Body::View(ViewMessage::Ready {
+            ViewMessage::Ready {
                 epoch,
                 unclean: false,
                 wants_view: true,
-            }),
+            },
             "0000090001",
         ),
         (
-            Body::View(ViewMessage::Freeze { view: view.clone() }),
+            ViewMessage::Freeze { view: view.clone() },
             "0001090101020101",
         ),
-        (Body::View(ViewMessage::Reject { epoch }), "000209"),
+        (ViewMessage::Reject { epoch }, "000209"),
         (
-            Body::View(ViewMessage::Summary {
+            ViewMessage::Summary {
                 epoch,
                 summary: Summary::default(),
-            }),
+            },
             "00030900000000000000",
         ),
         (
-            Body::View(ViewMessage::Summary {
+            ViewMessage::Summary {
                 epoch,
                 summary: summary(id),
-            }),
+            },
             "000309c8010801077072696e74657200010001ac0207050101ac0207050801010108ac020301010201000100",
         ),
         (
-            Body::View(ViewMessage::Install {
+            ViewMessage::Install {
                 view,
                 table: Summary::default(),
-            }),
+            },
             "000409010102010100000000000000",
         ),
-        (
-            engine(&format!(
-                r#"{{"Semaphore":{{"Request":{{"id":{r},"mode":"Shared","tries":true}}}}}}"#
-            )),
-            "01077072696e7465720100c80103010000ac0207050101",
-        ),
-        (
-            engine(&format!(
-                r#"{{"Semaphore":{{"Grant":{{"id":{r},"abandoned":true}}}}}}"#
-            )),
-            "01077072696e7465720100c80103010001ac02070501",
-        ),
-        (
-            engine(&format!(
-                r#"{{"Semaphore":{{"Release":{{"id":{r},"how":"Unused"}}}}}}"#
-            )),
-            "01077072696e7465720100c80103010002ac02070502",
-        ),
-        (
-            engine(&format!(r#"{{"Semaphore":{{"Queued":{{"id":{r}}}}}}}"#)),
-            "01077072696e7465720100c80103010003ac020705",
-        ),
-        (
-            engine(r#"{"Bakery":{"Read":{"number":4,"until":{"Behind":6},"tries":false}}}"#),
-            "01077072696e7465720100c8010301010004020600",
-        ),
-        (
-            engine(r#"{"Bakery":{"Read":{"number":4,"until":"Now","tries":false}}}"#),
-            "01077072696e7465720100c80103010100040000",
-        ),
-        (
-            engine(r#"{"Bakery":{"Read":{"number":4,"until":"NotChoosing","tries":true}}}"#),
-            "01077072696e7465720100c80103010100040101",
-        ),
-        (
-            engine(r#"{"Bakery":{"Value":{"number":4,"ticket":6}}}"#),
-            "01077072696e7465720100c801030101010406",
-        ),
-        (
-            engine(r#"{"Bakery":{"Parked":{"number":4}}}"#),
-            "01077072696e7465720100c8010301010204",
-        ),
-        (
-            engine(&format!(
-                r#"{{"RicartAgrawala":{{"Request":{{"id":{r},"stamp":{{"clock":8,"node":1}}}}}}}}"#
-            )),
-            "01077072696e7465720100c80103010200ac0207050801",
-        ),
-        (
-            engine(&format!(r#"{{"RicartAgrawala":{{"Reply":{{"id":{r}}}}}}}"#)),
-            "01077072696e7465720100c80103010201ac020705",
-        ),
-        (
-            engine(&format!(
-                r#"{{"RicartAgrawala":{{"Deferred":{{"id":{r}}}}}}}"#
-            )),
-            "01077072696e7465720100c80103010202ac020705",
-        ),
-        (
-            engine(r#"{"TokenRing":{"Token":{"hop":11,"idle":12}}}"#),
-            "01077072696e7465720100c801030103000b0c",
-        ),
-        (
-            engine(r#"{"TokenRingRequests":{"Request":{"number":13}}}"#),
-            "01077072696e7465720100c801030104000d",
-        ),
-        (
-            engine(r#"{"TokenRingRequests":{"Token":{"hop":14}}}"#),
-            "01077072696e7465720100c801030104010e",
-        ),
-        (
-            engine(r#"{"Lamport":{"Request":{"clock":300}}}"#),
-            "01077072696e7465720100c80103010500ac02",
-        ),
-        (
-            engine(r#"{"Lamport":{"Ack":{"clock":15}}}"#),
-            "01077072696e7465720100c801030105010f",
-        ),
-        (
-            engine(r#"{"Lamport":{"Release":{"request":300,"clock":15}}}"#),
-            "01077072696e7465720100c80103010502ac020f",
-        ),
-        (
-            engine(r#"{"CarvalhoRoucairol":{"Ask":{"number":15,"rank":300,"tries":true}}}"#),
-            "01077072696e7465720100c801030106000fac0201",
-        ),
-        (
-            engine(r#"{"CarvalhoRoucairol":{"Perm":{"hop":16,"turn":17}}}"#),
-            "01077072696e7465720100c801030106011011",
-        ),
-        (
-            engine(r#"{"CarvalhoRoucairol":{"Busy":{"number":18}}}"#),
-            "01077072696e7465720100c8010301060212",
-        ),
-        (
-            engine(&format!(
-                r#"{{"Maekawa":{{"Request":{{"id":{r},"stamp":{{"clock":8,"node":1}},"tries":true}}}}}}"#
-            )),
-            "01077072696e7465720100c80103010700ac020705080101",
-        ),
-        (
-            engine(&format!(
-                r#"{{"Maekawa":{{"Grant":{{"id":{r},"number":14}}}}}}"#
-            )),
-            "01077072696e7465720100c80103010701ac0207050e",
-        ),
-        (
-            engine(&format!(r#"{{"Maekawa":{{"Failed":{{"id":{r}}}}}}}"#)),
-            "01077072696e7465720100c80103010702ac020705",
-        ),
-        (
-            engine(&format!(
-                r#"{{"Maekawa":{{"Inquire":{{"id":{r},"number":14}}}}}}"#
-            )),
-            "01077072696e7465720100c80103010703ac0207050e",
-        ),
-        (
-            engine(&format!(
-                r#"{{"Maekawa":{{"Yield":{{"id":{r},"number":14}}}}}}"#
-            )),
-            "01077072696e7465720100c80103010704ac0207050e",
-        ),
-        (
-            engine(&format!(r#"{{"Maekawa":{{"Release":{{"id":{r}}}}}}}"#)),
-            "01077072696e7465720100c80103010705ac020705",
-        ),
-        (
-            engine(&format!(
-                r#"{{"Majority":{{"Request":{{"id":{r},"stamp":{{"clock":8,"node":1}},"tries":true}}}}}}"#
-            )),
-            "01077072696e7465720100c80103010800ac020705080101",
-        ),
-        (
-            engine(r#"{"SuzukiKasami":{"Request":{"number":15,"tries":true}}}"#),
-            "01077072696e7465720100c801030109000f01",
-        ),
-        (
-            engine(r#"{"SuzukiKasami":{"Token":{"hop":16,"served":{"300":17},"queue":[2,1]}}}"#),
-            "01077072696e7465720100c801030109011001ac0211020201",
-        ),
-        (
-            engine(r#"{"SuzukiKasami":{"Busy":{"number":18}}}"#),
-            "01077072696e7465720100c8010301090212",
-        ),
-        (
-            engine(r#"{"Singhal":{"Request":{"number":15,"tries":true}}}"#),
-            "01077072696e7465720100c80103010a000f01",
-        ),
-        (
-            engine(r#"{"Singhal":{"Token":{"hop":16,"wants":[1,2],"numbers":{"300":17}}}}"#),
-            "01077072696e7465720100c80103010a011002010201ac0211",
-        ),
-        (
-            engine(r#"{"Singhal":{"Busy":{"number":18}}}"#),
-            "01077072696e7465720100c80103010a0212",
-        ),
-        (
-            engine(r#"{"Raymond":{"Request":{"number":19}}}"#),
-            "01077072696e7465720100c80103010b0013",
-        ),
-        (
-            engine(r#"{"Raymond":{"Token":{"hop":20}}}"#),
-            "01077072696e7465720100c80103010b0114",
-        ),
-        (
-            engine(r#"{"Voting":{"Request":{"number":21}}}"#),
-            "01077072696e7465720100c80103010c0015",
-        ),
-        (
-            engine(r#"{"Voting":{"Vote":{"number":21,"granted":true}}}"#),
-            "01077072696e7465720100c80103010c011501",
-        ),
-        (
-            engine(r#"{"Voting":{"Release":{"number":21}}}"#),
-            "01077072696e7465720100c80103010c0215",
-        ),
+    ];
+    let views = views.map(|(message, bytes)| (Body::View(message), bytes));
+    let (wish, spec) = (None, Some(LockSpec::exclusive(Algorithm::TokenRing)));
+    let (declare, declared) = (lock.clone(), lock.clone());
+    let others = [
         (
             Body::Declare {
-                lock: lock.clone(),
-                wish: None,
+                lock: declare,
+                wish,
             },
             "02077072696e74657200",
         ),
         (
             Body::Declared {
-                lock: lock.clone(),
+                lock: declared,
                 spec,
             },
             "03077072696e74657201030100",
         ),
         (Body::Note { bytes: vec![1, 2] }, "04020102"),
         (Body::Bye, "05"),
-        (
-            election(r#"{"Engine":{"Bully":"Election"}}"#),
-            "06077072696e74657205000000",
-        ),
-        (
-            election(r#"{"Engine":{"Bully":"Ok"}}"#),
-            "06077072696e74657205000001",
-        ),
-        (
-            election(r#"{"Engine":{"Bully":"Abstain"}}"#),
-            "06077072696e74657205000002",
-        ),
-        (
-            election(r#"{"Engine":{"Bully":"Coordinator"}}"#),
-            "06077072696e74657205000003",
-        ),
-        (
-            election(r#"{"Engine":{"Ring":{"Election":{"initiator":1,"list":[1,2],"leader":2}}}}"#),
-            "06077072696e746572050001000102010202",
-        ),
-        (
-            election(
-                r#"{"Engine":{"Ring":{"Coordinator":{"initiator":1,"leader":2,"members":[1,2]}}}}"#,
-            ),
-            "06077072696e746572050001010102020102",
-        ),
-        (
-            election(r#"{"Engine":{"ChangRoberts":{"Election":{"id":3}}}}"#),
-            "06077072696e7465720500020003",
-        ),
-        (
-            election(r#"{"Engine":{"ChangRoberts":{"Elected":{"id":3}}}}"#),
-            "06077072696e7465720500020103",
-        ),
-        (
-            election(r#"{"Leads":{"fence":300}}"#),
-            "06077072696e7465720501ac02",
-        ),
-        (
-            election(r#"{"Resigned":{"fence":300}}"#),
-            "06077072696e7465720502ac02",
-        ),
-        (election(r#""Withdrawn""#), "06077072696e7465720503"),
-        (
-            election(r#"{"Round":{"nominee":null}}"#),
-            "06077072696e746572050400",
-        ),
-        (
-            election(r#"{"Round":{"nominee":3}}"#),
-            "06077072696e74657205040103",
-        ),
-    ]
+    ];
+    let plain = views.into_iter().chain(others);
+    let plain = plain.map(|(body, bytes)| (body, String::from(bytes)));
+    plain.chain(engines).chain(elections).collect()
 }
 
 /// The longest messages of algorithms travel in a quarter of what a link sends at once.

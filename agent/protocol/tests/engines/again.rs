@@ -6,14 +6,13 @@ use super::*;
 /// Messages of the last entry, where `callers` of `size` members enter one after the other, and
 /// nobody waits.
 fn messages(algorithm: Algorithm, size: u16, callers: &[u16]) -> usize {
-    let mut bench = Bench::new(size, LockSpec::exclusive(algorithm));
+    let mut bench = Bench::new(size, exclusive(algorithm));
     let mut messages = 0;
     for (turn, &caller) in callers.iter().enumerate() {
         let id = bench.acquire(caller, 100 * (turn as u64 + 1));
         messages = bench.deliver_all();
         assert_eq!(bench.granted.last(), Some(&id), "{algorithm}");
-        bench.release(id);
-        messages += bench.deliver_all();
+        messages += bench.leave(id);
     }
     messages
 }

@@ -40,8 +40,7 @@ fn three_messages_to_each_voter_but_oneself() {
             assert_eq!(bench.wire.len(), k - 1, "{size}");
             assert_eq!(bench.deliver_all(), 2 * (k - 1), "{size}");
             assert_eq!(bench.granted.pop(), Some(id), "{size}");
-            bench.release(id);
-            assert_eq!(bench.deliver_all(), k - 1, "{size}");
+            assert_eq!(bench.leave(id), k - 1, "{size}");
         }
     }
 }
@@ -55,11 +54,7 @@ fn one_common_voter_is_enough() {
     bench.deliver_all();
     let second = wait(&mut bench, 2, 2);
     assert_eq!(bench.busy, [second], "its own vote is given");
-    bench.deliver_all();
-    assert_eq!(bench.granted, [first]);
-    bench.release(first);
-    bench.deliver_all();
-    assert_eq!(bench.granted, [first, second]);
+    bench.serves(&[first, second]);
 }
 
 /// S1 as it is told: an idle member says OK to everybody, so that two gather a majority each.
@@ -68,11 +63,7 @@ fn nobody_votes_for_two() {
     let mut bench = Bench::new(3, MAJORITY);
     let (first, second) = (wait(&mut bench, 1, 1), wait(&mut bench, 2, 2));
     bench.deliver(1, 2);
-    bench.deliver_all();
-    assert_eq!(bench.granted, [second]);
-    bench.release(second);
-    bench.deliver_all();
-    assert_eq!(bench.granted, [second, first]);
+    bench.serves(&[second, first]);
 }
 
 /// Of four members, majorities of the others can be disjoint: the owner's vote counts, and is given.
@@ -83,11 +74,7 @@ fn ones_own_vote_is_locked_too() {
     assert_eq!(bench.wire.len(), 2);
     // 4 asks 1, which is idle but for its own request, and 2.
     let second = wait(&mut bench, 4, 2);
-    bench.deliver_all();
-    assert_eq!(bench.granted, [first]);
-    bench.release(first);
-    bench.deliver_all();
-    assert_eq!(bench.granted, [first, second]);
+    bench.serves(&[first, second]);
 }
 
 /// Three members in a ring, each with its own vote, and each wants the next one's. That of 3 is
@@ -98,11 +85,9 @@ fn votes_that_are_split_are_given_back() {
     let [one, two, three] = [1, 2, 3].map(|me| wait(&mut bench, me, u64::from(me)));
     bench.deliver_all();
     assert_eq!(bench.granted, [two], "it has not failed anywhere");
-    bench.release(two);
-    bench.deliver_all();
+    bench.leave(two);
     assert_eq!(bench.granted, [two, one]);
-    bench.release(one);
-    bench.deliver_all();
+    bench.leave(one);
     assert_eq!(bench.granted, [two, one, three]);
 }
 
@@ -126,10 +111,8 @@ fn the_overtaken_head_is_told_failed() {
     bench.deliver_all();
     assert_eq!(bench.busy, [middle]);
     assert_eq!(bench.granted, [last]);
-    bench.release(last);
-    bench.deliver_all();
-    bench.release(first);
-    bench.deliver_all();
+    bench.leave(last);
+    bench.leave(first);
     assert_eq!(bench.granted, [last, first, middle]);
 }
 
@@ -140,8 +123,7 @@ fn who_only_tries_is_told_though_it_leads() {
     let mut bench = Bench::new(3, MAJORITY);
     let inside = wait(&mut bench, 2, 9);
     bench.deliver_all();
-    let tries = bench.acquire(1, 1);
-    bench.deliver_all();
+    let tries = bench.ask(1, 1);
     assert_eq!(
         (&bench.granted[..], &bench.busy[..]),
         (&[inside][..], &[tries][..])
@@ -162,38 +144,7 @@ fn a_request_can_be_overtaken_by_one_that_was_made_because_of_it() {
         bench.deliver(voter, 2);
     }
     assert_eq!(bench.granted, [younger]);
-    bench.deliver_all();
-    assert_eq!(bench.granted, [younger]);
-    bench.release(younger);
-    bench.deliver_all();
-    assert_eq!(bench.granted, [younger, older]);
-}
-
-/// G2.
-#[test]
-fn a_vote_for_an_earlier_request_is_nothing() {
-    let mut bench = Bench::new(2, MAJORITY);
-    let given_up = wait(&mut bench, 1, 1);
-    bench.deliver(1, 2);
-    bench.cancel(given_up);
-    let wanted = wait(&mut bench, 1, 2);
-    bench.deliver(2, 1);
-    assert_eq!(bench.granted, []);
-    bench.deliver_all();
-    assert_eq!(bench.granted, [wanted]);
-}
-
-/// Votes are kept by voter: one that comes twice counts once.
-#[test]
-fn a_vote_that_comes_twice_counts_once() {
-    let mut bench = Bench::new(7, MAEKAWA);
-    let id = wait(&mut bench, 1, 1);
-    bench.deliver(1, 2);
-    let vote = bench.deliver(2, 1);
-    bench.receive(2, 1, &vote);
-    assert_eq!(bench.granted, []);
-    bench.deliver_all();
-    assert_eq!(bench.granted, [id]);
+    bench.serves(&[younger, older]);
 }
 
 /// Of five members, 5 has its own vote and that of 2, which 1 wants too, and comes before it. As 5
@@ -251,8 +202,7 @@ fn a_yield_that_comes_again_is_nothing() {
     bench.receive(5, 2, &back);
     bench.deliver_all();
     assert_eq!(bench.granted.len(), 3, "one at a time");
-    bench.release(inside);
-    bench.deliver_all();
+    bench.leave(inside);
     assert_eq!(bench.granted[3..], [rival]);
 }
 
@@ -273,8 +223,7 @@ fn an_inquire_that_comes_first_is_remembered() {
     bench.receive(2, 5, &vote);
     assert!(bench.kinds().contains(&"YIELD"));
     bench.deliver_all();
-    bench.release(first);
-    bench.deliver_all();
+    bench.leave(first);
     assert_eq!(bench.granted, [first, last]);
 }
 
@@ -319,8 +268,7 @@ fn a_release_that_comes_late_is_of_the_request_before() {
     let rival = wait(&mut bench, 2, 9);
     bench.deliver_all();
     assert_eq!(bench.granted, [first, second]);
-    bench.release(second);
-    bench.deliver_all();
+    bench.leave(second);
     assert_eq!(bench.granted, [first, second, rival]);
 }
 
@@ -336,8 +284,7 @@ fn who_gives_up_gives_its_votes_back() {
         for id in given_up {
             bench.cancel(id);
         }
-        bench.release(inside);
-        bench.deliver_all();
+        bench.leave(inside);
         for me in 2..=7 {
             let id = wait(&mut bench, me, 9);
             bench.deliver_all();
@@ -369,20 +316,4 @@ fn votes_come_from_voters_and_requests_from_their_owners() {
     bench.receive(1, voter, &release);
     bench.deliver_all();
     assert_eq!(bench.granted, [id, rival]);
-}
-
-#[test]
-fn after_a_view_change_the_holder_has_its_votes_and_the_waiters_ask_anew() {
-    for spec in [MAEKAWA, MAJORITY] {
-        let (holder, waiters) = (request(2, 1, 50), [request(3, 1, 7), request(1, 1, 9)]);
-        let mut bench = Bench::rebuilt(7, spec, &[holder.id], &waiters);
-        assert!(bench.kinds().iter().all(|kind| *kind == "REQUEST"));
-        bench.deliver_all();
-        assert_eq!(bench.granted, []);
-        bench.release(holder.id);
-        bench.deliver_all();
-        bench.release(waiters[0].id);
-        bench.deliver_all();
-        assert_eq!(bench.granted, waiters.map(|waiter| waiter.id));
-    }
 }

@@ -2,6 +2,7 @@
 //! `ALGORITHMS`; the randomised explorer looks for what nobody thought of.
 
 mod again;
+mod answers;
 mod asked_tokens;
 mod bakery;
 mod carvalho_roucairol;
@@ -15,6 +16,7 @@ mod singhal;
 mod suzuki_kasami;
 mod token_ring;
 mod token_ring_requests;
+mod views;
 mod voting;
 mod vouching;
 
@@ -108,12 +110,38 @@ impl Bench {
         request.id
     }
 
-    fn release(&mut self, id: RequestId) {
-        self.release_as(id, Release::Given);
+    /// The same, and what follows from it.
+    fn ask(&mut self, me: u16, clock: u64) -> RequestId {
+        let id = self.acquire(me, clock);
+        self.deliver_all();
+        id
     }
 
-    fn release_as(&mut self, id: RequestId, how: Release) {
-        self.step(id.node.as_u16(), |engine, out| engine.release(id, how, out));
+    fn release(&mut self, id: RequestId) {
+        self.step(id.node.as_u16(), |engine, out| {
+            engine.release(id, Release::Given, out);
+        });
+    }
+
+    /// Releases, and delivers what follows from it. Returns how many messages that were.
+    fn leave(&mut self, id: RequestId) -> usize {
+        self.release(id);
+        self.deliver_all()
+    }
+
+    /// Those enter, and nobody else has before them: each when the one before it has left.
+    #[track_caller]
+    fn serves(&mut self, order: &[RequestId]) {
+        self.deliver_all();
+        for (before, &id) in order.iter().enumerate() {
+            assert_eq!(self.granted, order[..=before]);
+            self.leave(id);
+        }
+    }
+
+    /// The members that entered, in that order.
+    fn entered(&self) -> Vec<u16> {
+        self.granted.iter().map(|id| id.node.as_u16()).collect()
     }
 
     fn cancel(&mut self, id: RequestId) {
@@ -174,6 +202,11 @@ fn request(me: u16, seq: u64, clock: u64) -> Request {
         mode: Mode::Exclusive,
         tries: true,
     }
+}
+
+/// A message of that algorithm.
+fn message(algorithm: Algorithm, json: &str) -> Message {
+    serde_json::from_str(&format!(r#"{{"{algorithm:?}":{json}}}"#)).unwrap()
 }
 
 fn exclusive(algorithm: Algorithm) -> LockSpec {

@@ -15,11 +15,6 @@ fn ask(bench: &mut Bench, me: u16, mode: Mode) -> RequestId {
     request.id
 }
 
-fn leave(bench: &mut Bench, id: RequestId) {
-    bench.release(id);
-    bench.deliver_all();
-}
-
 #[test]
 fn readers_are_inside_together_and_a_writer_alone() {
     let mut bench = Bench::new(4, SPEC);
@@ -27,13 +22,13 @@ fn readers_are_inside_together_and_a_writer_alone() {
     let second = ask(&mut bench, 2, Mode::Shared);
     assert_eq!(bench.granted, [first, second]);
     let writer = ask(&mut bench, 3, Mode::Exclusive);
-    leave(&mut bench, first);
+    bench.leave(first);
     assert_eq!(bench.granted, [first, second], "a reader is left");
-    leave(&mut bench, second);
+    bench.leave(second);
     assert_eq!(bench.granted, [first, second, writer]);
     let third = ask(&mut bench, 4, Mode::Shared);
     assert_eq!(bench.busy, [writer, third]);
-    leave(&mut bench, writer);
+    bench.leave(writer);
     assert_eq!(bench.granted[3..], [third]);
 }
 
@@ -44,9 +39,9 @@ fn a_reader_that_comes_after_a_waiting_writer_waits_behind_it() {
     let writer = ask(&mut bench, 2, Mode::Exclusive);
     let late = ask(&mut bench, 3, Mode::Shared);
     assert_eq!(bench.granted, [reader]);
-    leave(&mut bench, reader);
+    bench.leave(reader);
     assert_eq!(bench.granted, [reader, writer]);
-    leave(&mut bench, writer);
+    bench.leave(writer);
     assert_eq!(bench.granted, [reader, writer, late]);
 }
 
@@ -75,9 +70,9 @@ fn after_a_view_change_readers_are_still_together() {
     bench.deliver_all();
     assert_eq!(bench.granted, [waiters[0].id]);
     for id in holders {
-        leave(&mut bench, id);
+        bench.leave(id);
     }
     assert_eq!(bench.granted, [waiters[0].id]);
-    leave(&mut bench, waiters[0].id);
+    bench.leave(waiters[0].id);
     assert_eq!(bench.granted, [waiters[0].id, waiters[1].id]);
 }

@@ -69,15 +69,3 @@ fn a_token_that_comes_twice_is_taken_once() {
     bench.deliver(1, 2);
     assert_eq!(bench.granted, [wanted]);
 }
-
-#[test]
-fn a_view_puts_the_token_where_it_is_needed() {
-    let (holder, waiter) = (request(2, 1, 5), request(3, 1, 9));
-    let mut bench = Bench::rebuilt(3, SPEC, &[holder.id], &[waiter]);
-    assert_eq!(bench.granted, []);
-    bench.release(holder.id);
-    bench.deliver(2, 3);
-    assert_eq!(bench.granted, [waiter.id]);
-    let bench = Bench::rebuilt(3, SPEC, &[], &[waiter]);
-    assert_eq!(bench.granted, [waiter.id]);
-}

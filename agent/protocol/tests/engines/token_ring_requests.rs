@@ -30,22 +30,8 @@ fn a_token_that_nobody_wants_any_more_is_kept() {
 fn the_user_keeps_it_until_it_leaves() {
     let mut bench = Bench::new(3, SPEC);
     let first = bench.acquire(1, 1);
-    let second = bench.acquire(3, 1);
-    bench.deliver_all();
+    let second = bench.ask(3, 1);
     assert_eq!(bench.granted, [first]);
-    bench.release(first);
-    bench.deliver_all();
+    bench.leave(first);
     assert_eq!(bench.granted, [first, second]);
-}
-
-#[test]
-fn who_leaves_passes_an_unused_token_on() {
-    for size in [2, 3] {
-        let mut bench = Bench::new(size, SPEC);
-        bench.step(1, |engine, out| engine.leave(out));
-        assert_eq!(bench.kinds(), ["TOKEN"]);
-    }
-    let mut alone = Bench::new(1, SPEC);
-    alone.step(1, |engine, out| engine.leave(out));
-    assert_eq!(alone.kinds(), [""; 0]);
 }

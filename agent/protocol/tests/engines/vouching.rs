@@ -9,7 +9,7 @@ fn vouches(bench: &Bench, me: u16, other: u16) -> bool {
 
 #[test]
 fn ricart_agrawala_knows_whom_it_has_let_in() {
-    let mut bench = Bench::new(3, LockSpec::exclusive(Algorithm::RicartAgrawala));
+    let mut bench = Bench::new(3, exclusive(Algorithm::RicartAgrawala));
     assert!(vouches(&bench, 1, 2), "it has never asked");
     let first = bench.acquire(2, 1);
     bench.deliver(2, 1);
@@ -34,7 +34,7 @@ fn ricart_agrawala_knows_whom_it_has_let_in() {
 
 #[test]
 fn bakery_knows_whose_last_read_it_has_answered() {
-    let mut bench = Bench::new(2, LockSpec::exclusive(Algorithm::Bakery));
+    let mut bench = Bench::new(2, exclusive(Algorithm::Bakery));
     assert!(vouches(&bench, 1, 2));
     let first = bench.acquire(2, 1);
     for _ in 0..2 {
@@ -96,7 +96,7 @@ fn who_has_the_permission_of_two_knows_of_the_other() {
 /// The voters of 1 are 1, 2 and 4; of 2, 2, 3 and 5; of 3, 3, 4 and 6.
 #[test]
 fn voters_know_to_whom_they_have_not_given_their_votes() {
-    let mut bench = Bench::new(7, LockSpec::exclusive(Algorithm::Maekawa));
+    let mut bench = Bench::new(7, exclusive(Algorithm::Maekawa));
     assert!(vouches(&bench, 2, 1) && vouches(&bench, 4, 1), "voters");
     assert!(!vouches(&bench, 3, 1), "it is nobody whom 1 asks");
     let first = bench.acquire(1, 1);
@@ -134,7 +134,7 @@ fn who_has_the_token_knows() {
         Algorithm::Singhal,
         Algorithm::Raymond,
     ] {
-        let mut bench = Bench::new(3, LockSpec::exclusive(algorithm));
+        let mut bench = Bench::new(3, exclusive(algorithm));
         assert!(vouches(&bench, 1, 2) && vouches(&bench, 1, 3));
         assert!(!vouches(&bench, 2, 3) && !vouches(&bench, 3, 1));
         bench.acquire(2, 1);
@@ -154,7 +154,7 @@ fn who_has_the_token_knows() {
 fn the_server_knows_and_who_is_alone_inside() {
     let server = semaphore::server(3);
     let [other, third] = [1, 2].map(|n| (server - 1 + n) % 3 + 1);
-    let mut bench = Bench::new(3, LockSpec::exclusive(Algorithm::Semaphore));
+    let mut bench = Bench::new(3, exclusive(Algorithm::Semaphore));
     assert!(vouches(&bench, server, other));
     let id = bench.acquire(other, 1);
     bench.deliver(other, server);
@@ -170,8 +170,7 @@ fn the_server_knows_and_who_is_alone_inside() {
     // With several permits who is inside knows nothing of the others.
     let two = LockSpec::counting(NonZeroU32::new(2).unwrap());
     let mut bench = Bench::new(3, two);
-    bench.acquire(other, 1);
-    bench.deliver_all();
+    bench.ask(other, 1);
     assert!(!vouches(&bench, other, third));
 }
 
@@ -186,7 +185,7 @@ fn a_view_tells_who_may_be_inside() {
         Algorithm::Majority,
     ] {
         let holder = request(2, 1, 5).id;
-        let bench = Bench::rebuilt(3, LockSpec::exclusive(algorithm), &[holder], &[]);
+        let bench = Bench::rebuilt(3, exclusive(algorithm), &[holder], &[]);
         assert!(!vouches(&bench, 1, 2) && !vouches(&bench, 3, 2));
         assert!(vouches(&bench, 1, 3) && vouches(&bench, 2, 1));
     }
@@ -195,7 +194,7 @@ fn a_view_tells_who_may_be_inside() {
 /// Three of three votes are needed, and three of four.
 #[test]
 fn a_replica_knows_who_cannot_have_won_without_it() {
-    let mut bench = Bench::new(3, LockSpec::exclusive(Algorithm::Voting));
+    let mut bench = Bench::new(3, exclusive(Algorithm::Voting));
     assert!(vouches(&bench, 2, 1) && vouches(&bench, 1, 2));
     let id = bench.acquire(1, 1);
     assert!(vouches(&bench, 2, 1), "it was not asked yet");
@@ -204,9 +203,8 @@ fn a_replica_knows_who_cannot_have_won_without_it() {
     assert!(vouches(&bench, 2, 3), "3 needs the vote that 1 has");
     bench.deliver_all();
     assert!(vouches(&bench, 1, 2) && vouches(&bench, 1, 3), "inside");
-    bench.release(id);
-    bench.deliver_all();
+    bench.leave(id);
     assert!(vouches(&bench, 2, 1) && vouches(&bench, 3, 1));
-    let bench = Bench::new(4, LockSpec::exclusive(Algorithm::Voting));
+    let bench = Bench::new(4, exclusive(Algorithm::Voting));
     assert!(!vouches(&bench, 2, 1), "three others may do");
 }

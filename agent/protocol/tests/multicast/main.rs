@@ -42,6 +42,10 @@ impl Group {
         group
     }
 
+    fn member(&mut self, node: u16) -> &mut TotalOrder<Payload> {
+        self.members.get_mut(&id(node)).unwrap()
+    }
+
     fn freeze(&mut self, number: u32) -> Vec<Undelivered<Payload>> {
         let members = self.members.values_mut();
         members
@@ -62,7 +66,7 @@ impl Group {
     }
 
     fn say(&mut self, node: u16, payload: Payload) {
-        let message = self.members.get_mut(&id(node)).unwrap().multicast(payload);
+        let message = self.member(node).multicast(payload);
         self.send(id(node), &message.unwrap());
     }
 
@@ -78,7 +82,7 @@ impl Group {
     /// The next message from one to another arrives, and is acknowledged.
     fn arrive(&mut self, from: u16, to: u16) {
         self.arrive_silently(from, to);
-        let acknowledgement = self.members.get_mut(&id(to)).unwrap().acknowledge();
+        let acknowledgement = self.member(to).acknowledge();
         if let Some(message) = acknowledgement {
             self.send(id(to), &message);
         }
@@ -87,7 +91,7 @@ impl Group {
     fn arrive_silently(&mut self, from: u16, to: u16) {
         let queue = self.under_way.get_mut(&(id(from), id(to))).unwrap();
         let message = queue.pop_front().expect("something is under way");
-        let member = self.members.get_mut(&id(to)).unwrap();
+        let member = self.member(to);
         member.receive(id(from), message).unwrap();
         self.deliver();
     }
@@ -211,7 +215,7 @@ fn a_higher_clock_is_no_acknowledgement() {
 fn gaps_are_told_and_copies_ignored() {
     let mut sender = Group::new(2).members.remove(&id(1)).unwrap();
     let mut group = Group::new(2);
-    let receiver = group.members.get_mut(&id(2)).unwrap();
+    let receiver = group.member(2);
     let [first, second] = ["a", "b"].map(|payload| sender.multicast(payload).unwrap());
     let gap = ReceiveError::Gap {
         expected: 1,
@@ -234,7 +238,7 @@ fn a_window_bounds_what_waits() {
     let mut group = Group::new(2);
     group.say(1, "a");
     group.say(1, "b");
-    let member = group.members.get_mut(&id(1)).unwrap();
+    let member = group.member(1);
     assert_eq!(member.multicast("c"), Err(MulticastError::Full("c")));
     group.settle();
     group.say(1, "c");
@@ -269,15 +273,10 @@ fn what_comes_before_its_view_waits_for_it() {
     let mut group = Group::new(2);
     let said = group.freeze(2);
     let install = Install::new(epoch(2), vec![id(1), id(2)], said).unwrap();
-    group
-        .members
-        .get_mut(&id(1))
-        .unwrap()
-        .install(&install)
-        .unwrap();
+    group.member(1).install(&install).unwrap();
     group.say(1, "early");
     group.arrive(1, 2);
-    let late = group.members.get_mut(&id(2)).unwrap();
+    let late = group.member(2);
     assert_eq!(late.multicast("x"), Err(MulticastError::Frozen("x")));
     assert_eq!(late.deliver(), None);
     late.install(&install).unwrap();
@@ -289,7 +288,7 @@ fn what_comes_before_its_view_waits_for_it() {
 fn views_follow_each_other() {
     let mut group = Group::new(2);
     group.say(1, "a");
-    let one = group.members.get_mut(&id(1)).unwrap();
+    let one = group.member(1);
     let early = Install::new(
         epoch(2),
         vec![id(1)],
@@ -317,10 +316,10 @@ fn views_follow_each_other() {
     one.install(&Install::new(epoch(2), vec![id(1)], [said.clone()]).unwrap())
         .unwrap();
     let third = Install::new(epoch(3), vec![id(1)], [one.freeze(epoch(3)).unwrap()]).unwrap();
-    let two = group.members.get_mut(&id(2)).unwrap();
+    let two = group.member(2);
     let gone = two.freeze(epoch(2)).unwrap();
     assert_eq!(two.install(&third), Err(InstallError::NotAMember));
-    let one = group.members.get_mut(&id(1)).unwrap();
+    let one = group.member(1);
     let both = Install::new(
         epoch(4),
         vec![id(1), id(2)],

@@ -2,27 +2,13 @@
 
 use std::time::Duration;
 
-use distlock_protocol::{
-    Algorithm, Command, Event, Input, LockName, LockSpec, Mode, Previous, Release, Ticket, Wait,
-};
+use distlock_protocol::{Algorithm, Command, Input, LockSpec, Mode, Previous, Release, Wait};
 
 use crate::group::{Group, node};
 
 const LONG: Duration = Duration::from_secs(5);
 
 impl Group {
-    /// What `ticket` was told, once it is inside.
-    fn told(&self, ticket: u64) -> Option<Previous> {
-        self.events.iter().find_map(|(_, event)| match event {
-            Event::Granted {
-                ticket: its,
-                previous,
-                ..
-            } if its.0 == ticket => Some(*previous),
-            _ => None,
-        })
-    }
-
     /// `me` enters and leaves; what it was told.
     fn visit(&mut self, me: u16, ticket: u64, how: Release) -> Previous {
         self.acquire(me, ticket, Wait::Cancelled);
@@ -92,13 +78,9 @@ fn a_mark_outlives_the_whole_group() {
     for algorithm in Algorithm::ALL {
         let mut group = Group::new(2, algorithm);
         group.visit(1, 1, Release::Abandoned);
-        for me in 1..=2 {
-            group.input(node(me), Input::Command(&Command::Leave));
-        }
+        (1..=2).for_each(|me| group.leave(me));
         group.run(LONG);
-        for me in 1..=2 {
-            group.start(me);
-        }
+        (1..=2).for_each(|me| group.start(me));
         group.run(LONG);
         let told = group.visit(2, 2, Release::Given);
         assert_eq!(told, Previous::Abandoned, "{algorithm}");
@@ -171,14 +153,7 @@ fn a_member_that_used_nothing_is_vouched_for() {
 #[test]
 fn a_group_of_one_cannot_vouch_for_itself() {
     let ask = |group: &mut Group, ticket: u64, lock: &str| {
-        let acquire = Command::Acquire {
-            ticket: Ticket(ticket),
-            lock: LockName::new(lock).unwrap(),
-            spec: None,
-            mode: Mode::Exclusive,
-            wait: Wait::Cancelled,
-        };
-        group.input(node(1), Input::Command(&acquire));
+        group.ask(1, ticket, lock, None, Mode::Exclusive, Wait::Cancelled);
         group.run(LONG);
         let told = group.told(ticket).expect("granted");
         group.release(1, ticket);
@@ -255,25 +230,23 @@ fn one_of_several_is_told() {
     let mut group = Group::new(3, Algorithm::Semaphore);
     let two = LockSpec::counting(2.try_into().unwrap());
     let mut ask = |me: u16, ticket: u64| {
-        let acquire = Command::Acquire {
-            ticket: Ticket(ticket),
-            lock: LockName::new("licences").unwrap(),
-            spec: Some(two),
-            mode: Mode::Exclusive,
-            wait: Wait::Cancelled,
-        };
-        group.input(node(me), Input::Command(&acquire));
+        let spec = Some(two);
+        group.ask(
+            me,
+            ticket,
+            "licences",
+            spec,
+            Mode::Exclusive,
+            Wait::Cancelled,
+        );
         group.run(LONG);
         let told = group.told(ticket);
-        let how = if ticket == 2 {
-            Release::Abandoned
-        } else {
-            Release::Given
-        };
-        if ticket != 1 {
-            group.release_as(me, ticket, how);
-            group.run(LONG);
+        match ticket {
+            1 => (),
+            2 => group.release_as(me, ticket, Release::Abandoned),
+            _ => group.release(me, ticket),
         }
+        group.run(LONG);
         told.expect("granted")
     };
     assert_eq!(ask(1, 1), Previous::Clean);

@@ -3,15 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use distlock_protocol::{
-    Algorithm, Change, Command, Event, Failure, Input, NodeId, PeerState, Record, Wait,
-};
+use distlock_protocol::{Algorithm, Change, Event, Failure, NodeId, PeerState, Record, Wait};
 
-use crate::group::{Group, node};
-
-fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
-}
+use crate::group::{Group, ms, node};
 
 fn ids(ids: &[u16]) -> BTreeSet<NodeId> {
     ids.iter().copied().map(node).collect()
@@ -59,28 +53,25 @@ fn two_clusters_of_one_name_are_told() {
     assert_eq!((told(&group, 1), told(&group, 2)), (vec![], vec![]));
     // Files that are made the same afterwards are no help, and no harm.
     for me in [1, 2] {
-        group.nodes.remove(&node(me));
+        group.stop(me);
         group.voters = ids(&[1, 2]);
         group.start(me);
     }
     group.run(ms(5000));
     for (me, other) in [(1, 2), (2, 1)] {
-        assert_eq!(group.view(me).expect("its own").1, [me]);
+        assert_eq!(group.members(me), [me]);
         let differs = (node(other), me.to_string(), other.to_string());
         assert_eq!(told(&group, me), [differs], "once in each life");
         let state = group.nodes[&node(me)].peer_state(node(other));
         assert_eq!(state, PeerState::Disagrees);
-        group.acquire(me, u64::from(me), Wait::Cancelled);
-        group.run(ms(100));
-        assert!(group.granted(u64::from(me)).is_some());
+        group.enter(me, u64::from(me), ms(100));
         group.release(me, u64::from(me));
     }
     // One of them is told to forget, as the message says.
-    group.nodes.remove(&node(2));
-    group.records.remove(&node(2));
+    group.lose(2);
     group.start(2);
     group.run(ms(3000));
-    assert_eq!(group.view(2).expect("the same").1, [1, 2]);
+    assert_eq!(group.members(2), [1, 2]);
     let state = group.nodes[&node(1)].peer_state(node(2));
     assert_eq!(state, PeerState::Up);
 }
@@ -94,15 +85,13 @@ fn nobody_founds_a_cluster_beside_one_that_it_hears_of() {
     group.run(ms(5000));
     group.start(1);
     group.run(ms(3000));
-    group.acquire(1, 1, Wait::Cancelled);
-    group.run(ms(100));
-    let first = group.granted(1).expect("it is free");
+    let first = group.enter(1, 1, ms(100));
     group.voters = ids(&[2]);
     group.start(2);
     group.acquire(2, 2, Wait::Cancelled);
     group.run(ms(3000));
     for me in [1, 2] {
-        assert_eq!(group.view(me).expect("one of both").1, [1, 2]);
+        assert_eq!(group.members(me), [1, 2]);
         assert_eq!(told(&group, me), []);
     }
     assert_eq!(group.granted(2), None, "somebody is inside");
@@ -117,9 +106,7 @@ fn files_with_other_voters_found_no_second_cluster() {
     for together in [false, true] {
         let mut group = started(6, ms(5000), ms(8000));
         let cluster = group.cluster_of(1);
-        group.acquire(1, 1, Wait::Cancelled);
-        group.run(ms(500));
-        assert!(group.granted(1).is_some());
+        group.enter(1, 1, ms(500));
         group.voters = ids(&[4, 5, 6]);
         for me in [4, 5, 6] {
             group.start(me);
@@ -149,9 +136,7 @@ fn a_list_that_more_than_doubles_founds_no_second_cluster() {
     group.run(ms(5000));
     assert!(group.cluster_of(1).is_some());
     group.voters = ids(&[3, 4, 5]);
-    for me in [3, 4, 5] {
-        group.start(me);
-    }
+    [3, 4, 5].into_iter().for_each(|me| group.start(me));
     group.run(ms(30_000));
     for me in [3, 4, 5] {
         assert_eq!(group.cluster_of(me), None);
@@ -166,7 +151,7 @@ fn all_begin_with_other_voters_in_their_files_and_go_on() {
     let mut group = started(6, ms(1000), ms(5500));
     let cluster = group.cluster_of(1);
     for me in 1..=6 {
-        group.input(node(me), Input::Command(&Command::Leave));
+        group.leave(me);
     }
     group.run(ms(3000));
     group.voters = ids(&[4, 5, 6]);
@@ -174,7 +159,7 @@ fn all_begin_with_other_voters_in_their_files_and_go_on() {
     group.run(ms(4000));
     for me in 1..=6 {
         assert_eq!(group.cluster_of(me), cluster);
-        assert_eq!(group.view(me).expect("the next").1, [1, 2, 3, 4, 5, 6]);
+        assert_eq!(group.members(me), [1, 2, 3, 4, 5, 6]);
     }
 }
 
@@ -182,23 +167,20 @@ fn all_begin_with_other_voters_in_their_files_and_go_on() {
 #[test]
 fn a_member_whose_voters_are_all_gone_is_told_and_comes_back() {
     let mut group = started(7, ms(1000), ms(5500));
-    group.acquire(7, 1, Wait::Cancelled);
-    group.run(ms(300));
-    assert!(group.granted(1).is_some());
+    group.enter(7, 1, ms(300));
     for cut_off in [true, false] {
         group.isolate(7);
         if !cut_off {
-            group.nodes.remove(&node(7));
+            group.stop(7);
         }
         let next = if cut_off { [4, 5, 6] } else { [1, 2, 3] };
-        let change = Change::Voters(ids(&next));
-        group.input(node(4), Input::Command(&Command::Change(change)));
+        group.change(4, Change::Voters(ids(&next)));
         group.run(ms(20_000));
         let votes = next.map(|id| (node(id), true)).into();
-        assert_eq!(group.nodes[&node(4)].voters(group.now), votes);
+        assert_eq!(group.votes(4), votes);
         let before = if cut_off { [1, 2, 3] } else { [4, 5, 6] };
         for gone in &before[1..] {
-            group.nodes.remove(&node(*gone));
+            group.stop(*gone);
         }
         group.run(ms(3000));
         group.heal();
@@ -210,7 +192,7 @@ fn a_member_whose_voters_are_all_gone_is_told_and_comes_back() {
         let excluded =
             |event: &(_, Event)| matches!(event, (who, Event::Excluded { .. }) if *who == node(7));
         assert_eq!(group.events.iter().any(excluded), cut_off);
-        assert!(group.view(7).expect("it is back").1.contains(&7));
+        assert!(group.members(7).contains(&7));
         before[1..].iter().for_each(|me| group.start(*me));
         group.run(ms(4000));
     }
@@ -221,9 +203,7 @@ fn a_member_whose_voters_are_all_gone_is_told_and_comes_back() {
 fn a_lease_that_became_shorter_is_waited_for() {
     for sloppy in [false, true] {
         let mut group = started(4, ms(30_000), ms(45_000));
-        group.acquire(4, 1, Wait::Cancelled);
-        group.run(ms(500));
-        assert!(group.granted(1).is_some());
+        group.enter(4, 1, ms(500));
         let until = group.lease_of(4);
         group.isolate(4);
         group.settings.lease = ms(1000);
@@ -251,14 +231,9 @@ fn a_lease_that_became_longer_is_not_waited_for() {
     (1..=3).for_each(|me| group.start(me));
     group.run(ms(8000));
     group.settings.lease = ms(5000);
-    let began = group.now;
     (1..=3).for_each(|me| group.start(me));
     group.acquire(1, 1, Wait::Cancelled);
-    while group.granted(1).is_none() {
-        group.run(ms(10));
-        assert!(group.now.since(began) < ms(30000));
-    }
-    let waited = group.now.since(began);
+    let waited = group.until_granted(1, ms(30_000));
     assert!(waited > ms(500) && waited < ms(3000), "{waited:?}");
 }
 
@@ -274,9 +249,7 @@ fn founders_with_different_files_do_not_block_each_other_for_ever() {
     let clusters: BTreeSet<_> = (1..=4).map(|me| group.cluster_of(me)).collect();
     assert_eq!(clusters.len(), 1, "{clusters:?}");
     assert!(clusters.first().unwrap().is_some());
-    for me in 1..=4 {
-        assert_eq!(group.view(me).expect("one").1, [1, 2, 3, 4]);
-    }
+    group.are_together(&[1, 2, 3, 4]);
 }
 
 /// A file can name the cluster: then no other is ever founded or joined with it.
@@ -289,9 +262,7 @@ fn a_file_that_names_the_cluster_founds_none() {
     let cluster = group.cluster_of(1).expect("founded");
     group.records.clear();
     group.cluster = Some(cluster);
-    for me in [1, 2] {
-        group.start(me);
-    }
+    [1, 2].into_iter().for_each(|me| group.start(me));
     group.run(ms(20_000));
     assert_eq!(group.cluster_of(1), None, "its states are lost");
     group.cluster = None;
@@ -312,12 +283,8 @@ fn a_member_that_only_accepted_a_founding_joins_the_cluster_that_took_its_place(
         let affiliation = &group.records.get(&node(4))?.affiliation;
         affiliation.cluster()
     };
-    let began = group.now;
-    while accepted(&group).is_none() {
-        group.run(ms(1));
-        assert!(group.now.since(began) < ms(20_000), "nobody founds");
-    }
-    group.nodes.remove(&node(4));
+    group.until(ms(20_000), |group| accepted(group).is_some());
+    group.stop(4);
     let record = group.records[&node(4)].clone();
     assert_eq!(record.affiliation.cluster_id(), None, "it is in none yet");
     group.run(ms(2000));
@@ -326,7 +293,7 @@ fn a_member_that_only_accepted_a_founding_joins_the_cluster_that_took_its_place(
     let permit = recovered.affiliation.permit.expect("an operator's word");
     assert_eq!(permit.abandoned, cluster);
     for me in 1..=3 {
-        group.nodes.remove(&node(me));
+        group.stop(me);
         group
             .records
             .insert(node(me), Record::recover_lost(cluster));
@@ -338,5 +305,5 @@ fn a_member_that_only_accepted_a_founding_joins_the_cluster_that_took_its_place(
     group.start(4);
     group.run(ms(4000));
     assert_eq!(group.cluster_of(4), Some(next));
-    assert_eq!(group.view(4).expect("it is in the view").1, [1, 2, 3, 4]);
+    assert_eq!(group.members(4), [1, 2, 3, 4]);
 }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Duration;
 
 use distlock_protocol::{
-    Absence, Algorithm, Boot, ClusterId, Command, ElectionAlgorithm, Event, Failure, Fence,
-    FoundingReport, Input, LockName, Missing, Mode, Node, NodeConfig, NodeId, Output, Record,
+    Absence, Algorithm, Boot, Change, ClusterId, Command, Event, Failure, Fence, FoundingReport,
+    Input, LockName, LockSpec, Missing, Mode, Node, NodeConfig, NodeId, Output, Previous, Record,
     Refusal, Release, Settings, Ticket, Time, Wait,
 };
 
@@ -59,9 +59,7 @@ impl Group {
     }
 
     fn begun(mut self, size: u16) -> Self {
-        for me in 1..=size {
-            self.start(me);
-        }
+        (1..=size).for_each(|me| self.start(me));
         self.run(Duration::from_secs(1));
         if self.settings.failure == Failure::Quorum {
             self.run(FOUNDING);
@@ -77,13 +75,10 @@ impl Group {
         lease: Duration,
     ) -> Self {
         let settings = Settings {
-            group: "smoke".into(),
             lease,
             failure,
-            lock_delay: Duration::ZERO,
-            election: ElectionAlgorithm::Bully,
             algorithm,
-            locks: BTreeMap::new(),
+            ..Settings::new("smoke")
         };
         Self {
             now: Time::from_nanos(1),
@@ -126,6 +121,25 @@ impl Group {
         };
         self.nodes.insert(me, Node::new(config, boot, self.now));
         self.drain(me);
+    }
+
+    /// Its process is gone.
+    pub(crate) fn stop(&mut self, me: u16) {
+        self.nodes.remove(&node(me));
+    }
+
+    /// Its process is gone, and its disk.
+    pub(crate) fn lose(&mut self, me: u16) {
+        self.stop(me);
+        self.records.remove(&node(me));
+    }
+
+    pub(crate) fn leave(&mut self, me: u16) {
+        self.input(node(me), Input::Command(&Command::Leave));
+    }
+
+    pub(crate) fn change(&mut self, at: u16, change: Change) {
+        self.input(node(at), Input::Command(&Command::Change(change)));
     }
 
     /// What the wall clocks of those show who start now.
@@ -199,6 +213,26 @@ impl Group {
         self.now = end;
     }
 
+    /// Lets time pass until that is so, within `limit`. Returns how long it took.
+    #[track_caller]
+    pub(crate) fn until(&mut self, limit: Duration, is_so: impl Fn(&Self) -> bool) -> Duration {
+        let began = self.now;
+        while !is_so(self) {
+            let algorithm = self.settings.algorithm;
+            assert!(
+                self.now.since(began) < limit,
+                "{algorithm}: not in {limit:?}"
+            );
+            self.run(ms(1));
+        }
+        self.now.since(began)
+    }
+
+    #[track_caller]
+    pub(crate) fn until_granted(&mut self, ticket: u64, limit: Duration) -> Duration {
+        self.until(limit, |group| group.granted(ticket).is_some())
+    }
+
     /// From now on this member's clock takes `factor` times as long as others'.
     pub(crate) fn slow_down(&mut self, me: u16, factor: u32) {
         self.slow.insert(node(me), (self.now, factor));
@@ -256,23 +290,67 @@ impl Group {
             })
     }
 
+    /// The epoch of that view.
+    #[track_caller]
+    pub(crate) fn epoch(&self, me: u16) -> u32 {
+        self.view(me).expect("a view").0
+    }
+
+    /// The members of that view.
+    #[track_caller]
+    pub(crate) fn members(&self, me: u16) -> Vec<u16> {
+        self.view(me).expect("a view").1
+    }
+
+    /// These know each other, and nobody else.
+    #[track_caller]
+    pub(crate) fn are_together(&self, all: &[u16]) {
+        for &me in all {
+            assert_eq!(self.members(me), all, "{}: {me}", self.settings.algorithm);
+        }
+    }
+
+    /// Who votes, as that member knows, and whether each does so already.
+    pub(crate) fn votes(&self, me: u16) -> BTreeMap<NodeId, bool> {
+        self.nodes[&node(me)].voters(self.now)
+    }
+
     pub(crate) fn acquire(&mut self, me: u16, ticket: u64, wait: Wait) {
-        self.ask(me, ticket, Mode::Exclusive, wait);
+        self.ask(me, ticket, "printer", None, Mode::Exclusive, wait);
     }
 
     pub(crate) fn share(&mut self, me: u16, ticket: u64) {
-        self.ask(me, ticket, Mode::Shared, Wait::Cancelled);
+        self.ask(me, ticket, "printer", None, Mode::Shared, Wait::Cancelled);
     }
 
-    fn ask(&mut self, me: u16, ticket: u64, mode: Mode, wait: Wait) {
+    /// Asks for a lock that is to be served so.
+    pub(crate) fn ask(
+        &mut self,
+        me: u16,
+        ticket: u64,
+        lock: &str,
+        spec: Option<LockSpec>,
+        mode: Mode,
+        wait: Wait,
+    ) {
         let command = Command::Acquire {
             ticket: Ticket(ticket),
-            lock: LockName::new("printer").unwrap(),
-            spec: None,
+            lock: LockName::new(lock).unwrap(),
+            spec,
             mode,
             wait,
         };
         self.input(node(me), Input::Command(&command));
+    }
+
+    /// Asks, and is inside after that time.
+    #[track_caller]
+    pub(crate) fn enter(&mut self, me: u16, ticket: u64, time: Duration) -> Fence {
+        self.acquire(me, ticket, Wait::Cancelled);
+        self.run(time);
+        let (algorithm, ended) = (self.settings.algorithm, self.ended(ticket));
+        let granted = self.granted(ticket);
+        granted.unwrap_or_else(|| panic!("{algorithm}: {me} is not let in: {ended:?}"))
     }
 
     pub(crate) fn release(&mut self, me: u16, ticket: u64) {
@@ -284,13 +362,40 @@ impl Group {
         self.input(node(me), Input::Command(&Command::Release { ticket, how }));
     }
 
+    /// What each was told that was let in with that ticket.
+    fn grants(&self, ticket: u64) -> impl Iterator<Item = (Fence, Previous)> {
+        self.events
+            .iter()
+            .filter_map(move |(_, event)| match *event {
+                Event::Granted {
+                    ticket: its,
+                    fence,
+                    previous,
+                    ..
+                } if its.0 == ticket => Some((fence, previous)),
+                _ => None,
+            })
+    }
+
+    /// How often a caller was let in.
+    pub(crate) fn entries(&self, ticket: u64) -> usize {
+        self.grants(ticket).count()
+    }
+
     pub(crate) fn granted(&self, ticket: u64) -> Option<Fence> {
-        self.events.iter().find_map(|(_, event)| match event {
-            Event::Granted {
-                ticket: its, fence, ..
-            } if its.0 == ticket => Some(*fence),
-            _ => None,
-        })
+        self.grants(ticket).next().map(|(fence, _)| fence)
+    }
+
+    /// What who is inside was told of the holder before.
+    pub(crate) fn told(&self, ticket: u64) -> Option<Previous> {
+        self.grants(ticket).next().map(|(_, previous)| previous)
+    }
+
+    /// Whether a holder was told that its lock is lost.
+    pub(crate) fn lost(&self, ticket: u64) -> bool {
+        let ticket = Ticket(ticket);
+        let mut events = self.events.iter();
+        events.any(|(_, event)| *event == Event::Lost { ticket })
     }
 
     /// When the newest lease ends that a member has had, on its clock.
@@ -320,6 +425,10 @@ pub(crate) fn missing(ids: &[u16], why: Absence) -> Vec<Missing> {
         why,
     };
     ids.iter().map(missing).collect()
+}
+
+pub(crate) fn ms(ms: u64) -> Duration {
+    Duration::from_millis(ms)
 }
 
 pub(crate) fn node(id: u16) -> NodeId {

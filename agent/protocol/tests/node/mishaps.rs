@@ -4,34 +4,8 @@ use std::time::Duration;
 
 use distlock_protocol::{Algorithm, Command, Event, Failure, Fence, Input, Refusal, Ticket, Wait};
 
-use crate::group::{FOUNDING, Group, node};
-use crate::quorum::{ALL, group, ms};
-
-/// Lets time pass until `condition` holds, `limit` at most.
-#[track_caller]
-fn await_until(group: &mut Group, limit: Duration, condition: impl Fn(&Group) -> bool) {
-    let began = group.now;
-    while !condition(group) {
-        assert!(group.now.since(began) < limit, "not within {limit:?}");
-        group.run(ms(1));
-    }
-}
-
-/// How often a caller was let in.
-fn grants(group: &Group, ticket: u64) -> usize {
-    let granted = |(_, event): &&(_, Event)| match event {
-        Event::Granted { ticket: its, .. } => its.0 == ticket,
-        _ => false,
-    };
-    group.events.iter().filter(granted).count()
-}
-
-fn lost(group: &Group, ticket: u64) -> bool {
-    let lost = Event::Lost {
-        ticket: Ticket(ticket),
-    };
-    group.events.iter().any(|(_, event)| *event == lost)
-}
+use crate::group::{FOUNDING, Group, ms, node};
+use crate::quorum::{ALL, group};
 
 /// All members enter once, one after the other, with fences above `above`.
 #[track_caller]
@@ -40,7 +14,7 @@ fn all_enter(group: &mut Group, size: u16, first: u64, above: Option<Fence>) {
     for me in 1..=size {
         let ticket = first + u64::from(me);
         group.acquire(me, ticket, Wait::Cancelled);
-        await_until(group, ms(3000), |group| group.granted(ticket).is_some());
+        group.until_granted(ticket, ms(3000));
         assert!(group.granted(ticket) > above, "{me}");
         above = group.granted(ticket);
         group.release(me, ticket);
@@ -57,30 +31,28 @@ fn a_voter_with_an_old_state_is_told_what_has_been_since() {
         all_enter(&mut group, 3, 10, None);
         let old = group.records[&node(3)].clone();
         for _ in 0..3 {
-            group.nodes.remove(&node(2));
+            group.stop(2);
             group.run(ms(2500));
             group.start(2);
             group.run(ms(2500));
         }
-        group.acquire(1, 1, Wait::Cancelled);
-        group.run(ms(100));
-        let held = group.granted(1).expect("it is free");
-        let epoch = group.view(1).expect("a view").0;
+        let held = group.enter(1, 1, ms(100));
+        let epoch = group.epoch(1);
         assert!(epoch > old.epoch.as_u32() + 3, "it is old");
 
-        group.nodes.remove(&node(3));
+        group.stop(3);
         group.records.insert(node(3), old);
         group.start(3);
         group.acquire(3, 3, Wait::Cancelled);
         group.run(ms(3000));
         assert_eq!(group.granted(3), None, "1 is inside: {algorithm}");
-        assert!(!lost(&group, 1));
+        assert!(!group.lost(1));
         for me in 1..=3 {
             let (now, members) = group.view(me).expect("a view");
             assert!(now > epoch && members == [1, 2, 3], "{algorithm} {me}");
         }
         group.release(1, 1);
-        await_until(&mut group, ms(500), |group| group.granted(3).is_some());
+        group.until_granted(3, ms(500));
         assert!(group.granted(3) > Some(held), "{algorithm}");
     }
 }
@@ -95,16 +67,16 @@ fn fences_tell_two_holders_apart_whose_clocks_are_too_far_apart() {
         // Renewals come more rarely by that clock, but often enough to stay.
         group.run(ms(2000));
         group.acquire(1, 1, Wait::Cancelled);
-        await_until(&mut group, ms(500), |group| group.granted(1).is_some());
+        group.until_granted(1, ms(500));
         group.isolate(1);
         group.acquire(2, 2, Wait::Cancelled);
-        await_until(&mut group, ms(2500), |group| group.granted(2).is_some());
-        let both = group.clock(1) < group.lease_of(1) && !lost(&group, 1);
+        group.until_granted(2, ms(2500));
+        let both = group.clock(1) < group.lease_of(1) && !group.lost(1);
         assert!(both, "two take their locks for valid: {algorithm}");
         assert!(group.granted(2) > group.granted(1), "{algorithm}");
         group.release(2, 2);
         group.heal();
-        await_until(&mut group, ms(5000), |group| lost(group, 1));
+        group.until(ms(5000), |group| group.lost(1));
         let second = group.granted(2);
         all_enter(&mut group, 3, 10, second);
     }
@@ -136,9 +108,9 @@ fn a_grant_that_died_with_its_server_is_given_once_by_the_next_view() {
         };
         let decided = group.sent[before..].iter().any(is_grant);
         servers += usize::from(decided);
-        group.nodes.remove(&node(server));
+        group.stop(server);
         group.run(ms(2500));
-        assert_eq!(grants(&group, 2), 1, "server {server}");
+        assert_eq!(group.entries(2), 1, "server {server}");
         assert!(group.granted(2) > group.granted(1));
         // And it is the only one inside, in the books of the next server too.
         group.acquire(holder, 3, Wait::Cancelled);
@@ -176,11 +148,11 @@ fn a_member_that_hears_nobody_or_is_heard_by_nobody_is_excluded() {
                 "nobody else is inside: {what}"
             );
             assert!(group.granted(2) > group.granted(1), "{what}");
-            assert_eq!(group.view(2).expect("a view").1, [2, 3], "{what}");
+            assert_eq!(group.members(2), [2, 3], "{what}");
             group.heal();
             group.run(ms(3000));
-            assert!(lost(&group, 1), "{what}");
-            assert_eq!(group.view(2).expect("a view").1, [1, 2, 3], "{what}");
+            assert!(group.lost(1), "{what}");
+            assert_eq!(group.members(2), [1, 2, 3], "{what}");
             group.release(2, 2);
             let second = group.granted(2);
             all_enter(&mut group, 3, 10, second);
@@ -201,7 +173,7 @@ fn flapping_costs_at_most_a_view_a_second_and_nobody_else_their_places() {
             group.acquire(2, 2, Wait::Cancelled);
             group.run(ms(100));
             group.acquire(4, 4, Wait::Cancelled);
-            let (began, first) = (group.now, group.view(1).expect("a view").0);
+            let (began, first) = (group.now, group.epoch(1));
             while group.now.since(began) < ms(11_000) {
                 group.isolate(3);
                 group.run(ms(period));
@@ -209,13 +181,13 @@ fn flapping_costs_at_most_a_view_a_second_and_nobody_else_their_places() {
                 group.run(ms(period));
             }
             group.run(ms(4000));
-            let views = group.view(1).expect("a view").0 - first;
+            let views = group.epoch(1) - first;
             most = most.max(views);
             // A few may come ahead of the pace.
             let seconds = group.now.since(began).as_secs();
             assert!(u64::from(views) <= seconds + 4, "{period}: {views}");
-            assert!(!lost(&group, 1), "{algorithm} {period}");
-            assert_eq!(group.view(1).expect("a view").1, [1, 2, 3, 4]);
+            assert!(!group.lost(1), "{algorithm} {period}");
+            assert_eq!(group.members(1), [1, 2, 3, 4]);
             assert!(group.granted(2).is_none() && group.granted(4).is_none());
             for (mine, me) in [(1, 1), (2, 2)] {
                 group.release(me, mine);
@@ -252,16 +224,16 @@ fn what_was_under_way_for_longer_than_a_lease_is_stale() {
         group.acquire(1, 4, Wait::Cancelled);
         let late = group.sent.len();
         group.run(ms(1500));
-        let inside = if grants(&group, 2) == 1 { 2 } else { 3 };
-        let count = |group: &Group| (2..=4).map(|it| grants(group, it)).sum::<usize>();
-        let others = grants(&group, 5 - inside);
-        assert_eq!((grants(&group, inside), others), (1, 0), "{algorithm}");
+        let inside = if group.entries(2) == 1 { 2 } else { 3 };
+        let count = |group: &Group| (2..=4).map(|it| group.entries(it)).sum::<usize>();
+        let others = group.entries(5 - inside);
+        assert_eq!((group.entries(inside), others), (1, 0), "{algorithm}");
         let before = count(&group);
         for is_back in [false, true] {
             if is_back {
                 group.heal();
                 group.run(ms(2500));
-                assert_eq!(group.view(2).expect("a view").1, [1, 2, 3]);
+                assert_eq!(group.members(2), [1, 2, 3]);
             }
             for (from, to, bytes) in &group.sent.clone()[..late] {
                 let (from, to) = (*from, *to);
@@ -269,11 +241,11 @@ fn what_was_under_way_for_longer_than_a_lease_is_stale() {
             }
             group.run(ms(1500));
             assert_eq!(count(&group), before, "{algorithm}: nobody else entered");
-            assert!(!lost(&group, inside), "{algorithm}");
+            assert!(!group.lost(inside), "{algorithm}");
         }
         group.release(inside as u16, inside);
         let mut last = group.granted(inside);
-        let waits = |ticket: &u64| grants(&group, *ticket) == 0;
+        let waits = |ticket: &u64| group.entries(*ticket) == 0;
         let waiters: Vec<u64> = [5 - inside, 4].into_iter().filter(waits).collect();
         for _ in &waiters {
             group.run(ms(500));
@@ -355,7 +327,7 @@ fn fences_of_a_name_that_was_forgotten_go_on_rising() {
             all_enter(&mut group, 3, 10 * round, last);
             let fences = (1..=3).map(|me| group.granted(10 * round + me));
             last = fences.max().expect("three");
-            group.input(node(3), Input::Command(&Command::Leave));
+            group.leave(3);
             group.run(ms(1000));
             group.start(3);
             group.run(ms(2000));
@@ -375,19 +347,15 @@ fn a_voter_that_stood_still_misses_nobody() {
         for pause in [600, 3000] {
             let mut group = Group::empty(size, Algorithm::Semaphore, Failure::Quorum, ms(1000));
             group.voters = [node(1)].into();
-            for me in 1..=size {
-                group.start(me);
-            }
+            (1..=size).for_each(|me| group.start(me));
             group.run(FOUNDING + ms(1500));
-            group.acquire(size, 1, Wait::Cancelled);
-            group.run(ms(100));
-            assert!(group.granted(1).is_some());
+            group.enter(size, 1, ms(100));
             for awake in [20, 1000] {
                 // Its host stands still, and so does all that is on the way.
                 group.now = group.now + ms(pause);
                 group.run(ms(awake));
             }
-            assert!(!lost(&group, 1), "{size} members, {pause} ms");
+            assert!(!group.lost(1), "{size} members, {pause} ms");
             group.release(size, 1);
             let held = group.granted(1);
             all_enter(&mut group, size, 10, held);

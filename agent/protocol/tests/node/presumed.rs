@@ -2,21 +2,14 @@
 
 use std::time::Duration;
 
-use distlock_protocol::{Algorithm, Event, Failure, Refusal, Ticket, Wait};
+use distlock_protocol::{Algorithm, Failure, Previous, Refusal, Wait};
 
-use crate::group::{Group, node};
+use crate::group::Group;
 
 const LEASE: Duration = Duration::from_secs(1);
 
 fn group(size: u16, algorithm: Algorithm) -> Group {
     Group::with(size, algorithm, Failure::PresumeFailed)
-}
-
-fn lost(group: &Group, ticket: u64) -> bool {
-    let lost = Event::Lost {
-        ticket: Ticket(ticket),
-    };
-    group.events.iter().any(|(_, event)| *event == lost)
 }
 
 /// Half a lease of silence, and what the others need to agree.
@@ -31,18 +24,14 @@ fn a_dead_holder_is_replaced_within_a_lease() {
         group.acquire(3, 3, Wait::Cancelled);
         group.run(LEASE);
         assert_eq!((group.granted(2), group.granted(3)), (None, None));
-        group.nodes.remove(&node(1));
+        group.stop(1);
         group.run(LEASE * 7 / 10);
         let entered = [2, 3].map(|ticket| group.granted(ticket).is_some());
         assert_ne!(entered[0], entered[1], "{algorithm}: one of them");
-        assert_eq!(group.view(2).unwrap().1, [2, 3]);
-        let told = group.events.iter().find_map(|(_, event)| match event {
-            Event::Granted {
-                ticket, previous, ..
-            } if ticket.0 > 1 => Some(previous.is_abandoned()),
-            _ => None,
-        });
-        assert_eq!(told, Some(true), "{algorithm}: its holder died inside");
+        assert_eq!(group.members(2), [2, 3]);
+        let told = group.told(2).or(group.told(3));
+        let why = "its holder died inside";
+        assert_eq!(told, Some(Previous::Abandoned), "{algorithm}: {why}");
     }
 }
 
@@ -57,15 +46,13 @@ fn both_sides_of_a_cut_go_on_and_one_gives_way_when_it_heals() {
         group.acquire(1, 2, Wait::Lease);
         group.run(LEASE);
         assert!(group.granted(2).is_some(), "{algorithm}: two are inside");
-        assert_eq!(group.view(3).unwrap().1, [3]);
-        assert!(!lost(&group, 1) && !lost(&group, 2));
+        assert_eq!(group.members(3), [3]);
+        assert!(!group.lost(1) && !group.lost(2));
         group.heal();
         group.run(LEASE * 2);
-        assert!(lost(&group, 1), "{algorithm}: the higher one gives way");
-        assert!(!lost(&group, 2));
-        for member in 1..=3 {
-            assert_eq!(group.view(member).unwrap().1, [1, 2, 3]);
-        }
+        assert!(group.lost(1), "{algorithm}: the higher one gives way");
+        assert!(!group.lost(2));
+        group.are_together(&[1, 2, 3]);
         group.acquire(3, 3, Wait::Lease);
         group.run(LEASE / 2);
         assert_eq!(group.granted(3), None);
@@ -78,12 +65,12 @@ fn both_sides_of_a_cut_go_on_and_one_gives_way_when_it_heals() {
 #[test]
 fn who_comes_back_is_a_member_again() {
     let mut group = group(3, Algorithm::Bakery);
-    group.nodes.remove(&node(2));
+    group.stop(2);
     group.run(LEASE);
-    assert_eq!(group.view(1).unwrap().1, [1, 3]);
+    assert_eq!(group.members(1), [1, 3]);
     group.start(2);
     group.run(LEASE * 2);
-    assert_eq!(group.view(2).unwrap().1, [1, 2, 3]);
+    assert_eq!(group.members(2), [1, 2, 3]);
     group.acquire(2, 1, Wait::Lease);
     group.run(LEASE);
     assert!(group.granted(1).is_some());
@@ -92,7 +79,7 @@ fn who_comes_back_is_a_member_again() {
 #[test]
 fn one_alone_goes_on_and_lacks_nobody() {
     let mut group = group(2, Algorithm::RicartAgrawala);
-    group.nodes.remove(&node(1));
+    group.stop(1);
     group.acquire(2, 1, Wait::Lease);
     group.run(LEASE * 2);
     assert!(group.granted(1).is_some());

@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use distlock_protocol::{
-    Absence, Algorithm, Command, Event, Failure, Input, Refusal, Release, Ticket, Wait,
-};
+use distlock_protocol::{Absence, Algorithm, Event, Failure, Previous, Refusal, Release, Wait};
 
-use crate::group::{FOUNDING, Group, missing, node};
+use crate::group::{FOUNDING, Group, missing, ms, node};
 
 /// All but `voting`, the last one, which is refused where a majority decides.
 pub(crate) const ALL: [Algorithm; Algorithm::ALL.len() - 1] = {
@@ -24,17 +22,13 @@ pub(crate) fn group(size: u16, algorithm: Algorithm) -> Group {
     Group::with(size, algorithm, Failure::Quorum)
 }
 
-pub(crate) fn ms(ms: u64) -> Duration {
-    Duration::from_millis(ms)
-}
-
 #[test]
 fn all_enter_in_turn() {
     for algorithm in ALL {
         for size in [1, 2, 3, 5] {
             let mut group = group(size, algorithm);
             let all: Vec<u16> = (1..=size).collect();
-            assert_eq!(group.view(1).unwrap().1, all, "{algorithm}");
+            assert_eq!(group.members(1), all, "{algorithm}");
             let mut last = None;
             for me in 1..=size {
                 group.acquire(me, u64::from(me), Wait::Cancelled);
@@ -57,26 +51,19 @@ fn all_enter_in_turn() {
 fn another_takes_over_from_a_holder_that_died() {
     for algorithm in ALL {
         let mut group = group(3, algorithm);
-        group.acquire(1, 1, Wait::Cancelled);
-        group.run(ms(100));
-        let first = group.granted(1).expect("it is free");
+        let first = group.enter(1, 1, ms(100));
         group.acquire(2, 2, Wait::Cancelled);
         group.run(ms(50));
-        group.nodes.remove(&node(1));
-        let died = group.now;
-        while group.granted(2).is_none() {
-            assert!(group.now.since(died) < ms(2000), "{algorithm}");
-            group.run(ms(1));
-        }
+        group.stop(1);
         // Renewed at most a fifth of a lease before.
-        let took = group.now.since(died);
+        let took = group.until_granted(2, ms(2000));
         assert!(took > ms(700), "{algorithm} {took:?}");
         assert!(group.granted(2).unwrap() > first);
-        assert_eq!(group.view(2).unwrap().1, [2, 3]);
+        assert_eq!(group.members(2), [2, 3]);
         // It comes back, as another life.
         group.start(1);
         group.run(ms(1500));
-        assert_eq!(group.view(3).unwrap().1, [1, 2, 3], "{algorithm}");
+        assert_eq!(group.members(3), [1, 2, 3], "{algorithm}");
         group.release(2, 2);
         group.acquire(1, 3, Wait::Cancelled);
         group.run(ms(200));
@@ -90,36 +77,24 @@ fn another_takes_over_from_a_holder_that_died() {
 fn a_life_that_knew_of_none_before_it_does_not_vouch_for_one() {
     for algorithm in ALL {
         let mut group = group(3, algorithm);
-        group.acquire(1, 1, Wait::Cancelled);
-        group.run(ms(100));
-        group.granted(1).expect("it is free");
+        group.enter(1, 1, ms(100));
         group.acquire(2, 2, Wait::Cancelled);
         group.run(ms(50));
-        group.nodes.remove(&node(1));
-        group.records.remove(&node(1));
+        group.lose(1);
         let died = group.now;
         group.isolate(1);
         group.start(1);
-        group.input(node(1), Input::Command(&Command::Leave));
-        while !group.events.contains(&(node(1), Event::Left)) {
-            assert!(group.now.since(died) < ms(500), "{algorithm}");
-            group.run(ms(1));
-        }
-        group.nodes.remove(&node(1));
+        group.leave(1);
+        let left = (node(1), Event::Left);
+        group.until(ms(500), |group| group.events.contains(&left));
+        group.stop(1);
         assert!(!group.records[&node(1)].clean, "{algorithm}");
         group.heal();
         group.start(1);
-        while group.granted(2).is_none() {
-            assert!(group.now.since(died) < ms(2500), "{algorithm}");
-            group.run(ms(1));
-        }
+        group.until_granted(2, ms(2500));
         let took = group.now.since(died);
-        assert!(took > ms(700), "{algorithm} {took:?}");
-        let told = |(_, event): &(_, Event)| {
-            matches!(event, Event::Granted { ticket: Ticket(2), previous, .. }
-                if previous.is_abandoned())
-        };
-        assert!(group.events.iter().any(told), "{algorithm}");
+        assert!(took > ms(700) && took < ms(2500), "{algorithm} {took:?}");
+        assert_eq!(group.told(2), Some(Previous::Abandoned), "{algorithm}");
     }
 }
 
@@ -127,23 +102,15 @@ fn a_life_that_knew_of_none_before_it_does_not_vouch_for_one() {
 #[test]
 fn a_life_is_in_a_view_when_that_has_it() {
     let mut group = group(3, Algorithm::RicartAgrawala);
-    let began = group.now;
     assert!((1..=3).all(|me| group.nodes[&node(2)].is_in_view(node(me))));
-    let epoch = group.view(2).expect("a view").0;
+    let epoch = group.epoch(2);
     group.start(1);
     let is_in = |group: &Group| group.nodes[&node(2)].is_in_view(node(1));
-    while is_in(&group) {
-        group.run(ms(1));
-        assert!(group.now.since(began) < ms(1000));
-    }
-    assert_eq!(
-        group.view(2).expect("the same").0,
-        epoch,
-        "its greeting tells"
-    );
+    group.until(ms(1000), |group| !is_in(group));
+    assert_eq!(group.epoch(2), epoch, "its greeting tells");
     group.run(ms(3000));
     assert!(is_in(&group));
-    assert!(group.view(2).expect("another").0 > epoch);
+    assert!(group.epoch(2) > epoch);
 }
 
 /// However closely they follow each other, nobody takes anything along that nobody knew.
@@ -152,31 +119,20 @@ fn who_begins_after_all_have_left_in_order_is_told_no_tales() {
     for algorithm in ALL {
         for apart in (0..60).step_by(6) {
             let mut group = group(3, algorithm);
-            group.acquire(1, 1, Wait::Cancelled);
-            group.run(ms(100));
-            group.granted(1).expect("it is free");
+            group.enter(1, 1, ms(100));
             group.release(1, 1);
             for me in 1..=3 {
-                group.input(node(me), Input::Command(&Command::Leave));
+                group.leave(me);
                 group.run(ms(apart));
             }
             group.run(ms(3000));
             let is_left = |(_, event): &&(_, Event)| *event == Event::Left;
             assert_eq!(group.events.iter().filter(is_left).count(), 3);
-            for me in 1..=3 {
-                group.start(me);
-            }
+            (1..=3).for_each(|me| group.start(me));
             group.acquire(2, 2, Wait::Cancelled);
             group.run(ms(2000));
-            let told = group.events.iter().find_map(|(_, event)| match event {
-                Event::Granted {
-                    ticket: Ticket(2),
-                    previous,
-                    ..
-                } => Some(previous.is_abandoned()),
-                _ => None,
-            });
-            assert_eq!(told, Some(false), "{algorithm}, {apart} ms apart");
+            let told = group.told(2);
+            assert_eq!(told, Some(Previous::Clean), "{algorithm}, {apart} ms apart");
         }
     }
 }
@@ -188,31 +144,21 @@ fn marks_do_not_go_with_the_last_who_know_them() {
         let mut alone = 0;
         for later in (0..100).step_by(5) {
             let mut group = group(3, algorithm);
-            group.acquire(1, 1, Wait::Cancelled);
-            group.run(ms(100));
-            group.granted(1).expect("it is free");
+            group.enter(1, 1, ms(100));
             group.release_as(1, 1, Release::Abandoned);
             // The view that goes on without it tells both others.
-            group.input(node(3), Input::Command(&Command::Leave));
+            group.leave(3);
             group.run(ms(100));
-            group.nodes.remove(&node(3));
             group.start(3);
             group.run(ms(later));
             for me in [1, 2] {
-                group.input(node(me), Input::Command(&Command::Leave));
+                group.leave(me);
             }
             group.acquire(3, 3, Wait::Cancelled);
             group.run(ms(2000));
-            let told = group.events.iter().find_map(|(_, event)| match event {
-                Event::Granted {
-                    ticket: Ticket(3),
-                    previous,
-                    ..
-                } => Some(previous.is_abandoned()),
-                _ => None,
-            });
+            let told = group.told(3);
             alone += u32::from(told.is_some());
-            assert_ne!(told, Some(false), "{algorithm}, {later} ms later");
+            assert_ne!(told, Some(Previous::Clean), "{algorithm}, {later} ms later");
         }
         assert!(alone > 0, "{algorithm}");
     }
@@ -230,16 +176,10 @@ fn an_idle_member_that_died_holds_nobody_up() {
         }
         group.acquire(2, 3, Wait::Cancelled);
         group.run(ms(50));
-        group.nodes.remove(&node(3));
-        let died = group.now;
+        group.stop(3);
         group.release(2, 3);
         group.acquire(1, 4, Wait::Cancelled);
-        while group.granted(4).is_none() {
-            assert!(group.now.since(died) < ms(2000), "{algorithm}");
-            group.run(ms(1));
-        }
-        let took = group.now.since(died);
-        assert!(took < ms(800), "{algorithm} {took:?}");
+        group.until_granted(4, ms(800));
     }
 }
 
@@ -252,16 +192,13 @@ fn a_member_that_leaves_is_gone_at_once() {
             group.run(ms(100));
             group.acquire(2, 2, Wait::Cancelled);
             group.run(ms(50));
-            let left = group.now;
-            group.input(node(leaver), Input::Command(&Command::Leave));
-            while group.granted(2).is_none() {
-                assert!(group.now.since(left) < ms(50), "{algorithm} {leaver}");
-                group.run(ms(1));
-            }
+            group.leave(leaver);
+            group.run(ms(50));
+            assert!(group.granted(2).is_some(), "{algorithm} {leaver}");
             group.run(ms(100));
             let is_left = |(who, event): &(_, Event)| *who == node(leaver) && *event == Event::Left;
             assert!(group.events.iter().any(is_left), "{algorithm} {leaver}");
-            assert_eq!(group.view(2).unwrap().1.len(), 2);
+            assert_eq!(group.members(2).len(), 2);
         }
     }
 }
@@ -275,14 +212,10 @@ fn a_minority_stops_and_comes_back_anew() {
         group.run(ms(100));
         group.isolate(1);
         group.acquire(1, 4, Wait::Lease);
-        group.acquire(2, 2, Wait::Cancelled);
-        group.run(ms(1400));
-        assert!(group.granted(2).is_some(), "{algorithm}");
+        group.enter(2, 2, ms(1400));
         let lost = |(_, event): &(_, Event)| matches!(event, Event::Lost { .. });
-        assert!(
-            !group.events.iter().any(lost),
-            "its lease alone tells so far"
-        );
+        let told = group.events.iter().any(lost);
+        assert!(!told, "its lease alone tells so far");
         group.run(ms(2000));
         let missing = missing(&[2, 3], Absence::Silent);
         assert_eq!(group.ended(4), Some(&Refusal::NoQuorum { missing }));
@@ -291,9 +224,7 @@ fn a_minority_stops_and_comes_back_anew() {
         assert_eq!(group.events.iter().filter(|it| lost(it)).count(), 1);
         let excluded = |(_, event): &(_, Event)| matches!(event, Event::Excluded { .. });
         assert_eq!(group.events.iter().filter(|it| excluded(it)).count(), 1);
-        for me in 1..=3 {
-            assert_eq!(group.view(me).unwrap().1, [1, 2, 3], "{algorithm}");
-        }
+        group.are_together(&[1, 2, 3]);
         group.release(2, 2);
         group.acquire(1, 5, Wait::Cancelled);
         group.run(ms(300));
@@ -330,12 +261,11 @@ fn without_any_majority_all_stop_and_nothing_is_lost() {
     group.acquire(2, 2, Wait::Cancelled);
     group.run(ms(5000));
     assert_eq!(group.granted(2), None);
-    let epoch = group.view(1).unwrap().0;
+    let epoch = group.epoch(1);
     group.heal();
     group.run(ms(1500));
-    assert_eq!(group.view(1).unwrap().0, epoch, "nobody was excluded");
-    let lost = |(_, event): &(_, Event)| matches!(event, Event::Lost { .. });
-    assert!(!group.events.iter().any(lost));
+    assert_eq!(group.epoch(1), epoch, "nobody was excluded");
+    assert!(!group.lost(1));
     group.release(1, 1);
     group.run(ms(200));
     assert!(group.granted(2) > group.granted(1));
@@ -354,11 +284,10 @@ fn what_was_stopped_in_order_begins_at_once() {
             assert!(group.granted(round) > last, "{size} {round}");
             last = group.granted(round);
             for me in 1..=size {
-                group.input(node(me), Input::Command(&Command::Leave));
+                group.leave(me);
                 group.run(ms(600));
             }
             for me in 1..=size {
-                group.nodes.remove(&node(me));
                 group.start(me);
             }
         }
@@ -385,7 +314,6 @@ fn fences_rise_over_total_restarts() {
             assert!(group.granted(round) > last);
             last = group.granted(round);
             for me in 1..=size {
-                group.nodes.remove(&node(me));
                 group.start(me);
             }
         }
@@ -435,9 +363,7 @@ fn a_broken_connection_is_gone_round() {
                 if from_start {
                     group.cut.extend(&mut pairs);
                 }
-                for me in 1..=3 {
-                    group.start(me);
-                }
+                (1..=3).for_each(|me| group.start(me));
                 group.run(ms(3000) + FOUNDING);
                 let epoch = group.view(1).expect("a view");
                 group.cut.extend(pairs);
@@ -497,21 +423,17 @@ fn who_comes_meanwhile_lengthens_no_lock_delay() {
     let mut group = Group::empty(5, algorithm, Failure::Quorum, Duration::from_secs(1));
     group.settings.lock_delay = ms(5000);
     group.voters = (1..=3).map(node).collect();
-    for me in 1..=5 {
-        group.start(me);
-    }
+    (1..=5).for_each(|me| group.start(me));
     group.run(FOUNDING + ms(1500));
     for me in [4, 5] {
-        group.input(node(me), Input::Command(&Command::Leave));
+        group.leave(me);
         group.run(ms(1500));
-        group.nodes.remove(&node(me));
+        group.stop(me);
     }
-    group.acquire(1, 1, Wait::Cancelled);
-    group.run(ms(100));
-    assert!(group.granted(1).is_some());
+    group.enter(1, 1, ms(100));
     group.acquire(2, 2, Wait::Cancelled);
     group.run(ms(50));
-    group.nodes.remove(&node(1));
+    group.stop(1);
     let died = group.now;
     for comes in [4, 5] {
         group.run(ms(2500));
@@ -539,9 +461,7 @@ fn an_entry_takes_not_one_datagram_more() {
             let before = group.sent.len();
             for entry in 2..=100 {
                 let me = (entry % 3 + 1) as u16;
-                group.acquire(me, entry, Wait::Cancelled);
-                group.run(ms(10));
-                assert!(group.granted(entry).is_some(), "{algorithm}");
+                group.enter(me, entry, ms(10));
                 group.release(me, entry);
                 group.run(ms(10));
             }

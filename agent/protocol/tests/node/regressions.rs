@@ -5,21 +5,14 @@ use std::num::NonZeroU32;
 use std::time::Duration;
 
 use distlock_protocol::{
-    Algorithm, Boot, Command, ElectionAlgorithm, Event, Failure, Input, LockName, LockSpec, Mode,
-    Node, NodeConfig, Output, Refusal, Settings, Ticket, Time, Wait,
+    Algorithm, Boot, Command, Event, Failure, Input, LockName, LockSpec, Mode, Node, NodeConfig,
+    Output, Refusal, Settings, Ticket, Time, Wait,
 };
 
 use crate::group::{Group, node};
 
-fn ask(group: &mut Group, me: u16, ticket: u64, lock: &str, spec: Option<LockSpec>, mode: Mode) {
-    let command = Command::Acquire {
-        ticket: Ticket(ticket),
-        lock: LockName::new(lock).unwrap(),
-        spec,
-        mode,
-        wait: Wait::Cancelled,
-    };
-    group.input(node(me), Input::Command(&command));
+fn ask(group: &mut Group, me: u16, ticket: u64, lock: &str, spec: Option<LockSpec>) {
+    group.ask(me, ticket, lock, spec, Mode::Exclusive, Wait::Cancelled);
 }
 
 /// However many notes there are, what locks have to say waits for some of them only.
@@ -33,9 +26,7 @@ fn notes_are_lost_when_too_much_waits_to_be_sent() {
     for _ in 0..100 {
         group.input(node(1), Input::Command(&note));
     }
-    ask(&mut group, 1, 1, "printer", None, Mode::Exclusive);
-    group.run(Duration::from_secs(60));
-    assert!(group.granted(1).is_some());
+    group.enter(1, 1, Duration::from_secs(60));
     let is_note = |(_, event): &&(_, Event)| matches!(event, Event::Note { .. });
     let arrived = group.events.iter().filter(is_note).count() as u64;
     assert!((1..30).contains(&arrived), "{arrived}");
@@ -48,12 +39,12 @@ fn notes_are_lost_when_too_much_waits_to_be_sent() {
 fn who_wished_otherwise_is_refused_by_the_view_that_tells() {
     let mut group = Group::new(2, Algorithm::RicartAgrawala);
     let four = LockSpec::counting(NonZeroU32::new(4).unwrap());
-    ask(&mut group, 1, 1, "printer", Some(four), Mode::Exclusive);
+    ask(&mut group, 1, 1, "printer", Some(four));
     group.run(Duration::from_secs(1));
     assert!(group.granted(1).is_some());
     group.start(2);
     let mutex = LockSpec::exclusive(Algorithm::RicartAgrawala);
-    ask(&mut group, 2, 2, "printer", Some(mutex), Mode::Exclusive);
+    ask(&mut group, 2, 2, "printer", Some(mutex));
     group.run(Duration::from_secs(5));
     assert!(
         matches!(group.ended(2), Some(Refusal::WrongSpec { .. })),
@@ -67,15 +58,13 @@ fn who_wished_otherwise_is_refused_by_the_view_that_tells() {
 #[test]
 fn who_would_share_is_refused_by_the_view_that_tells() {
     let mut group = Group::new(2, Algorithm::RicartAgrawala);
-    ask(&mut group, 1, 1, "printer", None, Mode::Exclusive);
-    group.run(Duration::from_secs(1));
-    assert!(group.granted(1).is_some());
+    group.enter(1, 1, Duration::from_secs(1));
     group.start(2);
     group.share(2, 2);
     group.share(2, 3);
     group.run(Duration::from_secs(5));
     group.release(1, 1);
-    ask(&mut group, 1, 4, "printer", None, Mode::Exclusive);
+    group.acquire(1, 4, Wait::Cancelled);
     group.run(Duration::from_secs(5));
     let inside: Vec<_> = [2, 3, 4]
         .into_iter()
@@ -92,7 +81,7 @@ fn who_would_share_is_refused_by_the_view_that_tells() {
 #[test]
 fn no_reader_is_inside_with_a_writer_after_a_view_told() {
     let mut group = Group::new(2, Algorithm::RicartAgrawala);
-    ask(&mut group, 1, 1, "printer", None, Mode::Exclusive);
+    group.acquire(1, 1, Wait::Cancelled);
     group.run(Duration::from_secs(1));
     group.start(2);
     group.share(2, 2);
@@ -100,7 +89,7 @@ fn no_reader_is_inside_with_a_writer_after_a_view_told() {
     group.run(Duration::from_secs(5));
     group.release(1, 1);
     group.run(Duration::from_secs(1));
-    ask(&mut group, 1, 4, "printer", None, Mode::Exclusive);
+    group.acquire(1, 4, Wait::Cancelled);
     group.run(Duration::from_secs(1));
     group.release(2, 3);
     group.run(Duration::from_secs(1));
@@ -112,12 +101,12 @@ fn no_reader_is_inside_with_a_writer_after_a_view_told() {
 fn names_that_were_used_once_are_forgotten() {
     let mut group = Group::new(1, Algorithm::RicartAgrawala);
     for i in 1..=70_000_u64 {
-        ask(&mut group, 1, i, &format!("l{i}"), None, Mode::Exclusive);
+        ask(&mut group, 1, i, &format!("l{i}"), None);
         group.release(1, i);
         group.events.clear();
     }
     group.run(Duration::from_secs(60));
-    ask(&mut group, 1, 100_000, "another", None, Mode::Exclusive);
+    ask(&mut group, 1, 100_000, "another", None);
     group.run(Duration::from_secs(60));
     assert!(
         group.granted(100_000).is_some(),
@@ -130,9 +119,9 @@ fn names_that_were_used_once_are_forgotten() {
 #[test]
 fn a_dead_member_is_sent_one_datagram_a_second() {
     let mut group = Group::new(2, Algorithm::RicartAgrawala);
-    group.nodes.remove(&node(2));
+    group.stop(2);
     for i in 1..=64_u64 {
-        ask(&mut group, 1, i, &format!("l{i}"), None, Mode::Exclusive);
+        ask(&mut group, 1, i, &format!("l{i}"), None);
     }
     group.run(Duration::from_secs(6));
     let before = group.sent.len();
@@ -145,14 +134,12 @@ fn a_dead_member_is_sent_one_datagram_a_second() {
 #[test]
 fn a_life_that_has_not_heard_of_the_one_before_does_not_end_clean() {
     let mut group = Group::new(3, Algorithm::RicartAgrawala);
-    ask(&mut group, 2, 1, "printer", None, Mode::Exclusive);
-    group.run(Duration::from_secs(1));
-    assert!(group.granted(1).is_some());
+    group.enter(2, 1, Duration::from_secs(1));
     group.records.remove(&node(2));
     group.start(2);
-    group.input(node(2), Input::Command(&Command::Leave));
+    group.leave(2);
     group.start(2);
-    ask(&mut group, 3, 2, "printer", None, Mode::Exclusive);
+    group.acquire(3, 2, Wait::Cancelled);
     group.run(Duration::from_millis(1100));
     assert_eq!(
         group.granted(2),
@@ -170,13 +157,8 @@ fn greetings_of_a_large_group_arrive() {
         members: (1..=1024).map(node).collect(),
         voters: (1..=7).map(node).collect(),
         settings: Settings {
-            group: "big".into(),
-            lease: Duration::from_secs(1),
             failure: Failure::Unanimity,
-            lock_delay: Duration::ZERO,
-            election: ElectionAlgorithm::Bully,
-            algorithm: Algorithm::RicartAgrawala,
-            locks: BTreeMap::new(),
+            ..Settings::new("big")
         },
     };
     let boot = Boot {
@@ -215,22 +197,22 @@ fn what_a_view_does_not_know_is_declared_anew() {
     for name in ["a", "b", "c", "d", "e", "f", "g", "h"] {
         let mut group = Group::new(3, Algorithm::RicartAgrawala);
         // 3 uses it as a semaphore, and is done with it.
-        ask(&mut group, 3, 1, name, Some(sem), Mode::Exclusive);
+        ask(&mut group, 3, 1, name, Some(sem));
         group.run(Duration::from_secs(1));
         assert!(group.granted(1).is_some());
         group.release(3, 1);
         group.run(Duration::from_secs(1));
         // 2 is restarted in order; the group forms anew.
-        group.input(node(2), Input::Command(&Command::Leave));
+        group.leave(2);
         group.run(Duration::from_secs(1));
         group.start(2);
         while group.nodes[&node(3)].view().is_some() {
             group.run(Duration::from_micros(100));
         }
         // Member 3 is frozen, its summary is told. A thread asks for the lock as before.
-        ask(&mut group, 3, 2, name, Some(sem), Mode::Exclusive);
+        ask(&mut group, 3, 2, name, Some(sem));
         group.run(Duration::from_secs(1));
-        ask(&mut group, 2, 3, name, Some(ring), Mode::Exclusive);
+        ask(&mut group, 2, 3, name, Some(ring));
         group.run(Duration::from_secs(2));
         assert!(
             !(group.granted(2).is_some() && group.granted(3).is_some()),
@@ -246,13 +228,13 @@ fn given_up_requests_to_a_silent_member_stop_nobody_else() {
     let sem = Some(LockSpec::exclusive(Algorithm::Semaphore));
     // A semaphore that 1 or 2 serves works without 3.
     let mut ticket = 1_000_000;
-    group.nodes.remove(&node(3));
+    group.stop(3);
     group.run(Duration::from_secs(2));
     let works = ["a", "b", "c", "d", "e", "f"]
         .into_iter()
         .find(|name| {
             ticket += 1;
-            ask(&mut group, 1, ticket, name, sem, Mode::Exclusive);
+            ask(&mut group, 1, ticket, name, sem);
             group.run(Duration::from_millis(100));
             let yes = group.granted(ticket).is_some();
             group.release(1, ticket);
@@ -260,7 +242,7 @@ fn given_up_requests_to_a_silent_member_stop_nobody_else() {
         })
         .unwrap();
     for i in 0..5_000_u64 {
-        ask(&mut group, 1, i, "ra", None, Mode::Exclusive);
+        ask(&mut group, 1, i, "ra", None);
         group.run(Duration::from_millis(2));
         group.input(
             node(1),
@@ -269,7 +251,7 @@ fn given_up_requests_to_a_silent_member_stop_nobody_else() {
         group.events.clear();
         group.sent.clear();
     }
-    ask(&mut group, 1, 2_000_000, works, sem, Mode::Exclusive);
+    ask(&mut group, 1, 2_000_000, works, sem);
     group.run(Duration::from_secs(1));
     assert!(
         group.granted(2_000_000).is_some(),
@@ -282,10 +264,10 @@ fn given_up_requests_to_a_silent_member_stop_nobody_else() {
 #[test]
 fn a_round_does_not_begin_without_a_member_that_left() {
     let mut group = Group::new(3, Algorithm::RicartAgrawala);
-    group.input(node(3), Input::Command(&Command::Leave));
+    group.leave(3);
     group.run(Duration::from_secs(1));
     assert!(group.nodes[&node(1)].view().is_some());
-    group.input(node(2), Input::Command(&Command::Leave));
+    group.leave(2);
     group.run(Duration::from_secs(1));
     group.start(2);
     group.run(Duration::from_secs(2));
@@ -324,22 +306,8 @@ fn where_a_majority_decides_nobody_is_served_by_chance() {
     // The coordinator's callers, and another's.
     for me in 1..=3 {
         let first = u64::from(me) * 10;
-        ask(
-            &mut group,
-            me,
-            first,
-            "printer",
-            Some(voting),
-            Mode::Exclusive,
-        );
-        ask(
-            &mut group,
-            me,
-            first + 1,
-            "listed",
-            Some(voting),
-            Mode::Exclusive,
-        );
+        ask(&mut group, me, first, "printer", Some(voting));
+        ask(&mut group, me, first + 1, "listed", Some(voting));
         campaign(&mut group, me, first + 2, "printer");
         campaign(&mut group, me, first + 3, "listed");
         group.run(Duration::from_secs(1));
@@ -354,9 +322,7 @@ fn where_a_majority_decides_nobody_is_served_by_chance() {
         }
     }
     // Nothing of it stays.
-    ask(&mut group, 2, 1, "printer", None, Mode::Exclusive);
-    group.run(Duration::from_secs(1));
-    assert!(group.granted(1).is_some());
+    group.enter(2, 1, Duration::from_secs(1));
 }
 
 /// Where the silent are presumed gone it is served: there are no fences.
@@ -364,7 +330,7 @@ fn where_a_majority_decides_nobody_is_served_by_chance() {
 fn where_the_silent_are_presumed_gone_chance_may_decide() {
     let mut group = Group::with(3, Algorithm::Bakery, Failure::PresumeFailed);
     let voting = LockSpec::exclusive(Algorithm::Voting);
-    ask(&mut group, 2, 1, "printer", Some(voting), Mode::Exclusive);
+    ask(&mut group, 2, 1, "printer", Some(voting));
     group.run(Duration::from_secs(1));
     assert!(group.granted(1).is_some(), "{:?}", group.ended(1));
 }

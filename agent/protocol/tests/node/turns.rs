@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use distlock_protocol::{
-    Absence, Algorithm, Command, Event, Failure, Input, LockSpec, MAX_TRY_TIME, Refusal, Wait,
+    Absence, Algorithm, Event, Failure, LockSpec, MAX_TRY_TIME, Refusal, Wait,
 };
 
 use crate::group::{Group, missing, node};
@@ -40,9 +40,7 @@ fn members_take_turns_with_every_algorithm() {
 fn a_try_finds_the_lock_busy_and_then_free() {
     for algorithm in Algorithm::ALL {
         let mut group = Group::new(3, algorithm);
-        group.acquire(1, 1, Wait::Cancelled);
-        group.run(Duration::from_secs(1));
-        assert!(group.granted(1).is_some(), "{algorithm}");
+        group.enter(1, 1, Duration::from_secs(1));
         group.acquire(2, 2, Wait::Try);
         group.run(Duration::from_secs(1));
         assert_eq!(group.ended(2), Some(&Refusal::Busy), "{algorithm}");
@@ -59,9 +57,7 @@ fn a_try_finds_the_lock_busy_and_then_free() {
 fn a_try_in_a_large_group_finds_the_lock_busy_in_time() {
     for algorithm in Algorithm::ALL {
         let mut group = Group::new(16, algorithm);
-        group.acquire(1, 1, Wait::Cancelled);
-        group.run(Duration::from_secs(1));
-        assert!(group.granted(1).is_some(), "{algorithm}");
+        group.enter(1, 1, Duration::from_secs(1));
         group.acquire(9, 2, Wait::Try);
         group.run(MAX_TRY_TIME + Duration::from_millis(1));
         assert_eq!(group.ended(2), Some(&Refusal::Busy), "{algorithm}");
@@ -84,7 +80,7 @@ fn a_try_that_a_silent_member_leaves_unanswered_names_that_member() {
     let mut unanswered = 0;
     for algorithm in Algorithm::ALL {
         let mut group = settled(3, algorithm);
-        group.nodes.remove(&node(3));
+        group.stop(3);
         group.acquire(1, 1, Wait::Try);
         group.run(Duration::from_secs(1));
         let silent = vec![node(3)];
@@ -112,9 +108,7 @@ fn a_try_whose_grant_is_held_back_is_not_told_that_the_lock_is_held() {
         Algorithm::Raymond,
     ] {
         let mut group = Group::with_voters(2, algorithm, [node(1)].into());
-        group.acquire(2, 1, Wait::Cancelled);
-        group.run(Duration::from_secs(1));
-        assert!(group.granted(1).is_some(), "{algorithm}");
+        group.enter(2, 1, Duration::from_secs(1));
         group.release(2, 1);
         group.run(Duration::from_secs(1));
         let later = Duration::from_millis(1_300);
@@ -133,9 +127,7 @@ fn a_try_whose_grant_is_held_back_is_not_told_that_the_lock_is_held() {
 #[test]
 fn lost_datagrams_do_not_make_a_member_silent_to_a_try() {
     let mut group = settled(4, Algorithm::Raymond);
-    group.acquire(1, 1, Wait::Cancelled);
-    group.run(Duration::from_secs(1));
-    assert!(group.granted(1).is_some());
+    group.enter(1, 1, Duration::from_secs(1));
     group.loss = 15;
     for ticket in 2..32 {
         group.acquire(2, ticket, Wait::Try);
@@ -148,9 +140,7 @@ fn lost_datagrams_do_not_make_a_member_silent_to_a_try() {
 fn a_member_that_comes_back_is_waited_for_and_holds_nothing() {
     for algorithm in Algorithm::ALL {
         let mut group = Group::new(3, algorithm);
-        group.acquire(2, 1, Wait::Cancelled);
-        group.run(Duration::from_secs(1));
-        let first = group.granted(1).expect("granted");
+        let first = group.enter(2, 1, Duration::from_secs(1));
         // It dies inside, and comes back at once: nobody may enter for lease * 1.1 / 0.9.
         group.start(2);
         group.acquire(3, 2, Wait::Cancelled);
@@ -170,9 +160,7 @@ fn a_member_that_lost_its_state_is_remembered_and_waited_for() {
     for coordinator in [false, true] {
         let victim = if coordinator { 1 } else { 2 };
         let mut group = Group::new(3, Algorithm::RicartAgrawala);
-        group.acquire(victim, 1, Wait::Cancelled);
-        group.run(Duration::from_secs(1));
-        let first = group.granted(1).expect("granted");
+        let first = group.enter(victim, 1, Duration::from_secs(1));
         group.records.remove(&node(victim));
         group.start(victim);
         group.acquire(3, 2, Wait::Cancelled);
@@ -186,7 +174,7 @@ fn a_member_that_lost_its_state_is_remembered_and_waited_for() {
 #[test]
 fn a_silent_member_is_named_after_one_lease() {
     let mut group = Group::new(3, Algorithm::RicartAgrawala);
-    group.nodes.remove(&node(3));
+    group.stop(3);
     group.acquire(1, 1, Wait::Lease);
     group.run(Duration::from_secs(3));
     assert_eq!(
@@ -203,16 +191,14 @@ fn who_leaves_tells_the_others_and_needs_no_quarantine() {
     group.acquire(1, 1, Wait::Cancelled);
     group.run(Duration::from_secs(1));
     group.acquire(2, 2, Wait::Cancelled);
-    group.input(node(1), Input::Command(&Command::Leave));
+    group.leave(1);
     group.run(Duration::from_millis(100));
     assert!(group.granted(2).is_some(), "the token was passed on");
     assert!(group.events.contains(&(node(1), Event::Left)));
     assert!(group.records[&node(1)].clean);
     group.release(2, 2);
     group.start(1);
-    group.acquire(1, 3, Wait::Cancelled);
-    group.run(Duration::from_millis(200));
-    assert!(group.granted(3).is_some());
+    group.enter(1, 3, Duration::from_millis(200));
 }
 
 /// Readers of one member and of several are inside together, also over a new view.
@@ -229,7 +215,7 @@ fn readers_share_and_writers_do_not() {
     group.share(1, 5);
     group.run(Duration::from_secs(1));
     assert_eq!((group.granted(4), group.granted(5)), (None, None));
-    group.input(node(2), Input::Command(&Command::Leave));
+    group.leave(2);
     group.run(Duration::from_millis(100));
     group.start(2);
     group.run(Duration::from_secs(1));

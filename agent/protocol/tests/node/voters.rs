@@ -3,22 +3,18 @@
 use std::time::Duration;
 
 use distlock_protocol::{
-    Absence, Affiliation, Algorithm, Change, ClusterId, Command, Event, Failure, Input, Record,
-    Refusal, Wait,
+    Absence, Affiliation, Algorithm, Change, ClusterId, Event, Failure, MembershipOverrides,
+    Record, Refusal, Wait,
 };
 
-use crate::group::{Group, missing, node};
-use crate::quorum::{ALL, group, ms};
-
-fn change(group: &mut Group, at: u16, change: Change) {
-    group.input(node(at), Input::Command(&Command::Change(change)));
-}
+use crate::group::{Group, missing, ms, node};
+use crate::quorum::{ALL, group};
 
 /// An operator says at these members, whose states are lost, that their cluster is abandoned.
 fn recover(group: &mut Group, lost: &[u16], cluster: ClusterId) {
     for &me in lost {
         let record = Record::recover_lost(cluster);
-        group.nodes.remove(&node(me));
+        group.stop(me);
         group.records.insert(node(me), record);
         group.start(me);
     }
@@ -30,38 +26,24 @@ fn a_member_that_no_file_lists_is_added_and_removed() {
     let mut group = group(3, Algorithm::RicartAgrawala);
     group.start_listing(4, (1..=4).map(node).collect());
     group.run(ms(1500));
-    assert_eq!(group.view(1).unwrap().1, [1, 2, 3], "nobody knows it");
-    change(
-        &mut group,
-        2,
-        Change::Add(node(4), "udp:127.0.0.1:4".into()),
-    );
+    assert_eq!(group.members(1), [1, 2, 3], "nobody knows it");
+    group.change(2, Change::Add(node(4), "udp:127.0.0.1:4".into()));
     group.run(ms(1500));
-    for me in 1..=4 {
-        assert_eq!(group.view(me).unwrap().1, [1, 2, 3, 4], "{me}");
-    }
-    group.acquire(4, 1, Wait::Cancelled);
-    group.run(ms(200));
-    assert!(group.granted(1).is_some());
+    group.are_together(&[1, 2, 3, 4]);
+    group.enter(4, 1, ms(200));
     // It stays so when all begin anew.
     for me in 1..=4 {
-        group.nodes.remove(&node(me));
+        group.stop(me);
     }
-    for me in 1..=3 {
-        group.start(me);
-    }
+    (1..=3).for_each(|me| group.start(me));
     group.start_listing(4, (1..=4).map(node).collect());
     group.run(ms(3000));
-    assert_eq!(group.view(3).unwrap().1, [1, 2, 3, 4]);
+    assert_eq!(group.members(3), [1, 2, 3, 4]);
 
-    change(&mut group, 1, Change::Remove(node(4)));
+    group.change(1, Change::Remove(node(4)));
     group.run(ms(3000));
-    assert_eq!(group.view(1).unwrap().1, [1, 2, 3]);
-    let removed = |(whose, event): &(_, Event)| match event {
-        Event::Members { overrides } => *whose == node(4) && overrides.removed.contains(&node(4)),
-        _ => false,
-    };
-    assert!(group.events.iter().any(removed), "it is told");
+    assert_eq!(group.members(1), [1, 2, 3]);
+    assert!(is_told_that_it_is_removed(&group, 4));
 }
 
 /// Whoever it is, also the one that leads: the voters that are left decide by themselves.
@@ -69,19 +51,19 @@ fn a_member_that_no_file_lists_is_added_and_removed() {
 fn a_voter_that_is_removed_is_needed_no_more() {
     for removed in 1..=3 {
         let mut group = group(3, Algorithm::Semaphore);
-        change(&mut group, 2, Change::Remove(node(removed)));
+        group.change(2, Change::Remove(node(removed)));
         group.run(ms(6000));
         let others: Vec<u16> = (1..=3).filter(|it| *it != removed).collect();
         for &me in &others {
-            assert_eq!(group.view(me).unwrap().1, others, "{removed}");
+            assert_eq!(group.members(me), others, "{removed}");
         }
-        group.nodes.remove(&node(removed));
+        group.stop(removed);
         group.run(ms(500));
         // Both are needed now: without one of them nothing goes.
         group.acquire(others[0], 1, Wait::Cancelled);
         group.run(ms(300));
         assert!(group.granted(1).is_some(), "{removed}");
-        group.nodes.remove(&node(others[1]));
+        group.stop(others[1]);
         group.release(others[0], 1);
         group.run(ms(3000));
         group.acquire(others[0], 2, Wait::Lease);
@@ -91,26 +73,19 @@ fn a_voter_that_is_removed_is_needed_no_more() {
     }
 }
 
-fn is_told_that_it_is_removed(group: &Group, me: u16) -> bool {
-    group.events.iter().any(|(whose, event)| match event {
-        Event::Members { overrides } => *whose == node(me) && overrides.removed.contains(&node(me)),
-        _ => false,
-    })
-}
-
 /// An agent ends when it is told that its member was removed: by then the others decide without it.
 #[test]
 fn a_voter_that_is_removed_and_ends_stops_nobody() {
     for (size, removed) in [(2, 1), (2, 2), (3, 1), (3, 3)] {
         let mut group = group(size, Algorithm::Semaphore);
         let other = if removed == 1 { 2 } else { 1 };
-        change(&mut group, other, Change::Remove(node(removed)));
+        group.change(other, Change::Remove(node(removed)));
         let began = group.now;
         while !is_told_that_it_is_removed(&group, removed) {
             group.run(ms(1));
             assert!(group.now.since(began) < ms(6000), "{removed} of {size}");
         }
-        group.nodes.remove(&node(removed));
+        group.stop(removed);
         group.run(ms(6000));
         group.acquire(other, 1, Wait::Lease);
         group.run(ms(1000));
@@ -124,14 +99,13 @@ fn a_voter_that_is_removed_and_ends_stops_nobody() {
 fn a_removed_voter_is_told_when_the_others_can_do_without_it() {
     for after in (0..3000).step_by(100) {
         let mut group = group(4, Algorithm::Semaphore);
-        change(&mut group, 1, Change::Remove(node(4)));
+        group.change(1, Change::Remove(node(4)));
         for elapsed in 0..12_000 {
             if elapsed == after {
-                group.nodes.remove(&node(3));
-                group.records.remove(&node(3));
+                group.lose(3);
             }
             if is_told_that_it_is_removed(&group, 4) {
-                group.nodes.remove(&node(4));
+                group.stop(4);
             }
             group.run(ms(1));
         }
@@ -149,11 +123,10 @@ fn a_removed_voter_is_told_when_the_others_can_do_without_it() {
 fn a_removed_voter_is_answered_by_a_host_that_begins_anew() {
     for greeted in 0..10 {
         let mut group = group(2, Algorithm::Semaphore);
-        change(&mut group, 2, Change::Remove(node(1)));
+        group.change(2, Change::Remove(node(1)));
         while group.view(2).is_none_or(|(_, members)| members != [2]) {
             group.run(ms(1));
         }
-        group.nodes.remove(&node(2));
         group.start(2);
         group.run(ms(greeted));
         group.cut.insert((node(1), node(2)));
@@ -174,13 +147,12 @@ fn a_removed_voter_is_answered_by_a_host_that_begins_anew() {
 #[test]
 fn a_former_voter_does_not_speak_for_those_who_vote() {
     let mut group = group(3, Algorithm::Semaphore);
-    change(&mut group, 1, Change::Remove(node(3)));
+    group.change(1, Change::Remove(node(3)));
     group.run(ms(3000));
-    group.nodes.remove(&node(3));
-    change(&mut group, 1, Change::Voters([node(2)].into()));
+    group.stop(3);
+    group.change(1, Change::Voters([node(2)].into()));
     group.run(ms(6000));
-    let address = "udp:127.0.0.1:3".to_owned();
-    change(&mut group, 2, Change::Add(node(3), address));
+    group.change(2, Change::Add(node(3), "udp:127.0.0.1:3".into()));
     group.run(ms(3000));
     group.events.clear();
     // It hears the former voter first.
@@ -188,21 +160,26 @@ fn a_former_voter_does_not_speak_for_those_who_vote() {
     group.slow_links.insert((node(2), node(3)), ms(20));
     group.run(ms(3000));
     assert!(!is_told_that_it_is_removed(&group, 3));
-    assert_eq!(group.view(1).unwrap().1, [1, 2, 3]);
+    assert_eq!(group.members(1), [1, 2, 3]);
 }
 
-/// Whether the overrides has the fifth member, in each overrides that the fourth member was told.
+/// The changes to the files' members that a member was told of.
+fn overrides(group: &Group, me: u16) -> impl Iterator<Item = &MembershipOverrides> {
+    group.events.iter().filter_map(move |told| match told {
+        (whose, Event::Members { overrides }) if *whose == node(me) => Some(overrides),
+        _ => None,
+    })
+}
+
+fn is_told_that_it_is_removed(group: &Group, me: u16) -> bool {
+    overrides(group, me).any(|overrides| overrides.removed.contains(&node(me)))
+}
+
+/// Whether the fifth member was added, by each of those that the fourth member was told of.
 fn is_told_of_an_added_member(group: &Group) -> Vec<bool> {
-    let told = group
-        .events
-        .iter()
-        .filter_map(|(whose, event)| match event {
-            Event::Members { overrides } if *whose == node(4) => {
-                Some(overrides.added.contains_key(&node(5)))
-            }
-            _ => None,
-        });
-    told.collect()
+    let told = overrides(group, 4);
+    told.map(|overrides| overrides.added.contains_key(&node(5)))
+        .collect()
 }
 
 /// The third voter was cut off when it ceased to vote, and a member was added after that. It is the only
@@ -212,16 +189,15 @@ fn a_former_voter_tells_of_views_that_it_has_not_voted_for() {
     let mut group = Group::with_voters(4, Algorithm::Semaphore, [1, 2, 3].map(node).into());
     group.isolate(3);
     group.run(ms(3000));
-    change(&mut group, 1, Change::Voters([1, 2].map(node).into()));
+    group.change(1, Change::Voters([1, 2].map(node).into()));
     group.run(ms(4000));
-    let address = "udp:127.0.0.1:5".to_owned();
-    change(&mut group, 1, Change::Add(node(5), address));
+    group.change(1, Change::Add(node(5), "udp:127.0.0.1:5".into()));
     group.run(ms(4000));
     group.heal();
     group.run(ms(4000));
-    assert_eq!(group.view(3).expect("the newest").1, [1, 2, 3, 4]);
+    assert_eq!(group.members(3), [1, 2, 3, 4]);
     for me in [1, 2, 4] {
-        group.nodes.remove(&node(me));
+        group.stop(me);
     }
     group.events.clear();
     group.start(4);
@@ -235,13 +211,12 @@ fn an_old_word_on_the_members_does_not_outdo_a_newer_one() {
     let mut group = Group::with_voters(4, Algorithm::Semaphore, [1, 2, 3].map(node).into());
     group.isolate(1);
     group.run(ms(3000));
-    let address = "udp:127.0.0.1:5".to_owned();
-    change(&mut group, 2, Change::Add(node(5), address));
+    group.change(2, Change::Add(node(5), "udp:127.0.0.1:5".into()));
     group.run(ms(3000));
     group.cut.remove(&(node(1), node(4)));
     group.cut.remove(&(node(4), node(1)));
     group.slow_links.insert((node(1), node(4)), ms(20));
-    group.nodes.remove(&node(4));
+    group.stop(4);
     group.events.clear();
     group.start(4);
     group.run(ms(3000));
@@ -254,14 +229,13 @@ fn an_old_word_on_the_members_does_not_outdo_a_newer_one() {
 fn a_voter_that_was_removed_comes_back_when_it_is_added_again() {
     let is_told = |group: &Group| is_told_that_it_is_removed(group, 3);
     let mut group = group(3, Algorithm::Semaphore);
-    change(&mut group, 1, Change::Remove(node(3)));
+    group.change(1, Change::Remove(node(3)));
     group.run(ms(3000));
     assert!(is_told(&group), "while it runs");
     for added in [false, true] {
-        group.nodes.remove(&node(3));
+        group.stop(3);
         if added {
-            let address = "udp:127.0.0.1:3".to_owned();
-            change(&mut group, 2, Change::Add(node(3), address));
+            group.change(2, Change::Add(node(3), "udp:127.0.0.1:3".into()));
             group.run(ms(3000));
         }
         group.events.clear();
@@ -269,9 +243,9 @@ fn a_voter_that_was_removed_comes_back_when_it_is_added_again() {
         group.run(ms(3000));
         assert_eq!(is_told(&group), !added);
     }
-    assert_eq!(group.view(1).unwrap().1, [1, 2, 3]);
+    assert_eq!(group.members(1), [1, 2, 3]);
     // It votes again: two of three suffice.
-    group.nodes.remove(&node(2));
+    group.stop(2);
     group.run(ms(3000));
     group.acquire(3, 1, Wait::Lease);
     group.run(ms(3000));
@@ -283,19 +257,15 @@ fn a_voter_that_was_removed_comes_back_when_it_is_added_again() {
 fn a_removal_that_was_said_twice_does_not_hold_against_an_addition() {
     let mut group = group(3, Algorithm::Semaphore);
     for member in [1, 2] {
-        change(&mut group, member, Change::Remove(node(3)));
+        group.change(member, Change::Remove(node(3)));
         group.run(ms(3000));
     }
-    group.nodes.remove(&node(3));
-    change(
-        &mut group,
-        1,
-        Change::Add(node(3), "udp:127.0.0.1:3".to_owned()),
-    );
+    group.stop(3);
+    group.change(1, Change::Add(node(3), "udp:127.0.0.1:3".into()));
     group.run(ms(3000));
     group.start(3);
     group.run(ms(3000));
-    assert_eq!(group.view(1).unwrap().1, [1, 2, 3]);
+    assert_eq!(group.members(1), [1, 2, 3]);
 }
 
 /// An operator names others, of whom none has voted before: one voter comes or goes in a view, and
@@ -309,23 +279,22 @@ fn voters_that_an_operator_names_vote() {
     ] {
         let voters = |ids: &[u16]| ids.iter().copied().map(node).collect();
         let mut group = Group::with_voters(6, Algorithm::Semaphore, voters(before));
-        change(&mut group, 6, Change::Voters(voters(after)));
-        let votes: Vec<_> = after.iter().map(|&id| (node(id), true)).collect();
-        let told = |group: &Group, me| group.nodes[&node(me)].voters(group.now);
+        group.change(6, Change::Voters(voters(after)));
+        let votes = after.iter().map(|&id| (node(id), true)).collect();
         let began = group.now;
         for ticket in 1.. {
             group.acquire(6, ticket, Wait::Cancelled);
             group.run(ms(1000));
             assert!(group.granted(ticket).is_some(), "{before:?} {after:?}");
             group.release(6, ticket);
-            if (1..=6).all(|me| told(&group, me).into_iter().collect::<Vec<_>>() == votes) {
+            if (1..=6).all(|me| group.votes(me) == votes) {
                 break;
             }
             assert!(group.now.since(began) < ms(20_000), "{before:?} {after:?}");
         }
         // Those who voted are needed no more.
         for &gone in before.iter().filter(|id| !after.contains(id)) {
-            group.nodes.remove(&node(gone));
+            group.stop(gone);
         }
         group.run(ms(4000));
         group.acquire(after[0], 100, Wait::Lease);
@@ -344,14 +313,14 @@ fn other_voters_in_the_files_change_nothing() {
         assert!(cluster.is_some());
         group.voters = voters(after);
         for me in [4, 3, 2, 1] {
-            group.nodes.remove(&node(me));
+            group.stop(me);
             group.run(ms(500));
             group.start(me);
             group.run(ms(4000));
         }
         let votes = [1, 2, 3].map(|id| (node(id), true)).into();
         for me in 1..=4 {
-            assert_eq!(group.nodes[&node(me)].voters(group.now), votes, "{after:?}");
+            assert_eq!(group.votes(me), votes, "{after:?}");
             assert_eq!(group.cluster_of(me), cluster);
         }
     }
@@ -361,26 +330,24 @@ fn other_voters_in_the_files_change_nothing() {
 #[test]
 fn a_voter_that_lost_its_state_is_known_not_to_vote_until_it_does() {
     let mut group = group(3, Algorithm::Semaphore);
-    let votes = |group: &Group, me| group.nodes[&node(me)].voters(group.now);
     let all = [1, 2, 3].map(|id| (node(id), true)).into();
     for me in 1..=3 {
-        assert_eq!(votes(&group, me), all, "{me}");
+        assert_eq!(group.votes(me), all, "{me}");
     }
-    group.nodes.remove(&node(2));
-    group.records.remove(&node(2));
+    group.lose(2);
     group.start(2);
     let mut seen = [false; 2];
     for _ in 0..300 {
         group.run(ms(10));
         for (seen, me) in seen.iter_mut().zip([1, 2]) {
-            let votes = votes(&group, me);
+            let votes = group.votes(me);
             *seen |= votes.get(&node(2)) == Some(&false);
             assert_ne!(votes.get(&node(1)), Some(&false), "{me}");
         }
     }
     assert_eq!(seen, [true; 2], "it is told");
     for me in 1..=3 {
-        assert_eq!(votes(&group, me), all, "{me}");
+        assert_eq!(group.votes(me), all, "{me}");
     }
 }
 
@@ -390,16 +357,12 @@ fn voters_that_lost_their_states_are_no_quorum() {
     for running in [false, true] {
         let mut group = group(3, Algorithm::Semaphore);
         for lost in [1, 2] {
-            group.nodes.remove(&node(lost));
-            group.records.remove(&node(lost));
+            group.lose(lost);
         }
         if !running {
-            group.nodes.remove(&node(3));
             group.start(3);
         }
-        for lost in [1, 2] {
-            group.start(lost);
-        }
+        [1, 2].into_iter().for_each(|lost| group.start(lost));
         for me in 1..=3 {
             group.acquire(me, u64::from(me), Wait::Lease);
         }
@@ -415,7 +378,7 @@ fn voters_that_lost_their_states_are_no_quorum() {
 #[test]
 fn where_nobody_votes_files_say_who_is_a_member() {
     let mut group = Group::new(2, Algorithm::Semaphore);
-    change(&mut group, 1, Change::Remove(node(2)));
+    group.change(1, Change::Remove(node(2)));
     assert!(group.events.contains(&(node(1), Event::Unchangeable)));
 }
 
@@ -424,26 +387,22 @@ fn where_nobody_votes_files_say_who_is_a_member() {
 #[test]
 fn a_majority_that_lost_its_states_is_recovered() {
     let mut group = group(3, Algorithm::Bakery);
-    group.acquire(3, 1, Wait::Cancelled);
-    group.run(ms(200));
-    let before = group.granted(1).expect("it is free");
+    let before = group.enter(3, 1, ms(200));
     let cluster = group.cluster_of(3).expect("it is in one");
     for me in 1..=3 {
-        group.nodes.remove(&node(me));
+        group.stop(me);
     }
     for lost in [1, 2] {
         group.records.remove(&node(lost));
     }
     // Without the operator nobody founds a second group.
-    for me in 1..=3 {
-        group.start(me);
-    }
+    (1..=3).for_each(|me| group.start(me));
     group.acquire(1, 2, Wait::Cancelled);
     group.run(ms(12_000));
     assert_eq!(group.granted(2), None);
     assert_eq!(group.founding(1), None, "it knows whose voters are missing");
     for me in 1..=3 {
-        group.nodes.remove(&node(me));
+        group.stop(me);
     }
     assert_eq!(
         group.records[&node(1)].recover(None),
@@ -458,19 +417,13 @@ fn a_majority_that_lost_its_states_is_recovered() {
             .insert(node(lost), Record::recover_lost(cluster));
     }
     // One voter alone does not do.
-    for me in [1, 3] {
-        group.start(me);
-    }
+    [1, 3].into_iter().for_each(|me| group.start(me));
     group.acquire(1, 2, Wait::Cancelled);
     group.run(ms(8000));
     assert_eq!(group.granted(2), None);
     group.start(2);
-    let began = group.now;
-    while group.granted(2).is_none() {
-        group.run(ms(10));
-        assert!(group.now.since(began) < ms(6000));
-    }
-    assert!(group.now.since(began) > ms(1200));
+    let took = group.until_granted(2, ms(6000));
+    assert!(took > ms(1200), "{took:?}");
     assert!(group.granted(2) > Some(before));
     assert_ne!(group.cluster_of(1), Some(cluster));
 }
@@ -483,13 +436,10 @@ fn what_is_founded_anew_begins_above_all_that_is_heard() {
         let mut group = Group::with_voters(4, Algorithm::Semaphore, [1, 2, 3].map(node).into());
         let backup = group.records.clone();
         for _ in 0..4 {
-            group.nodes.remove(&node(4));
             group.start(4);
             group.run(ms(3000));
         }
-        group.acquire(4, 1, Wait::Cancelled);
-        group.run(ms(200));
-        let before = group.granted(1).expect("nobody else is there");
+        let before = group.enter(4, 1, ms(200));
         group.release(4, 1);
         group.run(ms(200));
         group.behind = Duration::from_secs(3600);
@@ -504,7 +454,7 @@ fn what_is_founded_anew_begins_above_all_that_is_heard() {
             group.records.insert(me, recovered);
         }
         if remembers != 4 {
-            group.nodes.remove(&node(4));
+            group.stop(4);
         }
         (1..=3).for_each(|me| group.start(me));
         group.acquire(1, 2, Wait::Cancelled);
@@ -526,7 +476,6 @@ fn nobody_goes_back_to_an_abandoned_cluster() {
     assert_ne!(next, cluster);
     group.isolate(2);
     group.isolate(3);
-    group.nodes.remove(&node(1));
     group.start(1);
     group.cut.remove(&(node(1), node(4)));
     group.cut.remove(&(node(4), node(1)));
@@ -535,7 +484,7 @@ fn nobody_goes_back_to_an_abandoned_cluster() {
     group.heal();
     group.run(ms(6000));
     assert_eq!(group.cluster_of(4), Some(next));
-    assert_eq!(group.view(1).unwrap().1, [1, 2, 3, 4]);
+    assert_eq!(group.members(1), [1, 2, 3, 4]);
 }
 
 /// The third voter was away when the cluster was abandoned, and still knows what it voted for there.
@@ -549,7 +498,7 @@ fn a_voter_of_an_abandoned_cluster_joins_the_next_one_as_another() {
         let voted = group.records[&node(3)].voter.clone();
         group.isolate(3);
         if !was_running {
-            group.nodes.remove(&node(3));
+            group.stop(3);
         }
         group.voters = [1, 2].map(node).into();
         recover(&mut group, &[1, 2], cluster);
@@ -562,19 +511,19 @@ fn a_voter_of_an_abandoned_cluster_joins_the_next_one_as_another() {
         }
         group.run(ms(8000));
         assert_eq!(group.cluster_of(3), Some(next), "{was_running}");
-        assert_eq!(group.view(3).unwrap().1, [1, 2, 3], "{was_running}");
+        assert_eq!(group.members(3), [1, 2, 3], "{was_running}");
         if ends {
-            group.nodes.remove(&node(3));
+            group.stop(3);
             group.records.get_mut(&node(3)).expect("it was there").voter = voted;
             group.start(3);
             group.run(ms(4000));
         }
-        change(&mut group, 1, Change::Voters([1, 2, 3].map(node).into()));
+        group.change(1, Change::Voters([1, 2, 3].map(node).into()));
         group.run(ms(8000));
         let votes = [1, 2, 3].map(|id| (node(id), true)).into();
-        assert_eq!(group.nodes[&node(1)].voters(group.now), votes);
+        assert_eq!(group.votes(1), votes);
         // Without one of those who recovered it, the group goes on by its vote.
-        group.nodes.remove(&node(1));
+        group.stop(1);
         group.run(ms(4000));
         group.acquire(2, 1, Wait::Lease);
         group.run(ms(500));
@@ -590,21 +539,14 @@ fn all_voters_lose_their_states_while_a_member_is_inside() {
         let lease = Duration::from_secs(5);
         let mut group = Group::empty(4, algorithm, Failure::Quorum, lease);
         group.voters.remove(&node(4));
-        for me in 1..=4 {
-            group.start(me);
-        }
+        (1..=4).for_each(|me| group.start(me));
         group.run(ms(7500));
-        group.acquire(4, 1, Wait::Cancelled);
-        group.run(ms(500));
-        let first = group.granted(1).expect("it is free");
+        let first = group.enter(4, 1, ms(500));
         let cluster = group.cluster_of(4).expect("it is in one");
         for me in 1..=3 {
-            group.nodes.remove(&node(me));
-            group.records.remove(&node(me));
+            group.lose(me);
         }
-        for me in 1..=3 {
-            group.start(me);
-        }
+        (1..=3).for_each(|me| group.start(me));
         group.run(ms(100));
         group.isolate(4);
         group.acquire(1, 2, Wait::Cancelled);
@@ -619,15 +561,11 @@ fn all_voters_lose_their_states_while_a_member_is_inside() {
         // it joins the next one.
         recover(&mut group, &[1, 2, 3], cluster);
         group.acquire(1, 3, Wait::Cancelled);
-        let began = group.now;
-        while group.granted(3).is_none() {
-            group.run(ms(1));
-            assert!(group.now.since(began) < ms(8000), "{algorithm}");
-        }
-        assert!(group.now.since(began) > ms(6000), "{algorithm}");
+        let took = group.until_granted(3, ms(8000));
+        assert!(took > ms(6000), "{algorithm}: {took:?}");
         assert!(group.granted(3) > Some(first));
         group.run(ms(20_000));
-        assert_eq!(group.view(4).unwrap().1, [1, 2, 3, 4], "{algorithm}");
+        assert_eq!(group.members(4), [1, 2, 3, 4], "{algorithm}");
     }
 }
 
@@ -639,10 +577,9 @@ fn a_voter_that_loses_its_state_while_another_is_exchanged_stops_nobody() {
     for lost in [2, 3] {
         for after in (0..3000).step_by(150) {
             let mut group = Group::with_voters(4, Algorithm::Semaphore, voters([2, 3, 4]));
-            change(&mut group, 1, Change::Voters(voters([1, 2, 3])));
+            group.change(1, Change::Voters(voters([1, 2, 3])));
             group.run(ms(after));
-            group.nodes.remove(&node(lost));
-            group.records.remove(&node(lost));
+            group.lose(lost);
             group.run(ms(2000));
             group.acquire(1, 1, Wait::Cancelled);
             group.run(ms(4000));
@@ -651,7 +588,7 @@ fn a_voter_that_loses_its_state_while_another_is_exchanged_stops_nobody() {
             group.run(ms(6000));
             let votes = [1, 2, 3].map(|id| (node(id), true)).into();
             for me in 1..=4 {
-                let told = group.nodes[&node(me)].voters(group.now);
+                let told = group.votes(me);
                 assert_eq!(told, votes, "{me}, {lost} after {after} ms");
             }
         }
@@ -665,13 +602,13 @@ fn a_voter_stands_in_for_one_that_has_not_come() {
     let voters = |ids: [u16; 3]| ids.into_iter().map(node).collect();
     let mut group = Group::with_voters(4, Algorithm::Semaphore, voters([2, 3, 4]));
     let votes = |group: &Group, ids: &[u16]| {
-        let told = group.nodes[&node(2)].voters(group.now);
+        let told = group.votes(2);
         let voting = told.into_iter().filter(|(_, votes)| *votes);
         voting.map(|(id, _)| id.as_u16()).collect::<Vec<_>>() == ids
     };
-    group.nodes.remove(&node(1));
+    group.stop(1);
     group.run(ms(3000));
-    change(&mut group, 2, Change::Voters(voters([1, 2, 3])));
+    group.change(2, Change::Voters(voters([1, 2, 3])));
     group.run(ms(5000));
     assert!(votes(&group, &[2, 3, 4]), "1 is not there");
     group.start(1);
@@ -679,10 +616,10 @@ fn a_voter_stands_in_for_one_that_has_not_come() {
     assert!(votes(&group, &[1, 2, 3]));
     // One that is not wanted and not there need not be waited for.
     for gone in [3, 4] {
-        group.nodes.remove(&node(gone));
+        group.stop(gone);
         group.run(ms(3000));
     }
-    change(&mut group, 2, Change::Voters(voters([1, 2, 4])));
+    group.change(2, Change::Voters(voters([1, 2, 4])));
     group.run(ms(5000));
     assert!(votes(&group, &[1, 2]));
 }
@@ -695,7 +632,6 @@ fn epochs_do_not_outrun_the_wall_clock_by_a_burst_in_each_life() {
     let epoch = |group: &Group| group.view(1).map_or(0, |(epoch, _)| epoch);
     let (mut adds, mut views) = (true, 0);
     for _ in 0..10 {
-        group.nodes.remove(&node(1));
         group.start(1);
         let end = group.now + ms(3000);
         while group.now < end {
@@ -704,7 +640,7 @@ fn epochs_do_not_outrun_the_wall_clock_by_a_burst_in_each_life() {
                 true => Change::Add(node(9), "udp:127.0.0.1:9".into()),
                 false => Change::Remove(node(9)),
             };
-            change(&mut group, 1, wish);
+            group.change(1, wish);
             while group.now < end && epoch(&group) == before {
                 group.run(ms(50));
             }
@@ -728,9 +664,7 @@ fn fences_rise_though_all_is_lost_after_many_short_lives() {
             (1..=size).for_each(|me| group.start(me));
             group.run(ms(life));
         }
-        group.acquire(1, 1, Wait::Cancelled);
-        group.run(ms(4000));
-        let before = group.granted(1).expect("nobody else asks");
+        let before = group.enter(1, 1, ms(4000));
         group.nodes.clear();
         group.records.clear();
         (1..=size).for_each(|me| group.start(me));
@@ -748,12 +682,12 @@ fn fences_rise_though_all_is_lost_after_many_short_lives() {
 fn a_voter_that_was_in_no_view_yet_remembers_what_it_endorsed() {
     let mut group = group(3, Algorithm::Semaphore);
     // Another view than the first.
-    group.nodes.remove(&node(3));
+    group.stop(3);
     group.run(ms(3000));
     group.start(3);
     group.run(ms(3000));
     for me in 1..=3 {
-        group.nodes.remove(&node(me));
+        group.stop(me);
     }
     let record = group.records.get_mut(&node(2)).unwrap();
     assert!(format!("{:?}", record.voter).contains("parent: Some("));
@@ -768,5 +702,5 @@ fn a_voter_that_was_in_no_view_yet_remembers_what_it_endorsed() {
     group.run(ms(12_000));
     let cluster = |me| group.records[&node(me)].affiliation.cluster_id();
     assert_eq!(cluster(2), cluster(3));
-    assert_eq!(group.view(3).unwrap().1, [1, 2, 3]);
+    assert_eq!(group.members(3), [1, 2, 3]);
 }

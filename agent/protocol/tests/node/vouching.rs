@@ -3,10 +3,9 @@
 
 use std::time::Duration;
 
-use distlock_protocol::{Algorithm, Command, Event, Failure, Input, NodeId, Previous, Time, Wait};
+use distlock_protocol::{Algorithm, Event, Failure, NodeId, Previous, Time, Wait};
 
-use crate::group::{FOUNDING, Group, node};
-use crate::quorum::ms;
+use crate::group::{FOUNDING, Group, ms, node};
 
 /// A group under quorum views in which these vote; nobody is started yet.
 fn group(size: u16, voters: &[u16], lease: Duration) -> Group {
@@ -15,21 +14,10 @@ fn group(size: u16, voters: &[u16], lease: Duration) -> Group {
     group
 }
 
-fn told(group: &Group, ticket: u64) -> Option<Previous> {
-    group.events.iter().find_map(|(_, event)| match event {
-        Event::Granted {
-            ticket: its,
-            previous,
-            ..
-        } if its.0 == ticket => Some(*previous),
-        _ => None,
-    })
-}
-
 /// The caller is let in when the lease is over, and not before, and soon after.
 #[track_caller]
 fn waits_for(group: &mut Group, ticket: u64, until: Time) {
-    while told(group, ticket).is_none() {
+    while group.told(ticket).is_none() {
         group.run(ms(1));
         assert!(group.now < until + ms(10_000), "nobody is let in");
     }
@@ -41,12 +29,11 @@ fn waits_for(group: &mut Group, ticket: u64, until: Time) {
 }
 
 fn leave_and_wait(group: &mut Group, me: u16) {
-    group.input(node(me), Input::Command(&Command::Leave));
-    while !group.events.contains(&(node(me), Event::Left)) {
-        group.run(ms(1));
-    }
-    group.events.retain(|told| *told != (node(me), Event::Left));
-    group.nodes.remove(&node(me));
+    group.leave(me);
+    let left = (node(me), Event::Left);
+    group.until(ms(10_000), |group| group.events.contains(&left));
+    group.events.retain(|told| *told != left);
+    group.stop(me);
 }
 
 /// Member 1 has come, and the view with it is in force there and in one of the others, when it is
@@ -58,9 +45,7 @@ fn who_missed_a_view_does_not_say_who_was_inside() {
     for witness in 2..=4 {
         let other = if witness == 2 { 3 } else { 2 };
         let mut group = group(4, &[2, 3, 4], ms(1000));
-        for me in 1..=4 {
-            group.start(me);
-        }
+        (1..=4).for_each(|me| group.start(me));
         group.run(FOUNDING + ms(1000));
         leave_and_wait(&mut group, 1);
         group.run(ms(1500));
@@ -71,12 +56,11 @@ fn who_missed_a_view_does_not_say_who_was_inside() {
             group.release(me, ticket);
             group.run(ms(50));
         }
-        let before = group.view(witness).expect("a view").0;
+        let before = group.epoch(witness);
         group.start(1);
-        let is_frozen = |group: &Group| group.nodes[&node(witness)].view().is_none();
-        while !is_frozen(&group) {
-            group.run(ms(1));
-        }
+        group.until(ms(10_000), |group| {
+            group.nodes[&node(witness)].view().is_none()
+        });
         let deaf = (1..=4).map(|from| (node(from), node(witness)));
         group.cut.extend(deaf);
         group.run(ms(20));
@@ -85,16 +69,16 @@ fn who_missed_a_view_does_not_say_who_was_inside() {
             continue;
         }
         played += 1;
-        assert_eq!(group.view(witness).expect("a view").0, before);
+        assert_eq!(group.epoch(witness), before);
         group.acquire(1, 3, Wait::Cancelled);
         group.run(ms(20));
-        assert!(told(&group, 3).is_some());
+        assert!(group.told(3).is_some());
         let until = group.lease_of(1);
-        group.nodes.remove(&node(1));
+        group.stop(1);
         group.acquire(other, 4, Wait::Cancelled);
         // Its next life comes at once, and with it the next view.
         group.start(1);
-        while group.view(witness).expect("a view").0 == before {
+        while group.epoch(witness) == before {
             group.run(ms(1));
             let is_next = group.nodes[&node(other)].view().is_none();
             if is_next {
@@ -103,7 +87,7 @@ fn who_missed_a_view_does_not_say_who_was_inside() {
             assert!(group.now < until + ms(5000));
         }
         waits_for(&mut group, 4, until);
-        assert_eq!(told(&group, 4), Some(Previous::Abandoned));
+        assert_eq!(group.told(4), Some(Previous::Abandoned));
     }
     assert_eq!(played, 2, "one of three puts the view in force");
 }
@@ -113,24 +97,22 @@ fn who_missed_a_view_does_not_say_who_was_inside() {
 #[test]
 fn who_declared_locks_in_an_earlier_view_does_not_know_all() {
     let mut group = group(3, &[2, 3], ms(1000));
-    for me in 1..=3 {
-        group.start(me);
-    }
+    (1..=3).for_each(|me| group.start(me));
     group.run(FOUNDING + ms(1500));
     leave_and_wait(&mut group, 1);
     group.run(ms(500));
-    assert_eq!(group.view(2).expect("a view").1, [2, 3]);
+    assert_eq!(group.members(2), [2, 3]);
     group.start(1);
     group.run(ms(1500));
-    assert_eq!(group.view(2).expect("a view").1, [1, 2, 3]);
+    assert_eq!(group.members(2), [1, 2, 3]);
     group.acquire(1, 1, Wait::Cancelled);
     group.run(ms(20));
-    assert!(told(&group, 1).is_some(), "declared and served here");
+    assert!(group.told(1).is_some(), "declared and served here");
     let until = group.lease_of(1);
-    group.nodes.remove(&node(1));
+    group.stop(1);
     group.acquire(2, 2, Wait::Cancelled);
     waits_for(&mut group, 2, until);
-    assert_eq!(told(&group, 2), Some(Previous::Abandoned));
+    assert_eq!(group.told(2), Some(Previous::Abandoned));
 }
 
 /// The only voter has said yes to the view without member 3, and ends in order while that one's lease
@@ -139,22 +121,20 @@ fn who_declared_locks_in_an_earlier_view_does_not_know_all() {
 fn a_voter_that_ends_in_order_does_not_forget_whose_leases_run() {
     for leaves_after in [2800, 3200, 3600] {
         let mut group = group(3, &[1], ms(5000));
-        for me in 1..=3 {
-            group.start(me);
-        }
+        (1..=3).for_each(|me| group.start(me));
         group.run(ms(8000));
         group.acquire(3, 1, Wait::Cancelled);
         group.run(ms(1000));
-        assert!(told(&group, 1).is_some());
+        assert!(group.told(1).is_some());
         group.isolate(3);
         group.acquire(2, 2, Wait::Cancelled);
         let until = group.lease_of(3);
         group.run(ms(leaves_after));
         leave_and_wait(&mut group, 1);
-        assert_eq!(told(&group, 2), None);
+        assert_eq!(group.told(2), None);
         group.start(1);
         waits_for(&mut group, 2, until);
-        assert_eq!(told(&group, 2), Some(Previous::Abandoned));
+        assert_eq!(group.told(2), Some(Previous::Abandoned));
     }
 }
 
@@ -164,9 +144,7 @@ fn a_voter_that_ends_in_order_does_not_forget_whose_leases_run() {
 fn a_lease_counts_from_when_it_was_asked_for_however_late_the_answer() {
     for slower in [100, 400, 700] {
         let mut group = group(3, &[1, 2, 3], ms(1000));
-        for me in 1..=3 {
-            group.start(me);
-        }
+        (1..=3).for_each(|me| group.start(me));
         group.run(FOUNDING + ms(1500));
         let to_3 = |from| ((node(from), node(3)), ms(slower));
         group.slow_links = [1, 2].map(to_3).into();
@@ -181,14 +159,12 @@ fn a_lease_counts_from_when_it_was_asked_for_however_late_the_answer() {
             assert!(until <= longest, "{slower}: {until:?} at {:?}", group.now);
         }
         assert!(leases.len() > 5, "it is renewed");
-        assert!(told(&group, 1).is_some(), "{slower}");
+        assert!(group.told(1).is_some(), "{slower}");
         // Nobody hears it any more, and what is on its way to it arrives.
         let from_3 = |to| -> (NodeId, NodeId) { (node(3), node(to)) };
         group.cut.extend([1, 2].map(from_3));
         group.acquire(1, 2, Wait::Cancelled);
-        while told(&group, 2).is_none() {
-            group.run(ms(1));
-        }
+        group.until_granted(2, ms(10_000));
         assert!(group.now >= group.lease_of(3), "{slower}");
     }
 }

@@ -42,3 +42,30 @@ pub struct Options {
     /// For tests only: what happens to outgoing datagrams.
     pub faults: Option<Faults>,
 }
+
+impl Options {
+    /// A member of a group of which the first seven vote, and that wants nothing else.
+    pub fn new(
+        me: NodeId,
+        members: BTreeMap<NodeId, Address>,
+        settings: Settings,
+        state_dir: impl Into<PathBuf>,
+    ) -> Self {
+        Self {
+            me,
+            voters: members.keys().copied().take(7).collect(),
+            voters_are_listed: true,
+            cluster: None,
+            members,
+            settings,
+            state_dir: state_dir.into(),
+            socket: None,
+            watchdog: None,
+            trace: None,
+            multicast: None,
+            key_file: None,
+            command_lines: false,
+            faults: None,
+        }
+    }
+}

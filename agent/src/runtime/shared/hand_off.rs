@@ -227,13 +227,13 @@ impl Owner for Shared {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
+    use std::collections::BTreeMap;
     use std::time::Duration;
 
     use crossbeam_channel::TryRecvError;
 
     use super::*;
-    use crate::protocol::{Algorithm, ElectionAlgorithm, Failure, NodeId, Settings};
+    use crate::protocol::{Failure, NodeId, Settings};
     use crate::runtime::shared::core_guard::TAKINGS;
     use crate::runtime::shared::entry::Asker;
     use crate::runtime::{Address, Agent, AgentEvent, Options, StatusError, Watchdog};
@@ -246,29 +246,14 @@ pub(crate) mod tests {
     fn options(directory: &std::path::Path, watchdog: Option<Watchdog>) -> Options {
         let me = NodeId::new(1).unwrap();
         let address = Address::unix(directory.join("1")).unwrap();
+        let members = BTreeMap::from([(me, address)]);
+        let settings = Settings {
+            failure: Failure::Unanimity,
+            ..Settings::new("test")
+        };
         Options {
-            me,
-            members: BTreeMap::from([(me, address)]),
-            voters: BTreeSet::from([me]),
-            voters_are_listed: true,
-            cluster: None,
-            settings: Settings {
-                group: "test".to_owned(),
-                lease: Duration::from_secs(5),
-                failure: Failure::Unanimity,
-                lock_delay: Duration::ZERO,
-                election: ElectionAlgorithm::Bully,
-                algorithm: Algorithm::RicartAgrawala,
-                locks: BTreeMap::new(),
-            },
-            state_dir: directory.join("state"),
-            socket: None,
             watchdog,
-            trace: None,
-            multicast: None,
-            key_file: None,
-            command_lines: false,
-            faults: None,
+            ..Options::new(me, members, settings, directory.join("state"))
         }
     }
 

@@ -41,6 +41,26 @@ impl Group {
         group
     }
 
+    /// The same, in a view.
+    fn formed(size: u16) -> Self {
+        let mut group = Self::new(size);
+        group.deliver_all();
+        group
+    }
+
+    /// The view that each member is in.
+    fn views(&self) -> Vec<&View> {
+        let sources = self.sources.values();
+        sources.map(|source| &**source.view().unwrap()).collect()
+    }
+
+    /// A message arrives.
+    fn receive(&mut self, from: u16, to: u16, message: ViewMessage) {
+        self.step(node(to), |source, out| {
+            source.receive(Time::ZERO, node(from), message, out);
+        });
+    }
+
     /// Begins a life, which is up with all others at once, and ready.
     fn start(&mut self, id: u16, life: u64, unclean: bool) {
         let me = Member {
@@ -101,9 +121,7 @@ impl Group {
             return false;
         }
         let (from, to, message) = self.wire.remove(0);
-        self.step(to, |source, out| {
-            source.receive(Time::ZERO, from, message, out)
-        });
+        self.receive(from.as_u16(), to.as_u16(), message);
         true
     }
 
@@ -127,8 +145,7 @@ fn a_group_of_one_forms_by_itself() {
 
 #[test]
 fn a_group_forms_when_all_are_there() {
-    let mut group = Group::new(3);
-    group.deliver_all();
+    let group = Group::formed(3);
     assert_eq!(group.epochs(), [11, 11, 11]);
     assert!(group.sources.values().all(|source| source.view().is_some()));
 }
@@ -136,25 +153,14 @@ fn a_group_forms_when_all_are_there() {
 #[test]
 fn a_new_life_makes_the_group_form_anew() {
     for id in 1..=3 {
-        let mut group = Group::new(3);
-        group.deliver_all();
+        let mut group = Group::formed(3);
         group.start(id, 2, true);
         group.deliver_all();
         assert_eq!(group.epochs(), [11, 11, 11, 12, 12, 12], "member {id}");
-        assert!(
-            group
-                .sources
-                .values()
-                .all(|source| source.view().unwrap().unclean == [node(id)])
-        );
+        assert!(group.views().iter().all(|view| view.unclean == [node(id)]));
         group.start(id, 3, false);
         group.deliver_all();
-        assert!(
-            group
-                .sources
-                .values()
-                .all(|source| source.view().unwrap().unclean.is_empty())
-        );
+        assert!(group.views().iter().all(|view| view.unclean.is_empty()));
     }
 }
 
@@ -164,19 +170,14 @@ fn a_new_life_makes_the_group_form_anew() {
 fn a_round_may_be_cut_off_anywhere() {
     for victim in 1..=3 {
         for steps in 0..12 {
-            let mut group = Group::new(3);
-            group.deliver_all();
+            let mut group = Group::formed(3);
             group.start(2, 2, true);
             for _ in 0..steps {
                 group.deliver_one();
             }
             group.start(victim, 3, true);
             group.deliver_all();
-            let epochs: BTreeSet<_> = group
-                .sources
-                .values()
-                .map(|source| source.view().unwrap().epoch)
-                .collect();
+            let epochs: BTreeSet<_> = group.views().iter().map(|view| view.epoch).collect();
             assert_eq!(epochs.len(), 1, "victim {victim} after {steps} steps");
         }
     }
@@ -184,8 +185,7 @@ fn a_round_may_be_cut_off_anywhere() {
 
 #[test]
 fn a_member_that_knows_a_higher_epoch_is_heeded() {
-    let mut group = Group::new(3);
-    group.deliver_all();
+    let mut group = Group::formed(3);
     // The disk of member 3 is ahead: it took part in a round that nobody else remembers.
     group.disk.insert(node(3), epoch(40));
     group.start(3, 2, false);
@@ -195,42 +195,24 @@ fn a_member_that_knows_a_higher_epoch_is_heeded() {
 
 #[test]
 fn an_epoch_that_is_not_new_is_rejected_and_the_coordinator_goes_above_it() {
-    let mut group = Group::new(2);
-    group.deliver_all();
-    let freeze = |group: &Group, epoch| {
-        let mut view = (**group.sources[&node(1)].view().unwrap()).clone();
-        view.epoch = epoch;
-        ViewMessage::Freeze { view }
-    };
-    let stale = freeze(&group, epoch(11));
-    group.step(node(2), |source, out| {
-        source.receive(Time::ZERO, node(1), stale, out)
-    });
-    assert_eq!(
-        group.wire,
-        [(node(2), node(1), ViewMessage::Reject { epoch: epoch(11) })]
-    );
+    let mut group = Group::formed(2);
+    let view = group.views()[0].clone();
+    let epoch = view.epoch;
+    group.receive(1, 2, ViewMessage::Freeze { view });
+    let reject = ViewMessage::Reject { epoch };
+    assert_eq!(group.wire, [(node(2), node(1), reject)]);
 }
 
 #[test]
 fn a_view_of_another_life_or_of_other_members_is_nothing() {
-    let mut group = Group::new(2);
-    group.deliver_all();
-    let view = (**group.sources[&node(2)].view().unwrap()).clone();
-    let mut other_life = View {
-        epoch: epoch(20),
-        ..view.clone()
-    };
+    let mut group = Group::formed(2);
+    let mut view = group.views()[1].clone();
+    view.epoch = epoch(20);
+    let (mut other_life, mut fewer) = (view.clone(), view);
     other_life.members[1].incarnation = Incarnation(9);
-    let mut fewer = View {
-        epoch: epoch(20),
-        ..view
-    };
     fewer.members.remove(0);
     for view in [other_life, fewer] {
-        group.step(node(2), |source, out| {
-            source.receive(Time::ZERO, node(1), ViewMessage::Freeze { view }, out);
-        });
+        group.receive(1, 2, ViewMessage::Freeze { view });
     }
     assert!(group.wire.is_empty());
     assert_eq!(group.disk[&node(2)], epoch(11));
@@ -238,28 +220,12 @@ fn a_view_of_another_life_or_of_other_members_is_nothing() {
 
 #[test]
 fn who_is_not_the_coordinator_is_not_obeyed() {
-    let mut group = Group::new(3);
-    group.deliver_all();
-    let view = (**group.sources[&node(2)].view().unwrap()).clone();
-    let view = View {
-        epoch: epoch(30),
-        ..view
-    };
-    group.step(node(2), |source, out| {
-        source.receive(
-            Time::ZERO,
-            node(3),
-            ViewMessage::Freeze { view: view.clone() },
-            out,
-        );
-        let table = Summary::default();
-        source.receive(
-            Time::ZERO,
-            node(3),
-            ViewMessage::Install { view, table },
-            out,
-        );
-    });
+    let mut group = Group::formed(3);
+    let mut view = group.views()[1].clone();
+    view.epoch = epoch(30);
+    group.receive(3, 2, ViewMessage::Freeze { view: view.clone() });
+    let table = Summary::default();
+    group.receive(3, 2, ViewMessage::Install { view, table });
     assert_eq!(group.disk[&node(2)], epoch(11));
     assert_eq!(group.epochs(), [11, 11, 11]);
 }
@@ -319,8 +285,7 @@ fn the_union_of_what_members_tell_is_installed() {
 
 #[test]
 fn a_wish_for_a_view_is_granted_once() {
-    let mut group = Group::new(3);
-    group.deliver_all();
+    let mut group = Group::formed(3);
     for _ in 0..3 {
         group.step(node(2), |source, out| source.want_view(Time::ZERO, out));
     }

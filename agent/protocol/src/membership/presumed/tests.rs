@@ -150,6 +150,16 @@ impl Group {
         view.map(|view| view.nodes().collect()).unwrap_or_default()
     }
 
+    /// These, and nobody else, are in one view.
+    #[track_caller]
+    fn are_together<const N: usize>(&self, ids: [u16; N]) {
+        for id in ids {
+            assert_eq!(self.view(id), nodes(ids), "{id}");
+        }
+        let epochs = ids.map(|id| self.sources[&node(id)].epoch());
+        assert!(epochs.iter().all(|epoch| *epoch == epochs[0]), "{epochs:?}");
+    }
+
     /// `id` holds the lock by itself.
     fn hold(&mut self, id: u16) -> RequestId {
         let request = RequestId {
@@ -180,9 +190,7 @@ impl Group {
 #[test]
 fn all_that_are_there_are_in_one_view_under_the_lowest() {
     let group = Group::new(4, Duration::ZERO);
-    for id in 1..=4 {
-        assert_eq!(group.view(id), nodes(1..=4));
-    }
+    group.are_together([1, 2, 3, 4]);
     assert_eq!(group.installs, 4, "one view");
 }
 
@@ -191,11 +199,8 @@ fn nobody_goes_on_before_all_that_remain_have_given_up_the_dead() {
     let mut group = Group::new(3, Duration::ZERO);
     group.kill(1);
     group.presume(3, 1);
-    assert_eq!(
-        group.view(3),
-        nodes(1..=3),
-        "2 may be inside, and counts on 1"
-    );
+    let why = "2 may be inside, and counts on 1";
+    assert_eq!(group.view(3), nodes(1..=3), "{why}");
     group.presume(2, 1);
     for id in [2, 3] {
         assert_eq!(group.view(id), nodes([2, 3]));
@@ -247,17 +252,12 @@ fn two_sides_go_on_and_come_together_and_the_lowest_keeps_what_both_hold() {
     group.hold(4);
     let keeps = group.hold(3);
     group.heal();
-    let epochs: BTreeSet<Epoch> = (1..=5)
-        .map(|id| {
-            assert_eq!(group.view(id), nodes(1..=5));
-            let (view, table) = &group.installed[&node(id)];
-            assert!(view.unclean.is_empty(), "nobody died");
-            let lock = table.locks.values().next().unwrap();
-            assert_eq!(lock.holders, [keeps]);
-            view.epoch
-        })
-        .collect();
-    assert_eq!(epochs.len(), 1);
+    group.are_together([1, 2, 3, 4, 5]);
+    for (view, table) in group.installed.values() {
+        assert!(view.unclean.is_empty(), "nobody died");
+        let lock = table.locks.values().next().unwrap();
+        assert_eq!(lock.holders, [keeps]);
+    }
 }
 
 /// The lowest heard everybody all the time, and has the view of all; the others went on without it.
@@ -270,13 +270,7 @@ fn a_cut_in_one_direction_heals() {
     assert_eq!(group.view(3), nodes([2, 3]));
     assert_eq!(group.view(1), nodes(1..=3));
     group.heal();
-    let epochs: BTreeSet<Epoch> = (1..=3)
-        .map(|id| {
-            assert_eq!(group.view(id), nodes(1..=3));
-            group.sources[&node(id)].epoch()
-        })
-        .collect();
-    assert_eq!(epochs.len(), 1);
+    group.are_together([1, 2, 3]);
 }
 
 /// 2 hears both others, 1 and 3 do not hear each other: 3 cannot know who is inside at 2, and waits.
@@ -293,16 +287,14 @@ fn who_hears_only_those_that_follow_another_waits_and_says_for_whom() {
         [node(1)]
     );
     group.heal();
-    for id in 1..=3 {
-        assert_eq!(group.view(id), nodes(1..=3));
-    }
+    group.are_together([1, 2, 3]);
 }
 
 #[test]
 fn a_member_that_another_does_not_know_stays_outside() {
     let mut group = Group::new(3, Duration::ZERO);
-    let me = |id| Member {
-        node: node(id),
+    let me = Member {
+        node: node(2),
         incarnation: Incarnation(2),
     };
     // The file of 2 lacks 3.
@@ -310,14 +302,8 @@ fn a_member_that_another_does_not_know_stays_outside() {
     for id in [1, 3] {
         group.step(node(id), |source, out| source.peer_down(NOW, node(2), out));
     }
-    let epoch = Epoch::new(10).unwrap();
-    let source = Presumed::new(
-        me(2),
-        &nodes([1, 2]),
-        Duration::ZERO,
-        epoch,
-        UncleanRestart::default(),
-    );
+    let (epoch, restart) = (Epoch::new(10).unwrap(), UncleanRestart::default());
+    let source = Presumed::new(me, &nodes([1, 2]), Duration::ZERO, epoch, restart);
     group.sources.insert(node(2), source);
     group.cut.extend([(node(2), node(3)), (node(3), node(2))]);
     group.step(node(2), |source, out| {

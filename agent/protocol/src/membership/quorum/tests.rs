@@ -75,6 +75,11 @@ fn first() -> ViewConfig {
     }
 }
 
+/// What messages name a view by.
+fn name(view: &ViewConfig) -> (Epoch, Digest) {
+    (view.epoch, view.digest())
+}
+
 fn found() -> ViewChange {
     ViewChange {
         parent: None,
@@ -111,12 +116,7 @@ fn installed(out: &mut Outbox) -> Session {
     let mut session = Session::new(member(5, 1), &config(), Vec::new(), false, at(0));
     session.flush(node(1), first(), out);
     session.persisted(out);
-    session.install(
-        node(1),
-        (first().epoch, first().digest()),
-        Summary::default(),
-        out,
-    );
+    session.install(node(1), name(&first()), Summary::default(), out);
     assert!(session.view().is_some());
     out.take();
     session
@@ -128,19 +128,13 @@ fn a_lease_counts_from_when_its_wish_was_sent_and_needs_a_majority_under_one_vie
     let mut session = installed(&mut out);
     session.timeout(at(100), &mut out);
     assert_eq!(out.take().len(), 3, "a renewal request to each voter");
-    let (renewal, view) = ((Incarnation(1), 1), (first().epoch, first().digest()));
+    let (renewal, view) = ((Incarnation(1), 1), name(&first()));
     session.renewed(at(0), node(1), renewal, view, &mut out);
     // The same voter again, another life's renewal, and another view do not count.
     session.renewed(at(0), node(1), renewal, view, &mut out);
     session.renewed(at(0), node(2), (Incarnation(2), 1), view, &mut out);
     let other = without(4).view_config;
-    session.renewed(
-        at(0),
-        node(2),
-        renewal,
-        (other.epoch, other.digest()),
-        &mut out,
-    );
+    session.renewed(at(0), node(2), renewal, name(&other), &mut out);
     assert_eq!((leases(&mut out), session.until()), (vec![], Time::ZERO));
     session.renewed(at(0), node(3), renewal, view, &mut out);
     assert_eq!(leases(&mut out), [at(100) + LEASE]);
@@ -151,27 +145,15 @@ fn what_was_renewed_under_the_view_before_does_not_count_in_the_next() {
     let mut out = Outbox::new(node(5));
     let mut session = installed(&mut out);
     session.timeout(at(100), &mut out);
-    let (renewal, view) = ((Incarnation(1), 1), (first().epoch, first().digest()));
+    let (renewal, view) = ((Incarnation(1), 1), name(&first()));
     session.renewed(at(0), node(1), renewal, view, &mut out);
     let next = without(4).view_config;
     session.flush(node(1), next.clone(), &mut out);
     assert!(out.take().contains(&Action::Freeze));
     session.renewed(at(0), node(2), renewal, view, &mut out);
-    session.renewed(
-        at(0),
-        node(2),
-        renewal,
-        (next.epoch, next.digest()),
-        &mut out,
-    );
+    session.renewed(at(0), node(2), renewal, name(&next), &mut out);
     assert_eq!(leases(&mut out), []);
-    session.renewed(
-        at(0),
-        node(3),
-        renewal,
-        (next.epoch, next.digest()),
-        &mut out,
-    );
+    session.renewed(at(0), node(3), renewal, name(&next), &mut out);
     assert_eq!(leases(&mut out), [at(100) + LEASE]);
 }
 
@@ -180,7 +162,7 @@ fn who_is_not_in_a_certified_view_has_no_lease_any_more_and_never_again() {
     let mut out = Outbox::new(node(5));
     let mut session = installed(&mut out);
     session.timeout(at(100), &mut out);
-    let (renewal, view) = ((Incarnation(1), 1), (first().epoch, first().digest()));
+    let (renewal, view) = ((Incarnation(1), 1), name(&first()));
     for id in [1, 2] {
         session.renewed(at(0), node(id), renewal, view, &mut out);
     }
@@ -194,7 +176,7 @@ fn who_is_not_in_a_certified_view_has_no_lease_any_more_and_never_again() {
     assert_eq!((out.take(), session.next_timeout()), (vec![], None));
 }
 
-/// A member of its view knows this member, and one that has left does not hear.
+/// Who is in a view with this member knows it, and who has left does not hear.
 #[test]
 fn those_in_no_view_with_a_member_are_told_its_cluster_once_in_a_lease() {
     let mut out = Outbox::new(node(5));
@@ -283,22 +265,24 @@ fn a_session_is_not_revived() {
     );
 }
 
-/// Voter 1, which has endorsed the first view at its start.
-fn endorser(birth: u64, now: Time) -> Endorser {
-    let record = VoterRecord {
-        birth: Incarnation(birth),
+/// Of a voter that has endorsed the first view.
+fn record(longest: Duration) -> VoterRecord {
+    VoterRecord {
         endorsed: Some(found()),
         certified: true,
-        settled: false,
-        longest: LEASE,
-        log: None,
-    };
-    Endorser::new(
-        (voter(1), Incarnation(1)),
-        &config(),
-        (&record, Epoch::ZERO),
-        now,
-    )
+        ..VoterRecord::new(Incarnation(1), longest)
+    }
+}
+
+/// Voter 1 with that record, in its life so and so.
+fn life(life: u64, record: &VoterRecord, now: Time) -> Endorser {
+    let me = (voter(1), Incarnation(life));
+    Endorser::new(me, &config(), (record, Epoch::ZERO), now)
+}
+
+/// Voter 1, which has endorsed the first view at its start.
+fn endorser() -> Endorser {
+    life(1, &record(LEASE), at(0))
 }
 
 fn renewal(seq: u64, stage: Stage) -> Renew {
@@ -316,7 +300,7 @@ fn renewal(seq: u64, stage: Stage) -> Renew {
 
 #[test]
 fn a_voter_endorses_one_view_an_epoch_and_none_of_an_epoch_before() {
-    let mut part = endorser(1, at(0));
+    let mut part = endorser();
     assert!(!part.endorse(found(), at(1)), "once more");
     assert!(part.endorse(without(5), at(1)));
     assert!(!part.endorse(without(4), at(1)), "the next is on its way");
@@ -330,7 +314,7 @@ fn a_voter_endorses_one_view_an_epoch_and_none_of_an_epoch_before() {
 #[test]
 fn the_age_counts_from_the_last_renewal_of_somebody_who_is_gone() {
     let mut out = Outbox::new(node(1));
-    let mut part = endorser(1, at(0));
+    let mut part = endorser();
     assert_eq!(
         part.age(at(1)),
         Duration::MAX,
@@ -358,27 +342,14 @@ fn the_age_counts_from_the_last_renewal_of_somebody_who_is_gone() {
 
 #[test]
 fn a_restarted_voter_may_have_renewed_until_it_started() {
-    let record = VoterRecord {
-        birth: Incarnation(1),
-        endorsed: Some(found()),
-        certified: true,
-        settled: false,
-        longest: LEASE,
-        log: None,
-    };
-    let part = Endorser::new(
-        (voter(1), Incarnation(2)),
-        &config(),
-        (&record, Epoch::ZERO),
-        at(500),
-    );
+    let part = life(2, &record(LEASE), at(500));
     assert_eq!(part.age(at(600)), Duration::from_millis(100));
 }
 
 #[test]
 fn nobody_waits_for_the_lease_of_one_that_left() {
     let mut out = Outbox::new(node(1));
-    let mut part = endorser(1, at(0));
+    let mut part = endorser();
     part.renew(at(100), node(5), &renewal(1, Stage::Leased), &mut out);
     part.renew(at(110), node(5), &renewal(2, Stage::Leaving), &mut out);
     // A renewal from before overtook nothing: it is not renewed again.
@@ -392,22 +363,13 @@ fn nobody_waits_for_the_lease_of_one_that_left() {
 #[test]
 fn a_voter_that_ended_in_order_knows_whose_leases_there_may_be() {
     let mut out = Outbox::new(node(1));
-    let before = endorser(1, at(0));
+    let before = endorser();
     assert!(before.is_quiet(at(0)));
     let record = VoterRecord {
-        birth: Incarnation(1),
-        endorsed: Some(found()),
-        certified: true,
         settled: true,
-        longest: LEASE,
-        log: None,
+        ..record(LEASE)
     };
-    let mut part = Endorser::new(
-        (voter(1), Incarnation(2)),
-        &config(),
-        (&record, Epoch::ZERO),
-        at(500),
-    );
+    let mut part = life(2, &record, at(500));
     let anew = |left| Renew {
         session: Incarnation(2),
         epoch: Epoch::ZERO,
@@ -436,10 +398,7 @@ fn nobody_waits_for_leases_when_it_is_proved_that_they_were_of_no_use() {
         let mut out = Outbox::new(node(9));
         let mut view_change = without(5);
         view_change.view_config.unclean = vec![node(5)];
-        let view = (
-            view_change.view_config.epoch,
-            view_change.view_config.digest(),
-        );
+        let view = name(&view_change.view_config);
         let mut coordination = Coordination::new(view_change, view.1);
         for id in 1..=3 {
             coordination.endorsed(at(10), voter(id), (Duration::ZERO, LEASE), &config());
@@ -469,10 +428,7 @@ fn a_lock_delay_lengthens_the_wait_if_somebody_was_lost() {
         let mut out = Outbox::new(node(9));
         let mut view_change = without(5);
         view_change.view_config.unclean = lost.clone();
-        let view = (
-            view_change.view_config.epoch,
-            view_change.view_config.digest(),
-        );
+        let view = name(&view_change.view_config);
         let mut coordination = Coordination::new(view_change, view.1);
         for id in 1..=3 {
             coordination.endorsed(at(10), voter(id), (LEASE * 2, LEASE), &config);
@@ -493,11 +449,8 @@ fn a_lock_delay_lengthens_the_wait_if_somebody_was_lost() {
 fn a_view_begins_when_all_have_told_and_a_majority_is_free_of_old_leases() {
     let mut out = Outbox::new(node(9));
     let view_change = without(5);
-    let (epoch, digest) = (
-        view_change.view_config.epoch,
-        view_change.view_config.digest(),
-    );
-    let mut coordination = Coordination::new(view_change, digest);
+    let view = name(&view_change.view_config);
+    let mut coordination = Coordination::new(view_change, view.1);
     let ms = Duration::from_millis;
     coordination.endorsed(at(1000), voter(1), (ms(100), LEASE), &config());
     coordination.advance(at(1000), false, &mut out);
@@ -506,7 +459,7 @@ fn a_view_begins_when_all_have_told_and_a_majority_is_free_of_old_leases() {
     coordination.advance(at(1010), false, &mut out);
     assert_eq!(out.take().len(), 4, "all members are told to stop");
     for id in 1..=4 {
-        coordination.summary(node(id), (epoch, digest), Summary::default());
+        coordination.summary(node(id), view, Summary::default());
     }
     coordination.advance(at(1020), false, &mut out);
     assert_eq!(out.take(), [], "leases may be alive");
@@ -532,43 +485,25 @@ fn the_wait_covers_clocks_that_are_a_tenth_off() {
 /// What was endorsed may never come to be: of who may be a member it says nothing.
 #[test]
 fn what_is_not_known_to_be_certified_is_no_memory() {
-    let record = |endorsed: ViewChange, certified| VoterRecord {
-        birth: Incarnation(1),
-        endorsed: Some(endorsed),
-        certified,
-        settled: false,
-        longest: LEASE,
-        log: None,
-    };
-    let epoch = |record: VoterRecord| {
-        record
-            .certified_view_config()
-            .map(|view_config| view_config.epoch)
+    let epoch = |endorsed: &ViewChange, certified| {
+        let record = VoterRecord {
+            endorsed: Some(endorsed.clone()),
+            certified,
+            ..record(LEASE)
+        };
+        record.certified_view_config().map(|config| config.epoch)
     };
     let (first, second) = (found(), without(5));
-    assert_eq!(epoch(record(first.clone(), false)), None);
-    assert_eq!(
-        epoch(record(second.clone(), false)),
-        Some(first.view_config.epoch)
-    );
-    assert_eq!(
-        epoch(record(second.clone(), true)),
-        Some(second.view_config.epoch)
-    );
+    assert_eq!(epoch(&first, false), None);
+    assert_eq!(epoch(&second, false), Some(first.view_config.epoch));
+    assert_eq!(epoch(&second, true), Some(second.view_config.epoch));
 }
 
 /// 30 s under one file, 1 s under the next: what was renewed for 30 s may still run.
 #[test]
 fn a_lease_that_was_made_shorter_is_waited_for_as_long_as_it_was() {
     let (long, short) = (LEASE * 30, LEASE);
-    let record = VoterRecord {
-        endorsed: Some(found()),
-        certified: true,
-        ..VoterRecord::new(Incarnation(1), long)
-    };
-    let before = (&record, Epoch::ZERO);
-    let me = (voter(1), Incarnation(2));
-    let mut part = Endorser::new(me, &config(), before, at(0));
+    let mut part = life(2, &record(long), at(0));
     let longest = |part: &Endorser, now| part.own_status(now).endorsed.unwrap().longest;
     assert_eq!(longest(&part, at(0)), long);
     let mut out = Outbox::new(node(1));
@@ -584,13 +519,7 @@ fn a_lease_that_was_made_shorter_is_waited_for_as_long_as_it_was() {
 
 #[test]
 fn a_lease_that_was_made_longer_is_renewed_when_the_disk_knows_it() {
-    let record = VoterRecord {
-        endorsed: Some(found()),
-        certified: true,
-        ..VoterRecord::new(Incarnation(1), LEASE)
-    };
-    let before = (&record, Epoch::ZERO);
-    let mut part = Endorser::new((voter(1), Incarnation(2)), &config(), before, at(0));
+    let mut part = life(2, &record(LEASE), at(0));
     let mut out = Outbox::new(node(1));
     let long = |seq| Renew {
         lease: LEASE * 30,

@@ -1,11 +1,9 @@
 //! What is said to peers, and what is not said again.
 
-use alloc::collections::BTreeMap;
 use alloc::vec;
 
 use super::*;
-use crate::settings::{Failure, Settings};
-use crate::{Algorithm, ElectionAlgorithm};
+use crate::settings::Settings;
 
 #[test]
 fn what_is_long_is_not_said_again_while_it_is_on_its_way() {
@@ -19,15 +17,7 @@ fn what_is_long_is_not_said_again_while_it_is_on_its_way() {
         members: BTreeSet::from([me, other]),
         voters: BTreeSet::from([me]),
         cluster: None,
-        settings: Settings {
-            group: "test".into(),
-            lease: Duration::from_secs(1),
-            failure: Failure::Quorum,
-            lock_delay: Duration::ZERO,
-            election: ElectionAlgorithm::Bully,
-            algorithm: Algorithm::Semaphore,
-            locks: BTreeMap::new(),
-        },
+        settings: Settings::new("test"),
     };
     let now = Time::from_nanos(1);
     let mut peers = Peers::new(now, member(me), &config);

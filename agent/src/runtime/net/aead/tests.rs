@@ -61,15 +61,21 @@ fn introduce(from: &mut Seals, to: &mut Seals) -> [Vec<u8>; 3] {
     [first, challenge, answer]
 }
 
+/// A key, and two members, of whom the second believes the first.
+fn believed() -> (GroupKey, [Seals; 2]) {
+    let key = key();
+    let [mut one, mut two] = [1, 2].map(|id| life(id, &key));
+    introduce(&mut one, &mut two);
+    (key, [one, two])
+}
+
 fn dropped(why: Why) -> (Opened, Vec<u8>) {
     (Opened::Dropped(why), Vec::new())
 }
 
 #[test]
 fn who_has_answered_is_read_once() {
-    let key = key();
-    let [mut one, mut two] = [1, 2].map(|id| life(id, &key));
-    introduce(&mut one, &mut two);
+    let (_, [mut one, mut two]) = believed();
     for len in [0, 1, 60, wire::MAX_DATAGRAM, 2 * wire::MAX_DATAGRAM] {
         let bytes = vec![7; len];
         let out = sealed(&mut one, 2, &bytes);
@@ -81,9 +87,7 @@ fn who_has_answered_is_read_once() {
 
 #[test]
 fn what_overtakes_is_read_and_what_is_very_late_is_not() {
-    let key = key();
-    let [mut one, mut two] = [1, 2].map(|id| life(id, &key));
-    introduce(&mut one, &mut two);
+    let (_, [mut one, mut two]) = believed();
     let all: Vec<_> = (0..1_100).map(|_| sealed(&mut one, 2, b"x")).collect();
     assert_eq!(take(&mut two, 1, &all[1_050]).1, b"x");
     assert_eq!(take(&mut two, 1, &all[1_050 - 1_023]).1, b"x");
@@ -96,9 +100,7 @@ fn what_overtakes_is_read_and_what_is_very_late_is_not() {
 
 #[test]
 fn nothing_of_a_datagram_can_be_changed() {
-    let key = key();
-    let [mut one, mut two] = [1, 2].map(|id| life(id, &key));
-    introduce(&mut one, &mut two);
+    let (_, [mut one, mut two]) = believed();
     let out = sealed(&mut one, 2, b"who enters");
     for bit in 0..out.len() * 8 {
         let mut changed = out.clone();
@@ -152,9 +154,7 @@ fn a_datagram_is_for_one_member_and_from_one() {
 
 #[test]
 fn multicast_is_for_all_and_comes_only_so() {
-    let key = key();
-    let [mut one, mut two] = [1, 2].map(|id| life(id, &key));
-    introduce(&mut one, &mut two);
+    let (_, [mut one, mut two]) = believed();
     let mut out = Vec::new();
     one.seal(Destination::Multicast, b"to all", &mut out);
     assert_eq!(take(&mut two, 1, &out), dropped(Why::Malformed), "directly");
@@ -287,16 +287,9 @@ fn few_strangers_are_looked_at_in_one_turn() {
         .map(|bytes| two.open(node(1), false, &mut bytes.clone()))
         .collect();
     let count = usize::from(STRANGE_IN_A_TURN);
-    assert!(
-        outcomes[..count]
-            .iter()
-            .all(|it| matches!(it, Opened::Reply { .. }))
-    );
-    assert!(
-        outcomes[count..]
-            .iter()
-            .all(|it| *it == Opened::Dropped(Why::Strange))
-    );
+    let (first, rest) = outcomes.split_at(count);
+    assert!(first.iter().all(|it| matches!(it, Opened::Reply { .. })));
+    assert!(rest.iter().all(|it| *it == Opened::Dropped(Why::Strange)));
     let opened = two.open(node(1), false, &mut good[0].clone());
     assert!(matches!(opened, Opened::Datagram(_)), "{opened:?}");
     let mut elsewhere = sealed(&mut three, 2, b"hello");
@@ -317,16 +310,9 @@ fn few_strangers_are_looked_at_in_one_turn() {
             two.open(node(1), false, &mut forged)
         })
         .collect();
-    assert!(
-        outcomes[..count]
-            .iter()
-            .all(|it| *it == Opened::Dropped(Why::Forged))
-    );
-    assert!(
-        outcomes[count..]
-            .iter()
-            .all(|it| *it == Opened::Dropped(Why::Strange))
-    );
+    let (first, rest) = outcomes.split_at(count);
+    assert!(first.iter().all(|it| *it == Opened::Dropped(Why::Forged)));
+    assert!(rest.iter().all(|it| *it == Opened::Dropped(Why::Strange)));
 }
 
 /// However many strangers speak, nothing grows that stays.
@@ -416,9 +402,7 @@ fn a_nonce_that_is_used_twice_gives_nothing_away() {
 
 #[test]
 fn what_is_longer_than_anything_that_is_sealed_is_not_opened() {
-    let key = key();
-    let [mut one, mut two] = [1, 2].map(|id| life(id, &key));
-    introduce(&mut one, &mut two);
+    let (_, [mut one, mut two]) = believed();
     let long = sealed(&mut one, 2, &[0; 2 * wire::MAX_DATAGRAM + 1]);
     assert_eq!(take(&mut two, 1, &long), dropped(Why::Malformed));
 }

@@ -201,7 +201,7 @@ mod tests {
     use std::process::Command;
     use std::sync::atomic::{AtomicUsize, Ordering};
     use std::sync::{Arc, Mutex};
-    use std::{env, fmt, fs, io, thread};
+    use std::{fmt, fs, io, thread};
 
     use nix::sched::{CloneFlags, unshare};
     use tracing::field::{Field, Visit};
@@ -210,6 +210,7 @@ mod tests {
     use super::*;
     use crate::runtime::Address;
     use crate::runtime::net::transport::Transport;
+    use crate::runtime::skipped::skipped;
 
     /// A socket that is filtered, and whether it hears a stranger; of the network that is there.
     fn filtered() -> (UdpSocket, impl Fn(&UdpSocket) -> bool) {
@@ -270,7 +271,7 @@ mod tests {
         let me = NodeId::new(1_024);
         let fits = |own: &str, address: fn(u16) -> SocketAddr| {
             let Ok(socket) = UdpSocket::bind(own) else {
-                skip("this host has no IPv6");
+                skipped("this host has no IPv6");
                 return;
             };
             let attach_some = |first| {
@@ -284,7 +285,7 @@ mod tests {
                     let limit = fs::read_to_string("/proc/sys/net/core/optmem_max").unwrap();
                     let limit: usize = limit.trim().parse().unwrap();
                     assert!(limit < 131_072, "{why}");
-                    return skip(&why);
+                    return skipped(&why);
                 }
             }
         };
@@ -298,11 +299,6 @@ mod tests {
         fits(v6, |n| ([0xfd00, 0, 0, 0, 0, 0, 0, n], 7400).into());
         // As interfaces choose for themselves.
         fits(v6, |n| ([0xfd00, 0, 0, 0, n, !n, n / 2, n], 7400).into());
-    }
-
-    fn skip(why: &str) {
-        println!("SKIPPED: {why}");
-        assert_ne!(env::var("DISTLOCK_TESTS").as_deref(), Ok("all"), "{why}");
     }
 
     /// Far more than one comparison can jump over, in each order of the parts of an address; nobody
@@ -332,7 +328,7 @@ mod tests {
             let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
             socket.set_nonblocking(true).unwrap();
             if let Err(why) = attach((&socket).into(), members.iter(), None) {
-                return skip(&why);
+                return skipped(&why);
             }
             let passes = |from: &SocketAddr| {
                 let sender = UdpSocket::bind(from).unwrap();
@@ -360,8 +356,7 @@ mod tests {
         });
         // Before Linux 6.8 the limit is the whole host's, and left alone.
         if let Err(error) = network.join().unwrap() {
-            println!("SKIPPED: no network with a limit of its own: {error}");
-            assert_ne!(env::var("DISTLOCK_TESTS").as_deref(), Ok("all"), "{error}");
+            skipped(&format!("no network with a limit of its own: {error}"));
         }
     }
 

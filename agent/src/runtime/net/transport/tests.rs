@@ -4,10 +4,10 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 
 use nix::sys::socket::{ControlMessage, MsgFlags, sendmsg};
-use nix::unistd::geteuid;
 
 use super::*;
 use crate::protocol::wire::merged;
+use crate::runtime::skipped::{is_root, skipped};
 
 fn id(id: u16) -> NodeId {
     NodeId::new(id).unwrap()
@@ -43,16 +43,21 @@ fn receive(transport: &mut Transport, room: usize) -> Received {
     transport.receive(&mut vec![0; room + 1])
 }
 
+/// So many bytes of member 2.
+fn heard(len: usize) -> Received {
+    Received::Datagram {
+        from: id(2),
+        at: 0..len,
+    }
+}
+
 #[test]
 fn only_members_are_heard_over_udp() {
     let (mut transport, own, other) = udp_pair("127.0.0.1:0");
     let stranger = UdpSocket::bind("127.0.0.1:0").unwrap();
     stranger.send_to(b"hello", own).unwrap();
-    assert_eq!(
-        receive(&mut transport, 64),
-        Received::Empty,
-        "by the kernel"
-    );
+    let filtered = receive(&mut transport, 64);
+    assert_eq!(filtered, Received::Empty, "by the kernel");
     assert_eq!(transport.counters().dropped_by_kernel, 1);
     // Where that does not filter.
     let Medium::Udp { socket, .. } = &transport.medium else {
@@ -64,11 +69,7 @@ fn only_members_are_heard_over_udp() {
     assert_eq!(transport.counters().dropped_foreign, 1);
     let member = UdpSocket::bind(other).unwrap();
     member.send_to(b"hello", own).unwrap();
-    let heard = Received::Datagram {
-        from: id(2),
-        at: 0..5,
-    };
-    assert_eq!(receive(&mut transport, 64), heard);
+    assert_eq!(receive(&mut transport, 64), heard(5));
     assert_eq!(receive(&mut transport, 64), Received::Empty);
 }
 
@@ -115,29 +116,16 @@ fn what_comes_by_multicast_and_is_dropped_is_counted() {
 #[test]
 fn members_are_heard_over_ipv6() {
     if UdpSocket::bind("[::1]:0").is_err() {
-        assert_ne!(
-            std::env::var("DISTLOCK_TESTS").as_deref(),
-            Ok("all"),
-            "this host has no IPv6"
-        );
-        eprintln!("SKIPPED: this host has no IPv6");
-        return;
+        return skipped("this host has no IPv6");
     }
     let (mut transport, own, other) = udp_pair("[::1]:0");
     let stranger = UdpSocket::bind("[::1]:0").unwrap();
     stranger.send_to(b"hello", own).unwrap();
-    assert_eq!(
-        receive(&mut transport, 64),
-        Received::Empty,
-        "by the kernel"
-    );
+    let filtered = receive(&mut transport, 64);
+    assert_eq!(filtered, Received::Empty, "by the kernel");
     let member = UdpSocket::bind(other).unwrap();
     member.send_to(b"hello", own).unwrap();
-    let heard = Received::Datagram {
-        from: id(2),
-        at: 0..5,
-    };
-    assert_eq!(receive(&mut transport, 64), heard);
+    assert_eq!(receive(&mut transport, 64), heard(5));
     transport.send(id(2), b"hello yourself");
     let mut answer = [0; 64];
     assert_eq!(member.recv_from(&mut answer).unwrap(), (14, own));
@@ -156,11 +144,7 @@ fn only_members_are_heard_over_unix_datagrams() {
     assert_eq!(transport.counters().dropped_foreign, 2);
     let member = UnixDatagram::bind(other).unwrap();
     member.send_to(b"hello", &own).unwrap();
-    let heard = Received::Datagram {
-        from: id(2),
-        at: 0..5,
-    };
-    assert_eq!(receive(&mut transport, 64), heard);
+    assert_eq!(receive(&mut transport, 64), heard(5));
 }
 
 /// Who could put a socket there would be sent what is for the member.
@@ -219,10 +203,7 @@ fn nothing_is_sent_to_where_others_can_make_the_directory() {
 /// Should somebody have widened the socket's mode. Root may say that it is another user.
 #[test]
 fn other_users_are_not_heard_whatever_their_address() {
-    if !geteuid().is_root() {
-        let all = std::env::var("DISTLOCK_TESTS");
-        assert_ne!(all.as_deref(), Ok("all"), "this test needs root");
-        eprintln!("SKIPPED: this test needs root");
+    if !is_root() {
         return;
     }
     let directory = tempfile::tempdir().unwrap();
@@ -263,11 +244,7 @@ fn what_does_not_fit_is_dropped_whole() {
     member.send_to(&[0; 64], &own).unwrap();
     assert_eq!(receive(&mut transport, 64), Received::Dropped);
     assert_eq!(transport.counters().dropped_truncated, 1);
-    let heard = Received::Datagram {
-        from: id(2),
-        at: 0..64,
-    };
-    assert_eq!(receive(&mut transport, 64), heard);
+    assert_eq!(receive(&mut transport, 64), heard(64));
 
     let (mut transport, own, other) = udp_pair("127.0.0.1:0");
     UdpSocket::bind(other)

@@ -1,7 +1,7 @@
 //! Leases with planted ends: the core of these agents needs nobody else and never ends a lease
 //! itself, and the tests say in its place when one ends.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -15,8 +15,7 @@ use std::time::Duration;
 use nix::fcntl::{FcntlArg, FdFlag, fcntl};
 
 use crate::protocol::{
-    Algorithm, ElectionAlgorithm, Epoch, Event, Failure, LockName, Mode, NodeId, Previous, Release,
-    Settings, Ticket, Time,
+    Epoch, Event, Failure, LockName, Mode, NodeId, Previous, Release, Settings, Ticket, Time,
 };
 use crate::runtime::api::error::{AcquireError, ReleaseError, SessionEnd};
 use crate::runtime::frames::{self, FromAgent, MAX_FROM_AGENT, MAX_TO_AGENT, ToAgent};
@@ -41,29 +40,15 @@ impl Host {
         let socket = directory.path().join("clients");
         let me = NodeId::new(1).unwrap();
         let address = Address::unix(directory.path().join("1")).unwrap();
+        let members = BTreeMap::from([(me, address)]);
+        let settings = Settings {
+            lease,
+            failure: Failure::Unanimity,
+            ..Settings::new("test")
+        };
         let agent = Agent::start(Options {
-            me,
-            members: BTreeMap::from([(me, address)]),
-            voters: BTreeSet::from([me]),
-            voters_are_listed: true,
-            cluster: None,
-            settings: Settings {
-                group: "test".to_owned(),
-                lease,
-                failure: Failure::Unanimity,
-                lock_delay: Duration::ZERO,
-                election: ElectionAlgorithm::Bully,
-                algorithm: Algorithm::RicartAgrawala,
-                locks: BTreeMap::new(),
-            },
-            state_dir: directory.path().join("state"),
             socket: Some(Endpoint::Path(socket.clone())),
-            watchdog: None,
-            trace: None,
-            multicast: None,
-            key_file: None,
-            command_lines: false,
-            faults: None,
+            ..Options::new(me, members, settings, directory.path().join("state"))
         })
         .unwrap();
         let host = Self {
@@ -404,6 +389,18 @@ impl Raw {
         self.stream.write_all(&frame).unwrap();
     }
 
+    fn acquire(&mut self, id: u64) {
+        self.say(&ToAgent::Acquire {
+            id,
+            lock: LockName::new("x").unwrap(),
+            spec: None,
+            mode: Mode::Exclusive,
+            patience: Patience::Forever,
+            command: String::new(),
+            lifeline: false,
+        });
+    }
+
     fn hear(&mut self) -> FromAgent {
         let mut chunk = [0; 1024];
         loop {
@@ -449,15 +446,7 @@ fn a_renewal_costs_one_frame_for_each_client_that_it_concerns() {
     renew(&[first]);
     assert_eq!(raw.heard(), [], "it has nothing and waits for nothing");
 
-    raw.say(&ToAgent::Acquire {
-        id: 1,
-        lock: LockName::new("x").unwrap(),
-        spec: None,
-        mode: Mode::Exclusive,
-        patience: Patience::Forever,
-        command: String::new(),
-        lifeline: false,
-    });
+    raw.acquire(1);
     assert_eq!(raw.hear(), lease(0, first), "before its first grant");
     assert!(matches!(raw.hear(), FromAgent::Granted { id: 1, .. }));
     let ends = [far(101), far(102), far(103)];
@@ -477,15 +466,7 @@ fn a_renewal_costs_one_frame_for_each_client_that_it_concerns() {
     renew(&[far(105)]);
     assert_eq!(raw.heard(), []);
 
-    raw.say(&ToAgent::Acquire {
-        id: 2,
-        lock: LockName::new("x").unwrap(),
-        spec: None,
-        mode: Mode::Exclusive,
-        patience: Patience::Forever,
-        command: String::new(),
-        lifeline: false,
-    });
+    raw.acquire(2);
     assert!(matches!(raw.hear(), FromAgent::Lease { session: 0, .. }));
     assert!(matches!(raw.hear(), FromAgent::Granted { id: 2, .. }));
     host.exclude();

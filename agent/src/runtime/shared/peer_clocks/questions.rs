@@ -100,12 +100,12 @@ impl CoreGuard<'_> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::{BTreeMap, BTreeSet};
+    use std::collections::BTreeMap;
     use std::path::Path;
     use std::time::Duration;
 
     use super::*;
-    use crate::protocol::{Algorithm, ElectionAlgorithm, Failure, Settings};
+    use crate::protocol::Settings;
     use crate::runtime::{Address, Agent, Options};
 
     fn id(id: u16) -> NodeId {
@@ -115,31 +115,9 @@ mod tests {
     /// Member `me` of a group of two.
     fn agent(directory: &Path, me: u16) -> Agent {
         let address = |id: u16| Address::unix(directory.join(id.to_string())).unwrap();
-        Agent::start(Options {
-            me: id(me),
-            members: BTreeMap::from([1, 2].map(|member| (id(member), address(member)))),
-            voters: BTreeSet::from([id(1), id(2)]),
-            voters_are_listed: true,
-            cluster: None,
-            settings: Settings {
-                group: "test".to_owned(),
-                lease: Duration::from_secs(5),
-                failure: Failure::Quorum,
-                lock_delay: Duration::ZERO,
-                election: ElectionAlgorithm::Bully,
-                algorithm: Algorithm::RicartAgrawala,
-                locks: BTreeMap::new(),
-            },
-            state_dir: directory.join(format!("state-{me}")),
-            socket: None,
-            watchdog: None,
-            trace: None,
-            multicast: None,
-            key_file: None,
-            command_lines: false,
-            faults: None,
-        })
-        .unwrap()
+        let members = BTreeMap::from([1, 2].map(|member| (id(member), address(member))));
+        let state = directory.join(format!("state-{me}"));
+        Agent::start(Options::new(id(me), members, Settings::new("test"), state)).unwrap()
     }
 
     fn detail(agent: &Agent) -> String {

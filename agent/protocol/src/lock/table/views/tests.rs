@@ -2,13 +2,11 @@
 
 use alloc::collections::BTreeMap;
 use alloc::format;
-use alloc::string::String;
 use alloc::vec;
 use core::num::NonZeroU32;
 use core::time::Duration;
 
 use super::*;
-use crate::ElectionAlgorithm;
 use crate::api::Wait;
 use crate::ids::Epoch;
 use crate::ids::{Incarnation, RequestId, Ticket};
@@ -22,13 +20,10 @@ use crate::time::Time;
 
 fn settings(lock: &LockName, spec: LockSpec) -> Settings {
     Settings {
-        group: String::from("test"),
         lease: Duration::from_secs(1),
         failure: Failure::Unanimity,
-        lock_delay: Duration::ZERO,
-        election: ElectionAlgorithm::Bully,
-        algorithm: Algorithm::RicartAgrawala,
         locks: BTreeMap::from([(lock.clone(), spec)]),
+        ..Settings::new("test")
     }
 }
 

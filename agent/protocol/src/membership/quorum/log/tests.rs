@@ -68,6 +68,14 @@ impl Group {
         group
     }
 
+    /// Voters, of whom one leads.
+    fn led<const N: usize>(voters: [u64; N]) -> (Self, u64) {
+        let mut group = Self::new(voters);
+        group.run(ELECTION * 4);
+        let leader = group.leader();
+        (group, leader)
+    }
+
     fn join(&mut self, voter: u64) {
         let mut out = Vec::new();
         let log = RaftLog::join(id(voter), timing(), voter, self.now, &mut out);
@@ -80,6 +88,28 @@ impl Group {
         let record = wire::decode_all(&bytes).unwrap();
         let log = RaftLog::restore(id(voter), record, timing(), voter + 100, self.now);
         self.logs.insert(id(voter), log.unwrap());
+    }
+
+    /// Does something with a voter's log, and what follows from it.
+    fn step<T>(
+        &mut self,
+        voter: VoterId,
+        step: impl FnOnce(&mut RaftLog, Time, &mut Vec<LogAction>) -> T,
+    ) -> T {
+        let mut out = Vec::new();
+        let log = self.logs.get_mut(&voter).unwrap();
+        let result = step(log, self.now, &mut out);
+        self.act(voter, out);
+        result
+    }
+
+    fn timeout(&mut self, voter: u64) {
+        self.step(id(voter), |log, now, out| log.timeout(now, out));
+    }
+
+    fn is_due(&mut self, voter: u64) -> bool {
+        let now = self.now;
+        self.log(voter).next_timeout().is_some_and(|at| at <= now)
     }
 
     fn log(&mut self, voter: u64) -> &mut RaftLog {
@@ -99,10 +129,7 @@ impl Group {
                 }
                 LogAction::Persist(record) => {
                     self.disks.insert(voter, record);
-                    let mut out = Vec::new();
-                    let log = self.logs.get_mut(&voter).unwrap();
-                    log.persisted(self.now, &mut out);
-                    self.act(voter, out);
+                    self.step(voter, |log, now, out| log.persisted(now, out));
                 }
                 LogAction::Decided(decided) => {
                     self.decided.entry(voter).or_default().push(decided);
@@ -119,12 +146,9 @@ impl Group {
             if self.cut.contains(&from) || self.cut.contains(&to) {
                 continue;
             }
-            let Some(log) = self.logs.get_mut(&to) else {
-                continue;
-            };
-            let mut out = Vec::new();
-            log.receive(self.now, from, message, &mut out);
-            self.act(to, out);
+            if self.logs.contains_key(&to) {
+                self.step(to, |log, now, out| log.receive(now, from, message, out));
+            }
         }
     }
 
@@ -139,10 +163,7 @@ impl Group {
                 break;
             };
             self.now = self.now.max(at);
-            let mut out = Vec::new();
-            let log = self.logs.get_mut(&voter).unwrap();
-            log.timeout(self.now, &mut out);
-            self.act(voter, out);
+            self.timeout(voter.0);
             self.deliver();
         }
         self.now = end;
@@ -167,12 +188,8 @@ impl Group {
         epoch: u32,
         voters: [u64; N],
     ) -> Result<(), NotNow> {
-        let (now, mut out) = (self.now, Vec::new());
-        let result = self
-            .log(voter)
-            .propose(now, proposal(epoch, voters), &mut out);
-        self.act(id(voter), out);
-        result
+        let proposal = proposal(epoch, voters);
+        self.step(id(voter), |log, now, out| log.propose(now, proposal, out))
     }
 
     /// The epochs that a voter was told of.
@@ -186,9 +203,7 @@ impl Group {
 
 #[test]
 fn a_view_is_decided_by_all_voters_and_once() {
-    let mut group = Group::new([1, 2, 3]);
-    group.run(ELECTION * 4);
-    let leader = group.leader();
+    let (mut group, leader) = Group::led([1, 2, 3]);
     assert_eq!(group.propose(leader, 7, [1, 2, 3]), Ok(()));
     group.run(Duration::ZERO);
     assert_eq!(group.propose(leader, 9, [1, 2, 3]), Ok(()));
@@ -223,17 +238,13 @@ fn a_single_voter_leads_and_decides_at_once_but_not_before_it_is_durable() {
     group.slow_disks.insert(id(1));
     assert_eq!(group.propose(1, 1, [1]), Ok(()));
     assert_eq!(group.epochs(1), [0; 0]);
-    let (now, mut out) = (group.now, Vec::new());
-    group.log(1).persisted(now, &mut out);
-    group.act(id(1), out);
+    group.step(id(1), |log, now, out| log.persisted(now, out));
     assert_eq!(group.epochs(1), [1]);
 }
 
 #[test]
 fn voters_come_and_go_one_at_a_time_from_a_view_in_force() {
-    let mut group = Group::new([1, 2, 3]);
-    group.run(ELECTION * 4);
-    let leader = group.leader();
+    let (mut group, leader) = Group::led([1, 2, 3]);
     let other = leader % 3 + 1;
     group.join(4);
     let changed = group.propose(leader, 1, [1, 2, 3, 4]);
@@ -275,17 +286,13 @@ fn voters_come_and_go_one_at_a_time_from_a_view_in_force() {
 
 #[test]
 fn a_leader_hands_over_and_is_removed() {
-    let mut group = Group::new([1, 2]);
-    group.run(ELECTION * 4);
-    let leader = group.leader();
+    let (mut group, leader) = Group::led([1, 2]);
     let heir = 3 - leader;
     assert_eq!(group.propose(leader, 1, [1, 2]), Ok(()));
     group.run(HEARTBEAT * 3);
-    let (now, mut out) = (group.now, Vec::new());
-    let myself = group.log(leader).hand_over(now, id(leader), &mut out);
-    assert_eq!(myself, Err(NotNow::NotVoter));
-    assert_eq!(group.log(leader).hand_over(now, id(heir), &mut out), Ok(()));
-    group.act(id(leader), out);
+    let mut hand_over = |to| group.step(id(leader), |log, now, out| log.hand_over(now, to, out));
+    assert_eq!(hand_over(id(leader)), Err(NotNow::NotVoter));
+    assert_eq!(hand_over(id(heir)), Ok(()));
     // At once, though everybody hears of a leader that is well.
     group.deliver();
     assert_eq!(group.leader(), heir);
@@ -304,9 +311,7 @@ fn a_leader_hands_over_and_is_removed() {
 /// It asks for votes in ever new terms, and would topple every leader.
 #[test]
 fn a_voter_that_was_removed_while_away_is_told_so() {
-    let mut group = Group::new([1, 2, 3]);
-    group.run(ELECTION * 4);
-    let leader = group.leader();
+    let (mut group, leader) = Group::led([1, 2, 3]);
     assert_eq!(group.propose(leader, 1, [1, 2, 3]), Ok(()));
     group.run(HEARTBEAT * 3);
     let gone = leader % 3 + 1;
@@ -330,20 +335,16 @@ fn a_voter_that_was_removed_while_away_is_told_so() {
 /// A voter that hears nobody, but is heard, topples nobody; a leader of the kind gives up.
 #[test]
 fn who_hears_nobody_neither_topples_nor_leads() {
-    let mut group = Group::new([1, 2, 3]);
-    group.run(ELECTION * 4);
-    let leader = group.leader();
+    let (mut group, leader) = Group::led([1, 2, 3]);
     let deaf = leader % 3 + 1;
     let term = group.log(leader).term();
     for _ in 0..100 {
         // What is for it gets lost before the others see what it sends.
         group.wire.retain(|(_, message)| message.to != id(deaf));
-        let (now, mut out) = (group.now, Vec::new());
-        if group.log(deaf).next_timeout().is_some_and(|at| at <= now) {
-            group.log(deaf).timeout(now, &mut out);
+        if group.is_due(deaf) {
+            group.timeout(deaf);
         }
-        group.act(id(deaf), out);
-        group.now = now + HEARTBEAT;
+        group.now = group.now + HEARTBEAT;
         step_others(&mut group, deaf);
     }
     assert!(group.log(deaf).term() > term + 5);
@@ -352,17 +353,13 @@ fn who_hears_nobody_neither_topples_nor_leads() {
         (true, term)
     );
 
-    let mut group = Group::new([1, 2, 3]);
-    group.run(ELECTION * 4);
-    let leader = group.leader();
+    let (mut group, leader) = Group::led([1, 2, 3]);
     for _ in 0..100 {
         group.now = group.now + HEARTBEAT;
         step_others(&mut group, leader);
-        let (now, mut out) = (group.now, Vec::new());
-        if group.log(leader).next_timeout().is_some_and(|at| at <= now) {
-            group.log(leader).timeout(now, &mut out);
+        if group.is_due(leader) {
+            group.timeout(leader);
         }
-        group.act(id(leader), out);
     }
     assert!(!group.log(leader).is_leader());
     group.cut.insert(id(leader));
@@ -371,29 +368,22 @@ fn who_hears_nobody_neither_topples_nor_leads() {
 
 /// Everybody's timeouts but `deaf`'s, which nothing reaches.
 fn step_others(group: &mut Group, deaf: u64) {
-    let now = group.now;
     for voter in 1..=3 {
-        if voter != deaf && group.log(voter).next_timeout().is_some_and(|at| at <= now) {
-            let mut out = Vec::new();
-            group.log(voter).timeout(now, &mut out);
-            group.act(id(voter), out);
+        if voter != deaf && group.is_due(voter) {
+            group.timeout(voter);
         }
     }
     while let Some((from, message)) = group.wire.pop_front() {
         let to = message.to;
         if to != id(deaf) {
-            let mut out = Vec::new();
-            group.log(to.0).receive(now, from, message, &mut out);
-            group.act(to, out);
+            group.step(to, |log, now, out| log.receive(now, from, message, out));
         }
     }
 }
 
 #[test]
 fn all_voters_restart_and_go_on_where_they_were() {
-    let mut group = Group::new([1, 2, 3]);
-    group.run(ELECTION * 4);
-    let leader = group.leader();
+    let (mut group, leader) = Group::led([1, 2, 3]);
     assert_eq!(group.propose(leader, 5, [1, 2, 3]), Ok(()));
     group.run(HEARTBEAT * 3);
     for voter in [1, 2, 3] {
@@ -418,9 +408,7 @@ fn all_voters_restart_and_go_on_where_they_were() {
 #[test]
 fn the_voters_are_moved_by_whoever_leads_next() {
     for removed_leads in [false, true] {
-        let mut group = Group::new([1, 2, 3]);
-        group.run(ELECTION * 4);
-        let leader = group.leader();
+        let (mut group, leader) = Group::led([1, 2, 3]);
         let gone = leader % 3 + 1;
         let left: Vec<_> = (1..=3).filter(|voter| *voter != gone).collect();
         assert_eq!(group.propose(leader, 1, [1, 2, 3]), Ok(()));
@@ -453,9 +441,7 @@ fn the_voters_are_moved_by_whoever_leads_next() {
         while !group.log(heir).is_leader() {
             let now = group.log(heir).next_timeout().unwrap().max(group.now) + ELECTION;
             group.now = now;
-            let mut out = Vec::new();
-            group.log(heir).timeout(now, &mut out);
-            group.act(id(heir), out);
+            group.timeout(heir);
             group.deliver();
             if removed_leads && group.log(6 - leader - gone).is_leader() {
                 // The removed one led for a moment, and has let the other lead.
@@ -516,9 +502,7 @@ fn nothing_is_said_that_is_not_durable() {
 
 #[test]
 fn records_that_contradict_themselves_are_refused() {
-    let mut group = Group::new([1, 2, 3]);
-    group.run(ELECTION * 4);
-    let leader = group.leader();
+    let (mut group, leader) = Group::led([1, 2, 3]);
     assert_eq!(group.propose(leader, 5, [1, 2, 3]), Ok(()));
     group.run(HEARTBEAT * 3);
     assert_eq!(group.propose(leader, 6, [1, 2, 3]), Ok(()));
@@ -562,9 +546,7 @@ fn records_that_contradict_themselves_are_refused() {
 /// goes on. The library's own assertions are on.
 #[test]
 fn garbage_does_no_harm() {
-    let mut group = Group::new([1, 2, 3]);
-    group.run(ELECTION * 4);
-    let leader = group.leader();
+    let (mut group, leader) = Group::led([1, 2, 3]);
     assert_eq!(group.propose(leader, 1, [1, 2, 3]), Ok(()));
     group.run(HEARTBEAT * 3);
     group.log(leader).installed(Epoch::new(1).unwrap());

@@ -8,6 +8,7 @@ use socket2::{Domain, Socket, Type};
 use super::super::{Received, Transport};
 use super::*;
 use crate::runtime::net::address::Address;
+use crate::runtime::skipped::{is_root, skipped};
 
 fn id(id: u16) -> NodeId {
     NodeId::new(id).unwrap()
@@ -88,8 +89,7 @@ fn families(test: impl Fn(&str)) {
     if UdpSocket::bind("[::1]:0").is_ok() {
         return test("[::1]:0");
     }
-    eprintln!("SKIPPED: this host has no IPv6");
-    assert_ne!(std::env::var("DISTLOCK_TESTS").as_deref(), Ok("all"));
+    skipped("this host has no IPv6");
 }
 
 #[test]
@@ -237,9 +237,7 @@ fn nobody_else_can_have_the_address() {
     };
     let _flood_queues = flood_queues_from(&shared, &[&second]);
     assert_eq!(take(false).unwrap_err().kind(), io::ErrorKind::AddrInUse);
-    if !nix::unistd::geteuid().is_root() {
-        eprintln!("SKIPPED: to be another user needs root");
-        assert_ne!(std::env::var("DISTLOCK_TESTS").as_deref(), Ok("all"));
+    if !is_root() {
         return;
     }
     let (is_over, tried) = (AtomicBool::new(false), AtomicU64::new(0));
