@@ -3,13 +3,13 @@
 
 mod cli_support;
 
-use std::io::{BufRead, BufReader, Read};
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::io::read_to_string;
+use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 use cli_support::group::{AgentProcess, Group, LEASE_MS};
 use cli_support::{
-    eventually, exits, guardian_of, is_running, output, pid_of, skipped, stdout, wrapped,
+    Holder, eventually, exits, guardian_of, is_running, output, pid_of, skipped, stdout, wrapped,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::geteuid;
@@ -17,68 +17,41 @@ use nix::unistd::geteuid;
 const LEASE: Duration = Duration::from_millis(LEASE_MS);
 
 /// It heeds SIGTERM by a word only, and then goes on.
-const DEAF: &str = "trap 'echo asked' TERM; echo $$; while :; do sleep 0.01; done";
+const DEAF: &str = "trap 'echo asked' TERM; echo in; echo $$; while :; do sleep 0.01; done";
 
 /// A runner, and the process of its command.
 struct Runner {
-    child: Child,
-    said: BufReader<ChildStdout>,
+    holder: Holder,
     command: i32,
 }
 
 impl Runner {
     fn start(mut command: Command, args: &[&str]) -> Self {
         command.args(args).args(["--", "bash", "-c", DEAF]);
-        let mut child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-            .expect("it starts");
-        let mut said = BufReader::new(child.stdout.take().expect("a pipe"));
-        let mut line = String::new();
-        said.read_line(&mut line).expect("a line");
-        let command = line.trim().parse().expect("a pid");
-        Self {
-            child,
-            said,
-            command,
-        }
-    }
-
-    fn signal(&self, signal: Signal) {
-        kill(pid_of(&self.child), signal).expect("it is there");
+        command.stderr(Stdio::piped());
+        let mut holder = Holder::start(command);
+        let command = holder.line().parse().expect("a pid");
+        Self { holder, command }
     }
 
     /// The exit code, and what was said on standard error; what the command said must be that it
     /// was asked to end.
     fn end(mut self) -> (Option<i32>, String) {
-        let mut asked = String::new();
-        self.said.read_to_string(&mut asked).expect("text");
+        let asked = String::from_utf8(self.holder.rest()).expect("text");
         // Its runner asks it, and perhaps the agent.
         assert!(
             asked.starts_with("asked\n"),
             "it was killed at once: {asked}"
         );
-        let mut stderr = self.child.stderr.take().expect("a pipe");
-        let mut why = String::new();
-        stderr.read_to_string(&mut why).expect("text");
+        let stderr = self.holder.child.stderr.take().expect("a pipe");
+        let why = read_to_string(stderr).expect("text");
         // The shell may have told of its children.
         let why = why.lines().filter(|line| line.starts_with("distlock: "));
         let why: Vec<_> = why.map(str::to_owned).collect();
         let [why] = &why[..] else {
             panic!("one line, and not {why:?}");
         };
-        let status = self.child.wait().expect("it ends");
-        (status.code(), why.clone())
-    }
-}
-
-/// A test that failed leaves no runner behind, and so no command.
-impl Drop for Runner {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        (self.holder.wait().code(), why.clone())
     }
 }
 
@@ -152,13 +125,13 @@ fn a_client_of_an_agent_that_stands_still_ends_its_command() {
 fn an_agent_without_a_majority_ends_the_command_of_a_runner_that_stands_still() {
     let (group, agents) = Group::running(3);
     let runner = Runner::start(group.client(1, ["run"]), &["x"]);
-    kill(guardian_of(pid_of(&runner.child)), Signal::SIGKILL).expect("it is there");
-    runner.signal(Signal::SIGSTOP);
+    kill(guardian_of(runner.holder.pid()), Signal::SIGKILL).expect("it is there");
+    runner.holder.signal(Signal::SIGSTOP);
     let start = SystemTime::now();
     stop(&agents[1..], Signal::SIGSTOP);
     gone_after(&runner, start);
     stop(&agents[1..], Signal::SIGCONT);
-    runner.signal(Signal::SIGCONT);
+    runner.holder.signal(Signal::SIGCONT);
     let (status, why) = runner.end();
     assert_eq!(status, Some(79), "{why}");
 }

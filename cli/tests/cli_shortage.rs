@@ -4,24 +4,23 @@ mod cli_support;
 
 use distlock::DistMutex;
 use std::fs::{self, Permissions};
-use std::io::{BufRead, BufReader};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime};
 
 use cli_support::group::{AgentProcess, Group, LEASE_MS};
 use cli_support::users::{LIMITED, as_user, copy_of_program, is_root};
 use cli_support::{
-    Holder, eventually, exits, guardian_of, is_running, output, pid_of, skipped, stderr, stdout,
-    wrapped,
+    Holder, Process, eventually, exits, guardian_of, is_running, output, pid_of, skipped, stderr,
+    stdout, wrapped,
 };
 use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 /// A mount namespace in which a small file system of its own is at `path`. It ends with this.
-struct SmallDisk(Child);
+struct SmallDisk(Process);
 
 impl SmallDisk {
     fn at(path: &Path) -> Self {
@@ -29,11 +28,8 @@ impl SmallDisk {
         let mut keeper = Command::new("unshare");
         keeper.args(["--mount", "sh", "-c", script]).arg(path);
         let keeper = keeper.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn();
-        let mut keeper = keeper.expect("unshare(1) is there");
-        let mut line = String::new();
-        let stdout = keeper.stdout.take().expect("a pipe");
-        BufReader::new(stdout).read_line(&mut line).expect("a line");
-        assert_eq!(line, "there\n");
+        let mut keeper = Process(keeper.expect("unshare(1) is there"));
+        assert_eq!(keeper.first_line(), "there");
         Self(keeper)
     }
 
@@ -42,13 +38,6 @@ impl SmallDisk {
         let mut enter = Command::new("nsenter");
         enter.arg(format!("--mount=/proc/{}/ns/mnt", self.0.id()));
         wrapped(enter, command)
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
     }
 }
 

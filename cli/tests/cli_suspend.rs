@@ -6,12 +6,12 @@ mod cli_support;
 use distlock::DistMutex;
 use std::io::{BufRead, BufReader, Read};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use cli_support::group::{AgentProcess, Group};
 use cli_support::suspend::Host;
-use cli_support::{eventually, guardian_of, is_running, pid_of};
+use cli_support::{Process, eventually, guardian_of, is_running, pid_of, spawn};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
@@ -64,11 +64,8 @@ impl World {
             "-c",
             "trap '' TERM; echo $$; exec sleep 600",
         ]);
-        let mut child = command.stdout(Stdio::piped()).spawn().expect("it starts");
-        let mut line = String::new();
-        let stdout = child.stdout.take().expect("a pipe");
-        BufReader::new(stdout).read_line(&mut line).expect("a line");
-        let command = line.trim().parse().expect("a pid");
+        let mut child = Process(spawn(command.stdout(Stdio::piped())));
+        let command = child.first_line().parse().expect("a pid");
         Runner { child, command }
     }
 
@@ -87,16 +84,8 @@ impl World {
 }
 
 struct Runner {
-    child: Child,
+    child: Process,
     command: i32,
-}
-
-/// A test that failed leaves nobody behind.
-impl Drop for Runner {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
 }
 
 /// A process that does not run yet when its host has woken: until this is dropped.
@@ -172,13 +161,9 @@ fn a_program_that_aborts_on_loss_does_so_on_waking() {
     let mut command = Command::new(std::env::current_exe().expect("this test"));
     command.args(["holds_and_aborts_on_loss", "--exact", "--nocapture"]);
     command.env(HOLDER_SOCKET, world.group.socket(1));
-    let mut child = world
-        .host
-        .runs(command)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn()
-        .expect("it starts");
+    let mut command = world.host.runs(command);
+    let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = Process(spawn(command));
     let stdout = child.stdout.take().expect("a pipe");
     let mut lines = BufReader::new(stdout).lines();
     assert!(lines.any(|line| line.expect("text").ends_with("inside")));

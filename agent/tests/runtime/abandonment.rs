@@ -1,9 +1,9 @@
 //! Who enters is told of who died inside, in real processes: a client, a member, and neither.
 
 use distlock_agent::protocol::{Algorithm, Previous, Release};
-use distlock_agent::runtime::{Agent, Caller, Client, Patience};
+use distlock_agent::runtime::{Agent, Client};
 
-use crate::support::{Group, Kind, Process, enter, eventually, lock};
+use crate::support::{Group, Kind, Process, enter, enter_through, eventually, lock};
 
 /// Enters and leaves in order; what it was told.
 fn visit(agent: &Agent) -> Previous {
@@ -34,11 +34,7 @@ fn a_client_that_ends_without_a_word_is_told_of_and_one_that_releases_is_not() {
     let group = Group::new(Kind::Unix, 2, Algorithm::RicartAgrawala);
     let agents = [group.serve(1), group.serve(2)];
     let client = Client::connect(&group.socket(1)).unwrap();
-    let hold = |client: &Client| {
-        client
-            .acquire(&lock("held"), None, Patience::Forever, Caller::current())
-            .unwrap()
-    };
+    let hold = |client: &Client| enter_through(client, "held");
     hold(&client).release().unwrap();
     assert_eq!(visit(&agents[1]), Previous::Clean);
     drop(hold(&client));

@@ -10,23 +10,16 @@ use std::time::Duration;
 
 use distlock_agent::protocol::{Algorithm, Previous};
 use distlock_agent::runtime::{
-    AcquireError, Agent, BindError, Caller, Client, ConnectError, Grant, Options, Patience,
-    Purpose, ReleaseError, StartError, StatusError, clock,
+    AcquireError, Agent, BindError, Caller, Client, ConnectError, Options, Patience, Purpose,
+    ReleaseError, StartError, StatusError, clock,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
 use crate::support::{
-    Group, Kind, Process, TIMEOUT, count, enter, eventually, forked, increment, lock, read_counter,
-    try_enter,
+    Group, Kind, Process, TIMEOUT, count, enter, enter_through, eventually, forked, increment,
+    lock, read_counter, try_enter,
 };
-
-fn enter_through(client: &Client, name: &str) -> Grant {
-    let patience = Patience::For(TIMEOUT);
-    client
-        .acquire(&lock(name), None, patience, Caller::current())
-        .unwrap()
-}
 
 /// A stream to the agent whose welcome was read, and the version of what is said on it.
 pub(crate) fn connect(group: &Group) -> (UnixStream, u8) {

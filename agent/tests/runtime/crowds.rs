@@ -18,7 +18,7 @@ use nix::fcntl::{AT_FDCWD, RenameFlags, renameat2};
 use crate::clients::connect;
 use crate::roles::hard_limit;
 use crate::support::{
-    Group, Kind, LEASE, Process, TIMEOUT, count, enter, eventually, lock, skipped,
+    Group, Kind, LEASE, Process, TIMEOUT, count, enter, enter_through, eventually, lock, skipped,
 };
 
 /// As the agent has it.
@@ -58,10 +58,7 @@ impl Pair {
     }
 
     fn enter(&self, name: &str) -> Grant {
-        let patience = Patience::For(TIMEOUT);
-        self.client
-            .acquire(&lock(name), None, patience, Caller::current())
-            .unwrap()
+        enter_through(&self.client, name)
     }
 
     /// How many entries the client has in a second.
@@ -244,9 +241,8 @@ fn who_asks_for_all_again_and_again_waits_for_its_turn() {
         .unwrap();
     let start = clock::now();
     for number in 0..20 {
-        let (name, patience) = (lock(&format!("other-{number}")), Patience::For(TIMEOUT));
-        let grant = client.acquire(&name, None, patience, Caller::current());
-        grant.unwrap().release().unwrap();
+        let grant = enter_through(&client, &format!("other-{number}"));
+        grant.release().unwrap();
     }
     let lasted = clock::now().since(start);
     println!("{lasted:?} for 20 entries");

@@ -6,7 +6,7 @@ use distlock_agent::runtime::status::MemberState;
 use distlock_agent::runtime::{AcquireError, Caller, Client, GuardState, Patience, clock};
 use nix::sys::signal::Signal;
 
-use crate::support::{Group, Kind, LEASE, TIMEOUT, enter, eventually, lock, node, try_enter};
+use crate::support::{Group, Kind, LEASE, enter, enter_through, eventually, lock, node, try_enter};
 
 fn group() -> Group {
     Group::new(Kind::Udp, 3, Algorithm::RicartAgrawala).with_quorum()
@@ -109,10 +109,7 @@ fn a_client_whose_agent_stands_still_holds_nothing() {
     let others = [group.start(2).unwrap(), group.start(3).unwrap()];
     serving.expect("serves");
     let client = Client::connect(&group.socket(1)).unwrap();
-    let patience = Patience::For(TIMEOUT);
-    let grant = client
-        .acquire(&lock("held"), None, patience, Caller::current())
-        .unwrap();
+    let grant = enter_through(&client, "held");
     assert_eq!(grant.state(), GuardState::Valid);
     serving.signal(Signal::SIGSTOP);
     let next = enter(&others[0], &lock("held"));
@@ -126,7 +123,6 @@ fn a_client_whose_agent_stands_still_holds_nothing() {
     eventually("the loss", || grant.state() == GuardState::Lost);
     next.release().unwrap();
     // The agent is another life's, and serves on.
-    let again = client.acquire(&lock("held"), None, patience, Caller::current());
-    again.unwrap().release().unwrap();
+    enter_through(&client, "held").release().unwrap();
     serving.finish();
 }

@@ -23,7 +23,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction};
 use nix::unistd::{ForkResult, Uid, fork, geteuid, setuid};
 
-use crate::support::{Group, TIMEOUT, enter, increment, lock};
+use crate::support::{Group, TIMEOUT, enter, enter_through, increment, lock};
 
 /// The entry of such processes. Among the tests themselves it has nothing to do.
 #[test]
@@ -335,10 +335,7 @@ fn once(agent: &Agent) {
 
 fn hold_as_client(group: &Group, id: u16) {
     let client = Client::connect(&group.socket(id)).unwrap();
-    let patience = Patience::For(TIMEOUT);
-    let grant = client
-        .acquire(&lock("held"), None, patience, Caller::current())
-        .unwrap();
+    let grant = enter_through(&client, "held");
     println!(
         "role: holds {}",
         grant.fence().expect("the group gives fences")
@@ -349,9 +346,7 @@ fn hold_as_client(group: &Group, id: u16) {
 /// Holds a lock, and has a child that keeps all its descriptors.
 fn fork_as_client(group: &Group, id: u16) {
     let client = Client::connect(&group.socket(id)).unwrap();
-    let grant = client
-        .acquire(&lock("held"), None, Patience::Forever, Caller::current())
-        .unwrap();
+    let grant = enter_through(&client, "held");
     #[expect(unsafe_code, reason = "fork is what is tested")]
     // SAFETY: the child only sleeps, which is async-signal-safe, and ends by `_exit`.
     let forked = unsafe { fork() }.unwrap();
@@ -373,10 +368,7 @@ fn take_turns_as_client(group: &Group, id: u16, rounds: usize) {
     let counter = group.directory.join("counter");
     for _ in 0..rounds {
         let client = Client::connect(&group.socket(id)).unwrap();
-        let patience = Patience::For(TIMEOUT);
-        let grant = client
-            .acquire(&lock("x"), None, patience, Caller::current())
-            .unwrap();
+        let grant = enter_through(&client, "x");
         increment(&counter);
         // Every other time the agent must notice by itself.
         if grant

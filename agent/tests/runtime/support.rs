@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use distlock_agent::protocol::{Algorithm, Failure, LockName, NodeId, Settings};
 use distlock_agent::runtime::{
-    AcquireError, Address, Agent, Caller, Faults, Grant, GroupKey, MulticastAddress, Options,
-    Patience, StartError, clock,
+    AcquireError, Address, Agent, Caller, Client, Faults, Grant, GroupKey, MulticastAddress,
+    Options, Patience, StartError, clock,
 };
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitStatus, waitpid};
@@ -299,6 +299,12 @@ pub(crate) fn enter(agent: &Agent, name: &LockName) -> Grant {
     agent
         .acquire(name, None, Patience::For(TIMEOUT), Caller::current())
         .unwrap()
+}
+
+pub(crate) fn enter_through(client: &Client, name: &str) -> Grant {
+    let (name, patience) = (lock(name), Patience::For(TIMEOUT));
+    let grant = client.acquire(&name, None, patience, Caller::current());
+    grant.unwrap()
 }
 
 /// The same, if nobody is inside.

@@ -2,15 +2,14 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use tempfile::TempDir;
 
-use super::{Holder, distlock, eventually, exits, pid_of};
+use super::{Holder, Process, distlock, eventually, exits, pid_of, spawn};
 
 /// Short, so that tests of what happens after one need not wait long.
 pub(crate) const LEASE_MS: u64 = 1_000;
@@ -172,7 +171,7 @@ impl Group {
 
 /// A running `distlock agent`.
 pub(crate) struct AgentProcess {
-    pub(crate) child: Child,
+    pub(crate) child: Process,
 }
 
 impl AgentProcess {
@@ -183,15 +182,9 @@ impl AgentProcess {
 
     /// The same, with what it tells in `log`.
     pub(crate) fn start_with_log(command: &mut Command, log: impl Into<Stdio>) -> Self {
-        let mut child = command
-            .stdin(Stdio::null())
-            .stdout(Stdio::piped())
-            .stderr(log)
-            .spawn()
-            .expect("it starts");
-        let mut line = String::new();
-        let stdout = child.stdout.take().expect("a pipe");
-        BufReader::new(stdout).read_line(&mut line).expect("a line");
+        let command = command.stdin(Stdio::null()).stdout(Stdio::piped());
+        let mut child = Process(spawn(command.stderr(log)));
+        let line = child.first_line();
         assert!(line.starts_with("ready: listens at "), "{line:?}");
         Self { child }
     }
@@ -199,13 +192,5 @@ impl AgentProcess {
     pub(crate) fn end_by(mut self, signal: Signal) -> ExitStatus {
         kill(pid_of(&self.child), signal).expect("it is there");
         self.child.wait().expect("it ends")
-    }
-}
-
-/// A test that failed leaves no agent behind.
-impl Drop for AgentProcess {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }

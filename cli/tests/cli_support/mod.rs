@@ -13,6 +13,7 @@ pub(crate) mod users;
 use std::borrow::BorrowMut;
 use std::ffi::OsStr;
 use std::io::{BufRead, BufReader, Read, Write};
+use std::ops::{Deref, DerefMut};
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -101,9 +102,44 @@ impl Local {
     }
 }
 
+/// A process that ends with the test, however that ends; and so does the command of a runner.
+pub(crate) struct Process(pub(crate) Child);
+
+impl Process {
+    /// The first line that it says. Nothing more of it is read.
+    pub(crate) fn first_line(&mut self) -> String {
+        let mut line = String::new();
+        let stdout = self.stdout.take().expect("a pipe");
+        BufReader::new(stdout).read_line(&mut line).expect("a line");
+        line.trim_end().to_owned()
+    }
+}
+
+impl Deref for Process {
+    type Target = Child;
+
+    fn deref(&self) -> &Child {
+        &self.0
+    }
+}
+
+impl DerefMut for Process {
+    fn deref_mut(&mut self) -> &mut Child {
+        &mut self.0
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        // Both fail only where it has ended already.
+        let _ = self.kill();
+        let _ = self.wait();
+    }
+}
+
 /// A `distlock run` whose command has said `in`, and ends with 3 when its input ends.
 pub(crate) struct Holder {
-    pub(crate) child: Child,
+    pub(crate) child: Process,
     stdin: Option<ChildStdin>,
     stdout: BufReader<ChildStdout>,
 }
@@ -111,7 +147,8 @@ pub(crate) struct Holder {
 impl Holder {
     /// Starts `command`, and returns when it is inside.
     pub(crate) fn start(mut command: Command) -> Self {
-        let mut child = spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
+        let child = spawn(command.stdin(Stdio::piped()).stdout(Stdio::piped()));
+        let mut child = Process(child);
         let stdin = child.stdin.take();
         let stdout = BufReader::new(child.stdout.take().expect("a pipe"));
         let mut holder = Self {
@@ -310,7 +347,7 @@ pub(crate) fn files(dir: &Path) -> Vec<PathBuf> {
 
 /// A terminal of its own with a shell in it, under job control.
 pub(crate) struct TerminalSession {
-    child: Child,
+    child: Process,
     keys: Option<ChildStdin>,
     screen: ChildStdout,
     seen: String,
@@ -319,12 +356,9 @@ pub(crate) struct TerminalSession {
 impl TerminalSession {
     /// An interactive bash in a new pseudo-terminal that script(1) makes.
     pub(crate) fn start(mut command: Command) -> Self {
-        let mut child = command
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::inherit())
-            .spawn()
-            .expect("script(1) is there");
+        let command = command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let child = command.stderr(Stdio::inherit()).spawn();
+        let mut child = Process(child.expect("script(1) is there"));
         let keys = child.stdin.take();
         let screen = child.stdout.take().expect("a pipe");
         Self {
@@ -373,22 +407,6 @@ impl TerminalSession {
     /// Ends the shell.
     pub(crate) fn close(mut self) {
         self.type_keys("exit\n");
-        let _ = self.child.wait();
-    }
-}
-
-/// A test that failed leaves no terminal behind.
-impl Drop for TerminalSession {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// A test that failed leaves no holder behind: the command dies with its runner.
-impl Drop for Holder {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
