@@ -17,7 +17,6 @@ use distlock_lab::checkers::Violation;
 use distlock_lab::explorer::{self, Explored};
 use distlock_lab::multicast;
 use distlock_lab::networks::{tokens, wireless};
-use distlock_lab::quorum::{self, LogKind};
 use distlock_lab::trace::Sink;
 use distlock_protocol::{Algorithm, ElectionAlgorithm, Failure};
 
@@ -38,23 +37,20 @@ struct Options {
     #[arg(long, default_value = "0..1000")]
     seeds: Seeds,
     /// What decides on views where whole nodes run.
-    #[arg(long, default_value = "unanimity", conflicts_with_all = ["bare", "quorum"])]
+    #[arg(long, default_value = "unanimity", conflicts_with = "bare")]
     failure: Views,
     /// Aim faults at what views and leases rest on, in whole nodes under quorum views.
-    #[arg(long, conflicts_with_all = ["bare", "quorum", "failure"])]
+    #[arg(long, conflicts_with_all = ["bare", "failure"])]
     directed: bool,
     /// Bare engines, without nodes and links, over a network that loses nothing.
     #[arg(long)]
     bare: bool,
-    /// Quorum views, on this log, with engines over links that lose nothing.
-    #[arg(long, conflicts_with_all = ["engine", "bare"])]
-    quorum: Option<Log>,
     /// Elections by this algorithm, in whole nodes.
-    #[arg(long, conflicts_with_all = ["engine", "bare", "quorum"])]
+    #[arg(long, conflicts_with_all = ["engine", "bare"])]
     elections: Option<ElectionAlgorithm>,
     /// What stands beside the locks: totally ordered multicast, or an election for a particular
     /// network.
-    #[arg(long, conflicts_with_all = ["engine", "bare", "failure", "quorum", "elections"])]
+    #[arg(long, conflicts_with_all = ["engine", "bare", "failure", "elections"])]
     world: Option<World>,
     /// How many seeds run at the same time.
     #[arg(long, default_value_t = 1)]
@@ -83,9 +79,6 @@ fn main() -> ExitCode {
 
 fn all_engines(options: &Options) -> Result<(), Error> {
     let mut progress = Progress::open(options.resume.as_deref())?;
-    if let Some(log) = options.quorum {
-        return one_subject(options, Subject::Quorum(log), &mut progress);
-    }
     if let Some(algorithm) = options.elections {
         let Views::By(failure) = options.failure else {
             return Err(Error::NoLyingElections);
@@ -129,7 +122,6 @@ enum Subject {
     Directed(Algorithm),
     Bare(Algorithm),
     Elections(ElectionAlgorithm, Failure),
-    Quorum(Log),
     World(World),
 }
 
@@ -143,7 +135,6 @@ impl Subject {
             Self::Elections(algorithm, failure) => {
                 format!("--elections {algorithm} --failure {failure}")
             }
-            Self::Quorum(log) => format!("--quorum {log}"),
             Self::World(world) => format!("--world {world}"),
         }
     }
@@ -156,7 +147,6 @@ impl fmt::Display for Subject {
             Self::Directed(algorithm) => write!(f, "directed {algorithm}"),
             Self::Bare(algorithm) => write!(f, "bare {algorithm}"),
             Self::Elections(algorithm, failure) => write!(f, "elections {algorithm} {failure}"),
-            Self::Quorum(log) => write!(f, "quorum {log}"),
             Self::World(world) => write!(f, "world {world}"),
         }
     }
@@ -193,22 +183,6 @@ impl fmt::Display for Views {
             Self::By(failure) => failure.fmt(f),
             Self::LyingQuorum => f.write_str("lying-quorum"),
         }
-    }
-}
-
-/// What orders proposals for views.
-#[derive(Clone, Copy, Debug, clap::ValueEnum)]
-enum Log {
-    Raft,
-    Lying,
-}
-
-impl fmt::Display for Log {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Raft => "raft",
-            Self::Lying => "lying",
-        })
     }
 }
 
@@ -287,23 +261,15 @@ fn run_seed(options: &Options, subject: Subject, seed: u64) -> Result<Tally, Str
                 Views::By(failure) => campaign::run(algorithm, failure, seed, sink),
                 Views::LyingQuorum => campaign::run_on_lies(algorithm, seed, sink),
             }
-            .map(|(report, print)| (Tally::Node(report), print)),
+            .map(|(report, print)| (Tally::Node(report.into()), print)),
             Subject::Directed(algorithm) => campaign::run_directed(algorithm, seed, sink)
-                .map(|(report, print)| (Tally::Node(report), print)),
+                .map(|(report, print)| (Tally::Node(report.into()), print)),
             Subject::Bare(algorithm) => {
                 explorer::explore(algorithm, seed, sink).map(|explored| (Tally::Bare(explored), 0))
             }
             Subject::Elections(algorithm, failure) => {
                 campaign::run_elections(algorithm, failure, seed, sink)
-                    .map(|(report, print)| (Tally::Node(report), print))
-            }
-            Subject::Quorum(log) => {
-                let log = match log {
-                    Log::Raft => LogKind::Raft,
-                    Log::Lying => LogKind::Lying,
-                };
-                quorum::explore(log, seed, sink)
-                    .map(|(explored, print)| (Tally::Quorum(explored), print))
+                    .map(|(report, print)| (Tally::Node(report.into()), print))
             }
             Subject::World(world) => world.explore(seed, sink),
         };
@@ -321,9 +287,8 @@ fn run_seed(options: &Options, subject: Subject, seed: u64) -> Result<Tally, Str
 enum Tally {
     #[default]
     Nothing,
-    Node(Report),
+    Node(Box<Report>),
     Bare(Explored),
-    Quorum(quorum::Explored),
     Multicast(multicast::Explored),
     Wireless(wireless::Explored),
     Tokens(tokens::Explored),
@@ -334,7 +299,6 @@ impl Tally {
         match (&mut *self, other) {
             (Self::Node(sum), Self::Node(report)) => sum.add(report),
             (Self::Bare(sum), Self::Bare(explored)) => sum.add(explored),
-            (Self::Quorum(sum), Self::Quorum(explored)) => sum.add(explored),
             (Self::Multicast(sum), Self::Multicast(explored)) => sum.add(explored),
             (Self::Wireless(sum), Self::Wireless(explored)) => sum.add(explored),
             (Self::Tokens(sum), Self::Tokens(explored)) => sum.add(explored),
@@ -350,7 +314,6 @@ impl fmt::Display for Tally {
             Self::Nothing => write!(f, "nothing to do"),
             Self::Node(report) => write!(f, "{report:?}"),
             Self::Bare(explored) => write!(f, "{explored:?}"),
-            Self::Quorum(explored) => write!(f, "{explored:?}"),
             Self::Multicast(explored) => write!(f, "{explored:?}"),
             Self::Wireless(explored) => write!(f, "{explored:?}"),
             Self::Tokens(explored) => write!(f, "{explored:?}"),

@@ -19,9 +19,8 @@ use self::directed::{Aim, Exchange, Strike};
 use self::faults::Lost;
 use super::checkers::{Process, Violation};
 use super::choices::Choices;
-use super::cluster::{Cluster, Turn};
+use super::cluster::{Cluster, Lies, Turn};
 use super::plan::Plan;
-use super::quorum::logs::Lies;
 pub use super::report::Report;
 use super::trace::{Sink, Trace};
 use distlock_protocol::{

@@ -9,6 +9,7 @@
 //! Every input and output goes by the [`Checkers`] and into the [`Trace`].
 
 mod forgery;
+mod lies;
 mod lives;
 mod record;
 mod steps;
@@ -21,6 +22,7 @@ use core::time::Duration;
 
 pub use self::forgery::Forgery;
 use self::forgery::Overheard;
+pub(crate) use self::lies::Lies;
 use self::record::Transmissions;
 use super::checkers::{Checkers, Leases, Process, Violation};
 use super::choices::{Choices, Permille};
@@ -28,7 +30,6 @@ use super::clock::Clock;
 use super::history::Moment;
 use super::network::{Conditions, Network, NetworkStats};
 use super::queue::Queue;
-use super::quorum::logs::Lies;
 use super::trace::Trace;
 use distlock_protocol::wire::GroupId;
 use distlock_protocol::{

@@ -33,7 +33,6 @@ pub mod network;
 pub mod networks;
 pub mod plan;
 mod queue;
-pub mod quorum;
 pub mod reference;
 mod report;
 pub mod trace;

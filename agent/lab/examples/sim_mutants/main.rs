@@ -147,10 +147,9 @@ fn widest(mutants: &[Mutant]) -> Vec<Run> {
 /// The program that runs it.
 fn program(subject: &Subject) -> &'static str {
     match subject {
-        Subject::Engine { .. }
-        | Subject::Elections { .. }
-        | Subject::Quorum { .. }
-        | Subject::World { .. } => "sim_campaign",
+        Subject::Engine { .. } | Subject::Elections { .. } | Subject::World { .. } => {
+            "sim_campaign"
+        }
         Subject::Model { .. } => "model_check",
     }
 }
@@ -173,7 +172,6 @@ fn arguments(subject: &Subject) -> Vec<&str> {
             arguments
         }
         Subject::Elections { elections } => vec!["--elections", elections],
-        Subject::Quorum { quorum } => vec!["--quorum", quorum],
         Subject::World { world } => vec!["--world", world],
         Subject::Model { model } => model.split_whitespace().collect(),
     }

@@ -41,8 +41,6 @@ pub(crate) enum Subject {
     },
     /// Elections by this algorithm.
     Elections { elections: String },
-    /// Quorum views by themselves, on this log.
-    Quorum { quorum: String },
     /// What stands beside the locks, as `sim_campaign --world` names it.
     World { world: String },
     /// A world of `model_check`, as its command line names it.

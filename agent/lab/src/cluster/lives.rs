@@ -7,7 +7,6 @@ use super::{Cluster, Running, WALL};
 use crate::checkers::{Process, Violation};
 use crate::clock::quarantine;
 use crate::history::What;
-use crate::quorum::logs::Logs;
 use distlock_protocol::{Boot, Failure, Node, NodeConfig, NodeId, Record, Time};
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -55,10 +54,7 @@ impl<A> Cluster<A> {
         let local = seat.clock.shows(now);
         let node = match self.lies.clone() {
             None => Node::new(config, boot, local),
-            Some(lies) => {
-                let lying = |_, lease| Logs::Lying { lease, lies };
-                Node::with_logs(config, boot, local, lying)
-            }
+            Some(lies) => Node::with_logs(config, boot, local, |_, lease| lies.logs(lease)),
         };
         let running = Running {
             node,

@@ -119,6 +119,17 @@ impl<A> Cluster<A> {
             self.checkers
                 .endorsements
                 .endorses(now, voter, endorsement)?;
+            let written = self.disk(process.node).and_then(|its| its.voter.as_ref());
+            let written = written.and_then(|record| record.view_config());
+            let written = written.map(|view_config| view_config.epoch);
+            if written < Some(endorsement.epoch) {
+                let epoch = endorsement.epoch;
+                return Err(violation!(
+                    now,
+                    Durability,
+                    "{process} says that it endorsed in epoch {epoch}, on disk is {written:?}"
+                ));
+            }
         }
         let durable = self.disk(process.node).map(|record| record.incarnation);
         if own.is_some_and(|(header, _)| Some(header.from_life) > durable) {

@@ -12,6 +12,7 @@
 //! of a lease, or to the next moment at which a lease ends or has been waited for. Each host's clock
 //! gains or loses as much as the bound allows, and what is due on it happens then, or later.
 
+mod checker;
 mod host;
 mod log;
 mod turn;
@@ -22,13 +23,13 @@ use alloc::vec::Vec;
 use core::hash::{Hash, Hasher};
 use std::sync::OnceLock;
 
+use self::checker::Checker;
 use self::host::{Air, Caller, Flight, Host, LEASE};
 use self::turn::Turn;
 use super::locks::{Letter, Network, Post, SeatCaller};
 use super::pool::{Pool, Shared};
 use super::{Goal, System};
 use crate::checkers::Violation;
-use crate::quorum::checker::Checker;
 use distlock_protocol::membership::quorum::{QuorumMessage, ViewChange};
 use distlock_protocol::{Algorithm, NodeId, Time};
 

@@ -4,6 +4,7 @@ use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec::Vec;
 
+use super::checker::Checker;
 use super::host::{Air, Running};
 use super::{
     Action, CRASHED_INSIDE, Caller, Change, ENDORSED_REBORN, ENTERED, EXCLUDED, Flight, Host,
@@ -13,7 +14,6 @@ use crate::checkers::{Process, Violation, violation};
 use crate::clock::Clock;
 use crate::model::Goal;
 use crate::model::locks::{Letter, Network, Post, Said};
-use crate::quorum::checker::Checker;
 use distlock_protocol::membership::quorum::{QuorumMessage, ViewChange, ViewConfig};
 use distlock_protocol::membership::{Action as Effect, Member, ViewMessage};
 use distlock_protocol::{Event, Incarnation, NodeId, Release, Time};

@@ -5,8 +5,8 @@ use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-use super::super::checkers::{Endorsements, Process, Violation, violation};
-use super::super::clock::Clock;
+use crate::checkers::{Endorsements, Process, Violation, violation};
+use crate::clock::Clock;
 use distlock_protocol::lock::Summary;
 use distlock_protocol::membership::View;
 use distlock_protocol::{Epoch, Fence, Time};
@@ -16,12 +16,12 @@ use distlock_protocol::{Epoch, Fence, Time};
 /// is, and epochs rise at every process; no voter says in all its lives that it has endorsed two
 /// views of one epoch.
 #[derive(Clone, Debug, Default, Hash)]
-pub(crate) struct Checker {
+pub(super) struct Checker {
     inside: BTreeMap<Process, Inside>,
     last: Option<(Fence, Process)>,
     installs: BTreeMap<Epoch, (View, Summary)>,
     epochs: BTreeMap<Process, Epoch>,
-    pub(crate) endorsements: Endorsements,
+    pub(super) endorsements: Endorsements,
 }
 
 /// Somebody who believes to be inside: as long as its own clock shows less than the end of its
@@ -33,7 +33,7 @@ struct Inside {
 }
 
 impl Checker {
-    pub(crate) fn enters(
+    pub(super) fn enters(
         &mut self,
         now: Time,
         process: Process,
@@ -54,12 +54,12 @@ impl Checker {
         self.check(now)
     }
 
-    pub(crate) fn leaves(&mut self, process: Process) {
+    pub(super) fn leaves(&mut self, process: Process) {
         self.inside.remove(&process);
     }
 
     /// The lease of `process` runs until its clock shows `until`.
-    pub(crate) fn extends(
+    pub(super) fn extends(
         &mut self,
         now: Time,
         process: Process,
@@ -89,7 +89,7 @@ impl Checker {
         Ok(())
     }
 
-    pub(crate) fn installs(
+    pub(super) fn installs(
         &mut self,
         now: Time,
         process: Process,
