@@ -15,9 +15,11 @@ pub mod views;
 
 use alloc::vec::Vec;
 use core::fmt::Debug;
-use core::hash::Hash;
+use core::hash::{Hash, Hasher};
 
-use super::checkers::Violation;
+use super::checkers::{Process, Violation};
+use distlock_protocol::membership::Member;
+use distlock_protocol::{Incarnation, NodeId};
 
 /// A state machine that a model checker can explore.
 pub trait System {
@@ -51,3 +53,57 @@ pub trait System {
 
 /// Something that must be found to happen.
 pub type Goal = u8;
+
+/// Of `goals` those that can be reached.
+fn within_reach<const N: usize>(
+    goals: [(bool, &'static str, Goal); N],
+) -> Vec<(&'static str, Goal)> {
+    let goals = goals.into_iter().filter(|(may_be, ..)| *may_be);
+    goals.map(|(_, name, goal)| (name, goal)).collect()
+}
+
+/// What has happened on the way to a state. No two states differ in that alone.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    goals: u16,
+    /// How often each member has entered in all its lives, up to two.
+    entries: [u8; 3],
+}
+
+impl Seen {
+    fn note(&mut self, goal: Goal) {
+        self.goals |= 1 << goal;
+    }
+
+    fn has(self, goal: Goal) -> bool {
+        self.goals & (1 << goal) != 0
+    }
+}
+
+impl PartialEq for Seen {
+    fn eq(&self, _: &Self) -> bool {
+        true
+    }
+}
+
+impl Hash for Seen {
+    fn hash<H: Hasher>(&self, _: &mut H) {}
+}
+
+/// The members of a world of that size.
+fn nodes(size: u16) -> impl Iterator<Item = NodeId> {
+    (1..=size).filter_map(NodeId::new)
+}
+
+/// Where a state has its part of that member.
+fn place(node: NodeId) -> usize {
+    usize::from(node.as_u16()) - 1
+}
+
+/// As views have it: its life stands for its incarnation.
+fn member(process: Process) -> Member {
+    Member {
+        node: process.node,
+        incarnation: Incarnation(u64::from(process.life)),
+    }
+}

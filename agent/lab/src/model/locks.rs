@@ -20,7 +20,6 @@ use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
-use core::hash::{Hash, Hasher};
 
 use self::checkers::Checkers;
 pub(super) use self::post::{Letter, Post};
@@ -28,11 +27,11 @@ use self::seat::Caller;
 pub(super) use self::seat::{Caller as SeatCaller, Said, Seat};
 use self::turn::Turn;
 use super::pool::{Pool, Shared};
-use super::{Goal, System};
+use super::{Goal, Seen, System, member, nodes, place, within_reach};
 use crate::checkers::{Process, Violation};
 use distlock_protocol::lock::Summary;
 use distlock_protocol::membership::{Member, View};
-use distlock_protocol::{Algorithm, Epoch, Incarnation, NodeId, Release};
+use distlock_protocol::{Algorithm, Epoch, NodeId, Release};
 
 /// What is between the members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -115,14 +114,10 @@ impl LockModel {
     fn lacks(&self, weakness: Weakness) -> bool {
         self.weakness == Some(weakness)
     }
-
-    fn nodes(&self) -> impl Iterator<Item = NodeId> + use<> {
-        (1..=self.members).filter_map(NodeId::new)
-    }
 }
 
 /// A state of all members, and of what is between them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub struct State {
     /// By member; `None` after a crash.
     seats: Vec<Option<Shared<Seat>>>,
@@ -133,46 +128,10 @@ pub struct State {
     left: Bounds,
     checkers: Shared<Checkers>,
     broken: Option<Box<Violation>>,
-    /// What has happened on the way; no two states differ in that alone.
     seen: Seen,
 }
 
-impl PartialEq for State {
-    fn eq(&self, other: &Self) -> bool {
-        self.parts() == other.parts()
-    }
-}
-
-impl Hash for State {
-    fn hash<H: Hasher>(&self, hasher: &mut H) {
-        self.parts().hash(hasher);
-    }
-}
-
 impl State {
-    #[expect(clippy::type_complexity, reason = "all fields but one")]
-    fn parts(
-        &self,
-    ) -> (
-        &[Option<Shared<Seat>>],
-        &[u32],
-        &Shared<Post>,
-        &Shared<Master>,
-        Bounds,
-        &Shared<Checkers>,
-        bool,
-    ) {
-        (
-            &self.seats,
-            &self.lives,
-            &self.post,
-            &self.master,
-            self.left,
-            &self.checkers,
-            self.broken.is_some(),
-        )
-    }
-
     fn seat(&self, node: NodeId) -> Option<&Shared<Seat>> {
         self.seats[place(node)].as_ref()
     }
@@ -180,24 +139,6 @@ impl State {
     fn process(&self, node: NodeId) -> Process {
         let life = self.lives[place(node)];
         Process { node, life }
-    }
-}
-
-fn place(node: NodeId) -> usize {
-    usize::from(node.as_u16()) - 1
-}
-
-/// What has happened on the way to a state.
-#[derive(Clone, Copy, Debug, Default)]
-struct Seen {
-    goals: u16,
-    /// How often each member has entered in all its lives, up to two.
-    entries: [u8; 3],
-}
-
-impl Seen {
-    fn note(&mut self, goal: Goal) {
-        self.goals |= 1 << goal;
     }
 }
 
@@ -272,15 +213,15 @@ impl System for LockModel {
     type Action = Action;
 
     fn start(&self) -> State {
-        let members: Vec<Member> = self.nodes().map(|node| member(node, 1)).collect();
+        let first = |node| member(Process { node, life: 1 });
         let view = Arc::new(View {
             epoch: Epoch::ZERO.next().expect("the first"),
-            members,
+            members: nodes(self.members).map(first).collect(),
             unclean: Vec::new(),
         });
         let mut state = State {
-            seats: self.nodes().map(|_| None).collect(),
-            lives: self.nodes().map(|_| 1).collect(),
+            seats: nodes(self.members).map(|_| None).collect(),
+            lives: nodes(self.members).map(|_| 1).collect(),
             post: self.posts.share(Post::default()),
             master: self.masters.share(Master {
                 stage: Stage::Concluded(Summary::default()),
@@ -293,11 +234,11 @@ impl System for LockModel {
             broken: None,
             seen: Seen::default(),
         };
-        for node in self.nodes() {
-            let seat = Seat::new(member(node, 1), self.algorithm);
+        for node in nodes(self.members) {
+            let seat = Seat::new(first(node), self.algorithm);
             state.seats[place(node)] = Some(self.seats.share(seat));
         }
-        for node in self.nodes() {
+        for node in nodes(self.members) {
             state = Turn::new(self, &state).finish(|turn| turn.install(node));
         }
         state
@@ -309,7 +250,7 @@ impl System for LockModel {
         }
         self.faults(state, out);
         self.views(state, out);
-        for node in self.nodes() {
+        for node in nodes(self.members) {
             if let Some(seat) = state.seat(node) {
                 self.callers(state, node, seat, out);
             }
@@ -344,7 +285,7 @@ impl System for LockModel {
         let takes_over = crashes > 0 && views > 0;
         // By chance alone three seldom get in twice within the bounds.
         let served = rounds > 1 && !(self.algorithm.is_probabilistic() && self.members > 2);
-        let goals = [
+        within_reach([
             (true, "somebody enters", ENTERED),
             (served, "all enter twice", ALL_TWICE),
             (crashes > 0, "somebody crashes inside", CRASHED_INSIDE),
@@ -362,27 +303,18 @@ impl System for LockModel {
                 "one that crashed enters in another life",
                 ENTERED_REBORN,
             ),
-        ];
-        let goals = goals.into_iter().filter(|(may_be, ..)| *may_be);
-        goals.map(|(_, name, goal)| (name, goal)).collect()
+        ])
     }
 
     fn reached(state: &State, goal: Goal) -> bool {
-        state.seen.goals & (1 << goal) != 0
-    }
-}
-
-fn member(node: NodeId, life: u32) -> Member {
-    Member {
-        node,
-        incarnation: Incarnation(u64::from(life)),
+        state.seen.has(goal)
     }
 }
 
 /// What may happen next.
 impl LockModel {
     fn faults(&self, state: &State, out: &mut Vec<Action>) {
-        for node in self.nodes() {
+        for node in nodes(self.members) {
             match state.seat(node) {
                 Some(_) if state.left.crashes > 0 => out.push(Action::Crash(node)),
                 None if state.left.restarts > 0 => out.push(Action::Restart(node)),

@@ -20,7 +20,6 @@ mod turn;
 use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
-use core::hash::{Hash, Hasher};
 use std::sync::OnceLock;
 
 use self::checker::Checker;
@@ -28,7 +27,7 @@ use self::host::{Air, Caller, Flight, Host, LEASE};
 use self::turn::Turn;
 use super::locks::{Letter, Network, Post, SeatCaller};
 use super::pool::{Pool, Shared};
-use super::{Goal, System};
+use super::{Goal, Seen, System, nodes, place, within_reach};
 use crate::checkers::Violation;
 use distlock_protocol::membership::quorum::{QuorumMessage, ViewChange};
 use distlock_protocol::{Algorithm, NodeId, Time};
@@ -85,14 +84,10 @@ impl ViewModel {
             pool: Pools::default(),
         }
     }
-
-    fn nodes(&self) -> impl Iterator<Item = NodeId> + use<> {
-        (1..=self.hosts).filter_map(NodeId::new)
-    }
 }
 
 /// A state of all hosts, and of what is between them.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Hash)]
 pub struct State {
     now: Time,
     hosts: Vec<Shared<Host>>,
@@ -102,48 +97,10 @@ pub struct State {
     left: Bounds,
     checker: Shared<Checker>,
     broken: Option<Box<Violation>>,
-    /// What has happened on the way; no two states differ in that alone.
-    seen: u16,
-}
-
-impl PartialEq for State {
-    fn eq(&self, other: &Self) -> bool {
-        self.parts() == other.parts()
-    }
-}
-
-impl Hash for State {
-    fn hash<H: Hasher>(&self, hasher: &mut H) {
-        self.parts().hash(hasher);
-    }
+    seen: Seen,
 }
 
 impl State {
-    #[expect(clippy::type_complexity, reason = "all fields but one")]
-    fn parts(
-        &self,
-    ) -> (
-        Time,
-        &[Shared<Host>],
-        &Shared<Air>,
-        &Shared<Post>,
-        &Shared<Plans>,
-        Bounds,
-        &Shared<Checker>,
-        bool,
-    ) {
-        (
-            self.now,
-            &self.hosts,
-            &self.air,
-            &self.post,
-            &self.plans,
-            self.left,
-            &self.checker,
-            self.broken.is_some(),
-        )
-    }
-
     fn host(&self, node: NodeId) -> &Shared<Host> {
         &self.hosts[place(node)]
     }
@@ -158,10 +115,6 @@ impl State {
         });
         ends.chain(waits).filter(|at| *at > self.now).min()
     }
-}
-
-fn place(node: NodeId) -> usize {
-    usize::from(node.as_u16()) - 1
 }
 
 /// The steps that were proposed, and which voters were told that they are decided.
@@ -231,7 +184,7 @@ impl System for ViewModel {
         }
         self.faults(state, out);
         self.proposals(state, out);
-        for node in self.nodes() {
+        for node in nodes(self.hosts) {
             self.host_does(state, node, out);
         }
         self.arrivals(state, out);
@@ -259,7 +212,7 @@ impl System for ViewModel {
             ..
         } = self.bounds;
         let views = proposals > 0;
-        let goals = [
+        within_reach([
             (true, "somebody enters", ENTERED),
             (views, "another view comes into force", NEXT_VIEW),
             (crashes > 0, "somebody crashes inside", CRASHED_INSIDE),
@@ -280,20 +233,18 @@ impl System for ViewModel {
                 "a voter endorses in another life",
                 ENDORSED_REBORN,
             ),
-        ];
-        let goals = goals.into_iter().filter(|(may_be, ..)| *may_be);
-        goals.map(|(_, name, goal)| (name, goal)).collect()
+        ])
     }
 
     fn reached(state: &State, goal: Goal) -> bool {
-        state.seen & (1 << goal) != 0
+        state.seen.has(goal)
     }
 }
 
 /// What may happen next.
 impl ViewModel {
     fn faults(&self, state: &State, out: &mut Vec<Action>) {
-        for node in self.nodes() {
+        for node in nodes(self.hosts) {
             match &state.host(node).running {
                 Some(running) if state.left.crashes > 0 => {
                     if running.writing.is_some() {

@@ -12,8 +12,9 @@ use super::{
     ALL_TWICE, CANCEL_MEETS_GRANT, CRASHED_INSIDE, DIED_OF_ITS_EPOCH, ENTERED, ENTERED_REBORN,
     TAKEN_OVER, TOLD, VIEW_GIVEN_UP,
 };
-use super::{Action, LockModel, Master, Stage, State, Weakness, member, place};
+use super::{Action, LockModel, Master, Stage, State, Weakness};
 use crate::checkers::{Process, Violation};
+use crate::model::{member, place};
 use distlock_protocol::lock::{LockMessage, Summary};
 use distlock_protocol::membership::{Member, View};
 use distlock_protocol::{Epoch, Event, NodeId, Release};
@@ -149,7 +150,7 @@ impl<'a> Turn<'a> {
         if seen.entries[..members].iter().all(|count| *count == 2) {
             seen.note(ALL_TWICE);
         }
-        if seen.goals & (1 << CRASHED_INSIDE) != 0 {
+        if seen.has(CRASHED_INSIDE) {
             seen.note(TAKEN_OVER);
         }
         if told {
@@ -210,7 +211,7 @@ impl<'a> Turn<'a> {
     fn restart(&mut self, node: NodeId) {
         self.state.left.restarts -= 1;
         self.state.lives[place(node)] += 1;
-        let me = member(node, self.state.lives[place(node)]);
+        let me = member(self.state.process(node));
         let seat = Seat::new(me, self.model.algorithm);
         self.state.seats[place(node)] = Some(self.model.seats.share(seat));
         // What the former life sent is of no link of this one.

@@ -10,12 +10,13 @@ use super::log::Mute;
 use crate::checkers::Process;
 use crate::clock::Clock;
 use crate::model::locks::Seat;
+use crate::model::member;
 use crate::model::pool::Shared;
+use distlock_protocol::membership::Action;
 use distlock_protocol::membership::quorum::{
     Affiliation, Quorum, QuorumConfig, QuorumMessage, RecoveredState, VoterRecord,
 };
-use distlock_protocol::membership::{Action, Member};
-use distlock_protocol::{Algorithm, Fence, Incarnation, NodeId, Time};
+use distlock_protocol::{Algorithm, Fence, NodeId, Time};
 
 /// How long leases are.
 pub(super) const LEASE: Duration = Duration::from_secs(1);
@@ -57,10 +58,7 @@ impl Host {
     /// Begins the next life with what is on disk.
     pub(super) fn start(&mut self, now: Time, hosts: u16, algorithm: Algorithm) -> Vec<Action> {
         self.process.life += 1;
-        let me = Member {
-            node: self.process.node,
-            incarnation: Incarnation(u64::from(self.process.life)),
-        };
+        let me = member(self.process);
         let all: BTreeSet<NodeId> = (1..=hosts).filter_map(NodeId::new).collect();
         let config = QuorumConfig {
             group: String::from("model"),

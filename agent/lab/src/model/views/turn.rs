@@ -8,15 +8,15 @@ use super::checker::Checker;
 use super::host::{Air, Running};
 use super::{
     Action, CRASHED_INSIDE, Caller, Change, ENDORSED_REBORN, ENTERED, EXCLUDED, Flight, Host,
-    LAPSED, LEASE, NEXT_VIEW, Plans, RIVALS, State, TAKEN_OVER, ViewModel, place,
+    LAPSED, LEASE, NEXT_VIEW, Plans, RIVALS, State, TAKEN_OVER, ViewModel,
 };
 use crate::checkers::{Process, Violation, violation};
 use crate::clock::Clock;
-use crate::model::Goal;
 use crate::model::locks::{Letter, Network, Post, Said};
+use crate::model::{Goal, Seen, member, nodes, place};
 use distlock_protocol::membership::quorum::{QuorumMessage, ViewChange, ViewConfig};
 use distlock_protocol::membership::{Action as Effect, Member, ViewMessage};
-use distlock_protocol::{Event, Incarnation, NodeId, Release, Time};
+use distlock_protocol::{Event, NodeId, Release, Time};
 
 type Checked = Result<(), Violation>;
 
@@ -27,7 +27,7 @@ const DRIFT: i32 = 99_999;
 pub(super) fn begin(model: &ViewModel) -> State {
     let pool = &model.pool;
     let drifts = [DRIFT, -DRIFT, 0];
-    let hosts = model.nodes().zip(drifts).map(|(node, drift_ppm)| {
+    let hosts = nodes(model.hosts).zip(drifts).map(|(node, drift_ppm)| {
         pool.hosts.share(Host {
             process: Process { node, life: 0 },
             clock: Clock {
@@ -48,17 +48,17 @@ pub(super) fn begin(model: &ViewModel) -> State {
         left: model.bounds,
         checker: pool.checkers.share(Checker::default()),
         broken: None,
-        seen: 0,
+        seen: Seen::default(),
     };
     let step = |state: &State, action| Turn::new(model, state).finish(|turn| turn.play(action));
     state.left.restarts = u8::MAX;
-    for node in model.nodes() {
+    for node in nodes(model.hosts) {
         state = step(&state, Action::Restart(node));
     }
     // Everything happens at once, and then time passes.
     for _ in 0..200 {
         for _ in 0..10_000 {
-            let written = model.nodes().find(|node| {
+            let written = nodes(model.hosts).find(|node| {
                 let running = state.host(*node).running.as_ref();
                 running.is_some_and(|running| running.writing.is_some())
             });
@@ -82,11 +82,11 @@ pub(super) fn begin(model: &ViewModel) -> State {
         };
         if state.hosts.iter().all(|host| is_ready(host)) {
             state.left = model.bounds;
-            state.seen = 0;
+            state.seen = Seen::default();
             return state;
         }
         state.now = state.now + LEASE / 20;
-        for node in model.nodes() {
+        for node in nodes(model.hosts) {
             state = step(&state, Action::Wake(node));
         }
     }
@@ -117,7 +117,7 @@ impl<'a> Turn<'a> {
     }
 
     fn note(&mut self, goal: Goal) {
-        self.state.seen |= 1 << goal;
+        self.state.seen.note(goal);
     }
 
     pub(super) fn play(&mut self, action: Action) -> Checked {
@@ -242,10 +242,6 @@ impl<'a> Turn<'a> {
     /// As [`Proposer`](distlock_protocol::membership::quorum) would, but for no reason at all.
     fn propose(&mut self, node: NodeId, change: Change) {
         self.state.left.proposals -= 1;
-        let member = |process: Process| Member {
-            node: process.node,
-            incarnation: Incarnation(u64::from(process.life)),
-        };
         let host = self.state.host(node);
         let certified = host.running.as_ref().and_then(|it| it.quorum.certified());
         let parent = &certified.expect("it is certified").view_config;
@@ -462,7 +458,7 @@ impl<'a> Turn<'a> {
         running.caller = Caller::Inside;
         self.put(host);
         self.note(ENTERED);
-        if self.state.seen & (1 << CRASHED_INSIDE) != 0 {
+        if self.state.seen.has(CRASHED_INSIDE) {
             self.note(TAKEN_OVER);
         }
         self.checker.enters(now, process, (clock, until), fence)
