@@ -130,7 +130,7 @@ fn an_agent_that_stands_still_after_its_welcome_takes_nobody_more_time_than_ther
     is_refused_in_time(&socket, &["-w", "0.5"], [500, 700], &NOT_TOLD);
 }
 
-/// The agent is there, and lets nobody in before a lease of its last life is over.
+/// The agent is there, and lets nobody in before a lease of its last incarnation is over.
 #[test]
 fn a_group_that_does_not_answer_takes_nobody_more_time_than_there_is() {
     let group = Group::unix(1);

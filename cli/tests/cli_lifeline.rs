@@ -223,7 +223,7 @@ fn an_agent_that_leaves_ends_the_commands_first_also_for_a_stopped_runner() {
 }
 
 #[test]
-fn the_agents_death_ends_the_command_before_the_next_life_lets_anybody_in() {
+fn the_agents_death_ends_the_command_before_the_next_incarnation_lets_anybody_in() {
     for (what, script) in SCRIPTS {
         let (group, agent) = Group::alone();
         let (holder, pids) = start(bash(|args| group.client(1, args), script));
@@ -401,10 +401,10 @@ fn await_closed(runner: Pid) {
     });
 }
 
-/// The agent's next life sees by the lifelines whether commands of the last one are left, when nobody
-/// is left who could have ended them; and ends them itself.
+/// The agent's next incarnation sees by the lifelines whether commands of the last one are left, when
+/// nobody is left who could have ended them; and ends them itself.
 #[test]
-fn the_next_life_lets_nobody_in_before_the_last_ones_commands_have_ended() {
+fn the_next_incarnation_lets_nobody_in_before_the_last_ones_commands_have_ended() {
     for (what, script) in SCRIPTS {
         let group = Group::unix(1);
         // An agent ends them after half a lease, and what is asked here takes a while.
@@ -413,7 +413,7 @@ fn the_next_life_lets_nobody_in_before_the_last_ones_commands_have_ended() {
         let (holder, pids) = start(bash(|args| group.client(1, args), script));
         await_closed(holder.pid());
         let lifelines = group.state().join("shop-1/lifelines");
-        // Without that the next life sees a command that it does not know, and may not end.
+        // Without that the next incarnation sees a command that it does not know, and may not end.
         eventually("the agent has noted whose the lifeline is", || {
             let names = fs::read_dir(&lifelines).expect("its lifelines").flatten();
             let of_command = format!(".{}.", pids[0]);
@@ -450,7 +450,7 @@ fn the_next_life_lets_nobody_in_before_the_last_ones_commands_have_ended() {
 
 /// The guardian, which keeps the lock as the command does, lets it go when it has ended the command.
 #[test]
-fn the_next_life_lets_others_in_though_the_runner_stands_still() {
+fn the_next_incarnation_lets_others_in_though_the_runner_stands_still() {
     let (group, agent) = Group::alone();
     let (holder, pids) = start(bash(|args| group.client(1, args), SCRIPTS[0].1));
     holder.signal(Signal::SIGSTOP);
@@ -468,7 +468,7 @@ fn an_agent_that_fails_ends_the_commands_of_runners_that_stand_still() {
         let (group, mut agents) = Group::running(2);
         let (holder, pids) = start(bash(|args| group.client(1, args), script));
         stop_with_guardian(&holder);
-        // The other member's next life makes a new epoch, which must be written down.
+        // The other member's next incarnation makes a new epoch, which must be written down.
         let mine = group.state().join("shop-1");
         fs::remove_dir_all(&mine).expect("its state");
         agents.remove(1).end_by(Signal::SIGKILL);

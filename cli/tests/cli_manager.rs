@@ -69,7 +69,7 @@ fn a_socket_that_is_passed_is_served_and_left_to_who_made_it() {
     assert_eq!(agent.end_by(Signal::SIGTERM).code(), Some(0));
     assert!(group.socket(1).exists(), "it is not the agent's to remove");
 
-    // Between two lives of the agent nobody is sent to another group.
+    // Between two incarnations of the agent nobody is sent to another group.
     let between = group.client(1, ["run", "x", "true"]).spawn();
     let mut between = between.expect("it starts");
     let agent = AgentProcess::start(launch(&group, &passed));

@@ -125,7 +125,7 @@ fn a_state_that_others_could_have_put_there_is_refused() {
         assert_refused(&run(), 77, &["others may write", "0666"]);
         chmod(file, 0o600);
     }
-    fs::remove_file(own.join("state.new")).expect("the last life's");
+    fs::remove_file(own.join("state.new")).expect("the last incarnation's");
     symlink(&victim, own.join("state.new")).expect("a link");
     assert_eq!(run().status.code(), Some(0));
     assert_eq!(fs::read_to_string(&victim).expect("it"), "precious");

@@ -251,7 +251,7 @@ fn a_time_to_wait_that_ends_without_a_quorum_is_69_and_1_where_the_lock_is_held(
     stop(&agents[1..], Signal::SIGCONT);
 }
 
-/// The lease of a life that was killed is waited out, and that is no lack of a quorum.
+/// The lease of an incarnation that was killed is waited out, and that is no lack of a quorum.
 #[test]
 fn to_wait_out_a_former_lease_is_no_lack_of_a_quorum() {
     let group = Group::unix(1);

@@ -59,7 +59,7 @@ fn ends_and_comes_back(
     let holder = group.hold(1, "x");
     let before = epoch();
     breaks();
-    // The other member's next life makes a new epoch, which must be written down.
+    // The other member's next incarnation makes a new epoch, which must be written down.
     other.end_by(Signal::SIGKILL);
     let _other = group.agent(2);
     assert_eq!(agent.child.wait().expect("it ends").code(), Some(69));

@@ -79,10 +79,14 @@ fn three_agents_are_one_story() {
     let all = [&traces, path("--diagram"), &page, path("--shiviz"), &log];
     let report = trace(&all);
     assert!(report.starts_with("Group shop, from 20"), "{report}");
-    for (id, entries, lives, crashes) in
+    for (id, entries, incarnations, crashes) in
         [(1, "4", "1", "0"), (2, "3", "1", "0"), (3, "5", "2", "1")]
     {
-        assert_eq!(row(&report, id)[2..], [entries, lives, crashes], "{report}");
+        assert_eq!(
+            row(&report, id)[2..],
+            [entries, incarnations, crashes],
+            "{report}"
+        );
     }
     assert!(report.contains("printer: 9 entries\n"), "{report}");
     assert!(report.contains("ring: 3 entries\n"), "{report}");
@@ -239,7 +243,7 @@ fn what_is_no_trace_is_refused() {
     let head = |group: &str| {
         format!(
             "{{\"distlock_trace\":1,\"group\":\"{group}\",\"member\":1,\"host\":\"a\",\
-             \"clock\":\"x\",\"at\":1,\"wall\":1}}\n{{\"life\":1,\"n\":1,\"at\":5,\"what\":\
+             \"clock\":\"x\",\"at\":1,\"wall\":1}}\n{{\"incarnation\":1,\"n\":1,\"at\":5,\"what\":\
              \"began\"}}\n"
         )
     };

@@ -124,8 +124,8 @@ fn an_agent_that_may_not_end_a_command_waits_for_it() {
 }
 
 /// Its runner stands still, its guardian is dead, and it may not end the command itself: it leaves after
-/// a lease without having given the lock back, and its next life lets nobody in before the command has
-/// ended.
+/// a lease without having given the lock back, and its next incarnation lets nobody in before the
+/// command has ended.
 #[test]
 fn such_an_agent_leaves_without_giving_back_what_is_still_used() {
     let Some(of) = OfDaemon::new() else { return };
@@ -150,7 +150,7 @@ fn such_an_agent_leaves_without_giving_back_what_is_still_used() {
     assert!(is_running(pid));
     let log = of.log();
     assert!(
-        log.contains("last life") && log.contains(&pid.to_string()),
+        log.contains("last incarnation") && log.contains(&pid.to_string()),
         "{log}"
     );
     // The runner ends it as soon as it goes on.
@@ -195,8 +195,9 @@ fn an_agent_that_may_signal_all_ends_nothing_that_its_client_could_not() {
     assert_eq!(next.status.code(), Some(0), "{next:?}");
 }
 
-/// `run` is started by a user to whom its control group belongs, as in a service of that user's own. When
-/// it is killed, all processes in the command's control group end, also those that the user may not signal.
+/// `run` is started by a user to whom its control group belongs, as in a service of that user's own.
+/// When it is killed, all processes in the command's control group end, also those that the user may not
+/// signal.
 #[test]
 fn a_control_group_of_the_users_own_ends_what_has_become_roots() {
     let Some(of) = OfDaemon::new() else { return };

@@ -79,7 +79,7 @@ fn open_member(model: &mut Model, y: u8) {
         1 => Group::Quorum,
         _ => Group::Presuming,
     };
-    // A new life may have to wait for as long as the lease of one before.
+    // A new incarnation may have to wait for as long as the lease of one before.
     if model.had_agent_of(group) && (group == Group::Quorum || y < 0xf0) {
         return;
     }

@@ -4,10 +4,10 @@
 //! A model says of each datagram what the seals promise of it, in both directions:
 //!
 //! - What is opened was sealed by the other member, for this way, with a key that is good here; it is
-//!   of the life that is believed, after the answer for which it is, as it was, and comes once.
-//! - A life is believed for an answer that it gave, while it lived, to a challenge of the receiver's
-//!   present life, when no life had been believed since the challenge.
-//! - What is new, of the life that is believed, and not too late is taken, whatever else came.
+//!   of the incarnation that is believed, after the answer for which it is, as it was, and comes once.
+//! - An incarnation is believed for an answer that it gave, while it lived, to a challenge of the
+//!   receiver's present incarnation, when no incarnation had been believed since the challenge.
+//! - What is new, of the incarnation that is believed, and not too late is taken, whatever else came.
 //! - Two members with keys in common come to believe each other if nothing is lost.
 
 #![no_main]
@@ -37,8 +37,9 @@ const MAX_KEPT: usize = 2_000;
 #[derive(Clone)]
 struct Sealed {
     from: usize,
-    /// Which life of that member it is of; no two lives of any member have the same number.
-    life: u32,
+    /// Which incarnation of that member it is of; no two incarnations of any member have the same
+    /// number.
+    incarnation: u32,
     way: Destination,
     key: usize,
     counter: u64,
@@ -57,30 +58,30 @@ enum Content {
     Answer(Asker),
 }
 
-/// Who challenges: a life, after it has believed so many of the other's.
+/// Who challenges: an incarnation, after it has believed so many of the other's.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Asker {
-    life: u32,
+    incarnation: u32,
     believed: u64,
 }
 
 struct Member {
     seals: Seals,
-    life: u32,
+    incarnation: u32,
     /// Its keys, by their places in the pool. It seals with the first.
     ring: Vec<usize>,
     /// The counter of what it sealed last.
     sealed: u64,
     /// What of the other it believes.
     believed: Option<Believed>,
-    /// How many of the other's lives it has believed.
+    /// How many of the other's incarnations it has believed.
     answers: u64,
     /// How much has come in this turn.
     came: u32,
 }
 
 struct Believed {
-    life: u32,
+    incarnation: u32,
     /// The counter of its answer.
     since: u64,
     newest: u64,
@@ -91,15 +92,16 @@ struct Believed {
 }
 
 impl Member {
-    fn new(index: usize, life: u32, ring: Vec<usize>) -> Self {
-        // All of it is of this life alone: what it is known by, and what its challenges are made of.
+    fn new(index: usize, incarnation: u32, ring: Vec<usize>) -> Self {
+        // All of it is of this incarnation alone: what it is known by, and what its challenges are made
+        // of.
         let mut seed = [0; SEED];
         for (at, part) in seed.chunks_mut(4).enumerate() {
-            part.copy_from_slice(&(life << 8 | at as u32).to_be_bytes());
+            part.copy_from_slice(&(incarnation << 8 | at as u32).to_be_bytes());
         }
         Self {
             seals: Seals::new(id(index), keys(&ring), &seed),
-            life,
+            incarnation,
             ring,
             sealed: 0,
             believed: None,
@@ -218,7 +220,7 @@ struct World {
     members: [Member; 2],
     /// All that was sealed, but for what was lost.
     kept: Vec<Sealed>,
-    lives: u32,
+    incarnations: u32,
     lost: usize,
 }
 
@@ -236,7 +238,7 @@ impl World {
         Self {
             members: [Member::new(0, 1, vec![0]), Member::new(1, 2, vec![0])],
             kept: Vec::new(),
-            lives: 2,
+            incarnations: 2,
             lost: 0,
         }
     }
@@ -272,7 +274,7 @@ impl World {
         let counter = member.count(&bytes);
         self.kept.push(Sealed {
             from,
-            life: member.life,
+            incarnation: member.incarnation,
             way,
             key: member.ring[0],
             counter,
@@ -282,9 +284,9 @@ impl World {
     }
 
     fn live_anew(&mut self, who: usize) {
-        self.lives += 1;
+        self.incarnations += 1;
         let ring = self.members[who].ring.clone();
-        self.members[who] = Member::new(who, self.lives, ring);
+        self.members[who] = Member::new(who, self.incarnations, ring);
     }
 
     /// Something comes after what was said so much later; and before it as well, if it comes `twice`.
@@ -334,8 +336,8 @@ impl World {
         }
         let [it, other] = [&self.members[who], &self.members[1 - who]];
         if other.ring.contains(&it.ring[0]) && it.ring.contains(&other.ring[0]) {
-            let believed = other.believed.as_ref().map(|believed| believed.life);
-            assert_eq!(believed, Some(it.life), "it was introduced");
+            let believed = other.believed.as_ref().map(|believed| believed.incarnation);
+            assert_eq!(believed, Some(it.incarnation), "it was introduced");
         }
     }
 
@@ -362,18 +364,18 @@ impl World {
         };
 
         let me = Asker {
-            life: member.life,
+            incarnation: member.incarnation,
             believed: member.answers,
         };
         let mut believed = member.believed.as_mut();
-        believed = believed.filter(|it| it.life == sealed.life);
+        believed = believed.filter(|it| it.incarnation == sealed.incarnation);
         let is_due = believed.as_ref().is_some_and(|it| {
             let is_looked_at = it.last_key == Some(sealed.key) || member.came <= STRANGE_IN_A_TURN;
             it.is_new(sealed.counter) && !it.is_late(sealed.counter) && is_looked_at
         });
         match (&opened, &sealed.content) {
             (Opened::Datagram(at), Content::Said(body)) => {
-                assert!(believed.is_some(), "of a life that is not believed");
+                assert!(believed.is_some(), "of an incarnation that is not believed");
                 assert!(
                     coming.bytes[at.clone()] == body[..],
                     "it was something else"
@@ -383,27 +385,30 @@ impl World {
                 assert!(!is_due, "{} is new, and {why:?}", sealed.counter);
             }
             (Opened::Dropped(why), Content::Challenge { of, .. }) => {
-                assert!(!is_due || *of != me.life, "{why:?}, and not answered");
+                assert!(
+                    !is_due || *of != me.incarnation,
+                    "{why:?}, and not answered"
+                );
             }
             (Opened::Dropped(_), Content::Answer(_)) => {}
             (Opened::Reply { to: asked, .. }, content) => match content {
                 Content::Said(_) => {
-                    assert!(believed.is_none(), "of a life that is believed");
+                    assert!(believed.is_none(), "of an incarnation that is believed");
                     assert_eq!(*asked, Asked::Unproven);
                 }
                 Content::Challenge { of, .. } => {
-                    assert_eq!(*of, me.life, "it is for another life");
+                    assert_eq!(*of, me.incarnation, "it is for another incarnation");
                     assert_eq!(*asked, Asked::Challenged);
                 }
                 Content::Answer(_) => panic!("an answer is replied to"),
             },
             (Opened::Believed, Content::Answer(asker)) => {
                 assert_eq!(*asker, me, "it is the answer to something else");
-                let last = member.believed.as_ref().map(|it| it.life);
-                assert!(last < Some(sealed.life), "it has had a successor");
+                let last = member.believed.as_ref().map(|it| it.incarnation);
+                assert!(last < Some(sealed.incarnation), "it has had a successor");
                 member.answers += 1;
                 member.believed = Some(Believed {
-                    life: sealed.life,
+                    incarnation: sealed.incarnation,
                     since: sealed.counter,
                     newest: sealed.counter,
                     taken: BTreeSet::new(),
@@ -421,7 +426,7 @@ impl World {
             let content = match sealed.content {
                 Content::Challenge { by, .. } => Content::Answer(by),
                 _ => Content::Challenge {
-                    of: sealed.life,
+                    of: sealed.incarnation,
                     by: me,
                 },
             };

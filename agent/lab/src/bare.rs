@@ -227,7 +227,7 @@ impl<A> Bare<A> {
         );
         seat.clock += 1;
         seat.seq += 1;
-        let incarnation = Incarnation(u64::from(seat.process.life));
+        let incarnation = Incarnation(u64::from(seat.process.incarnation));
         let id = RequestId {
             node,
             incarnation,
@@ -343,7 +343,10 @@ impl<A> Bare<A> {
 impl Seat {
     const fn new(node: NodeId) -> Self {
         Self {
-            process: Process { node, life: 1 },
+            process: Process {
+                node,
+                incarnation: 1,
+            },
             clock: 0,
             history: GrantHistory {
                 counter: 0,

@@ -60,7 +60,7 @@ pub struct Checkers {
 /// view, and who was too many has been told.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Presumption {
-    /// Which lives run.
+    /// Which incarnations run.
     running: BTreeMap<NodeId, u32>,
     /// Whether there may be two sides.
     is_split: bool,
@@ -119,8 +119,8 @@ impl Checkers {
     }
 
     /// From now on datagrams are forged: their forger can have two hold a lock, or claim that somebody
-    /// is a member. All that is judged is that every request ends once, and that a member which is excluded
-    /// says so to its holders.
+    /// is a member. All that is judged is that every request ends once, and that a member which is
+    /// excluded says so to its holders.
     pub const fn distrust_datagrams(&mut self) {
         self.forged = true;
         self.requests.distrust();
@@ -147,13 +147,15 @@ impl Checkers {
         self.presumption.as_ref()
     }
 
-    /// A process begins. What an earlier life of that member was granted may still be in use
+    /// A process begins. What an earlier incarnation of that member was granted may still be in use
     /// until `quarantine_ends`, and no longer.
     pub fn begins(&mut self, process: Process, quarantine_ends: Time) {
         self.exclusion.begins(process.node, quarantine_ends);
         self.views.begins(process);
         if let Some(presumption) = &mut self.presumption {
-            presumption.running.insert(process.node, process.life);
+            presumption
+                .running
+                .insert(process.node, process.incarnation);
         }
     }
 
@@ -354,7 +356,7 @@ impl Checkers {
             Event::Superseded { by } => Err(violation!(
                 now,
                 Views,
-                "{process} says that member {by} knows a later life of it, but there is none"
+                "{process} says that member {by} knows a later incarnation of it, but there is none"
             )),
             Event::Leader { lock, leader } => match leader {
                 Some(leader) => self.leaders.told(now, lock, *leader),

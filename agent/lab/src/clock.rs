@@ -8,8 +8,8 @@ use distlock_protocol::Time;
 /// of the time that passes, each to its side of real time.
 const DRIFT_BOUND_PERMILLE: u32 = 100;
 
-/// The longest wait for what an earlier life's clients may still do, on the clock of the life that
-/// waits: lease · (1 + ρ) / (1 − ρ).
+/// The longest wait for what an earlier incarnation's clients may still do, on the clock of the
+/// incarnation that waits: lease · (1 + ρ) / (1 − ρ).
 pub fn quarantine(lease: Duration) -> Duration {
     lease * (1000 + DRIFT_BOUND_PERMILLE) / (1000 - DRIFT_BOUND_PERMILLE)
 }

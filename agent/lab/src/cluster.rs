@@ -9,8 +9,8 @@
 //! Every input and output goes by the [`Checkers`] and into the [`Trace`].
 
 mod forgery;
+mod incarnations;
 mod lies;
-mod lives;
 mod record;
 mod steps;
 
@@ -48,7 +48,7 @@ pub struct Surroundings {
     pub disk: Duration,
     /// The longest that a node is woken too late.
     pub lateness: Duration,
-    /// How many of a thousand lives begin on a host whose wall clock has gone back by an hour. It
+    /// How many of a thousand incarnations begin on a host whose wall clock has gone back by an hour. It
     /// counts for nothing where there is a record.
     pub wall_back: Permille,
     /// How many of a thousand inputs are followed by a [`Input::Timeout`] that is not due.
@@ -146,7 +146,7 @@ impl<A> Happening<A> {
 struct Seat<A> {
     clock: Clock,
     disk: Option<Record>,
-    life: u32,
+    incarnation: u32,
     running: Option<Running>,
     /// While the host stands still: what waits until it goes on.
     paused: Option<Vec<Happening<A>>>,
@@ -178,7 +178,7 @@ impl<A> Cluster<A> {
         let seat = |node| Seat {
             clock: surroundings.clocks.get(node).copied().unwrap_or_default(),
             disk: None,
-            life: 0,
+            incarnation: 0,
             running: None,
             paused: None,
         };
@@ -303,7 +303,7 @@ impl<A> Cluster<A> {
         let seat = &self.seats[&node];
         seat.running.as_ref().map(|_| Process {
             node,
-            life: seat.life,
+            incarnation: seat.incarnation,
         })
     }
 
@@ -433,7 +433,7 @@ impl<A> Cluster<A> {
         let running = seat
             .running
             .as_mut()
-            .filter(|_| seat.life == process.life)?;
+            .filter(|_| seat.incarnation == process.incarnation)?;
         Some((running, seat.clock))
     }
 }

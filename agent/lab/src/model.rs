@@ -66,7 +66,7 @@ fn within_reach<const N: usize>(
 #[derive(Clone, Copy, Debug, Default)]
 struct Seen {
     goals: u16,
-    /// How often each member has entered in all its lives, up to two.
+    /// How often each member has entered in all its incarnations, up to two.
     entries: [u8; 3],
 }
 
@@ -100,10 +100,10 @@ fn place(node: NodeId) -> usize {
     usize::from(node.as_u16()) - 1
 }
 
-/// As views have it: its life stands for its incarnation.
+/// As views have it: its incarnation stands for its incarnation.
 fn member(process: Process) -> Member {
     Member {
         node: process.node,
-        incarnation: Incarnation(u64::from(process.life)),
+        incarnation: Incarnation(u64::from(process.incarnation)),
     }
 }

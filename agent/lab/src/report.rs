@@ -42,7 +42,7 @@ pub struct Report {
     pub lost_records: u64,
     /// Hosts that stood still for a while.
     pub pauses: u64,
-    /// Lives without which a view has gone on.
+    /// Incarnations without which a view has gone on.
     pub exclusions: u64,
     /// Records that were lost while others were already.
     pub lost_together: u64,

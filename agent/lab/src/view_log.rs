@@ -66,10 +66,10 @@ enum Event {
         from: VoterId,
         message: LogMessage,
     },
-    /// A record is durable, if its life still lasts.
+    /// A record is durable, if its incarnation still lasts.
     Durable {
         voter: VoterId,
-        life: u64,
+        incarnation: u64,
     },
     Wake {
         voter: VoterId,
@@ -88,12 +88,12 @@ enum Event {
 struct Node<L> {
     /// `None` while it is down.
     log: Option<RaftLog<L>>,
-    /// Which life; none has anything of the one before but `disk`.
-    life: u64,
+    /// Which incarnation; none has anything of the one before but `disk`.
+    incarnation: u64,
     disk: Option<LogRecord>,
     /// What is on its way there.
     saving: Option<LogRecord>,
-    /// The last epoch told in this life.
+    /// The last epoch told in this incarnation.
     told: Option<Epoch>,
     wake: Option<Time>,
     /// It stands still until then: what comes in waits.
@@ -149,7 +149,7 @@ impl<L: Library> Group<L> {
             voter,
             Node {
                 log: None,
-                life: 0,
+                incarnation: 0,
                 disk: None,
                 saving: None,
                 told: None,
@@ -249,11 +249,11 @@ impl<L: Library> Group<L> {
         let records = self.nodes.values();
         let records = records.flat_map(|node| node.disk.iter().chain(&node.saving));
         let mut sets = records.flat_map(sets_of).chain([self.founders.clone()]);
-        let lives = |voter: VoterId| {
+        let incarnations = |voter: VoterId| {
             let stopped = self.nodes.get(&voter).is_some_and(|node| node.stopped);
             voter != spare && !stopped
         };
-        let enough = sets.all(|set| set.is_empty() || Voters::only(set).majority(lives));
+        let enough = sets.all(|set| set.is_empty() || Voters::only(set).majority(incarnations));
         (wanted && enough).then_some(spare)
     }
 
@@ -266,7 +266,7 @@ impl<L: Library> Group<L> {
         }
         match event {
             Event::Deliver { from, message } => self.deliver(from, message),
-            Event::Durable { voter, life } => self.durable(voter, life),
+            Event::Durable { voter, incarnation } => self.durable(voter, incarnation),
             Event::Wake { voter } => self.with_log(voter, |log, now, out| log.timeout(now, out)),
             Event::Restart { voter } => self.restart(voter),
             Event::Crash if !self.healed => {
@@ -368,9 +368,9 @@ impl<L: Library> Group<L> {
                     if node.saving.replace(record).is_some() {
                         return Err(self.checker.broken(voter, "two records on their way"));
                     }
-                    let life = node.life;
+                    let incarnation = node.incarnation;
                     let at = self.now + self.choices.exponential(self.plan.disk);
-                    self.queue.plan(at, Event::Durable { voter, life });
+                    self.queue.plan(at, Event::Durable { voter, incarnation });
                 }
                 LogAction::Decided(decided) => {
                     let epoch = decided.proposal.epoch;
@@ -400,9 +400,9 @@ impl<L: Library> Group<L> {
         Ok(())
     }
 
-    fn durable(&mut self, voter: VoterId, life: u64) -> Result<(), Violation> {
+    fn durable(&mut self, voter: VoterId, incarnation: u64) -> Result<(), Violation> {
         let node = self.nodes.get_mut(&voter).expect("a voter that was added");
-        if node.life != life || node.log.is_none() {
+        if node.incarnation != incarnation || node.log.is_none() {
             return Ok(());
         }
         node.disk = node.saving.take();
@@ -438,7 +438,7 @@ impl<L: Library> Group<L> {
         if node.log.is_some() || node.stopped {
             return Ok(());
         }
-        node.life += 1;
+        node.incarnation += 1;
         node.told = None;
         let mut out = Vec::new();
         let log = if let Some(record) = node.disk.clone() {
@@ -475,7 +475,14 @@ fn sets_of(record: &LogRecord) -> Vec<BTreeSet<VoterId>> {
 
 impl<L> fmt::Debug for Node<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { life, stopped, .. } = self;
-        write!(f, "Node {{ life: {life}, stopped: {stopped} }}")
+        let Self {
+            incarnation,
+            stopped,
+            ..
+        } = self;
+        write!(
+            f,
+            "Node {{ incarnation: {incarnation}, stopped: {stopped} }}"
+        )
     }
 }

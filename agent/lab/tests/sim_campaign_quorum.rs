@@ -150,7 +150,7 @@ fn what_once_went_wrong() {
         (Algorithm::RicartAgrawala, 1194),
         // Doubt was not held against a lock that only new members asked for.
         (Algorithm::Semaphore, 238),
-        // A life that knew of none before it, and was in no view, counted as the one that left.
+        // An incarnation that knew of none before it, and was in no view, counted as the one that left.
         (Algorithm::Semaphore, 2572),
         // One that had put its end on disk was in a view after that.
         (Algorithm::TokenRingRequests, 2563),

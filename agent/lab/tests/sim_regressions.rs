@@ -124,7 +124,7 @@ fn members_of_a_view_that_have_not_met_lose_nothing() {
     }
 }
 
-/// A member that was suspected and came back in a new life was never said to be alive, and at the
+/// A member that was suspected and came back in a new incarnation was never said to be alive, and at the
 /// next silence it was suspected a second time.
 #[test]
 fn a_suspected_member_that_restarts_is_alive_again() {
@@ -169,7 +169,7 @@ fn a_lost_record_is_remembered_also_by_a_member_that_was_suspected() {
 }
 
 /// A member that had lost its record left before it had met anybody who could tell it of its
-/// former life, and put on disk that nobody of it was inside.
+/// former incarnation, and put on disk that nobody of it was inside.
 #[test]
 fn a_lost_record_is_not_made_clean_by_leaving() {
     let mut group = Group::new(2, Algorithm::RicartAgrawala);
@@ -187,8 +187,8 @@ fn a_lost_record_is_not_made_clean_by_leaving() {
     assert!(group.cluster.command(node(1), &Command::Leave).unwrap());
     group.run(LEASE / 2);
     assert_eq!(group.count(|event| *event == Event::Left), 1);
-    let life = group.cluster.process(node(1)).unwrap();
-    group.cluster.remove(life);
+    let incarnation = group.cluster.process(node(1)).unwrap();
+    group.cluster.remove(incarnation);
     group.cluster.network().join();
     group.cluster.start(node(1)).unwrap();
     // The checkers see to it that nobody enters before its clients' lease is over.
@@ -216,8 +216,8 @@ fn a_lock_asked_for_between_two_views_is_declared_anew() {
         // It leaves: a crash would keep the lock known, as it may have been abandoned.
         assert!(group.cluster.command(node(2), &Command::Leave).unwrap());
         group.run(LEASE);
-        let life = group.cluster.process(node(2)).unwrap();
-        group.cluster.remove(life);
+        let incarnation = group.cluster.process(node(2)).unwrap();
+        group.cluster.remove(incarnation);
         group.cluster.start(node(2)).unwrap();
         let frozen = |group: &Group| group.cluster.node(node(3)).unwrap().view().is_none();
         while !frozen(&group) {

@@ -36,7 +36,7 @@ pub struct NodeConfig {
 /// What a node is started with, besides its configuration.
 #[derive(Clone, Debug)]
 pub struct Boot {
-    /// What the last life left on disk; `None` if there is no state yet.
+    /// What the last incarnation left on disk; `None` if there is no state yet.
     pub record: Option<Record>,
     /// Wall-clock time since 2025-01-01 00:00 UTC. It is a floor for incarnations, and for epochs
     /// where there is no record, so that both rise even when the state was lost.
@@ -48,11 +48,11 @@ pub struct Boot {
 /// What must outlive the process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Record {
-    /// The latest life.
+    /// The latest incarnation.
     pub incarnation: Incarnation,
     /// The highest epoch this member has taken part in.
     pub epoch: Epoch,
-    /// Whether the life ended with [`Command::Leave`]: then nobody of it is inside any more.
+    /// Whether the incarnation ended with [`Command::Leave`]: then nobody of it is inside any more.
     pub clean: bool,
     /// What it knew of locks that were abandoned and that nobody had entered since.
     pub marks: AbandonedMarks,
@@ -63,8 +63,8 @@ pub struct Record {
 }
 
 impl Record {
-    /// What is left when an operator says that this member's cluster is abandoned: its lives, so that
-    /// nobody takes it for a former one, the highest epoch it knows, so that fences rise, and how
+    /// What is left when an operator says that this member's cluster is abandoned: its incarnations, so
+    /// that nobody takes it for a former one, the highest epoch it knows, so that fences rise, and how
     /// long the leases there may be, so that they are waited for. `abandoned` names the cluster where
     /// this record does not, and wins where it does; `None` is returned if nothing names it.
     #[must_use]
@@ -124,7 +124,7 @@ pub enum Input<'a> {
 pub enum Command {
     /// To enter `lock`. Ends in exactly one of [`Event::Granted`] and [`Event::Ended`].
     Acquire {
-        /// How the caller calls this request: never used before in this node's life.
+        /// How the caller calls this request: never used before in this node's incarnation.
         ticket: Ticket,
         /// The lock.
         lock: LockName,
@@ -139,7 +139,7 @@ pub enum Command {
     /// name, which must be exclusive. Ends as [`Command::Acquire`] does, and what is granted is left
     /// in the same way.
     Campaign {
-        /// How the caller calls this request: never used before in this node's life.
+        /// How the caller calls this request: never used before in this node's incarnation.
         ticket: Ticket,
         /// The election, and the lock.
         lock: LockName,
@@ -257,9 +257,9 @@ pub enum Event {
         /// When it ends; [`Time::MAX`] where nobody is ever removed.
         until: Time,
     },
-    /// A certified view has gone on without this life. [`Event::Lost`] has come for everything that
-    /// was held. The node begins a new life by itself, and callers that wait go on waiting; later
-    /// [`Event::Lease`]s are those of the new life.
+    /// A certified view has gone on without this incarnation. [`Event::Lost`] has come for everything
+    /// that was held. The node begins a new incarnation by itself, and callers that wait go on waiting;
+    /// later [`Event::Lease`]s are those of the new incarnation.
     Excluded {
         /// That view's epoch.
         epoch: Epoch,

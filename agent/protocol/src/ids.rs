@@ -1,4 +1,4 @@
-//! The names of things: members, their lives, epochs, requests, locks, fences.
+//! The names of things: members, their incarnations, epochs, requests, locks, fences.
 //!
 //! Each is a type of its own, checked where it is made, so that the rules further in need not.
 
@@ -62,8 +62,8 @@ impl fmt::Display for NodeId {
     }
 }
 
-/// One life of a member: it rises with every start, so that what an earlier life sent, held or
-/// promised is never taken for the present one's.
+/// One incarnation of a member: it rises with every start, so that what an earlier incarnation sent,
+/// held or promised is never taken for the present one's.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
@@ -108,14 +108,14 @@ impl fmt::Display for Epoch {
     }
 }
 
-/// One wish to enter, unique for ever: the member, its life, and a number that rises within it.
+/// One wish to enter, unique for ever: the member, its incarnation, and a number that rises within it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RequestId {
     /// Who asks.
     pub node: NodeId,
-    /// In which life.
+    /// In which incarnation.
     pub incarnation: Incarnation,
-    /// Which of that life's requests.
+    /// Which of that incarnation's requests.
     pub seq: u64,
 }
 

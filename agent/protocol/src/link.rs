@@ -1,4 +1,4 @@
-//! A link: reliable delivery between two lives of two members, over datagrams that get lost, come
+//! A link: reliable delivery between two incarnations of two members, over datagrams that get lost, come
 //! twice, or come in another order.
 //!
 //! Frames are numbered; each is repeated until it is acknowledged, and delivered once, in order.

@@ -3,7 +3,7 @@
 //! The order of calls: [`Node::new`]; then, for every datagram, command and timeout,
 //! [`Node::handle`] once and [`Node::poll_output`] until it is empty; then [`Node::poll_timeout`]
 //! for when to come back. Nothing is sent, and nobody is granted anything, before the first
-//! [`Output::Persist`] was answered by [`Input::Persisted`]: a life that is not on disk could be
+//! [`Output::Persist`] was answered by [`Input::Persisted`]: an incarnation that is not on disk could be
 //! lived twice.
 
 mod counters;
@@ -81,7 +81,7 @@ pub struct Node {
     incomplete_since: Option<Time>,
     /// Who was last told to be missing, and when; `None` while there is a quorum, as far as was told.
     told_missing: Option<(Time, Vec<Missing>)>,
-    /// Since when this life is in views.
+    /// Since when this incarnation is in views.
     joined: Option<Time>,
     /// When a new view was last asked for.
     wished_at: Option<Time>,
@@ -119,19 +119,19 @@ impl HeldBack {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Stage {
-    /// The new life is on its way to the disk.
+    /// The new incarnation is on its way to the disk.
     Booting,
     Running,
     /// The others are being told.
     Leaving,
-    /// That the life has ended well is on its way to the disk.
+    /// That the incarnation has ended well is on its way to the disk.
     Closing,
     /// It is over.
     Silent,
 }
 
 impl Node {
-    /// A member that begins a new life. Its first output is the record of it.
+    /// A member that begins a new incarnation. Its first output is the record of it.
     ///
     /// # Panics
     /// If `config.members` lacks `config.me`, or the settings have a lock served as the group cannot
@@ -198,7 +198,7 @@ impl Node {
                     wall: boot.wall,
                     lock_delay: config.settings.lock_delay,
                 };
-                let life_before = RecoveredState {
+                let incarnation_before = RecoveredState {
                     epoch,
                     // What it was alone in knowing is still to be told.
                     left: before.is_some_and(|record| record.clean && marks != AbandonedMarks::Own),
@@ -207,7 +207,7 @@ impl Node {
                 };
                 let logs = logs(me, lease);
                 let me = (me, affiliation.clone());
-                Box::new(Quorum::new(me, config, life_before, logs, now))
+                Box::new(Quorum::new(me, config, incarnation_before, logs, now))
             }
             Failure::PresumeFailed => {
                 let (members, delay) = (&config.members, config.settings.lock_delay);
@@ -312,7 +312,7 @@ impl Node {
         self.views.epoch()
     }
 
-    /// The life of this member.
+    /// The incarnation of this member.
     pub fn incarnation(&self) -> Incarnation {
         self.me.incarnation
     }
@@ -325,19 +325,20 @@ impl Node {
         }
     }
 
-    /// When something last came from another member; `None` if nothing did in this life.
+    /// When something last came from another member; `None` if nothing did in this incarnation.
     pub fn last_heard(&self, node: NodeId) -> Option<Time> {
         self.peers.last_heard(node)
     }
 
-    /// Whether the view in force has that member in the life that is talked to, not in one before.
+    /// Whether the view in force has that member in the incarnation that is talked to, not in one
+    /// before.
     pub fn is_in_view(&self, node: NodeId) -> bool {
-        let life = if node == self.me.node {
+        let incarnation = if node == self.me.node {
             Some(self.me.incarnation)
         } else {
-            self.peers.life(node)
+            self.peers.incarnation(node)
         };
-        let is_present = |it: &Member| it.node == node && Some(it.incarnation) == life;
+        let is_present = |it: &Member| it.node == node && Some(it.incarnation) == incarnation;
         self.view()
             .is_some_and(|view| view.members.iter().any(is_present))
     }

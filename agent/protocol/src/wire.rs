@@ -94,8 +94,8 @@ pub struct Header {
     pub from: NodeId,
     pub to: NodeId,
     pub epoch: Epoch,
-    pub from_life: Incarnation,
-    pub to_life: Incarnation,
+    pub from_incarnation: Incarnation,
+    pub to_incarnation: Incarnation,
     pub acknowledged: u64,
     pub selective: u64,
     pub first: u64,
@@ -158,7 +158,7 @@ pub enum Drop {
     Address,
     /// The checksum is right and the content is not.
     Malformed,
-    /// Of a former life of the sender, or for one of the receiver.
+    /// Of a former incarnation of the sender, or for one of the receiver.
     Stale,
     /// From a member whose settings differ, or that has not said yet.
     Stranger,
@@ -213,8 +213,8 @@ fn encode_header(group: GroupId, header: &Header) -> Vec<u8> {
     bytes.extend_from_slice(&group.0.to_be_bytes());
     bytes.extend_from_slice(&header.epoch.as_u32().to_be_bytes());
     for number in [
-        header.from_life.0,
-        header.to_life.0,
+        header.from_incarnation.0,
+        header.to_incarnation.0,
         header.acknowledged,
         header.selective,
         header.first,
@@ -273,8 +273,13 @@ pub fn decode(group: GroupId, bytes: &[u8]) -> Result<(Header, &[u8]), Drop> {
         return Err(Drop::Group);
     }
     let epoch = u32::from_be_bytes(take(&mut header));
-    let [from_life, to_life, acknowledged, selective, first] =
-        core::array::from_fn(|_| u64::from_be_bytes(take(&mut header)));
+    let [
+        from_incarnation,
+        to_incarnation,
+        acknowledged,
+        selective,
+        first,
+    ] = core::array::from_fn(|_| u64::from_be_bytes(take(&mut header)));
     let kind = match kind {
         0 => Kind::Greeting,
         1 => Kind::Frames,
@@ -298,8 +303,8 @@ pub fn decode(group: GroupId, bytes: &[u8]) -> Result<(Header, &[u8]), Drop> {
         from: NodeId::new(from).ok_or(Drop::Malformed)?,
         to: NodeId::new(to).ok_or(Drop::Malformed)?,
         epoch: Epoch::new(epoch).ok_or(Drop::Malformed)?,
-        from_life: Incarnation(from_life),
-        to_life: Incarnation(to_life),
+        from_incarnation: Incarnation(from_incarnation),
+        to_incarnation: Incarnation(to_incarnation),
         acknowledged,
         selective,
         first,

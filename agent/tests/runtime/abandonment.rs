@@ -105,7 +105,7 @@ fn kill_inside_and_outside(algorithm: Algorithm) {
     let inside = enter(&other, &lock("held"));
     assert_eq!(inside.previous(), Previous::Clean, "{algorithm}");
     idle.kill();
-    // Its next life enters something, in a view that knows of the end of the last.
+    // Its next incarnation enters something, in a view that knows of the end of the last.
     let again = start(group.spawn("idle", 2, 1));
     inside.release().unwrap();
     assert_eq!(visit(&other), Previous::Clean, "{algorithm}");

@@ -418,7 +418,7 @@ fn an_agent_that_leaves_waits_for_its_clients_to_come_out() {
 }
 
 #[test]
-fn an_agent_waits_for_its_clients_no_longer_than_a_lease_and_its_next_life_waits_another() {
+fn an_agent_waits_for_its_clients_no_longer_than_a_lease_and_its_next_incarnation_waits_another() {
     let (group, leaving) = served();
     let client = Client::connect(&group.socket(1)).unwrap();
     let held = enter_through(&client, "x");

@@ -93,7 +93,7 @@ struct TwoOfThree {
 struct Heard {
     /// The id of the key, as datagrams have it.
     key: [u8; 4],
-    /// What the third member's first life has sealed for each of the others.
+    /// What the third member's first incarnation has sealed for each of the others.
     recorded: [Vec<Vec<u8>>; 2],
 }
 
@@ -130,8 +130,8 @@ impl TwoOfThree {
         }
     }
 
-    /// The third member lives again, and is believed, and goes: what its first life said is that of a
-    /// life that has a successor.
+    /// The third member lives again, and is believed, and goes: what its first incarnation said is that
+    /// of an incarnation that has a successor.
     fn let_third_live_again(&self) {
         let third = self.group.start(3).unwrap();
         drop(enter(&third, &lock("again")));
@@ -355,7 +355,7 @@ fn of_what_was_recorded_is_survived() {
         heard.recorded[receiver][number as usize % RECORDED].clone()
     };
 
-    println!("What a life that is believed said, again: it is not opened.");
+    println!("What an incarnation that is believed said, again: it is not opened.");
     let outcome = suffer(&three, true, lasts, recorded);
     judge(&outcome);
     assert_eq!(outcome.flooded, [3], "{outcome:?}");
@@ -381,7 +381,9 @@ fn of_what_was_recorded_is_survived() {
     assert!(outcome.dropped("forged") > 10, "{outcome:?}");
     assert_eq!(outcome.dropped("strange"), 0, "{outcome:?}");
 
-    println!("What a life said that has ended: a key is made, it is opened, and challenged.");
+    println!(
+        "What an incarnation said that has ended: a key is made, it is opened, and challenged."
+    );
     three.let_third_live_again();
     let outcome = suffer(&three, true, lasts, |heard, number, receiver| {
         match number % EVERY {
@@ -396,8 +398,8 @@ fn of_what_was_recorded_is_survived() {
     assert_eq!(outcome.dropped("replayed"), 0, "{outcome:?}");
 }
 
-/// Floods `flooded` with the address of member 2, which is not there, until it says so. `go_on` is called
-/// meanwhile.
+/// Floods `flooded` with the address of member 2, which is not there, until it says so. `go_on` is
+/// called meanwhile.
 pub(crate) fn flood_as_second(group: &Group, flooded: &Agent, mut go_on: impl FnMut()) {
     let [first, second] = [1, 2].map(|id| udp(&group.members[&node(id)]));
     let flooder = UdpSocket::bind(second).unwrap();

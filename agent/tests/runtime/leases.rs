@@ -70,7 +70,7 @@ fn a_minority_holds_nothing_until_it_is_heard() {
     for other in &others {
         other.signal(Signal::SIGCONT);
     }
-    eventually("a lease, or another life", || {
+    eventually("a lease, or another incarnation", || {
         grant.state() != GuardState::Suspended
     });
     drop(grant);
@@ -122,7 +122,7 @@ fn a_client_whose_agent_stands_still_holds_nothing() {
     serving.signal(Signal::SIGCONT);
     eventually("the loss", || grant.state() == GuardState::Lost);
     next.release().unwrap();
-    // The agent is another life's, and serves on.
+    // The agent is another incarnation's, and serves on.
     enter_through(&client, "held").release().unwrap();
     serving.finish();
 }

@@ -58,7 +58,7 @@ fn members_with_the_key_take_turns_and_start_anew() {
                 assert_eq!(dropped(agent, why), 0, "{why}");
             }
         }
-        // A new life of one, which the others do not know yet.
+        // A new incarnation of one, which the others do not know yet.
         agents.remove(0).close();
         agents.insert(0, group.start(1).unwrap());
         take_turns(&agents, &name);

@@ -146,7 +146,7 @@ fn main() {
             black_box(aes_gcm_siv::Aes256GcmSiv::new((&key).into()));
         })
     }).collect());
-    println!("the key of a life, and its cipher: {of_life:.0} ns");
+    println!("the key of an incarnation, and its cipher: {of_life:.0} ns");
 }
 
 /// Of one call, in nanoseconds.

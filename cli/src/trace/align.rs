@@ -203,11 +203,11 @@ fn lines(logs: &Logs) -> BTreeMap<(usize, usize), Line> {
         }
     }
     for (clock, compared) in &logs.comparisons {
-        let (id, life) = compared.other;
+        let (id, incarnation) = compared.other;
         let other = logs
             .members
             .get(&id)
-            .and_then(|member| member.clocks.get(&life));
+            .and_then(|member| member.clocks.get(&incarnation));
         let Some(other) = other.filter(|other| *other != clock) else {
             continue;
         };
@@ -301,7 +301,7 @@ mod tests {
         let mut add = |place: usize, at, what| {
             let n = events[place].len() as u64 + 1;
             events[place].push(Event {
-                life: 1,
+                incarnation: 1,
                 n,
                 clock: place,
                 at,

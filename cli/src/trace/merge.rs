@@ -83,13 +83,13 @@ pub(super) fn merge(logs: &Logs, alignment: &Alignment) -> Merged {
     merged
 }
 
-/// When lives crashed, by member and life.
+/// When incarnations crashed, by member and incarnation.
 type Crashes = BTreeMap<(u16, u64), u64>;
 
 /// Goes through all traces at once.
 struct Merger<'a> {
     alignment: &'a Alignment,
-    /// The crash that comes after the last event of a life.
+    /// The crash that comes after the last event of an incarnation.
     crashes: Crashes,
     lanes: Vec<Cursor<'a>>,
     /// Lanes whose next event can be taken, and when it happens.
@@ -171,7 +171,7 @@ impl Merger<'_> {
         cursor.next += 1;
         cursor.at = at;
         let next = cursor.events.get(cursor.next);
-        let is_last = next.is_none_or(|next| next.life != event.life);
+        let is_last = next.is_none_or(|next| next.incarnation != event.incarnation);
         let id = self.merged.lanes[lane].number;
         let moved = at.saturating_sub(self.alignment.time(event));
         self.merged.moved += u64::from(moved > 0);
@@ -184,7 +184,11 @@ impl Merger<'_> {
             lock,
             what,
         });
-        if let Some(crash) = self.crashes.get(&(id, event.life)).filter(|_| is_last) {
+        if let Some(crash) = self
+            .crashes
+            .get(&(id, event.incarnation))
+            .filter(|_| is_last)
+        {
             let cursor = &mut self.lanes[lane];
             cursor.at = at.max(*crash);
             self.merged.history.push(Moment {
@@ -284,7 +288,7 @@ fn lane(id: u16, logs: &Logs, alignment: &Alignment, crashes: &Crashes) -> Lane 
     Lane {
         noun: "member",
         number: id,
-        known_until: last.map(|last| match crashes.get(&(id, last.life)) {
+        known_until: last.map(|last| match crashes.get(&(id, last.incarnation)) {
             // What is sent to the dead never arrives.
             Some(_) => u64::MAX,
             None => alignment.time(last),
@@ -292,9 +296,9 @@ fn lane(id: u16, logs: &Logs, alignment: &Alignment, crashes: &Crashes) -> Lane 
     }
 }
 
-/// After which lives there was a crash, and when: lives that end without a word, and were followed
-/// by another, or were left out of a view by those who went on. That is the last time that anybody
-/// heard of them. A trace may also end because it was copied while its agent ran.
+/// After which lives there was a crash, and when: incarnations that end without a word, and were
+/// followed by another, or were left out of a view by those who went on. That is the last time that
+/// anybody heard of them. A trace may also end because it was copied while its agent ran.
 fn crashes(logs: &Logs, alignment: &Alignment) -> Crashes {
     let is_sign = |event: &&Event| matches!(event.what, What::View { .. } | What::Suspects { .. });
     let signs = logs.members.iter().flat_map(|(id, member)| {
@@ -304,18 +308,24 @@ fn crashes(logs: &Logs, alignment: &Alignment) -> Crashes {
     let signs: Vec<_> = signs.collect();
     let mut crashes = Crashes::new();
     for (id, member) in &logs.members {
-        for life in member.events.chunk_by(|a, b| a.life == b.life) {
-            let (Some(first), Some(last)) = (life.first(), life.last()) else {
+        for incarnation in member
+            .events
+            .chunk_by(|a, b| a.incarnation == b.incarnation)
+        {
+            let (Some(first), Some(last)) = (incarnation.first(), incarnation.last()) else {
                 continue;
             };
             if matches!(last.what, What::Excluded | What::Closed { .. }) {
                 continue;
             }
-            let was_in_view = life.iter().any(
+            let was_in_view = incarnation.iter().any(
                 |event| matches!(&event.what, What::View { members, .. } if members.contains(id)),
             );
             let from = alignment.time(last);
-            let next = member.events.iter().find(|event| event.life > first.life);
+            let next = member
+                .events
+                .iter()
+                .find(|event| event.incarnation > first.incarnation);
             let until = next.map_or(u64::MAX, |next| alignment.time(next));
             let (mut is_out, mut at) = (next.is_some(), from);
             for (other, time, event) in &signs {
@@ -332,7 +342,7 @@ fn crashes(logs: &Logs, alignment: &Alignment) -> Crashes {
                 }
             }
             if is_out {
-                crashes.insert((*id, first.life), at);
+                crashes.insert((*id, first.incarnation), at);
             }
         }
     }

@@ -35,15 +35,15 @@ pub(super) struct Logs {
 #[derive(Debug, Default)]
 pub(super) struct Member {
     pub(super) host: String,
-    /// By life and number, once they are sorted.
+    /// By incarnation and number, once they are sorted.
     pub(super) events: Vec<Event>,
-    /// The numbers of each life's events, wanted or not.
-    pub(super) lives: BTreeMap<u64, Numbers>,
-    /// By which clock each life was.
+    /// The numbers of each incarnation's events, wanted or not.
+    pub(super) incarnations: BTreeMap<u64, Numbers>,
+    /// By which clock each incarnation was.
     pub(super) clocks: BTreeMap<u64, usize>,
 }
 
-/// Which events of a life there are.
+/// Which events of an incarnation there are.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Numbers {
     pub(super) first: u64,
@@ -61,8 +61,8 @@ impl Numbers {
 /// Something that happened to a member.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Event {
-    pub(super) life: u64,
-    /// Counts those of the life.
+    pub(super) incarnation: u64,
+    /// Counts those of the incarnation.
     pub(super) n: u64,
     /// Whose clock it is, of [`Logs::clocks`].
     pub(super) clock: usize,
@@ -116,7 +116,7 @@ pub(super) enum What {
 /// How far another member's clock was believed to be ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Compared {
-    /// Whose, in which life.
+    /// Whose, in which incarnation.
     pub(super) other: (u16, u64),
     /// When, by the clock that it was compared with.
     pub(super) at: u64,
@@ -124,7 +124,7 @@ pub(super) struct Compared {
     pub(super) error_ns: u64,
 }
 
-/// What tells a message from all others: both ends, each with its life, and the number there.
+/// What tells a message from all others: both ends, each with its incarnation, and the number there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Message {
     pub(super) from: (u16, u64),
@@ -146,8 +146,8 @@ impl Logs {
                 logs.read_file(&file, locks)?;
             }
         }
-        let lives = logs.members.iter_mut();
-        for (id, member) in lives {
+        let incarnations = logs.members.iter_mut();
+        for (id, member) in incarnations {
             member.sort().map_err(|event| {
                 usage(format_args!(
                     "two traces say different things of event {} of member {id}: they are of two \
@@ -192,7 +192,7 @@ impl Logs {
                     let member = self.members.entry(id).or_default();
                     member.events.extend(event.filter(is_wanted));
                 }
-                // The last line of a life that was killed while it wrote is torn, for one.
+                // The last line of an incarnation that was killed while it wrote is torn, for one.
                 Err(_) => self.damaged += 1,
             }
         }
@@ -232,18 +232,26 @@ impl Logs {
 
     /// `None` if it only tells of clocks.
     fn event(&mut self, entry: trace::Entry, id: u16, clock: usize) -> Option<Event> {
-        let trace::Entry { life, n, at, what } = entry;
-        self.members.entry(id).or_default().count(life, n, clock);
+        let trace::Entry {
+            incarnation,
+            n,
+            at,
+            what,
+        } = entry;
+        self.members
+            .entry(id)
+            .or_default()
+            .count(incarnation, n, clock);
         if let trace::What::Compared {
             member,
-            life,
+            incarnation,
             measured,
             ahead_ns,
             error_ns,
         } = what
         {
             let compared = Compared {
-                other: (member, life),
+                other: (member, incarnation),
                 at: measured,
                 ahead_ns,
                 error_ns,
@@ -251,9 +259,9 @@ impl Logs {
             self.comparisons.push((clock, compared));
             return None;
         }
-        let (what, lock) = self.what(what, (id, life))?;
+        let (what, lock) = self.what(what, (id, incarnation))?;
         Some(Event {
-            life,
+            incarnation,
             n,
             clock,
             at,
@@ -273,14 +281,14 @@ impl Logs {
             trace::What::Lost { request, lock } => of(self, What::Lost { request }, lock),
             trace::What::Sent {
                 to,
-                to_life,
+                to_incarnation,
                 number,
                 kind,
                 lock,
             } => {
                 let message = Message {
                     from: me,
-                    to: (to, to_life),
+                    to: (to, to_incarnation),
                     number,
                 };
                 let kind = self.kind(&kind);
@@ -288,13 +296,13 @@ impl Logs {
             }
             trace::What::Received {
                 from,
-                from_life,
+                from_incarnation,
                 number,
                 kind,
                 lock,
             } => {
                 let message = Message {
-                    from: (from, from_life),
+                    from: (from, from_incarnation),
                     to: me,
                     number,
                 };
@@ -334,8 +342,8 @@ impl Logs {
 }
 
 impl Member {
-    fn count(&mut self, life: u64, n: u64, clock: usize) {
-        let numbers = self.lives.entry(life).or_insert(Numbers {
+    fn count(&mut self, incarnation: u64, n: u64, clock: usize) {
+        let numbers = self.incarnations.entry(incarnation).or_insert(Numbers {
             first: n,
             last: n,
             count: 0,
@@ -343,7 +351,7 @@ impl Member {
         numbers.first = numbers.first.min(n);
         numbers.last = numbers.last.max(n);
         numbers.count += 1;
-        self.clocks.insert(life, clock);
+        self.clocks.insert(incarnation, clock);
     }
 
     /// Sorts the events, and drops those that come twice.
@@ -351,9 +359,11 @@ impl Member {
     /// # Errors
     /// One that is two different ones.
     fn sort(&mut self) -> Result<(), Event> {
-        self.events.sort_by_key(|event| (event.life, event.n));
+        self.events
+            .sort_by_key(|event| (event.incarnation, event.n));
         let twice = self.events.windows(2).find(|pair| {
-            (pair[0].life, pair[0].n) == (pair[1].life, pair[1].n) && pair[0] != pair[1]
+            (pair[0].incarnation, pair[0].n) == (pair[1].incarnation, pair[1].n)
+                && pair[0] != pair[1]
         });
         if let Some(pair) = twice {
             return Err(pair[1].clone());

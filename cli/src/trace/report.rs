@@ -27,7 +27,7 @@ pub(super) struct Facts {
 struct Counts {
     events: u64,
     entries: u64,
-    lives: u64,
+    incarnations: u64,
     crashes: u64,
 }
 
@@ -58,7 +58,7 @@ impl Facts {
                     let since = asked.remove(&(moment.lane, *request));
                     facts.waits.extend(since.map(|since| moment.at - since));
                 }
-                What::Began => lane.lives += 1,
+                What::Began => lane.incarnations += 1,
                 What::Crashed => lane.crashes += 1,
                 _ => {}
             }
@@ -82,7 +82,7 @@ pub(super) fn report(logs: &Logs, alignment: &Alignment, merged: &Merged, facts:
     let _ = writeln!(
         text,
         "{:<8}{:<20}{:>8}{:>9}{:>7}{:>9}",
-        "member", "host", "events", "entries", "lives", "crashes"
+        "member", "host", "events", "entries", "incarnations", "crashes"
     );
     for (lane, counts) in merged.lanes.iter().zip(&facts.lanes) {
         let host = logs
@@ -96,7 +96,7 @@ pub(super) fn report(logs: &Logs, alignment: &Alignment, merged: &Merged, facts:
             host.unwrap_or("no trace"),
             counts.events,
             counts.entries,
-            counts.lives,
+            counts.incarnations,
             counts.crashes
         );
     }
@@ -157,8 +157,15 @@ fn doubts(text: &mut String, logs: &Logs, alignment: &Alignment, merged: &Merged
         ));
     }
     for (id, member) in &logs.members {
-        let missing: u64 = member.lives.values().map(|life| life.missing()).sum();
-        let lacks_first = member.lives.values().any(|life| life.first > 1);
+        let missing: u64 = member
+            .incarnations
+            .values()
+            .map(|incarnation| incarnation.missing())
+            .sum();
+        let lacks_first = member
+            .incarnations
+            .values()
+            .any(|incarnation| incarnation.first > 1);
         if missing > 0 {
             say(format!(
                 "{missing} events of member {id} were lost; messages among them look lost, too."

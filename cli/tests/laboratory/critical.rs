@@ -45,7 +45,7 @@ pub(crate) fn resource(directory: &Path) -> PathBuf {
     directory.join("resource.sock")
 }
 
-/// This test program in a role; `who` is `HOST.WAY.LIFE`.
+/// This test program in a role; `who` is `HOST.WAY.INCARNATION`.
 pub(crate) fn program(directory: &Path, who: &str, socket: &Path, locks: &[Lock]) -> Command {
     let mut command = Command::new(std::env::current_exe().expect("the test has a path"));
     command.args(role_arguments());

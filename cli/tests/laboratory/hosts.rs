@@ -89,14 +89,14 @@ pub(crate) struct Host {
     place: Arc<Place>,
     namespace: Arc<Namespace>,
     agent: Option<Child>,
-    program: Option<Life>,
-    /// The life of the next program.
-    lives: u64,
+    program: Option<Incarnation>,
+    /// The incarnation of the next program.
+    incarnations: u64,
     commands: Commands,
 }
 
 /// A process with a name in the logs.
-struct Life {
+struct Incarnation {
     who: String,
     child: Child,
 }
@@ -111,7 +111,7 @@ impl Host {
             namespace,
             agent: None,
             program: None,
-            lives: 0,
+            incarnations: 0,
             commands,
         }
     }
@@ -125,8 +125,8 @@ impl Host {
             );
         }
         if self.program.is_none() {
-            self.lives += 1;
-            let who = format!("{}.{PROGRAM}.{}", self.number, self.lives);
+            self.incarnations += 1;
+            let who = format!("{}.{PROGRAM}.{}", self.number, self.incarnations);
             let Place {
                 directory, locks, ..
             } = &*self.place;
@@ -135,7 +135,7 @@ impl Host {
             let quiet = program.stdin(Stdio::null()).stdout(Stdio::null());
             quiet.stderr(errors);
             let child = self.spawn(program);
-            self.program = Some(Life { who, child });
+            self.program = Some(Incarnation { who, child });
         }
         self.commands.set_running(true);
     }
@@ -237,7 +237,7 @@ impl Host {
     }
 
     pub(crate) fn kill_program(&mut self) {
-        if let Some(Life { who, mut child }) = self.program.take() {
+        if let Some(Incarnation { who, mut child }) = self.program.take() {
             self.place.log(&format!("ended {who} {}", now_ns()));
             end(&mut child);
         }
@@ -344,7 +344,10 @@ impl Host {
     /// Why it is not as it should be: what ends only by the laboratory has ended by itself.
     pub(crate) fn ails(&mut self) -> Option<String> {
         let agent = self.agent.as_mut().map(|agent| ("agent", agent));
-        let program = self.program.as_mut().map(|life| (PROGRAM, &mut life.child));
+        let program = self
+            .program
+            .as_mut()
+            .map(|incarnation| (PROGRAM, &mut incarnation.child));
         for (what, child) in agent.into_iter().chain(program) {
             if let Some(status) = child.try_wait().expect("it can be asked") {
                 return Some(format!("{what} {} has ended: {status}", self.number));
@@ -385,7 +388,7 @@ struct Commands {
 #[derive(Default)]
 struct Runs {
     /// `None` between two.
-    current: Mutex<Option<Life>>,
+    current: Mutex<Option<Incarnation>>,
     is_running: AtomicBool,
     is_closed: AtomicBool,
     complaint: Mutex<Option<String>>,
@@ -419,7 +422,7 @@ impl Commands {
     /// The runner of now, and what it runs.
     fn kill_all(&self) {
         let current = lock(&self.shared.current);
-        let Some(Life { child: runner, .. }) = &*current else {
+        let Some(Incarnation { child: runner, .. }) = &*current else {
             return;
         };
         // Stopped, it starts nothing more, and waits for nobody: the numbers stay its children's.
@@ -451,11 +454,11 @@ impl Runs {
 
     fn run(&self, host: u16, namespace: &Namespace, place: &Place) {
         let socket = place.directory.join(format!("{host}.sock"));
-        for life in 1.. {
+        for incarnation in 1.. {
             while !self.is_running.load(Ordering::Relaxed) && !self.is_closed() {
                 thread::sleep(AGAIN);
             }
-            let who = format!("{host}.{COMMAND}.{life}");
+            let who = format!("{host}.{COMMAND}.{incarnation}");
             let mut command = critical::command(&place.directory, &who, &socket, &place.locks[0]);
             command.stdin(Stdio::null()).stdout(Stdio::null());
             command.stderr(place.errors(&format!("{host}.{COMMAND}")));
@@ -467,13 +470,13 @@ impl Runs {
                 }
                 let child = place.spawn(host, namespace, command);
                 let pid = pid_of(&child);
-                *current = Some(Life { who, child });
+                *current = Some(Incarnation { who, child });
                 pid
             };
             // It keeps its number until it is waited for, with the mutex held.
             let ended = waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
             ended.expect("it is this process's child");
-            let Some(Life { who, mut child }) = lock(&self.current).take() else {
+            let Some(Incarnation { who, mut child }) = lock(&self.current).take() else {
                 unreachable!("only this takes it")
             };
             let status = child.wait().expect("it has ended");

@@ -225,7 +225,8 @@ fn what_was_recorded_changes_nothing() {
     for (before, after) in before.iter().zip(lab.accounts()) {
         assert_eq!(after.received, before.received, "{after:?}");
         let made = after.arrived.made - before.arrived.made;
-        // A challenge of a former life to one that is there is answered, and the answer leads nowhere.
+        // A challenge of a former incarnation to one that is there is answered, and the answer leads
+        // nowhere.
         let dealt = |account: &Account| account.not_received() + account.handshakes;
         assert_eq!(dealt(&after) - dealt(before), made, "{after:?}");
         again += made;

@@ -234,7 +234,7 @@ impl Shared {
 }
 
 impl State {
-    /// `WHO STAY LOCK MODE FENCE PID`, where WHO is `HOST.WAY.LIFE`.
+    /// `WHO STAY LOCK MODE FENCE PID`, where WHO is `HOST.WAY.INCARNATION`.
     fn write(&mut self, line: &str) -> Option<&'static str> {
         let (write, pid) = line.rsplit_once(' ')?;
         let [who, _, lock, mode, fence] = write.split(' ').collect::<Vec<_>>().try_into().ok()?;

@@ -315,8 +315,8 @@ impl Model {
         self.entered(picked, fence);
     }
 
-    /// Whether it may be held with the word that somebody died inside: after a life that was closed
-    /// before it knew whether there had been another.
+    /// Whether it may be held with the word that somebody died inside: after an incarnation that was
+    /// closed before it knew whether there had been another.
     fn may_be_told(&self, slot: &Slot, got: c_int) -> bool {
         let group = slot.group;
         got == -libc::EOWNERDEAD && group != Group::Local && self.had_agent_of(group)

@@ -13,8 +13,8 @@ use distlock_protocol::{NodeId, RequestId};
 
 impl<A> Bare<A> {
     /// A new view: what is under way is gone, all engines are made anew from who is inside and who
-    /// waits. Those of `restarted` come back in a new life; what their former life was granted is
-    /// taken to be over, and what it waited for is forgotten.
+    /// waits. Those of `restarted` come back in a new incarnation; what their former incarnation was
+    /// granted is taken to be over, and what it waited for is forgotten.
     ///
     /// # Errors
     /// An engine does what it may not.
@@ -27,13 +27,16 @@ impl<A> Bare<A> {
         self.order = self.spec.algorithm.needs_order().then(InOrder::default);
         self.trace.say(
             self.now,
-            format_args!("epoch {}, with new lives of {restarted:?}", self.epoch),
+            format_args!(
+                "epoch {}, with new incarnations of {restarted:?}",
+                self.epoch
+            ),
         );
         let abandoned = self.is_abandoned(restarted);
         for node in restarted {
             let seat = self.seat(*node);
             let process = seat.process;
-            seat.process.life += 1;
+            seat.process.incarnation += 1;
             seat.waiting = None;
             seat.inside.clear();
             self.requests.crashes(process);

@@ -129,7 +129,7 @@ impl<A> Bare<A> {
         let (now, epoch, keeps_books) = (self.now, self.epoch, self.spec.algorithm.keeps_books());
         let seat = self.seat(node);
         let call = call(seat.process, id);
-        if id.node != node || id.incarnation != Incarnation(u64::from(seat.process.life)) {
+        if id.node != node || id.incarnation != Incarnation(u64::from(seat.process.incarnation)) {
             return Err(violation!(
                 now,
                 Requests,

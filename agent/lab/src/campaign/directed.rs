@@ -148,7 +148,7 @@ impl Campaign {
             }
             4 => {
                 // Who votes ends in order, and begins again, while a lease may be running of which
-                // its former life knew.
+                // its former incarnation knew.
                 let node = self.holder().unwrap_or(anyone);
                 self.cut_off(node);
                 let leave = match self.choices.below(2) {

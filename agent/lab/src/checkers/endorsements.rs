@@ -6,7 +6,7 @@ use super::{Violation, violation};
 use distlock_protocol::membership::quorum::{Digest, Endorsement, Voter};
 use distlock_protocol::{Epoch, Time};
 
-/// No voter says in all its lives that it has endorsed two views of one epoch.
+/// No voter says in all its incarnations that it has endorsed two views of one epoch.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub(crate) struct Endorsements {
     said: BTreeMap<(Voter, Epoch), Digest>,
@@ -16,7 +16,7 @@ impl Endorsements {
     /// `voter` says that it has endorsed a view.
     ///
     /// # Errors
-    /// It has said so of another in that epoch, in this life or before.
+    /// It has said so of another in that epoch, in this incarnation or before.
     pub(crate) fn endorses(
         &mut self,
         now: Time,

@@ -16,7 +16,7 @@ use distlock_protocol::{LockName, Mode, NodeId, Time};
 /// so that a check at each of those is a check after every event. What crashed inside stays inside:
 /// its clients are processes of their own, and they are gone only when the lease has run out that
 /// they had from their agent. Where nobody is ever removed that has no end of its own; it is known to
-/// be over when the next life of that member has waited it out.
+/// be over when the next incarnation of that member has waited it out.
 #[derive(Clone, Debug, Hash)]
 pub struct Exclusion {
     locks: BTreeMap<LockName, Lock>,
@@ -37,7 +37,7 @@ enum Presence {
     Live,
     /// Its process crashed, and that member has not come back.
     Ghost,
-    /// Its process crashed, and the next life waits until then.
+    /// Its process crashed, and the next incarnation waits until then.
     Until(Time),
 }
 
@@ -181,7 +181,7 @@ impl Exclusion {
         });
     }
 
-    /// `node` is back, and waits until `quarantine_ends` for what its earlier lives left behind.
+    /// `node` is back, and waits until `quarantine_ends` for what its earlier incarnations left behind.
     pub fn begins(&mut self, node: NodeId, quarantine_ends: Time) {
         self.turn(|call, presence| {
             if call.process.node == node && *presence == Presence::Ghost {

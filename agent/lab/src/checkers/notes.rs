@@ -9,7 +9,7 @@ use super::{Process, Violation, violation};
 use distlock_protocol::{NodeId, Time};
 
 /// What one member sends to another arrives whole, once, and in the order of sending; it may be
-/// lost with the life of either.
+/// lost with the incarnation of either.
 #[derive(Debug, Default)]
 pub struct Notes {
     /// All that was sent, by the sender's member and the receiver's.

@@ -6,8 +6,8 @@ use alloc::vec::Vec;
 use super::{Process, Violation, violation};
 use distlock_protocol::{Epoch, NodeId, Time};
 
-/// The epochs of a member only rise, over all its lives; an epoch has one list of members, which are
-/// all of them where nobody is ever removed; nobody grants before its process has a view; suspicion
+/// The epochs of a member only rise, over all its incarnations; an epoch has one list of members, which
+/// are all of them where nobody is ever removed; nobody grants before its process has a view; suspicion
 /// comes and goes in turns, and is gone when everybody can be heard.
 ///
 /// Where the silent are presumed gone, a view has some of the members, and the one that installs it;
@@ -19,11 +19,11 @@ pub struct Views {
     may_lack: bool,
     /// The members of each epoch, where a majority decides.
     decided: Option<BTreeMap<Epoch, BTreeSet<NodeId>>>,
-    /// The last epoch of each member, and the life that installed it.
+    /// The last epoch of each member, and the incarnation that installed it.
     installed: BTreeMap<NodeId, (Epoch, u32)>,
     /// The members of that epoch's view.
     lists: BTreeMap<NodeId, BTreeSet<NodeId>>,
-    lives: BTreeMap<NodeId, u32>,
+    incarnations: BTreeMap<NodeId, u32>,
     /// Who suspects whom.
     suspected: BTreeSet<(NodeId, NodeId)>,
 }
@@ -37,7 +37,7 @@ impl Views {
             decided: None,
             lists: BTreeMap::new(),
             installed: BTreeMap::new(),
-            lives: BTreeMap::new(),
+            incarnations: BTreeMap::new(),
             suspected: BTreeSet::new(),
         }
     }
@@ -61,9 +61,9 @@ impl Views {
         *members == self.members
     }
 
-    /// A new life, which has seen nobody yet.
+    /// A new incarnation, which has seen nobody yet.
     pub fn begins(&mut self, process: Process) {
-        self.lives.insert(process.node, process.life);
+        self.incarnations.insert(process.node, process.incarnation);
         self.suspected.retain(|(who, _)| *who != process.node);
     }
 
@@ -81,7 +81,9 @@ impl Views {
     pub fn excludes(&mut self, now: Time, process: Process, epoch: Epoch) -> Result<(), Violation> {
         let known = self.installed.get(&process.node);
         // It may be one that it was about to install.
-        let has_it = known.is_some_and(|(known, life)| *life == process.life && *known >= epoch);
+        let has_it = known.is_some_and(|(known, incarnation)| {
+            *incarnation == process.incarnation && *known >= epoch
+        });
         if self.decided.is_none() || has_it {
             return Err(violation!(
                 now,
@@ -104,13 +106,15 @@ impl Views {
         epoch: Epoch,
         members: &[NodeId],
     ) -> Result<(), Violation> {
-        if let Some((before, life)) = self.installed.insert(process.node, (epoch, process.life))
+        if let Some((before, incarnation)) = self
+            .installed
+            .insert(process.node, (epoch, process.incarnation))
             && epoch <= before
         {
             return Err(violation!(
                 now,
                 Views,
-                "{process} installs epoch {epoch} after epoch {before} (in life {life})"
+                "{process} installs epoch {epoch} after epoch {before} (in incarnation {incarnation})"
             ));
         }
         let distinct: BTreeSet<NodeId> = members.iter().copied().collect();
@@ -142,9 +146,9 @@ impl Views {
         if suspected.any(|(who, whom)| runs(who) && runs(whom)) {
             return false;
         }
-        let epoch = |(node, life): (&NodeId, &u32)| {
+        let epoch = |(node, incarnation): (&NodeId, &u32)| {
             let (epoch, of) = self.installed.get(node)?;
-            let is_right = of == life && self.lists.get(node)?.iter().eq(running.keys());
+            let is_right = of == incarnation && self.lists.get(node)?.iter().eq(running.keys());
             is_right.then_some(*epoch)
         };
         let mut epochs = running.iter().map(epoch);
@@ -155,10 +159,10 @@ impl Views {
     /// The epoch that is in force in `process`.
     ///
     /// # Errors
-    /// There is none in this life, and yet it grants.
+    /// There is none in this incarnation, and yet it grants.
     pub fn epoch_of(&self, now: Time, process: Process) -> Result<Epoch, Violation> {
         match self.installed.get(&process.node) {
-            Some((epoch, life)) if *life == process.life => Ok(*epoch),
+            Some((epoch, incarnation)) if *incarnation == process.incarnation => Ok(*epoch),
             _ => Err(violation!(now, Views, "{process} grants without a view")),
         }
     }

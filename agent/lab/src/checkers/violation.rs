@@ -5,18 +5,18 @@ use core::fmt;
 
 use distlock_protocol::{NodeId, Ticket, Time};
 
-/// One process: a member, and which of its lives (counted by the simulator, not by the node).
+/// One process: a member, and which of its incarnations (counted by the simulator, not by the node).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Process {
     /// The member.
     pub node: NodeId,
-    /// Its life: 1 is the first.
-    pub life: u32,
+    /// Its incarnation: 1 is the first.
+    pub incarnation: u32,
 }
 
 impl fmt::Display for Process {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "member {} (life {})", self.node, self.life)
+        write!(f, "member {} (incarnation {})", self.node, self.incarnation)
     }
 }
 

@@ -14,7 +14,7 @@ use distlock_protocol::{Command, Event, NodeId};
 #[derive(Debug, Default)]
 pub(super) struct Transmissions {
     count: u64,
-    /// Those that went out before: from which life of whom, to whom, with which number.
+    /// Those that went out before: from which incarnation of whom, to whom, with which number.
     known: BTreeSet<(NodeId, Incarnation, NodeId, u64)>,
 }
 
@@ -34,7 +34,7 @@ impl<A> Cluster<A> {
                 message: *count,
                 to,
                 kind: message.kind,
-                again: !known.insert((from, header.from_life, to, message.number)),
+                again: !known.insert((from, header.from_incarnation, to, message.number)),
             };
             self.trace.record(self.now, from, sent);
         }

@@ -132,8 +132,8 @@ impl<A> Cluster<A> {
             }
         }
         let durable = self.disk(process.node).map(|record| record.incarnation);
-        if own.is_some_and(|(header, _)| Some(header.from_life) > durable) {
-            let early = "speaks before its new life is on disk";
+        if own.is_some_and(|(header, _)| Some(header.from_incarnation) > durable) {
+            let early = "speaks before its new incarnation is on disk";
             return Err(violation!(now, Durability, "{process} {early}"));
         }
         if to == process.node || !self.seats.contains_key(&to) {

@@ -2,11 +2,12 @@
 //!
 //! Views come from a master that does what quorum views promise and nothing more: every member of
 //! the next view stops and tells what it has, in any order; the leases of those who died are waited
-//! out, unless somebody vouches that they cannot have been inside; then the view comes into force, in one member after the other. It may give up a view for the
-//! next at any time, as when a coordinator died.
+//! out, unless somebody vouches that they cannot have been inside; then the view comes into force, in
+//! one member after the other. It may give up a view for the next at any time, as when a coordinator
+//! died.
 //!
 //! What is between the members is a [`Network`]. With links it is what engines are promised: each
-//! message once and in order, between two lives. Datagrams are what they say they survive beyond
+//! message once and in order, between two incarnations. Datagrams are what they say they survive beyond
 //! that: any order, and some messages twice. Algorithms that need the order of links are not for
 //! datagrams ([`Algorithm::needs_order`]). Either way a message may never arrive, as nothing here
 //! makes it: a state in which it is still on its way goes on in all other respects.
@@ -36,7 +37,7 @@ use distlock_protocol::{Algorithm, Epoch, NodeId, Release};
 /// What is between the members.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Network {
-    /// Each message once, in order, between two lives.
+    /// Each message once, in order, between two incarnations.
     Links,
     /// Messages overtake each other, and some come twice.
     Datagrams,
@@ -55,7 +56,7 @@ pub struct Bounds {
     pub views: u8,
     /// Members that crash.
     pub crashes: u8,
-    /// Members that come back after a crash, in another life.
+    /// Members that come back after a crash, in another incarnation.
     pub restarts: u8,
     /// Messages that come twice; only datagrams do.
     pub twice: u8,
@@ -121,8 +122,8 @@ impl LockModel {
 pub struct State {
     /// By member; `None` after a crash.
     seats: Vec<Option<Shared<Seat>>>,
-    /// The last life of each member.
-    lives: Vec<u32>,
+    /// The last incarnation of each member.
+    incarnations: Vec<u32>,
     post: Shared<Post>,
     master: Shared<Master>,
     left: Bounds,
@@ -137,8 +138,8 @@ impl State {
     }
 
     fn process(&self, node: NodeId) -> Process {
-        let life = self.lives[place(node)];
-        Process { node, life }
+        let incarnation = self.incarnations[place(node)];
+        Process { node, incarnation }
     }
 }
 
@@ -213,7 +214,12 @@ impl System for LockModel {
     type Action = Action;
 
     fn start(&self) -> State {
-        let first = |node| member(Process { node, life: 1 });
+        let first = |node| {
+            member(Process {
+                node,
+                incarnation: 1,
+            })
+        };
         let view = Arc::new(View {
             epoch: Epoch::ZERO.next().expect("the first"),
             members: nodes(self.members).map(first).collect(),
@@ -221,7 +227,7 @@ impl System for LockModel {
         });
         let mut state = State {
             seats: nodes(self.members).map(|_| None).collect(),
-            lives: nodes(self.members).map(|_| 1).collect(),
+            incarnations: nodes(self.members).map(|_| 1).collect(),
             post: self.posts.share(Post::default()),
             master: self.masters.share(Master {
                 stage: Stage::Concluded(Summary::default()),
@@ -300,7 +306,7 @@ impl System for LockModel {
             ),
             (
                 takes_over && restarts > 0,
-                "one that crashed enters in another life",
+                "one that crashed enters in another incarnation",
                 ENTERED_REBORN,
             ),
         ])

@@ -137,7 +137,7 @@ pub enum Change {
     Nothing,
     /// A member goes.
     Without(NodeId),
-    /// All who run now are in, each in its present life, and nobody else.
+    /// All who run now are in, each in its present incarnation, and nobody else.
     Present,
 }
 
@@ -230,7 +230,7 @@ impl System for ViewModel {
             ),
             (
                 views && restarts > 0,
-                "a voter endorses in another life",
+                "a voter endorses in another incarnation",
                 ENDORSED_REBORN,
             ),
         ])

@@ -35,7 +35,7 @@ pub(super) struct Checker {
 }
 
 impl Checker {
-    /// A voter says what is decided, and that `before` was the last it said so of in this life.
+    /// A voter says what is decided, and that `before` was the last it said so of in this incarnation.
     pub(super) fn told(
         &mut self,
         voter: VoterId,

@@ -59,7 +59,7 @@ fn lecture_6_2_the_entry_of_another_process_counts_as_it_is() {
 }
 
 #[test]
-fn a_stamp_from_an_earlier_life_is_refused() {
+fn a_stamp_from_an_earlier_incarnation_is_refused() {
     let mut clock = vector([1, 1, 0]);
     let before = clock.clone();
     let (claimed, known) = (4, 1);

@@ -55,8 +55,8 @@ fn a_view_without_somebody_may_tell_of_any_lock_once() {
     // Nobody was inside, but who can tell?
     history.checkers.crashes(process(1, 1));
     history.begins(1, 2, 0);
-    for (node, life) in [(1, 2), (2, 1), (3, 1)] {
-        history.view(node, life, 2).unwrap();
+    for (node, incarnation) in [(1, 2), (2, 1), (3, 1)] {
+        history.view(node, incarnation, 2).unwrap();
     }
     history
         .grant_after(Previous::Abandoned, (2, 1, 1), fence(2, 1))

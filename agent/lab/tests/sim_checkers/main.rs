@@ -43,23 +43,26 @@ impl History {
         Time::from_nanos(self.now)
     }
 
-    fn begins(&mut self, node: u16, life: u32, quarantine_ends: u64) {
+    fn begins(&mut self, node: u16, incarnation: u32, quarantine_ends: u64) {
+        self.checkers.begins(
+            process(node, incarnation),
+            Time::from_nanos(quarantine_ends),
+        );
+    }
+
+    fn command(&mut self, node: u16, incarnation: u32, command: &Command) -> Result<(), Violation> {
+        let now = self.tick();
         self.checkers
-            .begins(process(node, life), Time::from_nanos(quarantine_ends));
+            .commands(now, process(node, incarnation), command)
     }
 
-    fn command(&mut self, node: u16, life: u32, command: &Command) -> Result<(), Violation> {
+    fn event(&mut self, node: u16, incarnation: u32, event: &Event) -> Result<(), Violation> {
         let now = self.tick();
-        self.checkers.commands(now, process(node, life), command)
+        self.checkers.hears(now, process(node, incarnation), event)
     }
 
-    fn event(&mut self, node: u16, life: u32, event: &Event) -> Result<(), Violation> {
-        let now = self.tick();
-        self.checkers.hears(now, process(node, life), event)
-    }
-
-    fn ask(&mut self, node: u16, life: u32, ticket: u64, lock: &str, wait: Wait) {
-        self.ask_as(Mode::Exclusive, (node, life, ticket), lock, wait);
+    fn ask(&mut self, node: u16, incarnation: u32, ticket: u64, lock: &str, wait: Wait) {
+        self.ask_as(Mode::Exclusive, (node, incarnation, ticket), lock, wait);
     }
 
     /// Asks for `printer`, to share it.
@@ -70,14 +73,14 @@ impl History {
     fn ask_as(
         &mut self,
         mode: Mode,
-        (node, life, ticket): (u16, u32, u64),
+        (node, incarnation, ticket): (u16, u32, u64),
         lock: &str,
         wait: Wait,
     ) {
         let (ticket, lock) = (Ticket(ticket), name(lock));
         self.command(
             node,
-            life,
+            incarnation,
             &Command::Acquire {
                 ticket,
                 lock,
@@ -89,21 +92,27 @@ impl History {
         .unwrap();
     }
 
-    fn grant(&mut self, node: u16, life: u32, ticket: u64, fence: u64) -> Result<(), Violation> {
-        self.grant_after(Previous::Clean, (node, life, ticket), fence)
+    fn grant(
+        &mut self,
+        node: u16,
+        incarnation: u32,
+        ticket: u64,
+        fence: u64,
+    ) -> Result<(), Violation> {
+        self.grant_after(Previous::Clean, (node, incarnation, ticket), fence)
     }
 
     fn grant_after(
         &mut self,
         previous: Previous,
-        (node, life, ticket): (u16, u32, u64),
+        (node, incarnation, ticket): (u16, u32, u64),
         fence: u64,
     ) -> Result<(), Violation> {
         let fence = Fence::new(fence).unwrap();
         let ticket = Ticket(ticket);
         self.event(
             node,
-            life,
+            incarnation,
             &Event::Granted {
                 ticket,
                 fence,
@@ -144,11 +153,11 @@ impl History {
         .unwrap();
     }
 
-    fn view(&mut self, node: u16, life: u32, epoch: u32) -> Result<(), Violation> {
+    fn view(&mut self, node: u16, incarnation: u32, epoch: u32) -> Result<(), Violation> {
         let epoch = Epoch::new(epoch).unwrap();
         self.event(
             node,
-            life,
+            incarnation,
             &Event::View {
                 epoch,
                 members: members(),
@@ -174,10 +183,10 @@ fn locks() -> BTreeMap<LockName, NonZeroU32> {
     ])
 }
 
-fn process(node: u16, life: u32) -> Process {
+fn process(node: u16, incarnation: u32) -> Process {
     Process {
         node: id(node),
-        life,
+        incarnation,
     }
 }
 
@@ -287,7 +296,7 @@ fn who_shares_a_lock_is_inside_with_those_who_do() {
     assert_broken(
         shared().grant(3, 1, 1, fence(1, 3)),
         Rule::Exclusion,
-        "member 3 (life 1) (Exclusive)",
+        "member 3 (incarnation 1) (Exclusive)",
     );
     // One of them leaves, and the other is inside yet.
     let mut history = shared();
@@ -463,7 +472,7 @@ fn nobody_is_answered_who_did_not_ask() {
     assert_broken(unasked, Rule::Requests, "did not ask");
     let unasked = History::new().end(1, 9, Refusal::Busy);
     assert_broken(unasked, Rule::Requests, "without having begun");
-    // What an earlier life asked for is nobody's now.
+    // What an earlier incarnation asked for is nobody's now.
     let mut history = History::new();
     history.ask(1, 1, 1, "printer", Wait::Lease);
     history.checkers.crashes(process(1, 1));
@@ -580,7 +589,7 @@ fn nothing_is_lost_where_nobody_is_removed() {
 }
 
 #[test]
-fn epochs_rise_over_lives() {
+fn epochs_rise_over_incarnations() {
     let mut history = History::new();
     history.view(1, 1, 3).unwrap();
     assert_broken(history.view(1, 1, 3), Rule::Views, "after epoch 3");
@@ -675,7 +684,7 @@ fn notes_arrive_whole_once_and_in_order() {
         "is number 0, after 1",
     );
     assert_broken(arrive(&mut history, b"ten"), Rule::Notes, "nobody sent");
-    // The second was lost with a life; it may not come any more.
+    // The second was lost with an incarnation; it may not come any more.
     arrive(&mut history, b"six").unwrap();
     assert_broken(
         arrive(&mut history, b"two"),

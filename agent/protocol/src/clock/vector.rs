@@ -177,7 +177,7 @@ impl<P: Ord> From<VectorClock<P>> for BTreeMap<P, u64> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
     "the stamp knows {claimed} events of this process, which has had {known}: it is damaged, or of \
-     an earlier life; give each life a name of its own"
+     an earlier incarnation; give each incarnation a name of its own"
 )]
 pub struct ImpossibleStamp {
     /// How many events of the receiver the stamp tells of.

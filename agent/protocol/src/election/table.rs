@@ -55,7 +55,7 @@ struct Election {
     entering: Option<Waiting>,
     /// The one that leads.
     leading: Option<(Ticket, Fence)>,
-    /// What observers were told last: who leads, in which life.
+    /// What observers were told last: who leads, in which incarnation.
     told: Option<(Leader, Member)>,
 }
 
@@ -430,16 +430,16 @@ impl Elections {
         if !is_news {
             return;
         }
-        let life = known.and_then(|leader| {
+        let incarnation = known.and_then(|leader| {
             let member = view
                 .members
                 .iter()
                 .find(|member| member.node == leader.node)?;
             Some((leader, *member))
         });
-        election.told = life;
+        election.told = incarnation;
         let lock = name.clone();
-        let leader = life.map(|(leader, _)| leader);
+        let leader = incarnation.map(|(leader, _)| leader);
         out.events.push(Event::Leader { lock, leader });
     }
 

@@ -22,7 +22,7 @@ use crate::ids::{LockName, NodeId, RequestId};
 
 /// One algorithm's part in one member, for one lock, in one epoch.
 ///
-/// A request's life: [`acquire`](Engine::acquire), then a grant in [`Effects`], then
+/// A request's incarnation: [`acquire`](Engine::acquire), then a grant in [`Effects`], then
 /// [`release`](Engine::release); or [`cancel`](Engine::cancel) instead of a grant. One request
 /// of this member waits at a time, and one at most is inside, except that a counting semaphore
 /// lets one wait while others are inside.

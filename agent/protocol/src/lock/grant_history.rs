@@ -100,7 +100,8 @@ impl GrantHistory {
     }
 }
 
-/// What a life knew, when it left, of locks that were abandoned and that nobody had entered since.
+/// What an incarnation knew, when it left, of locks that were abandoned and that nobody had entered
+/// since.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum AbandonedMarks {
     /// There were none.

@@ -34,7 +34,8 @@ pub struct Summary {
     pub is_complete: bool,
     /// Whether somebody tells who was in the view before.
     pub is_continued: bool,
-    /// Whether somebody tells whose last life ended in order, and knew of locks that were abandoned.
+    /// Whether somebody tells whose last incarnation ended in order, and knew of locks that were
+    /// abandoned.
     pub inherits_marks: bool,
 }
 
@@ -53,7 +54,7 @@ pub struct LockSummary {
     pub last: Last,
     /// Whether a grant was abandoned and somebody is to be told, whatever `last` says.
     pub abandoned: bool,
-    /// Who of those whose lives ended without leaving may have been inside.
+    /// Who of those whose incarnations ended without leaving may have been inside.
     pub suspects: Vec<NodeId>,
 }
 
@@ -62,7 +63,7 @@ pub struct LockSummary {
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 pub struct Last {
-    /// The epoch; 0 if there was no view yet in this life.
+    /// The epoch; 0 if there was no view yet in this incarnation.
     pub epoch: Epoch,
     /// The counter of its fence.
     pub counter: u32,
@@ -163,7 +164,7 @@ impl Summary {
         }
     }
 
-    /// All have told: what follows from it for the view that begins, to which the lives of
+    /// All have told: what follows from it for the view that begins, to which the incarnations of
     /// `unclean` do not belong any more.
     pub fn conclude(&mut self, unclean: &[NodeId]) {
         self.doubt |= !unclean.is_empty() && !self.is_complete;
@@ -249,7 +250,7 @@ mod tests {
         }
     }
 
-    /// The last view was in force in one member only, whose life ended in order and knew of locks
+    /// The last view was in force in one member only, whose incarnation ended in order and knew of locks
     /// that were abandoned. The others tell of the view before.
     #[test]
     fn what_was_known_before_the_last_view_does_not_settle_whether_a_lock_is_marked() {
@@ -335,7 +336,7 @@ mod tests {
         assert!(table.doubt);
         whole.conclude(&[]);
         assert!(!whole.doubt, "nobody died");
-        // All lives are new, and one of the former ones knew of a mark.
+        // All incarnations are new, and one of the former ones knew of a mark.
         let mut reborn = Summary {
             inherits_marks: true,
             ..Summary::default()

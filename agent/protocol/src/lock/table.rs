@@ -46,7 +46,7 @@ pub struct Locks {
     witness: Witness,
     /// Whether locks that this table does not know may have been abandoned.
     doubt: bool,
-    /// What the life before knew, until a view has been told.
+    /// What the incarnation before knew, until a view has been told.
     inherited: AbandonedMarks,
     table: BTreeMap<LockName, Lock>,
     /// The lock of each caller that waits or is inside.
@@ -65,7 +65,7 @@ pub struct Locks {
 }
 
 impl Locks {
-    /// `marks`: what the life before left behind.
+    /// `marks`: what the incarnation before left behind.
     pub fn new(
         me: NodeId,
         incarnation: Incarnation,

@@ -1,17 +1,17 @@
 //! Views by unanimity: a group of configured members, all of whom must be there.
 //!
 //! The simplest sound source of views. Nobody is ever removed, so the question who may act for
-//! whom does not arise: a silent member is waited for. When a member comes back in a new life, the
-//! group forms anew in the next epoch:
+//! whom does not arise: a silent member is waited for. When a member comes back in a new incarnation,
+//! the group forms anew in the next epoch:
 //!
 //! 1. Each member tells the coordinator, the lowest id, that it is *ready* (after its
 //!    predecessor's lease), and the highest epoch it knows.
-//! 2. With all ready, the coordinator sends `Freeze` with a higher epoch and everybody's life.
+//! 2. With all ready, the coordinator sends `Freeze` with a higher epoch and everybody's incarnation.
 //! 3. A member stops granting, puts the epoch on disk, and answers with a `Summary`: which of its
 //!    own requests are inside or wait. From then on messages of older epochs are nothing to it.
 //! 4. With all summaries, the coordinator sends `Install` with their union.
 //!
-//! Invariant: one install an epoch. A coordinator proposes an epoch once in a life; a member
+//! Invariant: one install an epoch. A coordinator proposes an epoch once in an incarnation; a member
 //! freezes only for epochs higher than the one on its disk; a view needs all of them. Whom an
 //! install does not reach before the next round stays frozen until then, and tells the same again;
 //! as each member tells only of itself, the union is right wherever the last round ended.
@@ -35,14 +35,14 @@ pub(crate) struct Fixed {
     me: NodeId,
     members: BTreeSet<NodeId>,
     coordinator: NodeId,
-    /// The lives of the members that are up, this one included.
-    lives: BTreeMap<NodeId, Incarnation>,
+    /// The incarnations of the members that are up, this one included.
+    incarnations: BTreeMap<NodeId, Incarnation>,
     /// The highest epoch this member has taken part in, as on disk or on its way there.
     epoch: Epoch,
     /// Whether this member may be in a view.
     ready: bool,
-    /// Whether this member's last life did not leave, or knew of locks that were abandoned, and it
-    /// has had no view since.
+    /// Whether this member's last incarnation did not leave, or knew of locks that were abandoned, and
+    /// it has had no view since.
     unclean: bool,
     phase: Phase,
     /// What the coordinator knows of the members; empty elsewhere.
@@ -53,7 +53,7 @@ pub(crate) struct Fixed {
 
 #[derive(Debug)]
 enum Phase {
-    /// No view has been in force in this life.
+    /// No view has been in force in this incarnation.
     Outside,
     /// The view's epoch is on its way to the disk.
     Persisting(View),
@@ -78,15 +78,15 @@ struct Round {
 }
 
 impl Fixed {
-    /// `epoch`: the highest on disk. `unclean`: the last life did not leave, or knew of locks that
-    /// were abandoned.
+    /// `epoch`: the highest on disk. `unclean`: the last incarnation did not leave, or knew of locks
+    /// that were abandoned.
     pub(crate) fn new(me: Member, members: BTreeSet<NodeId>, epoch: Epoch, unclean: bool) -> Self {
         let coordinator = *members.first().expect("a group has members");
         Self {
             me: me.node,
             members,
             coordinator,
-            lives: BTreeMap::from([(me.node, me.incarnation)]),
+            incarnations: BTreeMap::from([(me.node, me.incarnation)]),
             epoch,
             ready: false,
             unclean,
@@ -104,7 +104,7 @@ impl Fixed {
         let Self { epoch, unclean, .. } = *self;
         if self.coordinator == self.me {
             self.on_ready(self.me, Readiness { epoch, unclean }, wants_view, out);
-        } else if self.lives.contains_key(&self.coordinator) {
+        } else if self.incarnations.contains_key(&self.coordinator) {
             let ready = ViewMessage::Ready {
                 epoch,
                 unclean,
@@ -170,13 +170,13 @@ impl Fixed {
         self.on_freeze(self.me, view, out);
     }
 
-    /// Everybody's life, once all are up and ready.
+    /// Everybody's incarnation, once all are up and ready.
     fn all_members(&self) -> Option<Vec<Member>> {
         let member = |&node: &NodeId| {
             self.readiness.get(&node)?;
             Some(Member {
                 node,
-                incarnation: *self.lives.get(&node)?,
+                incarnation: *self.incarnations.get(&node)?,
             })
         };
         self.members.iter().map(member).collect()
@@ -199,13 +199,13 @@ impl Fixed {
         self.phase = Phase::Persisting(view);
     }
 
-    /// Whether a proposed view has the configured members, and this one in its present life.
+    /// Whether a proposed view has the configured members, and this one in its present incarnation.
     fn is_ours(&self, view: &View) -> bool {
-        let my_life = self.lives.get(&self.me);
+        let my_incarnation = self.incarnations.get(&self.me);
         let mut members = view.members.iter();
         self.ready
             && view.nodes().eq(self.members.iter().copied())
-            && members.any(|its| its.node == self.me && Some(&its.incarnation) == my_life)
+            && members.any(|its| its.node == self.me && Some(&its.incarnation) == my_incarnation)
     }
 
     /// Somebody knows of a higher epoch than the round's: try again above it.
@@ -273,14 +273,14 @@ impl ViewSource for Fixed {
         incarnation: Incarnation,
         out: &mut Vec<Action>,
     ) {
-        self.lives.insert(peer, incarnation);
+        self.incarnations.insert(peer, incarnation);
         if peer == self.coordinator {
             self.say_ready(false, out);
         }
     }
 
     fn peer_down(&mut self, _now: Time, peer: NodeId, _out: &mut Vec<Action>) {
-        self.lives.remove(&peer);
+        self.incarnations.remove(&peer);
         self.readiness.remove(&peer);
     }
 

@@ -1,4 +1,5 @@
-//! Greetings: how two members find that they are alive, in which life, and that their files agree.
+//! Greetings: how two members find that they are alive, in which incarnation, and that their files
+//! agree.
 //!
 //! A greeting carries a digest of the settings that must agree, and some of the settings
 //! themselves, as lines. Where the digests differ, the lines tell which key: each greeting carries
@@ -28,8 +29,8 @@ pub struct Greeting {
     pub up: bool,
     /// Whether the sender is in a view.
     pub in_view: bool,
-    /// Whether the sender knew an earlier life of the receiver, which did not leave. A member that
-    /// has lost its state learns so that it is not new.
+    /// Whether the sender knew an earlier incarnation of the receiver, which did not leave. A member
+    /// that has lost its state learns so that it is not new.
     pub knew_you: bool,
     /// Of all lines of the sender's settings.
     pub(crate) digest: u64,

@@ -61,13 +61,13 @@ pub(crate) struct Presumed {
 /// Another member, as this one sees it.
 #[derive(Debug, Default)]
 struct Peer {
-    /// The life with which it is up.
-    life: Option<Incarnation>,
+    /// The incarnation with which it is up.
+    incarnation: Option<Incarnation>,
     /// Whether it does not answer.
     suspected: bool,
     /// Whether its settings differ.
     refused: bool,
-    /// The life of which it said that it leaves.
+    /// The incarnation of which it said that it leaves.
     left: Option<Incarnation>,
     /// How it stands; `None` before it may be in a view.
     status: Option<PresumedStatus>,
@@ -77,7 +77,7 @@ struct Peer {
 
 #[derive(Debug)]
 enum Phase {
-    /// No view has been in force in this life.
+    /// No view has been in force in this incarnation.
     Outside,
     /// The view's epoch is on its way to the disk.
     Persisting(View),
@@ -161,12 +161,14 @@ impl Presumed {
     /// Whether somebody may be inside of whom it is not known yet where it stands.
     fn is_anybody_awaited(&self) -> bool {
         let is_unheard = |(member, peer): (Member, &Peer)| {
-            let may_live = peer.life.is_none_or(|life| life == member.incarnation);
+            let may_live = peer
+                .incarnation
+                .is_none_or(|incarnation| incarnation == member.incarnation);
             may_live && peer.is_there() && peer.status.is_none()
         };
         // Who has had no view yet cannot know whether others have one.
         let is_stranger = |peer: &Peer| {
-            let is_away = peer.left.is_some() && peer.life.is_none();
+            let is_away = peer.left.is_some() && peer.incarnation.is_none();
             !is_away && peer.is_there() && peer.status.is_none()
         };
         self.reckoned().any(is_unheard)
@@ -211,7 +213,7 @@ impl Presumed {
 
     fn tell_all(&self, out: &mut Vec<Action>) {
         for (&node, peer) in &self.peers {
-            if peer.life.is_some() {
+            if peer.incarnation.is_some() {
                 self.tell(node, self.status(), out);
             }
         }
@@ -332,7 +334,7 @@ impl ViewSource for Presumed {
     ) {
         self.restate(peer, out);
         let change = |peer: &mut Peer| {
-            peer.life = Some(incarnation);
+            peer.incarnation = Some(incarnation);
             (peer.suspected, peer.refused) = (false, false);
         };
         self.note(peer, change, out);
@@ -356,7 +358,7 @@ impl ViewSource for Presumed {
         let status = peer.status.take();
         self.restart.marked |= status.is_some_and(|status| status.restart.marked);
         *peer = Peer {
-            left: peer.life,
+            left: peer.incarnation,
             ..Peer::default()
         };
         self.reconsider(out);

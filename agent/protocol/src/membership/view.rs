@@ -6,24 +6,24 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{Epoch, Incarnation, NodeId};
 
-/// The members of one epoch, each in one life.
+/// The members of one epoch, each in one incarnation.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct View {
     /// Its number.
     pub epoch: Epoch,
     /// The members, by id.
     pub members: Vec<Member>,
-    /// Members whose last lives ended without leaving, and are in no view any more: they may have
+    /// Members whose last incarnations ended without leaving, and are in no view any more: they may have
     /// died inside of any lock.
     pub unclean: Vec<NodeId>,
 }
 
-/// A member in one life.
+/// A member in one incarnation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Member {
     /// Which.
     pub node: NodeId,
-    /// Which life.
+    /// Which incarnation.
     pub incarnation: Incarnation,
 }
 

@@ -22,9 +22,8 @@ use crate::time::Time;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ViewMessage {
     /// To the coordinator: I am ready for a new view, and know of epochs up to this one.
-    /// `unclean`: my last life did not leave, or knew of locks that were abandoned, and I have had
-    /// no view since. `wants_view`: a bound
-    /// is reached that only a new epoch lifts.
+    /// `unclean`: my last incarnation did not leave, or knew of locks that were abandoned, and I have
+    /// had no view since. `wants_view`: a bound is reached that only a new epoch lifts.
     Ready {
         epoch: Epoch,
         unclean: bool,
@@ -67,14 +66,14 @@ pub enum Action {
     /// Put on disk what this member remembers of its cluster, then call
     /// [`ViewSource::affiliation_persisted`].
     PersistAffiliation(Box<Affiliation>),
-    /// Call [`ViewSource::summarised`] with what this member knows, also of the former lives of
+    /// Call [`ViewSource::summarised`] with what this member knows, also of the former incarnations of
     /// these.
     Summarise(Vec<NodeId>),
     /// The view is in force.
     Install(Arc<View>, Summary),
     /// The lease runs until then.
     Lease(Time),
-    /// The certified view of that epoch has gone on without this life, whose lease is void.
+    /// The certified view of that epoch has gone on without this incarnation, whose lease is void.
     Excluded(Epoch),
     /// This is who may be a member, besides what files say.
     Members(MembershipOverrides),
@@ -90,13 +89,14 @@ pub enum Action {
 
 /// What decides on views. Everything that follows from an input is appended to `out`.
 pub trait ViewSource: fmt::Debug + Send {
-    /// A peer can be talked to, in this life; all that was agreed with another life is void.
+    /// A peer can be talked to, in this incarnation; all that was agreed with another incarnation is
+    /// void.
     fn peer_up(&mut self, now: Time, peer: NodeId, incarnation: Incarnation, out: &mut Vec<Action>);
 
-    /// A peer cannot be talked to: its life ended, and the next is not known yet.
+    /// A peer cannot be talked to: its incarnation ended, and the next is not known yet.
     fn peer_down(&mut self, now: Time, peer: NodeId, out: &mut Vec<Action>);
 
-    /// A peer said that its life ends, in order.
+    /// A peer said that its incarnation ends, in order.
     fn peer_left(&mut self, now: Time, peer: NodeId, out: &mut Vec<Action>) {
         self.peer_down(now, peer, out);
     }
@@ -148,10 +148,10 @@ pub trait ViewSource: fmt::Debug + Send {
         false
     }
 
-    /// This member holds nothing, and never again will in this life.
+    /// This member holds nothing, and never again will in this incarnation.
     fn leave(&mut self, _now: Time, _out: &mut Vec<Action>) {}
 
-    /// What the record on disk is to say of a voter whose life ends now, in order.
+    /// What the record on disk is to say of a voter whose incarnation ends now, in order.
     fn last_words(&self, _now: Time) -> Option<Box<VoterRecord>> {
         None
     }
@@ -162,7 +162,7 @@ pub trait ViewSource: fmt::Debug + Send {
     /// The view in force; `None` before the first, and while the next one is being formed.
     fn view(&self) -> Option<&Arc<View>>;
 
-    /// The highest epoch that this life has taken part in, or the one before it.
+    /// The highest epoch that this incarnation has taken part in, or the one before it.
     fn epoch(&self) -> Epoch;
 
     /// Until when this member may act.
@@ -185,10 +185,10 @@ pub trait ViewSource: fmt::Debug + Send {
         false
     }
 
-    /// Whether the last life did not leave, or knew of locks that were abandoned, and no view has
+    /// Whether the last incarnation did not leave, or knew of locks that were abandoned, and no view has
     /// been told so yet.
     fn is_unclean(&self) -> bool;
 
-    /// A life before did not leave, though this one has no record of it.
+    /// An incarnation before did not leave, though this one has no record of it.
     fn remember_unclean(&mut self) {}
 }

@@ -83,7 +83,8 @@ impl Node {
     }
 
     /// The lease was renewed: who was let in while it was over may know of it now. Unless what
-    /// renewed it has also shown that a view goes on without this life: then there is none any more.
+    /// renewed it has also shown that a view goes on without this incarnation: then there is none any
+    /// more.
     fn extend(&mut self, now: Time) {
         self.tell_lease();
         if now < self.views.lease_ends() {
@@ -104,8 +105,8 @@ impl Node {
         }
     }
 
-    /// A view has gone on without this life. One that leaves has waited for that; any other begins
-    /// anew.
+    /// A view has gone on without this incarnation. One that leaves has waited for that; any other
+    /// begins anew.
     fn exclude(&mut self, now: Time, epoch: Epoch) {
         if self.stage != Stage::Running {
             self.is_let_go = true;
@@ -126,7 +127,7 @@ impl Node {
         self.quarantine.note_unclean();
         self.peers.begin_anew(now, self.me);
         self.views.begin_anew(now, self.me);
-        // Nothing is said before the new life is on disk.
+        // Nothing is said before the new incarnation is on disk.
         self.stage = Stage::Booting;
         self.storage.record.incarnation = self.me.incarnation;
         self.storage.born = false;

@@ -1,4 +1,4 @@
-//! How a node's life ends.
+//! How a node's incarnation ends.
 
 use super::{LEAVE_PATIENCE, Node, Stage};
 use alloc::vec::Vec;
@@ -37,7 +37,7 @@ impl Node {
         self.elections.leave(&mut out);
         self.elect(now, out);
         if self.stage == Stage::Booting {
-            // Nobody has heard of this life.
+            // Nobody has heard of this incarnation.
             return self.close(now);
         }
         self.stage = Stage::Leaving;
@@ -71,7 +71,7 @@ impl Node {
 
     pub(super) fn close(&mut self, now: Time) {
         self.stage = Stage::Closing;
-        // Until a view has taken it in, the end of the life before is still to be reckoned with.
+        // Until a view has taken it in, the end of the incarnation before is still to be reckoned with.
         let is_told = !self.views.is_unclean();
         let was_clean = self.quarantine.was_clean();
         self.storage.record.clean = (is_told || was_clean) && !self.quarantine.is_in_doubt();

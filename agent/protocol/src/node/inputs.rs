@@ -101,7 +101,9 @@ impl Node {
             }
             let mut actions = Vec::new();
             match event {
-                PeerEvent::Up(peer, life) => self.views.peer_up(now, peer, life, &mut actions),
+                PeerEvent::Up(peer, incarnation) => {
+                    self.views.peer_up(now, peer, incarnation, &mut actions)
+                }
                 PeerEvent::Down(peer) => self.views.peer_down(now, peer, &mut actions),
                 PeerEvent::Left(peer) => self.views.peer_left(now, peer, &mut actions),
                 PeerEvent::Suspect(peer) => {

@@ -1,7 +1,7 @@
-//! The other members, as far as datagrams go: who is up, in which life, with which settings.
+//! The other members, as far as datagrams go: who is up, in which incarnation, with which settings.
 //!
-//! A peer is *up* when each side knows the other's present life and both files agree. Until then
-//! only greetings go there. A new life of the peer ends all that was agreed with the old one.
+//! A peer is *up* when each side knows the other's present incarnation and both files agree. Until then
+//! only greetings go there. A new incarnation of the peer ends all that was agreed with the old one.
 
 mod event;
 mod peer;
@@ -99,14 +99,17 @@ impl Peers {
         }
     }
 
-    /// The life of another member that is talked to.
-    pub(super) fn life(&self, node: NodeId) -> Option<Incarnation> {
-        self.peers.get(&node).and_then(|peer| peer.life)
+    /// The incarnation of another member that is talked to.
+    pub(super) fn incarnation(&self, node: NodeId) -> Option<Incarnation> {
+        self.peers.get(&node).and_then(|peer| peer.incarnation)
     }
 
     /// When something last came from another member; `None` if nothing did.
     pub(super) fn last_heard(&self, node: NodeId) -> Option<Time> {
-        let peer = self.peers.get(&node).filter(|peer| peer.life.is_some());
+        let peer = self
+            .peers
+            .get(&node)
+            .filter(|peer| peer.incarnation.is_some());
         peer.map(|peer| peer.link.last_heard())
     }
 
@@ -117,7 +120,7 @@ impl Peers {
         wanted.map(|(&node, _)| node).filter(missing).collect()
     }
 
-    /// Whether one that is not up yet may know of a life of this member that left no record.
+    /// Whether one that is not up yet may know of an incarnation of this member that left no record.
     /// `silent`: whether who is silent, or cannot be in a view with this member, counts.
     pub(super) fn may_still_tell(&self, silent: bool) -> bool {
         let may_tell = |&node: &NodeId| match self.state(node) {
@@ -209,7 +212,7 @@ impl Peers {
         self.send(&peers, Epoch::ZERO, body);
     }
 
-    /// This member lives anew: all that was agreed with its life before is void.
+    /// This member lives anew: all that was agreed with its incarnation before is void.
     pub(super) fn begin_anew(&mut self, now: Time, me: Member) {
         self.me = me;
         self.in_view = false;
@@ -231,16 +234,16 @@ impl Peers {
             let Some(peer) = self.peers.get_mut(&node) else {
                 continue;
             };
-            // A later life is known: the next view will be with that one.
-            if peer.life > Some(incarnation) {
+            // A later incarnation is known: the next view will be with that one.
+            if peer.incarnation > Some(incarnation) {
                 continue;
             }
             self.touched.insert(node);
-            if peer.life != Some(incarnation) {
-                peer.begin_life(now, node, incarnation, self.timing, out);
+            if peer.incarnation != Some(incarnation) {
+                peer.begin_incarnation(now, node, incarnation, self.timing, out);
             }
-            // What its life before left behind was reckoned with in this view.
-            peer.had_unclean_life = false;
+            // What its incarnation before left behind was reckoned with in this view.
+            peer.had_unclean_incarnation = false;
             if matches!(peer.standing, Standing::Stranger { .. }) {
                 peer.standing = Standing::Up;
                 out.push(PeerEvent::Up(node, incarnation));
@@ -322,7 +325,10 @@ impl Peers {
             Kind::Greeting => Some(decode_all(payload)?),
             Kind::Frames | Kind::Notice => None,
         };
-        if peer.life.is_some_and(|life| header.from_life < life) {
+        if peer
+            .incarnation
+            .is_some_and(|incarnation| header.from_incarnation < incarnation)
+        {
             // A process with an old state, or a datagram that took long. The first must know.
             peer.answer_greeting(now, &header);
             return Err(Drop::Stale);
@@ -331,16 +337,16 @@ impl Peers {
             // First of all that follows from it: whoever is up may make this member ready.
             out.push(PeerEvent::KnewUs);
         }
-        if peer.life != Some(header.from_life) {
-            peer.begin_life(now, from, header.from_life, timing, out);
+        if peer.incarnation != Some(header.from_incarnation) {
+            peer.begin_incarnation(now, from, header.from_incarnation, timing, out);
         } else if peer.link.heard(now) {
             out.push(PeerEvent::Alive(from));
         }
-        if header.to_life > self.me.incarnation {
+        if header.to_incarnation > self.me.incarnation {
             out.push(PeerEvent::Superseded(from));
             return Err(Drop::Stale);
         }
-        let knows_us = header.to_life == self.me.incarnation;
+        let knows_us = header.to_incarnation == self.me.incarnation;
         match greeting {
             Some(greeting) => {
                 peer.greeted(now, &self.agreement, &greeting, &header, out);
@@ -445,17 +451,17 @@ impl Peers {
                 from: self.me.node,
                 to: node,
                 epoch: Epoch::ZERO,
-                from_life: self.me.incarnation,
-                to_life: peer.life.unwrap_or_default(),
+                from_incarnation: self.me.incarnation,
+                to_incarnation: peer.incarnation.unwrap_or_default(),
                 acknowledged: 0,
                 selective: 0,
                 first: 0,
             };
             if peer.wants_greeting(now, slowest) {
                 let is_up = peer.standing == Standing::Up;
-                let greeting = self
-                    .agreement
-                    .greet(is_up, self.in_view, peer.had_unclean_life);
+                let greeting =
+                    self.agreement
+                        .greet(is_up, self.in_view, peer.had_unclean_incarnation);
                 transmit(encode_greeting(self.group, &header, &greeting));
             }
             let mut wake = peer.link.next_timeout();

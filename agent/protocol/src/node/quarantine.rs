@@ -1,8 +1,8 @@
-//! When a new life may be in a view: after what is left of the life before.
+//! When a new incarnation may be in a view: after what is left of the incarnation before.
 //!
-//! The clients of a life that did not leave may be inside for one lease yet, by their clocks; there
-//! is no shortcut, in a group of one neither. A member without a record cannot know whether there
-//! was such a life, or its state was lost: it hears all other members first, those excepted that
+//! The clients of an incarnation that did not leave may be inside for one lease yet, by their clocks;
+//! there is no shortcut, in a group of one neither. A member without a record cannot know whether there
+//! was such an incarnation, or its state was lost: it hears all other members first, those excepted that
 //! are presumed gone where the silent are.
 //!
 //! In a group of one nobody remembers: there the state is all that is known, and losing it loses
@@ -15,13 +15,13 @@ use crate::time::{DRIFT, Time};
 #[derive(Debug)]
 pub(super) struct Quarantine {
     began: Time,
-    /// For how long a former life's clients may be inside.
+    /// For how long a former incarnation's clients may be inside.
     lasts: Duration,
     /// Whether there was no record.
     pub(super) is_new: bool,
-    /// Whether the silent are waited for, who may know of a life before.
+    /// Whether the silent are waited for, who may know of an incarnation before.
     pub(super) waits_for_all: bool,
-    /// Whether the life before left, as far as is known.
+    /// Whether the incarnation before left, as far as is known.
     was_clean: bool,
     pub(super) stage: Stage,
 }
@@ -39,7 +39,7 @@ pub(super) enum Stage {
 }
 
 impl Quarantine {
-    /// `after_unclean`: whether there was a life that did not leave; `None` without a record.
+    /// `after_unclean`: whether there was an incarnation that did not leave; `None` without a record.
     pub(super) fn new(
         now: Time,
         lease: Duration,
@@ -57,7 +57,7 @@ impl Quarantine {
     }
 
     /// None: whoever may be inside has a lease that the next view waits for. `left`: whether the
-    /// life before did; `None` without a record.
+    /// incarnation before did; `None` without a record.
     pub(super) fn none(now: Time, left: Option<bool>) -> Self {
         Self {
             began: now,
@@ -74,22 +74,22 @@ impl Quarantine {
         self.stage = Stage::Told;
     }
 
-    /// A life has ended without leaving.
+    /// An incarnation has ended without leaving.
     pub(super) fn note_unclean(&mut self) {
         self.was_clean = false;
     }
 
-    /// Whether there may have been a life before, of which nobody has told yet.
+    /// Whether there may have been an incarnation before, of which nobody has told yet.
     pub(super) fn is_in_doubt(&self) -> bool {
         self.is_new && self.stage != Stage::Told
     }
 
-    /// Whether the life before left, as far as is known.
+    /// Whether the incarnation before left, as far as is known.
     pub(super) fn was_clean(&self) -> bool {
         self.was_clean
     }
 
-    /// When the clients of a life before are outside.
+    /// When the clients of an incarnation before are outside.
     pub(super) fn ends(&self) -> Time {
         self.began + self.lasts
     }

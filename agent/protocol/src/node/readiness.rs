@@ -28,7 +28,7 @@ impl Node {
         }
     }
 
-    /// Another member knew a life of this one that did not leave: the record was lost.
+    /// Another member knew an incarnation of this one that did not leave: the record was lost.
     pub(super) fn remember(&mut self) {
         let is_here = self.quarantine.stage != Stage::Elsewhere;
         if is_here && self.quarantine.is_in_doubt() {

@@ -11,7 +11,7 @@ use crate::membership::quorum::{Affiliation, VoterRecord};
 #[derive(Debug)]
 pub(super) struct Storage {
     pub(super) record: Record,
-    /// Whether this life is on disk: before, nothing is said.
+    /// Whether this incarnation is on disk: before, nothing is said.
     pub(super) born: bool,
     writing: Option<Parts>,
     /// What changed again while the record was being written.
@@ -75,7 +75,7 @@ impl Storage {
             affiliation: written.affiliation && !self.dirty.affiliation,
             voter: written.voter && !self.dirty.voter,
         };
-        // What was on its way when a life began anew is of the life before.
+        // What was on its way when an incarnation began anew is of the incarnation before.
         self.born |= current.member;
         self.write(outputs);
         current
@@ -93,10 +93,10 @@ mod tests {
     use crate::ids::{Epoch, Incarnation};
     use crate::lock::AbandonedMarks;
 
-    /// A life that begins while the one before is still being written may say nothing when that is on
-    /// disk: it could be lived twice.
+    /// An incarnation that begins while the one before is still being written may say nothing when that
+    /// is on disk: it could be lived twice.
     #[test]
-    fn a_life_is_born_by_its_own_record() {
+    fn a_incarnation_is_born_by_its_own_record() {
         let mut outputs = VecDeque::new();
         let mut storage = Storage::new(Record {
             incarnation: Incarnation(1),
@@ -108,7 +108,7 @@ mod tests {
         });
         storage.put(&mut outputs);
         assert!(storage.written(&mut outputs).member && storage.born);
-        // An epoch is on its way to the disk when a view goes on without this life.
+        // An epoch is on its way to the disk when a view goes on without this incarnation.
         storage.put(&mut outputs);
         storage.record.incarnation = Incarnation(2);
         storage.born = false;

@@ -1,10 +1,10 @@
 //! One datagram for several members, where the network has multicast.
 //!
 //! What goes to several members at once, a request or a release, is in the same frames for all of
-//! them. What their links say differs: acknowledgements, sequence numbers, lives. A merged datagram
-//! has that once for each receiver, and the frames once for all. Each receiver takes its own out of
-//! it: the very datagram of kind 1 that it would have been sent. So links, and all above them, know
-//! nothing of it.
+//! them. What their links say differs: acknowledgements, sequence numbers, incarnations. A merged
+//! datagram has that once for each receiver, and the frames once for all. Each receiver takes its own
+//! out of it: the very datagram of kind 1 that it would have been sent. So links, and all above them,
+//! know nothing of it.
 //!
 //! ```text
 //!  0 version (1)   1 kind: 3   2 zero   3 how many receivers
@@ -53,8 +53,8 @@ const REPORT: u8 = 4;
 /// Where in a datagram of kind 1 things begin.
 const TO: usize = 6;
 const GROUP: usize = 8;
-const FROM_LIFE: usize = 20;
-const TO_LIFE: usize = 28;
+const FROM_INCARNATION: usize = 20;
+const TO_INCARNATION: usize = 28;
 const ACKNOWLEDGED: usize = 36;
 const FIRST: usize = 52;
 /// The length of what all receivers have in common before their own, and of one's.
@@ -69,10 +69,10 @@ pub const MAX_REPORTED: usize = (MAX_DATAGRAM - REPORT_HEADER - CHECKSUM) / 2;
 #[derive(Clone, Copy, Debug)]
 pub struct Mergeable<'a>(&'a [u8]);
 
-/// What tells a frame of one link from all others on it: the lives of both ends, and its number.
+/// What tells a frame of one link from all others on it: the incarnations of both ends, and its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place<'a> {
-    pub lives: &'a [u8],
+    pub incarnations: &'a [u8],
     pub first: u64,
 }
 
@@ -93,15 +93,15 @@ impl<'a> Mergeable<'a> {
     pub fn place(self) -> Place<'a> {
         let mut first = &self.0[FIRST..];
         Place {
-            lives: &self.0[FROM_LIFE..ACKNOWLEDGED],
+            incarnations: &self.0[FROM_INCARNATION..ACKNOWLEDGED],
             first: u64::from_be_bytes(take(&mut first)),
         }
     }
 
-    /// What those that can be merged have alike: the group, the epoch and the sender's life, and
+    /// What those that can be merged have alike: the group, the epoch and the sender's incarnation, and
     /// the frames.
     pub fn key(self) -> (&'a [u8], &'a [u8]) {
-        (&self.0[GROUP..TO_LIFE], self.frames())
+        (&self.0[GROUP..TO_INCARNATION], self.frames())
     }
 
     fn frames(self) -> &'a [u8] {
@@ -143,11 +143,11 @@ impl<'a> Merger<'a> {
         bytes.extend_from_slice(&[VERSION, MERGED, 0, self.0.len() as u8]);
         bytes.extend_from_slice(&first.0[4..TO]);
         bytes.extend_from_slice(&[0, 0]);
-        bytes.extend_from_slice(&first.0[GROUP..TO_LIFE]);
+        bytes.extend_from_slice(&first.0[GROUP..TO_INCARNATION]);
         for part in &self.0 {
             bytes.push(part.0[FLAGS]);
             bytes.extend_from_slice(&part.0[TO..GROUP]);
-            bytes.extend_from_slice(&part.0[TO_LIFE..HEADER]);
+            bytes.extend_from_slice(&part.0[TO_INCARNATION..HEADER]);
         }
         bytes.extend_from_slice(first.frames());
         seal(bytes)
@@ -229,7 +229,7 @@ fn read_merged(me: NodeId, sealed: &[u8]) -> Result<Multicast, Drop> {
     bytes.extend_from_slice(&[VERSION, FRAMES, link[0], 0]);
     bytes.extend_from_slice(&common[4..TO]);
     bytes.extend_from_slice(&link[1..3]);
-    bytes.extend_from_slice(&common[GROUP..TO_LIFE]);
+    bytes.extend_from_slice(&common[GROUP..TO_INCARNATION]);
     bytes.extend_from_slice(&link[3..]);
     bytes.extend_from_slice(frames);
     Ok(Multicast::Part(seal(bytes)))

@@ -61,7 +61,7 @@ fn two_clusters_of_one_name_are_told() {
     for (me, other) in [(1, 2), (2, 1)] {
         assert_eq!(group.members(me), [me]);
         let differs = (node(other), me.to_string(), other.to_string());
-        assert_eq!(told(&group, me), [differs], "once in each life");
+        assert_eq!(told(&group, me), [differs], "once in each incarnation");
         let state = group.nodes[&node(me)].peer_state(node(other));
         assert_eq!(state, PeerState::Disagrees);
         group.enter(me, u64::from(me), ms(100));
@@ -210,7 +210,7 @@ fn a_lease_that_became_shorter_is_waited_for() {
         for me in 1..=3 {
             group.start(me);
             if sloppy {
-                // Twice, so that a voter has a whole life under the shorter one in between.
+                // Twice, so that a voter has a whole incarnation under the shorter one in between.
                 group.run(ms(3000));
                 group.start(me);
             }

@@ -21,7 +21,7 @@ fn all_enter(group: &mut Group, size: u16, first: u64, above: Option<Fence>) {
     }
 }
 
-/// Mishap 9. The state file of a voter is one of long ago: it is another life, and those who
+/// Mishap 9. The state file of a voter is one of long ago: it is another incarnation, and those who
 /// remember tell it what has been since. (Of what it alone with others who were not there had
 /// endorsed meanwhile, nothing is promised.)
 #[test]
@@ -124,7 +124,7 @@ fn a_grant_that_died_with_its_server_is_given_once_by_the_next_view() {
 }
 
 /// Mishap 30. Who hears nobody cannot be renewed, and who is heard by nobody is not: both are as
-/// gone as a minority of one, with their lock, and come back as another life.
+/// gone as a minority of one, with their lock, and come back as another incarnation.
 #[test]
 fn a_member_that_hears_nobody_or_is_heard_by_nobody_is_excluded() {
     for algorithm in ALL {

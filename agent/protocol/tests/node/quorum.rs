@@ -60,7 +60,7 @@ fn another_takes_over_from_a_holder_that_died() {
         assert!(took > ms(700), "{algorithm} {took:?}");
         assert!(group.granted(2).unwrap() > first);
         assert_eq!(group.members(2), [2, 3]);
-        // It comes back, as another life.
+        // It comes back, as another incarnation.
         group.start(1);
         group.run(ms(1500));
         assert_eq!(group.members(3), [1, 2, 3], "{algorithm}");
@@ -71,10 +71,10 @@ fn another_takes_over_from_a_holder_that_died() {
     }
 }
 
-/// Its state was lost, and so it cannot know that there was a life before it, whose clients may be
-/// inside yet. That it was in no view and left says nothing of that one.
+/// Its state was lost, and so it cannot know that there was an incarnation before it, whose clients may
+/// be inside yet. That it was in no view and left says nothing of that one.
 #[test]
-fn a_life_that_knew_of_none_before_it_does_not_vouch_for_one() {
+fn a_incarnation_that_knew_of_none_before_it_does_not_vouch_for_one() {
     for algorithm in ALL {
         let mut group = group(3, algorithm);
         group.enter(1, 1, ms(100));
@@ -98,9 +98,9 @@ fn a_life_that_knew_of_none_before_it_does_not_vouch_for_one() {
     }
 }
 
-/// A member that comes back at once is talked to before a view has it in this life.
+/// A member that comes back at once is talked to before a view has it in this incarnation.
 #[test]
-fn a_life_is_in_a_view_when_that_has_it() {
+fn a_incarnation_is_in_a_view_when_that_has_it() {
     let mut group = group(3, Algorithm::RicartAgrawala);
     assert!((1..=3).all(|me| group.nodes[&node(2)].is_in_view(node(me))));
     let epoch = group.epoch(2);
@@ -232,7 +232,7 @@ fn a_minority_stops_and_comes_back_anew() {
     }
 }
 
-/// A caller that waits in a member which is excluded goes on waiting in its next life.
+/// A caller that waits in a member which is excluded goes on waiting in its next incarnation.
 #[test]
 fn who_waits_waits_on() {
     let mut group = group(3, Algorithm::RicartAgrawala);
@@ -499,8 +499,8 @@ fn a_lease_takes_five_renewal_requests() {
     group.run(ms(1000));
     let sent = group.sent.len();
     group.run(Duration::from_secs(10));
-    // Of each to both others: in a lease five renewal requests, as many answers, ten statuses of the voter, and
-    // the log's twenty heartbeats between its leader and the others, each with its answer.
+    // Of each to both others: in a lease five renewal requests, as many answers, ten statuses of the
+    // voter, and the log's twenty heartbeats between its leader and the others, each with its answer.
     let in_a_lease = 6 * 5 + 6 * 5 + 6 * 10 + 4 * 20;
     assert_eq!(group.sent.len() - sent, 10 * in_a_lease);
 }

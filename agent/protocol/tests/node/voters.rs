@@ -625,9 +625,10 @@ fn a_voter_stands_in_for_one_that_has_not_come() {
 }
 
 /// A cluster that is founded when all is lost begins with the seconds of the wall clock, and above all
-/// former epochs: these stay behind the clock, also where every life uses up what may come at once.
+/// former epochs: these stay behind the clock, also where every incarnation uses up what may come at
+/// once.
 #[test]
-fn epochs_do_not_outrun_the_wall_clock_by_a_burst_in_each_life() {
+fn epochs_do_not_outrun_the_wall_clock_by_a_burst_in_each_incarnation() {
     let mut group = group(1, Algorithm::Semaphore);
     let epoch = |group: &Group| group.view(1).map_or(0, |(epoch, _)| epoch);
     let (mut adds, mut views) = (true, 0);
@@ -654,15 +655,16 @@ fn epochs_do_not_outrun_the_wall_clock_by_a_burst_in_each_life() {
     assert!(views >= 30, "{views} views were wanted in 30 s");
 }
 
-/// Lives that end before the pace lets a second view come, as where an agent crashes at each start: one
-/// view in each is too many, and the next cluster would begin below the epochs of the lost one.
+/// Incarnations that end before the pace lets a second view come, as where an agent crashes at each
+/// start: one view in each is too many, and the next cluster would begin below the epochs of the lost
+/// one.
 #[test]
-fn fences_rise_though_all_is_lost_after_many_short_lives() {
-    for (size, life) in [(1, 300), (3, 600)] {
+fn fences_rise_though_all_is_lost_after_many_short_incarnations() {
+    for (size, incarnation) in [(1, 300), (3, 600)] {
         let mut group = group(size, Algorithm::Semaphore);
         for _ in 0..100 {
             (1..=size).for_each(|me| group.start(me));
-            group.run(ms(life));
+            group.run(ms(incarnation));
         }
         let before = group.enter(1, 1, ms(4000));
         group.nodes.clear();

@@ -76,7 +76,7 @@ fn who_missed_a_view_does_not_say_who_was_inside() {
         let until = group.lease_of(1);
         group.stop(1);
         group.acquire(other, 4, Wait::Cancelled);
-        // Its next life comes at once, and with it the next view.
+        // Its next incarnation comes at once, and with it the next view.
         group.start(1);
         while group.epoch(witness) == before {
             group.run(ms(1));
@@ -116,7 +116,7 @@ fn who_declared_locks_in_an_earlier_view_does_not_know_all() {
 }
 
 /// The only voter has said yes to the view without member 3, and ends in order while that one's lease
-/// may be in use. Its next life says nothing of it, and is not to be believed quiet.
+/// may be in use. Its next incarnation says nothing of it, and is not to be believed quiet.
 #[test]
 fn a_voter_that_ends_in_order_does_not_forget_whose_leases_run() {
     for leaves_after in [2800, 3200, 3600] {

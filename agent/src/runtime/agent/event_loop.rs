@@ -53,7 +53,7 @@ pub(crate) struct EventLoop {
     /// When to look at the file with the keys again.
     keys_at: Time,
     service: Option<Service>,
-    /// What runs under locks of the last life, if anything does.
+    /// What runs under locks of the last incarnation, if anything does.
     former: Option<Former>,
     watchdog_timer: Option<WatchdogTimer>,
     writer: Option<Writer>,
@@ -263,7 +263,7 @@ impl EventLoop {
         core.finish();
     }
 
-    /// Lets those in who were held back, once nothing runs any more that the last life let in.
+    /// Lets those in who were held back, once nothing runs any more that the last incarnation let in.
     fn look_at_former(&mut self) {
         if self.former.as_mut().is_some_and(Former::work) {
             self.former = None;

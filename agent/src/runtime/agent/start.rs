@@ -74,7 +74,7 @@ pub(super) fn prepare(
         return Err(StateError::HasQuorum { path, cluster }.into());
     }
     let (lifelines, left) = LifelineDir::open(&state_dir)
-        .map_err(system("look for commands of this agent's last life"))?;
+        .map_err(system("look for commands of this agent's last incarnation"))?;
     let former = Former::new(left, settings.lease);
     let place = state
         .try_clone_lock()
@@ -174,7 +174,7 @@ fn chance() -> Result<u64, StartError> {
         .map_err(system("draw random numbers"))
 }
 
-/// What a new life of member `me` seals with.
+/// What a new incarnation of member `me` seals with.
 fn begin_to_seal(me: NodeId, keys: KeyRing) -> Result<Seals, StartError> {
     let mut seed = Zeroizing::new([0; aead::SEED]);
     getrandom::fill(&mut *seed)
@@ -226,7 +226,7 @@ pub(super) fn system(doing: &'static str) -> impl FnOnce(io::Error) -> StartErro
 /// How long a lock is held, and how long a member runs, in what is told of voting: the example of
 /// the lecture.
 const TYPICAL_STAY: Duration = Duration::from_secs(30);
-const TYPICAL_LIFE: Duration = Duration::from_secs(3600);
+const TYPICAL_INCARNATION: Duration = Duration::from_secs(3600);
 
 /// Says how probably locks that are served by voting exclude, if there are any.
 fn warn_of_voting(settings: &Settings, members: usize) {
@@ -237,7 +237,7 @@ fn warn_of_voting(settings: &Settings, members: usize) {
         return;
     }
     let votes = votes_needed(members);
-    let forgets = TYPICAL_STAY.as_secs_f64() / TYPICAL_LIFE.as_secs_f64();
+    let forgets = TYPICAL_STAY.as_secs_f64() / TYPICAL_INCARNATION.as_secs_f64();
     let probability = violation_probability(members as u32, votes as u32, forgets);
     tracing::warn!(
         "algorithm = \"voting\" excludes with some probability only: a lock is held with {votes} of \

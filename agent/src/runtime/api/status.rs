@@ -185,8 +185,8 @@ impl QuorumStatus {
 pub struct ClientsStatus {
     /// How many are connected.
     pub connected: u64,
-    /// Whether commands that the agent's last life let in still run. Until they have ended, no program
-    /// is let in by this one.
+    /// Whether commands that the agent's last incarnation let in still run. Until they have ended, no
+    /// program is let in by this one.
     #[serde(default)]
     pub waits_for_former: bool,
     /// How many were turned away or cut off since the agent's start, by reason; those of which there
@@ -261,7 +261,7 @@ pub enum MemberState {
     Joining,
     /// Not heard for a while.
     Suspect,
-    /// Never heard in this life.
+    /// Never heard in this incarnation.
     Unknown,
     /// It said that it leaves.
     Left,

@@ -31,7 +31,7 @@ impl From<PathBuf> for Endpoint {
 /// when the first program connects, for one.
 ///
 /// A copy is the same socket. Programs that connect before an agent serves it, or between two
-/// lives of an agent, wait in its queue.
+/// incarnations of an agent, wait in its queue.
 #[derive(Clone, Debug)]
 pub struct Listener {
     socket: Arc<OwnedFd>,

@@ -3,7 +3,7 @@
 //! A lifeline is a FIFO in the agent's state directory. `run` gets the writing end with its grant; the
 //! command and all its descendants inherit it, and it ends with the last of them, whatever becomes of
 //! `run`. The lock of a request with a lifeline is free only then. If the agent dies first, its next
-//! life finds the FIFO, and lets nobody in before it has ended.
+//! incarnation finds the FIFO, and lets nobody in before it has ended.
 
 mod directory;
 mod former;
@@ -157,7 +157,7 @@ impl Lifeline {
     }
 }
 
-/// What nobody has open any more is of no use to the agent's next life either.
+/// What nobody has open any more is of no use to the agent's next incarnation either.
 impl Drop for Lifeline {
     fn drop(&mut self) {
         if self.has_ended() {

@@ -46,7 +46,7 @@ pub(crate) struct StateDir {
 
 impl StateDir {
     /// Takes the directory at `path` for this process, creating it if need be, and reads what the
-    /// last life left there.
+    /// last incarnation left there.
     pub(crate) fn open(
         path: &Path,
         owner: StateOwner,

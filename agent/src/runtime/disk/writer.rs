@@ -104,7 +104,7 @@ impl DiskThread {
     }
 }
 
-/// Waits until the record that is written is on disk: the directory is not another life's before.
+/// Waits until the record that is written is on disk: the directory is not another incarnation's before.
 impl Drop for DiskThread {
     fn drop(&mut self) {
         self.records = None;

@@ -6,30 +6,32 @@
 //! ```text
 //!  0 version (1): 0x82   1 kind (1)   2 zero (2)
 //!  4 from (2)            6 to (2); 0: whoever gets it by multicast
-//!  8 key (4): its id     12 life (16): 128 random bits, drawn when the sender's process began
-//! 28 counter (8): of all that the life has sealed
+//!  8 key (4): its id     12 incarnation (16): 128 random bits, drawn when the sender's process began
+//! 28 counter (8): of all that the incarnation has sealed
 //! 36 body: encrypted
-//!    kind 0: a datagram of the core; kind 1: a challenge, of a life (16), and random (16);
+//!    kind 0: a datagram of the core; kind 1: a challenge, of an incarnation (16), and random (16);
 //!    kind 2: the answer, the same random (16)
 //! -16 tag: of the body and of all before it
 //! ```
-//! All numbers are big-endian. The key is made of the group's key, the sender's number and its life
-//! (`cipher` says how, and why a counter is enough of a nonce).
+//! All numbers are big-endian. The key is made of the group's key, the sender's number and its
+//! incarnation (`cipher` says how, and why a counter is enough of a nonce).
 //!
-//! **What is recorded opens nothing.** Of each sender one life at a time is believed, and of that
-//! life each counter once (`window`). A life is believed once it has answered a challenge: so one
-//! that has ended is not, however often what it said is sent again. (An answer that was held up on its
-//! way until its life had ended is believed, once: it is late, and not a copy.) Nothing is kept
-//! for a life that has not answered. The challenge is a hash, under a secret of the receiver's own
-//! life, of the sender, the life, and how many lives of that sender have answered: the answer of a
-//! life that has had a successor is not good any more either. Everything that a life said before
-//! its answer counts as lost; the links say it again.
+//! **What is recorded opens nothing.** Of each sender one incarnation at a time is believed, and of that
+//! incarnation each counter once (`window`). An incarnation is believed once it has answered a
+//! challenge: so one that has ended is not, however often what it said is sent again. (An answer that
+//! was held up on its way until its incarnation had ended is believed, once: it is late, and not a
+//! copy.) Nothing is kept for an incarnation that has not answered. The challenge is a hash, under a
+//! secret of the receiver's own incarnation, of the sender, the incarnation, and how many incarnations
+//! of that sender have answered: the answer of an incarnation that has had a successor is not good any
+//! more either. Everything that an incarnation said before its answer counts as lost; the links say it
+//! again.
 //!
-//! **What is not authentic costs little.** It is opened in the buffer it came in, once, if it is no longer
-//! than what members send. It changes numbers that count it; and of each member the operator is warned
-//! once that it does not seal, and once that it does with an unknown key. Of those for which a key must
-//! be made, which cost most, a few a turn are looked at from each address. An authentic datagram of a
-//! life that has not answered is answered by one challenge, which is shorter than most.
+//! **What is not authentic costs little.** It is opened in the buffer it came in, once, if it is no
+//! longer than what members send. It changes numbers that count it; and of each member the operator is
+//! warned once that it does not seal, and once that it does with an unknown key. Of those for which a
+//! key must be made, which cost most, a few a turn are looked at from each address. An authentic
+//! datagram of an incarnation that has not answered is answered by one challenge, which is shorter than
+//! most.
 //!
 //! This is pure, like the core: keys and random numbers come from outside, and there is no clock.
 
@@ -44,7 +46,7 @@ use std::ops::Range;
 
 use zeroize::Zeroizing;
 
-use self::cipher::{Cipher, LifeId, TAG};
+use self::cipher::{Cipher, IncarnationId, TAG};
 pub(crate) use self::key_file::KeyFile;
 pub use self::keys::{CREDENTIAL, GroupKey, KeyFileError, KeyId, KeyRing, KeyWriteError, MAX_KEYS};
 use self::window::Window;
@@ -63,28 +65,28 @@ const DATAGRAM: u8 = 0;
 const CHALLENGE: u8 = 1;
 const ANSWER: u8 = 2;
 /// How many datagrams are looked at in one turn, from each address, for which a key must be made: of
-/// lives that are not believed, or with another of the group's keys than before. A member that starts
-/// needs two of them to be believed, and one that changes its key needs one. The others count as lost,
-/// so that a flood of them from one address costs little more than taking it off the socket; one from
-/// all addresses of a large group can have a key made for each datagram.
+/// incarnations that are not believed, or with another of the group's keys than before. A member that
+/// starts needs two of them to be believed, and one that changes its key needs one. The others count as
+/// lost, so that a flood of them from one address costs little more than taking it off the socket; one
+/// from all addresses of a large group can have a key made for each datagram.
 const STRANGE_IN_A_TURN: u8 = 4;
 /// How many datagrams an agent takes in one turn at most, and so from how many addresses.
 pub(crate) const IN_A_TURN: usize = 32;
-/// The length of what a challenged life has to say again.
+/// The length of what a challenged incarnation has to say again.
 const RANDOM: usize = 16;
-/// The length of the random bytes that a life begins with.
-pub const SEED: usize = LifeId::LEN + 32;
+/// The length of the random bytes that an incarnation begins with.
+pub const SEED: usize = IncarnationId::LEN + 32;
 
-/// What one life of one member seals and opens with.
+/// What one incarnation of one member seals and opens with.
 pub struct Seals {
     me: NodeId,
-    life: LifeId,
+    incarnation: IncarnationId,
     /// What challenges are made of.
     secret: Zeroizing<[u8; blake3::KEY_LEN]>,
     keys: KeyRing,
     /// Seals with the first of the keys.
     own: Box<Cipher>,
-    /// How much was sealed in this life: each of the numbers up to this one is used.
+    /// How much was sealed in this incarnation: each of the numbers up to this one is used.
     sealed: u64,
     senders: BTreeMap<NodeId, Sender>,
     /// How many datagrams came in this turn for which a key must be made, by address. There is room
@@ -96,14 +98,14 @@ pub struct Seals {
 #[derive(Debug)]
 struct Sender {
     believed: Believed,
-    /// How many of its lives have answered a challenge.
+    /// How many of its incarnations have answered a challenge.
     answers: u64,
 }
 
-/// The life of another member that has answered last.
+/// The incarnation of another member that has answered last.
 #[derive(Debug)]
 struct Believed {
-    life: LifeId,
+    incarnation: IncarnationId,
     window: Window,
     /// Opens what it seals, with the key that it used last, unless that is not good any more.
     cipher: Option<(KeyId, Box<Cipher>)>,
@@ -121,7 +123,7 @@ pub enum Destination {
 /// What a sealed datagram was.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Opened {
-    /// A datagram of a life that is believed, opened in place.
+    /// A datagram of an incarnation that is believed, opened in place.
     Datagram(Range<usize>),
     /// These bytes are to be sent to its sender, as they are.
     Reply {
@@ -130,7 +132,7 @@ pub enum Opened {
         /// What they reply to.
         to: Asked,
     },
-    /// The answer of a life that is believed from now on.
+    /// The answer of an incarnation that is believed from now on.
     Believed,
     /// It is nothing.
     Dropped(Why),
@@ -139,7 +141,7 @@ pub enum Opened {
 /// What wants a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Asked {
-    /// A datagram of a life that is not believed: it is challenged.
+    /// A datagram of an incarnation that is not believed: it is challenged.
     Unproven,
     /// A challenge: it is answered.
     Challenged,
@@ -159,7 +161,7 @@ pub enum Why {
     Forged,
     /// It came before.
     Replayed,
-    /// It answers no challenge that is open, or challenges another life.
+    /// It answers no challenge that is open, or challenges another incarnation.
     Stale,
     /// A key would have to be made for it, and too many such came in this turn.
     Strange,
@@ -169,21 +171,25 @@ pub enum Why {
 struct Header {
     kind: u8,
     key: KeyId,
-    life: LifeId,
+    incarnation: IncarnationId,
     counter: u64,
 }
 
 impl Seals {
-    /// Begins a life with `seed`, which must be random.
+    /// Begins an incarnation with `seed`, which must be random.
     pub fn new(me: NodeId, keys: KeyRing, seed: &[u8; SEED]) -> Self {
-        let (life, secret) = seed.split_at(LifeId::LEN);
-        let life = LifeId::new(life.try_into().expect("its length is that of a life"));
+        let (incarnation, secret) = seed.split_at(IncarnationId::LEN);
+        let incarnation = IncarnationId::new(
+            incarnation
+                .try_into()
+                .expect("its length is that of an incarnation"),
+        );
         let secret = secret.try_into().expect("the rest is a key of BLAKE3");
         Self {
             me,
-            life,
+            incarnation,
             secret: Zeroizing::new(secret),
-            own: Box::new(Cipher::new(keys.first(), me, life)),
+            own: Box::new(Cipher::new(keys.first(), me, incarnation)),
             keys,
             sealed: 0,
             senders: BTreeMap::new(),
@@ -196,9 +202,9 @@ impl Seals {
         self.strange.clear();
     }
 
-    /// The keys that are good from now on. Lives that are believed stay so.
+    /// The keys that are good from now on. Incarnations that are believed stay so.
     pub fn change_keys(&mut self, keys: KeyRing) {
-        *self.own = Cipher::new(keys.first(), self.me, self.life);
+        *self.own = Cipher::new(keys.first(), self.me, self.incarnation);
         self.keys = keys;
         for sender in self.senders.values_mut() {
             let cipher = &mut sender.believed.cipher;
@@ -225,7 +231,7 @@ impl Seals {
         out.extend_from_slice(&self.me.as_u16().to_be_bytes());
         out.extend_from_slice(&to.number().to_be_bytes());
         out.extend_from_slice(self.keys.first().id().as_bytes());
-        out.extend_from_slice(&self.life.0);
+        out.extend_from_slice(&self.incarnation.0);
         out.extend_from_slice(&self.sealed.to_be_bytes());
         debug_assert_eq!(out.len(), HEADER);
         out.extend_from_slice(body);
@@ -261,7 +267,7 @@ impl Seals {
         let sender = self.senders.get_mut(&from);
         let answers = sender.as_ref().map_or(0, |sender| sender.answers);
         let believed = sender.map(|sender| &mut sender.believed);
-        let mut believed = believed.filter(|believed| believed.life == header.life);
+        let mut believed = believed.filter(|believed| believed.incarnation == header.incarnation);
         if let Some(believed) = &believed
             && !believed.window.is_new(header.counter)
         {
@@ -274,7 +280,7 @@ impl Seals {
         let cipher = match known {
             Some((_, cipher)) => &**cipher,
             None if has_room(&mut self.strange, from) => {
-                &*fresh.insert(Cipher::new(group_key, from, header.life))
+                &*fresh.insert(Cipher::new(group_key, from, header.incarnation))
             }
             None => return Err(Why::Strange),
         };
@@ -296,12 +302,14 @@ impl Seals {
         match header.kind {
             DATAGRAM if is_believed => Ok(Opened::Datagram(HEADER..len - TAG)),
             DATAGRAM => Ok(Opened::Reply {
-                bytes: self.challenge(from, header.life, answers),
+                bytes: self.challenge(from, header.incarnation, answers),
                 to: Asked::Unproven,
             }),
             CHALLENGE => {
-                let (life, random) = body.split_at_checked(LifeId::LEN).ok_or(Why::Malformed)?;
-                if life != self.life.0 || random.len() != RANDOM {
+                let (incarnation, random) = body
+                    .split_at_checked(IncarnationId::LEN)
+                    .ok_or(Why::Malformed)?;
+                if incarnation != self.incarnation.0 || random.len() != RANDOM {
                     return Err(Why::Stale);
                 }
                 let mut bytes = Vec::with_capacity(OVERHEAD + RANDOM);
@@ -309,19 +317,19 @@ impl Seals {
                 let to = Asked::Challenged;
                 Ok(Opened::Reply { bytes, to })
             }
-            // It has answered already, or what it answers was asked in another life.
+            // It has answered already, or what it answers was asked in another incarnation.
             ANSWER if is_believed => Err(Why::Stale),
             ANSWER => {
-                let expected = random(&self.secret, from, header.life, answers);
+                let expected = random(&self.secret, from, header.incarnation, answers);
                 if !is_equal(&expected, body) {
                     return Err(Why::Stale);
                 }
                 let cipher = match fresh {
                     Some(cipher) => cipher,
-                    None => Cipher::new(group_key, from, header.life),
+                    None => Cipher::new(group_key, from, header.incarnation),
                 };
                 let believed = Believed {
-                    life: header.life,
+                    incarnation: header.incarnation,
                     window: Window::after(header.counter),
                     cipher: Some((header.key, Box::new(cipher))),
                 };
@@ -333,12 +341,12 @@ impl Seals {
         }
     }
 
-    /// Asks a life that is not believed to show that it is there.
-    fn challenge(&mut self, from: NodeId, life: LifeId, answers: u64) -> Vec<u8> {
-        let mut body = [0; LifeId::LEN + RANDOM];
-        let (addressed, asked) = body.split_at_mut(LifeId::LEN);
-        addressed.copy_from_slice(&life.0);
-        asked.copy_from_slice(&random(&self.secret, from, life, answers));
+    /// Asks an incarnation that is not believed to show that it is there.
+    fn challenge(&mut self, from: NodeId, incarnation: IncarnationId, answers: u64) -> Vec<u8> {
+        let mut body = [0; IncarnationId::LEN + RANDOM];
+        let (addressed, asked) = body.split_at_mut(IncarnationId::LEN);
+        addressed.copy_from_slice(&incarnation.0);
+        asked.copy_from_slice(&random(&self.secret, from, incarnation, answers));
         let mut challenge = Vec::with_capacity(OVERHEAD + body.len());
         self.seal_as(CHALLENGE, Destination::Member(from), &body, &mut challenge);
         challenge
@@ -350,7 +358,7 @@ impl fmt::Debug for Seals {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Seals")
             .field("me", &self.me)
-            .field("life", &self.life)
+            .field("incarnation", &self.incarnation)
             .field("keys", &self.keys)
             .field("sealed", &self.sealed)
             .field("senders", &self.senders)
@@ -382,17 +390,17 @@ impl Destination {
     }
 }
 
-/// What only the life `life` of member `from` is asked to say, if so many lives before it have
-/// answered.
+/// What only the incarnation `incarnation` of member `from` is asked to say, if so many incarnations
+/// before it have answered.
 fn random(
     secret: &[u8; blake3::KEY_LEN],
     from: NodeId,
-    life: LifeId,
+    incarnation: IncarnationId,
     answers: u64,
 ) -> [u8; RANDOM] {
     let mut hasher = blake3::Hasher::new_keyed(secret);
     hasher.update(&from.as_u16().to_be_bytes());
-    hasher.update(&life.0);
+    hasher.update(&incarnation.0);
     hasher.update(&answers.to_be_bytes());
     let mut random = [0; RANDOM];
     keys::finish(&mut hasher, &mut random);
@@ -423,7 +431,7 @@ fn read_header(bytes: &[u8], from: NodeId, to: Destination) -> Result<Header, Wh
     Ok(Header {
         kind: bytes[1],
         key: KeyId::new(part(&bytes[8..12])),
-        life: LifeId::new(part(&bytes[12..28])),
+        incarnation: IncarnationId::new(part(&bytes[12..28])),
         counter: u64::from_be_bytes(part(&bytes[28..36])),
     })
 }

@@ -2,10 +2,10 @@
 //! the files of a group into one diagram.
 //!
 //! Vector clocks are not on the wire, and an agent does not know its own: they are computed where
-//! the files are merged, exactly. A message is known by who sent it in which life to whom in which
-//! life, and by its number on the link between the two, and all of that is in the datagram anyway.
-//! Both ends log it, and so what was sent is found again where it was received. Datagrams stay as
-//! short as they are, a member may be traced while others are not, and what nobody traces costs
+//! the files are merged, exactly. A message is known by who sent it in which incarnation to whom in
+//! which incarnation, and by its number on the link between the two, and all of that is in the datagram
+//! anyway. Both ends log it, and so what was sent is found again where it was received. Datagrams stay
+//! as short as they are, a member may be traced while others are not, and what nobody traces costs
 //! nothing.
 //!
 //! A trace never holds its agent up. Events go through a queue of bounded length to a thread of
@@ -49,9 +49,10 @@ pub struct Head {
 /// Any other line: something that happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Entry {
-    /// The life of the member.
-    pub life: u64,
-    /// Counts the events of the life, from 1. A number that is missing was lost.
+    /// The incarnation of the member.
+    #[serde(rename = "life")]
+    pub incarnation: u64,
+    /// Counts the events of the incarnation, from 1. A number that is missing was lost.
     pub n: u64,
     /// When, in nanoseconds of the clock.
     pub at: u64,
@@ -63,7 +64,7 @@ pub struct Entry {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum What {
-    /// A life begins.
+    /// An incarnation begins.
     Began,
     /// A caller asks to enter.
     Asked {
@@ -106,9 +107,10 @@ pub enum What {
     Sent {
         /// To whom.
         to: u16,
-        /// In which life, as far as the sender knows.
-        to_life: u64,
-        /// Which of those from this life to that one. When the link repeats it, it is the same.
+        /// In which incarnation, as far as the sender knows.
+        #[serde(rename = "to_life")]
+        to_incarnation: u64,
+        /// Which of those from this incarnation to that one. When the link repeats it, it is the same.
         number: u64,
         /// What the algorithm calls it.
         kind: Cow<'static, str>,
@@ -119,9 +121,10 @@ pub enum What {
     Received {
         /// From whom.
         from: u16,
-        /// In which life.
-        from_life: u64,
-        /// Which of those from that life to this one.
+        /// In which incarnation.
+        #[serde(rename = "from_life")]
+        from_incarnation: u64,
+        /// Which of those from that incarnation to this one.
         number: u64,
         /// What the algorithm calls it.
         kind: Cow<'static, str>,
@@ -146,8 +149,9 @@ pub enum What {
     Compared {
         /// Which member.
         member: u16,
-        /// In which life.
-        life: u64,
+        /// In which incarnation.
+        #[serde(rename = "life")]
+        incarnation: u64,
         /// When that was which is believed, in nanoseconds of this member's clock.
         measured: u64,
         /// How far its clock was ahead of this member's then.
@@ -155,7 +159,7 @@ pub enum What {
         /// How far from the truth that may be.
         error_ns: u64,
     },
-    /// A view has gone on without this life. Another begins in the same process.
+    /// A view has gone on without this incarnation. Another begins in the same process.
     Excluded,
     /// The agent ends in good order, or for a reason that it knows.
     Closed {

@@ -116,7 +116,7 @@ mod tests {
         assert_eq!(receive_one(&ours).len, 0);
     }
 
-    /// Those that fitted in, and were not handed on, stayed open for the life of the agent.
+    /// Those that fitted in, and were not handed on, stayed open for the incarnation of the agent.
     #[test]
     fn of_too_many_descriptors_none_is_left_open() {
         let (ours, theirs) = UnixStream::pair().unwrap();

@@ -160,7 +160,8 @@ pub(crate) struct Core {
     pub(crate) membership: Membership,
     pub(crate) peer_clocks: PeerClocks,
     pub(super) phase: Phase,
-    /// What callers ask for while commands of this agent's last life run; `None` once nothing does.
+    /// What callers ask for while commands of this agent's last incarnation run; `None` once nothing
+    /// does.
     pub(crate) held_back: Option<VecDeque<(Ticket, Command)>>,
     /// What the core wants on disk. The agent thread has it written.
     pub(super) persist: Option<Record>,

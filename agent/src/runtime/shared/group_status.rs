@@ -97,7 +97,7 @@ pub(crate) enum Note {
         asked_ns: u64,
     },
     Time {
-        life: u64,
+        incarnation: u64,
         reply: Reply,
     },
 }

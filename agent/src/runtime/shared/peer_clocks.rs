@@ -40,8 +40,8 @@ pub(crate) struct PeerClocks {
 /// What is known of one member's clock.
 #[derive(Debug)]
 struct PeerClock {
-    /// Of this life of it: another one may have another clock.
-    life: u64,
+    /// Of this incarnation of it: another one may have another clock.
+    incarnation: u64,
     filter: OffsetFilter,
     watch: DriftWatch,
     /// What was told of its rate.
@@ -61,9 +61,9 @@ impl PeerClocks {
 }
 
 impl PeerClock {
-    const fn new(life: u64) -> Self {
+    const fn new(incarnation: u64) -> Self {
         Self {
-            life,
+            incarnation,
             filter: OffsetFilter::new(MAX_AGE),
             watch: DriftWatch::new(BOUND_PPM, MAX_AGE),
             told: Rate::Within,

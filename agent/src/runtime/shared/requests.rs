@@ -77,7 +77,7 @@ impl CoreGuard<'_> {
         Ok(ticket)
     }
 
-    /// From now on callers wait before they ask, since commands of this agent's last life run.
+    /// From now on callers wait before they ask, since commands of this agent's last incarnation run.
     pub(crate) fn hold_back(&mut self) {
         self.core.held_back.get_or_insert_default();
     }

@@ -75,7 +75,7 @@ impl CoreGuard<'_> {
         }
         match self.core.phase {
             Phase::Draining { deadline } if deadline <= now => {
-                // Without a goodbye, and with a record that says so: who comes after this life
+                // Without a goodbye, and with a record that says so: who comes after this incarnation
                 // waits out what its clients may still do.
                 tracing::warn!("clients still hold locks one lease after they were asked for them");
                 self.end(SessionEnd::Closed);

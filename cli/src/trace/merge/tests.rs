@@ -18,13 +18,16 @@ impl Scene {
         Self { logs, ahead }
     }
 
-    fn life(&mut self, member: u16, life: u64, at: u64, what: What) -> &mut Self {
+    fn incarnation(&mut self, member: u16, incarnation: u64, at: u64, what: What) -> &mut Self {
         let clock = usize::from(member) - 1;
         let events = self.logs.members.entry(member).or_default();
-        let before = events.events.iter().filter(|event| event.life == life);
+        let before = events
+            .events
+            .iter()
+            .filter(|event| event.incarnation == incarnation);
         let n = before.count() as u64 + 1;
         events.events.push(Event {
-            life,
+            incarnation,
             n,
             clock,
             at: at + self.ahead[clock],
@@ -35,7 +38,7 @@ impl Scene {
     }
 
     fn at(&mut self, at: u64, member: u16, what: What) -> &mut Self {
-        self.life(member, 1, at, what)
+        self.incarnation(member, 1, at, what)
     }
 
     fn merge(&self) -> Merged {
@@ -227,8 +230,8 @@ fn who_falls_silent_and_is_left_out_has_crashed() {
     assert_eq!(merged.lanes[2].known_until, Some(u64::MAX));
     assert_in_order(&merged);
 
-    // Another life came: so the one before is over.
-    scene.life(3, 2, 500, What::Began);
+    // Another incarnation came: so the one before is over.
+    scene.incarnation(3, 2, 500, What::Began);
     assert_eq!(crashes(&scene.merge()), [(2, 40)]);
 }
 
@@ -241,7 +244,7 @@ fn who_ends_in_order_or_was_excluded_has_not_crashed() {
         }
         scene.at(5, 3, last);
         scene.at(100, 1, view(2, &[1, 2]));
-        scene.life(3, 2, 500, What::Began);
+        scene.incarnation(3, 2, 500, What::Began);
         let merged = scene.merge();
         let crashed = merged.history.iter();
         let crashed = crashed.filter(|moment| moment.what == timeline::What::Crashed);
@@ -270,7 +273,7 @@ fn many_events_take_little_time() {
     for i in 1..=100_000 {
         let at = i * 1_000;
         scene.logs.members.entry(1).or_default().events.push(Event {
-            life: 1,
+            incarnation: 1,
             n: i,
             clock: 0,
             at,
@@ -278,7 +281,7 @@ fn many_events_take_little_time() {
             what: sent(message(1, 2, i)),
         });
         scene.logs.members.entry(2).or_default().events.push(Event {
-            life: 1,
+            incarnation: 1,
             n: i,
             clock: 1,
             at: at + 500 + 1_000 * MS,

@@ -86,7 +86,7 @@ impl Checkers {
         self.requests.crashes(process);
     }
 
-    /// What a dead life of `node` was granted is in use no longer.
+    /// What a dead incarnation of `node` was granted is in use no longer.
     pub(super) fn lease_over(&mut self, node: NodeId) {
         self.exclusion.begins(node, NOW);
     }

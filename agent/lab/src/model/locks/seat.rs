@@ -13,7 +13,7 @@ use distlock_protocol::{
     NodeId, Refusal, Release, Settings, Ticket, Time, Wait,
 };
 
-/// One life of one member.
+/// One incarnation of one member.
 #[derive(Clone, Debug, Hash)]
 pub(in crate::model) struct Seat {
     me: Member,

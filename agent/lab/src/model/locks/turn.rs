@@ -156,7 +156,7 @@ impl<'a> Turn<'a> {
         if told {
             seen.note(TOLD);
         }
-        if process.life > 1 {
+        if process.incarnation > 1 {
             seen.note(ENTERED_REBORN);
         }
     }
@@ -210,11 +210,11 @@ impl<'a> Turn<'a> {
 
     fn restart(&mut self, node: NodeId) {
         self.state.left.restarts -= 1;
-        self.state.lives[place(node)] += 1;
+        self.state.incarnations[place(node)] += 1;
         let me = member(self.state.process(node));
         let seat = Seat::new(me, self.model.algorithm);
         self.state.seats[place(node)] = Some(self.model.seats.share(seat));
-        // What the former life sent is of no link of this one.
+        // What the former incarnation sent is of no link of this one.
         let mut post = (*self.state.post).clone();
         post.retain(|from, _, _| from != node);
         self.state.post = self.model.posts.share(post);
@@ -237,8 +237,9 @@ impl<'a> Turn<'a> {
         if alive.any(|its| !master.installed.contains(&its.node)) {
             self.state.seen.note(VIEW_GIVEN_UP);
         }
-        let lives = |its: &Member| state.seat(its.node).is_some_and(|seat| seat.me() == *its);
-        let lost = master.view.members.iter().filter(|its| !lives(its));
+        let incarnations =
+            |its: &Member| state.seat(its.node).is_some_and(|seat| seat.me() == *its);
+        let lost = master.view.members.iter().filter(|its| !incarnations(its));
         let mut unclean: BTreeSet<NodeId> = lost.map(|its| its.node).collect();
         if !master.is_installed() {
             unclean.extend(&master.view.unclean);

@@ -55,9 +55,9 @@ impl Host {
         self.process.node
     }
 
-    /// Begins the next life with what is on disk.
+    /// Begins the next incarnation with what is on disk.
     pub(super) fn start(&mut self, now: Time, hosts: u16, algorithm: Algorithm) -> Vec<Action> {
-        self.process.life += 1;
+        self.process.incarnation += 1;
         let me = member(self.process);
         let all: BTreeSet<NodeId> = (1..=hosts).filter_map(NodeId::new).collect();
         let config = QuorumConfig {

@@ -29,7 +29,10 @@ pub(super) fn begin(model: &ViewModel) -> State {
     let drifts = [DRIFT, -DRIFT, 0];
     let hosts = nodes(model.hosts).zip(drifts).map(|(node, drift_ppm)| {
         pool.hosts.share(Host {
-            process: Process { node, life: 0 },
+            process: Process {
+                node,
+                incarnation: 0,
+            },
             clock: Clock {
                 drift_ppm,
                 ..Clock::default()
@@ -212,7 +215,7 @@ impl<'a> Turn<'a> {
 
     fn restart(&mut self, node: NodeId) -> Checked {
         self.state.left.restarts -= 1;
-        // What the former life said is of no link of this one.
+        // What the former incarnation said is of no link of this one.
         let mut post = (*self.state.post).clone();
         post.retain(|from, _, _| from != node);
         self.state.post = self.model.pool.posts.share(post);
@@ -405,7 +408,7 @@ impl<'a> Turn<'a> {
             let first = self.state.plans.0.first();
             let planned =
                 first.is_some_and(|(step, _)| endorsement.epoch >= step.view_config.epoch);
-            if process.life > 1 && planned {
+            if process.incarnation > 1 && planned {
                 self.note(ENDORSED_REBORN);
             }
         }

@@ -1,4 +1,5 @@
-//! What the beginning and the end of views, of congestion and of this member's life do to all locks.
+//! What the beginning and the end of views, of congestion and of this member's incarnation do to all
+//! locks.
 
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
@@ -58,7 +59,7 @@ impl Locks {
         }
     }
 
-    /// What this member has to tell, also of the former lives of `unclean`, which ended without
+    /// What this member has to tell, also of the former incarnations of `unclean`, which ended without
     /// leaving. Only while frozen.
     pub fn summary(&self, unclean: &[NodeId]) -> Summary {
         debug_assert!(self.view.is_none(), "a summary is of a frozen table");
@@ -169,8 +170,8 @@ impl Locks {
         }
     }
 
-    /// A view has gone on without this life, and another begins. A holder is told that it holds the lock
-    /// no longer; holders that do not know of their grant yet (`unaware`) wait again.
+    /// A view has gone on without this incarnation, and another begins. A holder is told that it holds
+    /// the lock no longer; holders that do not know of their grant yet (`unaware`) wait again.
     pub(crate) fn begin_anew(
         &mut self,
         incarnation: Incarnation,

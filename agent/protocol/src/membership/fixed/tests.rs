@@ -61,29 +61,32 @@ impl Group {
         });
     }
 
-    /// Begins a life, which is up with all others at once, and ready.
-    fn start(&mut self, id: u16, life: u64, unclean: bool) {
+    /// Begins an incarnation, which is up with all others at once, and ready.
+    fn start(&mut self, id: u16, incarnation: u64, unclean: bool) {
         let me = Member {
             node: node(id),
-            incarnation: Incarnation(life),
+            incarnation: Incarnation(incarnation),
         };
         let members = self.disk.keys().copied().collect();
         let source = Fixed::new(me, members, self.disk[&me.node], unclean);
         self.sources.insert(me.node, source);
         self.wire
             .retain(|(from, to, _)| *from != me.node && *to != me.node);
-        let lives: Vec<_> = self
+        let incarnations: Vec<_> = self
             .sources
             .iter()
-            .map(|(&node, source)| (node, source.lives[&node]))
+            .map(|(&node, source)| (node, source.incarnations[&node]))
             .collect();
-        for (peer, life) in lives.into_iter().filter(|(peer, _)| *peer != me.node) {
+        for (peer, incarnation) in incarnations
+            .into_iter()
+            .filter(|(peer, _)| *peer != me.node)
+        {
             self.step(peer, |source, out| {
                 source.peer_down(Time::ZERO, me.node, out);
                 source.peer_up(Time::ZERO, me.node, me.incarnation, out);
             });
             self.step(me.node, |source, out| {
-                source.peer_up(Time::ZERO, peer, life, out)
+                source.peer_up(Time::ZERO, peer, incarnation, out)
             });
         }
         self.step(me.node, |source, out| source.ready(Time::ZERO, out));
@@ -151,7 +154,7 @@ fn a_group_forms_when_all_are_there() {
 }
 
 #[test]
-fn a_new_life_makes_the_group_form_anew() {
+fn a_new_incarnation_makes_the_group_form_anew() {
     for id in 1..=3 {
         let mut group = Group::formed(3);
         group.start(id, 2, true);
@@ -164,7 +167,7 @@ fn a_new_life_makes_the_group_form_anew() {
     }
 }
 
-/// Wherever a round is cut off by a new life, of anybody, the next one ends well, and no epoch is
+/// Wherever a round is cut off by a new incarnation, of anybody, the next one ends well, and no epoch is
 /// installed twice with different tables.
 #[test]
 fn a_round_may_be_cut_off_anywhere() {
@@ -204,14 +207,14 @@ fn an_epoch_that_is_not_new_is_rejected_and_the_coordinator_goes_above_it() {
 }
 
 #[test]
-fn a_view_of_another_life_or_of_other_members_is_nothing() {
+fn a_view_of_another_incarnation_or_of_other_members_is_nothing() {
     let mut group = Group::formed(2);
     let mut view = group.views()[1].clone();
     view.epoch = epoch(20);
-    let (mut other_life, mut fewer) = (view.clone(), view);
-    other_life.members[1].incarnation = Incarnation(9);
+    let (mut other_incarnation, mut fewer) = (view.clone(), view);
+    other_incarnation.members[1].incarnation = Incarnation(9);
     fewer.members.remove(0);
-    for view in [other_life, fewer] {
+    for view in [other_incarnation, fewer] {
         group.receive(1, 2, ViewMessage::Freeze { view });
     }
     assert!(group.wire.is_empty());

@@ -63,7 +63,7 @@ impl Presumed {
         let mut unlisted: BTreeSet<NodeId> = BTreeSet::new();
         let peers = self.peers.iter().filter_map(|(&node, peer)| {
             peer.status()?;
-            let incarnation = peer.life?;
+            let incarnation = peer.incarnation?;
             Some((Member { node, incarnation }, &peer.unlisted))
         });
         // This member is the lowest.
@@ -80,7 +80,7 @@ impl Presumed {
         members
     }
 
-    /// Whose last lives ended without leaving, as far as the members of a view know.
+    /// Whose last incarnations ended without leaving, as far as the members of a view know.
     fn unclean_for(&self, members: &[Member]) -> Vec<NodeId> {
         let status_of = |member: &Member| self.peers.get(&member.node)?.status();
         let told = members.iter().filter_map(status_of);

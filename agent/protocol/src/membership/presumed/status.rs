@@ -22,7 +22,7 @@ pub struct PresumedStatus {
     pub(super) last: Vec<Member>,
 }
 
-/// What a member's last life left behind, until it has been in a view.
+/// What a member's last incarnation left behind, until it has been in a view.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct UncleanRestart {
     /// It did not leave.

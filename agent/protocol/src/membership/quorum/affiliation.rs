@@ -14,8 +14,8 @@ use crate::membership::ClusterId;
 /// What a member remembers of its cluster: on disk before anything is said that rests on it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Affiliation {
-    /// The first life that had this state. A member that lost its state has another birth. Zero
-    /// until the next life begins.
+    /// The first incarnation that had this state. A member that lost its state has another birth. Zero
+    /// until the next incarnation begins.
     pub birth: Incarnation,
     /// How many foundings this member has refused, or given up after it had accepted them.
     pub refusals: u32,
@@ -96,7 +96,7 @@ struct Agreed<'a> {
 }
 
 impl Affiliation {
-    /// Of a member whose state begins with this life.
+    /// Of a member whose state begins with this incarnation.
     pub const fn new(birth: Incarnation) -> Self {
         Self {
             birth,
@@ -106,16 +106,16 @@ impl Affiliation {
         }
     }
 
-    /// A life begins with this.
-    pub(crate) fn begin(&mut self, life: Incarnation) {
+    /// An incarnation begins with this.
+    pub(crate) fn begin(&mut self, incarnation: Incarnation) {
         if self.birth == Incarnation(0) {
-            self.birth = life;
+            self.birth = incarnation;
         }
     }
 
     /// After an operator's word that its cluster, or the one whose founding it accepted, or `abandoned`
-    /// where neither is remembered, is abandoned: as new, with another birth. `longest`: the longest lease that may still run there.
-    /// `None` if it is not known which cluster that is.
+    /// where neither is remembered, is abandoned: as new, with another birth. `longest`: the longest
+    /// lease that may still run there. `None` if it is not known which cluster that is.
     pub(crate) fn recover(&self, abandoned: Option<ClusterId>, longest: Duration) -> Option<Self> {
         let permitted = self.permit.map(|permit| permit.longest);
         let remembered = self

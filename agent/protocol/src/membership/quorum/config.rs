@@ -1,4 +1,4 @@
-//! What a process knows of its group, and of its own former lives, before it takes part.
+//! What a process knows of its group, and of its own former incarnations, before it takes part.
 
 use alloc::collections::BTreeSet;
 use alloc::string::String;
@@ -26,7 +26,7 @@ pub struct QuorumConfig {
     pub lock_delay: Duration,
 }
 
-/// What is known of the lives before this one.
+/// What is known of the incarnations before this one.
 #[derive(Clone, Debug, Default)]
 pub struct RecoveredState {
     /// The highest epoch that any took part in.

@@ -3,8 +3,8 @@
 //! Safety: two clusters of one name never come of any files, whichever hosts have which of them.
 //!
 //! 1. *Found*: the lowest voter of a file proposes a cluster when **every member that the file
-//!    lists** is heard, never was in a cluster, and has been up for longer than any lease that a
-//!    life before could have renewed; and when nobody is heard that is in a cluster.
+//!    lists** is heard, never was in a cluster, and has been up for longer than any lease that an
+//!    incarnation before could have renewed; and when nobody is heard that is in a cluster.
 //! 2. *Accept*: a listed member, on its disk, if it never was in a cluster and hears of no other.
 //! 3. *Complete*: a voter that has accepted, and knows that all have, endorses the first view.
 //! 4. *Live*: all voters have completed; or a majority has, and each of these has heard the others
@@ -59,12 +59,12 @@ pub(super) struct FoundingPart {
     own: Affiliation,
     /// Whether `own` is on disk as it is. Before, nothing is said of it.
     saved: bool,
-    /// The highest epoch of a former life.
+    /// The highest epoch of a former incarnation.
     known: Epoch,
     /// The longest lease that the voter here remembers.
     longest: Duration,
     started: Time,
-    /// Since when the present founding is accepted, in this life.
+    /// Since when the present founding is accepted, in this incarnation.
     accepted_at: Time,
     /// When this member may found again, after it has given up.
     founds_at: Time,
@@ -126,8 +126,8 @@ impl FoundingPart {
         self.say_to_all_at = now;
     }
 
-    /// This member's life.
-    pub(super) fn life(&self) -> Incarnation {
+    /// This member's incarnation.
+    pub(super) fn incarnation(&self) -> Incarnation {
         self.me.incarnation
     }
 
@@ -204,8 +204,8 @@ impl FoundingPart {
         let known = self.heard.get(&from);
         let is_old = known.is_some_and(|known| {
             let known = &known.status;
-            (status.life, status.refusals, status.running_for)
-                < (known.life, known.refusals, known.running_for)
+            (status.incarnation, status.refusals, status.running_for)
+                < (known.incarnation, known.refusals, known.running_for)
         });
         if is_old || (known.is_none() && self.heard.len() >= MAX_UNLISTED) {
             return;
@@ -369,7 +369,8 @@ impl FoundingPart {
     }
 
     /// Says how this member stands, and repeats what is missing of a founding. `met`: those that it
-    /// has talked to, whether its file lists them or not. Nothing is said in a view: there others are told of the cluster itself.
+    /// has talked to, whether its file lists them or not. Nothing is said in a view: there others are
+    /// told of the cluster itself.
     pub(super) fn announce(
         &mut self,
         now: Time,
@@ -406,7 +407,7 @@ impl FoundingPart {
         }
         let votes = config.voters.contains(&self.me.node) || self.founds_as_voter();
         let status = FoundingStatus {
-            life: self.me.incarnation,
+            incarnation: self.me.incarnation,
             birth: self.own.birth,
             refusals: self.own.refusals,
             stance,

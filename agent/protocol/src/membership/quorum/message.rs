@@ -20,7 +20,8 @@ use crate::membership::{Change, ClusterId, Member};
 /// has changed, and whatever matters is said again until the answer shows that it was heard.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum QuorumMessage {
-    /// A member to all voters: let my lease run on; or, from a life that is in no view: let me in.
+    /// A member to all voters: let my lease run on; or, from an incarnation that is in no view: let me
+    /// in.
     Renew(Renew),
     /// A voter to a member: it does, as far as I am concerned, under this view.
     Renewed {
@@ -29,12 +30,12 @@ pub enum QuorumMessage {
         epoch: Epoch,
         digest: Digest,
     },
-    /// A voter to a life that is not in the view that it endorsed.
+    /// A voter to an incarnation that is not in the view that it endorsed.
     Refused {
         session: Incarnation,
         seq: u64,
         /// That view, if it is certified and newer than the one that the member knows: then that
-        /// life's membership is over, or has not begun.
+        /// incarnation's membership is over, or has not begun.
         certified: Option<Box<ViewConfig>>,
     },
     /// A voter to all voters: how I stand.
@@ -82,8 +83,8 @@ pub struct ClusterNotice {
 /// How a member that is in no view stands to founding. All of it is on its disk.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct FoundingStatus {
-    /// The life that says so, and the first one that had this state.
-    pub(crate) life: Incarnation,
+    /// The incarnation that says so, and the first one that had this state.
+    pub(crate) incarnation: Incarnation,
     pub(crate) birth: Incarnation,
     pub(crate) refusals: u32,
     pub(crate) stance: Stance,
@@ -91,7 +92,7 @@ pub struct FoundingStatus {
     pub(crate) permit: Option<ClusterId>,
     /// The longest lease in this member's file and record.
     pub(crate) longest: Duration,
-    /// For how long this life has been.
+    /// For how long this incarnation has been.
     pub(crate) running_for: Duration,
     /// The highest epoch it has heard of.
     pub(crate) known: Epoch,
@@ -138,7 +139,7 @@ pub struct Renew {
     pub(crate) stage: Stage,
     /// A limit is exceeded that only a new view lifts.
     pub(crate) wants_view: bool,
-    /// The life before this one left: it is inside of nothing.
+    /// The incarnation before this one left: it is inside of nothing.
     pub(crate) left: bool,
     /// How long the lease is, by the member's file.
     pub(crate) lease: Duration,
@@ -165,8 +166,8 @@ pub(crate) enum Stage {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Status {
     pub voter: Voter,
-    /// The life that says so.
-    pub(crate) life: Incarnation,
+    /// The incarnation that says so.
+    pub(crate) incarnation: Incarnation,
     /// The highest epoch it has heard of.
     pub(crate) known: Epoch,
     pub endorsed: Option<Endorsement>,
@@ -174,7 +175,7 @@ pub struct Status {
     pub(crate) suspects: Vec<Member>,
     /// Those who said that they leave.
     pub(crate) leavers: Vec<Member>,
-    /// Lives it has heard lately that are not in that view.
+    /// Incarnations it has heard lately that are not in that view.
     pub(crate) newcomers: Vec<Member>,
 }
 
@@ -187,8 +188,9 @@ pub struct VoterRecord {
     /// Whether that is known to be certified. It might not be found out again: those who endorsed
     /// it may have lost their states.
     pub(crate) certified: bool,
-    /// Whether no leases were in use, when this was written, but those of the view configuration's members that
-    /// have not left: then a life that begins with this knows whose leases there may be.
+    /// Whether no leases were in use, when this was written, but those of the view configuration's
+    /// members that have not left: then an incarnation that begins with this knows whose leases there
+    /// may be.
     pub(crate) settled: bool,
     /// The longest lease that may still run because it was renewed here. On disk before one that
     /// is longer is renewed.
@@ -248,7 +250,8 @@ impl VoterRecord {
             .map(|view_change| &view_change.view_config)
     }
 
-    /// The newest view configuration that it knows to be certified: a voter proposes none but after such a one.
+    /// The newest view configuration that it knows to be certified: a voter proposes none but after such
+    /// a one.
     pub fn certified_view_config(&self) -> Option<&ViewConfig> {
         let view_change = self.endorsed.as_ref()?;
         if self.certified {

@@ -45,7 +45,7 @@ pub struct FoundingReport {
     pub without_permit: Vec<NodeId>,
     /// Whether members have accepted a founding that is not complete.
     pub is_under_way: bool,
-    /// Until when leases of lives before may still run, if they may.
+    /// Until when leases of incarnations before may still run, if they may.
     pub waits_until: Option<Time>,
 }
 

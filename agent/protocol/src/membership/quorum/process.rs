@@ -36,7 +36,7 @@ pub struct Quorum<M: MakeLog> {
     make: M,
     began: Time,
     out: Outbox,
-    /// Whether no view has been told yet what is to be told of the life before.
+    /// Whether no view has been told yet what is to be told of the incarnation before.
     unclean: bool,
 }
 
@@ -136,7 +136,7 @@ impl<M: MakeLog + Clone> Quorum<M> {
         }
     }
 
-    /// The view has gone on without this life: here is the next, in another session. The voter
+    /// The view has gone on without this incarnation: here is the next, in another session. The voter
     /// remembers what it knows.
     pub(crate) fn begin_anew(&mut self, now: Time, me: Member) {
         // Those who were inside in that session may take a moment yet to end.
@@ -156,7 +156,7 @@ impl<M: MakeLog + Clone> Quorum<M> {
         self.settle(now)
     }
 
-    /// A message from the present life of another member.
+    /// A message from the present incarnation of another member.
     pub fn receive(&mut self, now: Time, from: NodeId, message: QuorumMessage) -> Vec<Action> {
         self.take_in(now, from, message);
         self.settle(now)
@@ -174,7 +174,7 @@ impl<M: MakeLog + Clone> Quorum<M> {
         self.settle(now)
     }
 
-    /// That member's life has ended, or it has left.
+    /// That member's incarnation has ended, or it has left.
     pub(crate) fn part(&mut self, peer: NodeId) {
         self.session.part(peer);
     }
@@ -269,7 +269,7 @@ impl<M: MakeLog + Clone> Quorum<M> {
         self.session.until()
     }
 
-    /// The epoch of the newest view that this life is in; zero if there is none.
+    /// The epoch of the newest view that this incarnation is in; zero if there is none.
     pub(crate) fn epoch(&self) -> Epoch {
         self.session.epoch()
     }
@@ -321,7 +321,7 @@ impl<M: MakeLog + Clone> Quorum<M> {
         self.unclean && self.session.has_had_no_view()
     }
 
-    /// What the record on disk is to say of a voter whose life ends now, in order.
+    /// What the record on disk is to say of a voter whose incarnation ends now, in order.
     pub(crate) fn last_words(&self, now: Time) -> Option<Box<VoterRecord>> {
         self.vote.as_ref().map(|vote| vote.last_words(now))
     }

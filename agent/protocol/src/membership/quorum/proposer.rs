@@ -406,7 +406,7 @@ impl<'a> Census<'a> {
         changes
     }
 
-    /// Whether one that leaves, or its next life, has said that what it knew of locks that were
+    /// Whether one that leaves, or its next incarnation, has said that what it knew of locks that were
     /// abandoned is not lost with it. One that is not heard here may not have. `is_shared`: whether
     /// somebody stays who knows what all know.
     fn takes_nothing_along(&self, leaver: Member, is_shared: bool) -> bool {
@@ -417,15 +417,16 @@ impl<'a> Census<'a> {
                 Stage::LeavingWithSharedMarks => is_shared,
                 _ => false,
             };
-            heard.life > leaver.incarnation && heard.left
-                || heard.life == leaver.incarnation && leaves
+            heard.incarnation > leaver.incarnation && heard.left
+                || heard.incarnation == leaver.incarnation && leaves
         })
     }
 
     /// How far a member has come in this view, as far as it was heard.
     fn stage_of(&self, member: Member) -> Option<Stage> {
         let heard = self.voter.heard(member.node)?;
-        let is_in_it = heard.life == member.incarnation && heard.epoch == self.view_config.epoch;
+        let is_in_it =
+            heard.incarnation == member.incarnation && heard.epoch == self.view_config.epoch;
         is_in_it.then_some(heard.stage)
     }
 
@@ -434,7 +435,7 @@ impl<'a> Census<'a> {
     fn misses_word_of(&self, staying: &[Member]) -> bool {
         let is_heard = |member: &Member| {
             let heard = self.voter.heard(member.node);
-            heard.is_some_and(|heard| heard.life >= member.incarnation)
+            heard.is_some_and(|heard| heard.incarnation >= member.incarnation)
         };
         let mut staying = staying.iter();
         staying.any(|member| self.view_config.has_member(*member) && !is_heard(member))
@@ -450,7 +451,7 @@ impl<'a> Census<'a> {
     fn somebody_wants_a_view(&self) -> bool {
         self.view_config.members.iter().any(|member| {
             self.voter.heard(member.node).is_some_and(|heard| {
-                heard.life == member.incarnation
+                heard.incarnation == member.incarnation
                     && heard.epoch == self.view_config.epoch
                     && heard.wants_view
             })

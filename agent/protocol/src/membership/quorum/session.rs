@@ -48,17 +48,17 @@ pub(super) struct Session {
     /// Those who vote, by the newest view that others have told of, and that view's epoch.
     told: Vec<NodeId>,
     told_epoch: Epoch,
-    /// Since when this life is.
+    /// Since when this incarnation is.
     began: Time,
-    /// Whether the life before left.
+    /// Whether the incarnation before left.
     left: bool,
     /// When each voter last answered.
     heard: BTreeMap<NodeId, Time>,
-    /// Those of them that knew of no view with this life in it, nor of any other that is certified,
-    /// and since when.
+    /// Those of them that knew of no view with this incarnation in it, nor of any other that is
+    /// certified, and since when.
     ignorant: BTreeMap<NodeId, Time>,
     contacts: Contacts,
-    /// The newest certified view that this life is in.
+    /// The newest certified view that this incarnation is in.
     known: Option<Known>,
     /// When the lease ends; zero if there is none.
     until: Time,
@@ -67,7 +67,7 @@ pub(super) struct Session {
     seq: u64,
     answered: u64,
     /// When the newest renewal request was sent that a majority has answered; before there is one, when
-    /// this life began.
+    /// this incarnation began.
     answered_sent: Time,
     renew_at: Time,
     overrides: KnownOverrides,
@@ -76,9 +76,9 @@ pub(super) struct Session {
     leaves: bool,
     /// What it knows of locks that were abandoned when it leaves.
     marks: AbandonedMarks,
-    /// Whether a certified view has gone on without this life.
+    /// Whether a certified view has gone on without this incarnation.
     is_over: bool,
-    /// Whether a view has been in force in this life.
+    /// Whether a view has been in force in this incarnation.
     was_installed: bool,
 }
 
@@ -111,7 +111,7 @@ struct RenewalRequest {
 }
 
 impl Session {
-    /// `recorded`: the voters of the cluster that this member remembers. `left`: whether the life
+    /// `recorded`: the voters of the cluster that this member remembers. `left`: whether the incarnation
     /// before did.
     pub(super) fn new(
         me: Member,
@@ -156,7 +156,7 @@ impl Session {
         }
     }
 
-    /// The epoch of the newest view that this life is in; zero if there is none.
+    /// The epoch of the newest view that this incarnation is in; zero if there is none.
     pub(super) fn epoch(&self) -> Epoch {
         self.known
             .as_ref()
@@ -258,7 +258,7 @@ impl Session {
         self.contacts.nodes()
     }
 
-    /// Whether this life is in a view, or about to be.
+    /// Whether this incarnation is in a view, or about to be.
     pub(super) fn is_in_view(&self) -> bool {
         self.known.is_some()
     }
@@ -298,7 +298,7 @@ impl Session {
         self.overrides.note_needed(is_needed);
     }
 
-    /// What the voter of this very member knows, which may be of the life before.
+    /// What the voter of this very member knows, which may be of the incarnation before.
     pub(super) fn remember(&mut self, view_config: &ViewConfig, out: &mut Outbox) {
         self.overrides.told(self.me.node, view_config, out);
     }
@@ -313,7 +313,7 @@ impl Session {
         }
     }
 
-    /// That member's life has ended, or it has left.
+    /// That member's incarnation has ended, or it has left.
     pub(super) fn part(&mut self, peer: NodeId) {
         self.contacts.part(peer);
     }
@@ -323,7 +323,7 @@ impl Session {
         self.overrides.take_over(&mut before.overrides);
     }
 
-    /// Whether no view has been in force in this life.
+    /// Whether no view has been in force in this incarnation.
     pub(super) fn has_had_no_view(&self) -> bool {
         !self.was_installed
     }
@@ -355,8 +355,8 @@ impl Session {
         }
     }
 
-    /// Whom to ask: the voters of the view that this life is in, and of a later one that others have
-    /// told of. Before, those in the file and those on disk, which may both be old ones.
+    /// Whom to ask: the voters of the view that this incarnation is in, and of a later one that others
+    /// have told of. Before, those in the file and those on disk, which may both be old ones.
     pub(super) fn voters(&self) -> Vec<NodeId> {
         let mut voters = match &self.known {
             Some(known) => nodes(&known.view_config.voters),
@@ -409,7 +409,7 @@ impl Session {
         }
     }
 
-    /// A voter does not renew the lease. If a certified view has gone on without this life, that
+    /// A voter does not renew the lease. If a certified view has gone on without this incarnation, that
     /// is its end.
     pub(super) fn refused(
         &mut self,

@@ -25,10 +25,10 @@ fn node(id: u16) -> NodeId {
     NodeId::new(id).unwrap()
 }
 
-fn member(id: u16, life: u64) -> Member {
+fn member(id: u16, incarnation: u64) -> Member {
     Member {
         node: node(id),
-        incarnation: Incarnation(life),
+        incarnation: Incarnation(incarnation),
     }
 }
 
@@ -130,7 +130,7 @@ fn a_lease_counts_from_when_its_wish_was_sent_and_needs_a_majority_under_one_vie
     assert_eq!(out.take().len(), 3, "a renewal request to each voter");
     let (renewal, view) = ((Incarnation(1), 1), name(&first()));
     session.renewed(at(0), node(1), renewal, view, &mut out);
-    // The same voter again, another life's renewal, and another view do not count.
+    // The same voter again, another incarnation's renewal, and another view do not count.
     session.renewed(at(0), node(1), renewal, view, &mut out);
     session.renewed(at(0), node(2), (Incarnation(2), 1), view, &mut out);
     let other = without(4).view_config;
@@ -274,15 +274,15 @@ fn record(longest: Duration) -> VoterRecord {
     }
 }
 
-/// Voter 1 with that record, in its life so and so.
-fn life(life: u64, record: &VoterRecord, now: Time) -> Endorser {
-    let me = (voter(1), Incarnation(life));
+/// Voter 1 with that record, in its incarnation so and so.
+fn incarnation(incarnation: u64, record: &VoterRecord, now: Time) -> Endorser {
+    let me = (voter(1), Incarnation(incarnation));
     Endorser::new(me, &config(), (record, Epoch::ZERO), now)
 }
 
 /// Voter 1, which has endorsed the first view at its start.
 fn endorser() -> Endorser {
-    life(1, &record(LEASE), at(0))
+    incarnation(1, &record(LEASE), at(0))
 }
 
 fn renewal(seq: u64, stage: Stage) -> Renew {
@@ -342,7 +342,7 @@ fn the_age_counts_from_the_last_renewal_of_somebody_who_is_gone() {
 
 #[test]
 fn a_restarted_voter_may_have_renewed_until_it_started() {
-    let part = life(2, &record(LEASE), at(500));
+    let part = incarnation(2, &record(LEASE), at(500));
     assert_eq!(part.age(at(600)), Duration::from_millis(100));
 }
 
@@ -369,7 +369,7 @@ fn a_voter_that_ended_in_order_knows_whose_leases_there_may_be() {
         settled: true,
         ..record(LEASE)
     };
-    let mut part = life(2, &record, at(500));
+    let mut part = incarnation(2, &record, at(500));
     let anew = |left| Renew {
         session: Incarnation(2),
         epoch: Epoch::ZERO,
@@ -503,7 +503,7 @@ fn what_is_not_known_to_be_certified_is_no_memory() {
 #[test]
 fn a_lease_that_was_made_shorter_is_waited_for_as_long_as_it_was() {
     let (long, short) = (LEASE * 30, LEASE);
-    let mut part = life(2, &record(long), at(0));
+    let mut part = incarnation(2, &record(long), at(0));
     let longest = |part: &Endorser, now| part.own_status(now).endorsed.unwrap().longest;
     assert_eq!(longest(&part, at(0)), long);
     let mut out = Outbox::new(node(1));
@@ -519,7 +519,7 @@ fn a_lease_that_was_made_shorter_is_waited_for_as_long_as_it_was() {
 
 #[test]
 fn a_lease_that_was_made_longer_is_renewed_when_the_disk_knows_it() {
-    let mut part = life(2, &record(LEASE), at(0));
+    let mut part = incarnation(2, &record(LEASE), at(0));
     let mut out = Outbox::new(node(1));
     let long = |seq| Renew {
         lease: LEASE * 30,

@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 use crate::ids::{Epoch, Incarnation, NodeId};
 use crate::membership::{ClusterId, Member, MembershipOverrides, View};
 
-/// 256 bits that stand for a view configuration and, through its parent's digest, for all view configurations before it.
+/// 256 bits that stand for a view configuration and, through its parent's digest, for all view
+/// configurations before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Digest(pub(crate) [u8; 32]);
 
@@ -41,7 +42,7 @@ impl fmt::Display for Digest {
     }
 }
 
-/// A voter, which is a member's number together with the life in which it began to remember. One
+/// A voter, which is a member's number together with the incarnation in which it began to remember. One
 /// that has lost its state has another birth: it is not the voter that it was, and what that one
 /// endorsed does not bind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -57,7 +58,7 @@ pub struct ViewConfig {
     pub epoch: Epoch,
     /// Of the view configuration that this one follows; of the first, the cluster.
     pub parent: Digest,
-    /// By id, each in one life.
+    /// By id, each in one incarnation.
     pub members: Vec<Member>,
     /// Since which epoch each of `members` has been one, without a break: a session is never revived,
     /// and a member that was out in between must see it.
@@ -66,7 +67,7 @@ pub struct ViewConfig {
     pub voters: Vec<Voter>,
     /// The only process that may put it in force.
     pub coordinator: Member,
-    /// Members whose lives have ended since the last view that came into force, and that did not
+    /// Members whose incarnations have ended since the last view that came into force, and that did not
     /// leave: they may have been inside of any lock. By id.
     pub unclean: Vec<NodeId>,
     /// The members that operators added and removed beyond what the files list, and the voters that
@@ -84,14 +85,14 @@ impl ViewConfig {
         Digest(*hasher.finalize().as_bytes())
     }
 
-    /// The life in which `node` is a member.
-    pub(crate) fn life_of(&self, node: NodeId) -> Option<Incarnation> {
+    /// The incarnation in which `node` is a member.
+    pub(crate) fn incarnation_of(&self, node: NodeId) -> Option<Incarnation> {
         let at = self.members.binary_search_by_key(&node, |its| its.node);
         Some(self.members[at.ok()?].incarnation)
     }
 
     pub(crate) fn has_member(&self, member: Member) -> bool {
-        self.life_of(member.node) == Some(member.incarnation)
+        self.incarnation_of(member.node) == Some(member.incarnation)
     }
 
     /// Since which epoch `member` has been in, without a break.
@@ -135,9 +136,9 @@ mod tests {
     }
 
     fn view_config(voters: &[(u16, u64)]) -> ViewConfig {
-        let member = |id, life| Member {
+        let member = |id, incarnation| Member {
             node: node(id),
-            incarnation: Incarnation(life),
+            incarnation: Incarnation(incarnation),
         };
         let cluster = Digest::of_cluster(&"shop");
         ViewConfig {

@@ -302,7 +302,7 @@ impl<M: MakeLog> VoterRole<M> {
         }
     }
 
-    /// What is to be on disk when this life ends in order, and says nothing more.
+    /// What is to be on disk when this incarnation ends in order, and says nothing more.
     pub(super) fn last_words(&self, now: Time) -> Box<VoterRecord> {
         let mut record = Box::new(self.record.clone());
         record.settled = self.endorser.is_quiet(now);
@@ -365,7 +365,7 @@ impl<M: MakeLog> VoterRole<M> {
         };
         let me = Member {
             node: self.endorser.me.node,
-            incarnation: self.endorser.life,
+            incarnation: self.endorser.incarnation,
         };
         let is_mine = endorsed.view_change.view_config.coordinator == me;
         if is_mine && self.coordination.is_none() && self.endorser.is_settled() {

@@ -8,7 +8,7 @@ use crate::wire::Body;
 #[derive(Debug)]
 pub(crate) enum PeerEvent {
     Up(NodeId, Incarnation),
-    /// Its life has ended.
+    /// Its incarnation has ended.
     Down(NodeId),
     Suspect(NodeId),
     Alive(NodeId),
@@ -19,9 +19,9 @@ pub(crate) enum PeerEvent {
         difference: Difference,
         in_view: bool,
     },
-    /// Somebody knows a later life of this member.
+    /// Somebody knows a later incarnation of this member.
     Superseded(NodeId),
-    /// Somebody knew an earlier life of this member, which did not leave.
+    /// Somebody knew an earlier incarnation of this member, which did not leave.
     KnewUs,
     Body(NodeId, Epoch, Body),
 }

@@ -1,4 +1,4 @@
-//! One other member: its life, its link, and how far both have got to know each other.
+//! One other member: its incarnation, its link, and how far both have got to know each other.
 
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -23,7 +23,7 @@ const GREET_PAUSE: Duration = Duration::from_millis(1);
 pub enum PeerState {
     /// In touch, and heard lately. This member itself is always so.
     Up,
-    /// Not in touch yet, in its present life.
+    /// Not in touch yet, in its present incarnation.
     Unknown,
     /// Not heard for a while.
     Suspect,
@@ -35,11 +35,11 @@ pub enum PeerState {
 
 #[derive(Debug)]
 pub(super) struct Peer {
-    pub(super) life: Option<Incarnation>,
+    pub(super) incarnation: Option<Incarnation>,
     /// Whether it does not belong to the group any more.
     pub(super) is_removed: bool,
-    /// Whether an earlier life was here, and did not leave.
-    pub(super) had_unclean_life: bool,
+    /// Whether an earlier incarnation was here, and did not leave.
+    pub(super) had_unclean_incarnation: bool,
     pub(super) link: Link,
     /// What is to be said once, and not repeated.
     pub(super) notices: Vec<Vec<u8>>,
@@ -59,7 +59,7 @@ pub(super) struct Peer {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
-    /// Nothing was heard in its present life, or it does not know ours yet.
+    /// Nothing was heard in its present incarnation, or it does not know ours yet.
     Stranger {
         agrees: bool,
     },
@@ -73,9 +73,9 @@ pub(super) enum Standing {
 impl Peer {
     pub(super) fn new(now: Time, timing: Timing) -> Self {
         Self {
-            life: None,
+            incarnation: None,
             is_removed: false,
-            had_unclean_life: false,
+            had_unclean_incarnation: false,
             link: Link::new(now, timing),
             notices: Vec::new(),
             long: 0,
@@ -123,18 +123,18 @@ impl Peer {
         true
     }
 
-    /// The peer is known to live anew; all that was agreed with the life before is void.
-    pub(super) fn begin_life(
+    /// The peer is known to live anew; all that was agreed with the incarnation before is void.
+    pub(super) fn begin_incarnation(
         &mut self,
         now: Time,
         node: NodeId,
-        life: Incarnation,
+        incarnation: Incarnation,
         timing: Timing,
         out: &mut Vec<PeerEvent>,
     ) {
-        if self.life.replace(life).is_some() {
+        if self.incarnation.replace(incarnation).is_some() {
             out.push(PeerEvent::Down(node));
-            self.had_unclean_life = self.standing != Standing::Left;
+            self.had_unclean_incarnation = self.standing != Standing::Left;
         }
         if self.link.is_suspected() {
             out.push(PeerEvent::Alive(node));
@@ -181,7 +181,7 @@ impl Peer {
         }
         let known = match &mut self.standing {
             Standing::Disagrees { key } => key,
-            // Nobody changes the file of a life that is up; a greeting that says so is damaged.
+            // Nobody changes the file of an incarnation that is up; a greeting that says so is damaged.
             Standing::Up | Standing::Left => return,
             Standing::Stranger { .. } => {
                 self.standing = Standing::Disagrees { key: None };
@@ -205,11 +205,11 @@ impl Peer {
         }
     }
 
-    /// The peer knows our life, and we know that its file agrees: it is up.
+    /// The peer knows our incarnation, and we know that its file agrees: it is up.
     pub(super) fn come_up(&mut self, header: &Header, out: &mut Vec<PeerEvent>) {
         if self.standing == (Standing::Stranger { agrees: true }) {
             self.standing = Standing::Up;
-            out.push(PeerEvent::Up(header.from, header.from_life));
+            out.push(PeerEvent::Up(header.from, header.from_incarnation));
         }
     }
 }

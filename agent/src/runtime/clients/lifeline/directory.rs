@@ -1,9 +1,9 @@
-//! Where lifelines lie: FIFOs in the agent's state directory, so that the agent's next life sees
+//! Where lifelines lie: FIFOs in the agent's state directory, so that the agent's next incarnation sees
 //! whether the commands are left that the last one let in.
 //!
 //! A FIFO has a number for its name. Once its command is known, it is renamed to tell who that is,
 //! for a command that closes what it inherits. It is removed when all is over; one that nobody has
-//! open any more, as after a crash of the agent or a reboot, is removed by the next life.
+//! open any more, as after a crash of the agent or a reboot, is removed by the next incarnation.
 
 use std::fs;
 use std::io;
@@ -111,7 +111,7 @@ pub(super) struct Entry {
 }
 
 impl Entry {
-    /// Notes whose lifeline it is, for the agent's next life.
+    /// Notes whose lifeline it is, for the agent's next incarnation.
     pub(super) fn set_command(&mut self, pid: u32, start: u64, user: u32) {
         let space = self.directory.space.clone();
         let command = Command {
@@ -124,7 +124,7 @@ impl Entry {
         let handle = self.directory.handle.as_fd();
         match renameat(handle, &*self.name, handle, &*name) {
             Ok(()) => self.name = name,
-            // The next life sees it all the same, as long as it has what it inherited.
+            // The next incarnation sees it all the same, as long as it has what it inherited.
             Err(errno) => tracing::debug!("a lifeline cannot be renamed: {errno}"),
         }
     }
@@ -165,7 +165,7 @@ mod tests {
     /// By a writer that is left, also when nobody knows the command; and by the command, also when it
     /// has closed all it had. What is over is removed.
     #[test]
-    fn the_next_life_sees_what_the_last_one_left_behind() {
+    fn the_next_incarnation_sees_what_the_last_one_left_behind() {
         let place = tempfile::tempdir().unwrap();
         let open = || LifelineDir::open(place.path()).unwrap();
         let files = || {

@@ -1,5 +1,5 @@
-//! What the last life of this agent left behind: commands that still run under locks that were
-//! lost with it. Nobody is let in by this life before they have ended.
+//! What the last incarnation of this agent left behind: commands that still run under locks that were
+//! lost with it. Nobody is let in by this incarnation before they have ended.
 
 use std::fs::{self, DirBuilder};
 use std::io;
@@ -23,7 +23,7 @@ use crate::runtime::os::pidfd::ProcessGroup;
 /// How often the log tells of them.
 const TELL_EVERY: Duration = Duration::from_secs(10);
 
-/// Commands of the last life that have not ended.
+/// Commands of the last incarnation that have not ended.
 #[derive(Debug)]
 pub(crate) struct Former {
     left: Vec<Lifeline>,
@@ -64,7 +64,7 @@ impl Former {
         self.look = now + LOOK;
         self.left.retain_mut(|lifeline| !lifeline.has_ended());
         if self.left.is_empty() {
-            tracing::info!("the commands of this agent's last life have ended");
+            tracing::info!("the commands of this agent's last incarnation have ended");
             return true;
         }
         if now >= self.kill {
@@ -79,7 +79,7 @@ impl Former {
             let known: Vec<_> = self.left.iter().filter_map(Lifeline::command).collect();
             let known: Vec<_> = known.iter().map(ToString::to_string).collect();
             tracing::warn!(
-                "{} of the commands that this agent's last life let in have not ended (process \
+                "{} of the commands that this agent's last incarnation let in have not ended (process \
                  groups known: {}): nobody is let in here before; see what they do, and end them",
                 self.left.len(),
                 if known.is_empty() {
@@ -95,7 +95,8 @@ impl Former {
 
 impl LifelineDir {
     /// Opens the directory of lifelines in the state directory, which this process has locked.
-    /// Returns it, and the lifelines in it whose commands still run: the agent's last life left them.
+    /// Returns it, and the lifelines in it whose commands still run: the agent's last incarnation left
+    /// them.
     ///
     /// # Errors
     /// If it cannot be made or read, or has something in it that is no FIFO of this user's.
@@ -137,7 +138,7 @@ impl LifelineDir {
         Ok((directory, left))
     }
 
-    /// What another life has left behind under `name`.
+    /// What another incarnation has left behind under `name`.
     fn former(self: &Arc<Self>, name: String) -> io::Result<Lifeline> {
         let told = |error: io::Error| {
             let path = self.path.join(&name);

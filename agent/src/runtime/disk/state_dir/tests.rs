@@ -1,4 +1,4 @@
-//! State directories over lives, and with all in them that others can have put there.
+//! State directories over incarnations, and with all in them that others can have put there.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
@@ -114,7 +114,7 @@ fn every_flipped_bit_and_every_cut_is_noticed() {
 }
 
 #[test]
-fn keeps_the_last_record_over_lives() {
+fn keeps_the_last_record_over_incarnations() {
     let root = tempfile::tempdir().unwrap();
     let path = root.path().join("a/b");
     let (mut state, none) = StateDir::open(&path, owner()).unwrap();
@@ -240,7 +240,7 @@ fn whatever_is_done_to_the_files_meanwhile_the_state_is_the_last_one() {
         second(&path("state.new"));
     }
     assert_eq!(fs::read(path("victim")).unwrap(), old);
-    // Nothing of it is left with which the next life would be refused.
+    // Nothing of it is left with which the next incarnation would be refused.
     drop(state);
     StateDir::open(root.path(), owner()).unwrap();
 }

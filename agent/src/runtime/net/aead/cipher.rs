@@ -1,13 +1,13 @@
-//! The seal itself: AES-256-GCM-SIV (RFC 8452) under a key of one life of one member.
+//! The seal itself: AES-256-GCM-SIV (RFC 8452) under a key of one incarnation of one member.
 //!
 //! Why this one: it is the only one in wide use with which a nonce that is used twice breaks
-//! nothing. It is not used twice as far as a program can see to it: the key belongs to one life,
-//! which has drawn 128 random bits, and the nonce is a counter of that life. But a virtual machine
-//! that is copied while it runs has the life, the key and the counter twice, and no program can
-//! tell. With ChaCha20-Poly1305 or AES-GCM whoever saw two different datagrams with one nonce
-//! could forge others. Here the nonce goes into a hash of all that is sealed, and both nonce and
-//! content must be the same before anything is: then the same datagram was sent twice, and that is
-//! all that can be seen (RFC 8452, section 9).
+//! nothing. It is not used twice as far as a program can see to it: the key belongs to one incarnation,
+//! which has drawn 128 random bits, and the nonce is a counter of that incarnation. But a virtual
+//! machine that is copied while it runs has the incarnation, the key and the counter twice, and no
+//! program can tell. With ChaCha20-Poly1305 or AES-GCM whoever saw two different datagrams with one
+//! nonce could forge others. Here the nonce goes into a hash of all that is sealed, and both nonce and
+//! content must be the same before anything is: then the same datagram was sent twice, and that is all
+//! that can be seen (RFC 8452, section 9).
 //!
 //! Why from RustCrypto: it is built without a C compiler and CMake, and clears its keys. AWS-LC has the
 //! same cipher four to five times as fast (`benches/ciphers`): a datagram of 64 bytes takes it 153 ns,
@@ -30,11 +30,11 @@ const NONCE: usize = 12;
 /// What the keys made here are for: they have nothing in common with any other use of the key.
 const CONTEXT: &str = "distlock 2026-11 datagrams of one life of one member";
 
-/// One life of one member: 128 random bits, drawn when its process starts.
+/// One incarnation of one member: 128 random bits, drawn when its process starts.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) struct LifeId(pub(super) [u8; Self::LEN]);
+pub(crate) struct IncarnationId(pub(super) [u8; Self::LEN]);
 
-impl LifeId {
+impl IncarnationId {
     pub(super) const LEN: usize = 16;
 
     pub(super) fn new(random: [u8; Self::LEN]) -> Self {
@@ -42,7 +42,7 @@ impl LifeId {
     }
 }
 
-/// Seals and opens what one member says in one life, under one key of the group.
+/// Seals and opens what one member says in one incarnation, under one key of the group.
 ///
 /// What is kept is in a box: where it is moved, within a collection for one, it would leave a copy
 /// behind that nothing clears. What a stranger's datagrams are tried with is not, as nothing is
@@ -56,11 +56,11 @@ const _: () = {
 };
 
 impl Cipher {
-    pub(super) fn new(group_key: &GroupKey, member: NodeId, life: LifeId) -> Self {
+    pub(super) fn new(group_key: &GroupKey, member: NodeId, incarnation: IncarnationId) -> Self {
         let mut hasher = blake3::Hasher::new_derive_key(CONTEXT);
         hasher.update(group_key.secret());
         hasher.update(&member.as_u16().to_be_bytes());
-        hasher.update(&life.0);
+        hasher.update(&incarnation.0);
         let mut key = Zeroizing::new([0; blake3::OUT_LEN]);
         keys::finish(&mut hasher, &mut *key);
         Self(Aes256GcmSiv::new((&*key).into()))
@@ -97,9 +97,9 @@ impl fmt::Debug for Cipher {
     }
 }
 
-impl fmt::Debug for LifeId {
+impl fmt::Debug for IncarnationId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "LifeId({:02x}{:02x}…)", self.0[0], self.0[1])
+        write!(f, "IncarnationId({:02x}{:02x}…)", self.0[0], self.0[1])
     }
 }
 

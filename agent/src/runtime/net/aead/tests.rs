@@ -21,8 +21,8 @@ fn seed() -> [u8; SEED] {
     seed
 }
 
-/// A new life of member `id`.
-fn life(id: u16, key: &GroupKey) -> Seals {
+/// A new incarnation of member `id`.
+fn incarnation(id: u16, key: &GroupKey) -> Seals {
     Seals::new(node(id), KeyRing::new(vec![copy(key)]), &seed())
 }
 
@@ -64,7 +64,7 @@ fn introduce(from: &mut Seals, to: &mut Seals) -> [Vec<u8>; 3] {
 /// A key, and two members, of whom the second believes the first.
 fn believed() -> (GroupKey, [Seals; 2]) {
     let key = key();
-    let [mut one, mut two] = [1, 2].map(|id| life(id, &key));
+    let [mut one, mut two] = [1, 2].map(|id| incarnation(id, &key));
     introduce(&mut one, &mut two);
     (key, [one, two])
 }
@@ -127,7 +127,7 @@ fn nothing_of_a_datagram_can_be_changed() {
 #[test]
 fn a_datagram_is_for_one_member_and_from_one() {
     let key = key();
-    let [mut one, mut two, mut three] = [1, 2, 3].map(|id| life(id, &key));
+    let [mut one, mut two, mut three] = [1, 2, 3].map(|id| incarnation(id, &key));
     introduce(&mut one, &mut two);
     introduce(&mut one, &mut three);
     introduce(&mut two, &mut one);
@@ -167,9 +167,9 @@ fn multicast_is_for_all_and_comes_only_so() {
 
 /// All that an attacker has ever heard, in any order and as often as he likes.
 #[test]
-fn what_was_recorded_of_an_old_life_opens_nothing() {
+fn what_was_recorded_of_an_old_incarnation_opens_nothing() {
     let key = key();
-    let [mut old, mut two] = [1, 2].map(|id| life(id, &key));
+    let [mut old, mut two] = [1, 2].map(|id| incarnation(id, &key));
     let mut recorded: Vec<_> = introduce(&mut old, &mut two).into();
     recorded.extend((0..5).map(|_| sealed(&mut old, 2, b"old")));
     for said in &recorded[3..] {
@@ -191,7 +191,7 @@ fn what_was_recorded_of_an_old_life_opens_nothing() {
     };
     replay(&mut two, "while it is believed");
 
-    let mut new = life(1, &key);
+    let mut new = incarnation(1, &key);
     let challenge = reply(
         take(&mut two, 1, &sealed(&mut new, 2, b"hello")),
         Asked::Unproven,
@@ -207,19 +207,19 @@ fn what_was_recorded_of_an_old_life_opens_nothing() {
     assert_eq!(take(&mut two, 1, &sealed(&mut new, 2, b"new")).1, b"new");
 
     // The receiver lives anew, and knows of none of that.
-    let mut two = life(2, &key);
+    let mut two = incarnation(2, &key);
     replay(&mut two, "after the receiver's restart");
     introduce(&mut new, &mut two);
     replay(&mut two, "when the receiver knows the successor");
     assert_eq!(take(&mut two, 1, &sealed(&mut new, 2, b"new")).1, b"new");
 }
 
-/// The old life itself, that stood still while another began: it is believed again when it answers,
-/// and then only what it says from there on. Which of the two is the member is for the core.
+/// The old incarnation itself, that stood still while another began: it is believed again when it
+/// answers, and then only what it says from there on. Which of the two is the member is for the core.
 #[test]
-fn a_life_that_comes_back_is_read_from_its_answer_on() {
+fn a_incarnation_that_comes_back_is_read_from_its_answer_on() {
     let key = key();
-    let [mut old, mut new, mut two] = [1, 1, 2].map(|id| life(id, &key));
+    let [mut old, mut new, mut two] = [1, 1, 2].map(|id| incarnation(id, &key));
     introduce(&mut old, &mut two);
     let withheld = sealed(&mut old, 2, b"withheld");
     introduce(&mut new, &mut two);
@@ -229,16 +229,16 @@ fn a_life_that_comes_back_is_read_from_its_answer_on() {
 }
 
 #[test]
-fn an_answer_is_to_one_challenge_of_one_life() {
+fn an_answer_is_to_one_challenge_of_one_incarnation() {
     let key = key();
-    let [mut one, mut two, mut three] = [1, 2, 3].map(|id| life(id, &key));
+    let [mut one, mut two, mut three] = [1, 2, 3].map(|id| incarnation(id, &key));
     let hello = sealed(&mut one, 2, b"hello");
     let challenge = reply(take(&mut two, 1, &hello), Asked::Unproven);
     // It is the same as long as it is open, so nothing needs to be kept of it.
     let again = reply(take(&mut two, 1, &hello), Asked::Unproven);
     let answer = reply(take(&mut one, 2, &challenge), Asked::Challenged);
     assert_eq!(take(&mut three, 1, &answer), dropped(Why::Malformed));
-    let mut other_two = life(2, &key);
+    let mut other_two = incarnation(2, &key);
     assert_eq!(take(&mut other_two, 1, &answer), dropped(Why::Stale));
     assert_eq!(take(&mut two, 1, &answer).0, Opened::Believed);
     let second = reply(take(&mut one, 2, &again), Asked::Challenged);
@@ -247,16 +247,16 @@ fn an_answer_is_to_one_challenge_of_one_life() {
         dropped(Why::Stale),
         "it is open no more"
     );
-    // A challenge to a former life of this member.
-    let mut new_one = life(1, &key);
+    // A challenge to a former incarnation of this member.
+    let mut new_one = incarnation(1, &key);
     assert_eq!(take(&mut new_one, 2, &challenge), dropped(Why::Stale));
 }
 
 #[test]
 fn who_has_another_key_or_none_is_not_heard() {
     let (key, other) = (key(), key());
-    let mut two = life(2, &key);
-    let mut stranger = life(1, &other);
+    let mut two = incarnation(2, &key);
+    let mut stranger = incarnation(1, &other);
     let out = sealed(&mut stranger, 2, b"hello");
     assert_eq!(
         take(&mut two, 1, &out),
@@ -275,11 +275,11 @@ fn who_has_another_key_or_none_is_not_heard() {
 #[test]
 fn few_strangers_are_looked_at_in_one_turn() {
     let key = key();
-    let [mut one, mut two, mut three] = [1, 2, 3].map(|id| life(id, &key));
+    let [mut one, mut two, mut three] = [1, 2, 3].map(|id| incarnation(id, &key));
     introduce(&mut one, &mut two);
     let good = [(); 3].map(|()| sealed(&mut one, 2, b"good"));
     let strange: Vec<_> = (0..20)
-        .map(|_| sealed(&mut life(1, &key), 2, b"hello"))
+        .map(|_| sealed(&mut incarnation(1, &key), 2, b"hello"))
         .collect();
     two.begin_turn();
     let outcomes: Vec<_> = strange
@@ -319,12 +319,12 @@ fn few_strangers_are_looked_at_in_one_turn() {
 #[test]
 fn what_is_not_authentic_takes_no_memory() {
     let key = key();
-    let mut two = life(2, &key);
+    let mut two = incarnation(2, &key);
     let room = two.strange.capacity();
     for _ in 0..3 {
         two.begin_turn();
         for id in 100..100 + IN_A_TURN as u16 {
-            let mut forged = sealed(&mut life(id, &key), 2, b"hello");
+            let mut forged = sealed(&mut incarnation(id, &key), 2, b"hello");
             *forged.last_mut().unwrap() ^= 1;
             let opened = two.open(node(id), false, &mut forged);
             assert_eq!(opened, Opened::Dropped(Why::Forged));
@@ -339,7 +339,7 @@ fn what_is_not_authentic_takes_no_memory() {
 #[test]
 fn a_key_is_changed_without_a_pause() {
     let (old, new) = (key(), key());
-    let [mut one, mut two] = [1, 2].map(|id| life(id, &old));
+    let [mut one, mut two] = [1, 2].map(|id| incarnation(id, &old));
     introduce(&mut one, &mut two);
     introduce(&mut two, &mut one);
     let talk = |one: &mut Seals, two: &mut Seals| {
@@ -356,7 +356,7 @@ fn a_key_is_changed_without_a_pause() {
     }
     assert_eq!(take(&mut two, 1, &before).1, b"before");
     assert_eq!(take(&mut two, 1, &before), dropped(Why::Replayed));
-    let late = sealed(&mut life(1, &old), 2, b"late");
+    let late = sealed(&mut incarnation(1, &old), 2, b"late");
     for member in [&mut one, &mut two] {
         member.change_keys(KeyRing::new(vec![copy(&new)]));
     }
@@ -364,8 +364,8 @@ fn a_key_is_changed_without_a_pause() {
     assert_eq!(take(&mut two, 1, &late), dropped(Why::UnknownKey(old.id())));
 }
 
-/// A virtual machine that is copied has one life twice, and nobody can tell. What the two say with
-/// one nonce is different, and neither can be made into anything else.
+/// A virtual machine that is copied has one incarnation twice, and nobody can tell. What the two say
+/// with one nonce is different, and neither can be made into anything else.
 #[test]
 fn a_nonce_that_is_used_twice_gives_nothing_away() {
     let key = key();
@@ -390,7 +390,7 @@ fn a_nonce_that_is_used_twice_gives_nothing_away() {
     );
 
     // What the one says with the content of the other, to somebody who believes them.
-    let mut two = life(2, &key);
+    let mut two = incarnation(2, &key);
     introduce(&mut one, &mut two);
     copied.sealed = one.sealed;
     let a = sealed(&mut one, 2, &[0; 64]);
@@ -411,7 +411,7 @@ fn what_is_longer_than_anything_that_is_sealed_is_not_opened() {
 fn no_secret_is_shown() {
     let [mut one, mut two] = [1, 2].map(|id| {
         let mut seed = [0; SEED];
-        seed[LifeId::LEN..].fill(0xd7);
+        seed[IncarnationId::LEN..].fill(0xd7);
         Seals::new(
             node(id),
             KeyRing::new(vec![GroupKey::new([0xd7; 32].into())]),

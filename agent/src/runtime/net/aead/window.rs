@@ -5,7 +5,7 @@
 pub(super) const WIDTH: u64 = 1024;
 const WORDS: usize = (WIDTH / 64) as usize;
 
-/// The counters of one sender's life that were taken.
+/// The counters of one sender's incarnation that were taken.
 ///
 /// Invariant: of those below `next`, the last [`WIDTH`] have a bit each, which is set if it came;
 /// all older ones count as having come.

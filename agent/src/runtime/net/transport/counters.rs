@@ -36,14 +36,14 @@ pub struct TransportCounters {
     pub dropped_forged: u64,
     /// Datagrams dropped because they came before.
     pub dropped_replayed: u64,
-    /// Datagrams dropped because the life that sealed them had not shown yet that it is there. They
-    /// were answered by a challenge.
+    /// Datagrams dropped because the incarnation that sealed them had not shown yet that it is there.
+    /// They were answered by a challenge.
     pub dropped_unproven: u64,
-    /// Datagrams dropped because they answered no challenge that was open, or challenged another life
-    /// of this member.
+    /// Datagrams dropped because they answered no challenge that was open, or challenged another
+    /// incarnation of this member.
     pub dropped_stale: u64,
-    /// Datagrams dropped because too many came in one turn, from one address, of lives that had not
-    /// shown that they are there.
+    /// Datagrams dropped because too many came in one turn, from one address, of incarnations that had
+    /// not shown that they are there.
     pub dropped_strange: u64,
     /// Challenges that were answered, and answers that were right.
     pub handshakes: u64,

@@ -43,8 +43,8 @@ struct Other {
     is_there: bool,
     /// For how many reports it has been there and not reached; [`PATIENCE`] once that was told.
     missed: u8,
-    /// The lives of both ends of its link, and the last of what was sent there.
-    lives: Vec<u8>,
+    /// The incarnations of both ends of its link, and the last of what was sent there.
+    incarnations: Vec<u8>,
     first: u64,
     /// Whether multicast was used for it since it was last found to be reached.
     is_used: bool,
@@ -127,10 +127,10 @@ impl MulticastReachability {
             return Verdict::Directly;
         };
         let place = part.place();
-        let is_new = place.lives != other.lives || place.first > other.first;
+        let is_new = place.incarnations != other.incarnations || place.first > other.first;
         if is_new {
-            if place.lives != other.lives {
-                other.lives = place.lives.to_vec();
+            if place.incarnations != other.incarnations {
+                other.incarnations = place.incarnations.to_vec();
             }
             other.first = place.first;
         } else if other.is_used {
@@ -227,11 +227,12 @@ mod tests {
         Time::from_nanos(1) + Duration::from_millis(ms)
     }
 
-    /// A datagram of kind 1 with a frame, the number `first`, in the receiver's life `life`.
-    fn datagram(life: u8, first: u8) -> Vec<u8> {
+    /// A datagram of kind 1 with a frame, the number `first`, in the receiver's incarnation
+    /// `incarnation`.
+    fn datagram(incarnation: u8, first: u8) -> Vec<u8> {
         let mut bytes = vec![0; 68];
         bytes[1] = 1;
-        bytes[35] = life;
+        bytes[35] = incarnation;
         bytes[59] = first;
         bytes
     }
@@ -310,7 +311,7 @@ mod tests {
             judge(&mut reachability, 2, &datagram(1, 3)),
             Verdict::Multicast
         );
-        // A new life counts from the beginning.
+        // A new incarnation counts from the beginning.
         assert_eq!(
             judge(&mut reachability, 2, &datagram(2, 1)),
             Verdict::Multicast

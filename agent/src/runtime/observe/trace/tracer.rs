@@ -29,7 +29,7 @@ pub(crate) fn open(
     me: NodeId,
     settings: &Settings,
     host: &str,
-    life: Incarnation,
+    incarnation: Incarnation,
 ) -> Option<(Tracer, TraceWriter)> {
     let (sender, receiver) = bounded(QUEUE);
     let writer = match TraceWriter::open(dir, &settings.group, me, host, receiver) {
@@ -47,7 +47,7 @@ pub(crate) fn open(
         me,
         group: GroupId::of(&settings.group),
         has_fences: settings.failure != Failure::PresumeFailed,
-        life,
+        incarnation,
         count: 0,
         locks: BTreeMap::new(),
         heard: BTreeMap::new(),
@@ -63,8 +63,8 @@ pub(crate) struct Tracer {
     me: NodeId,
     group: GroupId,
     has_fences: bool,
-    life: Incarnation,
-    /// How many events this life has had.
+    incarnation: Incarnation,
+    /// How many events this incarnation has had.
     count: u64,
     /// What the requests that are open are for.
     locks: BTreeMap<Ticket, Arc<str>>,
@@ -106,10 +106,10 @@ impl Tracer {
     }
 
     /// How far another member's clock is ahead is believed to be known.
-    pub(crate) fn note_clock(&mut self, member: NodeId, life: u64, estimate: &Estimate) {
+    pub(crate) fn note_clock(&mut self, member: NodeId, incarnation: u64, estimate: &Estimate) {
         self.log(What::Compared {
             member: member.as_u16(),
-            life,
+            incarnation,
             measured: estimate.at.as_nanos(),
             ahead_ns: estimate.offset_ns,
             error_ns: u64::try_from(estimate.error.as_nanos()).unwrap_or(u64::MAX),
@@ -148,7 +148,7 @@ impl Tracer {
             }),
             Event::Excluded { .. } => {
                 self.log(What::Excluded);
-                self.life = node.incarnation();
+                self.incarnation = node.incarnation();
                 self.count = 0;
                 self.log(What::Began);
             }
@@ -180,7 +180,7 @@ impl Tracer {
         for message in engine_messages(&header, payload) {
             self.log(What::Sent {
                 to: header.to.as_u16(),
-                to_life: header.to_life.0,
+                to_incarnation: header.to_incarnation.0,
                 number: message.number,
                 kind: message.kind.into(),
                 lock: message.lock.to_string(),
@@ -188,7 +188,7 @@ impl Tracer {
         }
     }
 
-    /// What is for this life, whichever way it took.
+    /// What is for this incarnation, whichever way it took.
     fn note_arrival(&mut self, bytes: &[u8]) {
         let Ok((header, payload)) = wire::decode(self.group, bytes) else {
             return;
@@ -197,13 +197,13 @@ impl Tracer {
             return;
         }
         self.heard.insert(header.from, clock::now());
-        if header.to_life != self.life {
+        if header.to_incarnation != self.incarnation {
             return;
         }
         for message in engine_messages(&header, payload) {
             self.log(What::Received {
                 from: header.from.as_u16(),
-                from_life: header.from_life.0,
+                from_incarnation: header.from_incarnation.0,
                 number: message.number,
                 kind: message.kind.into(),
                 lock: message.lock.to_string(),
@@ -219,7 +219,7 @@ impl Tracer {
         let Some(sender) = &self.sender else { return };
         self.count += 1;
         let entry = Entry {
-            life: self.life.0,
+            incarnation: self.incarnation.0,
             n: self.count,
             at: clock::now().as_nanos(),
             what,

@@ -135,7 +135,7 @@ impl TraceWriter {
         put(&mut self.buffer, &self.head);
     }
 
-    /// A life that ended in the middle of a line leaves the next one a line of its own.
+    /// An incarnation that ended in the middle of a line leaves the next one a line of its own.
     fn end_torn_line(&mut self) -> io::Result<()> {
         if self.len == 0 {
             return Ok(());
@@ -261,7 +261,7 @@ mod tests {
 
     fn entry(n: u64) -> Entry {
         Entry {
-            life: 1,
+            incarnation: 1,
             n,
             at: n,
             what: What::Began,

@@ -120,7 +120,7 @@ impl CoreGuard<'_> {
                 }
             }
             Ok(Note::AskTime { asked_ns }) => self.answer_time(from, asked_ns),
-            Ok(Note::Time { life, reply }) => self.hear_time(from, life, reply),
+            Ok(Note::Time { incarnation, reply }) => self.hear_time(from, incarnation, reply),
             Err(error) => {
                 self.core.notes_malformed += 1;
                 tracing::debug!("a note of member {from} cannot be read: {error}");

@@ -187,7 +187,7 @@ fn a_renewal_wakes_who_waits_for_one() {
     }
 }
 
-/// One lease, and not the caller's whole life.
+/// One lease, and not the caller's whole incarnation.
 #[test]
 fn without_a_lease_for_a_lease_there_is_no_quorum() {
     let lease = Duration::from_millis(50);
@@ -221,7 +221,7 @@ fn a_grant_that_is_lost_before_it_is_seen_is_void() {
         assert!(is_pending(&mut waiting));
         host.exclude();
         assert_eq!(waiting.finish().unwrap_err(), AcquireError::Voided);
-        // Neither is one whose lease was renewed for the next life, and that was lost after it
+        // Neither is one whose lease was renewed for the next incarnation, and that was lost after it
         // was granted.
         host.renew();
         let lock = format!("{lock} again");

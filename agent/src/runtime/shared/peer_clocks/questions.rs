@@ -47,22 +47,22 @@ impl CoreGuard<'_> {
     /// Answers a member that asks for the time here.
     pub(crate) fn answer_time(&mut self, to: NodeId, asked_ns: u64) {
         let received_ns = clock::now().as_nanos();
-        let life = self.core.node.incarnation().0;
+        let incarnation = self.core.node.incarnation().0;
         let reply = Reply {
             asked_ns,
             received_ns,
             answered_ns: clock::now().as_nanos(),
         };
-        self.send_note(to, &Note::Time { life, reply });
+        self.send_note(to, &Note::Time { incarnation, reply });
     }
 
     /// A member answers what time it is there.
-    pub(crate) fn hear_time(&mut self, from: NodeId, life: u64, reply: Reply) {
-        self.take_time(from, life, reply, clock::now());
+    pub(crate) fn hear_time(&mut self, from: NodeId, incarnation: u64, reply: Reply) {
+        self.take_time(from, incarnation, reply, clock::now());
     }
 
     /// The same; the answer came at `now`.
-    fn take_time(&mut self, from: NodeId, life: u64, reply: Reply, now: Time) {
+    fn take_time(&mut self, from: NodeId, incarnation: u64, reply: Reply, now: Time) {
         let core = &mut *self.core;
         let Some(known) = core.peer_clocks.peers.get_mut(&from) else {
             return;
@@ -71,9 +71,9 @@ impl CoreGuard<'_> {
         if known.filter.receive(reply, now).is_err() {
             return;
         }
-        if known.life != life {
-            // What the life before has said is of another clock.
-            *known = PeerClock::new(life);
+        if known.incarnation != incarnation {
+            // What the incarnation before has said is of another clock.
+            *known = PeerClock::new(incarnation);
             known.filter.ask(Time::from_nanos(reply.asked_ns));
             let _ = known.filter.receive(reply, now);
         }
@@ -84,7 +84,7 @@ impl CoreGuard<'_> {
         if let Some(tracer) = &mut core.tracer
             && let Some(estimate) = known.filter.estimate(now)
         {
-            tracer.note_clock(from, life, &estimate);
+            tracer.note_clock(from, incarnation, &estimate);
         }
         match in_words(rate).filter(|_| is_news) {
             Some(words) => tracing::warn!(
@@ -158,13 +158,13 @@ mod tests {
     }
 
     /// Answers of a clock that counts `percent` of what this one does.
-    fn hear(agent: &Agent, percent: u64, life: u64) {
+    fn hear(agent: &Agent, percent: u64, incarnation: u64) {
         let start = 1_000_000_000_000;
         for i in 1..=3 {
             let mut core = agent.shared.lock_core();
             let now = Time::from_nanos(start + i * 20_000_000_000);
             let known = core.core.peer_clocks.peers.entry(id(2));
-            let known = known.or_insert_with(|| PeerClock::new(life));
+            let known = known.or_insert_with(|| PeerClock::new(incarnation));
             let asked_ns = known.filter.ask(now);
             let there = i * 20_000_000_000 / 100 * percent;
             let reply = Reply {
@@ -172,12 +172,12 @@ mod tests {
                 received_ns: there,
                 answered_ns: there + 1_000,
             };
-            core.take_time(id(2), life, reply, now + Duration::from_millis(1));
+            core.take_time(id(2), incarnation, reply, now + Duration::from_millis(1));
         }
     }
 
     #[test]
-    fn a_drift_beyond_the_bound_is_told_and_another_life_is_another_clock() {
+    fn a_drift_beyond_the_bound_is_told_and_another_incarnation_is_another_clock() {
         let directory = tempfile::tempdir().unwrap();
         let agent = agent(directory.path(), 1);
         hear(&agent, 109, 1);

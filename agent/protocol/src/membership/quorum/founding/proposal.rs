@@ -113,7 +113,7 @@ impl FoundingPart {
         if node == self.me.node {
             return Some(self.me);
         }
-        let incarnation = self.status_of(node)?.life;
+        let incarnation = self.status_of(node)?.incarnation;
         Some(Member { node, incarnation })
     }
 

@@ -60,8 +60,8 @@ impl FoundingPart {
         is_held_up.then_some(report)
     }
 
-    /// How long all must have been up: no lease that a life before renewed runs any more, and the
-    /// wall clock has passed the epoch of any view before.
+    /// How long all must have been up: no lease that an incarnation before renewed runs any more, and
+    /// the wall clock has passed the epoch of any view before.
     fn wait(&self, config: &QuorumConfig) -> Duration {
         longest_lease(self.longest_of_all(config)).max(PASSES_EPOCHS)
     }

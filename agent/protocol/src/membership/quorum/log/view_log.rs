@@ -16,9 +16,9 @@ pub enum LogAction {
     /// Make this durable in the place of the record before, in one step; then call
     /// [`ViewLog::persisted`]. One is outstanding at a time.
     Persist(LogRecord),
-    /// This view is decided. Epochs rise from one to the next; each comes at most once in a life,
-    /// and one that was decided while this voter was away may be passed over: the chain has its
-    /// name. After a restart [`ViewLog::decided`] tells where the log stands, and what was decided
+    /// This view is decided. Epochs rise from one to the next; each comes at most once in an
+    /// incarnation, and one that was decided while this voter was away may be passed over: the chain has
+    /// its name. After a restart [`ViewLog::decided`] tells where the log stands, and what was decided
     /// but not durable here may come again.
     Decided(Decided),
     /// Ask [`ViewLog::leader`] again.

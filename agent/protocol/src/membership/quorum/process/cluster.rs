@@ -41,7 +41,7 @@ impl<M: MakeLog + Clone> Quorum<M> {
                 if let Some(vote) = &mut self.vote {
                     let me = Member {
                         node: out.me(),
-                        incarnation: vote.endorser.life,
+                        incarnation: vote.endorser.incarnation,
                     };
                     let birth = self.founding.affiliation().birth;
                     vote.begin_anew((me, birth), &self.config, now, out);
@@ -123,7 +123,7 @@ impl<M: MakeLog + Clone> Quorum<M> {
     pub(super) fn begin_to_vote(&mut self, now: Time) {
         let me = Member {
             node: self.out.me(),
-            incarnation: self.founding.life(),
+            incarnation: self.founding.incarnation(),
         };
         let birth = self.founding.affiliation().birth;
         let record = (None, self.session.epoch());

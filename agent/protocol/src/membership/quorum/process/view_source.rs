@@ -14,14 +14,20 @@ use crate::lock::{AbandonedMarks, Summary};
 use crate::membership::{Action, Change, Member, View, ViewMessage, ViewSource};
 use crate::time::Time;
 
-/// It hears of members by their renewal requests, and of voters by what they say. That one can be talked to is
-/// a reason to say something at once, and nothing else.
+/// It hears of members by their renewal requests, and of voters by what they say. That one can be talked
+/// to is a reason to say something at once, and nothing else.
 impl<M> ViewSource for Quorum<M>
 where
     M: MakeLog + Clone + Send,
     M::Log: Send,
 {
-    fn peer_up(&mut self, now: Time, peer: NodeId, _life: Incarnation, out: &mut Vec<Action>) {
+    fn peer_up(
+        &mut self,
+        now: Time,
+        peer: NodeId,
+        _incarnation: Incarnation,
+        out: &mut Vec<Action>,
+    ) {
         out.extend(self.meet(now, peer));
     }
 

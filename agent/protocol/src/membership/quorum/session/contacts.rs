@@ -77,7 +77,7 @@ impl Contacts {
     ) {
         for (peer, contact) in &mut self.met {
             let lately = contact.told.is_some_and(|at| now < at + lease);
-            let is_known = view_config.life_of(*peer).is_some() && !contact.asks;
+            let is_known = view_config.incarnation_of(*peer).is_some() && !contact.asks;
             if lately || is_known {
                 continue;
             }

@@ -32,14 +32,14 @@ use crate::time::Time;
 const STATUSES: u32 = 10;
 /// How many of each kind a status tells of; the others come in the next, when these are settled.
 const MAX_TOLD: usize = 100;
-/// How many lives that are in no view are remembered.
+/// How many incarnations that are in no view are remembered.
 const MAX_NEWCOMERS: usize = 1024;
 
 #[derive(Clone, Debug, Hash)]
 pub(in crate::membership::quorum) struct Endorser {
     pub(in crate::membership::quorum) me: Voter,
-    pub(in crate::membership::quorum) life: Incarnation,
-    /// The highest epoch that a life of this member has taken part in before.
+    pub(in crate::membership::quorum) incarnation: Incarnation,
+    /// The highest epoch that an incarnation of this member has taken part in before.
     known: Epoch,
     lease: Duration,
     lock_delay: Duration,
@@ -75,7 +75,8 @@ pub(in crate::membership::quorum) struct Endorser {
     connected: Option<Time>,
     /// Whether the newest endorsement is known to be certified.
     certified: bool,
-    /// The newest certified view configuration that this member has heard of, where it has endorsed none as new.
+    /// The newest certified view configuration that this member has heard of, where it has endorsed none
+    /// as new.
     heard_of: Option<Arc<ViewConfig>>,
     status_at: Time,
     /// What the last status said of members.
@@ -99,7 +100,7 @@ impl Endorsed {
 /// A member, as its renewal requests show it.
 #[derive(Clone, Debug, Hash)]
 pub(in crate::membership::quorum) struct Heard {
-    pub(in crate::membership::quorum) life: Incarnation,
+    pub(in crate::membership::quorum) incarnation: Incarnation,
     seq: u64,
     pub(in crate::membership::quorum) at: Time,
     answered: u64,
@@ -107,14 +108,14 @@ pub(in crate::membership::quorum) struct Heard {
     pub(in crate::membership::quorum) epoch: Epoch,
     pub(in crate::membership::quorum) stage: Stage,
     pub(in crate::membership::quorum) wants_view: bool,
-    /// Whether the life before left.
+    /// Whether the incarnation before left.
     pub(in crate::membership::quorum) left: bool,
 }
 
 impl Heard {
     /// What matters of it besides that it was heard.
     fn standing(&self) -> (Incarnation, Epoch, Stage, bool) {
-        (self.life, self.epoch, self.stage, self.wants_view)
+        (self.incarnation, self.epoch, self.stage, self.wants_view)
     }
 }
 
@@ -126,9 +127,9 @@ pub(in crate::membership::quorum) struct Other {
 }
 
 impl Endorser {
-    /// A voter whose birth is this life has never been before.
+    /// A voter whose birth is this incarnation has never been before.
     pub(in crate::membership::quorum) fn new(
-        (me, life): (Voter, Incarnation),
+        (me, incarnation): (Voter, Incarnation),
         config: &QuorumConfig,
         (record, known): (&VoterRecord, Epoch),
         now: Time,
@@ -138,8 +139,8 @@ impl Endorser {
             view_change,
             since: now,
         });
-        // Whose leases the life before may have renewed: nobody's, somebody's, or anybody's.
-        let is_new = me.birth == life;
+        // Whose leases the incarnation before may have renewed: nobody's, somebody's, or anybody's.
+        let is_new = me.birth == incarnation;
         let view_config = record.view_config().filter(|_| record.settled);
         let members = view_config
             .into_iter()
@@ -147,7 +148,7 @@ impl Endorser {
         let forgets = !is_new && !record.settled;
         let mut endorser = Self {
             me,
-            life,
+            incarnation,
             known,
             lease: config.lease,
             lock_delay: config.lock_delay,
@@ -275,7 +276,7 @@ impl Endorser {
         change: Change,
     ) {
         let view_config = self.newest().map(|newest| &newest.view_change.view_config);
-        if view_config.is_some_and(|view_config| view_config.life_of(from).is_some()) {
+        if view_config.is_some_and(|view_config| view_config.incarnation_of(from).is_some()) {
             self.change_requests.insert(from, (change, now));
         }
     }
@@ -307,7 +308,13 @@ impl Endorser {
     ) {
         let is_old = self.others.get(&from).is_some_and(|known| {
             // One that has joined another cluster has another birth, and has endorsed nothing yet.
-            let order = |it: &Status| (it.life, it.voter.birth, it.endorsed.map(|its| its.epoch));
+            let order = |it: &Status| {
+                (
+                    it.incarnation,
+                    it.voter.birth,
+                    it.endorsed.map(|its| its.epoch),
+                )
+            };
             order(&status) < order(&known.status)
         });
         if status.voter.node != from || is_old {
@@ -318,9 +325,9 @@ impl Endorser {
         self.note_connected(now);
     }
 
-    /// A coordinator, or the completed founding, says that `view_config` is certified. A voter that votes
-    /// no more has not endorsed the newest views: it remembers the newest certified view configuration, and tells
-    /// members that ask it for a lease.
+    /// A coordinator, or the completed founding, says that `view_config` is certified. A voter that
+    /// votes no more has not endorsed the newest views: it remembers the newest certified view
+    /// configuration, and tells members that ask it for a lease.
     pub(in crate::membership::quorum) fn learn_certified(&mut self, view_config: &ViewConfig) {
         let endorsed = self.endorsed.as_ref();
         if endorsed.is_some_and(|endorsed| endorsed.digest == view_config.digest()) {
@@ -396,7 +403,8 @@ impl Endorser {
         self.heard.retain(|node, heard| {
             let view_config = endorsed.map(|endorsed| &endorsed.view_change.view_config);
             !long_ago(heard.at)
-                || view_config.is_some_and(|view_config| view_config.life_of(*node).is_some())
+                || view_config
+                    .is_some_and(|view_config| view_config.incarnation_of(*node).is_some())
         });
     }
 

@@ -40,7 +40,7 @@ impl Endorser {
         }
         let mut is_news = before != self.heard.get(&from).map(Heard::standing);
         if renew.left {
-            is_news |= self.forget_lives_before(session);
+            is_news |= self.forget_incarnations_before(session);
         }
         if renew.stage >= Stage::Leaving {
             // It is inside of nothing, so that nobody need wait for its lease.
@@ -95,15 +95,19 @@ impl Endorser {
         is_news
     }
 
-    /// The life of `session` says that the one before it left: so those before are inside of nothing.
-    /// Returns whether one of them is a member yet.
-    fn forget_lives_before(&mut self, session: Member) -> bool {
+    /// The incarnation of `session` says that the one before it left: so those before are inside of
+    /// nothing. Returns whether one of them is a member yet.
+    fn forget_incarnations_before(&mut self, session: Member) -> bool {
         let is_before = |its: &Member| its.node == session.node && *its < session;
         self.renewed.retain(|its, _| !is_before(its));
         let endorsed = self.endorsed.as_ref();
-        let life =
-            endorsed.and_then(|endorsed| endorsed.view_change.view_config.life_of(session.node));
-        let old = life.map(|incarnation| Member {
+        let incarnation = endorsed.and_then(|endorsed| {
+            endorsed
+                .view_change
+                .view_config
+                .incarnation_of(session.node)
+        });
+        let old = incarnation.map(|incarnation| Member {
             incarnation,
             ..session
         });
@@ -116,14 +120,14 @@ impl Endorser {
             .endorsed
             .as_ref()
             .map(|endorsed| &endorsed.view_change.view_config);
-        let is_member =
-            view_config.is_some_and(|view_config| view_config.life_of(session.node).is_some());
+        let is_member = view_config
+            .is_some_and(|view_config| view_config.incarnation_of(session.node).is_some());
         let is_known = self.heard.contains_key(&session.node);
         if !is_known && !is_member && self.heard.len() >= MAX_NEWCOMERS + members(view_config) {
             return false;
         }
         let heard = self.heard.entry(session.node).or_insert(Heard {
-            life: session.incarnation,
+            incarnation: session.incarnation,
             seq: 0,
             at: now,
             answered: 0,
@@ -133,11 +137,11 @@ impl Endorser {
             wants_view: false,
             left: false,
         });
-        if session.incarnation < heard.life {
+        if session.incarnation < heard.incarnation {
             return false;
         }
-        if session.incarnation > heard.life {
-            heard.life = session.incarnation;
+        if session.incarnation > heard.incarnation {
+            heard.incarnation = session.incarnation;
             (heard.seq, heard.answered, heard.answered_at) = (0, 0, now);
         }
         if renew.seq <= heard.seq {

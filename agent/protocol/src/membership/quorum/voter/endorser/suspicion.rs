@@ -66,7 +66,7 @@ impl Endorser {
                 .iter()
                 .map(move |member| {
                     let heard = self.heard.get(&member.node);
-                    let heard = heard.filter(|heard| heard.life == member.incarnation);
+                    let heard = heard.filter(|heard| heard.incarnation == member.incarnation);
                     let last = heard.map(|heard| heard.at.min(heard.answered_at));
                     (*member, last.map_or(since, |last| last.max(since)))
                 })
@@ -82,25 +82,25 @@ impl Endorser {
         silent.map(|(member, _)| member).collect()
     }
 
-    /// Lives heard lately that have never been in a view, and are later than those in the endorsed
-    /// one. A member that a view left out comes back in another life.
+    /// Incarnations heard lately that have never been in a view, and are later than those in the
+    /// endorsed one. A member that a view left out comes back in another incarnation.
     pub(in crate::membership::quorum) fn newcomers(&self, now: Time) -> Vec<Member> {
         let view_config = self
             .endorsed
             .as_ref()
             .map(|endorsed| &endorsed.view_change.view_config);
-        let lives = self.heard.iter().filter_map(|(&node, heard)| {
+        let incarnations = self.heard.iter().filter_map(|(&node, heard)| {
             let member = Member {
                 node,
-                incarnation: heard.life,
+                incarnation: heard.incarnation,
             };
-            let before = view_config.and_then(|view_config| view_config.life_of(node));
+            let before = view_config.and_then(|view_config| view_config.incarnation_of(node));
             let lately = now.since(heard.at) < self.patience();
-            let is_new = heard.epoch == Epoch::ZERO && before < Some(heard.life);
+            let is_new = heard.epoch == Epoch::ZERO && before < Some(heard.incarnation);
             let comes = lately && is_new && heard.stage < Stage::Leaving;
             comes.then_some(member)
         });
-        lives.collect()
+        incarnations.collect()
     }
 
     pub(in crate::membership::quorum) fn leavers(&self) -> impl Iterator<Item = Member> + '_ {
@@ -124,7 +124,7 @@ impl Endorser {
         newcomers.truncate(MAX_TOLD);
         Status {
             voter: self.me,
-            life: self.life,
+            incarnation: self.incarnation,
             known: known.unwrap_or_default().max(self.known),
             endorsed: endorsed.map(|endorsed| Endorsement {
                 epoch: endorsed.view_change.view_config.epoch,

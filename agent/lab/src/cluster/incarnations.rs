@@ -25,10 +25,10 @@ impl<A> Cluster<A> {
         let now = self.now;
         let seat = self.seats.get_mut(&node).expect("only members are started");
         assert!(seat.running.is_none(), "one process a member");
-        seat.life += 1;
+        seat.incarnation += 1;
         let process = Process {
             node,
-            life: seat.life,
+            incarnation: seat.incarnation,
         };
         let config = NodeConfig {
             me: node,
@@ -47,7 +47,7 @@ impl<A> Cluster<A> {
         let boot = Boot {
             record: seat.disk.clone(),
             wall: if back { wall - HOUR } else { wall },
-            seed: u64::from(node.as_u16()) << 32 | u64::from(seat.life),
+            seed: u64::from(node.as_u16()) << 32 | u64::from(seat.incarnation),
         };
         self.trace
             .say(now, format_args!("{process} starts with {:?}", boot.record));
@@ -139,7 +139,7 @@ impl<A> Cluster<A> {
     /// Takes away a process that has said [`Event::Left`](distlock_protocol::Event::Left).
     pub fn remove(&mut self, process: Process) {
         let seat = self.seats.get_mut(&process.node).expect("it was a member");
-        if seat.life == process.life {
+        if seat.incarnation == process.incarnation {
             seat.running = None;
             self.checkers.crashes(process);
         }
