@@ -2,7 +2,8 @@
 //! CONTRIBUTING.md; `agent/lab/examples/sim_campaign.rs --failure quorum` runs it.
 use std::thread;
 
-use distlock_lab::campaign::{Report, run, run_directed, run_on_lies};
+use distlock_lab::campaign::{Report, run, run_chosen, run_directed, run_on_lies};
+use distlock_lab::choices::Choices;
 use distlock_protocol::{Algorithm, Failure};
 
 /// How many seeds of each algorithm.
@@ -128,6 +129,27 @@ fn what_is_aimed_at_views_and_leases_does_no_harm() {
     assert!(total.revotes > 0, "no voters were exchanged");
 }
 
+/// Schedules that have shown a mistake, which is mended: bytes that choose a small group and what goes
+/// wrong in it ([`run_chosen`]), as few as still show it where the mistake is made again.
+#[test]
+fn schedules_that_once_went_wrong() {
+    let found = [
+        // A grant was told under a lease that the answer which renewed it had ended.
+        "7e00d0917cad000000000000000000000000000000000be00000000000000000000000fb000000d200000077000000\
+         00006df20000000099d00000000000000000000000f70600000000000000000000000000000000370000000000000000\
+         000000",
+    ];
+    for schedule in found {
+        let digits = schedule.as_bytes().chunks(2);
+        let bytes: Vec<u8> = digits
+            .map(|two| u8::from_str_radix(str::from_utf8(two).unwrap(), 16).unwrap())
+            .collect();
+        if let Err(violation) = run_chosen(Choices::from_bytes(&bytes), None) {
+            panic!("{schedule}: {violation}");
+        }
+    }
+}
+
 /// Seeds that have shown a mistake, which is mended.
 #[test]
 fn what_once_went_wrong() {
@@ -140,29 +162,11 @@ fn what_once_went_wrong() {
         // A grant was told before the lease that covers it.
         (Algorithm::Semaphore, 71),
         (Algorithm::TokenRingRequests, 118),
-        // And one that the same answer had ended.
-        (Algorithm::TokenRing, 1926),
         // Marks went with a member that left.
         (Algorithm::RicartAgrawala, 763),
         (Algorithm::Bakery, 170),
-        // Marks that all knew went with all of them, and one was left that had just come.
-        (Algorithm::RicartAgrawala, 8488),
-        (Algorithm::RicartAgrawala, 1194),
-        // Doubt was not held against a lock that only new members asked for.
-        (Algorithm::Semaphore, 238),
-        // An incarnation that knew of none before it, and was in no view, counted as the one that left.
-        (Algorithm::Semaphore, 2572),
-        // One that had put its end on disk was in a view after that.
-        (Algorithm::TokenRingRequests, 2563),
-        // Marks came of a member that left in order, before the one that knew better was heard.
-        (Algorithm::Semaphore, 14992),
-        // The judge held it against a member that a new view had other voters, who were silent.
-        (Algorithm::TokenRingRequests, 614),
-        // And it took for untold what a member had not used that a view had gone on without.
+        // The judge took for untold what a member had not used that a view had gone on without.
         (Algorithm::Bakery, 1122),
-        // One of two voters lost its state, and was alone in knowing that the view with the third
-        // is certified: nothing was promised.
-        (Algorithm::RicartAgrawala, 9010),
         // One voter of three was dropped before another came, and one of the two lost its state.
         (Algorithm::Semaphore, 20_000_192),
         // Who alone votes excluded itself when it had stood still, after the last had been told.
@@ -174,8 +178,6 @@ fn what_once_went_wrong() {
         // One of the two voters to come lost its state as the others decided on them.
         (Algorithm::SuzukiKasami, 40_005_922),
         (Algorithm::Raymond, 40_008_154),
-        // A voter that was in no view yet forgot what it had endorsed when it began anew.
-        (Algorithm::Semaphore, 40_014_922),
     ];
     for (algorithm, seed) in found {
         if let Err(violation) = run(algorithm, Failure::Quorum, seed, None) {

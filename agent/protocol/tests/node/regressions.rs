@@ -334,3 +334,37 @@ fn where_the_silent_are_presumed_gone_chance_may_decide() {
     group.run(Duration::from_secs(1));
     assert!(group.granted(1).is_some(), "{:?}", group.ended(1));
 }
+
+/// A member that was putting its end on disk installed one more view, of which its disk did not tell.
+#[test]
+fn who_is_putting_its_end_on_disk_takes_nothing_in() {
+    let mut group = Group::with(3, Algorithm::TokenRingRequests, Failure::Quorum);
+    let mut leaver = group.nodes.remove(&node(3)).unwrap();
+    let mut now = group.now;
+    leaver.handle(now, Input::Command(&Command::Leave));
+    // Nobody answers it, so that it ends when it has waited for long enough.
+    loop {
+        match leaver.poll_output() {
+            Some(Output::Persist(record)) if record.clean => break,
+            Some(Output::Persist(_)) => leaver.handle(now, Input::Persisted),
+            Some(_) => {}
+            None => {
+                now = now + Duration::from_millis(100);
+                assert!(now < group.now + Duration::from_secs(60), "it never ends");
+                leaver.handle(now, Input::Timeout);
+            }
+        }
+    }
+    while leaver.poll_output().is_some() {}
+    let mut sent = group.sent.iter().rev();
+    let (from, _, bytes) = sent.find(|(_, to, _)| *to == node(3)).unwrap();
+    for later in [1, 10] {
+        let later = now + Duration::from_secs(later);
+        leaver.handle(later, Input::Timeout);
+        leaver.handle(later, Input::Datagram { from: *from, bytes });
+        assert_eq!(leaver.poll_output(), None);
+    }
+    assert_eq!(leaver.poll_timeout(), None);
+    leaver.handle(now, Input::Persisted);
+    assert_eq!(leaver.poll_output(), Some(Output::Event(Event::Left)));
+}
