@@ -69,7 +69,7 @@ impl Quarantine {
         }
     }
 
-    /// This member is in a view, which reckons with what lives there were.
+    /// This member is in a view, which reckons with the incarnations that there were.
     pub(super) fn note_view(&mut self) {
         self.stage = Stage::Told;
     }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use distlock_protocol::{Algorithm, Event, Failure, NodeId, Previous, Time, Wait};
+use distlock_protocol::{Algorithm, Event, Failure, Mode, NodeId, Previous, Release, Time, Wait};
 
 use crate::group::{FOUNDING, Group, ms, node};
 
@@ -166,5 +166,28 @@ fn a_lease_counts_from_when_it_was_asked_for_however_late_the_answer() {
         group.acquire(1, 2, Wait::Cancelled);
         group.until_granted(2, ms(10_000));
         assert!(group.now >= group.lease_of(3), "{slower}");
+    }
+}
+
+/// The only voter has just begun, and hears of a member that leaves in order before it hears of the one
+/// that stays, which knows all that the leaver knew of an abandoned lock: no other lock is in doubt.
+#[test]
+fn a_voter_that_has_just_begun_waits_for_the_word_of_those_that_stay() {
+    // It waits for half a lease, which is half a second.
+    for later in (0..150).step_by(10) {
+        let mut group = Group::with_voters(3, Algorithm::Semaphore, [node(1)].into());
+        group.enter(2, 1, ms(500));
+        group.release_as(2, 1, Release::Abandoned);
+        // The view that goes on without it tells both others of the mark.
+        leave_and_wait(&mut group, 1);
+        group.isolate(3);
+        group.start(1);
+        group.run(ms(later));
+        group.leave(2);
+        group.run(ms(100));
+        group.heal();
+        group.ask(3, 2, "other", None, Mode::Exclusive, Wait::Cancelled);
+        group.until_granted(2, ms(3000));
+        assert_eq!(group.told(2), Some(Previous::Clean), "{later} ms later");
     }
 }
