@@ -116,9 +116,9 @@ use self::file::Contents;
 ///
 /// `failure` says what a silent member means, and so where views come from. By default (`"quorum"`) a
 /// majority of `voters` decides who belongs to the group, and a member that is cut off from it stops
-/// when its lease expires. Under `"presume-failed"` whoever does not answer is gone, and the rest go on:
-/// without voters, without fences, and with two holders at once where one only stood still or was cut
-/// off.
+/// when its lease expires. Under `"presume-failed"` whoever does not answer is gone, and the rest
+/// go on: without voters, without fences, and with two holders at once where one only stood still
+/// or was cut off.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
     /// Where it came from, for errors.
@@ -372,8 +372,8 @@ impl NodeConfig {
         self.key_file.as_deref()
     }
 
-    /// Whether the group is told the whole command lines of callers on this host, and not the names of
-    /// their programs alone.
+    /// Whether the group is told the whole command lines of callers on this host, and not the names
+    /// of their programs alone.
     pub fn command_lines(&self) -> bool {
         self.command_lines
     }

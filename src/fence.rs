@@ -27,8 +27,8 @@ const MAX_LEN: u64 = 128;
 
 /// Refuses fences that are lower than one it has seen, over restarts and among processes.
 ///
-/// A lock alone keeps out processes that ask for it in time. A holder that was held up until its lease
-/// had expired still writes, unless the resource looks: a holder hands the resource its
+/// A lock alone keeps out processes that ask for it in time. A holder that was held up until its
+/// lease had expired still writes, unless the resource looks: a holder hands the resource its
 /// [`Guard::fence`](crate::Guard::fence), and the resource does what it is asked only if
 /// [`check`](FenceChecker::check) lets it.
 ///

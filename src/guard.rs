@@ -133,8 +133,8 @@ impl Guard {
 
     /// Runs `callback` once when the lock is lost; at once if it has been. Never after an orderly
     /// unlock, and not while it is only suspended: time passes without a word, so a program that must
-    /// stop then looks at [`Guard::state`], or sleeps no longer than [`Guard::remaining`]. It runs on a
-    /// thread of the agent, so it should be quick and must not lock.
+    /// stop then looks at [`Guard::state`], or sleeps no longer than [`Guard::remaining`]. It runs
+    /// on a thread of the agent, so it should be quick and must not lock.
     pub fn on_loss(&self, callback: impl FnOnce(Loss) + Send + 'static) {
         if !self.shared.lock.is_forked() {
             self.shared.loss.on_loss(Box::new(callback));
@@ -275,9 +275,9 @@ impl Guard {
         }
     }
 
-    /// Closes this process's own copy of what [`Guard::inheritable_fd`] copies, where the lock is held
-    /// without: so that nobody takes this process for the child that has inherited one. There is no
-    /// further copy afterwards.
+    /// Closes this process's own copy of what [`Guard::inheritable_fd`] copies, where the lock is
+    /// held without: so that nobody takes this process for the child that has inherited one. There
+    /// is no further copy afterwards.
     pub fn close_inheritable(&self) {
         if self.shared.lock.is_forked() {
             return;
@@ -290,7 +290,8 @@ impl Guard {
     /// By what a child process sees until when nobody else is let in, whether this process and the
     /// agent go on or not: then it can stop what goes on under the lock. It can be had once, where
     /// there is a lease and the lock was opened with
-    /// [`LockOptions::inheritable`](crate::LockOptions::inheritable); else `None`. For programs like `distlock run`.
+    /// [`LockOptions::inheritable`](crate::LockOptions::inheritable); else `None`. For programs
+    /// like `distlock run`.
     ///
     /// # Errors
     /// If the lock is not held any more, or no memory or descriptor is left.

@@ -1,9 +1,10 @@
 //! Mutual exclusion across threads, processes and hosts, without a server.
 //!
-//! For a printer, a licence, or a nightly job that must never run twice at once: each process asks the
-//! *agent* of its host, the agents agree by datagrams which of them may enter, and the lock comes with a
-//! *fence*, a number by which the resource refuses a holder that was held up too long. On a host without
-//! a configured group nothing has to be started or configured: there the kernel decides.
+//! For a printer, a licence, or a nightly job that must never run twice at once: each process asks
+//! the *agent* of its host, the agents agree by datagrams which of them may enter, and the lock
+//! comes with a *fence*, a number by which the resource refuses a holder that was held up too long.
+//! On a host without a configured group nothing has to be started or configured: there the kernel
+//! decides.
 //!
 //! ```
 //! use distlock::{Agent, DistMutex};
@@ -42,11 +43,12 @@
 //!
 //! - Every failure is a variant of a small enum, one an operation, and no call panics. An error's
 //!   `Display` is the whole line: what, why, and what to do.
-//! - Locks are not reentrant: a thread that waits for itself gets [`LockError::Deadlock`]. They are not
-//!   poisoned: [`Guard::previous_owner`] tells whether the last holder died while it held the lock.
+//! - Locks are not reentrant: a thread that waits for itself gets [`LockError::Deadlock`]. They are
+//!   not poisoned: [`Guard::previous_owner`] tells whether the last holder died while it held the
+//!   lock.
 //! - Dropping a guard neither panics nor blocks. [`Guard::unlock`] tells what dropping would not.
-//! - Agents and all that comes from them are `Send` and `Sync` (a [`Waiting`] is `Send`), and their clones
-//!   are cheap and the same. After a `fork` the child opens an agent of its own.
+//! - Agents and all that comes from them are `Send` and `Sync` (a [`Waiting`] is `Send`), and their
+//!   clones are cheap and the same. After a `fork` the child opens an agent of its own.
 //!
 //! # Features
 //!
@@ -58,7 +60,8 @@
 //! [Programming with distlock](https://github.com/distlock/distlock/blob/main/doc/programming.md),
 //! [the algorithms](https://github.com/distlock/distlock/blob/main/doc/algorithms.md), and
 //! [the examples](https://github.com/distlock/distlock/tree/main/examples). The manual page distlock(7)
-//! says what holds when hosts, disks and networks fail, and distlock.toml(5) what a configuration says.
+//! says what holds when hosts, disks and networks fail, and distlock.toml(5) what a configuration
+//! says.
 
 /// The programs of these documents are documentation tests.
 #[cfg(doctest)]

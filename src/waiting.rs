@@ -65,8 +65,8 @@ impl Waiting {
     /// [`Driven`](crate::Driven) agent it processes nothing.
     ///
     /// # Errors
-    /// As for [`DistMutex::lock`](crate::DistMutex::lock); [`LockError::Finished`] after it has returned the
-    /// outcome.
+    /// As for [`DistMutex::lock`](crate::DistMutex::lock); [`LockError::Finished`] after it has
+    /// returned the outcome.
     pub fn poll(&mut self) -> Poll<Result<Guard, LockError>> {
         self.look(Some(Duration::ZERO))
     }
@@ -74,8 +74,8 @@ impl Waiting {
     /// Waits for the outcome, as [`DistMutex::lock`](crate::DistMutex::lock) does.
     ///
     /// # Errors
-    /// As for [`DistMutex::lock`](crate::DistMutex::lock); [`LockError::Finished`] if [`Waiting::poll`] has
-    /// returned the outcome.
+    /// As for [`DistMutex::lock`](crate::DistMutex::lock); [`LockError::Finished`] if
+    /// [`Waiting::poll`] has returned the outcome.
     pub fn wait(mut self) -> Result<Guard, LockError> {
         loop {
             if let Poll::Ready(outcome) = self.look(None) {

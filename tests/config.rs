@@ -183,7 +183,8 @@ fn elections_have_a_default() {
     }
 }
 
-/// What is refused: the line that it names, the text, with `;` for its line ends, and words of the reason.
+/// What is refused: the line that it names, the text, with `;` for its line ends, and words of the
+/// reason.
 const REFUSALS: &str = r#"
 1 EMPTY => group
 1 [group] ; name = "g" => no members | [[member]]

@@ -31,20 +31,22 @@ pub(crate) enum Command {
     /// Of a lock that the configuration lists with several permits it takes one.
     ///
     /// Exits with COMMAND's own code, or: 1 (or -E) not acquired in time; 64 wrong usage; 66 no such
-    /// file; 69 agent or quorum unreachable; 77 permission; 78 configuration; 79 the lock was lost and
-    /// COMMAND ended; 126 and 127 COMMAND not executable, not found; 128+N COMMAND died of signal N.
+    /// file; 69 agent or quorum unreachable; 77 permission; 78 configuration; 79 the lock was lost
+    /// and COMMAND ended; 126 and 127 COMMAND not executable, not found; 128+N COMMAND died of
+    /// signal N.
     Run(Run),
     /// Run COMMAND on one host at a time: the leader.
     ///
-    /// Of all that run it for NAME one is elected, runs COMMAND and holds the lock NAME while it does;
-    /// when it is gone, another takes over. It ends with COMMAND's own code when COMMAND has ended.
+    /// Of all that run it for NAME one is elected, runs COMMAND and holds the lock NAME while it
+    /// does; when it is gone, another takes over. It ends with COMMAND's own code when COMMAND has
+    /// ended.
     ///
     /// Options and exit codes are those of `distlock run`.
     Elect(Elect),
     /// Be this host's member of a group, and serve the programs on this host.
     ///
-    /// Prints a line that begins with `ready` once they can connect, and runs until a TERM, INT or HUP
-    /// signal: then it releases what is held, leaves the group and exits with 0.
+    /// Prints a line that begins with `ready` once they can connect, and runs until a TERM, INT or
+    /// HUP signal: then it releases what is held, leaves the group and exits with 0.
     ///
     /// It serves at the socket that --socket or DISTLOCK_SOCKET names, or at
     /// /run/distlock/distlock.sock. Only programs of its own user and of root may use that.
@@ -57,10 +59,10 @@ pub(crate) enum Command {
     Who(Who),
     /// Begin anew as a voter, after a majority of the voters has lost its state.
     ///
-    /// For this host's member, while its agent is stopped, and at every voter that the file lists. Then
-    /// start their agents: together they found the group anew, with higher fences, once all former
-    /// leases are over. Where a majority still runs, on the other side of a cut,
-    /// there would be two groups: nobody checks that, so it takes --force.
+    /// For this host's member, while its agent is stopped, and at every voter that the file lists.
+    /// Then start their agents: together they found the group anew, with higher fences, once all
+    /// former leases are over. Where a majority still runs, on the other side of a cut, there would
+    /// be two groups: nobody checks that, so it takes --force.
     Recover(Recover),
     /// Check fences, at the resource that a lock protects.
     Fence(Fence),
@@ -85,8 +87,8 @@ pub(crate) enum Command {
     /// Merge the traces of a group's agents: into a diagram, a log for ShiViz, or a story.
     ///
     /// Agents write traces where --trace or DISTLOCK_TRACE says. FILE is one of them, or a directory
-    /// with several. Those of all members belong together; of a member whose trace is missing only what
-    /// the others say is known.
+    /// with several. Those of all members belong together; of a member whose trace is missing only
+    /// what the others say is known.
     ///
     /// Without --story it tells what there is: from when to when, of whom, which locks.
     Trace(crate::trace::args::Trace),

@@ -1,4 +1,5 @@
-//! `-n` and `-w` keep their time whatever the host's agent does: stands still, also with its queue full.
+//! `-n` and `-w` keep their time whatever the host's agent does: stands still, also with its queue
+//! full.
 
 mod cli_support;
 
@@ -147,8 +148,8 @@ fn a_group_that_does_not_answer_takes_nobody_more_time_than_there_is() {
     is_refused_in_time(&group.socket(1), &["-n"], [800, 1_000], &NOT_ANSWERED);
 }
 
-/// Nobody holds the lock. Whether it is free cannot be found out while another member stands still, and
-/// it is not said to be held; what a third member holds is.
+/// Nobody holds the lock. Whether it is free cannot be found out while another member stands still,
+/// and it is not said to be held; what a third member holds is.
 #[test]
 fn a_member_that_stands_still_does_not_hold_what_it_does_not_answer_for() {
     let group = Group::unix(3);

@@ -170,35 +170,48 @@ fn state_in_memory_that_a_reboot_loses_lets_nobody_in_too_early() {
 }
 
 /// A member that says what this version does not know is not heard, and both hosts' operators learn
-/// why. It need say no more than its version, which comes first.
+/// why, whether one of the two seals, or both, or none. It need say no more than its version, which
+/// comes first.
 #[test]
 fn a_member_of_another_version_is_not_heard_and_named() {
-    let group = Group::unix(2);
-    let other = UnixDatagram::bind(group.file("2.dgram")).expect("its address");
-    let log = group.file("log");
-    let file = fs::File::create(&log).expect("a log");
-    let agent = AgentProcess::start_with_log(&mut group.agent_command(1), file);
-    let mut datagram = [0; 64];
-    datagram[0] = 2;
-    let mut sent = 0;
-    eventually("it is told", || {
-        other
-            .send_to(&datagram, group.file("1.dgram"))
-            .expect("it is there");
-        sent += 1;
-        thread::sleep(Duration::from_millis(200));
-        let detail = &group.status(1)["members"][1]["detail"];
-        let is_told = detail
-            .as_str()
-            .expect("text")
-            .contains("is of version 2 of datagrams, and here that is 3");
-        assert!(!is_told || sent >= 5, "told after {sent}");
-        is_told
-    });
-    assert!(log_of(&log).contains("install the same version on all hosts"));
-    assert!(group.status(1)["protection"]["dropped"]["version"].as_u64() >= Some(5));
-    refuses(group.client(1, ["run", "x", "true"]), 69, &["no quorum"]);
-    drop(agent);
+    for (has_key, first) in [(false, 2), (false, 0x82), (true, 2), (true, 0x82)] {
+        let group = Group::unix(2);
+        let other = UnixDatagram::bind(group.file("2.dgram")).expect("its address");
+        let log = group.file("log");
+        let file = fs::File::create(&log).expect("a log");
+        let mut command = group.agent_command(1);
+        if has_key {
+            new_key(&group.file("shop.key"));
+            let text = fs::read_to_string(group.config()).expect("the configuration");
+            let config = group.file("sealed.toml");
+            fs::write(&config, format!("key_file = \"shop.key\"\n{text}")).expect("a file");
+            command.env("DISTLOCK_CONFIG", config);
+        }
+        let agent = AgentProcess::start_with_log(&mut command, file);
+        let mut datagram = [0; 64];
+        datagram[0] = first;
+        let mut sent = 0;
+        eventually("it is told", || {
+            other
+                .send_to(&datagram, group.file("1.dgram"))
+                .expect("it is there");
+            sent += 1;
+            thread::sleep(Duration::from_millis(200));
+            let detail = &group.status(1)["members"][1]["detail"];
+            let is_told = detail
+                .as_str()
+                .expect("text")
+                .contains("is of version 2 of datagrams, and here that is 3");
+            assert!(!is_told || sent >= 5, "told after {sent}");
+            is_told
+        });
+        assert!(log_of(&log).contains("install the same version on all hosts"));
+        let dropped = &group.status(1)["protection"]["dropped"];
+        let why = if has_key { "malformed" } else { "version" };
+        assert!(dropped[why].as_u64() >= Some(5), "{dropped}");
+        refuses(group.client(1, ["run", "x", "true"]), 69, &["no quorum"]);
+        drop(agent);
+    }
 }
 
 /// A program of one build and an agent of another: the program is refused and told what to do, and

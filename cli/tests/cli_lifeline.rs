@@ -293,8 +293,8 @@ const ESCAPED: &str = "setsid bash -c 'for fd in /proc/$$/fd/*; do fd=${fd##*/};
                        [ $fd -gt 2 ] && [ $fd -lt 250 ] && eval \"exec $fd>&-\"; done; \
                        echo in; echo $$; exec 1>&-; exec sleep 600' & wait";
 
-/// As long as the runner has not died, nothing that the command has started can escape: with the lease
-/// all of it ends, whoever stands still.
+/// As long as the runner has not died, nothing that the command has started can escape: with the
+/// lease all of it ends, whoever stands still.
 #[test]
 fn what_has_left_its_group_and_closed_its_descriptors_ends_with_the_lease() {
     for is_stopped in [true, false] {
@@ -351,8 +351,8 @@ fn no_guardian_is_left_when_all_is_over() {
         .map(|path| path.split(['[', '<']).next().expect("a word").to_owned())
         .collect();
     open.sort();
-    // Its timer and bell, both ends of the lifeline, its line, the command once it has heard of it, and
-    // the command's control group where there is one.
+    // Its timer and bell, both ends of the lifeline, its line, the command once it has heard of it,
+    // and the command's control group where there is one.
     let cgroup = open.iter().filter(|path| path.contains("/distlock-"));
     let cgroup = cgroup.count();
     assert!(matches!(cgroup, 0 | 3), "{open:?}");
@@ -390,8 +390,8 @@ fn what_a_dead_runner_has_left_its_guardian_ends_at_once() {
     assert!(took < lease / 3, "{took:?}");
 }
 
-/// Waits until the runner has closed its own writing end of the lifeline: one that is stopped before it
-/// comes to that counts as a command.
+/// Waits until the runner has closed its own writing end of the lifeline: one that is stopped
+/// before it comes to that counts as a command.
 fn await_closed(runner: Pid) {
     eventually("it has the reading end only", || {
         let open = fs::read_dir(format!("/proc/{runner}/fd")).expect("its descriptors");
@@ -460,8 +460,8 @@ fn the_next_incarnation_lets_others_in_though_the_runner_stands_still() {
     goes_on_without_its_lock(holder, "stopped");
 }
 
-/// A defect or a full disk ends a session without any order. The runner stands still, and its guardian
-/// is dead, so only the agent can end the command.
+/// A defect or a full disk ends a session without any order. The runner stands still, and its
+/// guardian is dead, so only the agent can end the command.
 #[test]
 fn an_agent_that_fails_ends_the_commands_of_runners_that_stand_still() {
     for (what, script) in SCRIPTS {
@@ -537,8 +537,8 @@ fn what_leaves_its_group_and_closes_its_descriptors_ends_by_its_control_group_al
     next_is_alone(group.client(1, [] as [&str; 0]), &pids, "setsid");
 }
 
-/// Where nothing ends it, what a command of other credentials has left keeps the lock, also when it has
-/// closed what it inherited: here its guardian stands still before it could end it.
+/// Where nothing ends it, what a command of other credentials has left keeps the lock, also when it
+/// has closed what it inherited: here its guardian stands still before it could end it.
 #[test]
 fn a_guardian_keeps_the_lock_as_long_as_the_control_group_is_in_use() {
     let (group, _agent) = Group::alone();
@@ -558,8 +558,8 @@ fn a_guardian_keeps_the_lock_as_long_as_the_control_group_is_in_use() {
     next_is_alone(group.client(1, [] as [&str; 0]), &pids, "escaped");
 }
 
-/// In order: a daemon that closed what it inherited is no concern of the lock's, as with flock(1), and
-/// the next command removes the control group that it leaves.
+/// In order: a daemon that closed what it inherited is no concern of the lock's, as with flock(1),
+/// and the next command removes the control group that it leaves.
 #[test]
 fn an_empty_control_group_is_removed_by_the_next_command() {
     let leave = "setsid bash -c 'for fd in /proc/$$/fd/*; do fd=${fd##*/}; \

@@ -168,8 +168,8 @@ fn a_disk_that_takes_longer_than_a_lease_costs_no_lease() {
     drop(slow.agents);
 }
 
-/// The agent's thread waited for the disk: nobody ended the command of a runner that stood still, whose
-/// guardian was dead.
+/// The agent's thread waited for the disk: nobody ended the command of a runner that stood still,
+/// whose guardian was dead.
 #[test]
 fn a_disk_that_takes_longer_than_a_lease_keeps_no_command_alive() {
     let group = Group::unix(3);
@@ -214,8 +214,8 @@ fn an_agent_has_as_many_open_files_as_it_may() {
     }
     // For its own ends of the streams.
     setrlimit(Resource::RLIMIT_NOFILE, hard.min(4_096), hard).expect("it may");
-    // What is set, and how many of 200 clients there is room for: all; those that two descriptors each
-    // can be had for.
+    // What is set, and how many of 200 clients there is room for: all; those that two descriptors
+    // each can be had for.
     for (limit, soft, welcome) in [("256:1024", 1_024, 200..=200), ("256:256", 256, 80..=120)] {
         let group = Group::unix(1);
         let mut prlimit = Command::new("prlimit");

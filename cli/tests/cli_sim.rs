@@ -1,5 +1,5 @@
-//! `distlock sim`: what it counts, what it draws, what it refuses, and that doc/algorithms.md shows what
-//! it prints.
+//! `distlock sim`: what it counts, what it draws, what it refuses, and that doc/algorithms.md shows
+//! what it prints.
 
 mod cli_support;
 
@@ -233,8 +233,8 @@ fn a_file_that_cannot_be_written_is_told() {
     refuses(command(&format!("bakery --trace {path}")), 66, &[path]);
 }
 
-/// The table in doc/algorithms.md is the program's. Here the smallest groups are compared; after a change
-/// `DISTLOCK_BLESS=1 cargo test --release --test cli_sim table` writes all of it anew.
+/// The table in doc/algorithms.md is the program's. Here the smallest groups are compared; after a
+/// change `DISTLOCK_BLESS=1 cargo test --release --test cli_sim table` writes all of it anew.
 #[test]
 fn the_document_shows_the_table() {
     let fence = "```text\n$ distlock sim --compare\n";

@@ -1,5 +1,5 @@
-//! A host that was suspended for longer than the lease: the command is killed as soon as the host wakes,
-//! whoever is left to do it.
+//! A host that was suspended for longer than the lease: the command is killed as soon as the host
+//! wakes, whoever is left to do it.
 
 mod cli_support;
 

@@ -123,9 +123,9 @@ fn an_agent_that_may_not_end_a_command_waits_for_it() {
     assert_eq!(agent.end_by(Signal::SIGTERM).code(), Some(0));
 }
 
-/// Its runner stands still, its guardian is dead, and it may not end the command itself: it leaves after
-/// a lease without having given the lock back, and its next incarnation lets nobody in before the
-/// command has ended.
+/// Its runner stands still, its guardian is dead, and it may not end the command itself: it leaves
+/// after a lease without having given the lock back, and its next incarnation lets nobody in before
+/// the command has ended.
 #[test]
 fn such_an_agent_leaves_without_giving_back_what_is_still_used() {
     let Some(of) = OfDaemon::new() else { return };
@@ -196,8 +196,8 @@ fn an_agent_that_may_signal_all_ends_nothing_that_its_client_could_not() {
 }
 
 /// `run` is started by a user to whom its control group belongs, as in a service of that user's own.
-/// When it is killed, all processes in the command's control group end, also those that the user may not
-/// signal.
+/// When it is killed, all processes in the command's control group end, also those that the user
+/// may not signal.
 #[test]
 fn a_control_group_of_the_users_own_ends_what_has_become_roots() {
     let Some(of) = OfDaemon::new() else { return };
@@ -521,8 +521,8 @@ fn a_configuration_of_another_user_is_told_of() {
     );
 }
 
-/// systemd leaves a credential root's, and lets the service's user read it by an access list, which the
-/// mode shows as a right of the group. Here it is one.
+/// systemd leaves a credential root's, and lets the service's user read it by an access list, which
+/// the mode shows as a right of the group. Here it is one.
 #[test]
 fn a_service_takes_the_credential_of_root_s_and_no_other_file_like_it() {
     let Some(of) = OfDaemon::new() else { return };

@@ -1,8 +1,8 @@
 //! The functions of the C library in any order, with handles that are closed, of another kind, or of
 //! nothing. What they answer must be what `include/distlock.h` says.
 //!
-//! An input is steps of four bytes. All happens in one thread, so whatever could wait for ever is left
-//! out: it waits only for what the model says is free.
+//! An input is steps of four bytes. All happens in one thread, so whatever could wait for ever is
+//! left out: it waits only for what the model says is free.
 #![no_main]
 
 #[path = "capi/c.rs"]

@@ -3,8 +3,9 @@
 //!
 //! A model says of each datagram what the seals promise of it, in both directions:
 //!
-//! - What is opened was sealed by the other member, for this way, with a key that is good here; it is
-//!   of the incarnation that is believed, after the answer for which it is, as it was, and comes once.
+//! - What is opened was sealed by the other member, for this way, with a key that is good here; it
+//!   is of the incarnation that is believed, after the answer for which it is, as it was, and comes
+//!   once.
 //! - An incarnation is believed for an answer that it gave, while it lived, to a challenge of the
 //!   receiver's present incarnation, when no incarnation had been believed since the challenge.
 //! - What is new, of the incarnation that is believed, and not too late is taken, whatever else came.
@@ -93,8 +94,8 @@ struct Believed {
 
 impl Member {
     fn new(index: usize, incarnation: u32, ring: Vec<usize>) -> Self {
-        // All of it is of this incarnation alone: what it is known by, and what its challenges are made
-        // of.
+        // All of it is of this incarnation alone: what it is known by, and what its challenges are
+        // made of.
         let mut seed = [0; SEED];
         for (at, part) in seed.chunks_mut(4).enumerate() {
             part.copy_from_slice(&(incarnation << 8 | at as u32).to_be_bytes());
@@ -164,7 +165,8 @@ fn keys(ring: &[usize]) -> KeyRing {
     KeyRing::new(keys.collect())
 }
 
-/// One to four neighbours in the pool, up or down: what a file has while keys are changed, and others.
+/// One to four neighbours in the pool, up or down: what a file has while keys are changed, and
+/// others.
 fn ring(a: u8, b: u8) -> Vec<usize> {
     let step = if a & 4 == 0 { 1 } else { POOL - 1 };
     let ring = (0..=usize::from(a) % MAX_KEYS).map(|at| (usize::from(b) + at * step) % POOL);

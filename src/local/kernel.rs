@@ -1,4 +1,5 @@
-//! One lock of the local group, for all threads of this process: its file, its queue, and its courtesy.
+//! One lock of the local group, for all threads of this process: its file, its queue, and its
+//! courtesy.
 //!
 //! [`attempt`] takes a permit that is free, [`wait`] waits for one, and [`hold`] gives it back.
 //!

@@ -103,7 +103,8 @@ pub fn run_chosen(mut choices: Choices, sink: Option<Sink>) -> Result<(Report, u
 }
 
 /// Runs `algorithm` under `failure` as `seed` plans it, and as `choices` say what happens:
-/// [`Choices::new`] of the seed's complement is [`run`], and what was recorded of that is the same run.
+/// [`Choices::new`] of the seed's complement is [`run`], and what was recorded of that is the same
+/// run.
 ///
 /// # Errors
 /// The rule that was broken.

@@ -118,9 +118,9 @@ impl Checkers {
         self.abandonment.distrust();
     }
 
-    /// From now on datagrams are forged: their forger can have two hold a lock, or claim that somebody
-    /// is a member. All that is judged is that every request ends once, and that a member which is
-    /// excluded says so to its holders.
+    /// From now on datagrams are forged: their forger can have two hold a lock, or claim that
+    /// somebody is a member. All that is judged is that every request ends once, and that a member
+    /// which is excluded says so to its holders.
     pub const fn distrust_datagrams(&mut self) {
         self.forged = true;
         self.requests.distrust();

@@ -48,8 +48,8 @@ pub struct Surroundings {
     pub disk: Duration,
     /// The longest that a node is woken too late.
     pub lateness: Duration,
-    /// How many of a thousand incarnations begin on a host whose wall clock has gone back by an hour. It
-    /// counts for nothing where there is a record.
+    /// How many of a thousand incarnations begin on a host whose wall clock has gone back by an
+    /// hour. It counts for nothing where there is a record.
     pub wall_back: Permille,
     /// How many of a thousand inputs are followed by a [`Input::Timeout`] that is not due.
     pub early: Permille,

@@ -9,8 +9,8 @@
 //! Below the nodes, [`explorer`] runs bare engines ([`bare`]) over a network that reorders and
 //! duplicates, and [`costs`] counts messages and delays. [`view_log`] is for what orders the views:
 //! the logs of the voters alone, and so the library behind them. [`multicast`] and [`networks`] are
-//! for what stands beside the locks, [`clock_sync`] for algorithms that nothing else has. [`model`] is for a model checker:
-//! small worlds in which everything that can happen does.
+//! for what stands beside the locks, [`clock_sync`] for algorithms that nothing else has. [`model`]
+//! is for a model checker: small worlds in which everything that can happen does.
 
 extern crate alloc;
 

@@ -100,7 +100,7 @@ fn place(node: NodeId) -> usize {
     usize::from(node.as_u16()) - 1
 }
 
-/// As views have it: its incarnation stands for its incarnation.
+/// As views have it: the incarnation that the simulator counts is the node's number of it.
 fn member(process: Process) -> Member {
     Member {
         node: process.node,

@@ -129,8 +129,8 @@ fn what_is_aimed_at_views_and_leases_does_no_harm() {
     assert!(total.revotes > 0, "no voters were exchanged");
 }
 
-/// Schedules that have shown a mistake, which is mended: bytes that choose a small group and what goes
-/// wrong in it ([`run_chosen`]), as few as still show it where the mistake is made again.
+/// Schedules that have shown a mistake, which is mended: bytes that choose a small group and what
+/// goes wrong in it ([`run_chosen`]), as few as still show it where the mistake is made again.
 #[test]
 fn schedules_that_once_went_wrong() {
     let found = [

@@ -124,8 +124,8 @@ fn members_of_a_view_that_have_not_met_lose_nothing() {
     }
 }
 
-/// A member that was suspected and came back in a new incarnation was never said to be alive, and at the
-/// next silence it was suspected a second time.
+/// A member that was suspected and came back in a new incarnation was never said to be alive, and
+/// at the next silence it was suspected a second time.
 #[test]
 fn a_suspected_member_that_restarts_is_alive_again() {
     let mut group = Group::new(2, Algorithm::RicartAgrawala);

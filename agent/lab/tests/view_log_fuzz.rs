@@ -1,6 +1,6 @@
 //! A slice of the schedules for what orders the views, and what they must find in libraries that
-//! are wrong. The command for all of it is in CONTRIBUTING.md; `agent/lab/examples/view_log_fuzz` runs
-//! it.
+//! are wrong. The command for all of it is in CONTRIBUTING.md; `agent/lab/examples/view_log_fuzz`
+//! runs it.
 use std::collections::BTreeSet;
 
 use distlock_lab::view_log::{Report, run};

@@ -63,10 +63,11 @@ pub struct Record {
 }
 
 impl Record {
-    /// What is left when an operator says that this member's cluster is abandoned: its incarnations, so
-    /// that nobody takes it for a former one, the highest epoch it knows, so that fences rise, and how
-    /// long the leases there may be, so that they are waited for. `abandoned` names the cluster where
-    /// this record does not, and wins where it does; `None` is returned if nothing names it.
+    /// What is left when an operator says that this member's cluster is abandoned: its
+    /// incarnations, so that nobody takes it for a former one, the highest epoch it knows, so that
+    /// fences rise, and how long the leases there may be, so that they are waited for. `abandoned`
+    /// names the cluster where this record does not, and wins where it does; `None` is returned if
+    /// nothing names it.
     #[must_use]
     pub fn recover(&self, abandoned: Option<ClusterId>) -> Option<Self> {
         let voted = self.voter.as_ref().and_then(|voter| voter.epoch());
@@ -258,8 +259,8 @@ pub enum Event {
         until: Time,
     },
     /// A certified view has gone on without this incarnation. [`Event::Lost`] has come for everything
-    /// that was held. The node begins a new incarnation by itself, and callers that wait go on waiting;
-    /// later [`Event::Lease`]s are those of the new incarnation.
+    /// that was held. The node begins a new incarnation by itself, and callers that wait go on
+    /// waiting; later [`Event::Lease`]s are those of the new incarnation.
     Excluded {
         /// That view's epoch.
         epoch: Epoch,

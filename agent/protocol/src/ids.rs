@@ -108,7 +108,8 @@ impl fmt::Display for Epoch {
     }
 }
 
-/// One wish to enter, unique for ever: the member, its incarnation, and a number that rises within it.
+/// One wish to enter, unique for ever: the member, its incarnation, and a number that rises within
+/// it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct RequestId {
     /// Who asks.

@@ -1,5 +1,5 @@
-//! A link: reliable delivery between two incarnations of two members, over datagrams that get lost, come
-//! twice, or come in another order.
+//! A link: reliable delivery between two incarnations of two members, over datagrams that get lost,
+//! come twice, or come in another order.
 //!
 //! Frames are numbered; each is repeated until it is acknowledged, and delivered once, in order.
 //! Acknowledgements ride on whatever goes the other way. A request is acknowledged at once, by the

@@ -3,8 +3,8 @@
 //! The order of calls: [`Node::new`]; then, for every datagram, command and timeout,
 //! [`Node::handle`] once and [`Node::poll_output`] until it is empty; then [`Node::poll_timeout`]
 //! for when to come back. Nothing is sent, and nobody is granted anything, before the first
-//! [`Output::Persist`] was answered by [`Input::Persisted`]: an incarnation that is not on disk could be
-//! lived twice.
+//! [`Output::Persist`] was answered by [`Input::Persisted`]: an incarnation that is not on disk
+//! could be lived twice.
 
 mod counters;
 mod effects;

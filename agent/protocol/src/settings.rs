@@ -63,7 +63,8 @@ pub enum Failure {
 
 impl Failure {
     /// Whether a lock may be served so. Where a majority decides nobody is to be let in beside
-    /// another, and callers are told fences: an algorithm that excludes by chance does not go with it.
+    /// another, and callers are told fences: an algorithm that excludes by chance does not go with
+    /// it.
     pub const fn can_serve(self, spec: LockSpec) -> bool {
         let excludes = !spec.algorithm.is_probabilistic();
         spec.is_valid() && (excludes || !matches!(self, Self::Quorum))

@@ -288,7 +288,8 @@ impl Client {
         }
     }
 
-    /// What happens to the agent's group from now on; see [`Agent::events`](crate::runtime::Agent::events).
+    /// What happens to the agent's group from now on; see
+    /// [`Agent::events`](crate::runtime::Agent::events).
     pub fn events(&self) -> Receiver<AgentEvent> {
         self.events_as(|event| Some(event.clone()))
     }

@@ -131,9 +131,9 @@ pub enum FromAgent {
         id: u64,
         outcome: Result<(), ChangeError>,
     },
-    /// Before a grant to a client that wants a lifeline. With it come [`LIFELINE_FDS`]: the writing end
-    /// of a FIFO, for the command; its reading end; and a page that shows until when nobody else is let
-    /// in.
+    /// Before a grant to a client that wants a lifeline. With it come [`LIFELINE_FDS`]: the writing
+    /// end of a FIFO, for the command; its reading end; and a page that shows until when nobody
+    /// else is let in.
     Lifeline { id: u64 },
 }
 

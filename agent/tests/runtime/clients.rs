@@ -220,8 +220,8 @@ fn what_was_said_last_is_heard_though_not_all_was_read() {
     }
 }
 
-/// What a client that had died still wanted to know was found out for it, one answer a turn, before its
-/// lock was free: for half a minute.
+/// What a client that had died still wanted to know was found out for it, one answer a turn, before
+/// its lock was free: for half a minute.
 #[test]
 fn what_the_dead_had_asked_for_keeps_no_lock() {
     let (group, agent) = served();

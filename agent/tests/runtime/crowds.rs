@@ -339,7 +339,8 @@ fn who_asks_for_all_of_a_group_again_and_again_waits_for_its_turn() {
     drop(holders);
 }
 
-/// Each client may observe thousands of elections, whose names took gigabytes of all that there may be.
+/// Each client may observe thousands of elections, whose names took gigabytes of all that there may
+/// be.
 #[test]
 fn those_who_observe_too_much_together_are_cut_off_and_nobody_else() {
     let pair = Pair::new("serve", 0);

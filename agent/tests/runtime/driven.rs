@@ -349,8 +349,8 @@ fn a_loss_may_close_the_agent() {
     next.release().unwrap();
 }
 
-/// Whoever waits runs the loop, also when nobody has the driver any more; and when the agent is closed,
-/// nothing of either is left.
+/// Whoever waits runs the loop, also when nobody has the driver any more; and when the agent is
+/// closed, nothing of either is left.
 #[test]
 fn who_waits_needs_no_driver() {
     let descriptors = || fs::read_dir("/proc/self/fd").unwrap().count();

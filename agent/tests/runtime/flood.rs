@@ -1,7 +1,7 @@
 //! Members under a flood: they go on, and keep what they have.
 //!
-//! `DISTLOCK_TEST_FLOOD_SECS` says for how long; 60 is the number to show. In a release build it takes
-//! more than one thread to keep their queues full: `DISTLOCK_TEST_FLOODERS` says how many.
+//! `DISTLOCK_TEST_FLOOD_SECS` says for how long; 60 is the number to show. In a release build it
+//! takes more than one thread to keep their queues full: `DISTLOCK_TEST_FLOODERS` says how many.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use distlock_agent::protocol::Algorithm;
+use distlock_agent::protocol::{Algorithm, wire};
 use distlock_agent::runtime::{Agent, Grant, GuardState, clock};
 use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrStorage, sendmsg};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -32,8 +32,8 @@ struct Outcome {
     memory: [u64; 2],
     /// The share of the tenths of a second in which a queue of the first member was full.
     full: f64,
-    /// How often it was looked whether the lock that the first member holds is valid, and how often it
-    /// was not.
+    /// How often it was looked whether the lock that the first member holds is valid, and how often
+    /// it was not.
     looks: u64,
     lapses: u64,
     /// From whose addresses floods come, as the first member tells at its end.
@@ -65,7 +65,8 @@ fn entries(agent: &Agent, name: &str, lasts: Duration) -> f64 {
     f64::from(entries) / clock::now().since(start).as_secs_f64()
 }
 
-/// How often it was looked whether a guard is valid, until the flood is over, and how often it was not.
+/// How often it was looked whether a guard is valid, until the flood is over, and how often it was
+/// not.
 fn lapses(held: &Grant, is_over: &AtomicBool) -> (u64, u64) {
     let (mut looks, mut lapses) = (0, 0);
     while !is_over.load(Ordering::Relaxed) {
@@ -110,7 +111,7 @@ impl TwoOfThree {
             recorder.set_read_timeout(Some(TIMEOUT)).unwrap();
             let mut record = || {
                 let (len, from) = recorder.recv_from(&mut buffer).unwrap();
-                assert_eq!((from, buffer[0]), (addresses[2], 0x82));
+                assert_eq!((from, buffer[0]), (addresses[2], SEALED));
                 buffer[..len].to_vec()
             };
             [(); RECORDED].map(|()| record()).to_vec()
@@ -130,8 +131,8 @@ impl TwoOfThree {
         }
     }
 
-    /// The third member lives again, and is believed, and goes: what its first incarnation said is that
-    /// of an incarnation that has a successor.
+    /// The third member lives again, and is believed, and goes: what its first incarnation said is
+    /// that of an incarnation that has a successor.
     fn let_third_live_again(&self) {
         let third = self.group.start(3).unwrap();
         drop(enter(&third, &lock("again")));
@@ -140,7 +141,9 @@ impl TwoOfThree {
 }
 
 /// One that is seen at once to be no datagram of a member that seals.
-const NONSENSE: [u8; 90] = [2; 90];
+const NONSENSE: [u8; 90] = [wire::VERSION; 90];
+/// How a sealed datagram begins.
+const SEALED: u8 = wire::VERSION | 0x80;
 /// One of so many in a flood is a datagram that is opened; the others are nonsense. Not optimized, to
 /// open one takes so long that with more of them members hear nothing else: what they cost is for a
 /// release build to say.
@@ -300,7 +303,7 @@ fn pour(flooder: &UdpSocket, bytes: &[u8], to: SocketAddr) -> u64 {
 /// As a sealed datagram begins, with nonsense behind it: all that can be checked without the key is
 /// right.
 fn sealed_by_nobody(from: u16, key: [u8; 4], number: u64) -> Vec<u8> {
-    let mut bytes = vec![0x82, 0, 0, 0];
+    let mut bytes = vec![SEALED, 0, 0, 0];
     bytes.extend(from.to_be_bytes());
     bytes.extend((number as u16 % 2 + 1).to_be_bytes());
     bytes.extend(key);
@@ -345,8 +348,8 @@ fn from_a_members_address_is_survived() {
     }
 }
 
-/// Somebody has heard the third member, and sends in its name what costs more than nonsense does: what
-/// it said, and the like of it.
+/// Somebody has heard the third member, and sends in its name what costs more than nonsense does:
+/// what it said, and the like of it.
 #[test]
 fn of_what_was_recorded_is_survived() {
     let three = TwoOfThree::begin();
@@ -411,8 +414,8 @@ pub(crate) fn flood_as_second(group: &Group, flooded: &Agent, mut go_on: impl Fn
     }
 }
 
-/// Nobody but the member whose address was flooded speaks to this one, and the network says nothing of
-/// what is in its queue.
+/// Nobody but the member whose address was flooded speaks to this one, and the network says nothing
+/// of what is in its queue.
 #[test]
 fn who_was_flooded_is_heard_also_alone() {
     let group = Group::new(Kind::Udp, 2, Algorithm::RicartAgrawala);
@@ -497,6 +500,7 @@ fn a_member_joins_while_others_speak_in_its_name() {
         "{entries:.0} entries a second by it; the other's lease was over at {lapses} of {looks} looks"
     );
     assert!(dropped["strange"] > 1_000, "{dropped:?}");
-    // A part of what it says is displaced. It is late, and not shut out: not optimized, by some seconds.
+    // A part of what it says is displaced. It is late, and not shut out: not optimized, by some
+    // seconds.
     assert!(with.iter().all(|time| *time < 30 * LEASE), "{with:?}");
 }

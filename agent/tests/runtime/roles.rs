@@ -217,8 +217,8 @@ fn serve_with_descriptors(group: &Group, id: u16, limit: usize) {
     serve(group, id);
 }
 
-/// Is there for clients, in a process that, when it is told to, opens files until it has no descriptor
-/// left, and takes each that becomes free, as a server does that too many connect to.
+/// Is there for clients, in a process that, when it is told to, opens files until it has no
+/// descriptor left, and takes each that becomes free, as a server does that too many connect to.
 fn hoard(group: &Group, id: u16, limit: usize) {
     let (_, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
     setrlimit(Resource::RLIMIT_NOFILE, limit as u64, hard).unwrap();

@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::thread;
 
-use distlock_agent::protocol::{Algorithm, LockName};
+use distlock_agent::protocol::{Algorithm, LockName, wire};
 use distlock_agent::runtime::{Agent, GroupKey, KeyFileError, StartError};
 
 use crate::support::{Group, Kind, enter, eventually, lock, udp};
@@ -134,8 +134,10 @@ fn a_member_is_not_its_address() {
     impostor.set_read_timeout(timeout).unwrap();
     let mut heard = [0; 2_000];
     for round in 0..200u8 {
-        impostor.send_to(&[0x82; 90], first).unwrap();
-        impostor.send_to(&[2; 90], first).unwrap();
+        impostor
+            .send_to(&[wire::VERSION | 0x80; 90], first)
+            .unwrap();
+        impostor.send_to(&[wire::VERSION; 90], first).unwrap();
         // What it hears, sent back, and changed.
         let (len, from) = impostor.recv_from(&mut heard).unwrap();
         impostor.send_to(&heard[..len], from).unwrap();

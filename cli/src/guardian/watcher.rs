@@ -139,8 +139,8 @@ impl Watcher<'_> {
         if self.is_over || self.runner == Runner::Dead {
             let command = self.command.as_ref();
             let mut found = command.is_some_and(|command| command.signal(libc::SIGKILL).is_ok());
-            // Also what has left its group. What a dead parent had adopted is nobody's any more, and is
-            // found by its control group alone.
+            // Also what has left its group. What a dead parent had adopted is nobody's any more,
+            // and is found by its control group alone.
             if self.runner == Runner::There {
                 found |= signal_children(self.parent, Pid::this(), Signal::SIGKILL);
             }
@@ -148,7 +148,8 @@ impl Watcher<'_> {
                 cgroup.kill();
                 found = true;
             }
-            // If none is found, nobody is left whom it may end; or it is not known yet, and is heard of.
+            // If none is found, nobody is left whom it may end; or it is not known yet, and is
+            // heard of.
             next = found.then(|| {
                 let again = self.again;
                 self.again = (again * 2).min(AGAIN_MOST);
@@ -232,8 +233,8 @@ impl Watcher<'_> {
     }
 }
 
-/// Wipes this process's copy of the environment: nobody is to find there what is meant for the command,
-/// nor to take this process for a part of it.
+/// Wipes this process's copy of the environment: nobody is to find there what is meant for the
+/// command, nor to take this process for a part of it.
 fn forget_environment() {
     #[expect(unsafe_code, reason = "the environment as the C library has it")]
     // SAFETY: POSIX has it so.
@@ -241,8 +242,8 @@ fn forget_environment() {
         static environ: *const *mut libc::c_char;
     }
     #[expect(unsafe_code, reason = "its strings are written over")]
-    // SAFETY: this process has one thread, and uses no variable any more. The array and its strings end
-    // with zeros, and are memory of this process's own, to which the kernel has written them.
+    // SAFETY: this process has one thread, and uses no variable any more. The array and its strings
+    // end with zeros, and are memory of this process's own, to which the kernel has written them.
     unsafe {
         let mut variable = environ;
         while !variable.is_null() && !(*variable).is_null() {

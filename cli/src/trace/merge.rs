@@ -296,9 +296,9 @@ fn lane(id: u16, logs: &Logs, alignment: &Alignment, crashes: &Crashes) -> Lane 
     }
 }
 
-/// After which lives there was a crash, and when: incarnations that end without a word, and were
-/// followed by another, or were left out of a view by those who went on. That is the last time that
-/// anybody heard of them. A trace may also end because it was copied while its agent ran.
+/// After which incarnations there was a crash, and when: incarnations that end without a word, and
+/// were followed by another, or were left out of a view by those who went on. That is the last time
+/// that anybody heard of them. A trace may also end because it was copied while its agent ran.
 fn crashes(logs: &Logs, alignment: &Alignment) -> Crashes {
     let is_sign = |event: &&Event| matches!(event.what, What::View { .. } | What::Suspects { .. });
     let signs = logs.members.iter().flat_map(|(id, member)| {

@@ -197,7 +197,8 @@ fn without_a_key_a_man_in_the_middle_is_believed() {
     assert!(!ailments.is_empty() || believed > 0, "he did nothing");
 }
 
-/// FAULTS 45: everything that was ever said, again, after restarts of who said it and of who heard it.
+/// FAULTS 45: everything that was ever said, again, after restarts of who said it and of who heard
+/// it.
 #[test]
 fn what_was_recorded_changes_nothing() {
     let Some(mut lab) = laboratory(true) else {

@@ -1,8 +1,8 @@
 //! A thread that waits for a permit.
 //!
-//! Waiting is looking again and again. A look is due when the [`Bell`](crate::local::page::Bell) of the
-//! lock rings, as every unlocking makes it; and now and then, for the holder that was killed. How
-//! often the waiters settle among themselves ([`Pace`]). Rejected: one waiter blocking in
+//! Waiting is looking again and again. A look is due when the [`Bell`](crate::local::page::Bell) of
+//! the lock rings, as every unlocking makes it; and now and then, for the holder that was killed.
+//! How often the waiters settle among themselves ([`Pace`]). Rejected: one waiter blocking in
 //! fcntl(2), which would learn of the death at once; stopped by a signal there, it is granted the
 //! lock by the kernel, and everybody waits for a process that does not run.
 

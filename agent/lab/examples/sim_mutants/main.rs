@@ -248,8 +248,8 @@ impl Bench {
     fn build(&self) -> Result<()> {
         let build = "build --quiet --release -p distlock-lab";
         let examples = self.programs.iter().flat_map(|name| ["--example", *name]);
-        // Not `env!("CARGO")`, the toolchain's own: then nobody tells rustup's `rustc` which toolchain
-        // builds, and it takes that of each dependency's rust-toolchain.toml.
+        // Not `env!("CARGO")`, the toolchain's own: then nobody tells rustup's `rustc` which
+        // toolchain builds, and it takes that of each dependency's rust-toolchain.toml.
         let output = Command::new("cargo")
             .args(build.split_whitespace())
             .args(examples)

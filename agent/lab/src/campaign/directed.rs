@@ -185,8 +185,8 @@ impl Campaign {
         self.aim(Aim::DeafenFrozen(node, LOOKS))
     }
 
-    /// An operator names another voter in the place of one, and one of them is lost with its state: some
-    /// time in the change where all begin anew, or else while the change is half done.
+    /// An operator names another voter in the place of one, and one of them is lost with its state:
+    /// some time in the change where all begin anew, or else while the change is half done.
     fn exchange_a_voter(&mut self) -> Result<(), Violation> {
         let overrides = self
             .newest_view_config()

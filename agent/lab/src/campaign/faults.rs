@@ -15,8 +15,8 @@ use distlock_protocol::{Command, Epoch, NodeId};
 /// A member whose record was lost.
 pub(super) struct Lost {
     node: NodeId,
-    /// Where all are needed, a process that knew its former incarnation. That one must live until a view
-    /// has it: if all who knew it were gone, nobody could know.
+    /// Where all are needed, a process that knew its former incarnation. That one must live until a
+    /// view has it: if all who knew it were gone, nobody could know.
     witness: Option<Process>,
     /// Where it voted, which voter it was. None of the others may be lost before it is replaced: a
     /// view without it comes first, and the log needs it until then.

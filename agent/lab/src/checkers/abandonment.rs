@@ -17,19 +17,19 @@ use distlock_protocol::{Epoch, LockName, Mode, NodeId, Previous, Release, Time};
 /// Where members are removed, a view ends the grants of those it goes on without: who is inside then
 /// has ended inside for everybody else, though it may not know yet. What it says of its end later is
 /// said to nobody; and which views went on without an incarnation only its member could tell. So from
-/// the first fault on, each view may say so of any lock, and of one of several only those must be told
-/// of who ended in the newest view.
+/// the first fault on, each view may say so of any lock, and of one of several only those must be
+/// told of who ended in the newest view.
 #[derive(Clone, Debug, Hash)]
 pub struct Abandonment {
     locks: BTreeMap<LockName, LockPast>,
     /// Who has left the group, and is about to be taken away.
     left: BTreeSet<Process>,
-    /// The last incarnations that are gone, of which a view has to make what it can. It has when their
-    /// members' next incarnations are in one.
+    /// The last incarnations that are gone, of which a view has to make what it can. It has when
+    /// their members' next incarnations are in one.
     gone: BTreeMap<NodeId, u32>,
     /// Whether the silent are presumed gone. Then the dead may be told of twice, once when they are
-    /// taken for dead, and once when their next incarnations tell it themselves; and when all are gone
-    /// that remember, others begin without them.
+    /// taken for dead, and once when their next incarnations tell it themselves; and when all are
+    /// gone that remember, others begin without them.
     presumes: bool,
     /// Whether anybody ever ended without a word.
     ever: bool,
@@ -241,7 +241,8 @@ impl Abandonment {
     /// `process` has left. What it knew of those who ended inside it has told as well as it could.
     pub fn left(&mut self, process: Process) {
         self.left.insert(process);
-        // One that was in no view cannot tell whether it had lost the record of an incarnation before.
+        // One that was in no view cannot tell whether it had lost the record of an incarnation
+        // before.
         self.ever |= !self.remember.remove(&process);
         if self.ever {
             self.gone.insert(process.node, process.incarnation);

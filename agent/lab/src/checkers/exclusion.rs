@@ -181,7 +181,8 @@ impl Exclusion {
         });
     }
 
-    /// `node` is back, and waits until `quarantine_ends` for what its earlier incarnations left behind.
+    /// `node` is back, and waits until `quarantine_ends` for what its earlier incarnations left
+    /// behind.
     pub fn begins(&mut self, node: NodeId, quarantine_ends: Time) {
         self.turn(|call, presence| {
             if call.process.node == node && *presence == Presence::Ghost {

@@ -6,9 +6,9 @@ use alloc::vec::Vec;
 use super::{Process, Violation, violation};
 use distlock_protocol::{Epoch, NodeId, Time};
 
-/// The epochs of a member only rise, over all its incarnations; an epoch has one list of members, which
-/// are all of them where nobody is ever removed; nobody grants before its process has a view; suspicion
-/// comes and goes in turns, and is gone when everybody can be heard.
+/// The epochs of a member only rise, over all its incarnations; an epoch has one list of members,
+/// which are all of them where nobody is ever removed; nobody grants before its process has a view;
+/// suspicion comes and goes in turns, and is gone when everybody can be heard.
 ///
 /// Where the silent are presumed gone, a view has some of the members, and the one that installs it;
 /// in the end all are in the same.

@@ -7,10 +7,10 @@
 //! died.
 //!
 //! What is between the members is a [`Network`]. With links it is what engines are promised: each
-//! message once and in order, between two incarnations. Datagrams are what they say they survive beyond
-//! that: any order, and some messages twice. Algorithms that need the order of links are not for
-//! datagrams ([`Algorithm::needs_order`]). Either way a message may never arrive, as nothing here
-//! makes it: a state in which it is still on its way goes on in all other respects.
+//! message once and in order, between two incarnations. Datagrams are what they say they survive
+//! beyond that: any order, and some messages twice. Algorithms that need the order of links are not
+//! for datagrams ([`Algorithm::needs_order`]). Either way a message may never arrive, as nothing
+//! here makes it: a state in which it is still on its way goes on in all other respects.
 
 mod checkers;
 mod post;

@@ -35,7 +35,8 @@ pub(super) struct Checker {
 }
 
 impl Checker {
-    /// A voter says what is decided, and that `before` was the last it said so of in this incarnation.
+    /// A voter says what is decided, and that `before` was the last it said so of in this
+    /// incarnation.
     pub(super) fn told(
         &mut self,
         voter: VoterId,

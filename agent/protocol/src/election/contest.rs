@@ -11,9 +11,9 @@
 //! - A leader that resigns tells all others (`RESIGNED`), and so does a nominee that does not want
 //!   to lead any more (`WITHDRAWN`). Then the candidates hold another round.
 //! - Of several nominated in one round the highest counts. The others stop asking for the lock.
-//! - A member that stands waits for the nominee, and tells it of its nomination if it has not entered in
-//!   time (`ROUND`): where members are suspected by some and not by others, a ring passes by the member
-//!   that it nominates, and that may have heard of another nominee.
+//! - A member that stands waits for the nominee, and tells it of its nomination if it has not
+//!   entered in time (`ROUND`): where members are suspected by some and not by others, a ring
+//!   passes by the member that it nominates, and that may have heard of another nominee.
 //! - A message of an older round is answered by what is known (`ROUND`), so that its sender catches
 //!   up.
 //!
@@ -56,8 +56,8 @@ pub(crate) enum Body {
     Resigned { fence: u64 },
     /// I am nominated, and do not stand any more.
     Withdrawn,
-    /// In this round, this member is nominated: to a member that speaks of a round that is over, or is
-    /// the nominee.
+    /// In this round, this member is nominated: to a member that speaks of a round that is over, or
+    /// is the nominee.
     Round { nominee: Option<NodeId> },
 }
 
@@ -311,8 +311,8 @@ impl Contest {
         self.step(scene, out, |engine, effects| engine.stand(effects));
     }
 
-    /// The present round is over, unless a member leads. The candidates begin the next one; the others
-    /// go to it too, so that nothing that is under way of this one is believed.
+    /// The present round is over, unless a member leads. The candidates begin the next one; the
+    /// others go to it too, so that nothing that is under way of this one is believed.
     fn hold_next(&mut self, scene: &Scene<'_>, out: &mut ContestOutput) {
         if self.leads.is_some() {
             return;
@@ -431,8 +431,8 @@ mod tests {
     use super::*;
     use crate::election::Algorithm;
 
-    /// A ring passed by the member that it nominated, which heard of another nominee; so each of the two
-    /// waited for the other.
+    /// A ring passed by the member that it nominated, which heard of another nominee; so each of
+    /// the two waited for the other.
     #[test]
     fn a_nominee_that_was_passed_by_is_told_by_those_who_wait_for_it() {
         let [lower, higher] = [1, 2].map(|id| NodeId::new(id).expect("not 0"));

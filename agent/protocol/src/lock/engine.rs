@@ -1,8 +1,8 @@
 //! The interface of an algorithm: what it is told, and what it wants done.
 //!
-//! An engine is a state machine: events in, [`Effects`] out. It knows members and requests, and neither
-//! time nor bytes. An engine lives for one epoch. The next view builds a new one from the holders and
-//! the waiters ([`Rebuild`]); nothing else of the old one survives.
+//! An engine is a state machine: events in, [`Effects`] out. It knows members and requests, and
+//! neither time nor bytes. An engine lives for one epoch. The next view builds a new one from the
+//! holders and the waiters ([`Rebuild`]); nothing else of the old one survives.
 //!
 //! Engines bear messages that come twice or out of order (guards G1 to G5 of doc/design.md), though
 //! the links underneath deliver each once and in order: an algorithm's safety rests on its own
@@ -22,7 +22,7 @@ use crate::ids::{LockName, NodeId, RequestId};
 
 /// One algorithm's part in one member, for one lock, in one epoch.
 ///
-/// A request's incarnation: [`acquire`](Engine::acquire), then a grant in [`Effects`], then
+/// A request's life: [`acquire`](Engine::acquire), then a grant in [`Effects`], then
 /// [`release`](Engine::release); or [`cancel`](Engine::cancel) instead of a grant. One request
 /// of this member waits at a time, and one at most is inside, except that a counting semaphore
 /// lets one wait while others are inside.
@@ -34,7 +34,8 @@ pub trait Engine<M>: Snapshot<M> + Debug + Send + Sync {
     fn acquire(&mut self, request: Request, out: &mut Effects<M>);
 
     /// This member's granted request `id` is over. That it was abandoned travels in the
-    /// [`GrantHistory`](super::GrantHistory); an engine may keep books of it besides ([`Engine::mark`]).
+    /// [`GrantHistory`](super::GrantHistory); an engine may keep books of it besides
+    /// ([`Engine::mark`]).
     fn release(&mut self, id: RequestId, how: Release, out: &mut Effects<M>);
 
     /// This member's waiting request `id` shall not be granted any more.
@@ -214,8 +215,11 @@ impl<M> Effects<M> {
         self.send_to_all(&[to], message);
     }
 
+    /// To nobody, in a group of one, it sends nothing.
     pub(crate) fn send_to_all(&mut self, to: &[NodeId], message: M) {
-        self.sends.push((to.to_vec(), message));
+        if !to.is_empty() {
+            self.sends.push((to.to_vec(), message));
+        }
     }
 
     pub(crate) fn grant(&mut self, id: RequestId) {

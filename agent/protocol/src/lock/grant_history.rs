@@ -3,11 +3,11 @@
 //! A grant is *abandoned* when its holder ended inside without giving it back. Whoever enters next
 //! is told, since what the lock protects may be half done. Two ways lead there:
 //!
-//! - The holder's member lives: it was a client that died. Then every message about the lock carries
-//!   the mark beside the counter of the fences ([`GrantHistory`]). Fences rise, so the next holder has
-//!   heard the last counter before it is granted the lock, and the mark with it. No message is added.
-//!   Where several are inside at once no chain of messages joins one grant to the next; there the
-//!   server keeps the mark in its books, and its grants tell it.
+//! - The holder's member lives: it was a client that died. Then every message about the lock
+//!   carries the mark beside the counter of the fences ([`GrantHistory`]). Fences rise, so the next
+//!   holder has heard the last counter before it is granted the lock, and the mark with it. No
+//!   message is added. Where several are inside at once no chain of messages joins one grant to the
+//!   next; there the server keeps the mark in its books, and its grants tell it.
 //! - The holder's member died. Then the next view marks every lock that it may have been inside
 //!   of: all but those for which a survivor vouches
 //!   ([`Engine::may_be_inside`](super::Engine::may_be_inside)). Nobody can be asked who is not

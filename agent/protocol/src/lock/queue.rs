@@ -175,9 +175,9 @@ impl LocalQueue {
             .as_ref()
     }
 
-    /// This incarnation is over, and another begins: what was asked was not asked in it, and nothing is
-    /// held. `unaware`: who was let in and does not know; they wait again, before the others. Returns
-    /// those who knew.
+    /// This incarnation is over, and another begins: what was asked was not asked in it, and
+    /// nothing is held. `unaware`: who was let in and does not know; they wait again, before the
+    /// others. Returns those who knew.
     pub(crate) fn begin_anew(&mut self, unaware: &BTreeSet<Ticket>) -> Vec<Ticket> {
         if let Some(caller) = self.asking.take().and_then(|asking| asking.caller) {
             self.waiting.push_front(caller);

@@ -175,8 +175,8 @@ impl Summary {
         let mut idle = 0;
         let doubt = &mut self.doubt;
         let knew = *doubt;
-        // What a member tells of a view before the last one went into the last one's table. A member of
-        // that one has nothing to say of a lock that was entered since, and is idle.
+        // What a member tells of a view before the last one went into the last one's table. A
+        // member of that one has nothing to say of a lock that was entered since, and is idle.
         let present = core::mem::take(&mut self.epoch);
         self.locks.retain(|_, lock| {
             let Last { epoch, ending, .. } = core::mem::take(&mut lock.last);
@@ -250,8 +250,8 @@ mod tests {
         }
     }
 
-    /// The last view was in force in one member only, whose incarnation ended in order and knew of locks
-    /// that were abandoned. The others tell of the view before.
+    /// The last view was in force in one member only, whose incarnation ended in order and knew of
+    /// locks that were abandoned. The others tell of the view before.
     #[test]
     fn what_was_known_before_the_last_view_does_not_settle_whether_a_lock_is_marked() {
         let mut table = of([idle(2, 3, false, &[])]);

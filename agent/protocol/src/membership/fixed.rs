@@ -41,8 +41,8 @@ pub(crate) struct Fixed {
     epoch: Epoch,
     /// Whether this member may be in a view.
     ready: bool,
-    /// Whether this member's last incarnation did not leave, or knew of locks that were abandoned, and
-    /// it has had no view since.
+    /// Whether this member's last incarnation did not leave, or knew of locks that were abandoned,
+    /// and it has had no view since.
     unclean: bool,
     phase: Phase,
     /// What the coordinator knows of the members; empty elsewhere.

@@ -1,14 +1,14 @@
 //! Views by presumption: who does not answer is gone.
 //!
-//! The rule of the lectures (Jones 2002): a message is repeated, and a peer that answers none of it is
-//! presumed to have failed; the others forget it and go on. The decision is with the lowest member that
-//! is not gone, so that there is nothing to elect:
+//! The rule of the lectures (Jones 2002): a message is repeated, and a peer that answers none of it
+//! is presumed to have failed; the others forget it and go on. The decision is with the lowest
+//! member that is not gone, so that there is nothing to elect:
 //!
 //! 1. Each member *stands under* the lowest that it does not presume gone, and tells all others
 //!    whenever that changes.
-//! 2. A member that stands under itself forms a view of all that stand under it, once no member that it
-//!    hears stands elsewhere: it freezes them, collects their summaries and installs the union, as
-//!    [`Fixed`](super::Fixed) does.
+//! 2. A member that stands under itself forms a view of all that stand under it, once no member
+//!    that it hears stands elsewhere: it freezes them, collects their summaries and installs the
+//!    union, as [`Fixed`](super::Fixed) does.
 //! 3. A member takes part in an epoch once, and only under the member that it stands under.
 //!
 //! As long as nobody is presumed gone who is not, a view has everybody in it who can be inside: one

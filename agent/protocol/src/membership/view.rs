@@ -13,8 +13,8 @@ pub struct View {
     pub epoch: Epoch,
     /// The members, by id.
     pub members: Vec<Member>,
-    /// Members whose last incarnations ended without leaving, and are in no view any more: they may have
-    /// died inside of any lock.
+    /// Members whose last incarnations ended without leaving, and are in no view any more: they may
+    /// have died inside of any lock.
     pub unclean: Vec<NodeId>,
 }
 

@@ -66,8 +66,8 @@ pub enum Action {
     /// Put on disk what this member remembers of its cluster, then call
     /// [`ViewSource::affiliation_persisted`].
     PersistAffiliation(Box<Affiliation>),
-    /// Call [`ViewSource::summarised`] with what this member knows, also of the former incarnations of
-    /// these.
+    /// Call [`ViewSource::summarised`] with what this member knows, also of the former incarnations
+    /// of these.
     Summarise(Vec<NodeId>),
     /// The view is in force.
     Install(Arc<View>, Summary),
@@ -174,8 +174,8 @@ pub trait ViewSource: fmt::Debug + Send {
     /// that are not up.
     fn overview(&self, now: Time, absent: &[NodeId]) -> QuorumOverview;
 
-    /// Those who are to vote, and whether each does, as far as is known; empty where nobody votes, and
-    /// before there is a view for the first time.
+    /// Those who are to vote, and whether each does, as far as is known; empty where nobody votes,
+    /// and before there is a view for the first time.
     fn voters(&self, _now: Time) -> BTreeMap<NodeId, bool> {
         BTreeMap::new()
     }
@@ -185,8 +185,8 @@ pub trait ViewSource: fmt::Debug + Send {
         false
     }
 
-    /// Whether the last incarnation did not leave, or knew of locks that were abandoned, and no view has
-    /// been told so yet.
+    /// Whether the last incarnation did not leave, or knew of locks that were abandoned, and no
+    /// view has been told so yet.
     fn is_unclean(&self) -> bool;
 
     /// An incarnation before did not leave, though this one has no record of it.

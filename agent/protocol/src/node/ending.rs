@@ -71,7 +71,8 @@ impl Node {
 
     pub(super) fn close(&mut self, now: Time) {
         self.stage = Stage::Closing;
-        // Until a view has taken it in, the end of the incarnation before is still to be reckoned with.
+        // Until a view has taken it in, the end of the incarnation before is still to be reckoned
+        // with.
         let is_told = !self.views.is_unclean();
         let was_clean = self.quarantine.was_clean();
         self.storage.record.clean = (is_told || was_clean) && !self.quarantine.is_in_doubt();

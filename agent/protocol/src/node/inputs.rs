@@ -257,7 +257,8 @@ impl Node {
         if is_new && since.is_some_and(|since| now < since + self.lease) {
             return None;
         }
-        // A grant that is held back until the lease is renewed means that no other member has the lock.
+        // A grant that is held back until the lease is renewed means that no other member has the
+        // lock.
         let is_held_back = self.held_back.contains_key(&ticket);
         Some(if silent.is_empty() && !is_held_back {
             Refusal::Busy

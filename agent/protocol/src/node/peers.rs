@@ -1,7 +1,8 @@
 //! The other members, as far as datagrams go: who is up, in which incarnation, with which settings.
 //!
-//! A peer is *up* when each side knows the other's present incarnation and both files agree. Until then
-//! only greetings go there. A new incarnation of the peer ends all that was agreed with the old one.
+//! A peer is *up* when each side knows the other's present incarnation and both files agree. Until
+//! then only greetings go there. A new incarnation of the peer ends all that was agreed with the
+//! old one.
 
 mod event;
 mod peer;
@@ -172,8 +173,8 @@ impl Peers {
         }
     }
 
-    /// Sends what is not the protocol's, unless so much waits to be sent that locks would wait for it:
-    /// links deliver in order.
+    /// Sends what is not the protocol's, unless so much waits to be sent that locks would wait for
+    /// it: links deliver in order.
     pub(super) fn note(&mut self, to: NodeId, bytes: Vec<u8>) {
         let peer = self.peers.get(&to);
         if peer.is_some_and(|peer| peer.link.is_congested()) {

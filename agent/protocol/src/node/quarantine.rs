@@ -1,9 +1,9 @@
 //! When a new incarnation may be in a view: after what is left of the incarnation before.
 //!
 //! The clients of an incarnation that did not leave may be inside for one lease yet, by their clocks;
-//! there is no shortcut, in a group of one neither. A member without a record cannot know whether there
-//! was such an incarnation, or its state was lost: it hears all other members first, those excepted that
-//! are presumed gone where the silent are.
+//! there is no shortcut, in a group of one neither. A member without a record cannot know whether
+//! there was such an incarnation, or its state was lost: it hears all other members first, those
+//! excepted that are presumed gone where the silent are.
 //!
 //! In a group of one nobody remembers: there the state is all that is known, and losing it loses
 //! the quarantine.

@@ -93,10 +93,10 @@ mod tests {
     use crate::ids::{Epoch, Incarnation};
     use crate::lock::AbandonedMarks;
 
-    /// An incarnation that begins while the one before is still being written may say nothing when that
-    /// is on disk: it could be lived twice.
+    /// An incarnation that begins while the one before is still being written may say nothing when
+    /// that is on disk: it could be lived twice.
     #[test]
-    fn a_incarnation_is_born_by_its_own_record() {
+    fn an_incarnation_is_born_by_its_own_record() {
         let mut outputs = VecDeque::new();
         let mut storage = Storage::new(Record {
             incarnation: Incarnation(1),

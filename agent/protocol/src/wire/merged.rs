@@ -69,7 +69,8 @@ pub const MAX_REPORTED: usize = (MAX_DATAGRAM - REPORT_HEADER - CHECKSUM) / 2;
 #[derive(Clone, Copy, Debug)]
 pub struct Mergeable<'a>(&'a [u8]);
 
-/// What tells a frame of one link from all others on it: the incarnations of both ends, and its number.
+/// What tells a frame of one link from all others on it: the incarnations of both ends, and its
+/// number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place<'a> {
     pub incarnations: &'a [u8],
@@ -98,8 +99,8 @@ impl<'a> Mergeable<'a> {
         }
     }
 
-    /// What those that can be merged have alike: the group, the epoch and the sender's incarnation, and
-    /// the frames.
+    /// What those that can be merged have alike: the group, the epoch and the sender's incarnation,
+    /// and the frames.
     pub fn key(self) -> (&'a [u8], &'a [u8]) {
         (&self.0[GROUP..TO_INCARNATION], self.frames())
     }

@@ -71,10 +71,10 @@ fn another_takes_over_from_a_holder_that_died() {
     }
 }
 
-/// Its state was lost, and so it cannot know that there was an incarnation before it, whose clients may
-/// be inside yet. That it was in no view and left says nothing of that one.
+/// Its state was lost, and so it cannot know that there was an incarnation before it, whose clients
+/// may be inside yet. That it was in no view and left says nothing of that one.
 #[test]
-fn a_incarnation_that_knew_of_none_before_it_does_not_vouch_for_one() {
+fn an_incarnation_that_knew_of_none_before_it_does_not_vouch_for_one() {
     for algorithm in ALL {
         let mut group = group(3, algorithm);
         group.enter(1, 1, ms(100));
@@ -100,7 +100,7 @@ fn a_incarnation_that_knew_of_none_before_it_does_not_vouch_for_one() {
 
 /// A member that comes back at once is talked to before a view has it in this incarnation.
 #[test]
-fn a_incarnation_is_in_a_view_when_that_has_it() {
+fn an_incarnation_is_in_a_view_when_that_has_it() {
     let mut group = group(3, Algorithm::RicartAgrawala);
     assert!((1..=3).all(|me| group.nodes[&node(2)].is_in_view(node(me))));
     let epoch = group.epoch(2);
@@ -391,8 +391,9 @@ fn a_broken_connection_is_gone_round() {
     }
 }
 
-/// Each reaches its two neighbours alone, and everybody sees another majority. Of two that pass on what
-/// goes to one further away only one reaches it: they are asked together, not one after the other.
+/// Each reaches its two neighbours alone, and everybody sees another majority. Of two that pass on
+/// what goes to one further away only one reaches it: they are asked together, not one after the
+/// other.
 #[test]
 fn a_ring_of_five_is_gone_round() {
     let order = [3, 5, 2, 4, 1];

@@ -132,7 +132,7 @@ fn a_dead_member_is_sent_one_datagram_a_second() {
 
 /// State lost after a crash inside; the next incarnation is stopped in order before it heard anybody.
 #[test]
-fn a_incarnation_that_has_not_heard_of_the_one_before_does_not_end_clean() {
+fn an_incarnation_that_has_not_heard_of_the_one_before_does_not_end_clean() {
     let mut group = Group::new(3, Algorithm::RicartAgrawala);
     group.enter(2, 1, Duration::from_secs(1));
     group.records.remove(&node(2));

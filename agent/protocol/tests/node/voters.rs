@@ -93,8 +93,9 @@ fn a_voter_that_is_removed_and_ends_stops_nobody() {
     }
 }
 
-/// The agent of a removed voter ends when it is told, and another voter loses its state at some moment.
-/// Three of four are needed until the removed one votes no more, and two of three from then on.
+/// The agent of a removed voter ends when it is told, and another voter loses its state at some
+/// moment. Three of four are needed until the removed one votes no more, and two of three from then
+/// on.
 #[test]
 fn a_removed_voter_is_told_when_the_others_can_do_without_it() {
     for after in (0..3000).step_by(100) {
@@ -116,9 +117,9 @@ fn a_removed_voter_is_told_when_the_others_can_do_without_it() {
     }
 }
 
-/// A host that begins anew does not greet a removed member by itself. The removed member takes the host
-/// for up as soon as it is greeted, and greets only once: if that greeting is lost, what it says next is
-/// answered all the same, as its vote is needed yet.
+/// A host that begins anew does not greet a removed member by itself. The removed member takes the
+/// host for up as soon as it is greeted, and greets only once: if that greeting is lost, what it
+/// says next is answered all the same, as its vote is needed yet.
 #[test]
 fn a_removed_voter_is_answered_by_a_host_that_begins_anew() {
     for greeted in 0..10 {
@@ -182,8 +183,8 @@ fn is_told_of_an_added_member(group: &Group) -> Vec<bool> {
         .collect()
 }
 
-/// The third voter was cut off when it ceased to vote, and a member was added after that. It is the only
-/// one that is there.
+/// The third voter was cut off when it ceased to vote, and a member was added after that. It is the
+/// only one that is there.
 #[test]
 fn a_former_voter_tells_of_views_that_it_has_not_voted_for() {
     let mut group = Group::with_voters(4, Algorithm::Semaphore, [1, 2, 3].map(node).into());
@@ -429,7 +430,8 @@ fn a_majority_that_lost_its_states_is_recovered() {
 }
 
 /// The voters' disks are restored from a backup, and their wall clocks are behind: only one member
-/// remembers how high fences were. It is one that does not vote, or a voter whose disk was not restored.
+/// remembers how high fences were. It is one that does not vote, or a voter whose disk was not
+/// restored.
 #[test]
 fn what_is_founded_anew_begins_above_all_that_is_heard() {
     for remembers in [4, 3] {
@@ -569,8 +571,8 @@ fn all_voters_lose_their_states_while_a_member_is_inside() {
     }
 }
 
-/// An operator names 1 in the place of 4, and 1 is there. A voter that dies with its state at the same
-/// time is one of three: the others go on without it, whenever in the exchange that is.
+/// An operator names 1 in the place of 4, and 1 is there. A voter that dies with its state at the
+/// same time is one of three: the others go on without it, whenever in the exchange that is.
 #[test]
 fn a_voter_that_loses_its_state_while_another_is_exchanged_stops_nobody() {
     let voters = |ids: [u16; 3]| ids.into_iter().map(node).collect();
@@ -624,9 +626,9 @@ fn a_voter_stands_in_for_one_that_has_not_come() {
     assert!(votes(&group, &[1, 2]));
 }
 
-/// A cluster that is founded when all is lost begins with the seconds of the wall clock, and above all
-/// former epochs: these stay behind the clock, also where every incarnation uses up what may come at
-/// once.
+/// A cluster that is founded when all is lost begins with the seconds of the wall clock, and above
+/// all former epochs: these stay behind the clock, also where every incarnation uses up what may
+/// come at once.
 #[test]
 fn epochs_do_not_outrun_the_wall_clock_by_a_burst_in_each_incarnation() {
     let mut group = group(1, Algorithm::Semaphore);

@@ -92,8 +92,8 @@ fn who_missed_a_view_does_not_say_who_was_inside() {
     assert_eq!(played, 2, "one of three puts the view in force");
 }
 
-/// While member 1 was away all locks were declared at member 2, which knew of each. Of the one that is
-/// declared at member 1, served there and entered there nobody else knows when it dies.
+/// While member 1 was away all locks were declared at member 2, which knew of each. Of the one that
+/// is declared at member 1, served there and entered there nobody else knows when it dies.
 #[test]
 fn who_declared_locks_in_an_earlier_view_does_not_know_all() {
     let mut group = group(3, &[2, 3], ms(1000));
@@ -169,8 +169,9 @@ fn a_lease_counts_from_when_it_was_asked_for_however_late_the_answer() {
     }
 }
 
-/// The only voter has just begun, and hears of a member that leaves in order before it hears of the one
-/// that stays, which knows all that the leaver knew of an abandoned lock: no other lock is in doubt.
+/// The only voter has just begun, and hears of a member that leaves in order before it hears of the
+/// one that stays, which knows all that the leaver knew of an abandoned lock: no other lock is in
+/// doubt.
 #[test]
 fn a_voter_that_has_just_begun_waits_for_the_word_of_those_that_stay() {
     // It waits for half a lease, which is half a second.

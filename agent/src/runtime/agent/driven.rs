@@ -2,9 +2,9 @@
 //!
 //! The lecture (Jones) names three ways to have a message handled that comes while the application
 //! does something else: the application polls, a signal interrupts it, or an agent of its own
-//! waits for it. The third is [`crate::runtime::agent::event_loop`]'s thread. Here are the other two. The loop is
-//! the same; whoever calls runs a round of it. One who waits for a lock does so until it has the
-//! lock, as nobody else would.
+//! waits for it. The third is [`crate::runtime::agent::event_loop`]'s thread. Here are the other
+//! two. The loop is the same; whoever calls runs a round of it. One who waits for a lock does so
+//! until it has the lock, as nobody else would.
 //!
 //! One descriptor says when there is something to do: an epoll instance with the member's sockets
 //! and a timer, which is always set for the next moment at which the protocol wants to be called.

@@ -33,6 +33,10 @@ const EVENTS: usize = 256;
 /// Datagrams taken in one stay in the mutex, for which the application's threads wait.
 const RECEIVE_LIMIT: usize = aead::IN_A_TURN;
 
+/// Records written in one round, where no thread writes them. The core has one outstanding at a time,
+/// and asks for the next when it hears that the last is on disk.
+const PERSIST_LIMIT: usize = 4;
+
 /// How often it is looked whether the file with the group's keys has changed.
 const KEYS_EVERY: Duration = Duration::from_secs(1);
 
@@ -72,6 +76,11 @@ struct Work {
     tasks: VecDeque<Task>,
     note: Option<(NodeId, Vec<u8>)>,
     has_report: bool,
+}
+
+/// Logs a failure: before the core's mutex is taken, as the log may be slow.
+fn logged(persisted: Result<(), String>) -> Result<(), String> {
+    persisted.inspect_err(|what| tracing::error!("{what}"))
 }
 
 impl EventLoop {
@@ -128,8 +137,9 @@ impl EventLoop {
         times.into_iter().flatten().min()
     }
 
-    /// Waits until there is something to do, for at most `timeout`, does it, and plans the next round;
-    /// whether the session goes on. If it does not, nothing may be done but to drop the loop.
+    /// Waits until there is something to do, for at most `timeout`, does it, and plans the next
+    /// round; whether the session goes on. If it does not, nothing may be done but to drop the
+    /// loop.
     pub(crate) fn round(&mut self, timeout: Option<Duration>) -> bool {
         let served = catch_unwind(AssertUnwindSafe(|| self.serve(timeout)));
         let end = match served {
@@ -225,7 +235,7 @@ impl EventLoop {
             Disk::Here(_) => None,
             Disk::Thread(disk) => {
                 disk.tell_if_slow(self.shared.identity.settings.lease);
-                disk.take_outcome()
+                disk.take_outcome().map(logged)
             }
         };
         let mut core = self.shared.lock_core();
@@ -247,20 +257,27 @@ impl EventLoop {
         work
     }
 
-    /// Puts on disk what the core wants there; it has one record outstanding at a time. Where no thread
-    /// does it, tells it so. The mutex is not held meanwhile.
-    fn persist(&mut self, record: Record) {
-        let persisted = match &mut self.files.disk {
-            Disk::Here(state) => state.write(record),
-            Disk::Thread(disk) => return disk.write(record),
-        };
-        self.tell_persisted(persisted.map_err(|error| error.to_string()));
-    }
-
-    fn tell_persisted(&self, persisted: Result<(), String>) {
-        let mut core = self.shared.lock_core();
-        core.persisted(persisted);
-        core.finish();
+    /// Puts on disk what the core wants there. Where no thread does it, the core is told so, and the
+    /// records that it wants there next follow, as far as one round writes them. The mutex is not
+    /// held meanwhile.
+    fn persist(&mut self, mut record: Record) {
+        for written in 1..=PERSIST_LIMIT {
+            let persisted = match &mut self.files.disk {
+                Disk::Here(state) => state.write(record),
+                Disk::Thread(disk) => return disk.write(record),
+            };
+            let persisted = logged(persisted.map_err(|error| error.to_string()));
+            let mut core = self.shared.lock_core();
+            core.persisted(persisted);
+            let next = (written < PERSIST_LIMIT)
+                .then(|| core.take_persist())
+                .flatten();
+            core.finish();
+            match next {
+                Some(next) => record = next,
+                None => return,
+            }
+        }
     }
 
     /// Lets those in who were held back, once nothing runs any more that the last incarnation let in.
@@ -299,7 +316,9 @@ impl EventLoop {
     pub(crate) fn persist_first(&mut self, record: Option<Record>) -> Result<(), StateError> {
         if let (Disk::Here(state), Some(record)) = (&mut self.files.disk, record) {
             state.write(record)?;
-            self.tell_persisted(Ok(()));
+            let mut core = self.shared.lock_core();
+            core.persisted(Ok(()));
+            core.finish();
         }
         Ok(())
     }

@@ -190,8 +190,9 @@ pub struct ClientsStatus {
     #[serde(default)]
     pub waits_for_former: bool,
     /// How many were turned away or cut off since the agent's start, by reason; those of which there
-    /// were none are left out. `too-many-requests`, `too-many-questions` and `missed-event` count what
-    /// connected programs were refused or not told, `few-descriptors` and `too-much` such things, too.
+    /// were none are left out. `too-many-requests`, `too-many-questions` and `missed-event` count
+    /// what connected programs were refused or not told, `few-descriptors` and `too-much` such
+    /// things, too.
     pub dropped: BTreeMap<String, u64>,
 }
 
@@ -200,16 +201,17 @@ pub struct ClientsStatus {
 pub struct Protection {
     /// The ids of the keys that open datagrams; the first one seals. Empty if nothing is sealed.
     pub keys: Vec<String>,
-    /// Whether datagrams go by UDP and are not sealed: whoever can send some to a member can let two in
-    /// at once, or end an agent. Where all addresses are loopback ones, that is every user of the host.
+    /// Whether datagrams go by UDP and are not sealed: whoever can send some to a member can let
+    /// two in at once, or end an agent. Where all addresses are loopback ones, that is every user
+    /// of the host.
     pub insecure: bool,
-    /// How many datagrams were taken since the member's start. What is dropped after that, as it makes
-    /// no sense or comes too late, is counted below, too.
+    /// How many datagrams were taken since the member's start. What is dropped after that, as it
+    /// makes no sense or comes too late, is counted below, too.
     pub received: u64,
     /// Of sealed members' handshakes: challenges that were answered, and answers that were right.
     pub handshakes: u64,
-    /// The members from whose addresses floods come: more of it is dropped than is taken. It waits in a
-    /// queue apart, if that can be had, which the log tells.
+    /// The members from whose addresses floods come: more of it is dropped than is taken. It waits
+    /// in a queue apart, if that can be had, which the log tells.
     pub flooded: Vec<u16>,
     /// How many datagrams were dropped since the member's start, by reason; those of which there
     /// were none are left out. `by-kernel` are those that never reached the agent: they came from no

@@ -48,7 +48,8 @@ const READ_LIMIT: usize = 2 * MAX_TO_AGENT;
 /// greatest length, and gets the next before it has read it all.
 const MAX_UNREAD: usize = 2 * MAX_FROM_AGENT;
 /// How many bytes are still heard of a client that has ended: more than a stream can have left (the
-/// kernel's own bound is a twentieth of it), and an end to what a child of its says in its name for ever.
+/// kernel's own bound is a twentieth of it), and an end to what a child of its says in its name for
+/// ever.
 const LAST_BYTES: usize = 4 << 20;
 
 /// A client's stream, and its requests.
@@ -177,8 +178,8 @@ impl Connection {
         }
     }
 
-    /// Whether there is more to hear from it. A client that does not read its answers is not asked for
-    /// more questions; when it has read them, the poll says that its stream can be written to.
+    /// Whether there is more to hear from it. A client that does not read its answers is not asked
+    /// for more questions; when it has read them, the poll says that its stream can be written to.
     fn wants_more(&self) -> bool {
         (self.readable || self.has_message) && self.unread() < UNREAD_LIMIT
     }
@@ -217,9 +218,9 @@ impl Connection {
         self.has_message |= !bytes.is_empty();
     }
 
-    /// Hears what a client that has ended had said last, all at once: what it gave back is given back,
-    /// and which command it had started is known. What else it had asked for is void: nobody is left
-    /// to be answered, and its locks are not to wait for that. Returns how it ended.
+    /// Hears what a client that has ended had said last, all at once: what it gave back is given
+    /// back, and which command it had started is known. What else it had asked for is void: nobody
+    /// is left to be answered, and its locks are not to wait for that. Returns how it ended.
     fn hear_out(
         &mut self,
         id: ClientId,
@@ -446,18 +447,18 @@ impl Connection {
         self.output.put_status(id, status);
     }
 
-    /// Whether it may leave so much more unread: statuses of the greatest length can be the answers to
-    /// eight questions at once.
+    /// Whether it may leave so much more unread: statuses of the greatest length can be the answers
+    /// to eight questions at once.
     pub(super) fn has_room(&self, len: usize) -> bool {
         // What is short has room even then.
         self.unread() + len <= MAX_UNREAD - UNREAD_LIMIT
     }
 
-    /// What it takes of the memory that all clients share: what it has not read, and the names of what
-    /// it observes. Its requests are counted among those of all. What it has said and was not obeyed yet
-    /// is bounded where it is read: [`READ_LIMIT`] and a part of a message before that are 24 KiB, and
-    /// 96 MiB of as many clients as there may be. It is not counted here: nobody is to be cut off for a
-    /// message that is coming.
+    /// What it takes of the memory that all clients share: what it has not read, and the names of
+    /// what it observes. Its requests are counted among those of all. What it has said and was not
+    /// obeyed yet is bounded where it is read: [`READ_LIMIT`] and a part of a message before that
+    /// are 24 KiB, and 96 MiB of as many clients as there may be. It is not counted here: nobody is
+    /// to be cut off for a message that is coming.
     pub(super) fn taken(&self) -> usize {
         self.output.len() + self.subscriptions.len()
     }

@@ -1,9 +1,9 @@
 //! Lifelines: how an agent sees whether what a client runs under a lock is still there.
 //!
-//! A lifeline is a FIFO in the agent's state directory. `run` gets the writing end with its grant; the
-//! command and all its descendants inherit it, and it ends with the last of them, whatever becomes of
-//! `run`. The lock of a request with a lifeline is free only then. If the agent dies first, its next
-//! incarnation finds the FIFO, and lets nobody in before it has ended.
+//! A lifeline is a FIFO in the agent's state directory. `run` gets the writing end with its grant;
+//! the command and all its descendants inherit it, and it ends with the last of them, whatever
+//! becomes of `run`. The lock of a request with a lifeline is free only then. If the agent dies
+//! first, its next incarnation finds the FIFO, and lets nobody in before it has ended.
 
 mod directory;
 mod former;
@@ -46,9 +46,9 @@ pub(crate) struct Lifeline {
     group: Option<ProcessGroup>,
     /// The user of the client that wants it.
     user: u32,
-    /// The writing end, which the client is given. It stays open here until the command is known. Then
-    /// it is closed to make room for the descriptor of the command's process group: a holder cannot be
-    /// refused that one for want of descriptors.
+    /// The writing end, which the client is given. It stays open here until the command is known.
+    /// Then it is closed to make room for the descriptor of the command's process group: a holder
+    /// cannot be refused that one for want of descriptors.
     own: Option<Arc<OwnedFd>>,
     /// Whether it was said already that this process may not end the command.
     is_powerless: bool,

@@ -264,8 +264,8 @@ impl Service {
         }
     }
 
-    /// Tells clients how the group is, by the numbers of their questions. It is written down once. For
-    /// whom there is no room is refused.
+    /// Tells clients how the group is, by the numbers of their questions. It is written down once.
+    /// For whom there is no room is refused.
     pub(crate) fn tell_status(&mut self, status: &Status, askers: &[(ClientId, u64)]) {
         let encoded = frames::encode_status(status);
         if let Err(error) = &encoded {
@@ -288,9 +288,9 @@ impl Service {
         }
     }
 
-    /// Whether a client may leave so much more unread. Nobody is cut off for it: others may be about to
-    /// read what they were told; and so it leaves room for what is short, which is told even so. If then
-    /// there is too much, who has the most is cut off.
+    /// Whether a client may leave so much more unread. Nobody is cut off for it: others may be
+    /// about to read what they were told; and so it leaves room for what is short, which is told
+    /// even so. If then there is too much, who has the most is cut off.
     fn has_room(&self, client: ClientId, len: usize) -> bool {
         self.clients.get(&client).is_none_or(|connection| {
             let is_short = connection.taken() + len <= UNREAD_LIMIT;

@@ -1,7 +1,7 @@
-//! Who waits for the disk. A sync can take longer than a lease, and meanwhile leases have to be renewed,
-//! others answered, and commands ended: so an agent with a thread has another one for the disk. What
-//! must not be said before a record is on disk waits in the core. An agent that its application drives
-//! has no threads, and waits.
+//! Who waits for the disk. A sync can take longer than a lease, and meanwhile leases have to be
+//! renewed, others answered, and commands ended: so an agent with a thread has another one for the
+//! disk. What must not be said before a record is on disk waits in the core. An agent that its
+//! application drives has no threads, and waits.
 
 use std::io;
 use std::thread::JoinHandle;
@@ -104,7 +104,8 @@ impl DiskThread {
     }
 }
 
-/// Waits until the record that is written is on disk: the directory is not another incarnation's before.
+/// Waits until the record that is written is on disk: the directory is not another incarnation's
+/// before.
 impl Drop for DiskThread {
     fn drop(&mut self) {
         self.records = None;

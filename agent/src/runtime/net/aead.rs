@@ -4,7 +4,7 @@
 //! address to the next; who passes a datagram on opens it, and seals it again.
 //!
 //! ```text
-//!  0 version (1): 0x82   1 kind (1)   2 zero (2)
+//!  0 version (1): 0x83   1 kind (1)   2 zero (2)
 //!  4 from (2)            6 to (2); 0: whoever gets it by multicast
 //!  8 key (4): its id     12 incarnation (16): 128 random bits, drawn when the sender's process began
 //! 28 counter (8): of all that the incarnation has sealed
@@ -16,22 +16,22 @@
 //! All numbers are big-endian. The key is made of the group's key, the sender's number and its
 //! incarnation (`cipher` says how, and why a counter is enough of a nonce).
 //!
-//! **What is recorded opens nothing.** Of each sender one incarnation at a time is believed, and of that
-//! incarnation each counter once (`window`). An incarnation is believed once it has answered a
-//! challenge: so one that has ended is not, however often what it said is sent again. (An answer that
-//! was held up on its way until its incarnation had ended is believed, once: it is late, and not a
-//! copy.) Nothing is kept for an incarnation that has not answered. The challenge is a hash, under a
-//! secret of the receiver's own incarnation, of the sender, the incarnation, and how many incarnations
-//! of that sender have answered: the answer of an incarnation that has had a successor is not good any
-//! more either. Everything that an incarnation said before its answer counts as lost; the links say it
-//! again.
+//! **What is recorded opens nothing.** Of each sender one incarnation at a time is believed, and of
+//! that incarnation each counter once (`window`). An incarnation is believed once it has answered a
+//! challenge: so one that has ended is not, however often what it said is sent again. (An answer
+//! that was held up on its way until its incarnation had ended is believed, once: it is late, and
+//! not a copy.) Nothing is kept for an incarnation that has not answered. The challenge is a hash,
+//! under a secret of the receiver's own incarnation, of the sender, the incarnation, and how many
+//! incarnations of that sender have answered: the answer of an incarnation that has had a successor
+//! is not good any more either. Everything that an incarnation said before its answer counts as
+//! lost; the links say it again.
 //!
 //! **What is not authentic costs little.** It is opened in the buffer it came in, once, if it is no
-//! longer than what members send. It changes numbers that count it; and of each member the operator is
-//! warned once that it does not seal, and once that it does with an unknown key. Of those for which a
-//! key must be made, which cost most, a few a turn are looked at from each address. An authentic
-//! datagram of an incarnation that has not answered is answered by one challenge, which is shorter than
-//! most.
+//! longer than what members send. It changes numbers that count it; and of each member the operator
+//! is warned once that it does not seal, and once that it does with an unknown key. Of those for
+//! which a key must be made, which cost most, a few a turn are looked at from each address. An
+//! authentic datagram of an incarnation that has not answered is answered by one challenge, which
+//! is shorter than most.
 //!
 //! This is pure, like the core: keys and random numbers come from outside, and there is no clock.
 
@@ -53,7 +53,8 @@ use self::window::Window;
 use crate::protocol::{NodeId, wire};
 
 /// The version of sealed datagrams: that of what is in them, and a bit that tells them apart.
-pub(crate) const VERSION: u8 = wire::VERSION | 0x80;
+pub(crate) const VERSION: u8 = wire::VERSION | SEALED;
+const SEALED: u8 = 0x80;
 const HEADER: usize = 36;
 /// How much longer a datagram is when it is sealed, in bytes.
 pub(crate) const OVERHEAD: usize = HEADER + TAG;
@@ -66,9 +67,9 @@ const CHALLENGE: u8 = 1;
 const ANSWER: u8 = 2;
 /// How many datagrams are looked at in one turn, from each address, for which a key must be made: of
 /// incarnations that are not believed, or with another of the group's keys than before. A member that
-/// starts needs two of them to be believed, and one that changes its key needs one. The others count as
-/// lost, so that a flood of them from one address costs little more than taking it off the socket; one
-/// from all addresses of a large group can have a key made for each datagram.
+/// starts needs two of them to be believed, and one that changes its key needs one. The others
+/// count as lost, so that a flood of them from one address costs little more than taking it off the
+/// socket; one from all addresses of a large group can have a key made for each datagram.
 const STRANGE_IN_A_TURN: u8 = 4;
 /// How many datagrams an agent takes in one turn at most, and so from how many addresses.
 pub(crate) const IN_A_TURN: usize = 32;
@@ -152,9 +153,10 @@ pub enum Asked {
 pub enum Why {
     /// It is not sealed.
     Unsealed,
-    /// It is nothing that was ever sealed: too short or too long, of another version, for somebody
-    /// else.
+    /// It is nothing that was ever sealed: too short or too long, or for another member.
     Malformed,
+    /// It begins as datagrams of this version do, sealed or not.
+    OtherVersion(u8),
     /// It is sealed with a key that this member does not have.
     UnknownKey(KeyId),
     /// It was not sealed by the member that it names, or was changed on its way.
@@ -421,6 +423,9 @@ fn read_header(bytes: &[u8], from: NodeId, to: Destination) -> Result<Header, Wh
     match bytes.first() {
         Some(&VERSION) if (OVERHEAD..=MAX_LEN).contains(&bytes.len()) => {}
         Some(&wire::VERSION) => return Err(Why::Unsealed),
+        Some(&other) if version_of(other) != 0 && other != VERSION => {
+            return Err(Why::OtherVersion(version_of(other)));
+        }
         _ => return Err(Why::Malformed),
     }
     let is_from_to =
@@ -434,6 +439,11 @@ fn read_header(bytes: &[u8], from: NodeId, to: Destination) -> Result<Header, Wh
         incarnation: IncarnationId::new(part(&bytes[12..28])),
         counter: u64::from_be_bytes(part(&bytes[28..36])),
     })
+}
+
+/// The version of a datagram, sealed or not, that begins with `first`.
+pub(crate) fn version_of(first: u8) -> u8 {
+    first & !SEALED
 }
 
 fn part<const N: usize>(bytes: &[u8]) -> [u8; N] {

@@ -7,8 +7,8 @@
 //! its own ([`flood_queues`]).
 //!
 //! Where there is a multicast address, what goes to several members alike goes there as one
-//! datagram ([`multicast`]), to those who are known to be reached so ([`reachability`]). The core knows
-//! nothing of it.
+//! datagram ([`multicast`]), to those who are known to be reached so ([`reachability`]). The core
+//! knows nothing of it.
 
 mod buffers;
 mod counters;
@@ -99,8 +99,8 @@ pub(crate) enum Received {
 }
 
 impl Transport {
-    /// Room for the longest datagram of ours, and the byte that tells a longer one: of that the kernel
-    /// copies no more.
+    /// Room for the longest datagram of ours, and the byte that tells a longer one: of that the
+    /// kernel copies no more.
     pub(crate) const BUFFER: usize = buffers::BUFFER;
 
     /// Binds the address of `me`, and joins the multicast group, if there is one.
@@ -211,8 +211,8 @@ impl Transport {
     }
 
     pub(crate) fn counters(&self) -> TransportCounters {
-        // Not of the socket for multicast: it gets back, and drops, what this member sends there itself,
-        // and nobody can tell that from what others sent.
+        // Not of the socket for multicast: it gets back, and drops, what this member sends there
+        // itself, and nobody can tell that from what others sent.
         let dropped_by_kernel = match &self.medium {
             Medium::Udp {
                 socket,

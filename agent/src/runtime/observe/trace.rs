@@ -3,10 +3,10 @@
 //!
 //! Vector clocks are not on the wire, and an agent does not know its own: they are computed where
 //! the files are merged, exactly. A message is known by who sent it in which incarnation to whom in
-//! which incarnation, and by its number on the link between the two, and all of that is in the datagram
-//! anyway. Both ends log it, and so what was sent is found again where it was received. Datagrams stay
-//! as short as they are, a member may be traced while others are not, and what nobody traces costs
-//! nothing.
+//! which incarnation, and by its number on the link between the two, and all of that is in the
+//! datagram anyway. Both ends log it, and so what was sent is found again where it was received.
+//! Datagrams stay as short as they are, a member may be traced while others are not, and what
+//! nobody traces costs nothing.
 //!
 //! A trace never holds its agent up. Events go through a queue of bounded length to a thread of
 //! their own; what finds no room there is lost, and the numbers of the events tell. When the file
@@ -110,7 +110,8 @@ pub enum What {
         /// In which incarnation, as far as the sender knows.
         #[serde(rename = "to_life")]
         to_incarnation: u64,
-        /// Which of those from this incarnation to that one. When the link repeats it, it is the same.
+        /// Which of those from this incarnation to that one. When the link repeats it, it is the
+        /// same.
         number: u64,
         /// What the algorithm calls it.
         kind: Cow<'static, str>,

@@ -1,6 +1,7 @@
 //! Descriptors that travel with the bytes of a Unix stream.
 //!
-//! Sent by nix, and received by libc: nix leaves descriptors open that came with a message that was cut.
+//! Sent by nix, and received by libc: nix leaves descriptors open that came with a message that was
+//! cut.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem;
@@ -116,7 +117,7 @@ mod tests {
         assert_eq!(receive_one(&ours).len, 0);
     }
 
-    /// Those that fitted in, and were not handed on, stayed open for the incarnation of the agent.
+    /// Those that fitted in, and were not handed on, stayed open while the agent runs.
     #[test]
     fn of_too_many_descriptors_none_is_left_open() {
         let (ours, theirs) = UnixStream::pair().unwrap();

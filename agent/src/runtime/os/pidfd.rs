@@ -1,7 +1,7 @@
 //! Processes by descriptor: a number may come to mean another process, a descriptor never does.
 //!
-//! nix has no calls for such descriptors, and rustix or procfs would be one more crate for every program
-//! with the library.
+//! nix has no calls for such descriptors, and rustix or procfs would be one more crate for every
+//! program with the library.
 
 use std::fs;
 use std::io;

@@ -59,8 +59,8 @@ pub(crate) fn announce(socket: RawFd, is_on: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Whether SIGIO would interrupt: without a handler it ends the process, or does nothing. A thread that
-/// blocks it waits for it by sigwaitinfo(2) or ppoll(2).
+/// Whether SIGIO would interrupt: without a handler it ends the process, or does nothing. A thread
+/// that blocks it waits for it by sigwaitinfo(2) or ppoll(2).
 pub(crate) fn is_expected() -> io::Result<bool> {
     let mut action = MaybeUninit::<libc::sigaction>::uninit();
     #[expect(unsafe_code, reason = "nix can only replace a handler")]

@@ -64,8 +64,8 @@ impl Grant {
     }
 
     /// By what it is learnt that the lock is lost. What is to be done then runs on a thread of the
-    /// agent, or on the one that closes the agent, and should be quick; never after a release. Not for
-    /// a forked child.
+    /// agent, or on the one that closes the agent, and should be quick; never after a release. Not
+    /// for a forked child.
     pub fn loss(&self) -> LossSignal {
         self.request.loss.clone()
     }
@@ -89,10 +89,10 @@ impl Grant {
     }
 
     /// A descriptor that keeps the lock, close-on-exec, if the caller wanted one
-    /// ([`Caller::has_lifeline`](crate::runtime::Caller::has_lifeline)): the lock is free when this grant
-    /// has ended and all copies of the descriptor are closed, in whatever process. Of an agent in
-    /// this very process the copies keep its member's place instead: if it dies, no other can
-    /// start under its id before they are closed.
+    /// ([`Caller::has_lifeline`](crate::runtime::Caller::has_lifeline)): the lock is free when this
+    /// grant has ended and all copies of the descriptor are closed, in whatever process. Of an
+    /// agent in this very process the copies keep its member's place instead: if it dies, no other
+    /// can start under its id before they are closed.
     pub fn lifeline(&self) -> Option<BorrowedFd<'_>> {
         self.lifeline.as_ref().map(AsFd::as_fd)
     }
@@ -164,7 +164,9 @@ impl Grant {
         if self.owner.is_child() {
             return Err(ReleaseError::Forked);
         }
-        self.owner.release(self.ticket, &self.request, how)
+        self.owner.release(self.ticket, &self.request, how)?;
+        self.request.loss.settle();
+        Ok(())
     }
 }
 

@@ -1,10 +1,10 @@
 //! Sessions: until when what was granted is valid, looked at without any mutex.
 //!
-//! A session is one incarnation of a member in its group. What is granted in it is valid as long as the
-//! member's lease is; the agent moves the lease's end, and whoever holds or waits compares it with
-//! the clock. The end of a session that the group has gone on without is zero for ever, and the
-//! next incarnation is another object: a thread that stood still meanwhile still looks at the one of its
-//! own grant, and can never take a later lease for its own.
+//! A session is one incarnation of a member in its group. What is granted in it is valid as long as
+//! the member's lease is; the agent moves the lease's end, and whoever holds or waits compares it
+//! with the clock. The end of a session that the group has gone on without is zero for ever, and
+//! the next incarnation is another object: a thread that stood still meanwhile still looks at the
+//! one of its own grant, and can never take a later lease for its own.
 //!
 //! | the end of the lease | what was granted is |
 //! |-|-|

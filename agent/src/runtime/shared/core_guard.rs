@@ -52,8 +52,8 @@ pub(crate) struct Shared {
     pub(crate) hub: Hub,
     core: Mutex<Core>,
     pub(crate) wakeup: Wakeup,
-    /// What runs the event loop where callers do, until the session is over. It has this in turn: so in
-    /// a forked child neither is dropped, which would remove the parent's sockets.
+    /// What runs the event loop where callers do, until the session is over. It has this in turn:
+    /// so in a forked child neither is dropped, which would remove the parent's sockets.
     driver: Mutex<Option<Arc<dyn Drive>>>,
     /// Of the event loop's poll.
     pub(crate) registry: Registry,
@@ -126,8 +126,9 @@ impl Shared {
         }
     }
 
-    /// Runs the event loop, if that is the callers' business, until the session, which was told to end,
-    /// is over and all of it is gone. In a round of this very thread it leaves that to the next one.
+    /// Runs the event loop, if that is the callers' business, until the session, which was told to
+    /// end, is over and all of it is gone. In a round of this very thread it leaves that to the
+    /// next one.
     pub(crate) fn drive_to_the_end(&self) {
         if let Some(driver) = self.driver() {
             driver.drive_to_the_end();

@@ -15,8 +15,8 @@ use crate::runtime::shared::entry::{Held, Sink, Task};
 
 /// How many notes wait for the agent thread, which reads one in each round; more are lost, as on the
 /// way. A member has four under way, as long as it is heard in time: that it asks for the status and
-/// the time, and what it answers to both; so there is room for those of 64 members. Of the longest, so
-/// many take 64 MiB.
+/// the time, and what it answers to both; so there is room for those of 64 members. Of the longest,
+/// so many take 64 MiB.
 const MAX_NOTES: usize = 256;
 
 impl CoreGuard<'_> {

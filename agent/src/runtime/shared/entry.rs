@@ -14,7 +14,7 @@ use crate::runtime::frames::FromAgent;
 use crate::runtime::request::Request;
 use crate::runtime::request::lease_page::LeasePage;
 
-/// Names a connected client within an agent's incarnation; never used twice.
+/// Names a connected client while an agent runs; never used twice.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ClientId(pub(crate) usize);
 

@@ -4,10 +4,11 @@
 //! to the members it hears, and gives them a short time to report. Whoever does not answer is
 //! missing from the list of holders, and its state among the members says why.
 //!
-//! To list thousands of callers takes milliseconds of the mutex, and megabytes. So one question is out
-//! at a time, and of one answer, the event loop's only one in a round, come the statuses of all callers
-//! that had asked before the question left. A caller that asks later waits for the next: it is to find
-//! what others did before it asked. However many ask, members say what they know once in a round trip.
+//! To list thousands of callers takes milliseconds of the mutex, and megabytes. So one question is
+//! out at a time, and of one answer, the event loop's only one in a round, come the statuses of all
+//! callers that had asked before the question left. A caller that asks later waits for the next: it
+//! is to find what others did before it asked. However many ask, members say what they know once in
+//! a round trip.
 
 mod answer;
 mod questions;
@@ -26,7 +27,8 @@ use crate::runtime::shared::entry::{Asker, ClientId};
 
 /// How long the other members have.
 const PATIENCE: Duration = Duration::from_millis(300);
-/// How long a thread waits for the agent thread, beyond the time of two questions: another may be out.
+/// How long a thread waits for the agent thread, beyond the time of two questions: another may be
+/// out.
 const GRACE: Duration = Duration::from_secs(2);
 /// How many may ask at once, each of whom gets a copy of the answer in the same round of the loop:
 /// more than people and monitors of one host, and few enough for copies of megabytes.

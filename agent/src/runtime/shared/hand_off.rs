@@ -258,7 +258,7 @@ pub(crate) mod tests {
     }
 
     /// Threads of the application wait for the mutex: an entry takes it once to ask and once to give
-    /// back, and a round of the event loop twice, however many things it looks at.
+    /// back, and a round of the event loop twice, if nothing else is due.
     #[test]
     fn the_mutex_is_taken_seldom() {
         let directory = tempfile::tempdir().unwrap();

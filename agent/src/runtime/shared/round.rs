@@ -101,10 +101,7 @@ impl CoreGuard<'_> {
     pub(crate) fn persisted(&mut self, outcome: Result<(), String>) {
         match outcome {
             Ok(()) => self.step(Input::Persisted),
-            Err(what) => {
-                tracing::error!("{what}");
-                self.end(SessionEnd::State { what });
-            }
+            Err(what) => self.end(SessionEnd::State { what }),
         }
     }
 

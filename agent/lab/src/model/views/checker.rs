@@ -13,8 +13,8 @@ use distlock_protocol::{Epoch, Fence, Time};
 
 /// No two are inside at one instant of real time, each with a lease that is valid on its own clock;
 /// fences rise with every entry, in the order of real time; an epoch is installed alike wherever it
-/// is, and epochs rise at every process; no voter says in all its incarnations that it has endorsed two
-/// views of one epoch.
+/// is, and epochs rise at every process; no voter says in all its incarnations that it has endorsed
+/// two views of one epoch.
 #[derive(Clone, Debug, Default, Hash)]
 pub(super) struct Checker {
     inside: BTreeMap<Process, Inside>,

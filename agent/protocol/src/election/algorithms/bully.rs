@@ -3,9 +3,9 @@
 //! Ask everybody with a higher id whether he is there. If nobody is, you have won, and tell all; if
 //! somebody is, your job is done: he holds an election himself, and the biggest in town wins.
 //!
-//! Messages: `ELECTION`; `OK`, "I am here, and take over"; `COORDINATOR`, "I have won"; and, as here not
-//! every member stands, `ABSTAIN`, "I am here, and do not stand". A member that has heard that of all
-//! above it need not wait for the time to be over.
+//! Messages: `ELECTION`; `OK`, "I am here, and take over"; `COORDINATOR`, "I have won"; and, as
+//! here not every member stands, `ABSTAIN`, "I am here, and do not stand". A member that has heard
+//! that of all above it need not wait for the time to be over.
 //!
 //! What is nominated: the highest member that stands, if all answers come in time. They need not:
 //! then several are nominated in turn, and the last word is the highest's. That is why a nomination

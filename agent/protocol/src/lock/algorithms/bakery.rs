@@ -6,12 +6,12 @@
 //! Messages: `READ(q, what)` and `VALUE(q, ticket)`; `PARKED(q)`, "got it, you have to wait", only
 //! for callers that want to know. A read says what it waits for: nothing (the ticket is read to
 //! take a larger one), until the reader may be sure that no ticket is being taken, or until the
-//! asked member's ticket is not smaller. Where the lecture polls, the read is *parked* at the
-//! asked member until it can be answered, as if the poll had come at the lucky instant.
+//! asked member's ticket is not smaller. Where the lecture polls, the read is *parked* at the asked
+//! member until it can be answered, as if the poll had come at the lucky instant.
 //!
-//! Invariant: who has entered with (N, i) has seen, for each other j, that j has no ticket or (Nj, j) >
-//! (N, i); and it stays so, as a member that takes a ticket later reads N first. A tie is broken by the
-//! id: the lecture's "my ticket is the minimum" alone lets two in.
+//! Invariant: who has entered with (N, i) has seen, for each other j, that j has no ticket or (Nj,
+//! j) > (N, i); and it stays so, as a member that takes a ticket later reads N first. A tie is
+//! broken by the id: the lecture's "my ticket is the minimum" alone lets two in.
 //!
 //! Cost: 6(N-1) messages, response 6T+E, synchronisation delay T. Tickets grow as long as the
 //! bakery never empties, hence 64 bits.

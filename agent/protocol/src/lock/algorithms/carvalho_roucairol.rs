@@ -1,26 +1,25 @@
 //! Carvalho and Roucairol 1983 (CACM 26(2)): Ricart and Agrawala's, where a permission once given
 //! stays good until it is asked back, with the four tie-breaks of Jones's lecture.
 //!
-//! Of each two members there is one permission, which one of them has, or which is on its way to the
-//! other. To enter, get those that are not here: the last member to enter has all of them, and says
-//! nothing. A member that is asked keeps the permission while it is inside, or wants to enter and is
-//! ahead; else it gives it, and asks for it again if it wants to enter itself. Published code often
-//! forgets to ask again, and waits for ever.
+//! Of each two members there is one permission, which one of them has, or which is on its way to
+//! the other. To enter, get those that are not here: the last member to enter has all of them, and
+//! says nothing. A member that is asked keeps the permission while it is inside, or wants to enter
+//! and is ahead; else it gives it, and asks for it again if it wants to enter itself. Published
+//! code often forgets to ask again, and waits for ever.
 //!
 //! Messages: `ASK(n, rank)`; `PERM(hop)`; `BUSY(n)`, "I am ahead", only for callers that want to
 //! know.
 //!
-//! Invariant: a permission is in one place, and the holder of the lock has those of all its pairs. That
-//! does not rest on the order of the requests, so that any [`Priority`] is safe that is frozen when the
-//! request is made and unique by the id. Each is fair in its own way: with Lamport stamps and least
-//! recent use everybody is let in once all others have been, at most; with least frequent use, once all
-//! have been as often; with static ranks perhaps never. What was used how often or how recently is
-//! counted in one epoch: the next view begins anew, for all alike.
+//! Invariant: a permission is in one place, and the holder of the lock has those of all its pairs.
+//! That does not rest on the order of the requests, so that any [`Priority`] is safe that is frozen
+//! when the request is made and unique by the id. Each is fair in its own way: with Lamport stamps
+//! and least recent use everybody is let in once all others have been, at most; with least frequent
+//! use, once all have been as often; with static ranks perhaps never. What was used how often or
+//! how recently is counted in one epoch: the next view begins anew, for all alike.
 //!
-//! Cost: 2 messages for each permission
-//! that is not here, none for the last holder: N-1 in the mean under light load, 2(N-1) under heavy
-//! load; response at most 2T+E; synchronisation delay T. All others are needed whose permissions are not
-//! here.
+//! Cost: 2 messages for each permission that is not here, none for the last holder: N-1 in the mean
+//! under light load, 2(N-1) under heavy load; response at most 2T+E; synchronisation delay T. All
+//! others are needed whose permissions are not here.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

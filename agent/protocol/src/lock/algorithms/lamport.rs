@@ -6,20 +6,20 @@
 //! later. Whoever leaves tells everybody, and is taken out of all queues.
 //!
 //! Messages: `REQUEST(s)`; `ACK`, "I have your request, and ask for nothing earlier any more";
-//! `RELEASE(s)`. Each says when it was sent. A member whose pending request is later than `s` does not
-//! send the ACK: its own REQUEST says as much. One that is ahead sends it, though its RELEASE will say
-//! as much: a caller that only tries learns so that it is not first.
+//! `RELEASE(s)`. Each says when it was sent. A member whose pending request is later than `s` does
+//! not send the ACK: its own REQUEST says as much. One that is ahead sends it, though its RELEASE
+//! will say as much: a caller that only tries learns so that it is not first.
 //!
 //! Links must keep the order of messages ([`Algorithm::needs_order`](super::Algorithm)): what was
 //! sent later proves that nothing earlier is on its way. Messages may come twice.
 //!
 //! Invariant: who is inside has heard from each other member something that was sent after its own
-//! request was made, by the senders' stamps, and so has every earlier request in its queue; none was
-//! there.
+//! request was made, by the senders' stamps, and so has every earlier request in its queue; none
+//! was there.
 //!
-//! Cost: 3(N-1) messages under light load and in a closed loop, where the requester is always
-//! the last holder; 2.5(N-1) in a burst, as of every two that cross one is not acknowledged. Response
-//! 2T+E; synchronisation delay T. All others are needed: one silent member stops all.
+//! Cost: 3(N-1) messages under light load and in a closed loop, where the newest request is always
+//! the last in the queue; 2.5(N-1) in a burst, as of every two that cross one is not acknowledged.
+//! Response 2T+E; synchronisation delay T. All others are needed: one silent member stops all.
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;

@@ -1,18 +1,19 @@
 //! Maekawa 1985 (ACM TOCS 3(2)), with the correction of Sanders 1987 (ACM TOCS 5(3)); and, with
 //! other voting sets, Ricart and Agrawala with a majority.
 //!
-//! Each member has a set of voters ([`Coterie`]), and enters with the votes of all of them. A voter has
-//! one vote, and gives it to one request at a time. Since votes are given out one by one, two requests
-//! can each have some that the other lacks. So a vote that was given to a later request is asked for
-//! again when an earlier one comes, and a member that some voter has refused gives it back.
+//! Each member has a set of voters ([`Coterie`]), and enters with the votes of all of them. A voter
+//! has one vote, and gives it to one request at a time. Since votes are given out one by one, two
+//! requests can each have some that the other lacks. So a vote that was given to a later request is
+//! asked for again when an earlier one comes, and a member that some voter has refused gives it
+//! back.
 //!
 //! Messages: `REQUEST(r, s)`; `GRANT(r, n)`, the voter's n-th vote; `FAILED(r)`, "others are before
-//! you"; `INQUIRE(r, n)`, "may I have that vote back?"; `YIELD(r, n)`, "you may"; `RELEASE(r)`, also
-//! to cancel. A member is its own voter, to which it talks without messages.
+//! you"; `INQUIRE(r, n)`, "may I have that vote back?"; `YIELD(r, n)`, "you may"; `RELEASE(r)`,
+//! also to cancel. A member is its own voter, to which it talks without messages.
 //!
 //! Invariant: a vote belongs to one request, and any two voting sets have a voter in common. What
-//! excludes is that the vote is kept until RELEASE: "enter on a majority of OKs", as the lecture has
-//! Ricart and Agrawala's OK, lets two in, as an idle member says OK to everybody. It also takes
+//! excludes is that the vote is kept until RELEASE: "enter on a majority of OKs", as the lecture
+//! has Ricart and Agrawala's OK, lets two in, as an idle member says OK to everybody. It also takes
 //! one's own vote: among four, majorities of the *others* can be disjoint.
 //!
 //! Progress: every queued request but the first has been told FAILED; and so has the first, or an
@@ -25,13 +26,13 @@
 //! caller that only tries is told FAILED even where an INQUIRE is out for it: whoever has the vote
 //! may be inside. That never stops anything, since it makes a request yield only to earlier ones.
 //!
-//! Requests are not served in the order in which they were made, though S4 says so: one that is slow
-//! to reach the common voter can be overtaken by one that was made because of it.
+//! Requests are not served in the order in which they were made, though S4 says so: one that is
+//! slow to reach the common voter can be overtaken by one that was made because of it.
 //!
-//! Cost, of K voters: 3(K-1) messages under light load, response 2T+E; synchronisation delay 2T, or T
-//! where the common voter is one of the two. Under heavy load 4(K-1), as newcomers are told FAILED;
-//! in a chain of conflicts up to 6(K-1). K is about √N, or ⌊N/2⌋+1 for a majority. One silent voter
-//! stops all that need it, until the next view chooses the voters anew.
+//! Cost, of K voters: 3(K-1) messages under light load, response 2T+E; synchronisation delay 2T, or
+//! T where the common voter is one of the two. Under heavy load 4(K-1), as newcomers are told
+//! FAILED; in a chain of conflicts up to 6(K-1). K is about √N, or ⌊N/2⌋+1 for a majority. One
+//! silent voter stops all that need it, until the next view chooses the voters anew.
 
 use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;

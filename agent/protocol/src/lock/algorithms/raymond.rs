@@ -1,20 +1,19 @@
 //! Raymond 1989 (ACM TOCS 7(1)): a token in a tree, asked for along the branches.
 //!
-//! The members form a tree, and speak to their neighbours in it only. Each knows by which neighbour the
-//! token is (`holder`), and has a queue of those neighbours that want it, itself included. A member with
-//! a request in its queue asks `holder` once; one that gets the token serves the first of its queue, and
-//! asks for it back if there are others.
+//! The members form a tree, and speak to their neighbours in it only. Each knows by which neighbour
+//! the token is (`holder`), and has a queue of those neighbours that want it, itself included. A
+//! member with a request in its queue asks `holder` once; one that gets the token serves the first
+//! of its queue, and asks for it back if there are others.
 //!
 //! The tree is a heap, rooted where the token comes into being: of the members by id, from there on
 //! and around, the one at place p has those at 2p+1 and 2p+2 below it. Every view lays it anew.
 //!
 //! Messages: `REQUEST(n)`, the n-th on this edge, and `TOKEN(hop)`, both between neighbours.
 //!
-//! Invariant:
-//! there is one token, and the holder of the lock has it. The install of a view makes it, and nothing
-//! else does. The `holder`s lead to it: while it is under way its two ends may name each other. A
-//! cancelled request leaves a *ghost* in the queue of its member: the token comes all the same and goes
-//! on; a new request of that member takes the ghost's place.
+//! Invariant: there is one token, and the holder of the lock has it. The install of a view makes
+//! it, and nothing else does. The `holder`s lead to it: while it is under way its two ends may name
+//! each other. A cancelled request leaves a *ghost* in the queue of its member: the token comes all
+//! the same and goes on; a new request of that member takes the ghost's place.
 //!
 //! Progress: from a member that waits to the token each has the one before in its queue, and has
 //! asked. Nobody gets before it in a queue, and the token serves each queue in order. Between two

@@ -9,13 +9,12 @@
 //! other whatever is newer, by the numbers of the requests, and the next one that wants it, around
 //! the ring of ids, gets it.
 //!
-//! Messages: `REQUEST(n)` to those who seem to want it; `TOKEN(hop, wants, numbers)` to one; `BUSY(n)`,
-//! "I am inside", only for callers that want to know.
+//! Messages: `REQUEST(n)` to those who seem to want it; `TOKEN(hop, wants, numbers)` to one;
+//! `BUSY(n)`, "I am inside", only for callers that want to know.
 //!
-//! Invariant: there is one token, and the holder of
-//! the lock has it. The install of a view makes it, and nothing else does. A cancelled request leaves a
-//! *ghost* behind: the token comes all the same, and goes on; a new request of that member takes the
-//! ghost's place.
+//! Invariant: there is one token, and the holder of the lock has it. The install of a view makes
+//! it, and nothing else does. A cancelled request leaves a *ghost* behind: the token comes all the
+//! same, and goes on; a new request of that member takes the ghost's place.
 //!
 //! Progress: the token knows whom it has to go to, and goes round by ids. That alone is not enough:
 //! a request can be forgotten. When one reaches its member late, after the token has served it,
@@ -187,8 +186,8 @@ impl Singhal {
         }
     }
 
-    /// This member's turn is over, also if it did not want it any more: it and the token learn from each
-    /// other, and the token goes to the next of them.
+    /// This member's turn is over, also if it did not want it any more: it and the token learn from
+    /// each other, and the token goes to the next of them.
     fn finish(&mut self, out: &mut Effects<Message>) {
         let Some(mut token) = self.token.take() else {
             return;

@@ -1,19 +1,19 @@
 //! Suzuki and Kasami 1985 (TOCS 3(4)): a token that goes straight to the next holder, asked for by
 //! telling everybody.
 //!
-//! Each member numbers its requests, and remembers of each other the highest number heard (RN).
-//! The token knows which request of each member was served last (LN), and which members are next (Q).
-//! The member that leaves puts each whose RN is above its LN into Q, unless it is there, and the token
-//! goes to the first. While Q is empty it stays.
+//! Each member numbers its requests, and remembers of each other the highest number heard (RN). The
+//! token knows which request of each member was served last (LN), and which members are next (Q).
+//! The member that leaves puts each whose RN is above its LN into Q, unless it is there, and the
+//! token goes to the first. While Q is empty it stays.
 //!
-//! Messages: `REQUEST(n)` to everybody; `TOKEN(hop, LN, Q)` to one; `BUSY(n)`, "I am inside", only for
-//! callers that want to know.
+//! Messages: `REQUEST(n)` to everybody; `TOKEN(hop, LN, Q)` to one; `BUSY(n)`, "I am inside", only
+//! for callers that want to know.
 //!
-//! Invariant: there is one token, and the holder of the lock has it. The
-//! install of a view makes it, and nothing else does. A cancelled request leaves a *ghost* behind: the
-//! token comes all the same, is noted to have been there, and goes on; a new request of that member
-//! takes the ghost's place, and says nothing. The published test, RN = LN+1, wedges when a number is
-//! left out: it is RN > LN here.
+//! Invariant: there is one token, and the holder of the lock has it. The install of a view makes
+//! it, and nothing else does. A cancelled request leaves a *ghost* behind: the token comes all the
+//! same, is noted to have been there, and goes on; a new request of that member takes the ghost's
+//! place, and says nothing. The published test, RN = LN+1, wedges when a number is left out: it is
+//! RN > LN here.
 //!
 //! Cost: N messages, none where the token is: N-1 in the mean under light load, N under heavy load;
 //! response 2T+E; synchronisation delay T. The token is as long as there are members that have

@@ -1,15 +1,14 @@
-//! The perpetual token ring (Le Lann 1977): a token goes round for ever, and the member that has it may
-//! enter.
+//! The perpetual token ring (Le Lann 1977): a token goes round for ever, and the member that has it
+//! may enter.
 //!
 //! The members, by id, form a ring. Whoever gets the token enters if it wants to, once, and passes
 //! the token on; else it passes it on after a short while.
 //!
 //! Message: `TOKEN(hop, idle)`.
 //!
-//! Invariant: there is one token, and the holder of the lock has it. The
-//! install of a view makes it, and nothing else does: within an epoch no message between members is lost
-//! for good, and "no token seen" cannot be told from "in use". A token that comes twice is taken once
-//! (G3).
+//! Invariant: there is one token, and the holder of the lock has it. The install of a view makes
+//! it, and nothing else does: within an epoch no message between members is lost for good, and "no
+//! token seen" cannot be told from "in use". A token that comes twice is taken once (G3).
 //!
 //! Cost: under heavy load 1 message an entry and a synchronisation delay of T. When nobody wants
 //! in, one message per T+d for ever, where d is the time a member keeps a token it does not want;

@@ -1,25 +1,25 @@
 //! Lin, Lian, Chen and Zhang 2004 (IPTPS): votes of replicas that remember nothing else, and trying
 //! again by chance.
 //!
-//! Each member has a replica of the lock. A member that wants to enter asks all
-//! replicas, its own included, and enters with m votes, three quarters of all. A replica gives its one
-//! vote to the first request, refuses all others, and queues none. A member that cannot reach m any more
-//! gives its votes back, waits for a random time, twice as long in the mean as before, and asks again
+//! Each member has a replica of the lock. A member that wants to enter asks all replicas, its own
+//! included, and enters with m votes, three quarters of all. A replica gives its one vote to the
+//! first request, refuses all others, and queues none. A member that cannot reach m any more gives
+//! its votes back, waits for a random time, twice as long in the mean as before, and asks again
 //! with a new number.
 //!
 //! Messages: `REQUEST(n)`; `VOTE(n, granted)`; `RELEASE(n)`, also to give back what was won in
 //! vain. A member talks to its own replica without messages.
 //!
-//! Invariant: a vote is given to one request at a time, and m is more than half. That holds while no
-//! replica forgets its vote. In the paper replicas do, as they restart, and exclusion is *probable*:
-//! [`violation_probability`] says how much so. Here a member that restarts is a new one, and the view
-//! that takes it in gives all votes to the holder; what can still go wrong is what goes wrong with views
-//! where the silent are presumed gone, which is the only rule this algorithm is offered under. So there
-//! is no fence.
+//! Invariant: a vote is given to one request at a time, and m is more than half. That holds while
+//! no replica forgets its vote. In the paper replicas do, as they restart, and exclusion is
+//! *probable*: [`violation_probability`] says how much so. Here a member that restarts is a new
+//! one, and the view that takes it in gives all votes to the holder; what can still go wrong is
+//! what goes wrong with views where the silent are presumed gone, which is the only rule this
+//! algorithm is offered under. So there is no fence.
 //!
-//! Progress: none is guaranteed, and nobody is served before another. Votes can be split so that nobody
-//! wins, again and again, each time with less probability; and a member that leaves and asks again at
-//! once wins again, as its request comes right behind its RELEASE while all others pause.
+//! Progress: none is guaranteed, and nobody is served before another. Votes can be split so that
+//! nobody wins, again and again, each time with less probability; and a member that leaves and asks
+//! again at once wins again, as its request comes right behind its RELEASE while all others pause.
 //!
 //! Two rules of the paper are left out. Its clients give up on silent replicas after a while; here
 //! one is waited for as by all other algorithms, until it answers or a view goes on without it. And

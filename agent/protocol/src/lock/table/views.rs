@@ -35,8 +35,8 @@ impl Locks {
             waiters: summary.map_or(&[], |summary| &summary.waiters),
             abandoned: summary.map_or(self.doubt, |summary| summary.abandoned),
         };
-        // A holder's grant counts as this epoch's first. A holder that is inside alone has been told of
-        // what was before; with several inside somebody may be still to be told.
+        // A holder's grant counts as this epoch's first. A holder that is inside alone has been
+        // told of what was before; with several inside somebody may be still to be told.
         lock.history = GrantHistory {
             counter: u32::from(!rebuild.holders.is_empty()),
             abandoned: rebuild.abandoned,
@@ -59,8 +59,8 @@ impl Locks {
         }
     }
 
-    /// What this member has to tell, also of the former incarnations of `unclean`, which ended without
-    /// leaving. Only while frozen.
+    /// What this member has to tell, also of the former incarnations of `unclean`, which ended
+    /// without leaving. Only while frozen.
     pub fn summary(&self, unclean: &[NodeId]) -> Summary {
         debug_assert!(self.view.is_none(), "a summary is of a frozen table");
         let vouches = self.witness.vouches();
@@ -170,8 +170,9 @@ impl Locks {
         }
     }
 
-    /// A view has gone on without this incarnation, and another begins. A holder is told that it holds
-    /// the lock no longer; holders that do not know of their grant yet (`unaware`) wait again.
+    /// A view has gone on without this incarnation, and another begins. A holder is told that it
+    /// holds the lock no longer; holders that do not know of their grant yet (`unaware`) wait
+    /// again.
     pub(crate) fn begin_anew(
         &mut self,
         incarnation: Incarnation,

@@ -167,8 +167,8 @@ fn a_new_incarnation_makes_the_group_form_anew() {
     }
 }
 
-/// Wherever a round is cut off by a new incarnation, of anybody, the next one ends well, and no epoch is
-/// installed twice with different tables.
+/// Wherever a round is cut off by a new incarnation, of anybody, the next one ends well, and no
+/// epoch is installed twice with different tables.
 #[test]
 fn a_round_may_be_cut_off_anywhere() {
     for victim in 1..=3 {

@@ -14,8 +14,8 @@ use crate::membership::ClusterId;
 /// What a member remembers of its cluster: on disk before anything is said that rests on it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Affiliation {
-    /// The first incarnation that had this state. A member that lost its state has another birth. Zero
-    /// until the next incarnation begins.
+    /// The first incarnation that had this state. A member that lost its state has another birth.
+    /// Zero until the next incarnation begins.
     pub birth: Incarnation,
     /// How many foundings this member has refused, or given up after it had accepted them.
     pub refusals: u32,
@@ -113,9 +113,10 @@ impl Affiliation {
         }
     }
 
-    /// After an operator's word that its cluster, or the one whose founding it accepted, or `abandoned`
-    /// where neither is remembered, is abandoned: as new, with another birth. `longest`: the longest
-    /// lease that may still run there. `None` if it is not known which cluster that is.
+    /// After an operator's word that its cluster, or the one whose founding it accepted, or
+    /// `abandoned` where neither is remembered, is abandoned: as new, with another birth.
+    /// `longest`: the longest lease that may still run there. `None` if it is not known which
+    /// cluster that is.
     pub(crate) fn recover(&self, abandoned: Option<ClusterId>, longest: Duration) -> Option<Self> {
         let permitted = self.permit.map(|permit| permit.longest);
         let remembered = self

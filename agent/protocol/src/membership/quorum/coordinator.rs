@@ -176,7 +176,8 @@ impl Coordination {
         }
     }
 
-    /// A member's renewal request shows how far it has come. What it seems to have missed is said again.
+    /// A member's renewal request shows how far it has come. What it seems to have missed is said
+    /// again.
     pub(super) fn renew(
         &mut self,
         now: Time,

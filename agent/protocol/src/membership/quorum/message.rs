@@ -20,8 +20,8 @@ use crate::membership::{Change, ClusterId, Member};
 /// has changed, and whatever matters is said again until the answer shows that it was heard.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum QuorumMessage {
-    /// A member to all voters: let my lease run on; or, from an incarnation that is in no view: let me
-    /// in.
+    /// A member to all voters: let my lease run on; or, from an incarnation that is in no view: let
+    /// me in.
     Renew(Renew),
     /// A voter to a member: it does, as far as I am concerned, under this view.
     Renewed {
@@ -250,8 +250,8 @@ impl VoterRecord {
             .map(|view_change| &view_change.view_config)
     }
 
-    /// The newest view configuration that it knows to be certified: a voter proposes none but after such
-    /// a one.
+    /// The newest view configuration that it knows to be certified: a voter proposes none but after
+    /// such a one.
     pub fn certified_view_config(&self) -> Option<&ViewConfig> {
         let view_change = self.endorsed.as_ref()?;
         if self.certified {

@@ -24,9 +24,9 @@ const BATCH: Duration = Duration::from_millis(200);
 const PACE: Duration = Duration::from_millis(1125);
 /// How many views may come ahead of that.
 const AHEAD: u32 = 2;
-/// For how long a cluster is not founded after the start of those who found it: by then the wall clock
-/// has passed every epoch that one before can have come to, by more than a second, as epochs are whole
-/// ones.
+/// For how long a cluster is not founded after the start of those who found it: by then the wall
+/// clock has passed every epoch that one before can have come to, by more than a second, as epochs
+/// are whole ones.
 pub(super) const PASSES_EPOCHS: Duration = PACE.saturating_mul(AHEAD + 2);
 
 #[derive(Clone, Debug, Hash)]
@@ -56,8 +56,9 @@ pub(super) struct Wanted {
 }
 
 impl Proposer {
-    /// `ahead`: how many epochs the newest that is known here is ahead of the wall clock. Where that is
-    /// more than this process can have seen to, the clock is behind, and nothing is known of the pace.
+    /// `ahead`: how many epochs the newest that is known here is ahead of the wall clock. Where
+    /// that is more than this process can have seen to, the clock is behind, and nothing is known
+    /// of the pace.
     pub(super) fn new(me: Member, lease: Duration, ahead: u32, now: Time) -> Self {
         Self {
             me,
@@ -80,8 +81,8 @@ impl Proposer {
         }
     }
 
-    /// The view change to propose now, if any. `unresponsive`: members that do not come along with the
-    /// newest view.
+    /// The view change to propose now, if any. `unresponsive`: members that do not come along with
+    /// the newest view.
     pub(super) fn consider(
         &mut self,
         now: Time,
@@ -406,9 +407,9 @@ impl<'a> Census<'a> {
         changes
     }
 
-    /// Whether one that leaves, or its next incarnation, has said that what it knew of locks that were
-    /// abandoned is not lost with it. One that is not heard here may not have. `is_shared`: whether
-    /// somebody stays who knows what all know.
+    /// Whether one that leaves, or its next incarnation, has said that what it knew of locks that
+    /// were abandoned is not lost with it. One that is not heard here may not have. `is_shared`:
+    /// whether somebody stays who knows what all know.
     fn takes_nothing_along(&self, leaver: Member, is_shared: bool) -> bool {
         let heard = self.voter.heard(leaver.node);
         heard.is_some_and(|heard| {

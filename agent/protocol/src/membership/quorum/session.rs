@@ -30,8 +30,8 @@ use crate::time::Time;
 
 /// How often a lease is renewed in its time.
 const RENEWALS: u32 = 5;
-/// How often in a lease's time a renewal request is repeated that no majority answers, or while a view
-/// is being formed.
+/// How often in a lease's time a renewal request is repeated that no majority answers, or while a
+/// view is being formed.
 const REPEATS: u32 = 20;
 /// How often one that leaves says so in a lease's time.
 const GOODBYES: u32 = 50;
@@ -66,8 +66,8 @@ pub(super) struct Session {
     renewals: VecDeque<RenewalRequest>,
     seq: u64,
     answered: u64,
-    /// When the newest renewal request was sent that a majority has answered; before there is one, when
-    /// this incarnation began.
+    /// When the newest renewal request was sent that a majority has answered; before there is one,
+    /// when this incarnation began.
     answered_sent: Time,
     renew_at: Time,
     overrides: KnownOverrides,
@@ -104,15 +104,15 @@ enum Phase {
 struct RenewalRequest {
     seq: u64,
     sent: Time,
-    /// The voters that have answered, and those of them that have renewed under the view that is known
-    /// here.
+    /// The voters that have answered, and those of them that have renewed under the view that is
+    /// known here.
     answered: Vec<NodeId>,
     renewed: Vec<NodeId>,
 }
 
 impl Session {
-    /// `recorded`: the voters of the cluster that this member remembers. `left`: whether the incarnation
-    /// before did.
+    /// `recorded`: the voters of the cluster that this member remembers. `left`: whether the
+    /// incarnation before did.
     pub(super) fn new(
         me: Member,
         config: &QuorumConfig,
@@ -177,7 +177,8 @@ impl Session {
         if self.is_over || now < self.renew_at {
             return;
         }
-        // Soon, until a majority answers; but a member that is cut off for longer burdens nobody by it.
+        // Soon, until a majority answers; but a member that is cut off for longer burdens nobody by
+        // it.
         let is_cut_off = now.since(self.answered_sent) > self.lease;
         let often = match self.leaves {
             true => GOODBYES,
@@ -355,8 +356,9 @@ impl Session {
         }
     }
 
-    /// Whom to ask: the voters of the view that this incarnation is in, and of a later one that others
-    /// have told of. Before, those in the file and those on disk, which may both be old ones.
+    /// Whom to ask: the voters of the view that this incarnation is in, and of a later one that
+    /// others have told of. Before, those in the file and those on disk, which may both be old
+    /// ones.
     pub(super) fn voters(&self) -> Vec<NodeId> {
         let mut voters = match &self.known {
             Some(known) => nodes(&known.view_config.voters),
@@ -409,8 +411,8 @@ impl Session {
         }
     }
 
-    /// A voter does not renew the lease. If a certified view has gone on without this incarnation, that
-    /// is its end.
+    /// A voter does not renew the lease. If a certified view has gone on without this incarnation,
+    /// that is its end.
     pub(super) fn refused(
         &mut self,
         now: Time,
@@ -450,7 +452,8 @@ impl Session {
         let sent = renewal.sent;
         if 2 * renewal.answered.len() > count && seq > self.answered {
             (self.answered, self.answered_sent) = (seq, sent);
-            // By them the coordinator sees what this member has missed of a view that is being formed.
+            // By them the coordinator sees what this member has missed of a view that is being
+            // formed.
             let is_awaited = self.known.is_some() && self.view().is_none();
             if !self.leaves && !is_awaited {
                 self.renew_at = self.renew_at.max(sent + self.lease / RENEWALS);

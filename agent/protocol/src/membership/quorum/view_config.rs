@@ -42,9 +42,9 @@ impl fmt::Display for Digest {
     }
 }
 
-/// A voter, which is a member's number together with the incarnation in which it began to remember. One
-/// that has lost its state has another birth: it is not the voter that it was, and what that one
-/// endorsed does not bind it.
+/// A voter, which is a member's number together with the incarnation in which it began to remember.
+/// One that has lost its state has another birth: it is not the voter that it was, and what that
+/// one endorsed does not bind it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Voter {
     pub node: NodeId,
@@ -67,8 +67,8 @@ pub struct ViewConfig {
     pub voters: Vec<Voter>,
     /// The only process that may put it in force.
     pub coordinator: Member,
-    /// Members whose incarnations have ended since the last view that came into force, and that did not
-    /// leave: they may have been inside of any lock. By id.
+    /// Members whose incarnations have ended since the last view that came into force, and that did
+    /// not leave: they may have been inside of any lock. By id.
     pub unclean: Vec<NodeId>,
     /// The members that operators added and removed beyond what the files list, and the voters that
     /// they named.

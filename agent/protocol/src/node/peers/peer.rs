@@ -181,7 +181,8 @@ impl Peer {
         }
         let known = match &mut self.standing {
             Standing::Disagrees { key } => key,
-            // Nobody changes the file of an incarnation that is up; a greeting that says so is damaged.
+            // Nobody changes the file of an incarnation that is up; a greeting that says so is
+            // damaged.
             Standing::Up | Standing::Left => return,
             Standing::Stranger { .. } => {
                 self.standing = Standing::Disagrees { key: None };

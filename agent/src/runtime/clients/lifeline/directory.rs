@@ -1,5 +1,5 @@
-//! Where lifelines lie: FIFOs in the agent's state directory, so that the agent's next incarnation sees
-//! whether the commands are left that the last one let in.
+//! Where lifelines lie: FIFOs in the agent's state directory, so that the agent's next incarnation
+//! sees whether the commands are left that the last one let in.
 //!
 //! A FIFO has a number for its name. Once its command is known, it is renamed to tell who that is,
 //! for a command that closes what it inherits. It is removed when all is over; one that nobody has

@@ -95,8 +95,8 @@ impl Former {
 
 impl LifelineDir {
     /// Opens the directory of lifelines in the state directory, which this process has locked.
-    /// Returns it, and the lifelines in it whose commands still run: the agent's last incarnation left
-    /// them.
+    /// Returns it, and the lifelines in it whose commands still run: the agent's last incarnation
+    /// left them.
     ///
     /// # Errors
     /// If it cannot be made or read, or has something in it that is no FIFO of this user's.

@@ -1,18 +1,19 @@
 //! The seal itself: AES-256-GCM-SIV (RFC 8452) under a key of one incarnation of one member.
 //!
 //! Why this one: it is the only one in wide use with which a nonce that is used twice breaks
-//! nothing. It is not used twice as far as a program can see to it: the key belongs to one incarnation,
-//! which has drawn 128 random bits, and the nonce is a counter of that incarnation. But a virtual
-//! machine that is copied while it runs has the incarnation, the key and the counter twice, and no
-//! program can tell. With ChaCha20-Poly1305 or AES-GCM whoever saw two different datagrams with one
-//! nonce could forge others. Here the nonce goes into a hash of all that is sealed, and both nonce and
-//! content must be the same before anything is: then the same datagram was sent twice, and that is all
-//! that can be seen (RFC 8452, section 9).
+//! nothing. It is not used twice as far as a program can see to it: the key belongs to one
+//! incarnation, which has drawn 128 random bits, and the nonce is a counter of that incarnation.
+//! But a virtual machine that is copied while it runs has the incarnation, the key and the counter
+//! twice, and no program can tell. With ChaCha20-Poly1305 or AES-GCM whoever saw two different
+//! datagrams with one nonce could forge others. Here the nonce goes into a hash of all that is
+//! sealed, and both nonce and content must be the same before anything is: then the same datagram
+//! was sent twice, and that is all that can be seen (RFC 8452, section 9).
 //!
-//! Why from RustCrypto: it is built without a C compiler and CMake, and clears its keys. AWS-LC has the
-//! same cipher four to five times as fast (`benches/ciphers`): a datagram of 64 bytes takes it 153 ns,
-//! not 722. An entry between two members has two seals and two opens on its way, so that this costs
-//! it some 2.3 µs, of the 41 at least that it takes. A build without a second tool chain is worth that.
+//! Why from RustCrypto: it is built without a C compiler and CMake, and clears its keys. AWS-LC has
+//! the same cipher four to five times as fast (`benches/ciphers`): a datagram of 64 bytes takes it
+//! 153 ns, not 722. An entry between two members has two seals and two opens on its way, so that
+//! this costs it some 2.3 µs, of the 41 at least that it takes. A build without a second tool chain
+//! is worth that.
 
 use std::fmt;
 

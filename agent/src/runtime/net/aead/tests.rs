@@ -217,7 +217,7 @@ fn what_was_recorded_of_an_old_incarnation_opens_nothing() {
 /// The old incarnation itself, that stood still while another began: it is believed again when it
 /// answers, and then only what it says from there on. Which of the two is the member is for the core.
 #[test]
-fn a_incarnation_that_comes_back_is_read_from_its_answer_on() {
+fn an_incarnation_that_comes_back_is_read_from_its_answer_on() {
     let key = key();
     let [mut old, mut new, mut two] = [1, 1, 2].map(|id| incarnation(id, &key));
     introduce(&mut old, &mut two);
@@ -268,7 +268,15 @@ fn who_has_another_key_or_none_is_not_heard() {
     assert_eq!(take(&mut two, 1, &forged), dropped(Why::Forged));
     let plain = [wire::VERSION; 80];
     assert_eq!(take(&mut two, 1, &plain), dropped(Why::Unsealed));
-    assert_eq!(take(&mut two, 1, &[0x99; 80]), dropped(Why::Malformed));
+    assert_eq!(
+        take(&mut two, 1, &[0x99; 80]),
+        dropped(Why::OtherVersion(0x19))
+    );
+    assert_eq!(
+        take(&mut two, 1, &[0x19; 80]),
+        dropped(Why::OtherVersion(0x19))
+    );
+    assert_eq!(take(&mut two, 1, &[0x80; 80]), dropped(Why::Malformed));
 }
 
 /// Who is believed is heard however many strangers there are, and so are those from elsewhere.

@@ -14,9 +14,9 @@ pub struct TransportCounters {
     pub received: u64,
     /// Their bytes.
     pub received_bytes: u64,
-    /// Datagrams that the kernel dropped before they were read, because no member has the address that
-    /// they came from, or because the queue was full; of those by multicast it is not known. Of each
-    /// socket it counts to 2³², and begins anew.
+    /// Datagrams that the kernel dropped before they were read, because no member has the address
+    /// that they came from, or because the queue was full; of those by multicast it is not known.
+    /// Of each socket it counts to 2³², and begins anew.
     pub dropped_by_kernel: u64,
     /// Datagrams dropped because no member has the address they came from; of Unix datagrams also
     /// those of other users than root and this process's.
@@ -42,8 +42,8 @@ pub struct TransportCounters {
     /// Datagrams dropped because they answered no challenge that was open, or challenged another
     /// incarnation of this member.
     pub dropped_stale: u64,
-    /// Datagrams dropped because too many came in one turn, from one address, of incarnations that had
-    /// not shown that they are there.
+    /// Datagrams dropped because too many came in one turn, from one address, of incarnations that
+    /// had not shown that they are there.
     pub dropped_strange: u64,
     /// Challenges that were answered, and answers that were right.
     pub handshakes: u64,

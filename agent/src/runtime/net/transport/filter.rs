@@ -11,9 +11,9 @@
 //! they differ least: most have one port and one network. So 1024 members of IPv4 fit, whatever
 //! their addresses, and as many of IPv6 that have one port, and the first half of their address,
 //! alike. A list of all would be longer than the kernel takes from some 800 (of IPv6, 370) on. The
-//! kernel counts its own instructions against `net.core.optmem_max`, and those of two filters while one
-//! replaces another: 128 KiB from Linux 6.8 on, in which those have room, and 20 KiB before, in which
-//! fewer have.
+//! kernel counts its own instructions against `net.core.optmem_max`, and those of two filters while
+//! one replaces another: 128 KiB from Linux 6.8 on, in which those have room, and 20 KiB before, in
+//! which fewer have.
 
 use std::collections::BTreeSet;
 use std::iter;
@@ -164,8 +164,9 @@ impl Backwards {
         self.instructions.len() - 1
     }
 
-    /// Keeps the parts of what has come where the tree looks for them. To load a part from the headers
-    /// takes the kernel some ten instructions of its own, which count, and to load a kept one takes one.
+    /// Keeps the parts of what has come where the tree looks for them. To load a part from the
+    /// headers takes the kernel some ten instructions of its own, which count, and to load a kept
+    /// one takes one.
     fn keep(&mut self, parts: &[Part]) -> usize {
         for (depth, &(load, at, _)) in parts.iter().enumerate().rev() {
             self.put(KEEP, depth as u32);

@@ -2,17 +2,17 @@
 //!
 //! What the members send waits in one queue, that of this member's socket, until the agent takes it.
 //! Who can send with the address of one of them can fill it; then what the others send finds no room,
-//! and leases run out for want of it. So an address from which much comes that is dropped gets a queue
-//! of its own, as in the fair queueing of Nagle (RFC 970): a second socket at this member's address,
-//! connected to that one. The kernel gives it what comes from there, and nothing else. That it is full
-//! harms nobody who does not need that very member.
+//! and leases run out for want of it. So an address from which much comes that is dropped gets a
+//! queue of its own, as in the fair queueing of Nagle (RFC 970): a second socket at this member's
+//! address, connected to that one. The kernel gives it what comes from there, and nothing else.
+//! That it is full harms nobody who does not need that very member.
 //!
-//! No event wakes the agent for such a queue. It looks there by the clock, for half of its time at most:
-//! else a flood would keep it busy all the time, and a thread that is always busy waits for a processor
-//! like any other when something comes that matters.
+//! No event wakes the agent for such a queue. It looks there by the clock, for half of its time at
+//! most: else a flood would keep it busy all the time, and a thread that is always busy waits for a
+//! processor like any other when something comes that matters.
 //!
-//! Where there is no flood there is no such socket: one costs less to look at than many, and tells when
-//! something comes. When the flood is over, it goes.
+//! Where there is no flood there is no such socket: one costs less to look at than many, and tells
+//! when something comes. When the flood is over, it goes.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,31 +22,34 @@ use std::time::Duration;
 use super::udp;
 use crate::protocol::{NodeId, Time};
 
-/// A member of whose address so many more are dropped than are taken in [`WHILE`] floods this one. Links
-/// repeat a few a second to one that does not understand them, what a network doubles is taken as often
-/// as it is dropped, and a hundred addresses that send as many as this fill no queue.
+/// A member of whose address so many more are dropped than are taken in [`WHILE`] floods this one.
+/// Links repeat a few a second to one that does not understand them, what a network doubles is
+/// taken as often as it is dropped, and a hundred addresses that send as many as this fill no
+/// queue.
 const FLOOD: u32 = 256;
 const WHILE: Duration = Duration::from_secs(1);
 /// A flood is over when there was none for so long.
 const QUIET: Duration = Duration::from_secs(2);
-/// So many addresses have queues of their own at most, so that those of a large group do not use up the memory
-/// that the kernel has for UDP: they take 32 MiB. The others share the first queue, as without a flood.
+/// So many addresses have queues of their own at most, so that those of a large group do not use up
+/// the memory that the kernel has for UDP: they take 32 MiB. The others share the first queue, as
+/// without a flood.
 const MOST: usize = 64;
-/// How often they are looked at, at most: what the member says whose address it is comes later by that,
-/// and by what a timer of the system takes longer.
+/// How often they are looked at, at most: what the member says whose address it is comes later by
+/// that, and by what a timer of the system takes longer.
 const EVERY: Duration = Duration::from_millis(1);
-/// So many datagrams are taken from all of them in one look: about as many small ones as have [`ROOM`].
+/// So many datagrams are taken from all of them in one look: about as many small ones as have
+/// [`ROOM`].
 const IN_A_LOOK: u32 = 512;
-/// After a look that took longer than [`EVERY`] it rests as long: so half of the time is left, whatever
-/// comes. One that has lasted this long was interrupted, as the process stood still, waited for its
-/// disk, or was not driven: it ends, and for that there is no rest.
+/// After a look that took longer than [`EVERY`] it rests as long: so half of the time is left,
+/// whatever comes. One that has lasted this long was interrupted, as the process stood still,
+/// waited for its disk, or was not driven: it ends, and for that there is no rest.
 const LONGEST: Duration = Duration::from_millis(50);
 /// One of so many times what is here comes before what the shared queue has, however much that is.
 const TURNS: u8 = 4;
 /// How often it is told of one member, so that what anybody can send fills no log.
 const TOLD_EVERY: Duration = Duration::from_secs(3_600);
 
-/// The queues of their own, and how much of what came was dropped.
+/// The queues of flooded addresses, and how much of what came was dropped.
 #[derive(Debug, Default)]
 pub(super) struct FloodQueues {
     queues: Vec<Queue>,
@@ -198,8 +201,8 @@ impl FloodQueues {
         }
     }
 
-    /// Something from the address of member `from` was dropped. If that is a flood, what comes from there
-    /// is to have a queue of its own.
+    /// Something from the address of member `from` was dropped. If that is a flood, what comes from
+    /// there is to have a queue of its own.
     pub(super) fn note_drop(&mut self, from: NodeId, now: Time) {
         let Some(source) = self.sources.get_mut(&from) else {
             return;
@@ -214,8 +217,8 @@ impl FloodQueues {
         }
     }
 
-    /// Opens the queues that are wanted, beside that of `shared`. Not where that is found out: that may be
-    /// a thread of the program, which may do less than the agent.
+    /// Opens the queues that are wanted, beside that of `shared`. Not where that is found out: that
+    /// may be a thread of the program, which may do less than the agent.
     pub(super) fn open_wanted(&mut self, shared: &UdpSocket, now: Time) {
         if !std::mem::take(&mut self.is_wanted) {
             return;

@@ -122,8 +122,8 @@ impl Transport {
         })
     }
 
-    /// This member's part of what comes by multicast. Its sender is known by the same address as that of
-    /// any other datagram.
+    /// This member's part of what comes by multicast. Its sender is known by the same address as
+    /// that of any other datagram.
     pub(super) fn receive_by_multicast(&mut self, buffer: &mut [u8]) -> Received {
         let (Some(group), Medium::Udp { sources, .. }) = (&mut self.group, &self.medium) else {
             return Received::Empty;

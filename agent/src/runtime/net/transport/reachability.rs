@@ -1,10 +1,11 @@
-//! Which members are reached by multicast. No configuration and no network says it, so it is found out.
+//! Which members are reached by multicast. No configuration and no network says it, so it is found
+//! out.
 //!
-//! Every member reports each second, by multicast, whose multicast has reached it lately. A member that
-//! is listed there reaches the reporter; for as long as no such report comes, everything goes there
-//! directly. So a member without multicast, in its file or in its network, takes part like any other,
-//! and a network that stops to carry it, which it does without a word, costs a second or two, in which
-//! links repeat, directly, what was lost.
+//! Every member reports each second, by multicast, whose multicast has reached it lately. A member
+//! that is listed there reaches the reporter; for as long as no such report comes, everything goes
+//! there directly. So a member without multicast, in its file or in its network, takes part like
+//! any other, and a network that stops to carry it, which it does without a word, costs a second or
+//! two, in which links repeat, directly, what was lost.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -54,7 +54,7 @@ impl Transport {
                 let counters = &mut self.counters;
                 *match why {
                     Why::Unsealed => &mut counters.dropped_unsealed,
-                    Why::Malformed => &mut counters.dropped_malformed,
+                    Why::Malformed | Why::OtherVersion(_) => &mut counters.dropped_malformed,
                     Why::UnknownKey(_) => &mut counters.dropped_unknown_key,
                     Why::Forged => &mut counters.dropped_forged,
                     Why::Replayed => &mut counters.dropped_replayed,
@@ -64,6 +64,7 @@ impl Transport {
                 let fault = match why {
                     Why::Unsealed => Fault::NotSealed,
                     Why::UnknownKey(key) => Fault::OtherKey(key),
+                    Why::OtherVersion(version) => Fault::OtherVersion(version),
                     _ => return Received::Dropped,
                 };
                 self.sender_faults.note(clock::now(), from, fault);
@@ -91,7 +92,7 @@ impl Transport {
     fn heed_version(&mut self, from: NodeId, version: Option<&u8>) {
         match version {
             Some(&version) if version != wire::VERSION => {
-                let fault = Fault::OtherVersion(version);
+                let fault = Fault::OtherVersion(aead::version_of(version));
                 self.sender_faults.note(clock::now(), from, fault);
             }
             _ => self.sender_faults.clear(from),

@@ -1,8 +1,9 @@
 //! Whether a member's key or version differs from ours, or only a datagram of its is damaged.
 //!
 //! One datagram says nothing: bits flip, and anybody can send one from a member's address. A member
-//! with another key or of another version sends nothing else, again and again. So an operator is told when several came in
-//! some seconds, all with the same fault, and none that could be opened came between them.
+//! with another key or of another version sends nothing else, again and again. So an operator is
+//! told when several came in some seconds, all with the same fault, and none that could be opened
+//! came between them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -139,8 +139,9 @@ fn open(
     Ok(file)
 }
 
-/// Whether nobody but this process's user and root can put sockets into the directory of `path`. Another
-/// user that can could pose as a member whose address is there while that member is not running.
+/// Whether nobody but this process's user and root can put sockets into the directory of `path`.
+/// Another user that can could pose as a member whose address is there while that member is not
+/// running.
 pub(crate) fn check_directory(path: &Path) -> Result<(), PlaceError> {
     let directory = path.parent().expect("a socket's path is absolute");
     Ok(trust::directory(directory)?)
@@ -357,8 +358,8 @@ mod tests {
         assert_eq!(names.count(), 1, "what was taken away is gone");
     }
 
-    /// Between bind(2) and listen(2) the kernel refuses connections, and another agent took the socket
-    /// of one that was just starting for a dead one's.
+    /// Between bind(2) and listen(2) the kernel refuses connections, and another agent took the
+    /// socket of one that was just starting for a dead one's.
     #[test]
     fn is_never_there_without_being_served() {
         let root = tempfile::tempdir().unwrap();

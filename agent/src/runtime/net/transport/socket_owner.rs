@@ -1,7 +1,7 @@
 //! Finds the process that has a socket, for the error message of the one that cannot.
 //!
-//! Best effort, on an error path only: where `/proc` does not tell, the message goes without. For that
-//! procfs would be too much: it would be in every program with the library.
+//! Best effort, on an error path only: where `/proc` does not tell, the message goes without. For
+//! that procfs would be too much: it would be in every program with the library.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr};

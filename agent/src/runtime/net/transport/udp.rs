@@ -60,10 +60,10 @@ pub(super) fn bind_connected(shared: &UdpSocket, other: SocketAddr) -> io::Resul
     // A smaller one than asked for loses more.
     let _ = socket.set_recv_buffer_size(ROOM);
     // Two sockets have one address if both agree, and are of the same user: by SO_REUSEPORT, and not
-    // SO_REUSEADDR, by which anybody's could be the second. The shared one agrees for this moment; the
-    // queues stay as they are, so this user's processes that ask for it could have the address, too.
-    // Until it is connected it gets what comes from anywhere, of which the transport finds out whose it
-    // is.
+    // SO_REUSEADDR, by which anybody's could be the second. The shared one agrees for this moment;
+    // the queues stay as they are, so this user's processes that ask for it could have the address,
+    // too. Until it is connected it gets what comes from anywhere, of which the transport finds out
+    // whose it is.
     let shared = SockRef::from(shared);
     socket.set_reuse_port(true)?;
     shared.set_reuse_port(true)?;
@@ -74,15 +74,16 @@ pub(super) fn bind_connected(shared: &UdpSocket, other: SocketAddr) -> io::Resul
     Ok(OwnedFd::from(socket).into())
 }
 
-/// Before a socket of [`bind_connected`] is closed, so that what comes from there is the shared one's again
-/// even if a process that was forked meanwhile keeps this one: nothing comes from an address to itself.
+/// Before a socket of [`bind_connected`] is closed, so that what comes from there is the shared
+/// one's again even if a process that was forked meanwhile keeps this one: nothing comes from an
+/// address to itself.
 pub(super) fn let_go(socket: &UdpSocket) -> io::Result<()> {
     let own = socket.local_addr()?;
     SockRef::from(socket).connect(&own.into())
 }
 
-/// How many datagrams the kernel dropped before `socket` could read them: by its filter, or because its
-/// queue was full.
+/// How many datagrams the kernel dropped before `socket` could read them: by its filter, or because
+/// its queue was full.
 pub(super) fn dropped_by_kernel(socket: &UdpSocket) -> u64 {
     let memory = getsockopt(socket, MemoryInfo).unwrap_or_default();
     memory[libc::SK_MEMINFO_DROPS as usize].into()

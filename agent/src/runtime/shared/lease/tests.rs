@@ -257,8 +257,8 @@ fn a_guard_is_suspended_and_valid_again() {
     }
 }
 
-/// Rule 5 (doc/design.md): a thread that stood still through its exclusion finds a lease that is alive,
-/// and it is not its own.
+/// Rule 5 (doc/design.md): a thread that stood still through its exclusion finds a lease that is
+/// alive, and it is not its own.
 #[test]
 fn a_guard_never_sees_the_lease_of_a_later_session() {
     let host = Host::start(LONG);

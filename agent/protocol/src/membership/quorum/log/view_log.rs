@@ -17,9 +17,9 @@ pub enum LogAction {
     /// [`ViewLog::persisted`]. One is outstanding at a time.
     Persist(LogRecord),
     /// This view is decided. Epochs rise from one to the next; each comes at most once in an
-    /// incarnation, and one that was decided while this voter was away may be passed over: the chain has
-    /// its name. After a restart [`ViewLog::decided`] tells where the log stands, and what was decided
-    /// but not durable here may come again.
+    /// incarnation, and one that was decided while this voter was away may be passed over: the
+    /// chain has its name. After a restart [`ViewLog::decided`] tells where the log stands, and
+    /// what was decided but not durable here may come again.
     Decided(Decided),
     /// Ask [`ViewLog::leader`] again.
     LeaderChanged,

@@ -14,8 +14,8 @@ use crate::lock::{AbandonedMarks, Summary};
 use crate::membership::{Action, Change, Member, View, ViewMessage, ViewSource};
 use crate::time::Time;
 
-/// It hears of members by their renewal requests, and of voters by what they say. That one can be talked
-/// to is a reason to say something at once, and nothing else.
+/// It hears of members by their renewal requests, and of voters by what they say. That one can be
+/// talked to is a reason to say something at once, and nothing else.
 impl<M> ViewSource for Quorum<M>
 where
     M: MakeLog + Clone + Send,

@@ -112,8 +112,8 @@ impl Session {
         }
     }
 
-    /// Whether this session is in `view_config`. An incarnation that was left out of a view is not the
-    /// same session when it is let in again: what it was inside of may be others' by now.
+    /// Whether this session is in `view_config`. An incarnation that was left out of a view is not
+    /// the same session when it is let in again: what it was inside of may be others' by now.
     fn goes_on_in(&self, view_config: &ViewConfig) -> bool {
         let Some(since) = view_config.member_since(self.me) else {
             return false;

@@ -46,7 +46,8 @@ impl KnownOverrides {
     }
 
     /// An operator wants this changed, in place of what was wanted before. What is so already is not
-    /// wanted: no view would come that ends the request, and it would stand against what others want later.
+    /// wanted: no view would come that ends the request, and it would stand against what others
+    /// want later.
     pub(super) fn want(&mut self, change: Change) {
         self.change_request = Some(change).filter(|change| !self.overrides.has(change));
     }
@@ -95,8 +96,8 @@ impl KnownOverrides {
         self.note(view_config.epoch, overrides, out);
     }
 
-    /// A member that was removed ends when it is told; so a voter is not told before the others can do
-    /// without its vote.
+    /// A member that was removed ends when it is told; so a voter is not told before the others can
+    /// do without its vote.
     fn note(&mut self, epoch: Epoch, mut overrides: MembershipOverrides, out: &mut Outbox) {
         if epoch < self.epoch {
             return;

@@ -75,8 +75,8 @@ pub(in crate::membership::quorum) struct Endorser {
     connected: Option<Time>,
     /// Whether the newest endorsement is known to be certified.
     certified: bool,
-    /// The newest certified view configuration that this member has heard of, where it has endorsed none
-    /// as new.
+    /// The newest certified view configuration that this member has heard of, where it has endorsed
+    /// none as new.
     heard_of: Option<Arc<ViewConfig>>,
     status_at: Time,
     /// What the last status said of members.

@@ -25,8 +25,8 @@ fn socket(any_port: &str) -> (UdpSocket, SocketAddr) {
     (socket, address)
 }
 
-/// The queues of a member whose own socket this is. The others are members from 2 on, at the addresses
-/// of these sockets, and what comes from the first of them was a flood a moment ago.
+/// The queues of a member whose own socket this is. The others are members from 2 on, at the
+/// addresses of these sockets, and what comes from the first of them was a flood a moment ago.
 fn flood_queues_from(shared: &UdpSocket, others: &[&UdpSocket]) -> FloodQueues {
     let mut flood_queues = FloodQueues::default();
     let addresses = others.iter().map(|other| other.local_addr().unwrap());
@@ -154,8 +154,8 @@ fn each_queue_has_its_turn() {
     assert_eq!(of_third.count(), 3, "{first:?}");
 }
 
-/// And what comes from there is in the shared queue again, also if a process that was forked meanwhile
-/// has the other still. Another flood changes nothing of that.
+/// And what comes from there is in the shared queue again, also if a process that was forked
+/// meanwhile has the other still. Another flood changes nothing of that.
 #[test]
 fn when_the_flood_is_over_the_queue_goes() {
     families(|any_port| {
@@ -317,8 +317,8 @@ fn there_are_so_many_queues_and_no_more() {
     assert_eq!(told.count(), 100);
 }
 
-/// The whole: a member sends what is dropped, until that waits in a queue of its own, and is heard as before when it
-/// says something else; another one is heard all the time.
+/// The whole: a member sends what is dropped, until that waits in a queue of its own, and is heard
+/// as before when it says something else; another one is heard all the time.
 #[test]
 fn who_floods_is_found_out_and_still_heard() {
     let sockets = [(); 3].map(|()| socket("127.0.0.1:0"));
