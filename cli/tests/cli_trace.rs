@@ -243,7 +243,7 @@ fn what_is_no_trace_is_refused() {
     let head = |group: &str| {
         format!(
             "{{\"distlock_trace\":1,\"group\":\"{group}\",\"member\":1,\"host\":\"a\",\
-             \"clock\":\"x\",\"at\":1,\"wall\":1}}\n{{\"incarnation\":1,\"n\":1,\"at\":5,\"what\":\
+             \"clock\":\"x\",\"at\":1,\"wall\":1}}\n{{\"life\":1,\"n\":1,\"at\":5,\"what\":\
              \"began\"}}\n"
         )
     };
