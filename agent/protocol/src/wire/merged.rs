@@ -1,18 +1,21 @@
 //! One datagram for several members, where the network has multicast.
 //!
-//! What goes to several members at once, a request or a release, is in the same frames for all of
-//! them. What their links say differs: acknowledgements, sequence numbers, incarnations. A merged
-//! datagram has that once for each receiver, and the frames once for all. Each receiver takes its own
-//! out of it: the very datagram of kind 1 that it would have been sent. So links, and all above them,
-//! know nothing of it.
+//! What goes to several members at once, a request or a release, has the same body for all of them.
+//! In front of it in a datagram there may be a reply, which names each one's own request: a member
+//! that leaves and asks again at once says both. What links say differs, too: acknowledgements,
+//! sequence numbers, incarnations. A merged datagram has what differs once for each receiver, and the
+//! rest once for all. Each receiver takes its own out of it: the very datagram of kind 1 that it would
+//! have been sent. So links, and all above them, know nothing of it.
 //!
 //! ```text
 //!  0 version (1)   1 kind: 3   2 zero   3 how many receivers
 //!  4 from          6 zero (2)
 //!  8 group         16 epoch of the frames         20 sender's incarnation
-//! 28 the receivers, by ascending number, each: flags (1: 1 ping, 8 deaf), to (2), receiver's
-//!    incarnation (8), acknowledged (8), selective (8), sequence number of the first frame (8)
-//!    the frames, at least one, as in kind 1
+//! 28 where in the frames that part begins which differs (2)   30 its length (1)   31 zero
+//! 32 the receivers, by ascending number, each: flags (1: 1 ping, 8 deaf), to (2), receiver's
+//!    incarnation (8), acknowledged (8), selective (8), sequence number of the first frame (8),
+//!    its part of the frames
+//!    the frames, at least one, as in kind 1, without that part
 //! -4 CRC-32C of all before it
 //! ```
 //!
@@ -41,6 +44,7 @@
 
 use alloc::vec::Vec;
 use core::iter;
+use core::ops::Range;
 
 use super::{
     CHECKSUM, DEAF, Drop, FLAGS, GroupId, HEADER, MAX_DATAGRAM, PING, VERSION, checked, seal, take,
@@ -57,9 +61,12 @@ const FROM_INCARNATION: usize = 20;
 const TO_INCARNATION: usize = 28;
 const ACKNOWLEDGED: usize = 36;
 const FIRST: usize = 52;
-/// The length of what all receivers have in common before their own, and of one's.
-const COMMON: usize = 28;
+/// The length of what all receivers have in common before their own, and of one's without frames.
+const COMMON: usize = 32;
 const RECEIVER: usize = 35;
+/// The longest part of frames, in bytes, in which those that are merged may differ: a reply's, with
+/// which another member's request is named.
+const MAX_DIFFERENCE: usize = 64;
 const REPORT_HEADER: usize = 16;
 /// The most members that one report can list.
 pub const MAX_REPORTED: usize = (MAX_DATAGRAM - REPORT_HEADER - CHECKSUM) / 2;
@@ -69,8 +76,7 @@ pub const MAX_REPORTED: usize = (MAX_DATAGRAM - REPORT_HEADER - CHECKSUM) / 2;
 #[derive(Clone, Copy, Debug)]
 pub struct Mergeable<'a>(&'a [u8]);
 
-/// What tells a frame of one link from all others on it: the incarnations of both ends, and its
-/// number.
+/// What tells a frame of one link from all others on it: the incarnations of both ends, and its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Place<'a> {
     pub incarnations: &'a [u8],
@@ -99,59 +105,97 @@ impl<'a> Mergeable<'a> {
         }
     }
 
-    /// What those that can be merged have alike: the group, the epoch and the sender's incarnation,
-    /// and the frames.
-    pub fn key(self) -> (&'a [u8], &'a [u8]) {
-        (&self.0[GROUP..TO_INCARNATION], self.frames())
+    /// What those that can be merged have alike: the length of the frames, and their epoch.
+    pub fn key(self) -> (usize, &'a [u8]) {
+        (self.0.len(), &self.0[GROUP..TO_INCARNATION])
     }
 
     fn frames(self) -> &'a [u8] {
         &self.0[HEADER..self.0.len() - CHECKSUM]
     }
+
+    /// Where its frames differ from others that are as long; empty if they do not.
+    fn difference(self, other: Self) -> Range<usize> {
+        let pairs = || iter::zip(self.frames(), other.frames());
+        let Some(start) = pairs().position(|(a, b)| a != b) else {
+            return 0..0;
+        };
+        let end = pairs().rposition(|(a, b)| a != b);
+        start..end.map_or(start, |last| last + 1)
+    }
 }
 
-/// Datagrams that go out as one: at least one, by ascending receivers.
+/// Datagrams that go out as one.
 #[derive(Debug)]
-pub struct Merger<'a>(Vec<Mergeable<'a>>);
+pub struct Merger<'a> {
+    /// At least one, by ascending receivers.
+    parts: Vec<Mergeable<'a>>,
+    /// Where their frames differ.
+    differs: Range<usize>,
+}
 
 impl<'a> Merger<'a> {
     pub fn new(first: Mergeable<'a>) -> Self {
-        Self(alloc::vec![first])
+        Self {
+            parts: alloc::vec![first],
+            differs: 0..0,
+        }
     }
 
-    /// Adds a datagram, unless it has other frames, there is no room for it, or its receiver does
+    /// Adds a datagram, unless it is too different, there is no room for it, or its receiver does
     /// not come after the last; whether it was added.
     pub fn add(&mut self, part: Mergeable<'a>) -> bool {
-        let last = self.0[self.0.len() - 1];
-        let len = COMMON + (self.0.len() + 1) * RECEIVER + part.frames().len() + CHECKSUM;
-        let fits = part.key() == last.key() && part.to() > last.to() && len <= MAX_DATAGRAM;
-        if fits {
-            self.0.push(part);
+        let (first, last) = (self.parts[0], self.parts[self.parts.len() - 1]);
+        if part.key() != first.key() || part.to() <= last.to() {
+            return false;
         }
-        fits
+        let differs = union(&self.differs, first.difference(part));
+        let len = COMMON
+            + (self.parts.len() + 1) * (RECEIVER + differs.len())
+            + (first.frames().len() - differs.len())
+            + CHECKSUM;
+        let is_full = self.parts.len() == usize::from(u8::MAX);
+        if differs.len() > MAX_DIFFERENCE || len > MAX_DATAGRAM || is_full {
+            return false;
+        }
+        self.differs = differs;
+        self.parts.push(part);
+        true
     }
 
     /// How many there are.
     pub fn count(&self) -> usize {
-        self.0.len()
+        self.parts.len()
     }
 
     /// The one datagram.
     pub fn encode(&self) -> Vec<u8> {
-        let first = self.0[0];
+        let first = self.parts[0];
         let mut bytes = Vec::with_capacity(MAX_DATAGRAM);
-        // There is no room for more receivers than one byte counts.
-        bytes.extend_from_slice(&[VERSION, MERGED, 0, self.0.len() as u8]);
+        bytes.extend_from_slice(&[VERSION, MERGED, 0, self.parts.len() as u8]);
         bytes.extend_from_slice(&first.0[4..TO]);
         bytes.extend_from_slice(&[0, 0]);
         bytes.extend_from_slice(&first.0[GROUP..TO_INCARNATION]);
-        for part in &self.0 {
+        bytes.extend_from_slice(&(self.differs.start as u16).to_be_bytes());
+        bytes.extend_from_slice(&[self.differs.len() as u8, 0]);
+        for part in &self.parts {
             bytes.push(part.0[FLAGS]);
             bytes.extend_from_slice(&part.0[TO..GROUP]);
             bytes.extend_from_slice(&part.0[TO_INCARNATION..HEADER]);
+            bytes.extend_from_slice(&part.frames()[self.differs.clone()]);
         }
-        bytes.extend_from_slice(first.frames());
+        bytes.extend_from_slice(&first.frames()[..self.differs.start]);
+        bytes.extend_from_slice(&first.frames()[self.differs.end..]);
         seal(bytes)
+    }
+}
+
+/// The least range that has both in it; an empty one is in all.
+fn union(a: &Range<usize>, b: Range<usize>) -> Range<usize> {
+    match (a.is_empty(), b.is_empty()) {
+        (true, _) => b,
+        (_, true) => a.clone(),
+        _ => a.start.min(b.start)..a.end.max(b.end),
     }
 }
 
@@ -203,36 +247,48 @@ pub fn read(group: GroupId, from: NodeId, me: NodeId, bytes: &[u8]) -> Result<Mu
 }
 
 fn read_merged(me: NodeId, sealed: &[u8]) -> Result<Multicast, Drop> {
+    if sealed.len() < COMMON {
+        return Err(Drop::Malformed);
+    }
     let receivers = usize::from(sealed[3]);
-    let frames_at = COMMON + receivers * RECEIVER;
-    let is_plain = sealed[2] == 0 && sealed[TO..GROUP] == [0, 0];
-    if !is_plain || receivers == 0 || sealed.len() <= frames_at {
+    let differs_at = usize::from(u16::from_be_bytes([
+        sealed[TO_INCARNATION],
+        sealed[TO_INCARNATION + 1],
+    ]));
+    let differs = usize::from(sealed[TO_INCARNATION + 2]);
+    let frames_at = COMMON + receivers * (RECEIVER + differs);
+    let is_plain = sealed[2] == 0 && sealed[TO..GROUP] == [0, 0] && sealed[TO_INCARNATION + 3] == 0;
+    let is_long_enough = sealed.len() + differs > frames_at && sealed.len() >= frames_at;
+    if !is_plain || receivers == 0 || differs > MAX_DIFFERENCE || !is_long_enough {
         return Err(Drop::Malformed);
     }
     let (common, rest) = sealed.split_at(COMMON);
     let (listed, frames) = rest.split_at(frames_at - COMMON);
+    let (before, after) = frames.split_at_checked(differs_at).ok_or(Drop::Malformed)?;
     let mut own = None;
     let mut last = 0;
-    for receiver in listed.chunks_exact(RECEIVER) {
+    for receiver in listed.chunks_exact(RECEIVER + differs) {
         let to = u16::from_be_bytes([receiver[1], receiver[2]]);
         if to <= last || receiver[0] & !(PING | DEAF) != 0 {
             return Err(Drop::Malformed);
         }
         last = to;
         if to == me.as_u16() {
-            own = Some(receiver);
+            own = Some(receiver.split_at(RECEIVER));
         }
     }
-    let Some(link) = own else {
+    let Some((link, part)) = own else {
         return Ok(Multicast::ForOthers);
     };
-    let mut bytes = Vec::with_capacity(HEADER + frames.len() + CHECKSUM);
+    let mut bytes = Vec::with_capacity(HEADER + frames.len() + differs + CHECKSUM);
     bytes.extend_from_slice(&[VERSION, FRAMES, link[0], 0]);
     bytes.extend_from_slice(&common[4..TO]);
     bytes.extend_from_slice(&link[1..3]);
     bytes.extend_from_slice(&common[GROUP..TO_INCARNATION]);
     bytes.extend_from_slice(&link[3..]);
-    bytes.extend_from_slice(frames);
+    for piece in [before, part, after] {
+        bytes.extend_from_slice(piece);
+    }
     Ok(Multicast::Part(seal(bytes)))
 }
 

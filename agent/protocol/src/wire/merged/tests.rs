@@ -49,9 +49,10 @@ fn header(to: u16, number: u64) -> Header {
     }
 }
 
+/// The bodies differ in their first byte, which is from `number`.
 fn datagrams(receivers: &BTreeMap<u16, u64>, body: &[u8]) -> BTreeMap<u16, Vec<u8>> {
-    let frame = frame(body);
     let encode = |(&to, &number): (&u16, &u64)| {
+        let frame = frame(&[&[number as u8], body].concat());
         let bytes = encode_frames(group(), &header(to, number), [&frame].into_iter());
         (to, bytes)
     };
@@ -79,10 +80,13 @@ fn a_merged_datagram_is_golden() {
         842add7b70d72e01\
         00000005\
         0000000000000006\
-        0100020000000000000003000000000000001200000000000000210000000000000030\
-        0804050000000000000004000000000000001500000000000000260000000000000037\
-        020002aabb\
-        f5dae351";
+        00030100\
+        01000200000000000000030000000000000012000000000000002100000000000000\
+        3003\
+        08040500000000000000040000000000000015000000000000002600000000000000\
+        3704\
+        020003aabb\
+        fdbdbb45";
     assert_eq!(hex(&bytes), expected);
 }
 
@@ -142,19 +146,44 @@ fn as_many_as_fit_and_no_more() {
     for len in [1, 100, 1000, 1200] {
         let (count, bytes) = fill(&vec![7; len]);
         assert!(count >= 2 && bytes.len() <= MAX_DATAGRAM);
-        assert!(bytes.len() + RECEIVER > MAX_DATAGRAM, "{count} of {len}");
+        assert!(
+            bytes.len() + RECEIVER + 1 > MAX_DATAGRAM,
+            "{count} of {len}"
+        );
     }
-    assert_eq!(fill(&[7; 30]).0, 36);
+    assert_eq!(fill(&[7; 30]).0, 35);
     assert_eq!(fill(&[7; 1300]).0, 1);
 }
 
+/// A member that leaves and asks again at once: a reply, to each one's own request, and a request, as agents
+/// of `ricart-agrawala` have sent them.
 #[test]
-fn what_is_not_alike_is_not_merged() {
+fn replies_with_a_request_behind_them_go_as_one() {
+    let sent = |to, reply: &str, clocks: [u8; 2]| {
+        let lock = |clock: u8| {
+            let head = b"\x01\x0fricart-agrawala\x01\x00";
+            [&head[..], &[clock, 0x2b, 0xd9, 0x04, 0, 2]].concat()
+        };
+        let reply = [lock(clocks[0]), reply.as_bytes().to_vec()].concat();
+        let request = [lock(clocks[1]), b"\0\x01 request 1: 5545".to_vec()].concat();
+        let frames = [reply, request].map(|bytes| frame(&bytes));
+        encode_frames(group(), &header(to, 0), frames.iter())
+    };
+    let first = sent(2, "your request 79", [0xa4, 0xa9]);
+    let second = sent(3, "your request 81", [0xa5, 0xaa]);
+    let mut merger = Merger::new(Mergeable::new(&first).unwrap());
+    assert!(merger.add(Mergeable::new(&second).unwrap()));
+    let bytes = merger.encode();
+    assert_eq!(read_as(3, &bytes), Ok(Multicast::Part(second)));
+}
+
+#[test]
+fn what_is_too_different_is_not_merged() {
     let encode = |to, body: &[u8]| {
         let frame = frame(body);
         encode_frames(group(), &header(to, 0), [&frame].into_iter())
     };
-    let mut other = [7; 100];
+    let mut other = vec![7; 100];
     let first = encode(2, &other);
     let adds = |bytes: &[u8]| {
         Merger::new(Mergeable::new(&first).unwrap()).add(Mergeable::new(bytes).unwrap())
@@ -163,7 +192,10 @@ fn what_is_not_alike_is_not_merged() {
     assert!(!adds(&encode(2, &other)), "the same receiver");
     assert!(!adds(&encode(3, &[7; 99])), "another length");
     other[10] = 8;
-    assert!(!adds(&encode(3, &other)), "another byte");
+    other[10 + MAX_DIFFERENCE - 1] = 8;
+    assert!(adds(&encode(3, &other)));
+    other[10 + MAX_DIFFERENCE] = 8;
+    assert!(!adds(&encode(3, &other)));
 }
 
 #[test]
@@ -187,7 +219,7 @@ fn what_is_foreign_is_told_apart() {
 fn what_is_malformed_is_dropped_whole() {
     let good = merged(&BTreeMap::from([(2, 3), (4, 5)]), &[1]);
     let sealed = &good[..good.len() - CHECKSUM];
-    let second = COMMON + RECEIVER;
+    let second = COMMON + RECEIVER + 1;
     let changes = [
         (1, 5),
         (2, 1),
@@ -195,6 +227,12 @@ fn what_is_malformed_is_dropped_whole() {
         (3, 3),
         (3, 255),
         (TO, 1),
+        // Where it differs: beyond the end, in too much, or in all.
+        (TO_INCARNATION, 1),
+        (TO_INCARNATION + 1, 5),
+        (TO_INCARNATION + 2, 33),
+        (TO_INCARNATION + 2, 255),
+        (TO_INCARNATION + 3, 1),
         (COMMON, 2),
         (second, 0x10),
         // The second receiver's number: the first's again.
