@@ -121,7 +121,8 @@ fn datagram(to: u16, first: u64, body: u8) -> Vec<u8> {
     let frame = Frame {
         more: false,
         prompt: true,
-        bytes: vec![body; 50],
+        // Whose request it answers, and what is said: of different lengths.
+        bytes: [vec![to as u8], vec![body; 43 + usize::from(body)]].concat(),
     };
     encode_frames(GroupId::of(GROUP), &header, [&frame].into_iter())
 }
