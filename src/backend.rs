@@ -154,6 +154,11 @@ pub(crate) trait Hold: Send {
     /// For how long nobody else is let in, also if it is lost; `None` if no lease bounds it.
     fn grace(&self) -> Option<Duration>;
 
+    /// How often its lease has run out and was renewed after that: to be asked after `grace`.
+    fn lapses(&self) -> u64 {
+        0
+    }
+
     /// Ends it, without waiting for anybody and without panic. `how` is what the next holder is to
     /// learn.
     fn release(self: Box<Self>, how: Release) -> Result<(), UnlockError>;

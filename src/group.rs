@@ -382,6 +382,10 @@ impl Hold for Grant {
         Self::grace(self)
     }
 
+    fn lapses(&self) -> u64 {
+        Self::lapses(self)
+    }
+
     fn release(self: Box<Self>, how: Release) -> Result<(), UnlockError> {
         Self::release_as(*self, how).map_err(not_released)
     }

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{RefUnwindSafe, UnwindSafe};
 use std::process::abort;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -129,6 +129,23 @@ impl Guard {
             .lock()
             .as_ref()
             .map_or(Some(Duration::ZERO), |hold| hold.grace())
+    }
+
+    /// How often the lease has run out and was renewed after that, which nobody else used to enter: as
+    /// after a suspend of the host, when the agent of this process may be heard before another thread
+    /// has looked at [`Guard::state`]. A program that must not go on after that compares two looks,
+    /// each made after one at [`Guard::grace`]. It counts for a process that is a member itself; in
+    /// the local group, and through the host's agent, which ends the commands of its clients itself,
+    /// it stays zero.
+    pub fn lapses(&self) -> u64 {
+        if self.shared.lock.is_forked() {
+            return 0;
+        }
+        self.shared
+            .hold
+            .lock()
+            .as_ref()
+            .map_or(0, |hold| hold.lapses())
     }
 
     /// Runs `callback` once when the lock is lost; at once if it has been. Never after an orderly
@@ -346,6 +363,8 @@ pub(crate) struct GuardShared {
     in_panic: bool,
     /// Whether the process ends with the lock.
     aborts: AtomicBool,
+    /// The lapses of its lease before it was to abort.
+    lapses: AtomicU64,
     loss: LossSignal,
     /// `None` once it is released.
     hold: Mutex<Option<Box<dyn Hold>>>,
@@ -367,6 +386,7 @@ impl GuardShared {
             previous,
             in_panic: thread::panicking(),
             aborts: AtomicBool::new(false),
+            lapses: AtomicU64::new(0),
             loss,
             hold: Mutex::new(Some(hold)),
         }
@@ -384,6 +404,8 @@ impl GuardShared {
     /// Ends the process with SIGABRT when the lock is lost, but not when its agent closes; when to
     /// see for the first time whether the lease has run out.
     pub(crate) fn abort_on_loss(&self) -> Time {
+        let lapses = self.hold.lock().as_ref().map_or(0, |hold| hold.lapses());
+        self.lapses.store(lapses, Ordering::Relaxed);
         self.aborts.store(true, Ordering::Relaxed);
         self.loss.on_loss(Box::new(|loss| {
             if loss == Loss::Revoked {
@@ -446,7 +468,8 @@ impl Held for GuardShared {
             return Time::MAX;
         };
         let grace = hold.grace();
-        if hold.state() == GuardState::Suspended {
+        let has_lapsed = hold.lapses() != self.lapses.load(Ordering::Relaxed);
+        if hold.state() == GuardState::Suspended || has_lapsed {
             abort();
         }
         grace.map_or(Time::MAX, |grace| now + grace)

@@ -1,6 +1,6 @@
 //! Whether a command may go on under its lock: as its group and its lease say.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::io::{self, PipeReader, PipeWriter};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Arc, OnceLock};
@@ -43,6 +43,8 @@ pub(crate) struct LeaseMonitor<'a> {
     /// Why the command may not go on, as it was seen first.
     why: OnceCell<Why>,
     lease: Duration,
+    /// The lapses of the lease before the command began.
+    lapses: Cell<u64>,
     lifeline: Option<PipeReader>,
 }
 
@@ -79,6 +81,7 @@ impl<'a> LeaseMonitor<'a> {
             lost,
             why: OnceCell::new(),
             lease: agent.lease().unwrap_or_default(),
+            lapses: Cell::new(guard.lapses()),
             lifeline,
         })
     }
@@ -111,6 +114,9 @@ impl<'a> LeaseMonitor<'a> {
         // The clock is read first, so that the end is not taken to be later than it is.
         let now = clock::now();
         let end = self.guard.grace().map(|grace| now + grace);
+        // A lease that ran out is over for the command, also if it was renewed after that.
+        let has_lapsed = self.guard.lapses() != self.lapses.get();
+        let end = if has_lapsed { Some(Time::ZERO) } else { end };
         leave(now, self.lost.get().copied(), end, self.lease)
     }
 
@@ -130,6 +136,8 @@ impl<'a> LeaseMonitor<'a> {
     pub(crate) fn may_begin(&self) -> bool {
         let limit = clock::now() + self.lease;
         loop {
+            // Nothing runs yet that must not outlive it.
+            self.lapses.set(self.guard.lapses());
             let Leave::Ended { .. } = self.look() else {
                 return true;
             };

@@ -63,6 +63,12 @@ impl Grant {
         }
     }
 
+    /// How often the lease has run out and was renewed after that, as far as the member in this very
+    /// process knows. To be read after [`Grant::grace`].
+    pub fn lapses(&self) -> u64 {
+        self.granted.session.lapses()
+    }
+
     /// By what it is learnt that the lock is lost. What is to be done then runs on a thread of the
     /// agent, or on the one that closes the agent, and should be quick; never after a release. Not
     /// for a forked child.

@@ -49,7 +49,9 @@ pub(crate) struct Session {
     expiry: AtomicU64,
     /// The same, kept when the session ends: nobody else is let in before.
     limit: AtomicU64,
-    /// The same, for other processes, once one has to see it.
+    /// How often it was renewed after its end.
+    lapses: AtomicU64,
+    /// The same end, for other processes, once one has to see it.
     page: OnceLock<Arc<LeasePage>>,
     /// How long a lease lasts.
     lease: Duration,
@@ -65,6 +67,7 @@ impl Session {
         Arc::new(Self {
             expiry: AtomicU64::new(NOT_YET),
             limit: AtomicU64::new(NOT_YET),
+            lapses: AtomicU64::new(0),
             page: OnceLock::new(),
             lease,
             bell: Mutex::new(()),
@@ -94,6 +97,20 @@ impl Session {
                 page.store(Time::from_nanos(until));
             }
         }
+    }
+
+    /// Counts a lapse if the lease is over: before a renewal, which hides that. Where the host was
+    /// suspended, the agent may renew its lease before another thread has looked at it.
+    pub(crate) fn note_lapse(&self) {
+        if self.expiry.load(Ordering::Acquire) != NOT_YET && self.state() == GuardState::Suspended {
+            self.lapses.fetch_add(1, Ordering::Release);
+        }
+    }
+
+    /// How often the lease was renewed after its end, by the agent in this process. To be read after
+    /// [`Self::limit`]: what has moved that is counted before.
+    pub(crate) fn lapses(&self) -> u64 {
+        self.lapses.load(Ordering::Acquire)
     }
 
     /// The page on which other processes see [`Self::limit`].
@@ -191,6 +208,25 @@ mod tests {
         assert_eq!(session.state(), GuardState::Lost);
         session.renew(clock::now() + LEASE);
         assert_eq!(session.state(), GuardState::Lost, "for ever");
+    }
+
+    /// Nothing is held before the first renewal, nor after the end of the session.
+    #[test]
+    fn a_lapse_is_known_after_the_renewal_that_hides_it() {
+        let session = Session::new(LEASE);
+        let renewed = |until| {
+            session.note_lapse();
+            session.renew(until);
+            session.lapses()
+        };
+        assert_eq!(renewed(clock::now() + LEASE), 0, "the first");
+        assert_eq!(renewed(clock::now()), 0, "in time");
+        assert_eq!(renewed(clock::now() + LEASE), 1, "after the end");
+        assert_eq!(session.state(), GuardState::Valid);
+        assert_eq!(renewed(Time::MAX), 1, "in time");
+        assert_eq!(renewed(clock::now()), 1, "there was no lease");
+        session.end();
+        assert_eq!(renewed(clock::now() + LEASE), 1, "it is over");
     }
 
     #[test]

@@ -25,6 +25,7 @@ impl CoreGuard<'_> {
     }
 
     pub(crate) fn renewed(&mut self, until: Time) {
+        self.core.session.note_lapse();
         self.core.session.renew(until);
         self.ring.push(Arc::clone(&self.core.session));
         self.tell_clients(until);
