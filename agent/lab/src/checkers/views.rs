@@ -159,7 +159,7 @@ impl Views {
     /// The epoch that is in force in `process`.
     ///
     /// # Errors
-    /// There is none in this incarnation, and yet it grants.
+    /// The process grants a lock, though no view is in force in its incarnation.
     pub fn epoch_of(&self, now: Time, process: Process) -> Result<Epoch, Violation> {
         match self.installed.get(&process.node) {
             Some((epoch, incarnation)) if *incarnation == process.incarnation => Ok(*epoch),

@@ -175,9 +175,9 @@ impl LocalQueue {
             .as_ref()
     }
 
-    /// This incarnation is over, and another begins: what was asked was not asked in it, and
-    /// nothing is held. `unaware`: who was let in and does not know; they wait again, before the
-    /// others. Returns those who knew.
+    /// Begins a new incarnation, in which nothing was asked and nothing is held. `unaware`: the
+    /// tickets of callers that were let in and were not told; these wait again, before the others.
+    /// Returns the tickets of the callers that were told.
     pub(crate) fn begin_anew(&mut self, unaware: &BTreeSet<Ticket>) -> Vec<Ticket> {
         if let Some(caller) = self.asking.take().and_then(|asking| asking.caller) {
             self.waiting.push_front(caller);

@@ -82,9 +82,9 @@ impl Node {
         self.set_view_timer(now);
     }
 
-    /// The lease was renewed: who was let in while it was over may know of it now. Unless what
-    /// renewed it has also shown that a view goes on without this incarnation: then there is none any
-    /// more.
+    /// Tells the holders and the caller that the lease was renewed: a caller that was let in while
+    /// the lease was over learns of its grant only now. Does nothing if the datagram that renewed the
+    /// lease has also shown that a view goes on without this incarnation: the lease is over then.
     fn extend(&mut self, now: Time) {
         self.tell_lease();
         if now < self.views.lease_ends() {

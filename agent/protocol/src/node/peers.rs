@@ -1,4 +1,5 @@
-//! The other members, as far as datagrams go: who is up, in which incarnation, with which settings.
+//! What datagrams tell of the other members: which of them are up, each one's incarnation and its
+//! settings.
 //!
 //! A peer is *up* when each side knows the other's present incarnation and both files agree. Until
 //! then only greetings go there. A new incarnation of the peer ends all that was agreed with the

@@ -223,10 +223,10 @@ pub(super) fn system(doing: &'static str) -> impl FnOnce(io::Error) -> StartErro
     move |source| StartError::System { doing, source }
 }
 
-/// How long a lock is held, and how long a member runs, in what is told of voting: the example of
-/// the lecture.
+/// How long a lock is held, and how long a member runs before it forgets its vote, in what is told of
+/// voting: the example of the lecture.
 const TYPICAL_STAY: Duration = Duration::from_secs(30);
-const TYPICAL_INCARNATION: Duration = Duration::from_secs(3600);
+const TYPICAL_UPTIME: Duration = Duration::from_secs(3600);
 
 /// Says how probably locks that are served by voting exclude, if there are any.
 fn warn_of_voting(settings: &Settings, members: usize) {
@@ -237,7 +237,7 @@ fn warn_of_voting(settings: &Settings, members: usize) {
         return;
     }
     let votes = votes_needed(members);
-    let forgets = TYPICAL_STAY.as_secs_f64() / TYPICAL_INCARNATION.as_secs_f64();
+    let forgets = TYPICAL_STAY.as_secs_f64() / TYPICAL_UPTIME.as_secs_f64();
     let probability = violation_probability(members as u32, votes as u32, forgets);
     tracing::warn!(
         "algorithm = \"voting\" excludes with some probability only: a lock is held with {votes} of \

@@ -9,8 +9,8 @@
 //! asked member's ticket is not smaller. Where the lecture polls, the read is *parked* at the asked
 //! member until it can be answered, as if the poll had come at the lucky instant.
 //!
-//! Invariant: who has entered with (N, i) has seen, for each other j, that j has no ticket or (Nj,
-//! j) > (N, i); and it stays so, as a member that takes a ticket later reads N first. A tie is
+//! Invariant: a holder i with ticket N has seen, of each other member j, that j has no ticket or that
+//! (Nj, j) > (N, i); and it stays so, as a member that takes a ticket later reads N first. A tie is
 //! broken by the id: the lecture's "my ticket is the minimum" alone lets two in.
 //!
 //! Cost: 6(N-1) messages, response 6T+E, synchronisation delay T. Tickets grow as long as the

@@ -74,7 +74,8 @@ pub(crate) struct Voting {
     others: Vec<NodeId>,
     /// To whom this member's replica has given its vote, and for which attempt.
     vote: Option<(NodeId, u64)>,
-    /// The number of this member's last attempt; that of the holder as the view begins is 0.
+    /// The number of this member's last attempt. The grant of a member that holds the lock as the
+    /// view begins counts as attempt 0.
     number: u64,
     phase: Phase,
 }

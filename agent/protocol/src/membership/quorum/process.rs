@@ -269,7 +269,7 @@ impl<M: MakeLog + Clone> Quorum<M> {
         self.session.until()
     }
 
-    /// The epoch of the newest view that this incarnation is in; zero if there is none.
+    /// The epoch of the newest view with this incarnation as a member; zero if no view has it.
     pub(crate) fn epoch(&self) -> Epoch {
         self.session.epoch()
     }

@@ -407,9 +407,9 @@ impl<'a> Census<'a> {
         changes
     }
 
-    /// Whether one that leaves, or its next incarnation, has said that what it knew of locks that
-    /// were abandoned is not lost with it. One that is not heard here may not have. `is_shared`:
-    /// whether somebody stays who knows what all know.
+    /// Whether a leaving member, or its next incarnation, has said that its marks of abandoned locks
+    /// are not lost with it. A leaver that was not heard here may not have said so. `is_shared`:
+    /// whether a member stays that knows the marks of all.
     fn takes_nothing_along(&self, leaver: Member, is_shared: bool) -> bool {
         let heard = self.voter.heard(leaver.node);
         heard.is_some_and(|heard| {

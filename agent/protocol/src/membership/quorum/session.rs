@@ -156,7 +156,7 @@ impl Session {
         }
     }
 
-    /// The epoch of the newest view that this incarnation is in; zero if there is none.
+    /// The epoch of the newest view with this incarnation as a member; zero if no view has it.
     pub(super) fn epoch(&self) -> Epoch {
         self.known
             .as_ref()
@@ -356,9 +356,9 @@ impl Session {
         }
     }
 
-    /// Whom to ask: the voters of the view that this incarnation is in, and of a later one that
-    /// others have told of. Before, those in the file and those on disk, which may both be old
-    /// ones.
+    /// The members to ask: the voters of this incarnation's view, and of a later view that others
+    /// have told of. Before this incarnation has a view: the voters in the file and those on disk,
+    /// either of which may be out of date.
     pub(super) fn voters(&self) -> Vec<NodeId> {
         let mut voters = match &self.known {
             Some(known) => nodes(&known.view_config.voters),
