@@ -7,7 +7,7 @@
 //! Each mutant of `mutants.toml` is a search and a replacement. It is applied to a copy of the
 //! source tree (in the target directory; the sources themselves know nothing of mutants), built
 //! (together with others that cannot meddle with it), and given to `sim_campaign` for as many seeds
-//! as it says, or to `model_check` for as many states. The unbroken core must pass the very same
+//! as it says, or to `host_campaign`, or to `model_check` for as many states. The unbroken core must pass the very same
 //! first, so that what is caught is the breach.
 
 mod patch;
@@ -151,6 +151,7 @@ fn program(subject: &Subject) -> &'static str {
             "sim_campaign"
         }
         Subject::Model { .. } => "model_check",
+        Subject::Hosts { .. } => "host_campaign",
     }
 }
 
@@ -174,6 +175,7 @@ fn arguments(subject: &Subject) -> Vec<&str> {
         Subject::Elections { elections } => vec!["--elections", elections],
         Subject::World { world } => vec!["--world", world],
         Subject::Model { model } => model.split_whitespace().collect(),
+        Subject::Hosts { hosts } => vec!["--engine", hosts],
     }
 }
 
@@ -247,12 +249,15 @@ impl Bench {
 
     fn build(&self) -> Result<()> {
         let build = "build --quiet --release -p distlock-lab";
-        let examples = self.programs.iter().flat_map(|name| ["--example", *name]);
+        let mut build: Vec<_> = build.split_whitespace().collect();
+        build.extend(self.programs.iter().flat_map(|name| ["--example", *name]));
+        if self.programs.contains("host_campaign") {
+            build.extend(["-p", "distlock-cli", "--bin", "distlock"]);
+        }
         // Not `env!("CARGO")`, the toolchain's own: then nobody tells rustup's `rustc` which
         // toolchain builds, and it takes that of each dependency's rust-toolchain.toml.
         let output = Command::new("cargo")
-            .args(build.split_whitespace())
-            .args(examples)
+            .args(build)
             .current_dir(&self.tree)
             .env("CARGO_TARGET_DIR", &self.target)
             // One changed file builds in seconds, and runs nearly as fast.
@@ -278,6 +283,11 @@ impl Bench {
         command
             .args(arguments(&run.subject))
             .args(["--jobs", &jobs]);
+        if let Subject::Hosts { .. } = run.subject {
+            command
+                .arg("--program")
+                .arg(self.target.join("release/distlock"));
+        }
         match run.subject {
             Subject::Model { .. } => command.arg("--states").arg(run.seeds.to_string()),
             _ => command.arg("--seeds").arg(format!("0..{}", run.seeds)),

@@ -43,6 +43,11 @@ pub(crate) enum Subject {
     Elections { elections: String },
     /// What stands beside the locks, as `sim_campaign --world` names it.
     World { world: String },
+    /// The real programs, on hosts that `host_campaign` simulates.
+    Hosts {
+        /// The algorithm, or `all`.
+        hosts: String,
+    },
     /// A world of `model_check`, as its command line names it.
     Model { model: String },
 }

@@ -1,0 +1,243 @@
+//! Plays the whole agent: the real programs, each a process, on simulated hosts.
+//!
+//! ```text
+//! cargo build --release -p distlock-cli
+//! cargo run --release -p distlock-lab --example host_campaign -- \
+//!     --program target/release/distlock --seeds 0..100
+//! ```
+//!
+//! `hosts/shim.c` is loaded into each process. Of all their threads one runs at a time, and every call of
+//! the system is a place where it may have to stand still: which one runs, for how long, what becomes of
+//! datagrams and what befalls hosts and processes is chosen from the seed.
+
+mod disk;
+mod kernel;
+mod network;
+mod page;
+mod program;
+mod scheduler;
+mod world;
+
+use std::error::Error;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use clap::{Parser, Subcommand};
+
+#[derive(Debug, Parser)]
+struct Options {
+    #[command(subcommand)]
+    role: Option<Role>,
+    /// The program `distlock` that is put to the test.
+    #[arg(long, default_value = "target/debug/distlock")]
+    program: PathBuf,
+    /// The algorithm: one, or `all`, of which each seed chooses one.
+    #[arg(long, default_value = "all")]
+    engine: String,
+    /// The seeds to play, as FROM..TO.
+    #[arg(long, default_value = "0..10")]
+    seeds: String,
+    /// How many seeds are played at the same time.
+    #[arg(long, default_value_t = 2)]
+    jobs: usize,
+    /// Plays each seed twice, and fails if the two runs differ.
+    #[arg(long)]
+    twice: bool,
+    /// Writes every turn to standard error.
+    #[arg(long)]
+    trace: bool,
+}
+
+/// What this program is to be in a simulated world.
+#[derive(Debug, Subcommand)]
+enum Role {
+    /// The scheduler and judge of one seed, in namespaces of its own.
+    World {
+        #[arg(long)]
+        seed: u64,
+        #[arg(long)]
+        engine: Option<String>,
+        #[arg(long)]
+        program: PathBuf,
+        #[arg(long)]
+        shim: PathBuf,
+        #[arg(long)]
+        trace: bool,
+    },
+    /// A program that enters a lock through its host's agent.
+    Enters {
+        socket: PathBuf,
+        lock: String,
+        times: u32,
+        stay_ms: u64,
+    },
+    /// The command of `distlock run`.
+    Command { stay_ms: u64 },
+}
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+fn main() -> ExitCode {
+    match run() {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("host_campaign: {error}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run() -> Result<ExitCode> {
+    let options = Options::parse();
+    match options.role {
+        None => campaign(&options),
+        Some(Role::World {
+            seed,
+            engine,
+            program,
+            shim,
+            trace,
+        }) => world::play(seed, engine.as_deref(), &program, &shim, trace),
+        Some(Role::Enters {
+            socket,
+            lock,
+            times,
+            stay_ms,
+        }) => {
+            program::enters(&socket, &lock, times, Duration::from_millis(stay_ms))?;
+            Ok(ExitCode::SUCCESS)
+        }
+        Some(Role::Command { stay_ms }) => {
+            program::command(Duration::from_millis(stay_ms));
+            Ok(ExitCode::SUCCESS)
+        }
+    }
+}
+
+/// Builds the shim in `dir`.
+fn shim(dir: &Path) -> Result<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("hosts/shim.c");
+    let path = dir.join("shim.so");
+    let mut compiler = Command::new("cc");
+    compiler.args([
+        "-std=gnu11",
+        "-O2",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-shared",
+        "-fPIC",
+        "-pthread",
+        "-o",
+    ]);
+    if !compiler.arg(&path).arg(source).status()?.success() {
+        return Err("the shim does not compile".into());
+    }
+    Ok(path)
+}
+
+/// Plays the seeds until one fails.
+fn campaign(options: &Options) -> Result<ExitCode> {
+    let (from, to) = options
+        .seeds
+        .split_once("..")
+        .ok_or("seeds are given as FROM..TO")?;
+    let (from, to) = (from.parse()?, to.parse()?);
+    let dir = tempfile::tempdir()?;
+    let campaign = Campaign {
+        shim: shim(dir.path())?,
+        program: options.program.canonicalize()?,
+        own: std::env::current_exe()?,
+        options,
+        next: AtomicU64::new(from),
+        failed: Mutex::new(None),
+    };
+    thread::scope(|scope| {
+        for _ in 0..options.jobs {
+            scope.spawn(|| campaign.work(to));
+        }
+    });
+    let failed = campaign.failed.into_inner();
+    let Some((seed, what)) = failed.unwrap_or_else(PoisonError::into_inner) else {
+        return Ok(ExitCode::SUCCESS);
+    };
+    let program = options.program.display();
+    eprintln!(
+        "host_campaign: seed {seed}: {what}\nto play it again:\n  cargo run --release -p distlock-lab \
+         --example host_campaign -- --program {program} --seeds {seed}..{}",
+        seed + 1
+    );
+    Ok(ExitCode::FAILURE)
+}
+
+struct Campaign<'a> {
+    shim: PathBuf,
+    program: PathBuf,
+    own: PathBuf,
+    options: &'a Options,
+    next: AtomicU64,
+    /// The first seed that failed, and why.
+    failed: Mutex<Option<(u64, String)>>,
+}
+
+impl Campaign<'_> {
+    /// Plays seeds below `end`, as long as none has failed.
+    fn work(&self, end: u64) {
+        while self.failed().is_none() {
+            let seed = self.next.fetch_add(1, Ordering::Relaxed);
+            if seed >= end {
+                return;
+            }
+            let failed = match self.play(seed) {
+                Ok(_) if !self.options.twice => continue,
+                Ok(first) => match self.play(seed) {
+                    Ok(second) if first == second => continue,
+                    Ok(second) => format!("two runs differ:\n  {first}\n  {second}"),
+                    Err(error) => format!("only the second run fails: {error}"),
+                },
+                Err(error) => error.to_string(),
+            };
+            self.failed().get_or_insert((seed, failed));
+        }
+    }
+
+    fn failed(&self) -> MutexGuard<'_, Option<(u64, String)>> {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Plays a seed in namespaces of its own; what is the same in each run of it.
+    fn play(&self, seed: u64) -> Result<String> {
+        let mut world = Command::new("unshare");
+        world.args([
+            "--pid",
+            "--fork",
+            "--kill-child",
+            "--mount",
+            "--mount-proc",
+            "--net",
+        ]);
+        // Addresses are keys of futexes, and hash tables may go by them.
+        world.args(["setarch", "--addr-no-randomize"]);
+        world.arg(&self.own).arg("world");
+        world.arg("--seed").arg(seed.to_string());
+        world.arg("--program").arg(&self.program);
+        world.arg("--shim").arg(&self.shim);
+        if self.options.engine != "all" {
+            world.arg("--engine").arg(&self.options.engine);
+        }
+        if self.options.trace {
+            world.arg("--trace");
+        }
+        let output = world.stderr(Stdio::inherit()).output()?;
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        if !output.status.success() {
+            return Err(said.into());
+        }
+        println!("seed {seed}: {said}");
+        Ok(said)
+    }
+}

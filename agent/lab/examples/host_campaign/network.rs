@@ -1,0 +1,102 @@
+//! The network between hosts, which loses datagrams, doubles them, and has them overtake each other.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
+use std::io;
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
+
+use distlock_lab::choices::{Choices, Permille};
+
+use crate::page::{NEVER, Parcel};
+
+/// How long a datagram is under way at least, in nanoseconds.
+const LEAST: u64 = 5_000;
+
+pub(crate) struct Network {
+    pub(crate) lost: Permille,
+    pub(crate) twice: Permille,
+    /// The mean time that a datagram is under way.
+    pub(crate) delay: Duration,
+    /// The hosts that nothing reaches, and from which nothing comes.
+    pub(crate) cut_off: BTreeSet<usize>,
+    /// When each datagram under way arrives, and its number.
+    arrivals: BinaryHeap<Reverse<(u64, u64)>>,
+    parcels: BTreeMap<u64, Parcel>,
+    sent: u64,
+    post: UnixDatagram,
+}
+
+impl Network {
+    /// A good one.
+    ///
+    /// # Errors
+    /// If no socket is to be had.
+    pub(crate) fn new() -> io::Result<Self> {
+        let post = UnixDatagram::unbound()?;
+        post.set_nonblocking(true)?;
+        Ok(Self {
+            lost: 0,
+            twice: 0,
+            delay: Duration::from_micros(100),
+            cut_off: BTreeSet::new(),
+            arrivals: BinaryHeap::new(),
+            parcels: BTreeMap::new(),
+            sent: 0,
+            post,
+        })
+    }
+
+    /// Takes a datagram, and chooses what becomes of it.
+    pub(crate) fn take(&mut self, parcel: Parcel, choices: &mut Choices) {
+        let (from, to) = (parcel.host as usize, host_of(&parcel));
+        if from != to {
+            let is_cut_off = [from, to].iter().any(|host| self.cut_off.contains(host));
+            if is_cut_off || choices.chance(self.lost) {
+                return;
+            }
+        }
+        let copies = 1 + u64::from(from != to && choices.chance(self.twice));
+        for _ in 0..copies {
+            let delay = choices.exponential(self.delay).as_nanos();
+            let at = parcel.at + LEAST + u64::try_from(delay).unwrap_or(NEVER / 2);
+            self.sent += 1;
+            self.arrivals.push(Reverse((at, self.sent)));
+            self.parcels.insert(self.sent, parcel.clone());
+        }
+    }
+
+    /// When the next datagram arrives.
+    pub(crate) fn next(&self) -> u64 {
+        self.arrivals.peek().map_or(NEVER, |Reverse((at, _))| *at)
+    }
+
+    /// Hands over what has arrived; the hosts at which something did.
+    ///
+    /// # Errors
+    /// If there is no such address.
+    pub(crate) fn deliver(&mut self, now: u64) -> io::Result<Vec<usize>> {
+        let mut hosts = Vec::new();
+        while self.next() <= now {
+            let Some(Reverse((_, number))) = self.arrivals.pop() else {
+                break;
+            };
+            let parcel = self.parcels.remove(&number).expect("it is under way");
+            let (address, port) = parcel.to();
+            let name = u64::from(u32::from_be_bytes(address)) << 16 | u64::from(port);
+            let name = SocketAddr::from_abstract_name(format!("distlock-udp:{name:012x}"))?;
+            // Where nobody listens, or the queue is full, it is lost.
+            if self.post.send_to_addr(parcel.data(), &name).is_ok() {
+                hosts.push(host_of(&parcel));
+            }
+        }
+        Ok(hosts)
+    }
+}
+
+/// The host of an address 10.0.0.N, numbered from 0.
+fn host_of(parcel: &Parcel) -> usize {
+    let ([.., number], _) = parcel.to();
+    usize::from(number).wrapping_sub(1)
+}

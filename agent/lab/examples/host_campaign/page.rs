@@ -1,0 +1,260 @@
+//! The page that the scheduler shares with all simulated processes, laid out as `hosts/shim.c` says.
+#![allow(unsafe_code, reason = "memory that is shared with other processes")]
+
+use std::fs::File;
+use std::io;
+use std::num::NonZeroUsize;
+use std::path::Path;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use nix::sys::mman::{MapFlags, ProtFlags, mmap};
+
+pub(crate) const HOSTS: usize = 16;
+const SLOTS: usize = 256;
+const TIMERS: usize = 256;
+const PARCELS: usize = 64;
+const ROOM: usize = 4096;
+pub(crate) const NEVER: u64 = u64::MAX;
+
+/// The states of a slot.
+pub(crate) mod state {
+    pub(crate) const FREE: u32 = 0;
+    pub(crate) const PARKED: u32 = 1;
+    pub(crate) const RUNNING: u32 = 2;
+    pub(crate) const ENDED: u32 = 3;
+}
+
+/// What a parked thread waits for.
+pub(crate) mod waits {
+    pub(crate) const TURN: u32 = 0;
+    pub(crate) const RETRY: u32 = 1;
+    pub(crate) const SLEEP: u32 = 2;
+    pub(crate) const FUTEX: u32 = 3;
+    pub(crate) const JOIN: u32 = 4;
+    pub(crate) const ASKED: u32 = 5;
+}
+
+/// What a thread has said as it gave the turn back.
+pub(crate) mod said {
+    pub(crate) const NOTHING: u32 = 0;
+    pub(crate) const EXITS: u32 = 1;
+    pub(crate) const SYNCED: u32 = 2;
+    pub(crate) const TOLD: u32 = 3;
+    pub(crate) const SIGNALLED: u32 = 4;
+    pub(crate) const EXECUTED: u32 = 5;
+    pub(crate) const SYNCS: u32 = 6;
+}
+
+/// What the clocks of a host show at the true time `base`, and by how much they are too fast.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Clocks {
+    pub(crate) base: i64,
+    /// In parts per thousand million.
+    pub(crate) gains: i64,
+    pub(crate) monotonic: i64,
+    pub(crate) boottime: i64,
+    pub(crate) realtime: i64,
+    pub(crate) random: u64,
+}
+
+impl Clocks {
+    /// How much the clocks have gone on since `base`.
+    pub(crate) fn passed(&self, now: u64) -> i64 {
+        let passed = now as i64 - self.base;
+        passed + (i128::from(passed) * i128::from(self.gains) / 1_000_000_000) as i64
+    }
+
+    /// When `clock` shows `at`.
+    pub(crate) fn true_time(&self, clock: u32, at: u64) -> u64 {
+        let shows = match clock as i32 {
+            libc::CLOCK_REALTIME => self.realtime,
+            libc::CLOCK_BOOTTIME => self.boottime,
+            _ => self.monotonic,
+        };
+        let left = i128::from(at) - i128::from(shows);
+        let left = left * 1_000_000_000 / i128::from(1_000_000_000 + self.gains) + 2;
+        u64::try_from(i128::from(self.base) + left.max(0)).unwrap_or(NEVER)
+    }
+}
+
+/// A thread.
+#[repr(C)]
+#[derive(Debug)]
+pub(crate) struct Slot {
+    go: AtomicU32,
+    pub(crate) state: AtomicU32,
+    pub(crate) pid: u32,
+    pub(crate) tid: u32,
+    pub(crate) host: u32,
+    pub(crate) waits: u32,
+    pub(crate) clock: u32,
+    pub(crate) woken: u32,
+    pub(crate) deadline: u64,
+    pub(crate) key: u64,
+    pub(crate) quantum: i32,
+    pub(crate) said: u32,
+    pub(crate) words: [u64; 4],
+    name: [u8; 16],
+}
+
+impl Slot {
+    pub(crate) fn name(&self) -> String {
+        let name = self.name.split(|byte| *byte == 0).next();
+        String::from_utf8_lossy(name.unwrap_or_default()).into_owned()
+    }
+
+    pub(crate) fn is(&self, state: u32) -> bool {
+        self.state.load(Ordering::SeqCst) == state
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.waits = waits::TURN;
+        self.words = [0; 4];
+        self.state.store(state::FREE, Ordering::SeqCst);
+    }
+}
+
+/// A timer of a process.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Timer {
+    pub(crate) pid: u32,
+    pub(crate) fd: u32,
+    pub(crate) host: u32,
+    pub(crate) clock: u32,
+    pub(crate) deadline: u64,
+    pub(crate) used: u32,
+    pub(crate) armed: u32,
+}
+
+/// A datagram that was sent.
+#[repr(C)]
+#[derive(Clone)]
+pub(crate) struct Parcel {
+    from: u32,
+    to: u32,
+    from_port: u16,
+    to_port: u16,
+    len: u32,
+    pub(crate) host: u32,
+    pad: u32,
+    pub(crate) at: u64,
+    data: [u8; ROOM],
+}
+
+impl Parcel {
+    /// The address and the port to which it goes.
+    pub(crate) fn to(&self) -> ([u8; 4], u16) {
+        (self.to.to_ne_bytes(), u16::from_be(self.to_port))
+    }
+
+    pub(crate) fn data(&self) -> &[u8] {
+        &self.data[..self.len as usize]
+    }
+}
+
+/// What all share.
+#[repr(C)]
+pub(crate) struct Shared {
+    turn: AtomicU32,
+    spawning: AtomicU32,
+    pub(crate) now: u64,
+    point: u64,
+    sent: u32,
+    port: u32,
+    pub(crate) hosts: [Clocks; HOSTS],
+    pub(crate) slots: [Slot; SLOTS],
+    pub(crate) timers: [Timer; TIMERS],
+    parcels: [Parcel; PARCELS],
+}
+
+pub(crate) struct Page(NonNull<Shared>);
+
+impl Page {
+    /// A page of zeros at `path`.
+    ///
+    /// # Errors
+    /// If the system refuses it.
+    pub(crate) fn create(path: &Path, point: Duration) -> io::Result<Self> {
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create_new(true)
+            .open(path)?;
+        let len = NonZeroUsize::new(size_of::<Shared>()).expect("it has a size");
+        file.set_len(len.get() as u64)?;
+        let rights = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
+        // SAFETY: nobody makes the file shorter.
+        let at = unsafe { mmap(None, len, rights, MapFlags::MAP_SHARED, &file, 0)? };
+        let mut page = Self(at.cast());
+        page.get().point = u64::try_from(point.as_nanos()).expect("it is short");
+        Ok(page)
+    }
+
+    /// All of it. The scheduler only looks while no process has the turn.
+    pub(crate) fn get(&mut self) -> &mut Shared {
+        // SAFETY: it is mapped for ever; zeros are a value of every field; whoever else has it mapped
+        // waits for its turn, but for the words that are atomic.
+        unsafe { self.0.as_mut() }
+    }
+
+    /// The datagrams that were sent since the last call.
+    pub(crate) fn sent(&mut self) -> Vec<Parcel> {
+        let page = self.get();
+        let sent = page.parcels[..page.sent as usize].to_vec();
+        page.sent = 0;
+        sent
+    }
+
+    /// Gives the turn to the thread of `slot`, for so many points.
+    pub(crate) fn give_turn(&mut self, slot: usize, quantum: i32) {
+        let page = self.get();
+        page.turn.store(1, Ordering::SeqCst);
+        let slot = &mut page.slots[slot];
+        slot.quantum = quantum;
+        slot.waits = waits::TURN;
+        slot.said = 0;
+        slot.state.store(state::RUNNING, Ordering::SeqCst);
+        slot.go.store(1, Ordering::SeqCst);
+        futex(&slot.go, libc::FUTEX_WAKE, 1, None);
+    }
+
+    /// Waits until the turn comes back; whether it did in that time.
+    pub(crate) fn take_turn(&mut self, patience: Duration) -> bool {
+        let turn = &self.get().turn;
+        wait(turn, patience)
+    }
+
+    /// The next process that begins is not exec'd by one that has the turn.
+    pub(crate) fn spawning(&mut self) {
+        self.get().spawning.store(1, Ordering::SeqCst);
+    }
+
+    /// Waits until it has begun; whether it did in that time.
+    pub(crate) fn spawned(&mut self, patience: Duration) -> bool {
+        wait(&self.get().spawning, patience)
+    }
+}
+
+/// Waits until `word` is no longer 1.
+fn wait(word: &AtomicU32, patience: Duration) -> bool {
+    if word.load(Ordering::SeqCst) == 1 {
+        futex(word, libc::FUTEX_WAIT, 1, Some(patience));
+    }
+    word.load(Ordering::SeqCst) != 1
+}
+
+fn futex(word: &AtomicU32, operation: i32, value: u32, timeout: Option<Duration>) {
+    let timeout = timeout.map(|time| libc::timespec {
+        tv_sec: time.as_secs() as i64,
+        tv_nsec: i64::from(time.subsec_nanos()),
+    });
+    let timeout = timeout
+        .as_ref()
+        .map_or(std::ptr::null(), std::ptr::from_ref);
+    // SAFETY: the word outlives the call. What it returns is seen in the word.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, timeout) };
+}

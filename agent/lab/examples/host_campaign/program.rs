@@ -1,0 +1,100 @@
+//! The programs of a simulated world: one that takes a lock through its host's agent, and the command of
+//! `distlock run`. Both tell the judge when they are inside.
+#![allow(unsafe_code, reason = "what the shim gives is found by name")]
+
+use std::ffi::CStr;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use distlock::{Agent, DistMutex, Guard, GuardState};
+
+/// What programs tell.
+pub(crate) mod told {
+    pub(crate) const ENTERED: u64 = 1;
+    pub(crate) const LEAVES: u64 = 2;
+    pub(crate) const STATE: u64 = 3;
+    pub(crate) const BEGINS: u64 = 4;
+}
+
+type Result = std::result::Result<(), Box<dyn std::error::Error>>;
+
+/// A function of the shim.
+fn hook(name: &CStr) -> *mut libc::c_void {
+    // SAFETY: the name ends with a zero.
+    let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+    assert!(!found.is_null(), "this runs in a simulated world only");
+    found
+}
+
+fn tell(what: u64, a: u64, b: u64) {
+    let hook = hook(c"distlock_simulated_tell");
+    // SAFETY: the shim declares it so.
+    let hook: extern "C" fn(u64, u64, u64) = unsafe { std::mem::transmute(hook) };
+    hook(what, a, b);
+}
+
+/// Waits until the judge asks.
+fn judge_asks() -> bool {
+    let hook = hook(c"distlock_simulated_judge_asks");
+    // SAFETY: the shim declares it so.
+    let hook: extern "C" fn() -> i32 = unsafe { std::mem::transmute(hook) };
+    hook() != 0
+}
+
+/// Enters the lock so many times through the agent at `socket`, and stays each time for a while of up to
+/// `stay`.
+pub(crate) fn enters(socket: &Path, lock: &str, times: u32, stay: Duration) -> Result {
+    let held: Arc<Mutex<Option<Arc<Guard>>>> = Arc::default();
+    let asked = Arc::clone(&held);
+    thread::spawn(move || {
+        while judge_asks() {
+            let guard = asked.lock().unwrap_or_else(PoisonError::into_inner).clone();
+            let is_valid = guard.is_some_and(|guard| guard.state() == GuardState::Valid);
+            tell(told::STATE, u64::from(is_valid), 0);
+        }
+    });
+    let agent = Agent::connect(socket)?;
+    let mutex = agent.mutex(lock)?;
+    for _ in 0..times {
+        let guard = Arc::new(mutex.lock()?);
+        *held.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::clone(&guard));
+        tell(told::ENTERED, guard.fence().map_or(0, u64::from), 0);
+        thread::sleep(some(stay));
+        tell(told::LEAVES, 0, 0);
+        held.lock().unwrap_or_else(PoisonError::into_inner).take();
+        // The thread that answers the judge may still have it.
+        let mut guard = guard;
+        let guard = loop {
+            match Arc::try_unwrap(guard) {
+                Ok(guard) => break guard,
+                Err(shared) => guard = shared,
+            }
+            thread::yield_now();
+        };
+        let _ = guard.unlock();
+        thread::sleep(some(stay));
+    }
+    Ok(())
+}
+
+/// What `distlock run` runs.
+pub(crate) fn command(stay: Duration) {
+    let fence = std::env::var("DISTLOCK_FENCE")
+        .ok()
+        .and_then(|fence| fence.parse().ok());
+    tell(told::BEGINS, fence.unwrap_or_default(), 0);
+    tell(told::ENTERED, fence.unwrap_or_default(), 1);
+    thread::sleep(some(stay));
+    tell(told::LEAVES, 0, 0);
+}
+
+/// A while of up to `most`.
+fn some(most: Duration) -> Duration {
+    let mut bytes = [0; 4];
+    // SAFETY: the buffer has that room.
+    let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
+    assert_eq!(got, 4, "chance is never refused");
+    most.mul_f64(f64::from(u32::from_ne_bytes(bytes)) / f64::from(u32::MAX))
+}

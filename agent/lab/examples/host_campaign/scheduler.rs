@@ -1,0 +1,567 @@
+//! Who runs next: of all threads of all processes of a world, one.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use distlock_lab::choices::Choices;
+use nix::poll::PollTimeout;
+use nix::sys::signal::{Signal, kill};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use crate::kernel::{descriptor, has_ended, has_pending, is_dying, pidfd};
+use crate::network::Network;
+use crate::page::{HOSTS, NEVER, Page, Slot, said, state, waits};
+
+/// How long a turn may take that should take microseconds.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// The same for poll(2), in milliseconds.
+const LONG: u16 = 10_000;
+/// The true time at which a world begins.
+pub(crate) const BEGIN: u64 = 1_000_000_000_000;
+/// How long a call of the system takes.
+const POINT: Duration = Duration::from_nanos(200);
+
+/// What has happened that others want to know.
+#[derive(Debug)]
+pub(crate) enum Event {
+    /// A program has said this, by `distlock_simulated_tell`.
+    Told {
+        pid: u32,
+        words: [u64; 3],
+    },
+    Ended {
+        pid: u32,
+    },
+    /// A process has begun to sync something.
+    Syncs {
+        host: usize,
+    },
+    /// A process has synced this descriptor.
+    Synced {
+        pid: u32,
+        fd: u64,
+    },
+    /// Nothing is left that could happen.
+    Idle,
+}
+
+/// What must not happen to the simulation itself.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Broken {
+    #[error("{0}: {1}")]
+    System(&'static str, io::Error),
+    #[error("thread {name} of process {pid} keeps its turn")]
+    Keeps { pid: u32, name: String },
+    #[error("a process does not begin: it is not of this world")]
+    Begins,
+}
+
+type Result<T> = std::result::Result<T, Broken>;
+
+fn system(doing: &'static str) -> impl FnOnce(io::Error) -> Broken {
+    move |error| Broken::System(doing, error)
+}
+
+/// What a host is to its processes.
+#[derive(Debug, Default)]
+pub(crate) struct Host {
+    /// Counts what has happened there: whoever waits for anything looks again.
+    generation: u64,
+    /// Since when it is suspended.
+    suspended: Option<u64>,
+}
+
+#[derive(Debug)]
+pub(crate) struct Process {
+    pub(crate) host: usize,
+    pidfd: OwnedFd,
+    pub(crate) is_stopped: bool,
+}
+
+pub(crate) struct Scheduler {
+    pub(crate) page: Page,
+    path: PathBuf,
+    shim: PathBuf,
+    pub(crate) choices: Choices,
+    pub(crate) hosts: [Host; HOSTS],
+    pub(crate) network: Network,
+    /// The mean time that fsync(2) takes.
+    pub(crate) disk_takes: Duration,
+    pub(crate) processes: BTreeMap<u32, Process>,
+    /// What each slot's host had seen when its thread looked last.
+    looked: BTreeMap<usize, u64>,
+    pub(crate) turns: u64,
+    /// What two runs of one seed have in common: who ran, and when.
+    pub(crate) digest: u64,
+    trace: Option<Box<dyn io::Write>>,
+}
+
+impl Scheduler {
+    /// A world below `dir` in which nothing runs yet.
+    ///
+    /// # Errors
+    /// If the system refuses it.
+    pub(crate) fn new(dir: &Path, shim: &Path, mut choices: Choices, trace: bool) -> Result<Self> {
+        let path = dir.join("page");
+        let mut page = Page::create(&path, POINT).map_err(system("the page"))?;
+        let shared = page.get();
+        shared.now = BEGIN;
+        for host in &mut shared.hosts {
+            host.base = BEGIN as i64;
+            host.monotonic = choices.within(10_000_000_000..=1_000_000_000_000) as i64;
+            host.boottime = host.monotonic + choices.below(1_000_000_000_000) as i64;
+            host.realtime = 1_790_000_000_000_000_000 + choices.below(1_000_000_000) as i64;
+            host.random = choices.next_u64();
+        }
+        Ok(Self {
+            page,
+            path,
+            shim: shim.to_owned(),
+            choices,
+            hosts: Default::default(),
+            disk_takes: Duration::ZERO,
+            network: Network::new().map_err(system("the network"))?,
+            processes: BTreeMap::new(),
+            looked: BTreeMap::new(),
+            turns: 0,
+            digest: 0,
+            trace: trace.then(|| Box::new(io::stderr()) as Box<dyn io::Write>),
+        })
+    }
+
+    pub(crate) fn now(&mut self) -> u64 {
+        self.page.get().now
+    }
+
+    fn note(&mut self, what: fmt::Arguments<'_>) {
+        if self.trace.is_some() {
+            let now = self.now();
+            let trace = self.trace.as_mut().expect("it is there");
+            let _ = writeln!(trace, "{:>12.6} {what}", (now - BEGIN) as f64 / 1e9);
+        }
+    }
+
+    /// Starts `command` on a host.
+    ///
+    /// # Errors
+    /// If it does not start.
+    pub(crate) fn start(&mut self, host: usize, command: &mut Command) -> Result<u32> {
+        command
+            .env("LD_PRELOAD", &self.shim)
+            .env("DISTLOCK_SIMULATED_PAGE", &self.path)
+            .env("DISTLOCK_SIMULATED_HOST", host.to_string());
+        self.page.spawning();
+        let child = command.spawn().map_err(system("starting a process"))?;
+        if !self.page.spawned(PATIENCE) {
+            return Err(Broken::Begins);
+        }
+        self.note(format_args!(
+            "host {host}: process {} starts: {command:?}",
+            child.id()
+        ));
+        self.meet()?;
+        Ok(child.id())
+    }
+
+    /// Takes note of processes that are new.
+    fn meet(&mut self) -> Result<()> {
+        let mut ended = Vec::new();
+        for (index, slot) in self.page.get().slots.iter_mut().enumerate() {
+            if slot.is(state::FREE) {
+                continue;
+            }
+            if slot.is(state::ENDED) {
+                ended.push(index);
+                continue;
+            }
+            if !self.processes.contains_key(&slot.pid) && slot.pid != 0 {
+                let process = Process {
+                    host: slot.host as usize,
+                    pidfd: pidfd(slot.pid).map_err(system("a process"))?,
+                    is_stopped: false,
+                };
+                self.processes.insert(slot.pid, process);
+            }
+        }
+        for index in ended {
+            self.page.get().slots[index].clear();
+            self.looked.remove(&index);
+        }
+        Ok(())
+    }
+
+    /// Forgets the threads of a process but `keeps`, and its timers.
+    fn forget(&mut self, pid: u32, keeps: Option<usize>) {
+        let page = self.page.get();
+        for (index, slot) in page.slots.iter_mut().enumerate() {
+            if slot.pid == pid && !slot.is(state::FREE) && Some(index) != keeps {
+                slot.clear();
+            }
+        }
+        for timer in &mut page.timers {
+            if timer.pid == pid {
+                timer.used = 0;
+            }
+        }
+    }
+
+    /// What is over takes effect: of a process that ends all is closed before anybody else runs, and
+    /// those that end with it have ended.
+    fn settle(&mut self, events: &mut Vec<Event>) -> Result<()> {
+        loop {
+            let dying: Vec<u32> = self
+                .processes
+                .iter()
+                .filter(|(pid, process)| is_dying(**pid, &process.pidfd))
+                .map(|(pid, _)| *pid)
+                .collect();
+            if dying.is_empty() {
+                return Ok(());
+            }
+            for pid in dying {
+                let process = self.processes.remove(&pid).expect("it was there");
+                if !has_ended(&process.pidfd, LONG.into()) {
+                    return Err(Broken::Keeps {
+                        pid,
+                        name: "one that ends".to_owned(),
+                    });
+                }
+                self.hosts[process.host].generation += 1;
+                self.forget(pid, None);
+                self.note(format_args!("process {pid} has ended"));
+                events.push(Event::Ended { pid });
+            }
+            // Those whose parent is gone are children of this process.
+            while let Ok(status) = waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+                if status == WaitStatus::StillAlive {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Kills a process.
+    pub(crate) fn kill(&mut self, pid: u32) -> Result<Vec<Event>> {
+        self.kill_all(&[pid])
+    }
+
+    /// Kills processes, at one moment.
+    pub(crate) fn kill_all(&mut self, pids: &[u32]) -> Result<Vec<Event>> {
+        self.note(format_args!("killed: {pids:?}"));
+        let mut events = Vec::new();
+        for pid in pids {
+            let _ = kill(Pid::from_raw(*pid as i32), Signal::SIGKILL);
+        }
+        self.settle(&mut events)?;
+        Ok(events)
+    }
+
+    /// Sends a process a signal that it handles.
+    pub(crate) fn signal(&mut self, pid: u32, signal: Signal) {
+        self.note(format_args!("process {pid} gets {signal}"));
+        let _ = kill(Pid::from_raw(pid as i32), signal);
+        self.wake_for_signals();
+    }
+
+    pub(crate) fn stop(&mut self, pid: u32, is_stopped: bool) {
+        self.note(format_args!("process {pid} is stopped: {is_stopped}"));
+        if let Some(process) = self.processes.get_mut(&pid) {
+            process.is_stopped = is_stopped;
+        }
+    }
+
+    pub(crate) fn suspend(&mut self, host: usize) {
+        self.note(format_args!("host {host} is suspended"));
+        let now = self.now();
+        self.hosts[host].suspended.get_or_insert(now);
+    }
+
+    /// `CLOCK_BOOTTIME` and the wall clock have gone on meanwhile, and `CLOCK_MONOTONIC` has not.
+    pub(crate) fn resume(&mut self, host: usize) {
+        let now = self.now();
+        let Some(since) = self.hosts[host].suspended.take() else {
+            return;
+        };
+        self.note(format_args!("host {host} wakes"));
+        let clocks = &mut self.page.get().hosts[host];
+        clocks.monotonic += clocks.passed(since);
+        clocks.boottime += clocks.passed(now);
+        clocks.realtime += clocks.passed(now);
+        clocks.base = now as i64;
+        self.hosts[host].generation += 1;
+    }
+
+    /// From now on the clocks of a host gain so much, in parts per thousand million.
+    pub(crate) fn drift(&mut self, host: usize, gains: i64) {
+        let now = self.now();
+        let clocks = &mut self.page.get().hosts[host];
+        let passed = clocks.passed(now);
+        clocks.monotonic += passed;
+        clocks.boottime += passed;
+        clocks.realtime += passed;
+        clocks.base = now as i64;
+        clocks.gains = gains;
+    }
+
+    pub(crate) fn is_suspended(&self, host: usize) -> bool {
+        self.hosts[host].suspended.is_some()
+    }
+
+    /// Whoever has a signal pending looks for it.
+    fn wake_for_signals(&mut self) {
+        let pids: Vec<u32> = self
+            .processes
+            .keys()
+            .copied()
+            .filter(|pid| has_pending(*pid))
+            .collect();
+        for slot in &mut self.page.get().slots {
+            if slot.is(state::PARKED)
+                && pids.contains(&slot.pid)
+                && slot.waits != waits::ASKED
+                && slot.waits != waits::JOIN
+            {
+                slot.waits = waits::TURN;
+                slot.woken = 0;
+            }
+        }
+    }
+
+    /// Carries what was sent, and what is due.
+    fn carry(&mut self, now: u64) -> Result<()> {
+        for parcel in self.page.sent() {
+            self.network.take(parcel, &mut self.choices);
+        }
+        let arrived = self.network.deliver(now).map_err(system("the network"))?;
+        for host in arrived {
+            self.hosts[host].generation += 1;
+        }
+        Ok(())
+    }
+
+    fn fire(&mut self, now: u64) {
+        let page = self.page.get();
+        let mut due = Vec::new();
+        for timer in &mut page.timers {
+            let host = &self.hosts[timer.host as usize];
+            if timer.used == 0 || timer.armed == 0 || host.suspended.is_some() {
+                continue;
+            }
+            if page.hosts[timer.host as usize].true_time(timer.clock, timer.deadline) <= now {
+                timer.armed = 0;
+                due.push(*timer);
+            }
+        }
+        for timer in due {
+            let Some(process) = self.processes.get(&timer.pid) else {
+                continue;
+            };
+            if let Some(fd) = descriptor(&process.pidfd, timer.fd) {
+                let _ = nix::unistd::write(&fd, &1_u64.to_ne_bytes());
+                self.hosts[timer.host as usize].generation += 1;
+            }
+        }
+    }
+
+    /// The threads that can go on, and when the next one can if nothing happens.
+    fn runnable(&mut self) -> (Vec<usize>, u64) {
+        let page = self.page.get();
+        let now = page.now;
+        let mut runnable = Vec::new();
+        let mut next = NEVER;
+        let joined: Vec<(usize, bool)> = page
+            .slots
+            .iter()
+            .enumerate()
+            .filter(|(_, slot)| slot.is(state::PARKED) && slot.waits == waits::JOIN)
+            .map(|(index, slot)| {
+                let other = &page.slots[slot.key as usize];
+                let is_over =
+                    !(other.is(state::PARKED) || other.is(state::RUNNING)) || other.pid != slot.pid;
+                (index, is_over)
+            })
+            .collect();
+        for (index, slot) in page.slots.iter().enumerate() {
+            if !slot.is(state::PARKED) {
+                continue;
+            }
+            let host = &self.hosts[slot.host as usize];
+            let Some(process) = self.processes.get(&slot.pid) else {
+                continue;
+            };
+            if process.is_stopped || host.suspended.is_some() {
+                continue;
+            }
+            let due = match slot.deadline {
+                NEVER => NEVER,
+                at => page.hosts[slot.host as usize].true_time(slot.clock, at),
+            };
+            let is_due = due <= now;
+            let is_ready = match slot.waits {
+                waits::TURN => true,
+                waits::RETRY => is_due || self.looked.get(&index) != Some(&host.generation),
+                waits::SLEEP | waits::FUTEX => is_due,
+                waits::JOIN => joined.contains(&(index, true)),
+                _ => false,
+            };
+            if is_ready {
+                runnable.push(index);
+            } else if [waits::RETRY, waits::SLEEP, waits::FUTEX].contains(&slot.waits) {
+                next = next.min(due);
+            }
+        }
+        for timer in &page.timers {
+            if timer.used != 0
+                && timer.armed != 0
+                && self.hosts[timer.host as usize].suspended.is_none()
+                && self
+                    .processes
+                    .get(&timer.pid)
+                    .is_some_and(|process| !process.is_stopped)
+            {
+                next = next
+                    .min(page.hosts[timer.host as usize].true_time(timer.clock, timer.deadline));
+            }
+        }
+        next = next.min(self.network.next());
+        (runnable, next)
+    }
+
+    /// Lets one thread run for a while, or time pass, but not beyond `until`.
+    ///
+    /// # Errors
+    /// If a thread does not give its turn back.
+    pub(crate) fn step(&mut self, until: u64) -> Result<Vec<Event>> {
+        let mut events = Vec::new();
+        let now = self.now();
+        self.carry(now)?;
+        self.fire(now);
+        let (runnable, next) = self.runnable();
+        if runnable.is_empty() {
+            let at = next.min(until);
+            if at == NEVER {
+                events.push(Event::Idle);
+            } else {
+                let page = self.page.get();
+                page.now = page.now.max(at);
+            }
+            return Ok(events);
+        }
+        let chosen = runnable[self.choices.index(runnable.len())];
+        // Mostly a thread goes on until it would block; where it does not, it stops anywhere.
+        let quantum = if self.choices.chance(200) {
+            1 + self.choices.below(12)
+        } else {
+            400
+        };
+        self.give(chosen, quantum as i32, &mut events)?;
+        Ok(events)
+    }
+
+    /// Gives a thread the turn, and takes it back.
+    fn give(&mut self, chosen: usize, quantum: i32, events: &mut Vec<Event>) -> Result<()> {
+        let page = self.page.get();
+        let slot = &mut page.slots[chosen];
+        let (host, pid) = (slot.host as usize, slot.pid);
+        let was_retry = slot.waits == waits::RETRY;
+        self.looked.insert(chosen, self.hosts[host].generation);
+        self.turns += 1;
+        let now = self.now();
+        self.digest = (self.digest ^ now ^ (chosen as u64) << 48)
+            .wrapping_mul(0x0100_0000_01b3)
+            .rotate_left(7);
+        self.page.give_turn(chosen, quantum);
+        if !self.page.take_turn(PATIENCE) {
+            if has_ended(&self.processes[&pid].pidfd, PollTimeout::ZERO) {
+                return self.settle(events);
+            }
+            let name = self.page.get().slots[chosen].name();
+            return Err(Broken::Keeps { pid, name });
+        }
+        let slot = &mut self.page.get().slots[chosen];
+        let (said, words, waits, name) = (slot.said, slot.words, slot.waits, slot.name());
+        slot.said = 0;
+        let is_running = slot.is(state::RUNNING);
+        if !(was_retry && waits == waits::RETRY) {
+            self.hosts[host].generation += 1;
+        }
+        if self.trace.is_some() {
+            self.note(format_args!(
+                "host {host} process {pid} {name}: waits {waits}, said {said} {:?}",
+                &words[..3]
+            ));
+        }
+        match said {
+            said::EXITS => {
+                // What ends by a signal ends now.
+                if !has_ended(&self.processes[&pid].pidfd, LONG.into()) {
+                    return Err(Broken::Keeps { pid, name });
+                }
+                self.settle(events)?;
+            }
+            said::TOLD => events.push(Event::Told {
+                pid,
+                words: [words[0], words[1], words[2]],
+            }),
+            said::SIGNALLED => {
+                self.settle(events)?;
+                self.wake_for_signals();
+            }
+            said::SYNCS => {
+                let takes = self.choices.exponential(self.disk_takes).as_nanos();
+                let page = self.page.get();
+                let clocks = &page.hosts[host];
+                let until = clocks.monotonic + clocks.passed(page.now) + takes as i64;
+                page.slots[chosen].words[0] = until as u64;
+                events.push(Event::Syncs { host });
+            }
+            said::SYNCED => events.push(Event::Synced { pid, fd: words[0] }),
+            said::NOTHING => {}
+            other => unreachable!("a thread says {other}"),
+        }
+        // An exec has ended the other threads.
+        if is_running && self.processes.contains_key(&pid) {
+            let image = |slot: &Slot| slot.pid == pid && slot.said == said::EXECUTED;
+            let image = self.page.get().slots.iter().position(image);
+            if image.is_none() {
+                return Err(Broken::Keeps { pid, name });
+            }
+            self.forget(pid, image);
+        }
+        self.meet()
+    }
+
+    /// Has the threads that wait for the judge answer; what they say.
+    ///
+    /// # Errors
+    /// As [`Self::step`].
+    pub(crate) fn ask(&mut self) -> Result<Vec<Event>> {
+        let mut events = Vec::new();
+        let asked: Vec<usize> = self
+            .page
+            .get()
+            .slots
+            .iter()
+            .enumerate()
+            .filter(|(_, slot)| slot.is(state::PARKED) && slot.waits == waits::ASKED)
+            .filter(|(_, slot)| self.hosts[slot.host as usize].suspended.is_none())
+            .map(|(index, _)| index)
+            .collect();
+        for index in asked {
+            for _ in 0..100 {
+                self.give(index, i32::MAX, &mut events)?;
+                let slot = &self.page.get().slots[index];
+                if !slot.is(state::PARKED) || slot.waits != waits::TURN {
+                    break;
+                }
+            }
+        }
+        Ok(events)
+    }
+}

@@ -1,0 +1,1090 @@
+/* A process in a simulated world: loaded before the C library, it takes what the program asks of clocks,
+ * timers, threads, datagrams and the scheduler, and leaves files, pipes, Unix streams, descriptors,
+ * signals and memory to the kernel. Of all threads of all processes of a world one runs at a time: the
+ * one to which the scheduler has given the turn. It keeps the turn until it would block, or has come to
+ * as many points (calls of the system) as the scheduler allowed. Whatever would block is tried without
+ * blocking, and the thread waits until the scheduler has it try again, or until its time is over.
+ *
+ * What scheduler and processes share is the page, laid out as agent/lab/src/hosts/page.rs says. */
+#define _GNU_SOURCE
+#include <arpa/inet.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <pthread.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/timerfd.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+enum { SLOTS = 256, TIMERS = 256, HOSTS = 16, PARCELS = 64, ROOM = 4096, NAME = 16 };
+static const int64_t SECOND = 1000000000;
+static const uint64_t NEVER = UINT64_MAX;
+
+/* What a thread is about. */
+enum { FREE, PARKED, RUNNING, ENDED };
+/* What a parked thread waits for: its turn; that something happens on its host; its time; that a futex
+ * is woken; that another thread ends; that the judge asks. */
+enum { TURN, RETRY, SLEEP, FUTEX, JOIN, ASKED };
+/* By what it was woken. */
+enum { GO, LATE };
+/* What it has said as it gave the turn back. */
+enum { NOTHING, EXITS, SYNCED, TOLD, SIGNALLED, EXECUTED, SYNCS };
+
+/* A clock of a host: how much it shows at `base`, in true nanoseconds, and how much it gains. */
+struct host {
+    int64_t base;
+    int64_t gains; /* parts per thousand million */
+    int64_t monotonic, boottime, realtime;
+    uint64_t random;
+};
+
+struct slot {
+    _Atomic uint32_t go;
+    _Atomic uint32_t state;
+    uint32_t pid, tid, host;
+    uint32_t waits; /* TURN … */
+    uint32_t clock;
+    uint32_t woken; /* GO or LATE */
+    uint64_t deadline; /* of its host's clock */
+    uint64_t key; /* a futex, or the slot of a thread */
+    int32_t quantum;
+    uint32_t said; /* NOTHING … */
+    uint64_t words[4]; /* what it has said */
+    char name[NAME];
+};
+
+/* A timer of a process: an eventfd that the scheduler writes to. */
+struct timer {
+    uint32_t pid, fd, host, clock;
+    uint64_t deadline;
+    uint32_t used, armed;
+};
+
+/* A datagram: IPv4 addresses and ports as in the network. */
+struct parcel {
+    uint32_t from, to;
+    uint16_t from_port, to_port;
+    uint32_t len;
+    uint32_t host, pad;
+    uint64_t at;
+    unsigned char data[ROOM];
+};
+
+struct page {
+    _Atomic uint32_t turn; /* 1 while a thread has it */
+    _Atomic uint32_t spawning; /* a process that starts does not have the turn */
+    uint64_t now; /* true nanoseconds */
+    uint64_t point; /* how long a point takes */
+    uint32_t sent; /* parcels that the scheduler has not taken yet */
+    uint32_t port; /* the next one that nobody has chosen */
+    struct host hosts[HOSTS];
+    struct slot slots[SLOTS];
+    struct timer timers[TIMERS];
+    struct parcel parcels[PARCELS];
+};
+
+static struct page *page;
+static uint32_t host;
+static __thread struct slot *me __attribute__((tls_model("initial-exec")));
+static pthread_key_t ending;
+
+static long sys(long number, long a, long b, long c, long d, long e, long f)
+{
+    register long r10 __asm__("r10") = d;
+    register long r8 __asm__("r8") = e;
+    register long r9 __asm__("r9") = f;
+    long result;
+    __asm__ volatile("syscall"
+                     : "=a"(result)
+                     : "a"(number), "D"(a), "S"(b), "d"(c), "r"(r10), "r"(r8), "r"(r9)
+                     : "rcx", "r11", "memory");
+    return result;
+}
+
+#define SYS(number, ...) SYS_OF(number, __VA_ARGS__, 0, 0, 0, 0, 0, 0)
+#define SYS_OF(number, a, b, c, d, e, f, ...) \
+    sys(number, (long)(a), (long)(b), (long)(c), (long)(d), (long)(e), (long)(f))
+
+static long result(long done)
+{
+    if (done >= 0)
+        return done;
+    errno = (int)-done;
+    return -1;
+}
+
+static void wait_while(_Atomic uint32_t *word, uint32_t value)
+{
+    while (atomic_load(word) == value)
+        SYS(SYS_futex, word, FUTEX_WAIT, value, 0);
+}
+
+static void set(_Atomic uint32_t *word, uint32_t value)
+{
+    atomic_store(word, value);
+    SYS(SYS_futex, word, FUTEX_WAKE, INT32_MAX);
+}
+
+static int64_t nanos(const struct timespec *time)
+{
+    return time->tv_sec * SECOND + time->tv_nsec;
+}
+
+static struct timespec spec(int64_t nanos)
+{
+    return (struct timespec){.tv_sec = nanos / SECOND, .tv_nsec = nanos % SECOND};
+}
+
+/* What a clock of this host shows. */
+static int64_t clock_shows(clockid_t clock)
+{
+    const struct host *it = &page->hosts[host];
+    int64_t passed = (int64_t)page->now - it->base;
+    passed += (int64_t)((__int128)passed * it->gains / SECOND);
+    switch (clock) {
+    case CLOCK_REALTIME:
+    case CLOCK_REALTIME_COARSE:
+        return it->realtime + passed;
+    case CLOCK_BOOTTIME:
+        return it->boottime + passed;
+    default:
+        return it->monotonic + passed;
+    }
+}
+
+/* The turn. While a thread does not have it all signals are blocked, and they are delivered as it gets
+ * it back: so it is the schedule that says when. */
+
+static uint64_t block(void)
+{
+    uint64_t all = ~0ull, before;
+    SYS(SYS_rt_sigprocmask, SIG_BLOCK, &all, &before, 8);
+    return before;
+}
+
+/* What the kernel takes for struct sigaction. */
+struct kernel_action {
+    void (*handler)(int);
+    unsigned long flags;
+    void (*restorer)(void);
+    uint64_t mask;
+};
+
+/* Whether a signal ends the process: then its turn ends first. */
+static void deliver(uint64_t mask, int *interrupted)
+{
+    uint64_t pending = 0;
+    int ends = 0;
+    SYS(SYS_rt_sigpending, &pending, 8);
+    pending &= ~mask;
+    for (int signal = 1; pending && signal <= 64; signal++) {
+        if (!(pending >> (signal - 1) & 1))
+            continue;
+        struct kernel_action action;
+        SYS(SYS_rt_sigaction, signal, 0, &action, 8);
+        if (action.handler == SIG_DFL) {
+            if (signal == SIGCHLD || signal == SIGURG || signal == SIGWINCH || signal == SIGCONT)
+                continue;
+            ends = 1;
+        } else if (action.handler != SIG_IGN && interrupted) {
+            *interrupted = 1;
+        }
+    }
+    if (ends) {
+        me->said = EXITS;
+        set(&page->turn, 0);
+    }
+    SYS(SYS_rt_sigprocmask, SIG_SETMASK, &mask, 0, 8);
+}
+
+/* Waits until the scheduler gives the turn; whether a handler ran. */
+static int park(uint32_t waits, clockid_t clock, uint64_t deadline, uint64_t key)
+{
+    int interrupted = 0;
+    uint64_t mask = block();
+    me->waits = waits;
+    me->clock = (uint32_t)clock;
+    me->deadline = deadline;
+    me->key = key;
+    atomic_store(&me->state, PARKED);
+    set(&page->turn, 0);
+    wait_while(&me->go, 0);
+    atomic_store(&me->go, 0);
+    deliver(mask, &interrupted);
+    return interrupted;
+}
+
+static int is_simulated(void)
+{
+    return page && me;
+}
+
+/* Anything that is asked of the system. */
+static void point(void)
+{
+    if (!is_simulated())
+        return;
+    page->now += page->point;
+    if (--me->quantum <= 0)
+        park(TURN, 0, NEVER, 0);
+}
+
+/* Says something to the scheduler, and goes on when it has its turn again. */
+static void tell(uint32_t what, uint64_t a, uint64_t b, uint64_t c)
+{
+    me->said = what;
+    me->words[0] = a;
+    me->words[1] = b;
+    me->words[2] = c;
+    park(TURN, 0, NEVER, 0);
+}
+
+static struct slot *slot_of(uint32_t pid)
+{
+    for (int i = 0; i < SLOTS; i++) {
+        struct slot *slot = &page->slots[i];
+        if (atomic_load(&slot->state) != FREE)
+            continue;
+        memset((void *)slot, 0, sizeof *slot);
+        slot->pid = pid;
+        slot->host = host;
+        slot->waits = TURN;
+        slot->deadline = NEVER;
+            atomic_store(&slot->state, RUNNING);
+        return slot;
+    }
+    static const char text[] = "the simulated world has no slot left\n";
+    SYS(SYS_write, 2, text, sizeof text - 1);
+    SYS(SYS_exit_group, 120);
+    __builtin_unreachable();
+}
+
+/* A thread that has just begun waits for its first turn. `told`: the word by which others know. */
+static void begin(struct slot *slot, _Atomic uint32_t *told)
+{
+    uint64_t mask = block();
+    me = slot;
+    slot->pid = (uint32_t)SYS(SYS_getpid, 0);
+    slot->tid = (uint32_t)SYS(SYS_gettid, 0);
+    SYS(SYS_prctl, 16 /* PR_GET_NAME */, slot->name);
+    pthread_setspecific(ending, slot);
+    atomic_store(&slot->state, PARKED);
+    set(told, told == &slot->state ? PARKED : 0);
+    wait_while(&slot->go, 0);
+    atomic_store(&slot->go, 0);
+    deliver(mask, NULL);
+}
+
+static void ended(void *slot)
+{
+    (void)slot;
+    if (!is_simulated())
+        return;
+    block();
+    struct slot *mine = me;
+    me = NULL;
+    atomic_store(&mine->state, ENDED);
+    set(&page->turn, 0);
+}
+
+__attribute__((constructor)) static void start(void)
+{
+    const char *path = getenv("DISTLOCK_SIMULATED_PAGE");
+    const char *number = getenv("DISTLOCK_SIMULATED_HOST");
+    if (!path || !number)
+        return;
+    int fd = (int)SYS(SYS_openat, AT_FDCWD, path, O_RDWR | O_CLOEXEC);
+    if (fd < 0)
+        _exit(121);
+    void *at = mmap(NULL, sizeof *page, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    close(fd);
+    if (at == MAP_FAILED)
+        _exit(122);
+    pthread_key_create(&ending, ended);
+    host = (uint32_t)atoi(number);
+    struct page *mapped = at;
+    uint32_t had_turn = !atomic_load(&mapped->spawning);
+    page = at;
+    struct slot *slot = slot_of((uint32_t)getpid());
+    slot->said = EXECUTED;
+    begin(slot, had_turn ? &page->turn : &page->spawning);
+}
+
+__attribute__((destructor)) static void finish(void)
+{
+    if (!is_simulated())
+        return;
+    block();
+    me->said = EXITS;
+    struct page *shared = page;
+    page = NULL;
+    set(&shared->turn, 0);
+}
+
+/* Processes and threads. */
+
+void _exit(int status)
+{
+    finish();
+    SYS(SYS_exit_group, status);
+    __builtin_unreachable();
+}
+
+void _Exit(int status) __attribute__((alias("_exit")));
+
+void abort(void)
+{
+    uint64_t abort = 1ull << (SIGABRT - 1);
+    struct kernel_action action = {0};
+    finish();
+    SYS(SYS_rt_sigaction, SIGABRT, &action, 0, 8);
+    SYS(SYS_rt_sigprocmask, SIG_UNBLOCK, &abort, 0, 8);
+    SYS(SYS_tgkill, SYS(SYS_getpid, 0), SYS(SYS_gettid, 0), SIGABRT);
+    SYS(SYS_exit_group, 127);
+    __builtin_unreachable();
+}
+
+/* Makes a child that goes on from here, in its own memory, when it has the turn. */
+static long forks(long (*make)(long, long), long a, long b)
+{
+    point();
+    uint64_t mask = block();
+    struct slot *slot = slot_of(0);
+    long child = make(a, b);
+    if (child == 0) {
+        SYS(SYS_rt_sigprocmask, SIG_SETMASK, &mask, 0, 8);
+        begin(slot, &slot->state);
+        return 0;
+    }
+    if (child < 0)
+        atomic_store(&slot->state, FREE);
+    else
+        wait_while(&slot->state, RUNNING);
+    SYS(SYS_rt_sigprocmask, SIG_SETMASK, &mask, 0, 8);
+    return child;
+}
+
+static long make_fork(long a, long b)
+{
+    static pid_t (*real)(void);
+    (void)a;
+    (void)b;
+    if (!real)
+        real = dlsym(RTLD_NEXT, "fork");
+    return real();
+}
+
+static long make_clone3(long args, long size)
+{
+    return SYS(SYS_clone3, args, size);
+}
+
+pid_t fork(void)
+{
+    return (pid_t)(is_simulated() ? forks(make_fork, 0, 0) : make_fork(0, 0));
+}
+
+pid_t vfork(void)
+{
+    return fork();
+}
+
+/* The child of a posix_spawn has begun, and waits for its turn, before the parent goes on. */
+static int spawned(int failed)
+{
+    if (is_simulated()) {
+        if (failed)
+            atomic_store(&page->spawning, 0);
+        wait_while(&page->spawning, 1);
+    }
+    return failed;
+}
+
+#define SPAWN(name) \
+    int name(pid_t *pid, const char *path, const posix_spawn_file_actions_t *actions, \
+             const posix_spawnattr_t *attr, char *const argv[], char *const envp[]) \
+    { \
+        static int (*real)(pid_t *, const char *, const posix_spawn_file_actions_t *, \
+                           const posix_spawnattr_t *, char *const[], char *const[]); \
+        if (!real) \
+            real = dlsym(RTLD_NEXT, #name); \
+        point(); \
+        if (is_simulated()) \
+            atomic_store(&page->spawning, 1); \
+        return spawned(real(pid, path, actions, attr, argv, envp)); \
+    }
+SPAWN(posix_spawn)
+SPAWN(posix_spawnp)
+SPAWN(pidfd_spawnp)
+
+struct work {
+    void *(*run)(void *);
+    void *arg;
+    struct slot *slot;
+};
+
+static void *runs(void *arg)
+{
+    struct work work = *(struct work *)arg;
+    free(arg);
+    begin(work.slot, &work.slot->state);
+    return work.run(work.arg);
+}
+
+int pthread_create(pthread_t *thread, const pthread_attr_t *attr, void *(*run)(void *), void *arg)
+{
+    static int (*real)(pthread_t *, const pthread_attr_t *, void *(*)(void *), void *);
+    if (!real)
+        real = dlsym(RTLD_NEXT, "pthread_create");
+    if (!is_simulated())
+        return real(thread, attr, run, arg);
+    point();
+    struct work *work = malloc(sizeof *work);
+    if (!work)
+        return EAGAIN;
+    struct slot *slot = slot_of(0);
+    *work = (struct work){run, arg, slot};
+    int failed = real(thread, attr, runs, work);
+    if (failed) {
+        free(work);
+        atomic_store(&slot->state, FREE);
+        return failed;
+    }
+    slot->words[3] = (uint64_t)*thread;
+    wait_while(&slot->state, RUNNING);
+    return 0;
+}
+
+int pthread_join(pthread_t thread, void **value)
+{
+    static int (*real)(pthread_t, void **);
+    if (!real)
+        real = dlsym(RTLD_NEXT, "pthread_join");
+    if (is_simulated()) {
+        uint32_t pid = (uint32_t)SYS(SYS_getpid, 0);
+        for (int i = 0; i < SLOTS; i++) {
+            struct slot *slot = &page->slots[i];
+            uint32_t state = atomic_load(&slot->state);
+            if ((state == PARKED || state == RUNNING) && slot->pid == pid
+                && slot->words[3] == (uint64_t)thread)
+                park(JOIN, 0, NEVER, (uint64_t)i);
+        }
+    }
+    return real(thread, value);
+}
+
+/* Clocks. */
+
+int clock_gettime(clockid_t clock, struct timespec *time)
+{
+    if (!is_simulated() || clock == CLOCK_PROCESS_CPUTIME_ID || clock == CLOCK_THREAD_CPUTIME_ID)
+        return (int)result(SYS(SYS_clock_gettime, clock, time));
+    *time = spec(clock_shows(clock));
+    point();
+    return 0;
+}
+
+int sched_yield(void)
+{
+    if (!is_simulated())
+        return (int)SYS(SYS_sched_yield, 0);
+    page->now += page->point;
+    park(TURN, 0, NEVER, 0);
+    return 0;
+}
+
+int clock_nanosleep(clockid_t clock, int flags, const struct timespec *time, struct timespec *left)
+{
+    if (!is_simulated())
+        return (int)-SYS(SYS_clock_nanosleep, clock, flags, time, left);
+    int64_t until = nanos(time) + (flags & TIMER_ABSTIME ? 0 : clock_shows(clock));
+    while (clock_shows(clock) < until)
+        if (park(SLEEP, clock, (uint64_t)until, 0)) {
+            if (left && !(flags & TIMER_ABSTIME))
+                *left = spec(until > clock_shows(clock) ? until - clock_shows(clock) : 0);
+            return EINTR;
+        }
+    return 0;
+}
+
+int nanosleep(const struct timespec *time, struct timespec *left)
+{
+    int failed = clock_nanosleep(CLOCK_MONOTONIC, 0, time, left);
+    return failed ? (errno = failed, -1) : 0;
+}
+
+int timerfd_create(int clock, int flags)
+{
+    point();
+    if (!is_simulated())
+        return (int)result(SYS(SYS_timerfd_create, clock, flags));
+    int fd = eventfd(0, flags & (EFD_CLOEXEC | EFD_NONBLOCK));
+    if (fd < 0)
+        return fd;
+    for (int i = 0; i < TIMERS; i++) {
+        struct timer *timer = &page->timers[i];
+        if (timer->used)
+            continue;
+        uint32_t pid = (uint32_t)SYS(SYS_getpid, 0);
+        *timer = (struct timer){.pid = pid, .fd = (uint32_t)fd, .host = host, .clock = (uint32_t)clock, .used = 1};
+        return fd;
+    }
+    close(fd);
+    errno = EMFILE;
+    return -1;
+}
+
+int timerfd_settime(int fd, int flags, const struct itimerspec *value, struct itimerspec *old)
+{
+    point();
+    if (!is_simulated())
+        return (int)result(SYS(SYS_timerfd_settime, fd, flags, value, old));
+    uint32_t pid = (uint32_t)SYS(SYS_getpid, 0);
+    struct timer *timer = NULL;
+    /* The latest of that number: the ones before are closed. */
+    for (int i = 0; i < TIMERS; i++)
+        if (page->timers[i].used && page->timers[i].pid == pid && page->timers[i].fd == (uint32_t)fd)
+            timer = &page->timers[i];
+    if (!timer) {
+        errno = EBADF;
+        return -1;
+    }
+    uint64_t count;
+    struct pollfd ready = {.fd = fd, .events = POLLIN};
+    if (SYS(SYS_poll, &ready, 1, 0) == 1)
+        SYS(SYS_read, fd, &count, 8);
+    int64_t at = nanos(&value->it_value);
+    timer->armed = at != 0;
+    timer->deadline = (uint64_t)(at + (flags & TFD_TIMER_ABSTIME ? 0 : clock_shows((clockid_t)timer->clock)));
+    if (timer->armed && clock_shows((clockid_t)timer->clock) >= (int64_t)timer->deadline) {
+        uint64_t one = 1;
+        timer->armed = 0;
+        SYS(SYS_write, fd, &one, 8);
+    }
+    return 0;
+}
+
+int close(int fd)
+{
+    if (is_simulated()) {
+        uint32_t pid = (uint32_t)SYS(SYS_getpid, 0);
+        for (int i = 0; i < TIMERS; i++)
+            if (page->timers[i].pid == pid && page->timers[i].fd == (uint32_t)fd)
+                page->timers[i].used = 0;
+        point();
+    }
+    return (int)result(SYS(SYS_close, fd));
+}
+
+/* Chance. */
+
+ssize_t getrandom(void *buffer, size_t len, unsigned flags)
+{
+    if (!is_simulated())
+        return result(SYS(SYS_getrandom, buffer, len, flags));
+    unsigned char *bytes = buffer;
+    for (size_t i = 0; i < len; i++) {
+        uint64_t z = page->hosts[host].random += 0x9e3779b97f4a7c15;
+        z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9;
+        z = (z ^ z >> 27) * 0x94d049bb133111eb;
+        bytes[i] = (unsigned char)(z ^ z >> 31);
+    }
+    return (ssize_t)len;
+}
+
+/* Waiting for descriptors. */
+
+/* When a wait of so many milliseconds is over. */
+static uint64_t until(int timeout)
+{
+    if (timeout < 0)
+        return NEVER;
+    return (uint64_t)(clock_shows(CLOCK_MONOTONIC) + timeout * (SECOND / 1000));
+}
+
+/* Tries again what could not be done yet: whether to. */
+static int again(uint64_t deadline, int *interrupted)
+{
+    if (deadline != NEVER && (uint64_t)clock_shows(CLOCK_MONOTONIC) >= deadline)
+        return 0;
+    *interrupted = park(RETRY, CLOCK_MONOTONIC, deadline, 0);
+    return !*interrupted;
+}
+
+int epoll_wait(int fd, struct epoll_event *events, int most, int timeout)
+{
+    point();
+    if (!is_simulated())
+        return (int)result(SYS(SYS_epoll_wait, fd, events, most, timeout));
+    uint64_t deadline = until(timeout);
+    int interrupted = 0;
+    for (;;) {
+        long done = SYS(SYS_epoll_wait, fd, events, most, 0);
+        if (done != 0 || timeout == 0)
+            return (int)result(done);
+        if (!again(deadline, &interrupted))
+            return interrupted ? (errno = EINTR, -1) : 0;
+    }
+}
+
+int epoll_pwait(int fd, struct epoll_event *events, int most, int timeout, const sigset_t *mask)
+{
+    (void)mask;
+    return epoll_wait(fd, events, most, timeout);
+}
+
+int poll(struct pollfd *fds, nfds_t count, int timeout)
+{
+    point();
+    if (!is_simulated())
+        return (int)result(SYS(SYS_poll, fds, count, timeout));
+    uint64_t deadline = until(timeout);
+    int interrupted = 0;
+    for (;;) {
+        long done = SYS(SYS_poll, fds, count, 0);
+        if (done != 0 || timeout == 0)
+            return (int)result(done);
+        if (!again(deadline, &interrupted))
+            return interrupted ? (errno = EINTR, -1) : 0;
+    }
+}
+
+int ppoll(struct pollfd *fds, nfds_t count, const struct timespec *timeout, const sigset_t *mask)
+{
+    if (!is_simulated())
+        return (int)result(SYS(SYS_ppoll, fds, count, timeout, mask, 8));
+    int64_t millis = timeout ? (nanos(timeout) + 999999) / 1000000 : -1;
+    return poll(fds, count, millis > INT32_MAX ? INT32_MAX : (int)millis);
+}
+
+/* Waits until `fd` is ready, if the calls on it block. */
+static int ready(int fd, short events)
+{
+    if (!is_simulated() || SYS(SYS_fcntl, fd, F_GETFL) & O_NONBLOCK)
+        return 1;
+    struct pollfd one = {.fd = fd, .events = events};
+    int interrupted;
+    while (SYS(SYS_poll, &one, 1, 0) == 0)
+        if (!again(NEVER, &interrupted))
+            return errno = EINTR, 0;
+    return 1;
+}
+
+#define READS(type, name, call, params, ...) \
+    type name params \
+    { \
+        point(); \
+        return ready(fd, POLLIN) ? (type)result(SYS(call, fd, __VA_ARGS__)) : -1; \
+    }
+#define WRITES(type, name, call, params, ...) \
+    type name params \
+    { \
+        point(); \
+        return ready(fd, POLLOUT) ? (type)result(SYS(call, fd, __VA_ARGS__)) : -1; \
+    }
+READS(ssize_t, read, SYS_read, (int fd, void *to, size_t len), to, len)
+READS(ssize_t, readv, SYS_readv, (int fd, const struct iovec *to, int count), to, count)
+READS(int, accept4, SYS_accept4, (int fd, struct sockaddr *of, socklen_t *len, int flags), of, len, flags)
+WRITES(ssize_t, write, SYS_write, (int fd, const void *from, size_t len), from, len)
+WRITES(ssize_t, writev, SYS_writev, (int fd, const struct iovec *from, int count), from, count)
+
+/* What blocks by itself is tried without. */
+#define TRIES(type, name, params, test, attempt) \
+    type name params \
+    { \
+        point(); \
+        int interrupted; \
+        for (;;) { \
+            long done = attempt; \
+            if (!is_simulated() || !(test)) \
+                return (type)result(done); \
+            if (!again(NEVER, &interrupted)) \
+                return errno = EINTR, -1; \
+        } \
+    }
+TRIES(int, flock, (int fd, int what), done == -EWOULDBLOCK && !(what & LOCK_NB),
+      SYS(SYS_flock, fd, what | (is_simulated() ? LOCK_NB : 0)))
+TRIES(pid_t, waitpid, (pid_t pid, int *status, int flags), done == 0 && !(flags & WNOHANG),
+      SYS(SYS_wait4, pid, status, flags | (is_simulated() ? WNOHANG : 0), 0))
+/* Of a child that is not there yet, waitid says nothing in its record. */
+TRIES(int, waitid, (idtype_t type, id_t id, siginfo_t *info, int flags),
+      done == 0 && !(flags & WNOHANG) && info->si_pid == 0,
+      (info->si_pid = 0, SYS(SYS_waitid, type, id, info, flags | (is_simulated() ? WNOHANG : 0), 0)))
+
+int fcntl(int fd, int command, ...)
+{
+    va_list list;
+    va_start(list, command);
+    long arg = va_arg(list, long);
+    va_end(list);
+    point();
+    int attempt = command;
+    if (is_simulated() && command == F_SETLKW)
+        attempt = F_SETLK;
+    if (is_simulated() && command == F_OFD_SETLKW)
+        attempt = F_OFD_SETLK;
+    for (;;) {
+        long done = SYS(SYS_fcntl, fd, attempt, arg);
+        int interrupted;
+        if (attempt == command || (done != -EAGAIN && done != -EACCES))
+            return (int)result(done);
+        if (!again(NEVER, &interrupted))
+            return errno = EINTR, -1;
+    }
+}
+
+int fcntl64(int fd, int command, ...) __attribute__((alias("fcntl")));
+
+static long signals(long number, long a, long b, long c, long d);
+
+/* Futexes, on which the standard library's mutexes and condition variables rest. */
+
+static long wake(uint64_t key, int most)
+{
+    uint32_t pid = me->pid;
+    int woken = 0;
+    for (int i = 0; i < SLOTS && woken < most; i++) {
+        struct slot *slot = &page->slots[i];
+        if (atomic_load(&slot->state) != PARKED || slot->waits != FUTEX || slot->pid != pid || slot->key != key)
+            continue;
+        slot->waits = TURN;
+        slot->woken = GO;
+        woken++;
+    }
+    return woken;
+}
+
+static long futex(uint32_t *word, int op, uint32_t value, const struct timespec *timeout)
+{
+    clockid_t clock = op & FUTEX_CLOCK_REALTIME ? CLOCK_REALTIME : CLOCK_MONOTONIC;
+    int command = op & FUTEX_CMD_MASK;
+    uint64_t key = (uint64_t)word;
+    switch (command) {
+    case FUTEX_WAKE:
+    case FUTEX_WAKE_BITSET:
+        return wake(key, (int)value);
+    case FUTEX_WAIT:
+    case FUTEX_WAIT_BITSET: {
+        if (__atomic_load_n(word, __ATOMIC_SEQ_CST) != value)
+            return -EAGAIN;
+        uint64_t deadline = NEVER;
+        if (timeout)
+            deadline = (uint64_t)(nanos(timeout) + (command == FUTEX_WAIT ? clock_shows(clock) : 0));
+        me->woken = LATE;
+        if (park(FUTEX, clock, deadline, key))
+            return -EINTR;
+        return me->woken == GO ? 0 : -ETIMEDOUT;
+    }
+    default:
+        return -ENOSYS;
+    }
+}
+
+long syscall(long number, ...)
+{
+    long args[6];
+    va_list list;
+    va_start(list, number);
+    for (int i = 0; i < 6; i++)
+        args[i] = va_arg(list, long);
+    va_end(list);
+    if (is_simulated()) {
+        point();
+        if (number == SYS_futex)
+            return result(futex((uint32_t *)args[0], (int)args[1], (uint32_t)args[2], (void *)args[3]));
+        if (number == SYS_pidfd_send_signal || number == SYS_tgkill)
+            return signals(number, args[0], args[1], args[2], args[3]);
+        if (number == SYS_clone3)
+            return result(forks(make_clone3, args[0], args[1]));
+        if (number == SYS_getrandom)
+            return getrandom((void *)args[0], (size_t)args[1], (unsigned)args[2]);
+    }
+    return result(sys(number, args[0], args[1], args[2], args[3], args[4], args[5]));
+}
+
+/* Signals: the process that sends one itself gets it at once, and whoever else is to end has ended when
+ * this returns. */
+
+static long signals(long number, long a, long b, long c, long d)
+{
+    if (!is_simulated())
+        return result(SYS(number, a, b, c, d));
+    point();
+    uint64_t mask = block();
+    long done = SYS(number, a, b, c, d);
+    deliver(mask, NULL);
+    tell(SIGNALLED, 0, 0, 0);
+    return result(done);
+}
+
+int kill(pid_t pid, int signal)
+{
+    return (int)signals(SYS_kill, pid, signal, 0, 0);
+}
+
+int killpg(pid_t group, int signal)
+{
+    return (int)signals(SYS_kill, -group, signal, 0, 0);
+}
+
+int raise(int signal)
+{
+    return (int)signals(SYS_tgkill, SYS(SYS_getpid, 0), SYS(SYS_gettid, 0), signal, 0);
+}
+
+/* Files, as far as a power cut has to know them. */
+
+static int synced(int fd, long number)
+{
+    point();
+    if (!is_simulated())
+        return (int)result(SYS(number, fd));
+    /* It takes its time; then all that was written until now is on disk. */
+    tell(SYNCS, (uint64_t)fd, 0, 0);
+    uint64_t until = me->words[0];
+    while (clock_shows(CLOCK_MONOTONIC) < (int64_t)until)
+        park(SLEEP, CLOCK_MONOTONIC, until, 0);
+    tell(SYNCED, (uint64_t)fd, 0, 0);
+    return 0;
+}
+
+int fsync(int fd)
+{
+    return synced(fd, SYS_fsync);
+}
+
+int fdatasync(int fd)
+{
+    return synced(fd, SYS_fdatasync);
+}
+
+/* What the kernel says of its boot is the host's own. */
+static int opens(int dir, const char *path, int flags, mode_t mode)
+{
+    point();
+    const char *own = getenv("DISTLOCK_SIMULATED_BOOT");
+    if (is_simulated() && own && !strcmp(path, "/proc/sys/kernel/random/boot_id"))
+        path = own;
+    return (int)result(SYS(SYS_openat, dir, path, flags, mode));
+}
+
+#define OPENS(name, params, dir) \
+    int name params \
+    { \
+        va_list list; \
+        va_start(list, flags); \
+        mode_t mode = flags & (O_CREAT | O_TMPFILE) ? va_arg(list, mode_t) : 0; \
+        va_end(list); \
+        return opens(dir, path, flags, mode); \
+    }
+OPENS(open, (const char *path, int flags, ...), AT_FDCWD)
+OPENS(open64, (const char *path, int flags, ...), AT_FDCWD)
+OPENS(openat, (int dir, const char *path, int flags, ...), dir)
+OPENS(openat64, (int dir, const char *path, int flags, ...), dir)
+
+/* Datagrams: a UDP socket is a Unix one here, whose abstract name is its address. What it sends goes to
+ * the scheduler, which hands it to the socket of that name, behind six bytes: from whom it comes. */
+
+static const char PREFIX[] = "distlock-udp:";
+enum { HEAD = 6 };
+
+static socklen_t named(struct sockaddr_un *name, uint32_t address, uint16_t port)
+{
+    static const char digits[] = "0123456789abcdef";
+    memset(name, 0, sizeof *name);
+    name->sun_family = AF_UNIX;
+    char *at = name->sun_path + 1;
+    memcpy(at, PREFIX, sizeof PREFIX - 1);
+    at += sizeof PREFIX - 1;
+    uint64_t both = (uint64_t)ntohl(address) << 16 | ntohs(port);
+    for (int i = 11; i >= 0; i--)
+        *at++ = digits[both >> (4 * i) & 15];
+    return (socklen_t)(at - (char *)name);
+}
+
+/* Whether `fd` is a UDP socket, and its address. */
+static int is_udp(int fd, uint32_t *address, uint16_t *port)
+{
+    struct sockaddr_un name = {0};
+    socklen_t len = sizeof name;
+    if (!is_simulated() || SYS(SYS_getsockname, fd, &name, &len) || name.sun_family != AF_UNIX)
+        return 0;
+    if (memcmp(name.sun_path + 1, PREFIX, sizeof PREFIX - 1))
+        return 0;
+    uint64_t both = 0;
+    const char *at = name.sun_path + sizeof PREFIX;
+    for (int i = 0; i < 12; i++)
+        both = both << 4 | (uint64_t)(at[i] <= '9' ? at[i] - '0' : at[i] - 'a' + 10);
+    *address = htonl((uint32_t)(both >> 16));
+    *port = htons((uint16_t)both);
+    return 1;
+}
+
+int socket(int domain, int type, int protocol)
+{
+    point();
+    if (is_simulated() && domain == AF_INET && (type & 15) == SOCK_DGRAM)
+        return (int)result(SYS(SYS_socket, AF_UNIX, type, 0));
+    return (int)result(SYS(SYS_socket, domain, type, protocol));
+}
+
+int bind(int fd, const struct sockaddr *to, socklen_t len)
+{
+    point();
+    if (!is_simulated() || to->sa_family != AF_INET)
+        return (int)result(SYS(SYS_bind, fd, to, len));
+    struct sockaddr_in in = *(const struct sockaddr_in *)to;
+    if (!in.sin_port)
+        in.sin_port = htons((uint16_t)(20000 + page->port++ % 40000));
+    struct sockaddr_un name;
+    len = named(&name, in.sin_addr.s_addr, in.sin_port);
+    return (int)result(SYS(SYS_bind, fd, &name, len));
+}
+
+int getsockname(int fd, struct sockaddr *to, socklen_t *len)
+{
+    struct sockaddr_in in = {.sin_family = AF_INET};
+    if (!is_udp(fd, &in.sin_addr.s_addr, &in.sin_port))
+        return (int)result(SYS(SYS_getsockname, fd, to, len));
+    memcpy(to, &in, *len < sizeof in ? *len : sizeof in);
+    *len = sizeof in;
+    return 0;
+}
+
+/* What is the network's is not the stand-in's: nor is a filter, which would look for headers. */
+int setsockopt(int fd, int level, int option, const void *value, socklen_t len)
+{
+    int is_of_network = level == IPPROTO_IP || level == IPPROTO_UDP
+        || (level == SOL_SOCKET && option == SO_ATTACH_FILTER);
+    if (is_simulated() && is_of_network)
+        return 0;
+    return (int)result(SYS(SYS_setsockopt, fd, level, option, value, len));
+}
+
+ssize_t sendmsg(int fd, const struct msghdr *header, int flags)
+{
+    point();
+    const struct sockaddr_in *to = header->msg_name;
+    uint32_t address;
+    uint16_t port;
+    if (!is_simulated() || !to || to->sin_family != AF_INET) {
+        if (!(flags & MSG_DONTWAIT) && !ready(fd, POLLOUT))
+            return -1;
+        return result(SYS(SYS_sendmsg, fd, header, flags));
+    }
+    if (!is_udp(fd, &address, &port))
+        return errno = EDESTADDRREQ, -1;
+    while (page->sent == PARCELS)
+        park(TURN, 0, NEVER, 0);
+    struct parcel *parcel = &page->parcels[page->sent];
+    size_t len = 0;
+    for (size_t i = 0; i < header->msg_iovlen; i++) {
+        size_t part = header->msg_iov[i].iov_len;
+        if (len + part > ROOM - HEAD)
+            return errno = EMSGSIZE, -1;
+        memcpy(parcel->data + HEAD + len, header->msg_iov[i].iov_base, part);
+        len += part;
+    }
+    memcpy(parcel->data, &address, 4);
+    memcpy(parcel->data + 4, &port, 2);
+    parcel->from = address;
+    parcel->from_port = port;
+    parcel->to = to->sin_addr.s_addr;
+    parcel->to_port = to->sin_port;
+    parcel->host = host;
+    parcel->at = page->now;
+    parcel->len = (uint32_t)(len + HEAD);
+    page->sent++;
+    return (ssize_t)len;
+}
+
+ssize_t sendto(int fd, const void *from, size_t len, int flags, const struct sockaddr *to, socklen_t to_len)
+{
+    struct iovec part = {.iov_base = (void *)from, .iov_len = len};
+    struct msghdr header = {.msg_name = (void *)to, .msg_namelen = to_len, .msg_iov = &part, .msg_iovlen = 1};
+    return sendmsg(fd, &header, flags);
+}
+
+ssize_t send(int fd, const void *from, size_t len, int flags)
+{
+    return sendto(fd, from, len, flags, NULL, 0);
+}
+
+ssize_t recvmsg(int fd, struct msghdr *header, int flags)
+{
+    point();
+    struct sockaddr_in from = {.sin_family = AF_INET};
+    if (!(flags & MSG_DONTWAIT) && !ready(fd, POLLIN))
+        return -1;
+    if (!is_udp(fd, &from.sin_addr.s_addr, &from.sin_port))
+        return result(SYS(SYS_recvmsg, fd, header, flags));
+    unsigned char bytes[ROOM];
+    long got = SYS(SYS_recvfrom, fd, bytes, sizeof bytes, flags & ~MSG_TRUNC, 0, 0);
+    if (got < HEAD)
+        return got < 0 ? result(got) : (errno = EAGAIN, -1);
+    memcpy(&from.sin_addr.s_addr, bytes, 4);
+    memcpy(&from.sin_port, bytes + 4, 2);
+    size_t len = (size_t)got - HEAD, at = 0;
+    for (size_t i = 0; i < header->msg_iovlen && at < len; i++) {
+        size_t part = header->msg_iov[i].iov_len < len - at ? header->msg_iov[i].iov_len : len - at;
+        memcpy(header->msg_iov[i].iov_base, bytes + HEAD + at, part);
+        at += part;
+    }
+    if (header->msg_name) {
+        memcpy(header->msg_name, &from, header->msg_namelen < sizeof from ? header->msg_namelen : sizeof from);
+        header->msg_namelen = sizeof from;
+    }
+    header->msg_controllen = 0;
+    header->msg_flags = at < len ? MSG_TRUNC : 0;
+    return (ssize_t)(flags & MSG_TRUNC ? len : at);
+}
+
+ssize_t recvfrom(int fd, void *to, size_t len, int flags, struct sockaddr *from, socklen_t *from_len)
+{
+    struct iovec part = {.iov_base = to, .iov_len = len};
+    struct msghdr header = {.msg_name = from, .msg_namelen = from_len ? *from_len : 0, .msg_iov = &part, .msg_iovlen = 1};
+    ssize_t got = recvmsg(fd, &header, flags);
+    if (got >= 0 && from_len)
+        *from_len = header.msg_namelen;
+    return got;
+}
+
+ssize_t recv(int fd, void *to, size_t len, int flags)
+{
+    return recvfrom(fd, to, len, flags, NULL, NULL);
+}
+
+/* What the judge asks of a program: a thread of it waits here, and answers while all others stand. */
+
+int distlock_simulated_judge_asks(void)
+{
+    if (!is_simulated())
+        return 0;
+    park(ASKED, 0, NEVER, 0);
+    return 1;
+}
+
+/* What a program tells the judge. */
+void distlock_simulated_tell(uint64_t what, uint64_t a, uint64_t b)
+{
+    if (is_simulated())
+        tell(TOLD, what, a, b);
+}
