@@ -5,23 +5,31 @@
 //! come or gone, or not (POSIX fsync; "All file systems are not created equal", OSDI 2014, section 3).
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
+use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use distlock_lab::choices::Choices;
 use nix::sys::stat::Mode;
 use nix::unistd::mkfifo;
 
+/// Its inode, and when that came to be: numbers of inodes are given out again.
+type Id = (u64, Option<SystemTime>);
+
+fn id(about: &Metadata) -> Id {
+    (about.ino(), about.created().ok())
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Disk {
-    /// Of each file by its inode.
-    files: BTreeMap<u64, Vec<u8>>,
-    /// The pipes, by their inodes.
-    fifos: BTreeSet<u64>,
+    /// What is on disk of each file.
+    files: BTreeMap<Id, Vec<u8>>,
+    /// The pipes.
+    fifos: BTreeSet<Id>,
     /// Of each directory.
-    names: BTreeMap<PathBuf, BTreeMap<String, u64>>,
+    names: BTreeMap<PathBuf, BTreeMap<String, Id>>,
 }
 
 impl Disk {
@@ -36,22 +44,22 @@ impl Disk {
             let names = self.look(&path)?;
             self.names.insert(path, names);
         } else if about.is_file() {
-            self.files.insert(about.ino(), fs::read(descriptor)?);
+            self.files.insert(id(&about), fs::read(descriptor)?);
         }
         Ok(())
     }
 
     /// The names in `dir`, and what they name.
-    fn look(&mut self, dir: &Path) -> io::Result<BTreeMap<String, u64>> {
+    fn look(&mut self, dir: &Path) -> io::Result<BTreeMap<String, Id>> {
         let mut names = BTreeMap::new();
         for entry in fs::read_dir(dir)? {
             let entry = entry?;
             let about = entry.metadata()?;
             if about.file_type().is_fifo() {
-                self.fifos.insert(about.ino());
+                self.fifos.insert(id(&about));
             }
             let name = entry.file_name().to_string_lossy().into_owned();
-            names.insert(name, about.ino());
+            names.insert(name, id(&about));
         }
         Ok(names)
     }
@@ -62,10 +70,10 @@ impl Disk {
     /// If that cannot be written.
     pub(crate) fn lose(&mut self, dir: &Path, choices: &mut Choices) -> io::Result<()> {
         let there = self.look(dir)?;
-        let contents: BTreeMap<u64, Vec<u8>> = there
+        let contents: BTreeMap<Id, Vec<u8>> = there
             .iter()
             .filter(|(name, _)| dir.join(name).is_file())
-            .map(|(name, inode)| Ok((*inode, fs::read(dir.join(name))?)))
+            .map(|(name, file)| Ok((*file, fs::read(dir.join(name))?)))
             .collect::<io::Result<_>>()?;
         for name in there.keys() {
             let path = dir.join(name);
@@ -79,8 +87,8 @@ impl Disk {
             let (before, after) = (synced.get(name), there.get(name));
             let is_done = before == after || choices.chance(500);
             match if is_done { after } else { before } {
-                Some(inode) => {
-                    left.insert(name.clone(), *inode);
+                Some(file) => {
+                    left.insert(name.clone(), *file);
                 }
                 None if after.is_some() && !dir.join(name).is_dir() => {
                     fs::remove_file(dir.join(name))?;
@@ -88,12 +96,12 @@ impl Disk {
                 None => {}
             }
         }
-        for (name, inode) in left {
+        for (name, file) in left {
             let path = dir.join(&name);
-            if path.is_dir() || (there.get(&name) == Some(&inode) && !path.is_file()) {
+            if path.is_dir() || (there.get(&name) == Some(&file) && !path.is_file()) {
                 continue;
             }
-            if self.fifos.contains(&inode) {
+            if self.fifos.contains(&file) {
                 if path.exists() {
                     fs::remove_file(&path)?;
                 }
@@ -103,8 +111,8 @@ impl Disk {
             if path.exists() && !path.is_file() {
                 fs::remove_file(&path)?;
             }
-            let synced = self.files.get(&inode);
-            let written = contents.get(&inode);
+            let synced = self.files.get(&file);
+            let written = contents.get(&file);
             let content = match (synced, written) {
                 (Some(synced), Some(written)) if synced != written => {
                     torn(synced, written, choices)
@@ -114,7 +122,7 @@ impl Disk {
                 (None, None) => Vec::new(),
             };
             fs::write(&path, &content)?;
-            self.files.insert(fs::metadata(&path)?.ino(), content);
+            self.files.insert(id(&fs::metadata(&path)?), content);
         }
         let now = self.look(dir)?;
         self.names.insert(dir.to_owned(), now);

@@ -282,12 +282,11 @@ impl Scheduler {
         self.hosts[host].suspended.get_or_insert(now);
     }
 
-    /// `CLOCK_BOOTTIME` and the wall clock have gone on meanwhile, and `CLOCK_MONOTONIC` has not.
-    pub(crate) fn resume(&mut self, host: usize) {
+    /// `CLOCK_BOOTTIME` and the wall clock have gone on meanwhile, and `CLOCK_MONOTONIC` has not. Returns
+    /// since when it was suspended.
+    pub(crate) fn resume(&mut self, host: usize) -> Option<u64> {
         let now = self.now();
-        let Some(since) = self.hosts[host].suspended.take() else {
-            return;
-        };
+        let since = self.hosts[host].suspended.take()?;
         self.note(format_args!("host {host} wakes"));
         let clocks = &mut self.page.get().hosts[host];
         clocks.monotonic += clocks.passed(since);
@@ -295,6 +294,7 @@ impl Scheduler {
         clocks.realtime += clocks.passed(now);
         clocks.base = now as i64;
         self.hosts[host].generation += 1;
+        Some(since)
     }
 
     /// From now on the clocks of a host gain so much, in parts per thousand million.

@@ -22,6 +22,8 @@ use crate::scheduler::{BEGIN, Event, Scheduler};
 const SECOND: u64 = 1_000_000_000;
 const MILLI: u64 = 1_000_000;
 const LEASE_MS: u64 = 2_000;
+/// Places in what is counted for programs and commands.
+const PROGRAM: usize = 0;
 /// How long things go wrong, and how long all is well after that.
 const TROUBLE: u64 = 40 * SECOND;
 const PEACE: u64 = 40 * SECOND;
@@ -55,6 +57,9 @@ enum Act {
     EndAgent(usize),
     StartProgram(usize),
     StartRunner(usize),
+    SetClock(usize),
+    /// By now this command must have ended.
+    Expect(u32),
 }
 
 struct World<'a> {
@@ -65,6 +70,8 @@ struct World<'a> {
     algorithm: &'a str,
     hosts: usize,
     agents: BTreeMap<usize, u32>,
+    /// The host that has no agent: its runner is the member itself, which other programs there cannot use.
+    agentless: Option<usize>,
     disks: Vec<Disk>,
     /// When each host woke last, and until when it is left in peace.
     woke: Vec<u64>,
@@ -141,6 +148,7 @@ pub(crate) fn play(
         algorithm,
         hosts,
         agents: BTreeMap::new(),
+        agentless: None,
         disks: (0..hosts).map(|_| Disk::default()).collect(),
         woke: vec![0; hosts],
         peace: vec![0; hosts],
@@ -218,6 +226,20 @@ impl World<'_> {
         Ok(fs::write(self.file(host, "boot"), id)?)
     }
 
+    /// Writes the file of a host: whom it names as voters counts at the founding only.
+    fn configure(&mut self, host: usize, voters: Option<&[usize]>) -> Result<()> {
+        let voters = voters.map_or_else(String::new, |voters| format!("voters = {voters:?}\n"));
+        let algorithm = self.algorithm;
+        let mut text = format!(
+            "insecure = true\nlease = \"{LEASE_MS}ms\"\nalgorithm = \"{algorithm}\"\n{voters}\
+             [group]\nname = \"shop\"\n"
+        );
+        for id in 1..=self.hosts {
+            text += &format!("[[member]]\nid = {id}\naddress = \"udp:10.0.0.{id}:7000\"\n");
+        }
+        Ok(fs::write(self.file(host, "distlock.toml"), text)?)
+    }
+
     fn start_agent(&mut self, host: usize) -> Result<()> {
         let mut command = self.command(host, self.program)?;
         command
@@ -234,6 +256,9 @@ impl World<'_> {
         let mut command;
         if is_runner {
             command = self.command(host, self.program)?;
+            if self.agentless == Some(host) {
+                command.env_remove("DISTLOCK_SOCKET");
+            }
             command
                 .args(["run", "x", "--"])
                 .arg(own)
@@ -262,12 +287,8 @@ impl World<'_> {
     }
 
     fn run(&mut self) -> Result<()> {
-        let mut text =
-            format!("insecure = true\nlease = \"{LEASE_MS}ms\"\n[group]\nname = \"shop\"\n");
-        text.insert_str(0, &format!("algorithm = \"{}\"\n", self.algorithm));
-        for id in 1..=self.hosts {
-            text += &format!("[[member]]\nid = {id}\naddress = \"udp:10.0.0.{id}:7000\"\n");
-        }
+        let is_one_agentless = self.choices.chance(300);
+        self.agentless = is_one_agentless.then(|| self.choices.index(self.hosts));
         let network = &mut self.scheduler.network;
         network.lost = self.choices.below(100) as u32;
         network.twice = self.choices.below(100) as u32;
@@ -275,13 +296,17 @@ impl World<'_> {
         self.scheduler.disk_takes = Duration::from_micros(1 + self.choices.below(20_000));
         for host in 0..self.hosts {
             fs::create_dir_all(self.file(host, "state"))?;
-            fs::write(self.file(host, "distlock.toml"), &text)?;
+            self.configure(host, None)?;
             // Clocks whose rates differ by a tenth are none that leases can be measured by.
             let gains = self.choices.below(90_000_000) as i64 - 45_000_000;
             self.scheduler.drift(host, gains);
             self.boot(host)?;
-            self.start_agent(host)?;
             let at = self.scheduler.now() + self.choices.below(8 * SECOND);
+            if self.agentless == Some(host) {
+                self.start_client(host, true)?;
+                continue;
+            }
+            self.start_agent(host)?;
             self.plan(at, Act::StartProgram(host));
             self.plan(at, Act::StartRunner(host));
         }
@@ -292,11 +317,8 @@ impl World<'_> {
         let before = self.entries.clone();
         self.until(founded + TROUBLE + PEACE, false)?;
         for (host, (before, after)) in before.iter().zip(&self.entries).enumerate() {
-            if before
-                .iter()
-                .zip(after)
-                .any(|(before, after)| before == after)
-            {
+            let is_left_out = |kind| self.agentless == Some(host) && kind == PROGRAM;
+            if (0..2).any(|kind| before[kind] == after[kind] && !is_left_out(kind)) {
                 let what = format!("in peace, host {host} has entered {before:?}, {after:?} times");
                 return Err(what.into());
             }
@@ -315,6 +337,7 @@ impl World<'_> {
                     | Act::CutOff(_)
                     | Act::CutPower(_)
                     | Act::EndAgent(_)
+                    | Act::SetClock(_)
             ) {
                 self.act(act)?;
             }
@@ -375,12 +398,15 @@ impl World<'_> {
             .filter(|(_, process)| process.host == host)
             .map(|(pid, _)| *pid)
             .collect();
-        let Some(agent) = self.agents.get(&host).copied() else {
+        // What is down already has enough.
+        let is_down = there.is_empty() || self.scheduler.is_suspended(host);
+        if is_down || (self.agentless != Some(host) && !self.agents.contains_key(&host)) {
             return Ok(());
-        };
+        }
         let some = there[self.choices.index(there.len())];
+        let agent = self.agents.get(&host).copied().unwrap_or(some);
         let after = self.within_leases(2);
-        let (act, undone) = match self.choices.below(9) {
+        let (act, undone) = match self.choices.below(10) {
             0 => (Act::Stop(some), Some(Act::Continue(some))),
             1 => (Act::Stop(agent), Some(Act::Continue(agent))),
             2 => (Act::Kill(some), None),
@@ -388,7 +414,8 @@ impl World<'_> {
             4 | 5 => (Act::Suspend(host), Some(Act::Wake(host))),
             6 => (Act::CutOff(host), Some(Act::Connect(host))),
             7 => (Act::CutPower(host), None),
-            _ => (Act::EndAgent(host), None),
+            8 => (Act::EndAgent(host), None),
+            _ => (Act::SetClock(host), None),
         };
         self.peace[host] = after + RECOVERY;
         self.act(act)?;
@@ -420,8 +447,20 @@ impl World<'_> {
                 "suspend"
             }
             Act::Wake(host) => {
-                self.scheduler.resume(host);
-                self.woke[host] = self.scheduler.now();
+                let now = self.scheduler.now();
+                let slept = now.saturating_sub(self.scheduler.resume(host).unwrap_or(now));
+                self.woke[host] = now;
+                // By any clock that leases can be measured by, they are over.
+                if slept > LEASE_MS * MILLI * 5 / 4 {
+                    let commands = self
+                        .inside
+                        .iter()
+                        .filter(|(_, inside)| inside.is_command && inside.host == host);
+                    let commands: Vec<u32> = commands.map(|(pid, _)| *pid).collect();
+                    for pid in commands {
+                        self.plan(now + WAKING, Act::Expect(pid));
+                    }
+                }
                 self.look(None)?;
                 return Ok(());
             }
@@ -449,8 +488,10 @@ impl World<'_> {
                 let state = self.file(host, "state");
                 self.disks[host].lose(&state, &mut self.choices)?;
                 self.boot(host)?;
-                let at = self.within_leases(2);
-                self.plan(at, Act::StartAgent(host));
+                if self.agentless != Some(host) {
+                    let at = self.within_leases(2);
+                    self.plan(at, Act::StartAgent(host));
+                }
                 "cut power"
             }
             Act::EndAgent(host) => {
@@ -460,8 +501,26 @@ impl World<'_> {
                 "end agent"
             }
             Act::StartAgent(host) => {
+                if self.choices.chance(300) {
+                    let first = 1 + self.choices.index(self.hosts);
+                    self.configure(host, Some(&[first]))?;
+                    *self.acts.entry("other voters").or_default() += 1;
+                }
                 self.start_agent(host)?;
                 return Ok(());
+            }
+            Act::Expect(pid) => {
+                if self.inside.contains_key(&pid) {
+                    let what =
+                        format!("command {pid} runs on after a suspend that ended its lease");
+                    return Err(what.into());
+                }
+                return Ok(());
+            }
+            Act::SetClock(host) => {
+                let by = self.choices.below(200_000 * SECOND) as i64 - 100_000 * SECOND as i64;
+                self.scheduler.page.get().hosts[host].realtime += by;
+                "set clock"
             }
             Act::StartProgram(host) => return self.start_client(host, false),
             Act::StartRunner(host) => return self.start_client(host, true),
