@@ -211,7 +211,9 @@ impl Campaign<'_> {
 
     /// Plays a seed in namespaces of its own; what is the same in each run of it.
     fn play(&self, seed: u64) -> Result<String> {
-        let mut world = Command::new("unshare");
+        let mut world = Command::new("setpriv");
+        // The world ends with the campaign.
+        world.args(["--pdeathsig", "KILL", "unshare"]);
         world.args([
             "--pid",
             "--fork",

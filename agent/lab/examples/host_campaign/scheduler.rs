@@ -37,6 +37,7 @@ pub(crate) enum Event {
     },
     Ended {
         pid: u32,
+        host: usize,
     },
     /// A process has begun to sync something.
     Syncs {
@@ -235,7 +236,10 @@ impl Scheduler {
                 self.hosts[process.host].generation += 1;
                 self.forget(pid, None);
                 self.note(format_args!("process {pid} has ended"));
-                events.push(Event::Ended { pid });
+                events.push(Event::Ended {
+                    pid,
+                    host: process.host,
+                });
             }
             // Those whose parent is gone are children of this process.
             while let Ok(status) = waitpid(None, Some(WaitPidFlag::WNOHANG)) {

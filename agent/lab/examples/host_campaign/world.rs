@@ -27,6 +27,9 @@ const PROGRAM: usize = 0;
 /// How long things go wrong, and how long all is well after that.
 const TROUBLE: u64 = 40 * SECOND;
 const PEACE: u64 = 40 * SECOND;
+/// How much longer than others a process may take to notice what has happened: half of what a runner leaves
+/// its guardian.
+const DELAY: u64 = 50 * MILLI;
 /// How long a command may go on after its host has woken.
 const WAKING: u64 = 100 * MILLI;
 /// How long one host is left in peace after something befell it, so that no two of a runner, its
@@ -391,13 +394,7 @@ impl World<'_> {
         if self.peace[host] > now {
             return Ok(());
         }
-        let there: Vec<u32> = self
-            .scheduler
-            .processes
-            .iter()
-            .filter(|(_, process)| process.host == host)
-            .map(|(pid, _)| *pid)
-            .collect();
+        let there = self.there(host);
         // What is down already has enough.
         let is_down = there.is_empty() || self.scheduler.is_suspended(host);
         if is_down || (self.agentless != Some(host) && !self.agents.contains_key(&host)) {
@@ -423,6 +420,29 @@ impl World<'_> {
             self.plan(after, undone);
         }
         Ok(())
+    }
+
+    /// Where a process has ended, others may be slow to notice.
+    fn delay_others(&mut self, host: usize) {
+        let now = self.scheduler.now();
+        let is_awake = now > self.woke[host] + WAKING && !self.scheduler.is_suspended(host);
+        if !self.is_troubled || !is_awake {
+            return;
+        }
+        for pid in self.there(host) {
+            if self.choices.chance(300) && !self.scheduler.processes[&pid].is_stopped {
+                self.scheduler.stop(pid, true);
+                let until = now + self.choices.below(DELAY);
+                self.plan(until, Act::Continue(pid));
+            }
+        }
+    }
+
+    /// The processes of a host.
+    fn there(&self, host: usize) -> Vec<u32> {
+        let processes = self.scheduler.processes.iter();
+        let there = processes.filter(|(_, process)| process.host == host);
+        there.map(|(pid, _)| *pid).collect()
     }
 
     fn act(&mut self, act: Act) -> Result<()> {
@@ -474,13 +494,7 @@ impl World<'_> {
             }
             Act::CutPower(host) => {
                 // What was to befall its processes befalls nobody.
-                let there: Vec<u32> = self
-                    .scheduler
-                    .processes
-                    .iter()
-                    .filter(|(_, process)| process.host == host)
-                    .map(|(pid, _)| *pid)
-                    .collect();
+                let there = self.there(host);
                 self.agents.remove(&host);
                 for event in self.scheduler.kill_all(&there)? {
                     self.judge(&event)?;
@@ -600,8 +614,9 @@ impl World<'_> {
                     self.disks[host].synced(&path)?;
                 }
             }
-            Event::Ended { pid } => {
+            Event::Ended { pid, host } => {
                 self.inside.remove(&pid);
+                self.delay_others(host);
                 if let Some((host, is_runner)) = self.clients.remove(&pid) {
                     let at = self.within_leases(1) + 50 * MILLI;
                     let act = if is_runner {
