@@ -356,7 +356,7 @@ impl Checkers {
             Event::Superseded { by } => Err(violation!(
                 now,
                 Views,
-                "{process} says that member {by} knows a later incarnation, but there is none"
+                "{process} says that member {by} knows a later incarnation of this member, but there is none"
             )),
             Event::Leader { lock, leader } => match leader {
                 Some(leader) => self.leaders.told(now, lock, *leader),

@@ -209,7 +209,8 @@ impl Page {
         sent
     }
 
-    /// Gives the turn to the thread of `slot`, for so many points.
+    /// Gives the turn to the thread of `slot`: it ends after `quantum` points, if the thread does not
+    /// block before.
     pub(crate) fn give_turn(&mut self, slot: usize, quantum: i32) {
         let page = self.get();
         page.turn.store(1, Ordering::SeqCst);

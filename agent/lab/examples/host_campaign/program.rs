@@ -15,7 +15,6 @@ pub(crate) mod told {
     pub(crate) const ENTERED: u64 = 1;
     pub(crate) const LEAVES: u64 = 2;
     pub(crate) const STATE: u64 = 3;
-    pub(crate) const BEGINS: u64 = 4;
 }
 
 type Result = std::result::Result<(), Box<dyn std::error::Error>>;
@@ -43,7 +42,7 @@ fn judge_asks() -> bool {
     hook() != 0
 }
 
-/// Enters the lock so many times through the agent at `socket`, and stays each time for a while of up to
+/// Acquires the lock `times` times through the agent at `socket`, and holds it each time for at most
 /// `stay`.
 pub(crate) fn enters(socket: &Path, lock: &str, times: u32, stay: Duration) -> Result {
     let held: Arc<Mutex<Option<Arc<Guard>>>> = Arc::default();
@@ -84,7 +83,6 @@ pub(crate) fn command(stay: Duration) {
     let fence = std::env::var("DISTLOCK_FENCE")
         .ok()
         .and_then(|fence| fence.parse().ok());
-    tell(told::BEGINS, fence.unwrap_or_default(), 0);
     tell(told::ENTERED, fence.unwrap_or_default(), 1);
     thread::sleep(some(stay));
     tell(told::LEAVES, 0, 0);

@@ -48,8 +48,6 @@ pub(crate) enum Event {
         pid: u32,
         fd: u64,
     },
-    /// Nothing is left that could happen.
-    Idle,
 }
 
 /// What must not happen to the simulation itself.
@@ -448,13 +446,8 @@ impl Scheduler {
         self.fire(now);
         let (runnable, next) = self.runnable();
         if runnable.is_empty() {
-            let at = next.min(until);
-            if at == NEVER {
-                events.push(Event::Idle);
-            } else {
-                let page = self.page.get();
-                page.now = page.now.max(at);
-            }
+            let page = self.page.get();
+            page.now = page.now.max(next.min(until));
             return Ok(events);
         }
         let chosen = runnable[self.choices.index(runnable.len())];

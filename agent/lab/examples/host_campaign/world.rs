@@ -12,6 +12,7 @@ use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use distlock_lab::choices::Choices;
+use distlock_protocol::Algorithm;
 use nix::mount::{MsFlags, mount};
 use nix::sys::signal::Signal;
 
@@ -93,22 +94,6 @@ struct World<'a> {
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// The algorithms of quorum views.
-const ALGORITHMS: [&str; 12] = [
-    "semaphore",
-    "bakery",
-    "ricart-agrawala",
-    "token-ring",
-    "token-ring-requests",
-    "lamport",
-    "carvalho-roucairol",
-    "maekawa",
-    "majority",
-    "suzuki-kasami",
-    "singhal",
-    "raymond",
-];
-
 /// Plays `seed`; by which algorithm, if not by any.
 ///
 /// # Errors
@@ -140,8 +125,11 @@ pub(crate) fn play(
     )?;
     let mut choices = Choices::new(seed);
     let hosts = 3 + choices.index(2);
-    let algorithm = ALGORITHMS[choices.index(ALGORITHMS.len())];
-    let algorithm = engine.unwrap_or(algorithm);
+    // Those that serve locks under quorum views.
+    let mut engines = Algorithm::ALL.to_vec();
+    engines.retain(|algorithm| !algorithm.is_probabilistic());
+    let chosen = engines[choices.index(engines.len())].name();
+    let algorithm = engine.unwrap_or(chosen);
     let scheduler = Scheduler::new(place, shim, choices.fork(), trace)?;
     let mut world = World {
         scheduler,
@@ -284,7 +272,7 @@ impl World<'_> {
         self.agenda.insert((at, self.planned), act);
     }
 
-    /// In a while of up to so many leases.
+    /// A time that is at most `most` leases from now.
     fn within_leases(&mut self, most: u64) -> u64 {
         self.scheduler.now() + self.choices.below(most * LEASE_MS * MILLI)
     }
@@ -548,7 +536,8 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Looks at all that are inside. `entered`: who has just come.
+    /// Asks every program that is inside whether its guard is valid, and fails if two holders are inside.
+    /// `entered`: the process that has just entered.
     fn look(&mut self, entered: Option<u32>) -> Result<()> {
         for event in self.scheduler.ask()? {
             match event {
@@ -653,7 +642,7 @@ impl World<'_> {
                     self.plan(at, Act::CutPower(host));
                 }
             }
-            Event::Told { .. } | Event::Syncs { .. } | Event::Idle => {}
+            Event::Told { .. } | Event::Syncs { .. } => {}
         }
         Ok(())
     }
