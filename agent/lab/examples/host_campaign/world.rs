@@ -284,7 +284,12 @@ impl World<'_> {
         network.lost = self.choices.below(100) as u32;
         network.twice = self.choices.below(100) as u32;
         network.delay = Duration::from_micros(50 + self.choices.below(5_000));
-        self.scheduler.disk_takes = Duration::from_micros(1 + self.choices.below(20_000));
+        let slowest = if self.choices.chance(250) {
+            300_000
+        } else {
+            20_000
+        };
+        self.scheduler.disk_takes = Duration::from_micros(1 + self.choices.below(slowest));
         for host in 0..self.hosts {
             fs::create_dir_all(self.file(host, "state"))?;
             self.configure(host, None)?;
@@ -628,9 +633,14 @@ impl World<'_> {
                     && self.peace[host] <= self.scheduler.now()
                     && self.choices.chance(30) =>
             {
-                let at = self.scheduler.now() + self.choices.below(20 * MILLI);
-                self.peace[host] = at + RECOVERY;
-                self.plan(at, Act::CutPower(host));
+                let takes = u64::try_from(self.scheduler.disk_takes.as_nanos())?;
+                let at = self.scheduler.now() + self.choices.below(2 * takes + MILLI);
+                // They may all be on one circuit.
+                let are_all = self.choices.chance(300);
+                for host in (0..self.hosts).filter(|each| are_all || *each == host) {
+                    self.peace[host] = at + RECOVERY;
+                    self.plan(at, Act::CutPower(host));
+                }
             }
             Event::Told { .. } | Event::Syncs { .. } => {}
         }

@@ -223,12 +223,17 @@ impl<L: Library> ViewLog for RaftLog<L> {
         self.deadline
     }
 
-    fn persisted(&mut self, _now: Time, out: &mut Vec<LogAction>) {
+    fn persisted(&mut self, now: Time, out: &mut Vec<LogAction>) {
         if self.broken {
             return;
         }
         if let Some(later) = self.outbox.persisted(out) {
             self.actions = later;
+            if !self.leads() {
+                // Its vote, or its call for votes, goes out only now: an election takes that long from
+                // here on. Counted from before, disks half as slow as an election let nobody ever win.
+                self.wind_up(now);
+            }
             // A voter that is alone leads when that is durable.
             self.tell_leader();
             self.let_out(out);
