@@ -25,6 +25,7 @@
 #include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/signalfd.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -34,7 +35,7 @@
 #include <time.h>
 #include <unistd.h>
 
-enum { SLOTS = 256, TIMERS = 256, HOSTS = 16, PARCELS = 64, ROOM = 4096, NAME = 16 };
+enum { SLOTS = 256, TIMERS = 256, HOSTS = 16, PARCELS = 64, ROOM = 4096, NAME = 16, WAITED = 6 };
 static const int64_t SECOND = 1000000000;
 static const uint64_t NEVER = UINT64_MAX;
 
@@ -68,6 +69,8 @@ struct slot {
     int32_t quantum;
     uint32_t said; /* NOTHING … */
     uint64_t words[4]; /* what it has said */
+    uint32_t waits_for, pad; /* one more than the descriptors for which it waits; 0: anything */
+    struct pollfd fds[WAITED];
     char name[NAME];
 };
 
@@ -95,6 +98,8 @@ struct page {
     uint64_t point; /* how long a point takes */
     uint32_t sent; /* parcels that the scheduler has not taken yet */
     uint32_t port; /* the next one that nobody has chosen */
+    uint32_t stirred; /* something was done on a host for which another thread there may wait */
+    uint32_t full; /* a thread has waited for room: reading makes some */
     struct host hosts[HOSTS];
     struct slot slots[SLOTS];
     struct timer timers[TIMERS];
@@ -245,6 +250,35 @@ static void point(void)
     page->now += page->point;
     if (--me->quantum <= 0)
         park(TURN, 0, NEVER, 0);
+}
+
+/* Whether a signalfd is ready depends on which process asks: the scheduler, which cannot, wakes whoever has
+ * a signal. No epoll here has one. */
+static unsigned char asks_signals[1024];
+
+static int is_for_signals(int fd)
+{
+    return fd >= 0 && fd < (int)sizeof asks_signals && asks_signals[fd];
+}
+
+static void mark_for_signals(int fd, int is_one)
+{
+    if (fd >= 0 && fd < (int)sizeof asks_signals)
+        asks_signals[fd] = (unsigned char)is_one;
+}
+
+/* What another thread of this host may wait for is done here. */
+static void stir(void)
+{
+    if (is_simulated())
+        page->stirred = 1;
+}
+
+/* The same after reading, which makes room for those that write. */
+static void drain(void)
+{
+    if (is_simulated() && page->full)
+        page->stirred = 1;
 }
 
 /* Says something to the scheduler, and goes on when it has its turn again. */
@@ -578,6 +612,7 @@ int timerfd_settime(int fd, int flags, const struct itimerspec *value, struct it
         uint64_t one = 1;
         timer->armed = 0;
         SYS(SYS_write, fd, &one, 8);
+        stir();
     }
     return 0;
 }
@@ -590,7 +625,9 @@ int close(int fd)
             if (page->timers[i].pid == pid && page->timers[i].fd == (uint32_t)fd)
                 page->timers[i].used = 0;
         point();
+        stir();
     }
+    mark_for_signals(fd, 0);
     return (int)result(SYS(SYS_close, fd));
 }
 
@@ -620,13 +657,34 @@ static uint64_t until(int timeout)
     return (uint64_t)(clock_shows(CLOCK_MONOTONIC) + timeout * (SECOND / 1000));
 }
 
-/* Tries again what could not be done yet: whether to. */
-static int again(uint64_t deadline, int *interrupted)
+/* Tries again what could not be done yet, since none of `fds` is ready, if these are why: whether to. */
+static int again(const struct pollfd *fds, nfds_t count, uint64_t deadline, int *interrupted)
 {
     if (deadline != NEVER && (uint64_t)clock_shows(CLOCK_MONOTONIC) >= deadline)
         return 0;
+    me->waits_for = fds && count <= WAITED;
+    for (nfds_t i = 0; me->waits_for && i < count; i++)
+        if (!is_for_signals(fds[i].fd))
+            me->fds[me->waits_for++ - 1] = fds[i];
     *interrupted = park(RETRY, CLOCK_MONOTONIC, deadline, 0);
     return !*interrupted;
+}
+
+int signalfd(int fd, const sigset_t *mask, int flags)
+{
+    point();
+    fd = (int)result(SYS(SYS_signalfd4, fd, mask, 8, flags));
+    mark_for_signals(fd, 1);
+    return fd;
+}
+
+int epoll_ctl(int fd, int what, int of, struct epoll_event *event)
+{
+    point();
+    stir();
+    if (what == EPOLL_CTL_ADD && is_for_signals(of))
+        _exit(123);
+    return (int)result(SYS(SYS_epoll_ctl, fd, what, of, event));
 }
 
 int epoll_wait(int fd, struct epoll_event *events, int most, int timeout)
@@ -635,12 +693,13 @@ int epoll_wait(int fd, struct epoll_event *events, int most, int timeout)
     if (!is_simulated())
         return (int)result(SYS(SYS_epoll_wait, fd, events, most, timeout));
     uint64_t deadline = until(timeout);
+    struct pollfd one = {.fd = fd, .events = POLLIN};
     int interrupted = 0;
     for (;;) {
         long done = SYS(SYS_epoll_wait, fd, events, most, 0);
         if (done != 0 || timeout == 0)
             return (int)result(done);
-        if (!again(deadline, &interrupted))
+        if (!again(&one, 1, deadline, &interrupted))
             return interrupted ? (errno = EINTR, -1) : 0;
     }
 }
@@ -662,7 +721,7 @@ int poll(struct pollfd *fds, nfds_t count, int timeout)
         long done = SYS(SYS_poll, fds, count, 0);
         if (done != 0 || timeout == 0)
             return (int)result(done);
-        if (!again(deadline, &interrupted))
+        if (!again(fds, count, deadline, &interrupted))
             return interrupted ? (errno = EINTR, -1) : 0;
     }
 }
@@ -682,27 +741,28 @@ static int ready(int fd, short events)
         return 1;
     struct pollfd one = {.fd = fd, .events = events};
     int interrupted;
+    page->full |= events == POLLOUT;
     while (SYS(SYS_poll, &one, 1, 0) == 0)
-        if (!again(NEVER, &interrupted))
+        if (!again(&one, 1, NEVER, &interrupted))
             return errno = EINTR, 0;
     return 1;
 }
 
-#define READS(type, name, call, params, ...) \
+#define READS(type, name, call, done, params, ...) \
     type name params \
     { \
         point(); \
-        return ready(fd, POLLIN) ? (type)result(SYS(call, fd, __VA_ARGS__)) : -1; \
+        return ready(fd, POLLIN) ? (done(), (type)result(SYS(call, fd, __VA_ARGS__))) : -1; \
     }
 #define WRITES(type, name, call, params, ...) \
     type name params \
     { \
         point(); \
-        return ready(fd, POLLOUT) ? (type)result(SYS(call, fd, __VA_ARGS__)) : -1; \
+        return ready(fd, POLLOUT) ? (stir(), (type)result(SYS(call, fd, __VA_ARGS__))) : -1; \
     }
-READS(ssize_t, read, SYS_read, (int fd, void *to, size_t len), to, len)
-READS(ssize_t, readv, SYS_readv, (int fd, const struct iovec *to, int count), to, count)
-READS(int, accept4, SYS_accept4, (int fd, struct sockaddr *of, socklen_t *len, int flags), of, len, flags)
+READS(ssize_t, read, SYS_read, drain, (int fd, void *to, size_t len), to, len)
+READS(ssize_t, readv, SYS_readv, drain, (int fd, const struct iovec *to, int count), to, count)
+READS(int, accept4, SYS_accept4, stir, (int fd, struct sockaddr *of, socklen_t *len, int flags), of, len, flags)
 WRITES(ssize_t, write, SYS_write, (int fd, const void *from, size_t len), from, len)
 WRITES(ssize_t, writev, SYS_writev, (int fd, const struct iovec *from, int count), from, count)
 
@@ -714,9 +774,11 @@ WRITES(ssize_t, writev, SYS_writev, (int fd, const struct iovec *from, int count
         int interrupted; \
         for (;;) { \
             long done = attempt; \
-            if (!is_simulated() || !(test)) \
+            if (!is_simulated() || !(test)) { \
+                stir(); \
                 return (type)result(done); \
-            if (!again(NEVER, &interrupted)) \
+            } \
+            if (!again(NULL, 0, NEVER, &interrupted)) \
                 return errno = EINTR, -1; \
         } \
     }
@@ -744,9 +806,12 @@ int fcntl(int fd, int command, ...)
     for (;;) {
         long done = SYS(SYS_fcntl, fd, attempt, arg);
         int interrupted;
-        if (attempt == command || (done != -EAGAIN && done != -EACCES))
+        if (attempt == command || (done != -EAGAIN && done != -EACCES)) {
+            if (attempt == F_SETLK || attempt == F_OFD_SETLK)
+                stir();
             return (int)result(done);
-        if (!again(NEVER, &interrupted))
+        }
+        if (!again(NULL, 0, NEVER, &interrupted))
             return errno = EINTR, -1;
     }
 }
@@ -883,6 +948,7 @@ static int opens(int dir, const char *path, int flags, mode_t mode)
     const char *own = getenv("DISTLOCK_SIMULATED_BOOT");
     if (is_simulated() && own && !strcmp(path, "/proc/sys/kernel/random/boot_id"))
         path = own;
+    stir();
     return (int)result(SYS(SYS_openat, dir, path, flags, mode));
 }
 
@@ -988,6 +1054,7 @@ ssize_t sendmsg(int fd, const struct msghdr *header, int flags)
     if (!is_simulated() || !to || to->sin_family != AF_INET) {
         if (!(flags & MSG_DONTWAIT) && !ready(fd, POLLOUT))
             return -1;
+        stir();
         return result(SYS(SYS_sendmsg, fd, header, flags));
     }
     if (!is_udp(fd, &address, &port))
@@ -1028,12 +1095,26 @@ ssize_t send(int fd, const void *from, size_t len, int flags)
     return sendto(fd, from, len, flags, NULL, 0);
 }
 
+/* Calls that never block, and that others may have waited for. */
+#define STIRS(name, call, params, ...) \
+    int name params \
+    { \
+        point(); \
+        stir(); \
+        return (int)result(SYS(call, __VA_ARGS__)); \
+    }
+STIRS(connect, SYS_connect, (int fd, const struct sockaddr *to, socklen_t len), fd, to, len)
+STIRS(listen, SYS_listen, (int fd, int backlog), fd, backlog)
+STIRS(shutdown, SYS_shutdown, (int fd, int how), fd, how)
+STIRS(dup2, SYS_dup2, (int fd, int to), fd, to)
+
 ssize_t recvmsg(int fd, struct msghdr *header, int flags)
 {
     point();
     struct sockaddr_in from = {.sin_family = AF_INET};
     if (!(flags & MSG_DONTWAIT) && !ready(fd, POLLIN))
         return -1;
+    drain();
     if (!is_udp(fd, &from.sin_addr.s_addr, &from.sin_port))
         return result(SYS(SYS_recvmsg, fd, header, flags));
     unsigned char bytes[ROOM];

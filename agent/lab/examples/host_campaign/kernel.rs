@@ -8,6 +8,8 @@ use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 
+use crate::page;
+
 /// A descriptor of the process `pid`.
 ///
 /// # Errors
@@ -64,4 +66,19 @@ pub(crate) fn has_ended(pidfd: &OwnedFd, patience: PollTimeout) -> bool {
 /// Whether a process has a signal that it has not taken yet.
 pub(crate) fn has_pending(pid: u32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/status")).is_ok_and(|status| pending_in(&status) != 0)
+}
+
+/// Whether one of these descriptors of another process is ready, or none is there any more.
+pub(crate) fn are_ready(of: &OwnedFd, fds: &[page::PollFd]) -> bool {
+    let there: Option<Vec<_>> = fds
+        .iter()
+        .map(|its| descriptor(of, its.fd as u32))
+        .collect();
+    let Some(there) = there else { return true };
+    let mut polled: Vec<_> = there
+        .iter()
+        .zip(fds)
+        .map(|(fd, its)| PollFd::new(fd.as_fd(), PollFlags::from_bits_truncate(its.events)))
+        .collect();
+    poll(&mut polled, PollTimeout::ZERO) != Ok(0)
 }

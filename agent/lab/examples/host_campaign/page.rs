@@ -7,7 +7,7 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use nix::sys::mman::{MapFlags, ProtFlags, mmap};
 
@@ -16,6 +16,7 @@ const SLOTS: usize = 256;
 const TIMERS: usize = 256;
 const PARCELS: usize = 64;
 const ROOM: usize = 4096;
+const WAITED: usize = 6;
 pub(crate) const NEVER: u64 = u64::MAX;
 
 /// The states of a slot.
@@ -97,13 +98,30 @@ pub(crate) struct Slot {
     pub(crate) quantum: i32,
     pub(crate) said: u32,
     pub(crate) words: [u64; 4],
+    waits_for: u32,
+    pad: u32,
+    fds: [PollFd; WAITED],
     name: [u8; 16],
+}
+
+/// As poll(2) takes it.
+#[repr(C)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct PollFd {
+    pub(crate) fd: i32,
+    pub(crate) events: i16,
+    revents: i16,
 }
 
 impl Slot {
     pub(crate) fn name(&self) -> String {
         let name = self.name.split(|byte| *byte == 0).next();
         String::from_utf8_lossy(name.unwrap_or_default()).into_owned()
+    }
+
+    /// The descriptors for which it waits, if it waits for nothing else, but for signals.
+    pub(crate) fn fds(&self) -> Option<&[PollFd]> {
+        self.fds.get(..(self.waits_for as usize).checked_sub(1)?)
     }
 
     pub(crate) fn is(&self, state: u32) -> bool {
@@ -165,6 +183,9 @@ pub(crate) struct Shared {
     point: u64,
     sent: u32,
     port: u32,
+    /// Whether something was done for which another thread of the host may wait.
+    pub(crate) stirred: u32,
+    full: u32,
     pub(crate) hosts: [Clocks; HOSTS],
     pub(crate) slots: [Slot; SLOTS],
     pub(crate) timers: [Timer; TIMERS],
@@ -242,10 +263,15 @@ impl Page {
 
 /// Waits until `word` is no longer 1.
 fn wait(word: &AtomicU32, patience: Duration) -> bool {
-    if word.load(Ordering::SeqCst) == 1 {
-        futex(word, libc::FUTEX_WAIT, 1, Some(patience));
+    let began = Instant::now();
+    while word.load(Ordering::SeqCst) == 1 {
+        // What wakes it may belong to a turn that was given back, and seen, before.
+        let Some(left) = patience.checked_sub(began.elapsed()) else {
+            return false;
+        };
+        futex(word, libc::FUTEX_WAIT, 1, Some(left));
     }
-    word.load(Ordering::SeqCst) != 1
+    true
 }
 
 fn futex(word: &AtomicU32, operation: i32, value: u32, timeout: Option<Duration>) {

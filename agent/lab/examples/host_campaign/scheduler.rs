@@ -14,7 +14,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
-use crate::kernel::{descriptor, has_ended, has_pending, is_dying, pidfd};
+use crate::kernel::{are_ready, descriptor, has_ended, has_pending, is_dying, pidfd};
 use crate::network::Network;
 use crate::page::{HOSTS, NEVER, Page, Slot, said, state, waits};
 
@@ -186,6 +186,8 @@ impl Scheduler {
                     is_stopped: false,
                 };
                 self.processes.insert(slot.pid, process);
+                // What it does not keep across its exec is closed.
+                self.hosts[slot.host as usize].generation += 1;
             }
         }
         for index in ended {
@@ -221,6 +223,9 @@ impl Scheduler {
                 .map(|(pid, _)| *pid)
                 .collect();
             if dying.is_empty() {
+                if !events.is_empty() {
+                    self.wake_for_signals();
+                }
                 return Ok(());
             }
             for pid in dying {
@@ -407,7 +412,15 @@ impl Scheduler {
             let is_due = due <= now;
             let is_ready = match slot.waits {
                 waits::TURN => true,
-                waits::RETRY => is_due || self.looked.get(&index) != Some(&host.generation),
+                waits::RETRY if is_due => true,
+                waits::RETRY if self.looked.get(&index) == Some(&host.generation) => false,
+                waits::RETRY => {
+                    let is_ready = slot.fds().is_none_or(|fds| are_ready(&process.pidfd, fds));
+                    if !is_ready {
+                        self.looked.insert(index, host.generation);
+                    }
+                    is_ready
+                }
                 waits::SLEEP | waits::FUTEX => is_due,
                 waits::JOIN => joined.contains(&(index, true)),
                 _ => false,
@@ -466,8 +479,6 @@ impl Scheduler {
         let page = self.page.get();
         let slot = &mut page.slots[chosen];
         let (host, pid) = (slot.host as usize, slot.pid);
-        let was_retry = slot.waits == waits::RETRY;
-        self.looked.insert(chosen, self.hosts[host].generation);
         self.turns += 1;
         let now = self.now();
         self.digest = (self.digest ^ now ^ (chosen as u64) << 48)
@@ -485,9 +496,11 @@ impl Scheduler {
         let (said, words, waits, name) = (slot.said, slot.words, slot.waits, slot.name());
         slot.said = 0;
         let is_running = slot.is(state::RUNNING);
-        if !(was_retry && waits == waits::RETRY) {
+        if std::mem::take(&mut self.page.get().stirred) != 0 {
             self.hosts[host].generation += 1;
         }
+        // Whatever it did itself, it has looked after that.
+        self.looked.insert(chosen, self.hosts[host].generation);
         if self.trace.is_some() {
             self.note(format_args!(
                 "host {host} process {pid} {name}: waits {waits}, said {said} {:?}",
@@ -530,6 +543,7 @@ impl Scheduler {
                 return Err(Broken::Keeps { pid, name });
             }
             self.forget(pid, image);
+            self.hosts[host].generation += 1;
         }
         self.meet()
     }
