@@ -55,6 +55,7 @@ struct host {
     int64_t gains; /* parts per thousand million */
     int64_t monotonic, boottime, realtime;
     uint64_t random;
+    uint64_t disk_error;
 };
 
 struct slot {
@@ -748,6 +749,19 @@ static int ready(int fd, short events)
     return 1;
 }
 
+/* Whether the disk of this host fails what is asked of it: one that is full still keeps what it has. */
+static int disk_fails(int fd, int is_sync)
+{
+    struct stat about;
+    uint64_t error = is_simulated() ? page->hosts[host].disk_error : 0;
+    if (!error || (is_sync && error == ENOSPC) || fd <= 2)
+        return 0;
+    if (fstat(fd, &about) || !(S_ISREG(about.st_mode) || S_ISDIR(about.st_mode)))
+        return 0;
+    errno = (int)error;
+    return 1;
+}
+
 #define READS(type, name, call, done, params, ...) \
     type name params \
     { \
@@ -758,11 +772,19 @@ static int ready(int fd, short events)
     type name params \
     { \
         point(); \
+        if (disk_fails(fd, 0)) \
+            return -1; \
         return ready(fd, POLLOUT) ? (stir(), (type)result(SYS(call, fd, __VA_ARGS__))) : -1; \
     }
 READS(ssize_t, read, SYS_read, drain, (int fd, void *to, size_t len), to, len)
 READS(ssize_t, readv, SYS_readv, drain, (int fd, const struct iovec *to, int count), to, count)
 READS(int, accept4, SYS_accept4, stir, (int fd, struct sockaddr *of, socklen_t *len, int flags), of, len, flags)
+ssize_t pwrite64(int fd, const void *from, size_t len, off64_t at)
+{
+    point();
+    return disk_fails(fd, 0) ? -1 : (ssize_t)result(SYS(SYS_pwrite64, fd, from, len, at));
+}
+
 WRITES(ssize_t, write, SYS_write, (int fd, const void *from, size_t len), from, len)
 WRITES(ssize_t, writev, SYS_writev, (int fd, const struct iovec *from, int count), from, count)
 
@@ -927,6 +949,8 @@ static int synced(int fd, long number)
     uint64_t until = me->words[0];
     while (clock_shows(CLOCK_MONOTONIC) < (int64_t)until)
         park(SLEEP, CLOCK_MONOTONIC, until, 0);
+    if (disk_fails(fd, 1))
+        return -1;
     tell(SYNCED, (uint64_t)fd, 0, 0);
     return 0;
 }

@@ -59,6 +59,8 @@ pub(crate) struct Clocks {
     pub(crate) boottime: i64,
     pub(crate) realtime: i64,
     pub(crate) random: u64,
+    /// What its disk answers, if that is not 0.
+    pub(crate) disk_error: u64,
 }
 
 impl Clocks {

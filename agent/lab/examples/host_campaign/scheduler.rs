@@ -31,23 +31,17 @@ const POINT: Duration = Duration::from_nanos(200);
 #[derive(Debug)]
 pub(crate) enum Event {
     /// A program has said this, by `distlock_simulated_tell`.
-    Told {
-        pid: u32,
-        words: [u64; 3],
-    },
+    Told { pid: u32, words: [u64; 3] },
     Ended {
         pid: u32,
         host: usize,
+        /// Whether it has ended with 0.
+        is_success: bool,
     },
     /// A process has begun to sync something.
-    Syncs {
-        host: usize,
-    },
+    Syncs { host: usize },
     /// A process has synced this descriptor.
-    Synced {
-        pid: u32,
-        fd: u64,
-    },
+    Synced { pid: u32, fd: u64 },
 }
 
 /// What must not happen to the simulation itself.
@@ -238,10 +232,13 @@ impl Scheduler {
                 }
                 self.hosts[process.host].generation += 1;
                 self.forget(pid, None);
-                self.note(format_args!("process {pid} has ended"));
+                let child = Pid::from_raw(pid as i32);
+                let status = waitpid(child, Some(WaitPidFlag::WNOHANG));
+                self.note(format_args!("process {pid} has ended: {status:?}"));
                 events.push(Event::Ended {
                     pid,
                     host: process.host,
+                    is_success: status == Ok(WaitStatus::Exited(child, 0)),
                 });
             }
             // Those whose parent is gone are children of this process.

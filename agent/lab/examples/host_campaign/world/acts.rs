@@ -1,0 +1,324 @@
+//! What befalls hosts and processes.
+
+use std::fs;
+
+use nix::errno::Errno;
+use nix::sys::signal::Signal;
+
+use super::files::address;
+use super::{DELAY, LONGEST_LEASE_MS, MILLI, RECOVERY, Result, SECOND, WAKING, World};
+use crate::disk::Disk;
+
+/// What befalls the world.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Act {
+    Stop(u32),
+    Continue(u32),
+    Kill(u32),
+    Suspend(usize),
+    Wake(usize),
+    CutOff(usize),
+    Connect(usize),
+    CutPower(usize),
+    StartAgent(usize),
+    EndAgent(usize),
+    StartProgram(usize),
+    StartRunner(usize),
+    SetClock(usize),
+    /// From now on its clocks gain otherwise.
+    SetRate(usize),
+    DiskFails(usize),
+    DiskHeals(usize),
+    /// The host gets another disk, with nothing on it.
+    LoseState(usize),
+    /// Other members are to vote.
+    SetVoters,
+    Remove(usize),
+    Add(usize),
+    /// All members end, and start again with another lease.
+    SetLease,
+    /// By now this command must have ended.
+    Expect(u32),
+}
+
+/// What an operator does in a world besides. Two of these at once may well leave a group without a quorum
+/// for good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Operator {
+    Nothing,
+    LosesAState,
+    SetsVoters,
+    Removes,
+    SetsLease,
+}
+
+impl Operator {
+    pub(super) const ALL: [Self; 5] = [
+        Self::Nothing,
+        Self::LosesAState,
+        Self::SetsVoters,
+        Self::Removes,
+        Self::SetsLease,
+    ];
+}
+
+impl World<'_> {
+    /// Has something befall a host that was left in peace for a while.
+    pub(super) fn trouble(&mut self) -> Result<()> {
+        let host = self.choices.index(self.hosts);
+        let now = self.scheduler.now();
+        if self.peace[host] > now {
+            return Ok(());
+        }
+        let there = self.there(host);
+        // What is down already has enough.
+        let is_down = there.is_empty() || self.scheduler.is_suspended(host);
+        if is_down || (self.agentless != Some(host) && !self.agents.contains_key(&host)) {
+            return Ok(());
+        }
+        let some = there[self.choices.index(there.len())];
+        let agent = self.agents.get(&host).copied().unwrap_or(some);
+        let after = self.within_leases(2);
+        let (act, undone) = match self.choices.below(14) {
+            0 => (Act::Stop(some), Some(Act::Continue(some))),
+            1 => (Act::Stop(agent), Some(Act::Continue(agent))),
+            2 => (Act::Kill(some), None),
+            3 => (Act::Kill(agent), None),
+            4 | 5 => (Act::Suspend(host), Some(Act::Wake(host))),
+            6 => (Act::CutOff(host), Some(Act::Connect(host))),
+            7 => (Act::CutPower(host), None),
+            8 => (Act::EndAgent(host), None),
+            9 => (Act::SetClock(host), None),
+            10 => (Act::SetRate(host), None),
+            11 => (Act::DiskFails(host), Some(Act::DiskHeals(host))),
+            _ => match self.operator {
+                Operator::Nothing => return Ok(()),
+                Operator::LosesAState => {
+                    self.operator = Operator::Nothing;
+                    (Act::LoseState(host), None)
+                }
+                Operator::SetsVoters => (Act::SetVoters, None),
+                Operator::Removes => (Act::Remove(host), Some(Act::Add(host))),
+                Operator::SetsLease => (Act::SetLease, None),
+            },
+        };
+        self.peace[host] = after + RECOVERY;
+        self.act(act)?;
+        if let Some(undone) = undone {
+            self.plan(after, undone);
+        }
+        Ok(())
+    }
+
+    /// Where a process has ended, others may be slow to notice.
+    pub(super) fn delay_others(&mut self, host: usize) {
+        let now = self.scheduler.now();
+        let is_awake = now > self.woke[host] + WAKING && !self.scheduler.is_suspended(host);
+        if !self.is_troubled || !is_awake {
+            return;
+        }
+        for pid in self.there(host) {
+            if self.choices.chance(300) && !self.scheduler.processes[&pid].is_stopped {
+                self.scheduler.stop(pid, true);
+                let until = now + self.choices.below(DELAY);
+                self.plan(until, Act::Continue(pid));
+            }
+        }
+    }
+
+    /// The processes of a host.
+    pub(super) fn there(&self, host: usize) -> Vec<u32> {
+        let processes = self.scheduler.processes.iter();
+        let there = processes.filter(|(_, process)| process.host == host);
+        there.map(|(pid, _)| *pid).collect()
+    }
+
+    pub(super) fn act(&mut self, act: Act) -> Result<()> {
+        let name = match act {
+            Act::Stop(pid) => {
+                self.scheduler.stop(pid, true);
+                "stop"
+            }
+            Act::Continue(pid) => {
+                self.scheduler.stop(pid, false);
+                self.look(None)?;
+                return Ok(());
+            }
+            Act::Kill(pid) => {
+                for event in self.scheduler.kill(pid)? {
+                    self.note(&event)?;
+                }
+                "kill"
+            }
+            Act::Suspend(host) => {
+                self.scheduler.suspend(host);
+                "suspend"
+            }
+            Act::Wake(host) => {
+                let now = self.scheduler.now();
+                let slept = now.saturating_sub(self.scheduler.resume(host).unwrap_or(now));
+                self.woke[host] = now;
+                // By any clock that leases can be measured by, they are over.
+                if slept > LONGEST_LEASE_MS * MILLI * 5 / 4 {
+                    for pid in self.judge.commands(host) {
+                        self.plan(now + WAKING, Act::Expect(pid));
+                    }
+                }
+                self.look(None)?;
+                return Ok(());
+            }
+            Act::CutOff(host) => {
+                self.scheduler.network.cut_off.insert(host);
+                "cut off"
+            }
+            Act::Connect(host) => {
+                self.scheduler.network.cut_off.remove(&host);
+                return Ok(());
+            }
+            Act::CutPower(host) => {
+                self.crash(host)?;
+                let state = self.file(host, "state");
+                self.disks[host].lose(&state, &mut self.choices)?;
+                "cut power"
+            }
+            Act::LoseState(host) => {
+                self.crash(host)?;
+                let state = self.file(host, "state");
+                fs::remove_dir_all(&state)?;
+                fs::create_dir(&state)?;
+                self.disks[host] = Disk::default();
+                "lose state"
+            }
+            Act::DiskFails(host) => {
+                let errors = [Errno::EIO, Errno::ENOSPC];
+                let error = errors[self.choices.index(errors.len())];
+                self.scheduler.page.get().hosts[host].disk_error = error as u64;
+                "disk fails"
+            }
+            Act::DiskHeals(host) => {
+                self.scheduler.page.get().hosts[host].disk_error = 0;
+                return Ok(());
+            }
+            Act::EndAgent(host) => {
+                if let Some(pid) = self.agents.get(&host) {
+                    self.scheduler.signal(*pid, Signal::SIGTERM);
+                }
+                "end agent"
+            }
+            Act::StartAgent(host) if self.agents.contains_key(&host) => return Ok(()),
+            Act::StartAgent(host) => {
+                if self.choices.chance(300) {
+                    let first = 1 + self.choices.index(self.hosts);
+                    self.configure(host, self.lease_ms, Some(&[first]))?;
+                    *self.acts.entry("other voters in the file").or_default() += 1;
+                } else if self.is_troubled && self.choices.chance(150) {
+                    let lease_ms = self.some_lease();
+                    self.configure(host, lease_ms, None)?;
+                    *self.acts.entry("another lease in the file").or_default() += 1;
+                } else {
+                    self.configure(host, self.lease_ms, None)?;
+                }
+                self.start_agent(host)?;
+                return Ok(());
+            }
+            Act::Expect(pid) => {
+                if self.judge.is_inside(pid) {
+                    let what =
+                        format!("command {pid} runs on after a suspend that ended its lease");
+                    return Err(what.into());
+                }
+                return Ok(());
+            }
+            Act::SetClock(host) => {
+                let by = self.choices.below(200_000 * SECOND) as i64 - 100_000 * SECOND as i64;
+                self.scheduler.page.get().hosts[host].realtime += by;
+                "set clock"
+            }
+            Act::SetRate(host) => {
+                let gains = self.some_rate();
+                self.scheduler.drift(host, gains);
+                "set rate"
+            }
+            Act::SetVoters => {
+                let left_out = self.choices.index(self.hosts + 1);
+                let voters = (0..self.hosts).filter(|host| *host != left_out);
+                let voters: Vec<_> = voters.map(|host| (host + 1).to_string()).collect();
+                let mut command = vec!["voters".to_owned()];
+                command.extend(voters);
+                self.change_members("voters set", &command)?;
+                "set voters"
+            }
+            Act::Remove(host) => {
+                self.change_members("removed", &["remove".to_owned(), (host + 1).to_string()])?;
+                "remove"
+            }
+            Act::Add(host) => {
+                let command = ["add".to_owned(), (host + 1).to_string(), address(host)];
+                self.change_members("added", &command)?;
+                return Ok(());
+            }
+            Act::SetLease => {
+                self.lease_ms = self.some_lease();
+                for host in 0..self.hosts {
+                    self.configure(host, self.lease_ms, None)?;
+                    self.act(Act::EndAgent(host))?;
+                }
+                "set lease"
+            }
+            Act::StartProgram(host) => return self.start_client(host, false),
+            Act::StartRunner(host) => return self.start_client(host, true),
+        };
+        *self.acts.entry(name).or_default() += 1;
+        Ok(())
+    }
+
+    /// All processes of a host end at once; what was to befall them befalls nobody.
+    fn crash(&mut self, host: usize) -> Result<()> {
+        let there = self.there(host);
+        self.agents.remove(&host);
+        for event in self.scheduler.kill_all(&there)? {
+            self.note(&event)?;
+        }
+        self.boot(host)?;
+        if self.agentless != Some(host) {
+            let at = self.within_leases(2);
+            self.plan(at, Act::StartAgent(host));
+        }
+        Ok(())
+    }
+
+    /// What stands still goes on, and what is missing is started.
+    pub(super) fn heal(&mut self) -> Result<()> {
+        for act in std::mem::take(&mut self.agenda).into_values() {
+            if !matches!(
+                act,
+                Act::Stop(_)
+                    | Act::Kill(_)
+                    | Act::Suspend(_)
+                    | Act::CutOff(_)
+                    | Act::CutPower(_)
+                    | Act::EndAgent(_)
+                    | Act::SetClock(_)
+            ) {
+                self.act(act)?;
+            }
+        }
+        // The operator mends the files, and starts again whose was wrong.
+        for host in 0..self.hosts {
+            self.configure(host, self.lease_ms, None)?;
+            if self.runs_with[host] != self.lease_ms {
+                self.act(Act::EndAgent(host))?;
+            }
+        }
+        // Whoever was removed is added again, which a group without a quorum refuses.
+        if self.operator == Operator::Removes {
+            for host in 0..self.hosts {
+                for times in 0..5 {
+                    let at = self.scheduler.now() + times * 4 * SECOND;
+                    self.plan(at, Act::Add(host));
+                }
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,103 @@
+//! Who is inside, and whether that may be.
+
+use std::collections::BTreeMap;
+
+use super::{COMMAND, Result, WAKING};
+use crate::scheduler::BEGIN;
+
+/// Somebody inside.
+#[derive(Clone, Copy, Debug)]
+struct Inside {
+    host: usize,
+    is_command: bool,
+    /// What its guard said last.
+    is_valid: bool,
+}
+
+/// Sees every entry, and what guards say, in true time.
+pub(super) struct Judge {
+    inside: BTreeMap<u32, Inside>,
+    /// Programs and commands that entered, on each host.
+    pub(super) entries: Vec<[u64; 2]>,
+    fence: u64,
+}
+
+impl Judge {
+    pub(super) fn new(hosts: usize) -> Self {
+        Self {
+            inside: BTreeMap::new(),
+            entries: vec![[0; 2]; hosts],
+            fence: 0,
+        }
+    }
+
+    pub(super) fn entered(&mut self, pid: u32, host: usize, kind: usize) {
+        self.entries[host][kind] += 1;
+        let inside = Inside {
+            host,
+            is_command: kind == COMMAND,
+            is_valid: true,
+        };
+        self.inside.insert(pid, inside);
+    }
+
+    pub(super) fn left(&mut self, pid: u32) {
+        self.inside.remove(&pid);
+    }
+
+    /// What a program's guard says.
+    pub(super) fn says(&mut self, pid: u32, is_valid: bool) {
+        if let Some(inside) = self.inside.get_mut(&pid) {
+            inside.is_valid = is_valid;
+        }
+    }
+
+    /// Whether there is more to see than that one is inside.
+    pub(super) fn has_several(&self) -> bool {
+        self.inside.len() > 1
+    }
+
+    pub(super) fn is_inside(&self, pid: u32) -> bool {
+        self.inside.contains_key(&pid)
+    }
+
+    /// The commands that are inside on a host.
+    pub(super) fn commands(&self, host: usize) -> Vec<u32> {
+        let inside = self.inside.iter();
+        let commands = inside.filter(|(_, inside)| inside.is_command && inside.host == host);
+        commands.map(|(pid, _)| *pid).collect()
+    }
+
+    /// Fails if two are inside, of which `entered` is one that has just entered. What sleeps does nothing,
+    /// and a command that wakes may run on for a moment.
+    pub(super) fn check(
+        &self,
+        now: u64,
+        sleeps: impl Fn(usize) -> bool,
+        woke: &[u64],
+        entered: Option<u32>,
+    ) -> Result<()> {
+        let counts = |inside: &Inside| {
+            let wakes = inside.is_command && now < woke[inside.host] + WAKING;
+            inside.is_valid && !sleeps(inside.host) && !wakes
+        };
+        let inside = self.inside.iter().filter(|(_, inside)| counts(inside));
+        let inside: Vec<_> = inside.collect();
+        if inside.len() > 1 {
+            let at = (now - BEGIN) as f64 / 1e9;
+            let what = format!("two inside, at {at:.6} s: {inside:?} (entered: {entered:?})");
+            return Err(what.into());
+        }
+        Ok(())
+    }
+
+    /// Fails if the fence of an entry is no higher than one before, though its guard is valid.
+    pub(super) fn check_fence(&mut self, pid: u32, fence: u64) -> Result<()> {
+        let is_valid = self.inside.get(&pid).is_some_and(|inside| inside.is_valid);
+        if fence <= self.fence && is_valid {
+            return Err(format!("fence {fence} after {}", self.fence).into());
+        }
+        self.fence = self.fence.max(fence);
+        Ok(())
+    }
+}
