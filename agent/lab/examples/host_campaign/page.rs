@@ -7,8 +7,9 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use nix::errno::Errno;
 use nix::sys::mman::{MapFlags, ProtFlags, mmap};
 
 pub(crate) const HOSTS: usize = 16;
@@ -243,7 +244,7 @@ impl Page {
         slot.said = 0;
         slot.state.store(state::RUNNING, Ordering::SeqCst);
         slot.go.store(1, Ordering::SeqCst);
-        futex(&slot.go, libc::FUTEX_WAKE, 1, None);
+        let _ = futex(&slot.go, libc::FUTEX_WAKE, 1, None);
     }
 
     /// Waits until the turn comes back; whether it did in that time.
@@ -265,18 +266,21 @@ impl Page {
 
 /// Waits until `word` is no longer 1.
 fn wait(word: &AtomicU32, patience: Duration) -> bool {
-    let began = Instant::now();
     while word.load(Ordering::SeqCst) == 1 {
         // What wakes it may belong to a turn that was given back, and seen, before.
-        let Some(left) = patience.checked_sub(began.elapsed()) else {
+        if futex(word, libc::FUTEX_WAIT, 1, Some(patience)) == Err(Errno::ETIMEDOUT) {
             return false;
-        };
-        futex(word, libc::FUTEX_WAIT, 1, Some(left));
+        }
     }
     true
 }
 
-fn futex(word: &AtomicU32, operation: i32, value: u32, timeout: Option<Duration>) {
+fn futex(
+    word: &AtomicU32,
+    operation: i32,
+    value: u32,
+    timeout: Option<Duration>,
+) -> nix::Result<i64> {
     let timeout = timeout.map(|time| libc::timespec {
         tv_sec: time.as_secs() as i64,
         tv_nsec: i64::from(time.subsec_nanos()),
@@ -284,6 +288,7 @@ fn futex(word: &AtomicU32, operation: i32, value: u32, timeout: Option<Duration>
     let timeout = timeout
         .as_ref()
         .map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: the word outlives the call. What it returns is seen in the word.
-    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, timeout) };
+    // SAFETY: the word outlives the call.
+    let done = unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), operation, value, timeout) };
+    Errno::result(done)
 }
