@@ -144,6 +144,30 @@ fn a_removed_voter_is_answered_by_a_host_that_begins_anew() {
     }
 }
 
+/// A voter that was removed while it was cut off, several views ago: those who vote now do not know it any
+/// more, and answer it all the same. It would wait for a quorum for ever.
+#[test]
+fn a_voter_that_was_removed_views_ago_is_told() {
+    for (remaining, views) in [(2, 1), (2, 3), (3, 3)] {
+        let mut group = group(1 + remaining, Algorithm::Semaphore);
+        let others = 2..=1 + remaining;
+        for other in others.clone() {
+            group.cut.insert((node(1), node(other)));
+            group.cut.insert((node(other), node(1)));
+        }
+        group.change(2, Change::Remove(node(1)));
+        group.run(ms(6000));
+        for _ in 0..views {
+            group.start(3);
+            group.run(ms(3000));
+        }
+        assert_eq!(group.members(2), others.collect::<Vec<_>>());
+        group.heal();
+        group.run(ms(6000));
+        assert!(is_told_that_it_is_removed(&group, 1), "{views} views ago");
+    }
+}
+
 /// The first member does not vote any more, and was told of the third's removal when it did.
 #[test]
 fn a_former_voter_does_not_speak_for_those_who_vote() {

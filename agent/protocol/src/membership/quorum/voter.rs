@@ -182,14 +182,24 @@ impl<M: MakeLog> VoterRole<M> {
                     coordination.summary(from, (epoch, digest), summary);
                 }
             }
-            QuorumMessage::Log { from, to, message } => {
-                if to == self.endorser.me
-                    && self.voter_called(from).is_some()
-                    && let Some(log) = &mut self.log
-                {
-                    let mut actions = Vec::new();
-                    log.receive(now, voter_id(from), message, &mut actions);
-                    self.log_actions(now, actions, out);
+            QuorumMessage::Log {
+                from: voter,
+                to,
+                message,
+            } => {
+                let is_known = self.voter_called(voter).is_some();
+                if let Some(log) = self.log.as_mut().filter(|_| to == self.endorser.me) {
+                    if is_known {
+                        let mut actions = Vec::new();
+                        log.receive(now, voter_id(voter), message, &mut actions);
+                        self.log_actions(now, actions, out);
+                    } else if voter.node == from
+                        && let Some(message) = log.answer_former(voter_id(voter), &message)
+                    {
+                        // What is committed is so, whatever is on this disk: it goes out at once.
+                        let (from, to) = (to, voter);
+                        out.send(to.node, QuorumMessage::Log { from, to, message });
+                    }
                 }
             }
             _ => {}

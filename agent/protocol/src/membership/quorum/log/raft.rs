@@ -18,6 +18,7 @@
 //!   which is hardly longer than the entry.
 //! - What no log can have sent is not shown to the library.
 
+use alloc::boxed::Box;
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 use core::time::Duration;
@@ -58,6 +59,8 @@ pub struct RaftLog<L = Noraft> {
     /// The view that is in force everywhere.
     installed: Option<Epoch>,
     deadline: Option<Time>,
+    /// When that was set.
+    wound_up: Time,
     /// The leader of a term, and when it was last heard of.
     leader: Option<(u64, VoterId, Time)>,
     leading: Option<Leading>,
@@ -167,6 +170,7 @@ impl<L: Library> RaftLog<L> {
             decided: None,
             installed: None,
             deadline: None,
+            wound_up: Time::ZERO,
             leader: None,
             leading: None,
             asked: None,
@@ -186,6 +190,10 @@ impl<L: Library> ViewLog for RaftLog<L> {
         if self.broken || !meant || !message.makes_sense() {
             return;
         }
+        if let Some(answer) = self.answer_former(from, &message) {
+            self.actions.push(LogAction::Send(from, answer));
+            return self.settle(now, out);
+        }
         match message.body {
             Body::Vote { last, handed_over } => self.on_vote(now, from, term, last, handed_over),
             Body::Voted { granted } => {
@@ -204,6 +212,23 @@ impl<L: Library> ViewLog for RaftLog<L> {
             Body::TakeOver => self.on_take_over(from, term),
         }
         self.settle(now, out);
+    }
+
+    fn answer_former(&self, from: VoterId, message: &LogMessage) -> Option<LogMessage> {
+        let Body::Vote { last, .. } = message.body else {
+            return None;
+        };
+        let knows = |voters: &Voters| voters.contains(from);
+        let is_former = !knows(&self.snapshot_voters()) && !knows(&self.library.voters());
+        // It has missed something that is committed, so it can win no election of its own either. Not to
+        // take its term loses nothing.
+        let is_meant = message.to == self.me && from != self.me && !self.broken;
+        let is_retired = is_meant && is_former && last < self.library.snapshot();
+        is_retired.then(|| LogMessage {
+            to: from,
+            term: self.library.term(),
+            body: Body::Retired(Box::new(self.snapshot())),
+        })
     }
 
     fn timeout(&mut self, now: Time, out: &mut Vec<LogAction>) {
@@ -227,16 +252,16 @@ impl<L: Library> ViewLog for RaftLog<L> {
         if self.broken {
             return;
         }
-        if let Some(later) = self.outbox.persisted(out) {
+        if let Some((since, later)) = self.outbox.persisted(out) {
             self.actions = later;
-            if !self.leads() {
-                // Its vote, or its call for votes, goes out only now: an election takes that long from
-                // here on. Counted from before, disks half as slow as an election let nobody ever win.
-                self.wind_up(now);
+            if let Some(deadline) = self.deadline.filter(|_| !self.leads()) {
+                // Its vote, or its call for votes, goes out only now: the time on the disk is not the
+                // election's. If it were, disks half as slow as an election would let nobody ever win.
+                self.deadline = Some(deadline + now.since(since.max(self.wound_up)));
             }
             // A voter that is alone leads when that is durable.
             self.tell_leader();
-            self.let_out(out);
+            self.let_out(now, out);
         }
     }
 
@@ -414,6 +439,7 @@ impl<L: Library> RaftLog<L> {
 
     /// Sets the time of the next heartbeat or election.
     fn wind_up(&mut self, now: Time) {
+        self.wound_up = now;
         let Timing {
             heartbeat,
             election,

@@ -34,6 +34,12 @@ pub trait ViewLog {
     /// A message has come from the voter `from`. What cannot be meant for this log is dropped.
     fn receive(&mut self, now: Time, from: VoterId, message: LogMessage, out: &mut Vec<LogAction>);
 
+    /// The answer to a voter that asks for votes, has none itself any more, and does not know it. It may
+    /// have been removed several views ago.
+    fn answer_former(&self, _from: VoterId, _message: &LogMessage) -> Option<LogMessage> {
+        None
+    }
+
     /// The time that [`ViewLog::next_timeout`] names has come, or not: too early does no harm.
     fn timeout(&mut self, now: Time, out: &mut Vec<LogAction>);
 

@@ -1,6 +1,5 @@
 //! What comes in, and what of it the library gets to see.
 
-use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use super::super::entry::{LogEntry, Snapshot, entries_make_sense, views_of};
@@ -26,12 +25,7 @@ impl<L: Library> RaftLog<L> {
         last: Position,
         handed_over: bool,
     ) {
-        let known = self.snapshot_voters().contains(from) || self.library.voters().contains(from);
-        if !known && last < self.library.snapshot() {
-            // It has missed something that is committed, so it can win no election of its own
-            // either. Not to take its term loses nothing.
-            self.send(from, Body::Retired(Box::new(self.snapshot())));
-        } else if handed_over || term <= self.library.term() || !self.hears_of_leader(now) {
+        if handed_over || term <= self.library.term() || !self.hears_of_leader(now) {
             self.call(from, term, Call::Vote { last });
         }
     }
