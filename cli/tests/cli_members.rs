@@ -77,6 +77,33 @@ fn a_member_is_added_and_removed_while_all_run() {
     assert!(runs(&group, 1));
 }
 
+/// What a member that is in no view knows may be from before others were removed, or it was: it does not say
+/// that what is wanted is so.
+#[test]
+fn a_member_without_a_quorum_says_of_no_change_that_it_is_made() {
+    let group = Group::udp(3);
+    let mut agents = group.agents(3);
+    assert!(runs(&group, 1));
+    let address = {
+        let told = output(&mut group.client(1, ["members", "--json"]));
+        let told: serde_json::Value = serde_json::from_str(&stdout(&told)).expect("JSON");
+        told["members"][1]["address"]
+            .as_str()
+            .expect("its address")
+            .to_owned()
+    };
+    let add = ["members", "add", "2", &address];
+    exits(group.client(1, add), 0);
+    agents.truncate(1);
+    eventually("there is no quorum", || {
+        output(&mut group.client(1, ["status", "--check"]))
+            .status
+            .code()
+            == Some(69)
+    });
+    refuses(group.client(1, add), 69, &["no quorum"]);
+}
+
 /// A majority of the states is lost. Nobody enters until an operator says so.
 #[test]
 fn a_group_whose_majority_forgot_is_recovered() {

@@ -69,6 +69,8 @@ struct World<'a> {
     /// The lease in the file of each host, and the one in it when its agent began.
     files_say: Vec<u64>,
     runs_with: Vec<u64>,
+    /// By how much the wall clocks of hosts were set.
+    clocks_off: Vec<i64>,
     /// The changes of members that an operator has asked for.
     changes: BTreeMap<u32, &'static str>,
     judge: Judge,
@@ -135,6 +137,7 @@ pub(crate) fn play(
         lease_ms: LEASE_MS,
         files_say: vec![LEASE_MS; hosts],
         runs_with: vec![LEASE_MS; hosts],
+        clocks_off: vec![0; hosts],
         changes: BTreeMap::new(),
         judge: Judge::new(hosts),
         clients: BTreeMap::new(),

@@ -178,7 +178,8 @@ pub enum SessionEnd {
     /// Another process runs under this member's id.
     #[error(
         "member {by} says that another process runs under this member's id: end that process, or \
-         give each its own id"
+         give each its own id; if there is none, this member has lost its state, and its host's clock \
+         is behind: set the clock"
     )]
     Superseded {
         /// Who says so.

@@ -231,6 +231,7 @@ impl World<'_> {
             }
             Act::SetClock(host) => {
                 let by = self.choices.below(200_000 * SECOND) as i64 - 100_000 * SECOND as i64;
+                self.clocks_off[host] += by;
                 self.scheduler.page.get().hosts[host].realtime += by;
                 "set clock"
             }
@@ -303,8 +304,11 @@ impl World<'_> {
                 self.act(act)?;
             }
         }
-        // The operator mends the files, and starts again whose was wrong.
+        // The operator mends the clocks and the files, and starts again whose was wrong. With a clock that is
+        // behind, a member that has lost its state takes itself for another process of its id.
         for host in 0..self.hosts {
+            let off = std::mem::take(&mut self.clocks_off[host]);
+            self.scheduler.page.get().hosts[host].realtime -= off;
             self.configure(host, self.lease_ms, None)?;
             if self.runs_with[host] != self.lease_ms {
                 self.act(Act::EndAgent(host))?;

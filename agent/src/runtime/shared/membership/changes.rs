@@ -46,8 +46,9 @@ impl CoreGuard<'_> {
         }
         match self.core.membership.consider(&change) {
             Err(why) => return self.answer_change(asker, Err(ChangeError::Refused(why))),
-            Ok(true) => return self.answer_change(asker, Ok(())),
-            Ok(false) => {}
+            // A member that is in no view, or alone, may know of former views only.
+            Ok(true) if self.is_current() => return self.answer_change(asker, Ok(())),
+            Ok(_) => {}
         }
         let deadline = clock::now() + self.shared.identity.settings.lease * PATIENCE;
         let asked = Asked {
@@ -59,6 +60,12 @@ impl CoreGuard<'_> {
             self.answer_change(before.asker, Err(ChangeError::Replaced));
         }
         self.step(Input::Command(&Command::Change(change)));
+    }
+
+    /// Whether what this member knows is what the group has agreed on, as far as it can tell.
+    fn is_current(&self) -> bool {
+        let me = self.shared.identity.me;
+        self.core.node.is_in_view(me) && self.missing().is_empty()
     }
 
     /// A view says who may be a member.
