@@ -132,7 +132,8 @@ impl Scheduler {
         self.page.get().now
     }
 
-    fn note(&mut self, what: fmt::Arguments<'_>) {
+    /// Writes a line into the trace.
+    pub(crate) fn note(&mut self, what: fmt::Arguments<'_>) {
         if self.trace.is_some() {
             let now = self.now();
             let trace = self.trace.as_mut().expect("it is there");

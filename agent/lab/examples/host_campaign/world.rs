@@ -9,7 +9,7 @@ mod acts;
 mod files;
 mod judge;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -149,9 +149,16 @@ pub(crate) fn play(
         println!("{error}");
         for host in 0..hosts {
             let log = fs::read_to_string(world.file(host, "log")).unwrap_or_default();
-            let lines: Vec<_> = log.lines().collect();
-            let last = lines.len().saturating_sub(12);
-            println!("host {host}:\n  {}", lines[last..].join("\n  "));
+            // Programs that are started again and again say the same again and again.
+            let mut said = BTreeSet::new();
+            let mut lines: Vec<_> = log
+                .lines()
+                .rev()
+                .filter(|line| said.insert(*line))
+                .collect();
+            lines.truncate(40);
+            lines.reverse();
+            println!("host {host}:\n  {}", lines.join("\n  "));
         }
         return Ok(ExitCode::FAILURE);
     }
@@ -194,7 +201,8 @@ impl World<'_> {
 
     fn run(&mut self) -> Result<()> {
         self.operator = Operator::ALL[self.choices.index(Operator::ALL.len())];
-        let is_one_agentless = self.choices.chance(300);
+        // Where members are removed, somebody must be left who can be asked to add them again.
+        let is_one_agentless = self.choices.chance(300) && self.operator != Operator::Removes;
         self.agentless = is_one_agentless.then(|| self.choices.index(self.hosts));
         let network = &mut self.scheduler.network;
         network.lost = self.choices.below(100) as u32;

@@ -83,8 +83,14 @@ impl World<'_> {
 
     /// Has an operator say `distlock members …` on a host that has an agent, if there is one. `act`: what has
     /// been played when it was done.
-    pub(super) fn change_members(&mut self, act: &'static str, change: &[String]) -> Result<()> {
-        let agents: Vec<_> = self.agents.keys().copied().collect();
+    pub(super) fn change_members(
+        &mut self,
+        act: &'static str,
+        change: &[String],
+        not_on: Option<usize>,
+    ) -> Result<()> {
+        let agents = self.agents.keys().copied();
+        let agents: Vec<_> = agents.filter(|host| Some(*host) != not_on).collect();
         if agents.is_empty() {
             return Ok(());
         }
