@@ -307,3 +307,26 @@ fn a_member_that_only_accepted_a_founding_joins_the_cluster_that_took_its_place(
     assert_eq!(group.cluster_of(4), Some(next));
     assert_eq!(group.members(4), [1, 2, 3, 4]);
 }
+
+/// A voter is killed while it takes note that the cluster which it founded is live, and another one loses
+/// its state before there is a second view. Those that are left are a majority, and go on.
+#[test]
+fn a_founder_that_is_killed_as_the_cluster_goes_live_votes_on() {
+    let lease = Duration::from_secs(1);
+    for killed in (4_400..5_200).step_by(8) {
+        let mut group = empty(4, lease);
+        group.disk = ms(20);
+        (1..=4).for_each(|me| group.start(me));
+        group.run(ms(killed));
+        if (1..=4).any(|me| group.cluster_of(me).is_none()) {
+            continue;
+        }
+        (1..=4).for_each(|me| group.stop(me));
+        group.lose(1);
+        (1..=4).for_each(|me| group.start(me));
+        group.run(ms(15_000));
+        group.acquire(2, 1, Wait::Lease);
+        group.run(ms(1000));
+        assert!(group.granted(1).is_some(), "killed after {killed} ms");
+    }
+}

@@ -18,6 +18,10 @@ pub(crate) struct Group {
     members: BTreeSet<NodeId>,
     pub(crate) nodes: BTreeMap<NodeId, Node>,
     pub(crate) records: BTreeMap<NodeId, Record>,
+    /// How long a record takes to the disk.
+    pub(crate) disk: Duration,
+    /// Those that are on their way there.
+    writing: BTreeMap<NodeId, (Time, Record)>,
     wire: VecDeque<(Time, NodeId, NodeId, Vec<u8>)>,
     /// All that was ever sent: from whom, to whom, what.
     pub(crate) sent: Vec<(NodeId, NodeId, Vec<u8>)>,
@@ -86,6 +90,8 @@ impl Group {
             voters: (1..=size).map(node).collect(),
             nodes: BTreeMap::new(),
             records: BTreeMap::new(),
+            disk: Duration::ZERO,
+            writing: BTreeMap::new(),
             wire: VecDeque::new(),
             sent: Vec::new(),
             events: Vec::new(),
@@ -126,6 +132,7 @@ impl Group {
     /// Its process is gone.
     pub(crate) fn stop(&mut self, me: u16) {
         self.nodes.remove(&node(me));
+        self.writing.remove(&node(me));
     }
 
     /// Its process is gone, and its disk.
@@ -161,6 +168,9 @@ impl Group {
                     self.wire.insert(place, (at, me, to, bytes));
                 }
                 Output::Event(event) => self.events.push((me, event)),
+                Output::Persist(record) if !self.disk.is_zero() => {
+                    self.writing.insert(me, (self.now + self.disk, *record));
+                }
                 Output::Persist(record) => {
                     self.records.insert(me, *record);
                     self.input(me, Input::Persisted);
@@ -192,12 +202,18 @@ impl Group {
                 .filter_map(|(&id, node)| Some((self.when(id, node.poll_timeout()?), id)))
                 .min();
             let arrival = self.wire.front().map(|(at, ..)| *at);
-            let next = timer.map(|(at, _)| at).into_iter().chain(arrival).min();
+            let written = self.writing.iter().map(|(&id, (at, _))| (*at, id)).min();
+            let next = timer.into_iter().chain(written).map(|(at, _)| at);
+            let next = next.chain(arrival).min();
             let Some(at) = next.filter(|&at| at <= end) else {
                 break;
             };
             self.now = self.now.max(at);
-            if arrival == Some(at) {
+            if let Some((_, id)) = written.filter(|its| its.0 == at) {
+                let (_, record) = self.writing.remove(&id).unwrap();
+                self.records.insert(id, record);
+                self.input(id, Input::Persisted);
+            } else if arrival == Some(at) {
                 let (_, from, to, bytes) = self.wire.pop_front().unwrap();
                 self.input(
                     to,

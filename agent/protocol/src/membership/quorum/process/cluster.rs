@@ -76,8 +76,12 @@ impl<M: MakeLog + Clone> Quorum<M> {
 
     /// What has become of the founding that this member takes part in, and what follows.
     pub(super) fn found(&mut self, now: Time) {
-        if self.session.is_in_view() || self.founding.affiliation().membership().is_some() {
+        if self.session.is_in_view() {
             return;
+        }
+        if let Some(membership) = self.founding.affiliation().membership() {
+            let cluster = membership.cluster;
+            return self.go_live_again(now, cluster);
         }
         if self.vote.is_none() && self.founding.founds_as_voter() {
             self.begin_to_vote(now);
@@ -118,6 +122,20 @@ impl<M: MakeLog + Clone> Quorum<M> {
         self.founding
             .join(Membership::of(&view_config), &mut self.out);
         vote.tick(now, &self.config, &self.session.voters(), &mut self.out);
+    }
+
+    /// That the cluster is live may be on disk, and that its first view is certified, which goes there next,
+    /// not. What all had to endorse cannot be found out again where one of them has lost its state.
+    fn go_live_again(&mut self, now: Time, cluster: Digest) {
+        let is_first_open = |vote: &VoterRole<M>| {
+            let endorsed = vote.endorser.endorsed();
+            vote.endorser.certified().is_none()
+                && vote.endorser.is_settled()
+                && endorsed.is_some_and(|its| its.view_change.parent.is_none())
+        };
+        if self.vote.as_ref().is_some_and(|vote| is_first_open(vote)) {
+            self.go_live(now, cluster);
+        }
     }
 
     pub(super) fn begin_to_vote(&mut self, now: Time) {
