@@ -237,6 +237,7 @@ impl World<'_> {
         let end = self.scheduler.now() + PEACE;
         while let Some(host) = self.lacks_an_entry(&before) {
             if self.scheduler.now() >= end {
+                self.ask_status()?;
                 let (before, after) = (before[host], self.judge.entries[host]);
                 let what = format!("in peace, host {host} has entered {before:?}, {after:?} times");
                 return Err(what.into());
@@ -245,6 +246,18 @@ impl World<'_> {
             self.until(next, false)?;
         }
         Ok(())
+    }
+
+    /// Has every agent say in its host's log how it stands.
+    fn ask_status(&mut self) -> Result<()> {
+        let hosts: Vec<_> = self.agents.keys().copied().collect();
+        for host in hosts {
+            let mut command = self.command(host, self.program)?;
+            command.args(["status", "--json"]);
+            self.scheduler.start(host, &mut command)?;
+        }
+        let end = self.scheduler.now() + 2 * SECOND;
+        self.until(end, false)
     }
 
     /// A host on which not everybody has entered since it was `before`.
