@@ -397,6 +397,23 @@ void abort(void)
     __builtin_unreachable();
 }
 
+/* A child has the timers that its parent has open at the fork. */
+static void bequeath_timers(uint32_t parent, uint32_t pid)
+{
+    for (int i = 0, to = 0; i < TIMERS; i++) {
+        if (!page->timers[i].used || page->timers[i].pid != parent)
+            continue;
+        while (to < TIMERS && page->timers[to].used)
+            to++;
+        if (to == TIMERS)
+            return;
+        page->timers[to] = page->timers[i];
+        page->timers[to].pid = pid;
+        /* It goes off for both; the parent's is the one that does it. */
+        page->timers[to].armed = 0;
+    }
+}
+
 /* Makes a child that goes on from here, in its own memory, when it has the turn. */
 static long forks(long (*make)(long, long), long a, long b)
 {
@@ -411,8 +428,10 @@ static long forks(long (*make)(long, long), long a, long b)
     }
     if (child < 0)
         atomic_store(&slot->state, FREE);
-    else
+    else {
         wait_while(&slot->state, RUNNING);
+        bequeath_timers((uint32_t)SYS(SYS_getpid, 0), (uint32_t)child);
+    }
     SYS(SYS_rt_sigprocmask, SIG_SETMASK, &mask, 0, 8);
     return child;
 }

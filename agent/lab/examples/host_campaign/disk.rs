@@ -134,7 +134,7 @@ impl Disk {
 fn torn(synced: &[u8], written: &[u8], choices: &mut Choices) -> Vec<u8> {
     let first = match choices.below(3) {
         0 => 0,
-        1 => written.len(),
+        1 => return written.to_vec(),
         _ => choices.index(written.len() + 1),
     };
     let mut content = written[..first].to_vec();

@@ -78,7 +78,10 @@ enum Role {
         stay_ms: u64,
     },
     /// The command of `distlock run`.
-    Command { stay_ms: u64 },
+    Command {
+        stay_ms: u64,
+        manner: program::Manner,
+    },
 }
 
 type Result<T> = std::result::Result<T, Box<dyn Error>>;
@@ -113,8 +116,8 @@ fn run() -> Result<ExitCode> {
             program::enters(&socket, &lock, times, Duration::from_millis(stay_ms))?;
             Ok(ExitCode::SUCCESS)
         }
-        Some(Role::Command { stay_ms }) => {
-            program::command(Duration::from_millis(stay_ms));
+        Some(Role::Command { stay_ms, manner }) => {
+            program::command(stay_ms, manner)?;
             Ok(ExitCode::SUCCESS)
         }
     }

@@ -78,8 +78,88 @@ pub(crate) fn enters(socket: &Path, lock: &str, times: u32, stay: Duration) -> R
     Ok(())
 }
 
+/// How a command behaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum Manner {
+    Plain,
+    /// It takes no notice of SIGTERM.
+    Stubborn,
+    /// It closes what it has inherited of the lock.
+    Closing,
+    /// A child of it does the work, and takes no notice of SIGTERM; it waits for that.
+    Waiting,
+    /// A child of it does the work; it does not wait for that.
+    Leaving,
+}
+
+impl Manner {
+    pub(crate) const ALL: [Self; 5] = [
+        Self::Plain,
+        Self::Stubborn,
+        Self::Closing,
+        Self::Waiting,
+        Self::Leaving,
+    ];
+
+    /// As the command line names it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::Plain => "plain",
+            Self::Stubborn => "stubborn",
+            Self::Closing => "closing",
+            Self::Waiting => "waiting",
+            Self::Leaving => "leaving",
+        }
+    }
+}
+
 /// What `distlock run` runs.
-pub(crate) fn command(stay: Duration) {
+pub(crate) fn command(stay_ms: u64, manner: Manner) -> Result {
+    let child = |manner: Manner| {
+        let mut child = std::process::Command::new(std::env::current_exe()?);
+        let stay_ms = stay_ms.to_string();
+        child.args(["command", &stay_ms, manner.word()]).spawn()
+    };
+    match manner {
+        Manner::Plain => {}
+        Manner::Stubborn => {
+            // SAFETY: nothing is called.
+            unsafe { libc::signal(libc::SIGTERM, libc::SIG_IGN) };
+        }
+        Manner::Closing => close_lifelines()?,
+        Manner::Waiting => {
+            child(Manner::Stubborn)?.wait()?;
+            return Ok(());
+        }
+        Manner::Leaving => {
+            child(Manner::Plain)?;
+            return Ok(());
+        }
+    }
+    work(Duration::from_millis(stay_ms));
+    Ok(())
+}
+
+/// Closes what keeps the lock of a host's agent.
+fn close_lifelines() -> std::io::Result<()> {
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc/self/fd")? {
+        let entry = entry?;
+        let is_one = std::fs::read_link(entry.path())
+            .is_ok_and(|path| path.to_string_lossy().contains("/lifelines/"));
+        let fd = entry.file_name().to_string_lossy().parse::<i32>();
+        if let (true, Ok(fd)) = (is_one, fd) {
+            found.push(fd);
+        }
+    }
+    for fd in found {
+        // SAFETY: nobody else in this process has it.
+        unsafe { libc::close(fd) };
+    }
+    Ok(())
+}
+
+fn work(stay: Duration) {
     let fence = std::env::var("DISTLOCK_FENCE")
         .ok()
         .and_then(|fence| fence.parse().ok());

@@ -64,8 +64,12 @@ struct World<'a> {
     agenda: BTreeMap<(u64, u64), Act>,
     planned: u64,
     operator: Operator,
+    /// Whether that one loses, or has lost, a state.
+    state_is_lost: bool,
     /// The lease of all files, but for one that an operator has got wrong.
     lease_ms: u64,
+    /// How often the power is cut where something is synced.
+    cuts_at_sync: u32,
     /// The lease in the file of each host, and the one in it when its agent began.
     files_say: Vec<u64>,
     runs_with: Vec<u64>,
@@ -134,7 +138,9 @@ pub(crate) fn play(
         agenda: BTreeMap::new(),
         planned: 0,
         operator: Operator::Nothing,
+        state_is_lost: false,
         lease_ms: LEASE_MS,
+        cuts_at_sync: 0,
         files_say: vec![LEASE_MS; hosts],
         runs_with: vec![LEASE_MS; hosts],
         clocks_off: vec![0; hosts],
@@ -201,9 +207,12 @@ impl World<'_> {
 
     fn run(&mut self) -> Result<()> {
         self.operator = Operator::ALL[self.choices.index(Operator::ALL.len())];
+        self.state_is_lost = self.operator == Operator::LosesAState;
         // Where members are removed, somebody must be left who can be asked to add them again.
         let is_one_agentless = self.choices.chance(300) && self.operator != Operator::Removes;
         self.agentless = is_one_agentless.then(|| self.choices.index(self.hosts));
+        // More often, and little else befalls a host.
+        self.cuts_at_sync = if self.choices.chance(500) { 30 } else { 2 };
         let network = &mut self.scheduler.network;
         network.lost = self.choices.below(100) as u32;
         network.twice = self.choices.below(100) as u32;
@@ -335,6 +344,7 @@ impl World<'_> {
                 self.judge.entered(pid, host, kind as usize);
                 self.look(Some(pid))?;
                 self.judge.check_fence(pid, fence)?;
+                self.trouble_inside(pid, host, kind as usize);
             }
             Event::Told {
                 pid,
@@ -381,7 +391,7 @@ impl World<'_> {
             Event::Syncs { host }
                 if self.is_troubled
                     && self.peace[host] <= self.scheduler.now()
-                    && self.choices.chance(30) =>
+                    && self.choices.chance(self.cuts_at_sync) =>
             {
                 let takes = u64::try_from(self.scheduler.disk_takes.as_nanos())?;
                 let at = self.scheduler.now() + self.choices.below(2 * takes + MILLI);

@@ -6,7 +6,9 @@ use nix::errno::Errno;
 use nix::sys::signal::Signal;
 
 use super::files::address;
-use super::{DELAY, LONGEST_LEASE_MS, MILLI, RECOVERY, Result, SECOND, WAKING, World};
+use super::{
+    COMMAND, DELAY, LEASE_MS, LONGEST_LEASE_MS, MILLI, RECOVERY, Result, SECOND, WAKING, World,
+};
 use crate::disk::Disk;
 
 /// What befalls the world.
@@ -15,6 +17,8 @@ pub(super) enum Act {
     Stop(u32),
     Continue(u32),
     Kill(u32),
+    /// Of a runner, its guardian and its host's agent only one goes on: chosen by the number.
+    LeaveOne(usize, usize),
     Suspend(usize),
     Wake(usize),
     CutOff(usize),
@@ -88,6 +92,8 @@ impl World<'_> {
             6 => (Act::CutOff(host), Some(Act::Connect(host))),
             7 => (Act::CutPower(host), None),
             8 => (Act::EndAgent(host), None),
+            // The incarnation of a member without a state comes from its clock, and is to be a higher one.
+            9 if self.state_is_lost => return Ok(()),
             9 => (Act::SetClock(host), None),
             10 => (Act::SetRate(host), None),
             11 => (Act::DiskFails(host), Some(Act::DiskHeals(host))),
@@ -151,6 +157,7 @@ impl World<'_> {
                 }
                 "kill"
             }
+            Act::LeaveOne(host, one) => return self.leave_one(host, one),
             Act::Suspend(host) => {
                 self.scheduler.suspend(host);
                 "suspend"
@@ -276,6 +283,79 @@ impl World<'_> {
         Ok(())
     }
 
+    /// Plans that something befalls the host of `pid`, which has just entered, while it is inside.
+    pub(super) fn trouble_inside(&mut self, pid: u32, host: usize, kind: usize) {
+        let now = self.scheduler.now();
+        if !self.is_troubled || self.peace[host] > now || !self.choices.chance(700) {
+            return;
+        }
+        let at = now + self.choices.below(LEASE_MS * MILLI / 4);
+        let after = at + self.choices.below(2 * LEASE_MS * MILLI);
+        let agent = self.agents.get(&host).copied().unwrap_or(pid);
+        let (act, undone) = match self.choices.below(10) {
+            0..4 if kind == COMMAND => (Act::LeaveOne(host, self.choices.index(4)), None),
+            0..5 => (Act::EndAgent(host), None),
+            5 => (Act::Kill(agent), None),
+            6 => (Act::Stop(agent), Some(Act::Continue(agent))),
+            7 => (Act::Suspend(host), Some(Act::Wake(host))),
+            8 => (Act::CutOff(host), Some(Act::Connect(host))),
+            _ => {
+                let there = self.there(host);
+                (Act::Kill(there[self.choices.index(there.len())]), None)
+            }
+        };
+        self.peace[host] = after + RECOVERY;
+        self.plan(at, act);
+        if let Some(undone) = undone {
+            self.plan(after, undone);
+        }
+    }
+
+    /// Has all but one of a runner, its guardian and the agent stand still, as long as a lease and more:
+    /// the one that is left has to end the command. Of the agent that is so if its lease ends.
+    fn leave_one(&mut self, host: usize, one: usize) -> Result<()> {
+        let now = self.scheduler.now();
+        let there = self.there(host);
+        let is_guardian = |pid: &u32| {
+            let name = fs::read_to_string(format!("/proc/{pid}/comm"));
+            name.is_ok_and(|name| name.trim() == "distlock-guard")
+        };
+        let guardian = there.iter().copied().find(is_guardian);
+        let is_runner = |pid: &u32| {
+            self.clients
+                .get(pid)
+                .is_some_and(|(_, is_runner)| *is_runner)
+        };
+        let runner = there.iter().copied().find(is_runner);
+        let agent = self.agents.get(&host).copied();
+        let (Some(guardian), Some(runner), Some(agent)) = (guardian, runner, agent) else {
+            return Ok(());
+        };
+        let until = now + 2 * LONGEST_LEASE_MS * MILLI;
+        self.peace[host] = until + RECOVERY;
+        let (stopped, name): (&[u32], _) = match one {
+            0 => (&[guardian, agent], "all but the runner stop"),
+            1 => (&[runner, agent], "all but the guardian stop"),
+            2 => (&[runner, guardian], "all but the agent stop"),
+            _ => (&[runner], "the runner stops and the agent is killed"),
+        };
+        for pid in stopped {
+            self.scheduler.stop(*pid, true);
+            self.plan(until, Act::Continue(*pid));
+        }
+        if one == 2 {
+            self.scheduler.network.cut_off.insert(host);
+            self.plan(until, Act::Connect(host));
+        }
+        if one > 2 {
+            for event in self.scheduler.kill(agent)? {
+                self.note(&event)?;
+            }
+        }
+        *self.acts.entry(name).or_default() += 1;
+        Ok(())
+    }
+
     /// All processes of a host end at once; what was to befall them befalls nobody.
     fn crash(&mut self, host: usize) -> Result<()> {
         let there = self.there(host);
@@ -298,6 +378,7 @@ impl World<'_> {
                 act,
                 Act::Stop(_)
                     | Act::Kill(_)
+                    | Act::LeaveOne(..)
                     | Act::Suspend(_)
                     | Act::CutOff(_)
                     | Act::CutPower(_)
@@ -307,8 +388,7 @@ impl World<'_> {
                 self.act(act)?;
             }
         }
-        // The operator mends the clocks and the files, and starts again whose was wrong. With a clock that is
-        // behind, a member that has lost its state takes itself for another process of its id.
+        // The operator mends the clocks and the files, and starts again whose was wrong.
         for host in 0..self.hosts {
             let off = std::mem::take(&mut self.clocks_off[host]);
             self.scheduler.page.get().hosts[host].realtime -= off;

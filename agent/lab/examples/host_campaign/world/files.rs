@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::{Result, World};
+use crate::program::Manner;
 
 /// Where a host's member is reached.
 pub(super) fn address(host: usize) -> String {
@@ -104,9 +105,16 @@ impl World<'_> {
 
     pub(super) fn start_client(&mut self, host: usize, is_runner: bool) -> Result<()> {
         let own = std::env::current_exe()?;
-        let stay = (20 + self.choices.below(3_000)).to_string();
+        // Some commands outlast the lease.
+        let longest = if is_runner && self.is_troubled && self.choices.chance(400) {
+            12_000
+        } else {
+            3_000
+        };
+        let stay = (20 + self.choices.below(longest)).to_string();
         let mut command;
         if is_runner {
+            let manner = Manner::ALL[self.choices.index(Manner::ALL.len())];
             command = self.command(host, self.program)?;
             if self.agentless == Some(host) {
                 command.env_remove("DISTLOCK_SOCKET");
@@ -114,7 +122,7 @@ impl World<'_> {
             command
                 .args(["run", "x", "--"])
                 .arg(own)
-                .args(["command", &stay]);
+                .args(["command", &stay, manner.word()]);
         } else {
             let times = (1 + self.choices.below(4)).to_string();
             command = self.command(host, &own)?;
