@@ -43,8 +43,8 @@ const PEACE: u64 = 40 * SECOND;
 const DELAY: u64 = 50 * MILLI;
 /// How long a command may go on after its host has woken.
 const WAKING: u64 = 100 * MILLI;
-/// How long one host is left in peace after something befell it, so that no two of a runner, its
-/// guardian and its agent stand still at once: those cannot end their command (distlock(1), BUGS).
+/// How long one host is left in peace after something befell it, so that a runner, its guardian and its
+/// agent do not all stand still at once: then nobody is left to end the command (distlock(1), CAVEATS).
 const RECOVERY: u64 = 2 * LONGEST_LEASE_MS * MILLI;
 
 struct World<'a> {
