@@ -9,7 +9,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Stdio};
 use std::time::{Duration, SystemTime};
 
-use cli_support::group::{Group, LEASE_MS};
+use cli_support::group::{AgentProcess, Group, LEASE_MS};
 use cli_support::{
     Holder, Local, assert_refused, distlock, eventually, exits, is_running, output, pid_of,
     refuses, spawn, stderr, stdout,
@@ -270,6 +270,27 @@ fn members_that_disagree_are_told_the_key() {
         let said = output(command.env("DISTLOCK_CONFIG", &config));
         assert_refused(&said, 78, &[key, "member 1"]);
     }
+}
+
+/// Of three members one is away: there is no view that would show that the other two agree.
+#[test]
+fn a_file_that_was_mended_is_complained_of_no_more() {
+    let group = Group::udp(3);
+    let _first = group.agent(1);
+    let other = group.write_config("other-lease.toml", "ricart-agrawala", LEASE_MS * 2);
+    let mut command = group.agent_command(2);
+    command.arg("--config").arg(other);
+    let wrong = AgentProcess::start(command);
+    let second = || group.status(1)["members"][1].clone();
+    eventually("the difference is told", || {
+        let detail = second()["detail"].as_str().map(str::to_owned);
+        detail.is_some_and(|detail| detail.starts_with("lease: "))
+    });
+    drop(wrong);
+    let _mended = group.agent(2);
+    eventually("it is there, and nothing is said of it", || {
+        second()["state"] == "joining" && second()["detail"] == ""
+    });
 }
 
 #[test]

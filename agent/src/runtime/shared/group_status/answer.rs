@@ -87,12 +87,13 @@ impl CoreGuard<'_> {
         let has_lost_state = |it: &Missing| it.member == id && it.why == Absence::StateLost;
         let fault = self.fault_of(id);
         let detail = match self.core.reports.disagreements.get(&id) {
-            Some(words) => words.clone(),
-            None if fault.is_some() => fault.unwrap_or_default(),
-            None if quorum.missing.iter().any(has_lost_state) => "has lost its state".to_owned(),
-            None if is_there && votes.get(&id) == Some(&false) => "does not vote yet".to_owned(),
-            None if state == MemberState::Suspect => self.silence(id),
-            None => self.core.peer_clocks.complaint(id).unwrap_or_default(),
+            // One that has come back with another file may agree.
+            Some(words) if state == MemberState::Refused => words.clone(),
+            _ if fault.is_some() => fault.unwrap_or_default(),
+            _ if quorum.missing.iter().any(has_lost_state) => "has lost its state".to_owned(),
+            _ if is_there && votes.get(&id) == Some(&false) => "does not vote yet".to_owned(),
+            _ if state == MemberState::Suspect => self.silence(id),
+            _ => self.core.peer_clocks.complaint(id).unwrap_or_default(),
         };
         MemberStatus {
             id: id.as_u16(),
