@@ -8,6 +8,7 @@ mod mishaps;
 mod presumed;
 mod quorum;
 mod regressions;
+mod removals;
 mod turns;
 mod voters;
 mod vouching;
