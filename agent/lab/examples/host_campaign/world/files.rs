@@ -105,12 +105,9 @@ impl World<'_> {
 
     pub(super) fn start_client(&mut self, host: usize, is_runner: bool) -> Result<()> {
         let own = std::env::current_exe()?;
-        // Some commands outlast the lease.
-        let longest = if is_runner && self.is_troubled && self.choices.chance(400) {
-            12_000
-        } else {
-            3_000
-        };
+        // Some outlast the lease.
+        let is_long = self.is_troubled && self.choices.chance(if is_runner { 400 } else { 200 });
+        let longest = if is_long { 12_000 } else { 3_000 };
         let stay = (20 + self.choices.below(longest)).to_string();
         let mut command;
         if is_runner {
@@ -124,7 +121,12 @@ impl World<'_> {
                 .arg(own)
                 .args(["command", &stay, manner.word()]);
         } else {
-            let times = (1 + self.choices.below(4)).to_string();
+            let times = if is_long {
+                1
+            } else {
+                1 + self.choices.below(4)
+            }
+            .to_string();
             command = self.command(host, &own)?;
             command
                 .arg("enters")

@@ -7,7 +7,7 @@ use super::super::certificate::ViewChange;
 use super::super::founding::Progress;
 use super::super::log::MakeLog;
 use super::super::message::{ClusterNotice, QuorumMessage};
-use super::super::view_config::{Digest, Voter};
+use super::super::view_config::{Digest, ViewConfig, Voter};
 use super::super::voter::VoterRole;
 use super::Quorum;
 use crate::ids::NodeId;
@@ -110,31 +110,40 @@ impl<M: MakeLog + Clone> Quorum<M> {
         }
     }
 
+    /// The cluster is live, so its first view is certified: that goes to the disk after it.
     fn go_live(&mut self, now: Time, cluster: Digest) {
-        let Some(vote) = &mut self.vote else { return };
-        let endorsed = vote.endorser.endorsed();
-        let Some(first) = endorsed.filter(|its| its.view_change.view_config.cluster == cluster)
-        else {
+        let Some(first) = self.first_view(cluster) else {
             return;
         };
-        let view_config = first.view_change.view_config.clone();
-        vote.endorser.learn_certified(&view_config);
-        self.founding
-            .join(Membership::of(&view_config), &mut self.out);
-        vote.tick(now, &self.config, &self.session.voters(), &mut self.out);
+        self.founding.join(Membership::of(&first), &mut self.out);
+        self.certify(now, &first);
     }
 
-    /// That the cluster is live may be on disk, and that its first view is certified, which goes there next,
-    /// not. What all had to endorse cannot be found out again where one of them has lost its state.
+    /// That the cluster is live may be on disk, and that its first view is certified not yet. What all had
+    /// to endorse cannot be found out again where one of them has lost its state.
     fn go_live_again(&mut self, now: Time, cluster: Digest) {
-        let is_first_open = |vote: &VoterRole<M>| {
-            let endorsed = vote.endorser.endorsed();
-            vote.endorser.certified().is_none()
-                && vote.endorser.is_settled()
-                && endorsed.is_some_and(|its| its.view_change.parent.is_none())
-        };
-        if self.vote.as_ref().is_some_and(|vote| is_first_open(vote)) {
-            self.go_live(now, cluster);
+        let is_open = |vote: &VoterRole<M>| vote.endorser.certified().is_none();
+        if self.vote.as_ref().is_some_and(|vote| is_open(vote))
+            && let Some(first) = self.first_view(cluster)
+        {
+            self.certify(now, &first);
+        }
+    }
+
+    /// The first view of a cluster, if this voter has endorsed it, and nothing since.
+    fn first_view(&self, cluster: Digest) -> Option<ViewConfig> {
+        let vote = self.vote.as_ref()?;
+        let ViewChange {
+            parent,
+            view_config,
+        } = &vote.endorser.endorsed()?.view_change;
+        (parent.is_none() && view_config.cluster == cluster).then(|| view_config.clone())
+    }
+
+    fn certify(&mut self, now: Time, view_config: &ViewConfig) {
+        if let Some(vote) = &mut self.vote {
+            vote.endorser.learn_certified(view_config);
+            vote.tick(now, &self.config, &self.session.voters(), &mut self.out);
         }
     }
 
