@@ -5,7 +5,6 @@ use core::mem;
 
 use super::super::library::{Entry, Library, Position};
 use super::super::{LogAction, VoterId};
-use crate::time::Time;
 
 /// From how many on what waits for the disk is thinned out.
 const MAX_WAITING: usize = 256;
@@ -37,8 +36,8 @@ impl Mark {
 pub(super) struct Outbox {
     /// What the last record has.
     saved: Option<Mark>,
-    /// Since when that one is on its way to the disk, if it still is.
-    saving: Option<Time>,
+    /// Whether that one is still on its way to the disk.
+    saving: bool,
     /// The term that is durable.
     term: Option<u64>,
     /// What waits for it.
@@ -53,7 +52,7 @@ impl Outbox {
         Self {
             term: saved.as_ref().map(|mark| mark.term),
             saved,
-            saving: None,
+            saving: false,
             held: Vec::new(),
             later: Vec::new(),
         }
@@ -67,12 +66,11 @@ impl Outbox {
     /// Lets `actions` out as soon as `mark` is durable. Whether it is to be made so now.
     pub(super) fn put(
         &mut self,
-        now: Time,
         mark: Mark,
         actions: Vec<LogAction>,
         out: &mut Vec<LogAction>,
     ) -> bool {
-        let busy = self.saving.is_some();
+        let busy = self.saving;
         if busy {
             for action in actions {
                 self.wait(action);
@@ -81,19 +79,21 @@ impl Outbox {
             out.extend(actions);
         } else {
             self.saved = Some(mark);
-            self.saving = Some(now);
+            self.saving = true;
             self.held = actions;
         }
-        self.saving.is_some() && !busy
+        self.saving && !busy
     }
 
-    /// The last record is durable: lets out what waited for it, and returns since when it did, and what
-    /// came later. `None` if there was none on its way.
-    pub(super) fn persisted(&mut self, out: &mut Vec<LogAction>) -> Option<(Time, Vec<LogAction>)> {
-        let since = self.saving.take()?;
+    /// The last record is durable: lets out what waited for it, and returns what came later.
+    /// `None` if there was none on its way.
+    pub(super) fn persisted(&mut self, out: &mut Vec<LogAction>) -> Option<Vec<LogAction>> {
+        if !mem::take(&mut self.saving) {
+            return None;
+        }
         self.term = self.saved.as_ref().map(|mark| mark.term);
         out.append(&mut self.held);
-        Some((since, mem::take(&mut self.later)))
+        Some(mem::take(&mut self.later))
     }
 
     /// Of a full queue the messages are lost, and of what else there is the last of each kind
