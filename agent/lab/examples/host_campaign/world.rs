@@ -208,7 +208,7 @@ impl World<'_> {
     fn run(&mut self) -> Result<()> {
         self.operator = Operator::ALL[self.choices.index(Operator::ALL.len())];
         self.state_is_lost = self.operator == Operator::LosesAState;
-        // Where members are removed, somebody must be left who can be asked to add them again.
+        // Where members are removed, an agent must be left that can be asked to add them again.
         let is_one_agentless = self.choices.chance(300) && self.operator != Operator::Removes;
         self.agentless = is_one_agentless.then(|| self.choices.index(self.hosts));
         // More often, and little else befalls a host.

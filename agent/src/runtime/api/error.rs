@@ -178,8 +178,9 @@ pub enum SessionEnd {
     /// Another process runs under this member's id.
     #[error(
         "member {by} says that another process runs under this member's id: end that process, or \
-         give each its own id; if there is none, this member has lost its state, and its host's clock \
-         is behind: set the clock"
+         give each its own id; if no other process runs, this member has lost its state, and this \
+         host's clock shows an earlier time than when the member last began: correct the clock, or \
+         start the member again once the clock has passed that time"
     )]
     Superseded {
         /// Who says so.

@@ -1,11 +1,11 @@
-//! Who is inside, and whether that may be.
+//! Which programs and commands hold the lock, and whether they may at the same time.
 
 use std::collections::BTreeMap;
 
 use super::{COMMAND, Result, WAKING};
 use crate::scheduler::BEGIN;
 
-/// Somebody inside.
+/// A program or a command that holds the lock.
 #[derive(Clone, Copy, Debug)]
 struct Inside {
     host: usize,

@@ -119,8 +119,8 @@ impl<M: MakeLog + Clone> Quorum<M> {
         self.certify(now, &first);
     }
 
-    /// That the cluster is live may be on disk, and that its first view is certified not yet. What all had
-    /// to endorse cannot be found out again where one of them has lost its state.
+    /// A record may say that the cluster is live, and not yet that its first view is certified. All voters
+    /// had to endorse that view: where one has lost its state, they cannot tell each other so again.
     fn go_live_again(&mut self, now: Time, cluster: Digest) {
         let is_open = |vote: &VoterRole<M>| vote.endorser.certified().is_none();
         if self.vote.as_ref().is_some_and(|vote| is_open(vote))
