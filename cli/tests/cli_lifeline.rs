@@ -453,6 +453,7 @@ fn the_next_incarnation_lets_nobody_in_before_the_last_ones_commands_have_ended(
 fn the_next_incarnation_lets_others_in_though_the_runner_stands_still() {
     let (group, agent) = Group::alone();
     let (holder, pids) = start(bash(|args| group.client(1, args), SCRIPTS[0].1));
+    await_closed(holder.pid());
     holder.signal(Signal::SIGSTOP);
     agent.end_by(Signal::SIGKILL);
     let _next = group.agent(1);
