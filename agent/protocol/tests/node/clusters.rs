@@ -330,3 +330,57 @@ fn a_founder_that_is_killed_as_the_cluster_goes_live_votes_on() {
         assert!(group.granted(1).is_some(), "killed after {killed} ms");
     }
 }
+
+/// A voter is killed before it has noted that the cluster which it founded is live, and another one, which
+/// could tell that all have completed it, is away, or has lost its state. The third tells, which runs on, and may
+/// be in the first view, or begins anew. With the first one it is a majority.
+#[test]
+fn a_founder_that_was_killed_before_the_cluster_went_live_is_told_and_votes_on() {
+    let lease = Duration::from_secs(1);
+    let is_member = |group: &Group, me: u16| {
+        let record = group.records.get(&node(me));
+        record.is_some_and(|record| record.affiliation.cluster_id().is_some())
+    };
+    let has_completed = |group: &Group| {
+        let voter = group
+            .records
+            .get(&node(1))
+            .and_then(|its| its.voter.as_ref());
+        voter.is_some_and(|voter| voter.epoch().is_some())
+    };
+    for (is_away, begins_anew) in [(true, true), (true, false), (false, true), (false, false)] {
+        let mut told = 0;
+        for killed_after in (0..=40).step_by(20) {
+            let mut group = empty(3, lease);
+            group.disk = ms(20);
+            (1..=3).for_each(|me| group.start(me));
+            group.until(ms(10_000), has_completed);
+            group.run(ms(killed_after));
+            group.stop(1);
+            // What it had said is heard, and noted.
+            group.run(ms(100));
+            if is_member(&group, 1) || !is_member(&group, 3) {
+                continue;
+            }
+            told += 1;
+            if is_away {
+                group.stop(2);
+            } else {
+                group.lose(2);
+                group.start(2);
+            }
+            if begins_anew {
+                group.start(3);
+            }
+            group.start(1);
+            group.run(ms(10_000));
+            group.acquire(1, 1, Wait::Lease);
+            group.run(ms(1000));
+            assert!(
+                group.granted(1).is_some(),
+                "away: {is_away}, begins anew: {begins_anew}, killed after {killed_after} ms"
+            );
+        }
+        assert!(told > 0);
+    }
+}

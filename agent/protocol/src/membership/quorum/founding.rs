@@ -9,6 +9,8 @@
 //! 3. *Complete*: a voter that has accepted, and knows that all have, endorses the first view.
 //! 4. *Live*: all voters have completed; or a majority has, and each of these has heard the others
 //!    with new births: so those lost their states, and can never refuse what they accepted.
+//!    A voter that has completed takes the word of any member, too: where other voters are away, or
+//!    have lost their states since, it could not find that out again.
 //!
 //! A voter that has accepted and not completed may refuse, and counts that on its disk. A founding
 //! that was refused by a voter can never be live: the others give it up, and count that too. Nobody
@@ -316,10 +318,13 @@ impl FoundingPart {
         }
     }
 
-    /// Whether all voters have completed it, or a majority, each of which knows that the others
-    /// lost their states. This one has.
+    /// Whether somebody is in it, or all voters have completed it, or a majority, each of which knows
+    /// that the others lost their states. This one has.
     fn is_live(&self, founding: &Founding) -> bool {
         let view_config = &founding.view_config;
+        if self.has_member(view_config.cluster) {
+            return true;
+        }
         let is_reborn = |voter: &Voter| self.is_reborn(*voter);
         let reborn: BTreeSet<NodeId> = {
             let reborn = view_config.voters.iter().filter(|voter| is_reborn(voter));
@@ -330,16 +335,19 @@ impl FoundingPart {
             let status = self.status_of(voter.node);
             voter == self.voter()
                 || status.is_some_and(|status| {
-                    let has = matches!(
-                        status.stance,
-                        Stance::Completed(its) | Stance::Member(its) if its == view_config.cluster
-                    );
-                    has && status.birth == voter.birth && knows(status)
+                    status.stance == Stance::Completed(view_config.cluster)
+                        && status.birth == voter.birth
+                        && knows(status)
                 })
         };
         let all = view_config.voters.iter();
         let mut rest = all.filter(|voter| !reborn.contains(&voter.node));
         view_config.has_majority(completed) && rest.all(|voter| completed(*voter))
+    }
+
+    /// Whether somebody was heard that is in that cluster: then it is live, for good.
+    fn has_member(&self, cluster: Digest) -> bool {
+        self.clusters.values().any(|(its, _)| *its == cluster)
     }
 
     /// Whether that voter was heard with another birth: it has lost its state.
