@@ -1,0 +1,184 @@
+/*
+ * Vouching: a view does not wait for the lease of a member that was left out where another member
+ * knows that it is not inside, and the next holder is told of every holder that died inside.
+ *
+ * A lock with a token, which stands for all that shows who may be inside. Members miss views, are
+ * left out, and end inside. A lease is only known to run or to be over; how long is waited for it
+ * is in leases.pml.
+ *
+ * Written from the documents, and not from the code: "design" is doc/design.md, "Vouching N" rule N
+ * of its "Who vouches".
+ */
+
+/* ---- Bounds ---- */
+
+#ifndef EPOCHS
+#define EPOCHS   3              /* the newest view; the first is 0 */
+#endif
+
+#ifndef JUDGED
+#define JUDGED   3              /* 1: two inside, 2: what a holder is told; or both */
+#endif
+
+#define BIT(h)          (1 << (h))
+#define HAS(set, h)     (((set) >> (h)) & 1)
+#define LOWEST(set)     (HAS(set, 0) -> 0 : (HAS(set, 1) -> 1 : 2))
+#define ON_THE_WAY      3
+
+/* ---- State ---- */
+
+byte newest;                    /* certified */
+bool in_force[EPOCHS + 1];
+byte members[EPOCHS + 1];
+byte token[EPOCHS + 1];         /* where that view's is */
+bool tell[EPOCHS + 1];          /* the next holder in that view: the former one ended inside */
+
+byte installed[3];              /* the newest view that each member knows to be in force */
+byte stopped;                   /* members that grant nothing until the next view is in force */
+byte reported;                  /* those of them that have told the newest view's coordinator all */
+byte vouching;                  /* those of them that vouch */
+byte inside;                    /* members that hold the lock, as they see it */
+byte dead;
+byte over;                      /* whose leases are over */
+bool unfinished;                /* a holder has ended inside, and nobody was told yet */
+bool tells;                     /* somebody reported that the next holder has yet to be told */
+byte holder;                    /* where a holder is, as reported; or ON_THE_WAY */
+
+#define VALID           (inside & ~over & ~dead)
+/* distlock(7), What is promised. */
+#define TWO_INSIDE      ((VALID & (VALID - 1)) != 0)
+#define STOPPED(h)      HAS(stopped, h)
+#define LEFT_OUT        (7 & ~members[newest])
+
+/* Vouching 1 and 2. The token shows what a member knows of all others. */
+#ifdef WITHOUT_MISSED_VIEWS_COUNTING
+#define VOUCHES(h)      (token[installed[h]] == h)
+#else
+#define VOUCHES(h)      (installed[h] == newest - 1 && token[installed[h]] == h)
+#endif
+
+#ifdef WITHOUT_WAIT
+#define WAITED_FOR      true
+#else
+/* design, How a view is formed, 6; distlock(7), A process crashes. */
+#define WAITED_FOR      ((LEFT_OUT & ~over) == 0 || vouching != 0)
+#endif
+
+active proctype start() {
+    d_step { members[0] = 7; in_force[0] = true; holder = ON_THE_WAY }
+}
+
+#define me (_pid - 1)
+#define LIVES (!HAS(dead | over, me) && in_force[0])
+
+active [3] proctype member() {
+    do
+    /* The lock, as it is granted in the view that the member knows. */
+    :: atomic {
+        LIVES && token[installed[me]] == me && !STOPPED(me) && !HAS(inside, me) ->
+        printf("# %d enters, in view %d\n", me, installed[me]);
+        inside = inside | BIT(me);
+#if JUDGED & 2
+        if
+        /* distlock(7), A process crashes: the next holder is told. */
+        :: unfinished && !tell[installed[me]] -> printf("# nobody was told\n"); assert(false)
+        :: else
+        fi;
+#endif
+        tell[installed[me]] = false;
+        unfinished = false
+    }
+    :: atomic {
+        LIVES && HAS(inside, me) ->
+        printf("# %d leaves\n", me);
+        inside = inside & ~BIT(me)
+    }
+    :: atomic {
+        LIVES && token[installed[me]] == me && !HAS(inside, me) && !STOPPED(me) ->
+        printf("# %d sends the token of view %d\n", me, installed[me]);
+        token[installed[me]] = ON_THE_WAY
+    }
+    :: atomic {
+        LIVES && token[installed[me]] == ON_THE_WAY && !STOPPED(me) ->
+        printf("# %d has the token of view %d\n", me, installed[me]);
+        token[installed[me]] = me
+    }
+    /* design, How a view is formed, 5. */
+    :: atomic {
+        LIVES && HAS(members[newest], me) && installed[me] < newest && !in_force[newest] &&
+        !HAS(reported, me) ->
+        printf("# %d stops for view %d; vouches: %d\n", me, newest, VOUCHES(me));
+        if
+        :: VOUCHES(me) ->
+           vouching = vouching | BIT(me);
+#ifndef WITHOUT_TELLING_ON
+           tells = tells || tell[installed[me]]     /* Vouching 3 */
+#endif
+        :: else
+        fi;
+        if
+        :: HAS(inside, me) -> holder = me
+        :: else
+        fi;
+#ifndef WITHOUT_STOPPING
+        stopped = stopped | BIT(me);
+#endif
+        reported = reported | BIT(me)
+    }
+    :: atomic {
+        LIVES && HAS(members[newest], me) && installed[me] < newest && in_force[newest] ->
+        printf("# %d hears that view %d is in force\n", me, newest);
+        installed[me] = newest;
+        stopped = stopped & ~BIT(me)
+    }
+    :: atomic {
+        LIVES ->
+        printf("# %d dies; inside: %d\n", me, HAS(inside, me));
+        dead = dead | BIT(me);
+        unfinished = unfinished || HAS(inside, me);
+        inside = inside & ~BIT(me)
+    }
+    /* The lease of a member that is left out ends: it has lost what it held. */
+    :: atomic {
+        !HAS(over, me) && HAS(LEFT_OUT, me) && in_force[0] ->
+        printf("# the lease of %d is over\n", me);
+        over = over | BIT(me);
+        unfinished = unfinished || HAS(inside, me);
+        inside = inside & ~BIT(me)
+    }
+    od
+}
+
+active proctype coordinator() {
+    byte out;
+    do
+    /* design, How a view is formed, 1 to 4: whoever is suspected, rightly or not, is left out. */
+    :: atomic {
+        in_force[0] && newest < EPOCHS ->
+        newest++;
+        if
+        :: members[newest] = members[newest - 1]
+        :: select(out: 0 .. 2);
+           members[newest] = members[newest - 1] & ~BIT(out);
+           out = 0
+        fi;
+        reported = 0; vouching = 0; tells = false; holder = ON_THE_WAY;
+        printf("# view %d is certified: members %d (bits)\n", newest, members[newest])
+    }
+    /* 6. Vouching 3 for what is told. */
+    :: atomic {
+        !in_force[newest] && members[newest] != 0 &&
+        (reported & members[newest]) == members[newest] && WAITED_FOR ->
+        in_force[newest] = true;
+        token[newest] = (holder == ON_THE_WAY -> LOWEST(members[newest]) : holder);
+        tell[newest] = (vouching == 0 || tells);
+        printf("# view %d is in force; the next holder is told: %d\n", newest, tell[newest])
+    }
+    od
+}
+
+active proctype judge() {
+    do
+    :: d_step { (JUDGED & 1) && TWO_INSIDE -> printf("# two inside\n"); assert(false) }
+    od
+}
