@@ -55,7 +55,7 @@ struct host {
     int64_t gains; /* parts per thousand million */
     int64_t monotonic, boottime, realtime;
     uint64_t random;
-    uint64_t disk_error;
+    uint32_t disk_error, fails_at_sync_only;
 };
 
 struct slot {
@@ -754,17 +754,28 @@ int ppoll(struct pollfd *fds, nfds_t count, const struct timespec *timeout, cons
     return poll(fds, count, millis > INT32_MAX ? INT32_MAX : (int)millis);
 }
 
+/* When a call on `fd`, if that is a socket, waits no longer. */
+static uint64_t patience(int fd, int option)
+{
+    struct timeval most;
+    socklen_t len = sizeof most;
+    if (SYS(SYS_getsockopt, fd, SOL_SOCKET, option, &most, &len) || (!most.tv_sec && !most.tv_usec))
+        return NEVER;
+    return (uint64_t)(clock_shows(CLOCK_MONOTONIC) + most.tv_sec * SECOND + most.tv_usec * 1000);
+}
+
 /* Waits until `fd` is ready, if the calls on it block. */
 static int ready(int fd, short events)
 {
     if (!is_simulated() || SYS(SYS_fcntl, fd, F_GETFL) & O_NONBLOCK)
         return 1;
     struct pollfd one = {.fd = fd, .events = events};
-    int interrupted;
+    int interrupted = 0;
+    uint64_t deadline = patience(fd, events == POLLIN ? SO_RCVTIMEO : SO_SNDTIMEO);
     page->full |= events == POLLOUT;
     while (SYS(SYS_poll, &one, 1, 0) == 0)
-        if (!again(&one, 1, NEVER, &interrupted))
-            return errno = EINTR, 0;
+        if (!again(&one, 1, deadline, &interrupted))
+            return errno = interrupted ? EINTR : EAGAIN, 0;
     return 1;
 }
 
@@ -772,8 +783,8 @@ static int ready(int fd, short events)
 static int disk_fails(int fd, int is_sync)
 {
     struct stat about;
-    uint64_t error = is_simulated() ? page->hosts[host].disk_error : 0;
-    if (!error || (is_sync && error == ENOSPC) || fd <= 2)
+    uint32_t error = is_simulated() ? page->hosts[host].disk_error : 0;
+    if (!error || fd <= 2 || (is_sync ? error == ENOSPC : page->hosts[host].fails_at_sync_only))
         return 0;
     if (fstat(fd, &about) || !(S_ISREG(about.st_mode) || S_ISDIR(about.st_mode)))
         return 0;
@@ -1146,7 +1157,27 @@ ssize_t send(int fd, const void *from, size_t len, int flags)
         stir(); \
         return (int)result(SYS(call, __VA_ARGS__)); \
     }
-STIRS(connect, SYS_connect, (int fd, const struct sockaddr *to, socklen_t len), fd, to, len)
+
+/* It would wait where many others wait to be accepted. */
+int connect(int fd, const struct sockaddr *to, socklen_t len)
+{
+    point();
+    stir();
+    long flags = SYS(SYS_fcntl, fd, F_GETFL);
+    if (!is_simulated() || to->sa_family != AF_UNIX || flags & O_NONBLOCK)
+        return (int)result(SYS(SYS_connect, fd, to, len));
+    uint64_t deadline = patience(fd, SO_SNDTIMEO);
+    int interrupted = 0;
+    for (;;) {
+        SYS(SYS_fcntl, fd, F_SETFL, flags | O_NONBLOCK);
+        long done = SYS(SYS_connect, fd, to, len);
+        SYS(SYS_fcntl, fd, F_SETFL, flags);
+        if (done != -EAGAIN)
+            return (int)result(done);
+        if (!again(NULL, 0, deadline, &interrupted))
+            return errno = interrupted ? EINTR : EAGAIN, -1;
+    }
+}
 STIRS(listen, SYS_listen, (int fd, int backlog), fd, backlog)
 STIRS(shutdown, SYS_shutdown, (int fd, int how), fd, how)
 STIRS(dup2, SYS_dup2, (int fd, int to), fd, to)

@@ -29,6 +29,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
+use world::About;
 
 #[derive(Debug, Parser)]
 struct Options {
@@ -40,6 +41,9 @@ struct Options {
     /// The algorithm: one, or `all`, of which each seed chooses one.
     #[arg(long, default_value = "all")]
     engine: String,
+    /// What befalls the worlds above all, if they do not choose it themselves.
+    #[arg(long)]
+    about: Option<About>,
     /// The seeds to play, as FROM..TO.
     #[arg(long, default_value = "0..10")]
     seeds: String,
@@ -63,6 +67,8 @@ enum Role {
         seed: u64,
         #[arg(long)]
         engine: Option<String>,
+        #[arg(long)]
+        about: Option<About>,
         #[arg(long)]
         program: PathBuf,
         #[arg(long)]
@@ -103,10 +109,11 @@ fn run() -> Result<ExitCode> {
         Some(Role::World {
             seed,
             engine,
+            about,
             program,
             shim,
             trace,
-        }) => world::play(seed, engine.as_deref(), &program, &shim, trace),
+        }) => world::play(seed, engine.as_deref(), about, &program, &shim, trace),
         Some(Role::Enters {
             socket,
             lock,
@@ -178,9 +185,13 @@ fn campaign(options: &Options) -> Result<ExitCode> {
         return Ok(ExitCode::SUCCESS);
     };
     let program = options.program.display();
+    let engine = &options.engine;
+    let about = options
+        .about
+        .map_or_else(String::new, |about| format!(" --about {}", about.word()));
     eprintln!(
         "host_campaign: seed {seed}: {what}\nto play it again:\n  cargo run --release -p distlock-lab \
-         --example host_campaign -- --program {program} --seeds {seed}..{}",
+         --example host_campaign -- --program {program} --engine {engine}{about} --seeds {seed}..{}",
         seed + 1
     );
     Ok(ExitCode::FAILURE)
@@ -252,6 +263,9 @@ impl Campaign<'_> {
         world.arg("--shim").arg(&self.shim);
         if self.options.engine != "all" {
             world.arg("--engine").arg(&self.options.engine);
+        }
+        if let Some(about) = self.options.about {
+            world.args(["--about", about.word()]);
         }
         if self.options.trace {
             world.arg("--trace");

@@ -60,8 +60,9 @@ pub(crate) struct Clocks {
     pub(crate) boottime: i64,
     pub(crate) realtime: i64,
     pub(crate) random: u64,
-    /// What its disk answers, if that is not 0.
-    pub(crate) disk_error: u64,
+    /// What its disk answers, if that is not 0; and whether only when something is to be synced.
+    pub(crate) disk_error: u32,
+    pub(crate) fails_at_sync_only: u32,
 }
 
 impl Clocks {

@@ -35,8 +35,8 @@ pub(crate) enum Event {
     Ended {
         pid: u32,
         host: usize,
-        /// Whether it has ended with 0.
-        is_success: bool,
+        /// What it has ended with, if it was not killed.
+        code: Option<i32>,
     },
     /// A process has begun to sync something.
     Syncs { host: usize },
@@ -236,11 +236,12 @@ impl Scheduler {
                 let child = Pid::from_raw(pid as i32);
                 let status = waitpid(child, Some(WaitPidFlag::WNOHANG));
                 self.note(format_args!("process {pid} has ended: {status:?}"));
-                events.push(Event::Ended {
-                    pid,
-                    host: process.host,
-                    is_success: status == Ok(WaitStatus::Exited(child, 0)),
-                });
+                let code = match status {
+                    Ok(WaitStatus::Exited(_, code)) => Some(code),
+                    _ => None,
+                };
+                let host = process.host;
+                events.push(Event::Ended { pid, host, code });
             }
             // Those whose parent is gone are children of this process.
             while let Ok(status) = waitpid(None, Some(WaitPidFlag::WNOHANG)) {

@@ -38,6 +38,9 @@ const COMMAND: usize = 1;
 const TROUBLE: u64 = 40 * SECOND;
 /// How long after that all have entered again, at the latest.
 const PEACE: u64 = 40 * SECOND;
+/// How long after that nobody may lose a lock, and what a runner ends with that has.
+const QUIET: u64 = 4 * SECOND;
+const LOST: i32 = 79;
 /// How much longer than others a process may take to notice what has happened: half of what a runner leaves
 /// its guardian.
 const DELAY: u64 = 50 * MILLI;
@@ -46,6 +49,51 @@ const WAKING: u64 = 100 * MILLI;
 /// How long one host is left in peace after something befell it, so that a runner, its guardian and its
 /// agent do not all stand still at once: then nobody is left to end the command (distlock(1), CAVEATS).
 const RECOVERY: u64 = 2 * LONGEST_LEASE_MS * MILLI;
+
+/// What befalls a world above all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum About {
+    /// Whatever can.
+    All,
+    /// What is inside outlasts its lease, and all but one of those that are to end it stand still.
+    Leases,
+    /// The power goes while something is being written, and disks fail.
+    Disks,
+    /// Agents stand still, and hosts sleep, several at a time.
+    Wakes,
+    /// The operator changes members, voters and leases while hosts are cut off.
+    Members,
+}
+
+impl About {
+    const EACH: [Self; 5] = [
+        Self::All,
+        Self::Leases,
+        Self::Disks,
+        Self::Wakes,
+        Self::Members,
+    ];
+
+    /// As the command line names it.
+    pub(crate) fn word(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Leases => "leases",
+            Self::Disks => "disks",
+            Self::Wakes => "wakes",
+            Self::Members => "members",
+        }
+    }
+}
+
+/// A program that locks, or a runner.
+#[derive(Clone, Copy, Debug)]
+struct Client {
+    host: usize,
+    is_runner: bool,
+    /// Whether it has to give up in time: nothing has held it up itself, and its command has not begun.
+    is_punctual: bool,
+}
 
 struct World<'a> {
     scheduler: Scheduler,
@@ -70,29 +118,34 @@ struct World<'a> {
     lease_ms: u64,
     /// How often the power is cut where something is synced.
     cuts_at_sync: u32,
+    about: About,
     /// The lease in the file of each host, and the one in it when its agent began.
     files_say: Vec<u64>,
     runs_with: Vec<u64>,
     /// By how much the wall clocks of hosts were set.
     clocks_off: Vec<i64>,
+    /// Whether datagrams are sealed.
+    is_sealed: bool,
     /// The changes of members that an operator has asked for.
     changes: BTreeMap<u32, &'static str>,
     judge: Judge,
-    /// What programs that were started are: their host, and whether they are runners.
-    clients: BTreeMap<u32, (usize, bool)>,
+    clients: BTreeMap<u32, Client>,
     is_troubled: bool,
+    /// Whether everybody has entered since the last trouble.
+    is_quiet: bool,
     acts: BTreeMap<&'static str, u64>,
 }
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// Plays `seed`; by which algorithm, if not by any.
+/// Plays `seed`; by which algorithm and what about, if not as it chooses.
 ///
 /// # Errors
 /// If the system refuses something.
 pub(crate) fn play(
     seed: u64,
     engine: Option<&str>,
+    about: Option<About>,
     program: &Path,
     shim: &Path,
     trace: bool,
@@ -122,6 +175,7 @@ pub(crate) fn play(
     engines.retain(|algorithm| !algorithm.is_probabilistic());
     let chosen = engines[choices.index(engines.len())].name();
     let algorithm = engine.unwrap_or(chosen);
+    let chosen = About::EACH[choices.index(About::EACH.len())];
     let scheduler = Scheduler::new(place, shim, choices.fork(), trace)?;
     let mut world = World {
         scheduler,
@@ -141,13 +195,16 @@ pub(crate) fn play(
         state_is_lost: false,
         lease_ms: LEASE_MS,
         cuts_at_sync: 0,
+        about: about.unwrap_or(chosen),
         files_say: vec![LEASE_MS; hosts],
         runs_with: vec![LEASE_MS; hosts],
         clocks_off: vec![0; hosts],
+        is_sealed: false,
         changes: BTreeMap::new(),
         judge: Judge::new(hosts),
         clients: BTreeMap::new(),
         is_troubled: false,
+        is_quiet: false,
         acts: BTreeMap::new(),
     };
     let outcome = world.run();
@@ -170,6 +227,7 @@ pub(crate) fn play(
     }
     let World {
         algorithm,
+        about,
         mut scheduler,
         judge,
         acts,
@@ -179,7 +237,7 @@ pub(crate) fn play(
     let (turns, digest) = (scheduler.turns, scheduler.digest);
     let entries = judge.entries;
     print!(
-        "{algorithm}, {hosts} hosts, {turns} turns ({digest:016x}) in {passed:.1} s, entered \
+        "{algorithm}, {about:?}, {hosts} hosts, {turns} turns ({digest:016x}) in {passed:.1} s, entered \
          {entries:?}, {acts:?}"
     );
     Ok(ExitCode::SUCCESS)
@@ -206,13 +264,20 @@ impl World<'_> {
     }
 
     fn run(&mut self) -> Result<()> {
-        self.operator = Operator::ALL[self.choices.index(Operator::ALL.len())];
+        let idle = usize::from(self.about == About::Members);
+        let operators = &Operator::ALL[idle..];
+        self.operator = operators[self.choices.index(operators.len())];
         self.state_is_lost = self.operator == Operator::LosesAState;
+        self.is_sealed = self.choices.chance(500);
         // Where members are removed, an agent must be left that can be asked to add them again.
         let is_one_agentless = self.choices.chance(300) && self.operator != Operator::Removes;
         self.agentless = is_one_agentless.then(|| self.choices.index(self.hosts));
         // More often, and little else befalls a host.
-        self.cuts_at_sync = if self.choices.chance(500) { 30 } else { 2 };
+        self.cuts_at_sync = match self.about {
+            About::All => 2,
+            About::Disks => 60,
+            About::Leases | About::Wakes | About::Members => 0,
+        };
         let network = &mut self.scheduler.network;
         network.lost = self.choices.below(100) as u32;
         network.twice = self.choices.below(100) as u32;
@@ -225,6 +290,7 @@ impl World<'_> {
         self.scheduler.disk_takes = Duration::from_micros(1 + self.choices.below(slowest));
         for host in 0..self.hosts {
             fs::create_dir_all(self.file(host, "state"))?;
+            self.write_key(host, true)?;
             self.configure(host, self.lease_ms, None)?;
             let gains = self.some_rate();
             self.scheduler.drift(host, gains);
@@ -254,7 +320,9 @@ impl World<'_> {
             let next = end.min(self.scheduler.now() + SECOND);
             self.until(next, false)?;
         }
-        Ok(())
+        self.is_quiet = true;
+        let end = self.scheduler.now() + QUIET;
+        self.until(end, false)
     }
 
     /// Has every agent say in its host's log how it stands.
@@ -289,7 +357,12 @@ impl World<'_> {
             }
             if is_troubled && now >= trouble {
                 self.trouble()?;
-                trouble = now + self.choices.below(2 * SECOND);
+                let rests = if self.about == About::Wakes {
+                    SECOND / 2
+                } else {
+                    2 * SECOND
+                };
+                trouble = now + self.choices.below(rests);
             }
             while let Some(entry) = self.agenda.first_entry()
                 && entry.key().0 <= now
@@ -334,6 +407,13 @@ impl World<'_> {
         self.judge.check(now, sleeps, &self.woke, entered)
     }
 
+    /// These need not give up in time any more.
+    fn excuse(&mut self, which: impl Fn(&Client) -> bool) {
+        for client in self.clients.values_mut().filter(|client| which(client)) {
+            client.is_punctual = false;
+        }
+    }
+
     fn note(&mut self, event: &Event) -> Result<()> {
         match *event {
             Event::Told {
@@ -342,6 +422,9 @@ impl World<'_> {
             } => {
                 let host = self.scheduler.processes[&pid].host;
                 self.judge.entered(pid, host, kind as usize);
+                if kind as usize == COMMAND {
+                    self.excuse(|client| client.is_runner && client.host == host);
+                }
                 self.look(Some(pid))?;
                 self.judge.check_fence(pid, fence)?;
                 self.trouble_inside(pid, host, kind as usize);
@@ -359,19 +442,24 @@ impl World<'_> {
                     self.disks[host].synced(&path)?;
                 }
             }
-            Event::Ended {
-                pid,
-                host,
-                is_success,
-            } => {
+            Event::Ended { pid, host, code } => {
                 if let Some(change) = self.changes.remove(&pid)
-                    && is_success
+                    && code == Some(0)
                 {
                     *self.acts.entry(change).or_default() += 1;
                 }
                 self.judge.left(pid);
                 self.delay_others(host);
-                if let Some((host, is_runner)) = self.clients.remove(&pid) {
+                if let Some(Client {
+                    host, is_runner, ..
+                }) = self.clients.remove(&pid)
+                {
+                    if self.is_quiet && code == Some(LOST) {
+                        let what = format!(
+                            "nothing befalls anybody, and runner {pid} of host {host} lost its lock"
+                        );
+                        return Err(what.into());
+                    }
                     let at = self.within_leases(1) + 50 * MILLI;
                     let act = if is_runner {
                         Act::StartRunner

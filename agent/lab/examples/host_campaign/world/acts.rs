@@ -7,7 +7,8 @@ use nix::sys::signal::Signal;
 
 use super::files::address;
 use super::{
-    COMMAND, DELAY, LEASE_MS, LONGEST_LEASE_MS, MILLI, RECOVERY, Result, SECOND, WAKING, World,
+    About, COMMAND, DELAY, LEASE_MS, LONGEST_LEASE_MS, MILLI, RECOVERY, Result, SECOND, WAKING,
+    World,
 };
 use crate::disk::Disk;
 
@@ -17,6 +18,8 @@ pub(super) enum Act {
     Stop(u32),
     Continue(u32),
     Kill(u32),
+    /// All agents but this host's stop; it is cut off when they go on.
+    StopOthers(usize),
     /// Of a runner, its guardian and its host's agent only one goes on: chosen by the number.
     LeaveOne(usize, usize),
     Suspend(usize),
@@ -35,14 +38,21 @@ pub(super) enum Act {
     DiskHeals(usize),
     /// The host gets another disk, with nothing on it.
     LoseState(usize),
+    /// Its key file has the group's key, or another one.
+    OtherKey(usize),
+    RightKey(usize),
     /// Other members are to vote.
     SetVoters,
     Remove(usize),
     Add(usize),
     /// All members end, and start again with another lease.
     SetLease,
+    /// All but this one are killed, and start again with another lease; it is cut off.
+    SetLeaseOfOthers(usize),
     /// By now this command must have ended.
     Expect(u32),
+    /// By now this runner must have entered, or given up.
+    GivesUp(u32),
 }
 
 /// What an operator does in a world besides. Two of these at once may well leave a group without a quorum
@@ -83,7 +93,15 @@ impl World<'_> {
         let some = there[self.choices.index(there.len())];
         let agent = self.agents.get(&host).copied().unwrap_or(some);
         let after = self.within_leases(2);
-        let (act, undone) = match self.choices.below(14) {
+        let which = match self.about {
+            About::All => self.choices.index(15),
+            // Only what is inside is meddled with.
+            About::Leases => return Ok(()),
+            About::Disks => [3, 7, 11][self.choices.index(3)],
+            About::Wakes => [1, 1, 4, 6][self.choices.index(4)],
+            About::Members => [1, 6, 13, 13, 13][self.choices.index(5)],
+        };
+        let (act, undone) = match which {
             0 => (Act::Stop(some), Some(Act::Continue(some))),
             1 => (Act::Stop(agent), Some(Act::Continue(agent))),
             2 => (Act::Kill(some), None),
@@ -96,7 +114,9 @@ impl World<'_> {
             9 if self.state_is_lost => return Ok(()),
             9 => (Act::SetClock(host), None),
             10 => (Act::SetRate(host), None),
+            11 if self.about == About::Disks => (Act::DiskFails(host), Some(Act::CutPower(host))),
             11 => (Act::DiskFails(host), Some(Act::DiskHeals(host))),
+            12 if self.is_sealed => (Act::OtherKey(host), Some(Act::RightKey(host))),
             _ => match self.operator {
                 Operator::Nothing => return Ok(()),
                 Operator::LosesAState => {
@@ -105,10 +125,15 @@ impl World<'_> {
                 }
                 Operator::SetsVoters => (Act::SetVoters, None),
                 Operator::Removes => (Act::Remove(host), Some(Act::Add(host))),
+                Operator::SetsLease if self.about == About::Members => {
+                    (Act::SetLeaseOfOthers(host), Some(Act::SetLease))
+                }
                 Operator::SetsLease => (Act::SetLease, None),
             },
         };
-        self.peace[host] = after + RECOVERY;
+        // Of what has to end a command only the agent stands still, or all do.
+        let is_soon_over = self.about == About::Wakes;
+        self.peace[host] = after + if is_soon_over { SECOND / 2 } else { RECOVERY };
         self.act(act)?;
         if let Some(undone) = undone {
             self.plan(after, undone);
@@ -125,10 +150,17 @@ impl World<'_> {
         }
         for pid in self.there(host) {
             if self.choices.chance(300) && !self.scheduler.processes[&pid].is_stopped {
-                self.scheduler.stop(pid, true);
+                self.stop(pid);
                 let until = now + self.choices.below(DELAY);
                 self.plan(until, Act::Continue(pid));
             }
+        }
+    }
+
+    fn stop(&mut self, pid: u32) {
+        self.scheduler.stop(pid, true);
+        if let Some(client) = self.clients.get_mut(&pid) {
+            client.is_punctual = false;
         }
     }
 
@@ -143,7 +175,7 @@ impl World<'_> {
         self.scheduler.note(format_args!("{act:?}"));
         let name = match act {
             Act::Stop(pid) => {
-                self.scheduler.stop(pid, true);
+                self.stop(pid);
                 "stop"
             }
             Act::Continue(pid) => {
@@ -157,9 +189,14 @@ impl World<'_> {
                 }
                 "kill"
             }
+            Act::StopOthers(host) => {
+                self.stop_others(host);
+                "the other agents stop"
+            }
             Act::LeaveOne(host, one) => return self.leave_one(host, one),
             Act::Suspend(host) => {
                 self.scheduler.suspend(host);
+                self.excuse(|client| client.host == host);
                 "suspend"
             }
             Act::Wake(host) => {
@@ -185,6 +222,7 @@ impl World<'_> {
             }
             Act::CutPower(host) => {
                 self.crash(host)?;
+                self.scheduler.page.get().hosts[host].disk_error = 0;
                 let state = self.file(host, "state");
                 self.disks[host].lose(&state, &mut self.choices)?;
                 "cut power"
@@ -198,15 +236,21 @@ impl World<'_> {
                 "lose state"
             }
             Act::DiskFails(host) => {
-                let errors = [Errno::EIO, Errno::ENOSPC];
-                let error = errors[self.choices.index(errors.len())];
-                self.scheduler.page.get().hosts[host].disk_error = error as u64;
+                let which = self.choices.index(3);
+                let clocks = &mut self.scheduler.page.get().hosts[host];
+                clocks.disk_error = [Errno::EIO, Errno::ENOSPC, Errno::EIO][which] as u32;
+                clocks.fails_at_sync_only = u32::from(which == 2);
                 "disk fails"
             }
             Act::DiskHeals(host) => {
                 self.scheduler.page.get().hosts[host].disk_error = 0;
                 return Ok(());
             }
+            Act::OtherKey(host) => {
+                self.write_key(host, false)?;
+                "another key"
+            }
+            Act::RightKey(host) => return self.write_key(host, true),
             Act::EndAgent(host) => {
                 if let Some(pid) = self.agents.get(&host) {
                     self.scheduler.signal(*pid, Signal::SIGTERM);
@@ -227,6 +271,12 @@ impl World<'_> {
                     self.configure(host, self.lease_ms, None)?;
                 }
                 self.start_agent(host)?;
+                // It has hardly said that it is there again.
+                if self.about == About::Disks && self.is_troubled && self.choices.chance(300) {
+                    let at = self.scheduler.now() + self.choices.below(SECOND / 5);
+                    self.peace[host] = at + RECOVERY;
+                    self.plan(at, Act::CutPower(host));
+                }
                 return Ok(());
             }
             Act::Expect(pid) => {
@@ -234,6 +284,16 @@ impl World<'_> {
                     let what =
                         format!("command {pid} runs on after a suspend that ended its lease");
                     return Err(what.into());
+                }
+                return Ok(());
+            }
+            Act::GivesUp(pid) => {
+                if self
+                    .clients
+                    .get(&pid)
+                    .is_some_and(|client| client.is_punctual)
+                {
+                    return Err(format!("runner {pid} waits longer than it was told to").into());
                 }
                 return Ok(());
             }
@@ -276,6 +336,24 @@ impl World<'_> {
                 }
                 "set lease"
             }
+            Act::SetLeaseOfOthers(host) => {
+                self.lease_ms = self.some_lease();
+                self.scheduler.network.cut_off.insert(host);
+                let others: Vec<_> = (0..self.hosts).filter(|other| *other != host).collect();
+                for other in others {
+                    self.configure(other, self.lease_ms, None)?;
+                    if let Some(pid) = self.agents.get(&other) {
+                        for event in self.scheduler.kill(*pid)? {
+                            self.note(&event)?;
+                        }
+                        let at = self.scheduler.now() + self.choices.below(SECOND / 2);
+                        self.plan(at, Act::StartAgent(other));
+                    }
+                }
+                let at = self.within_leases(2);
+                self.plan(at, Act::Connect(host));
+                "set lease of others"
+            }
             Act::StartProgram(host) => return self.start_client(host, false),
             Act::StartRunner(host) => return self.start_client(host, true),
         };
@@ -286,23 +364,36 @@ impl World<'_> {
     /// Plans that something befalls the host of `pid`, which has just entered, while it is inside.
     pub(super) fn trouble_inside(&mut self, pid: u32, host: usize, kind: usize) {
         let now = self.scheduler.now();
-        if !self.is_troubled || self.peace[host] > now || !self.choices.chance(700) {
+        let is_aimed = self.about == About::Leases;
+        let share = if is_aimed { 1000 } else { 700 };
+        if !self.is_troubled || self.peace[host] > now || !self.choices.chance(share) {
             return;
         }
         let at = now + self.choices.below(LEASE_MS * MILLI / 4);
-        let after = at + self.choices.below(2 * LEASE_MS * MILLI);
+        let longest = if is_aimed { 4 } else { 2 };
+        let after = at + self.choices.below(longest * LEASE_MS * MILLI);
         let agent = self.agents.get(&host).copied().unwrap_or(pid);
-        let (act, undone) = match self.choices.below(10) {
+        let which = match (self.about, kind) {
+            (About::Leases, COMMAND) => [0, 0, 0, 9][self.choices.index(4)],
+            (About::Leases, _) => 5 + self.choices.index(4),
+            (About::Wakes, _) => [6, 7, 8, 10, 10][self.choices.index(5)],
+            _ => self.choices.index(10),
+        };
+        let (act, undone) = match which {
             0..4 if kind == COMMAND => (Act::LeaveOne(host, self.choices.index(4)), None),
             0..5 => (Act::EndAgent(host), None),
             5 => (Act::Kill(agent), None),
             6 => (Act::Stop(agent), Some(Act::Continue(agent))),
             7 => (Act::Suspend(host), Some(Act::Wake(host))),
             8 => (Act::CutOff(host), Some(Act::Connect(host))),
-            _ => {
-                let there = self.there(host);
-                (Act::Kill(there[self.choices.index(there.len())]), None)
-            }
+            10 => (Act::StopOthers(host), None),
+            _ => match self.runner(host) {
+                Some(runner) if is_aimed => (Act::Kill(runner), None),
+                _ => {
+                    let there = self.there(host);
+                    (Act::Kill(there[self.choices.index(there.len())]), None)
+                }
+            },
         };
         self.peace[host] = after + RECOVERY;
         self.plan(at, act);
@@ -311,22 +402,44 @@ impl World<'_> {
         }
     }
 
+    /// The runner of a host, if there is one.
+    fn runner(&self, host: usize) -> Option<u32> {
+        let mut clients = self.clients.iter();
+        let found = clients.find(|(_, client)| client.host == host && client.is_runner);
+        found.map(|(pid, _)| *pid)
+    }
+
+    /// What the others then find in their sockets first has been there for a while.
+    fn stop_others(&mut self, host: usize) {
+        let now = self.scheduler.now();
+        let lease = LEASE_MS * MILLI;
+        let until = now + lease / 2 + self.choices.below(lease);
+        let others = self.agents.iter().filter(|(other, _)| **other != host);
+        let others: Vec<_> = others.map(|(_, pid)| *pid).collect();
+        for pid in others {
+            self.stop(pid);
+            self.plan(until, Act::Continue(pid));
+        }
+        let at = until + self.choices.below(lease / 20);
+        self.plan(at, Act::CutOff(host));
+        self.plan(at + 2 * lease, Act::Connect(host));
+        for peace in &mut self.peace {
+            *peace = (*peace).max(at + 2 * lease);
+        }
+    }
+
     /// Has all but one of a runner, its guardian and the agent stand still, as long as a lease and more:
     /// the one that is left has to end the command. Of the agent that is so if its lease ends.
     fn leave_one(&mut self, host: usize, one: usize) -> Result<()> {
         let now = self.scheduler.now();
-        let there = self.there(host);
-        let is_guardian = |pid: &u32| {
-            let name = fs::read_to_string(format!("/proc/{pid}/comm"));
-            name.is_ok_and(|name| name.trim() == "distlock-guard")
+        let runner = self.runner(host);
+        // What a runner has left behind, which is no more, has a guardian too.
+        let is_its_guardian = |pid: &u32| {
+            let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            let says = |what: &str| status.lines().any(|line| line == what);
+            says("Name:\tdistlock-guard") && says(&format!("PPid:\t{}", runner.unwrap_or(0)))
         };
-        let guardian = there.iter().copied().find(is_guardian);
-        let is_runner = |pid: &u32| {
-            self.clients
-                .get(pid)
-                .is_some_and(|(_, is_runner)| *is_runner)
-        };
-        let runner = there.iter().copied().find(is_runner);
+        let guardian = self.there(host).into_iter().find(is_its_guardian);
         let agent = self.agents.get(&host).copied();
         let (Some(guardian), Some(runner), Some(agent)) = (guardian, runner, agent) else {
             return Ok(());
@@ -340,7 +453,7 @@ impl World<'_> {
             _ => (&[runner], "the runner stops and the agent is killed"),
         };
         for pid in stopped {
-            self.scheduler.stop(*pid, true);
+            self.stop(*pid);
             self.plan(until, Act::Continue(*pid));
         }
         if one == 2 {
@@ -365,7 +478,11 @@ impl World<'_> {
         }
         self.boot(host)?;
         if self.agentless != Some(host) {
-            let at = self.within_leases(2);
+            let at = match self.about {
+                // What others were told is fresh.
+                About::Disks => self.scheduler.now() + self.choices.below(SECOND / 2),
+                _ => self.within_leases(2),
+            };
             self.plan(at, Act::StartAgent(host));
         }
         Ok(())
@@ -373,25 +490,32 @@ impl World<'_> {
 
     /// What stands still goes on, and what is missing is started.
     pub(super) fn heal(&mut self) -> Result<()> {
-        for act in std::mem::take(&mut self.agenda).into_values() {
-            if !matches!(
+        for (at, act) in std::mem::take(&mut self.agenda) {
+            if matches!(act, Act::Expect(_) | Act::GivesUp(_)) {
+                self.agenda.insert(at, act);
+            } else if !matches!(
                 act,
                 Act::Stop(_)
                     | Act::Kill(_)
                     | Act::LeaveOne(..)
+                    | Act::StopOthers(_)
+                    | Act::SetLeaseOfOthers(_)
                     | Act::Suspend(_)
                     | Act::CutOff(_)
                     | Act::CutPower(_)
                     | Act::EndAgent(_)
                     | Act::SetClock(_)
+                    | Act::OtherKey(_)
             ) {
                 self.act(act)?;
             }
         }
-        // The operator mends the clocks and the files, and starts again whose was wrong.
+        // The operator mends disks, clocks and files, and starts again whose was wrong.
         for host in 0..self.hosts {
             let off = std::mem::take(&mut self.clocks_off[host]);
-            self.scheduler.page.get().hosts[host].realtime -= off;
+            let clocks = &mut self.scheduler.page.get().hosts[host];
+            clocks.realtime -= off;
+            clocks.disk_error = 0;
             self.configure(host, self.lease_ms, None)?;
             if self.runs_with[host] != self.lease_ms {
                 self.act(Act::EndAgent(host))?;

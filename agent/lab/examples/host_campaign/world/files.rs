@@ -1,11 +1,23 @@
 //! What is on a host: its files, and the processes that are started there.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
-use super::{Result, World};
+use super::acts::Act;
+use super::{About, Client, LONGEST_LEASE_MS, Result, World};
 use crate::program::Manner;
+
+/// The keys of the group, and those of another. An agent must not take the one file for the other: their
+/// lengths differ.
+const KEY: &str = "2532abf4 64JPJoNWAGqDRXMlp86NJOn4Pm79z/RFgXWNuF0ROFw=\n";
+const OTHER_KEY: &str = "# another\nc49150ba THlfwFv1+3J0Q/YbAnroQXZ52turDt8e6il+321yOwo=\n";
+/// A runner that does not wait for the lock waits so long for the group's answer, and any may be late by
+/// so much.
+const LEAST_PATIENCE: Duration = Duration::from_secs(1);
+const GRACE: Duration = Duration::from_millis(200);
 
 /// Where a host's member is reached.
 pub(super) fn address(host: usize) -> String {
@@ -23,8 +35,12 @@ impl World<'_> {
             .create(true)
             .append(true)
             .open(self.file(host, "log"))?;
+        command.env_clear();
+        // Programs that are built to count what of them runs.
+        if let Some(file) = std::env::var_os("LLVM_PROFILE_FILE") {
+            command.env("LLVM_PROFILE_FILE", file);
+        }
         command
-            .env_clear()
             .env("DISTLOCK_CONFIG", self.file(host, "distlock.toml"))
             .env("DISTLOCK_STATE_DIR", self.file(host, "state"))
             .env("DISTLOCK_SOCKET", self.file(host, "socket"))
@@ -59,8 +75,13 @@ impl World<'_> {
     ) -> Result<()> {
         let voters = voters.map_or_else(String::new, |voters| format!("voters = {voters:?}\n"));
         let algorithm = self.algorithm;
+        let sealing = if self.is_sealed {
+            format!("key_file = {:?}", self.file(host, "key"))
+        } else {
+            "insecure = true".to_owned()
+        };
         let mut text = format!(
-            "insecure = true\nlease = \"{lease_ms}ms\"\nalgorithm = \"{algorithm}\"\n{voters}\
+            "{sealing}\nlease = \"{lease_ms}ms\"\nalgorithm = \"{algorithm}\"\n{voters}\
              [group]\nname = \"shop\"\n"
         );
         for member in 0..self.hosts {
@@ -69,6 +90,13 @@ impl World<'_> {
         }
         self.files_say[host] = lease_ms;
         Ok(fs::write(self.file(host, "distlock.toml"), text)?)
+    }
+
+    /// Gives a host the group's keys, or others.
+    pub(super) fn write_key(&self, host: usize, is_right: bool) -> Result<()> {
+        let path = self.file(host, "key");
+        fs::write(&path, if is_right { KEY } else { OTHER_KEY })?;
+        Ok(fs::set_permissions(&path, Permissions::from_mode(0o600))?)
     }
 
     pub(super) fn start_agent(&mut self, host: usize) -> Result<()> {
@@ -106,9 +134,15 @@ impl World<'_> {
     pub(super) fn start_client(&mut self, host: usize, is_runner: bool) -> Result<()> {
         let own = std::env::current_exe()?;
         // Some outlast the lease.
-        let is_long = self.is_troubled && self.choices.chance(if is_runner { 400 } else { 200 });
+        let share = match self.about {
+            About::Leases => 900,
+            _ if is_runner => 400,
+            _ => 200,
+        };
+        let is_long = self.is_troubled && self.choices.chance(share);
         let longest = if is_long { 12_000 } else { 3_000 };
         let stay = (20 + self.choices.below(longest)).to_string();
+        let mut patience = None;
         let mut command;
         if is_runner {
             let manner = Manner::ALL[self.choices.index(Manner::ALL.len())];
@@ -116,8 +150,16 @@ impl World<'_> {
             if self.agentless == Some(host) {
                 command.env_remove("DISTLOCK_SOCKET");
             }
+            command.arg("run");
+            // A runner that is the member itself has its disk to wait for.
+            if self.agentless != Some(host) {
+                patience = self.some_patience();
+            }
+            if let Some(patience) = patience {
+                command.arg(format!("--timeout={}", patience.as_secs_f64()));
+            }
             command
-                .args(["run", "x", "--"])
+                .args(["x", "--"])
                 .arg(own)
                 .args(["command", &stay, manner.word()]);
         } else {
@@ -134,7 +176,38 @@ impl World<'_> {
                 .args(["x", &times, &stay]);
         }
         let pid = self.scheduler.start(host, &mut command)?;
-        self.clients.insert(pid, (host, is_runner));
+        if let Some(patience) = patience {
+            let patience = if patience.is_zero() {
+                LEAST_PATIENCE
+            } else {
+                patience
+            };
+            // It does not begin under a lease that is nearly over, but waits for the next one. And its
+            // host's clock may be slow.
+            let lease = Duration::from_millis(LONGEST_LEASE_MS);
+            let latest = (patience + lease + GRACE) * 21 / 20;
+            let at = self.scheduler.now() + u64::try_from(latest.as_nanos())?;
+            self.plan(at, Act::GivesUp(pid));
+        }
+        let client = Client {
+            host,
+            is_runner,
+            is_punctual: patience.is_some() && !self.scheduler.is_suspended(host),
+        };
+        self.clients.insert(pid, client);
         Ok(())
+    }
+
+    /// How long a runner waits; `None`: as long as it takes. In peace all do.
+    fn some_patience(&mut self) -> Option<Duration> {
+        if !self.is_troubled || !self.choices.chance(300) {
+            return None;
+        }
+        let is_none = self.choices.chance(300);
+        Some(Duration::from_millis(if is_none {
+            0
+        } else {
+            100 + self.choices.below(3_000)
+        }))
     }
 }
