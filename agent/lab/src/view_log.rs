@@ -2,9 +2,10 @@
 //!
 //! A schedule is what one seed makes of 1 to 7 voters, their network and their disks: messages are
 //! lost, doubled, overtake each other and come seconds late; links are cut one way or both; voters
-//! stand still, or crash, with a record half-way to the disk or not, and come back with nothing but
-//! what is durable; voters are added, removed and replaced, the leader among them, and the removed
-//! ones go on asking for votes for a while. Then the network heals, but for one voter at times that
+//! stand still, or crash, alone or most of them at once, with a record half-way to the disk or not, and
+//! come back with nothing but what is durable, at times right after they have voted; disks take half as
+//! long as an election; voters are added, removed and replaced, the leader among them, and the removed
+//! ones go on asking for votes for a while. Then network and disks heal, but for one voter at times that
 //! is not needed, and stays dead, deaf or mute; the others must decide something new.
 //!
 //! The library is a parameter, so that the same schedules show what they find in a release that is
@@ -33,7 +34,7 @@ mod report;
 
 use checker::Checker;
 pub use checker::Violation;
-use plan::Plan;
+use plan::{Plan, USUAL_DISK};
 pub use report::Report;
 
 const HEARTBEAT: Duration = Duration::from_millis(50);
@@ -41,6 +42,8 @@ const ELECTION: Duration = Duration::from_millis(250);
 /// How long a healed group may take for something new. An election with seven voters takes some
 /// rounds at times; a group that stands still does so for ever.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a voter takes, in the mean, that crashes and comes back at once.
+const AT_ONCE: Duration = Duration::from_millis(1);
 /// How many voters there are at most in a schedule, one after the other.
 const MOST_VOTERS: u64 = 14;
 
@@ -121,8 +124,9 @@ impl<L: Library> Group<L> {
     fn new(seed: u64, trace: Trace) -> Self {
         let mut choices = Choices::new(seed);
         let plan = Plan::new(&mut choices);
-        // Few voters more often: what goes wrong with many goes wrong with few.
-        let size = choices.within(1..=7).min(choices.within(1..=7));
+        // Few voters more often: what goes wrong with many goes wrong with few. But of one or two
+        // no second leader is elected, and they have no minority that could fall behind.
+        let size = choices.within(1..=7).min(choices.within(3..=7));
         let founders: BTreeSet<_> = (1..=size).map(VoterId).collect();
         let mut group = Self {
             choices,
@@ -177,9 +181,11 @@ impl<L: Library> Group<L> {
     fn heal(&mut self) -> Result<(), Violation> {
         self.healed = true;
         self.cut.clear();
+        self.plan.disk = self.plan.disk.min(USUAL_DISK);
         self.plan.loss = 0;
         self.plan.late = 0;
         self.plan.flaps = 0;
+        self.plan.voter_flaps = 0;
         self.plan.hand_overs = 0;
         let spare = self.spare();
         let dead = spare.filter(|spare| !self.keep_half(*spare));
@@ -270,10 +276,10 @@ impl<L: Library> Group<L> {
             Event::Wake { voter } => self.with_log(voter, |log, now, out| log.timeout(now, out)),
             Event::Restart { voter } => self.restart(voter),
             Event::Crash if !self.healed => {
-                let voter = self.any_voter();
-                self.crash(voter);
-                let away = self.choices.exponential(self.plan.away);
-                self.queue.plan(self.now + away, Event::Restart { voter });
+                for voter in self.who_crash() {
+                    self.crash(voter);
+                    self.come_back(voter, self.plan.away);
+                }
                 self.plan_next(Event::Crash, self.plan.crashes);
                 Ok(())
             }
@@ -331,6 +337,22 @@ impl<L: Library> Group<L> {
         let index = self.choices.index(self.nodes.len());
         let (voter, _) = self.nodes.iter().nth(index).expect("an index of a node");
         *voter
+    }
+
+    /// Any voter, or where power fails most of them.
+    fn who_crash(&mut self) -> Vec<VoterId> {
+        if !self.choices.chance(self.plan.blackouts) {
+            return vec![self.any_voter()];
+        }
+        self.report.blackouts += 1;
+        let mut voters: Vec<_> = self.nodes.keys().copied().collect();
+        voters.retain(|_| self.choices.chance(700));
+        voters
+    }
+
+    fn come_back(&mut self, voter: VoterId, mean: Duration) {
+        let away = self.choices.exponential(mean);
+        self.queue.plan(self.now + away, Event::Restart { voter });
     }
 
     fn say(&mut self, what: fmt::Arguments<'_>) {
@@ -405,12 +427,22 @@ impl<L: Library> Group<L> {
         if node.incarnation != incarnation || node.log.is_none() {
             return Ok(());
         }
+        let vote = |record: &LogRecord| (record.term, record.vote);
+        let before = node.disk.as_ref().map(vote);
         node.disk = node.saving.take();
+        let votes = node.disk.as_ref().map(vote).is_some_and(|(term, voted)| {
+            voted.is_some_and(|voted| voted != voter) && before != Some((term, voted))
+        });
         self.with_log(voter, |log, now, out| log.persisted(now, out))?;
-        if self.choices.chance(self.plan.flaps) {
+        let flaps = if votes {
+            self.plan.flaps.max(self.plan.voter_flaps)
+        } else {
+            self.plan.flaps
+        };
+        if self.choices.chance(flaps) {
+            self.report.voter_flaps += u64::from(votes);
             self.crash(voter);
-            let away = self.choices.exponential(self.plan.delay);
-            self.queue.plan(self.now + away, Event::Restart { voter });
+            self.come_back(voter, AT_ONCE);
         }
         Ok(())
     }

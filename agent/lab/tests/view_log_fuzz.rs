@@ -41,6 +41,8 @@ fn schedules_pass_and_are_worth_it() {
     often(total.changes, SCHEDULES / 4, "changes of voters");
     often(total.told, 10 * SCHEDULES, "decisions");
     often(total.crashes, 2 * SCHEDULES, "crashes");
+    often(total.blackouts, SCHEDULES, "failures of power");
+    often(total.voter_flaps, SCHEDULES, "crashes right after a vote");
     often(total.torn, SCHEDULES / 5, "crashes with a record half-way");
     often(total.pauses, 2 * SCHEDULES, "pauses");
     often(total.cuts, 2 * SCHEDULES, "cuts");
@@ -63,6 +65,9 @@ fn a_schedule_is_the_same_each_time() {
 }
 
 /// Whether one of so many schedules finds that a rule is broken: one that begins with these words.
+///
+/// So many are five times what a library needs in the mean, or more: any change of the log gives all
+/// schedules other elections, and fewer would find a library by luck.
 fn caught<L: Library>(schedules: u64, rule: &str) -> bool {
     let mut violations = (0..schedules).filter_map(|schedule| run::<L>(schedule, None).err());
     violations.any(|violation| violation.to_string().starts_with(rule))
@@ -72,7 +77,7 @@ fn caught<L: Library>(schedules: u64, rule: &str) -> bool {
 /// other voter never commits alone.
 #[test]
 fn the_old_release_is_caught() {
-    assert!(caught::<OldRelease>(100, "stall"));
+    assert!(caught::<OldRelease>(600, "stall"));
 }
 
 #[test]
@@ -87,14 +92,14 @@ fn a_library_that_votes_for_everybody_is_caught() {
 
 #[test]
 fn a_library_that_forgets_its_log_is_caught() {
-    assert!(caught::<Wrong<FORGETS_LOG>>(200, "agreement"));
+    assert!(caught::<Wrong<FORGETS_LOG>>(1000, "agreement"));
 }
 
 /// What the old release had wrong in votes, in the present one. Those who know what is committed do
 /// not believe a leader that lacks it, so the group stands still.
 #[test]
 fn a_library_that_ignores_terms_in_votes_is_caught() {
-    assert!(caught::<Wrong<IGNORES_TERMS>>(2000, "stall"));
+    assert!(caught::<Wrong<IGNORES_TERMS>>(12_000, "stall"));
 }
 
 /// The vote is not durable.

@@ -4,6 +4,11 @@ use core::time::Duration;
 
 use crate::choices::{Choices, Permille};
 
+/// How long a record takes at most, in the mean, to a disk that is well.
+pub(super) const USUAL_DISK: Duration = Duration::from_millis(30);
+/// And to one that holds elections up: half the time that they have.
+const SLOW_DISK: Duration = Duration::from_millis(125);
+
 /// Network, disks, faults, and what is wanted of the logs.
 #[derive(Debug)]
 pub(super) struct Plan {
@@ -21,12 +26,16 @@ pub(super) struct Plan {
     pub(super) unrest: Duration,
     /// The mean time between two crashes, if there are any.
     pub(super) crashes: Option<Duration>,
+    /// Of these: most voters at once, as where power fails.
+    pub(super) blackouts: Permille,
     /// The same for links that are cut.
     pub(super) cuts: Option<Duration>,
     /// The same for voters that stand still.
     pub(super) pauses: Option<Duration>,
     /// Records after which, just durable, a voter crashes, to come back at once.
     pub(super) flaps: Permille,
+    /// The same for records with a new vote for another voter.
+    pub(super) voter_flaps: Permille,
     /// How long a crashed voter is away, in the mean.
     pub(super) away: Duration,
     /// The mean time between two proposals.
@@ -53,18 +62,27 @@ impl Plan {
         let cuts = choices.duration(ms(60)..=ms(900));
         let pausing = some(choices);
         let pauses = choices.duration(ms(60)..=ms(900));
+        // The log moves elections by the time that records take, which only such disks make long.
+        let slowest = if choices.chance(200) {
+            SLOW_DISK
+        } else {
+            USUAL_DISK
+        };
         Self {
             loss: share(lossy, 350, choices),
             doubled: share(doubling, 300, choices),
             late: share(lating, 60, choices),
             delay: choices.duration(ms(1)..=ms(40)),
-            disk: choices.duration(ms(0)..=ms(30)),
-            unrest: choices.duration(ms(500)..=ms(3000)),
+            disk: choices.duration(ms(0)..=slowest),
+            unrest: choices.duration(ms(500)..=ms(5000)),
             crashes: crashing.then_some(crashes),
+            blackouts: share(crashing, 800, choices),
             cuts: cutting.then_some(cuts),
             pauses: pausing.then_some(pauses),
             work: choices.duration(ms(5)..=ms(120)),
             flaps: share(crashing, 150, choices),
+            // A voter that forgot its vote shows it only where it is back before the other candidate asks.
+            voter_flaps: share(crashing, 700, choices),
             changes: share(changing, 900, choices),
             hand_overs: share(changing, 200, choices),
             away: choices.duration(ms(20)..=ms(700)),

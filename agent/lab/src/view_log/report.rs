@@ -17,6 +17,10 @@ pub struct Report {
     pub crashes: u64,
     /// Of those: with a record on its way to the disk.
     pub torn: u64,
+    /// Times that power failed: most voters crashed at once.
+    pub blackouts: u64,
+    /// Voters that crashed right after their vote for another was durable.
+    pub voter_flaps: u64,
     /// Times that a voter stood still.
     pub pauses: u64,
     /// Times that links were cut.
@@ -55,6 +59,8 @@ impl Report {
         self.told += other.told;
         self.crashes += other.crashes;
         self.torn += other.torn;
+        self.blackouts += other.blackouts;
+        self.voter_flaps += other.voter_flaps;
         self.pauses += other.pauses;
         self.cuts += other.cuts;
         self.sent += other.sent;
