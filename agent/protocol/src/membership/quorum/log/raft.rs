@@ -59,6 +59,8 @@ pub struct RaftLog<L = Noraft> {
     /// The view that is in force everywhere.
     installed: Option<Epoch>,
     deadline: Option<Time>,
+    /// When that was set.
+    wound_up: Time,
     /// The leader of a term, and when it was last heard of.
     leader: Option<(u64, VoterId, Time)>,
     leading: Option<Leading>,
@@ -168,6 +170,7 @@ impl<L: Library> RaftLog<L> {
             decided: None,
             installed: None,
             deadline: None,
+            wound_up: Time::ZERO,
             leader: None,
             leading: None,
             asked: None,
@@ -245,15 +248,20 @@ impl<L: Library> ViewLog for RaftLog<L> {
         self.deadline
     }
 
-    fn persisted(&mut self, _now: Time, out: &mut Vec<LogAction>) {
+    fn persisted(&mut self, now: Time, out: &mut Vec<LogAction>) {
         if self.broken {
             return;
         }
-        if let Some(later) = self.outbox.persisted(out) {
+        if let Some((since, later)) = self.outbox.persisted(out) {
             self.actions = later;
+            if let Some(deadline) = self.deadline.filter(|_| !self.leads()) {
+                // Its vote, or its call for votes, goes out only now: the time on the disk is not the
+                // election's. If it were, disks half as slow as an election would let nobody ever win.
+                self.deadline = Some(deadline + now.since(since.max(self.wound_up)));
+            }
             // A voter that is alone leads when that is durable.
             self.tell_leader();
-            self.let_out(out);
+            self.let_out(now, out);
         }
     }
 
@@ -431,6 +439,7 @@ impl<L: Library> RaftLog<L> {
 
     /// Sets the time of the next heartbeat or election.
     fn wind_up(&mut self, now: Time) {
+        self.wound_up = now;
         let Timing {
             heartbeat,
             election,

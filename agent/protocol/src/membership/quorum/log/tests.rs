@@ -242,6 +242,21 @@ fn a_single_voter_leads_and_decides_at_once_but_not_before_it_is_durable() {
     assert_eq!(group.epochs(1), [1]);
 }
 
+/// Where a disk takes about as long as an election, the next would begin as the votes of this one arrive.
+#[test]
+fn an_election_takes_its_time_from_when_the_call_for_votes_is_durable() {
+    let mut group = Group::new([1, 2, 3]);
+    group.slow_disks = ids([1]);
+    group.now = group.log(1).next_timeout().unwrap();
+    group.timeout(1);
+    assert!(group.sent.is_empty(), "nothing of it is durable yet");
+    group.now = group.log(1).next_timeout().unwrap() - Duration::from_millis(1);
+    group.step(id(1), |log, now, out| log.persisted(now, out));
+    assert_eq!(group.sent.len(), 2, "it calls for votes");
+    let again = group.log(1).next_timeout().unwrap();
+    assert!(again >= group.now + ELECTION);
+}
+
 #[test]
 fn voters_come_and_go_one_at_a_time_from_a_view_in_force() {
     let (mut group, leader) = Group::led([1, 2, 3]);

@@ -5,6 +5,7 @@ use core::mem;
 
 use super::super::library::{Entry, Library, Position};
 use super::super::{LogAction, VoterId};
+use crate::time::Time;
 
 /// From how many on what waits for the disk is thinned out.
 const MAX_WAITING: usize = 256;
@@ -36,8 +37,8 @@ impl Mark {
 pub(super) struct Outbox {
     /// What the last record has.
     saved: Option<Mark>,
-    /// Whether that one is still on its way to the disk.
-    saving: bool,
+    /// Since when that one is on its way to the disk, if it still is.
+    saving: Option<Time>,
     /// The term that is durable.
     term: Option<u64>,
     /// What waits for it.
@@ -52,7 +53,7 @@ impl Outbox {
         Self {
             term: saved.as_ref().map(|mark| mark.term),
             saved,
-            saving: false,
+            saving: None,
             held: Vec::new(),
             later: Vec::new(),
         }
@@ -66,11 +67,12 @@ impl Outbox {
     /// Lets `actions` out as soon as `mark` is durable. Whether it is to be made so now.
     pub(super) fn put(
         &mut self,
+        now: Time,
         mark: Mark,
         actions: Vec<LogAction>,
         out: &mut Vec<LogAction>,
     ) -> bool {
-        let busy = self.saving;
+        let busy = self.saving.is_some();
         if busy {
             for action in actions {
                 self.wait(action);
@@ -79,21 +81,19 @@ impl Outbox {
             out.extend(actions);
         } else {
             self.saved = Some(mark);
-            self.saving = true;
+            self.saving = Some(now);
             self.held = actions;
         }
-        self.saving && !busy
+        self.saving.is_some() && !busy
     }
 
-    /// The last record is durable: lets out what waited for it, and returns what came later.
-    /// `None` if there was none on its way.
-    pub(super) fn persisted(&mut self, out: &mut Vec<LogAction>) -> Option<Vec<LogAction>> {
-        if !mem::take(&mut self.saving) {
-            return None;
-        }
+    /// The last record is durable: lets out what waited for it, and returns since when it did, and what
+    /// came later. `None` if there was none on its way.
+    pub(super) fn persisted(&mut self, out: &mut Vec<LogAction>) -> Option<(Time, Vec<LogAction>)> {
+        let since = self.saving.take()?;
         self.term = self.saved.as_ref().map(|mark| mark.term);
         out.append(&mut self.held);
-        Some(mem::take(&mut self.later))
+        Some((since, mem::take(&mut self.later)))
     }
 
     /// Of a full queue the messages are lost, and of what else there is the last of each kind

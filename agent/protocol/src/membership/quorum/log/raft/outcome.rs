@@ -40,7 +40,7 @@ impl<L: Library> RaftLog<L> {
             self.wind_up(now);
         }
         self.tell_leader();
-        self.let_out(out);
+        self.let_out(now, out);
     }
 
     pub(super) fn tell_leader(&mut self) {
@@ -51,9 +51,9 @@ impl<L: Library> RaftLog<L> {
     }
 
     /// Lets out what has come of it, when what it rests on is durable.
-    pub(super) fn let_out(&mut self, out: &mut Vec<LogAction>) {
+    pub(super) fn let_out(&mut self, now: Time, out: &mut Vec<LogAction>) {
         let actions = mem::take(&mut self.actions);
-        if self.outbox.put(Mark::of(&self.library), actions, out) {
+        if self.outbox.put(now, Mark::of(&self.library), actions, out) {
             out.push(LogAction::Persist(self.record()));
         }
     }
