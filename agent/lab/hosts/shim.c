@@ -857,13 +857,15 @@ int fcntl(int fd, int command, ...)
         attempt = F_OFD_SETLK;
     for (;;) {
         long done = SYS(SYS_fcntl, fd, attempt, arg);
-        int interrupted;
+        int interrupted = 0;
         if (attempt == command || (done != -EAGAIN && done != -EACCES)) {
             if (attempt == F_SETLK || attempt == F_OFD_SETLK)
                 stir();
             return (int)result(done);
         }
-        if (!again(NULL, 0, NEVER, &interrupted))
+        /* What counts executed lines has such a lock, also on another host, of which nobody here is told. */
+        again(NULL, 0, until(1), &interrupted);
+        if (interrupted)
             return errno = EINTR, -1;
     }
 }

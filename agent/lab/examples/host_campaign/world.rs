@@ -28,8 +28,9 @@ use crate::scheduler::{BEGIN, Event, Scheduler};
 
 const SECOND: u64 = 1_000_000_000;
 const MILLI: u64 = 1_000_000;
-/// The lease that groups are founded with, and the one that none exceeds.
+/// The lease that most groups are founded with, and those between which all are.
 const LEASE_MS: u64 = 2_000;
+const SHORTEST_LEASE_MS: u64 = LEASE_MS / 2;
 const LONGEST_LEASE_MS: u64 = 3_000;
 /// Places in what is counted for programs and commands.
 const PROGRAM: usize = 0;
@@ -260,13 +261,16 @@ impl World<'_> {
     }
 
     fn some_lease(&mut self) -> u64 {
-        self.choices.within(LEASE_MS / 2..=LONGEST_LEASE_MS)
+        self.choices.within(SHORTEST_LEASE_MS..=LONGEST_LEASE_MS)
     }
 
     fn run(&mut self) -> Result<()> {
         let idle = usize::from(self.about == About::Members);
         let operators = &Operator::ALL[idle..];
         self.operator = operators[self.choices.index(operators.len())];
+        if self.about == About::Members && self.operator == Operator::SetsLease {
+            self.lease_ms = LONGEST_LEASE_MS;
+        }
         self.state_is_lost = self.operator == Operator::LosesAState;
         self.is_sealed = self.choices.chance(500);
         // Where members are removed, an agent must be left that can be asked to add them again.

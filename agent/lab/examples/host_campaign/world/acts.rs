@@ -7,8 +7,8 @@ use nix::sys::signal::Signal;
 
 use super::files::address;
 use super::{
-    About, COMMAND, DELAY, LEASE_MS, LONGEST_LEASE_MS, MILLI, RECOVERY, Result, SECOND, WAKING,
-    World,
+    About, COMMAND, DELAY, LEASE_MS, LONGEST_LEASE_MS, MILLI, RECOVERY, Result, SECOND,
+    SHORTEST_LEASE_MS, WAKING, World,
 };
 use crate::disk::Disk;
 
@@ -92,7 +92,7 @@ impl World<'_> {
         }
         let some = there[self.choices.index(there.len())];
         let agent = self.agents.get(&host).copied().unwrap_or(some);
-        let after = self.within_leases(2);
+        let after = self.within_leases(if self.about == About::Wakes { 4 } else { 2 });
         let which = match self.about {
             About::All => self.choices.index(15),
             // Only what is inside is meddled with.
@@ -126,7 +126,8 @@ impl World<'_> {
                 Operator::SetsVoters => (Act::SetVoters, None),
                 Operator::Removes => (Act::Remove(host), Some(Act::Add(host))),
                 Operator::SetsLease if self.about == About::Members => {
-                    (Act::SetLeaseOfOthers(host), Some(Act::SetLease))
+                    let holder = self.judge.holder().unwrap_or(host);
+                    (Act::SetLeaseOfOthers(holder), Some(Act::SetLease))
                 }
                 Operator::SetsLease => (Act::SetLease, None),
             },
@@ -329,7 +330,10 @@ impl World<'_> {
                 return Ok(());
             }
             Act::SetLease => {
-                self.lease_ms = self.some_lease();
+                self.lease_ms = match self.about {
+                    About::Members => LONGEST_LEASE_MS,
+                    _ => self.some_lease(),
+                };
                 for host in 0..self.hosts {
                     self.configure(host, self.lease_ms, None)?;
                     self.act(Act::EndAgent(host))?;
@@ -337,7 +341,7 @@ impl World<'_> {
                 "set lease"
             }
             Act::SetLeaseOfOthers(host) => {
-                self.lease_ms = self.some_lease();
+                self.lease_ms = SHORTEST_LEASE_MS;
                 self.scheduler.network.cut_off.insert(host);
                 let others: Vec<_> = (0..self.hosts).filter(|other| *other != host).collect();
                 for other in others {

@@ -61,6 +61,11 @@ impl Judge {
         self.inside.contains_key(&pid)
     }
 
+    /// The host of somebody who is inside.
+    pub(super) fn holder(&self) -> Option<usize> {
+        self.inside.values().next().map(|inside| inside.host)
+    }
+
     /// The commands that are inside on a host.
     pub(super) fn commands(&self, host: usize) -> Vec<u32> {
         let inside = self.inside.iter();
