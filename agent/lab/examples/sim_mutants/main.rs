@@ -80,7 +80,14 @@ fn run(options: &Options) -> Result<Vec<String>> {
     let mut survivors = Vec::new();
     for batch in batches(mutants) {
         let unbroken = bench.breach(&batch)?;
+        // The others are to be played nevertheless.
+        let built = bench.build();
         for mutant in &batch {
+            if let Err(error) = &built {
+                println!("{:<40} {error}", mutant.name);
+                survivors.push(mutant.name.clone());
+                continue;
+            }
             match bench.run(&mutant.run)? {
                 Outcome::Caught(what) => println!("{:<40} {what}", mutant.name),
                 Outcome::Passed => {
@@ -175,7 +182,13 @@ fn arguments(subject: &Subject) -> Vec<&str> {
         Subject::Elections { elections } => vec!["--elections", elections],
         Subject::World { world } => vec!["--world", world],
         Subject::Model { model } => model.split_whitespace().collect(),
-        Subject::Hosts { hosts } => vec!["--engine", hosts],
+        Subject::Hosts { hosts, about } => {
+            let mut arguments = vec!["--engine", hosts];
+            if let Some(about) = about {
+                arguments.extend(["--about", about]);
+            }
+            arguments
+        }
     }
 }
 
@@ -232,7 +245,7 @@ impl Bench {
         Ok(bench)
     }
 
-    /// Builds the core with these breaches, each in a file of its own. Returns what the files were.
+    /// Writes these breaches, each in a file of its own. Returns what the files were.
     fn breach(&self, mutants: &[Mutant]) -> Result<Vec<(PathBuf, String)>> {
         let mut files = Vec::new();
         for mutant in mutants {
@@ -241,9 +254,6 @@ impl Bench {
             fs::write(&path, mutant.apply(&whole)?)?;
             files.push((path, whole));
         }
-        let names: Vec<_> = mutants.iter().map(|mutant| mutant.name.as_str()).collect();
-        self.build()
-            .map_err(|error| format!("{}: {error}", names.join(", ")))?;
         Ok(files)
     }
 

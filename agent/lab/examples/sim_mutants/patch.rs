@@ -47,6 +47,9 @@ pub(crate) enum Subject {
     Hosts {
         /// The algorithm, or `all`.
         hosts: String,
+        /// What befalls them above all, as `host_campaign --about` names it.
+        #[serde(default)]
+        about: Option<String>,
     },
     /// A world of `model_check`, as its command line names it.
     Model { model: String },
