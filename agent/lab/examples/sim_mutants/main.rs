@@ -36,8 +36,10 @@ struct Options {
     jobs: usize,
 }
 
-/// How long one mutant's seeds may take; a mutant that runs for ever is noticed too.
+/// How long one mutant's seeds may take; a mutant that runs for ever is noticed too. One seed of simulated
+/// hosts takes about a second.
 const PATIENCE: Duration = Duration::from_secs(300);
+const PATIENCE_OF_HOSTS: Duration = Duration::from_secs(1200);
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
@@ -315,7 +317,11 @@ impl Bench {
             let _ = sender.send(());
             read
         });
-        if receiver.recv_timeout(PATIENCE).is_err() {
+        let patience = match run.subject {
+            Subject::Hosts { .. } => PATIENCE_OF_HOSTS,
+            _ => PATIENCE,
+        };
+        if receiver.recv_timeout(patience).is_err() {
             child.kill()?;
             child.wait()?;
             return Ok(Outcome::Caught("runs for ever".to_owned()));
