@@ -41,7 +41,7 @@ struct Options {
     /// The algorithm: one, or `all`, of which each seed chooses one.
     #[arg(long, default_value = "all")]
     engine: String,
-    /// What befalls the worlds above all, if they do not choose it themselves.
+    /// Of which kind all worlds are; if it is not given, each seed chooses.
     #[arg(long)]
     about: Option<About>,
     /// The seeds to play, as FROM..TO.

@@ -61,7 +61,7 @@ impl Judge {
         self.inside.contains_key(&pid)
     }
 
-    /// The host of somebody who is inside.
+    /// The host of a program or a command that holds the lock.
     pub(super) fn holder(&self) -> Option<usize> {
         self.inside.values().next().map(|inside| inside.host)
     }
