@@ -315,6 +315,9 @@ impl NodeConfig {
     /// each, named after the group and the member; what does not fit any more is the oldest. If they
     /// cannot be written the agent says so, and goes on without.
     ///
+    /// It takes the feature `trace`: in a program that is built without it, the agent warns that there
+    /// is no trace.
+    ///
     /// Where this is not called it is `$DISTLOCK_TRACE`, and if that is not set nothing is written.
     #[must_use]
     pub fn with_trace(mut self, dir: impl Into<PathBuf>) -> Self {

@@ -54,6 +54,9 @@
 //!
 //! - `capi`: the functions of the C library. `packaging/install-c.sh` makes the library of them, and
 //!   libdistlock(3) is its manual; it adds nothing to Rust.
+//! - `trace`: agents write traces for `distlock trace`, where [`NodeConfig::with_trace`] or
+//!   `DISTLOCK_TRACE` says. The program and the C library have it. In other programs that are asked for
+//!   a trace, the agent warns that it has none. It adds `serde_json` and three more crates.
 //!
 //! # More
 //!

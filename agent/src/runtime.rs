@@ -36,6 +36,8 @@ mod request;
 mod shared;
 #[cfg(test)]
 mod skipped;
+#[cfg(test)]
+mod warnings;
 
 pub use agent::driven::Driver;
 pub use agent::{Agent, Options, StartError, recover};
@@ -57,6 +59,7 @@ pub use net::aead;
 pub use net::aead::{CREDENTIAL, GroupKey, KeyFileError, KeyId, KeyWriteError, MAX_KEYS};
 pub use net::transport::{BindError, Faults, TransportCounters};
 pub use observe::counters::Counters;
+#[cfg(feature = "trace")]
 pub use observe::trace;
 pub use observe::watchdog::Watchdog;
 pub use os::alarm::Alarm;

@@ -1,5 +1,11 @@
 //! What is told to nobody in particular: traces, counters, the watchdog.
 
 pub(crate) mod counters;
+#[cfg(not(feature = "trace"))]
+pub(crate) mod no_trace;
+#[cfg(feature = "trace")]
 pub mod trace;
 pub(crate) mod watchdog;
+
+#[cfg(not(feature = "trace"))]
+pub(crate) use no_trace as trace;

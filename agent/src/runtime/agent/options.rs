@@ -30,7 +30,8 @@ pub struct Options {
     pub socket: Option<Endpoint>,
     /// What is to be done in the event loop again and again while it is well.
     pub watchdog: Option<Watchdog>,
-    /// In which directory what happens is written down, if it is: [`crate::runtime::observe::trace`].
+    /// In which directory what happens is written down, if it is. That takes the feature `trace`;
+    /// without it the agent warns, and writes none.
     pub trace: Option<PathBuf>,
     /// Where what goes to several members alike is sent by multicast, if it is.
     pub multicast: Option<MulticastAddress>,

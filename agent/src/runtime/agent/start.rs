@@ -22,7 +22,6 @@ use crate::runtime::net::aead;
 use crate::runtime::net::aead::{KeyFile, KeyRing, Seals};
 use crate::runtime::net::transport::Transport;
 use crate::runtime::observe::trace;
-use crate::runtime::observe::trace::{TraceWriter, Tracer, Writer};
 use crate::runtime::observe::watchdog::WatchdogTimer;
 use crate::runtime::os::clock;
 use crate::runtime::os::fork::ForkStamp;
@@ -125,8 +124,11 @@ pub(super) fn prepare(
         |_| String::new(),
         |name| name.to_string_lossy().into_owned(),
     );
-    let trace = trace.and_then(|dir| trace::open(&dir, me, &settings, &host, node.incarnation()));
-    let (tracer, writer) = trace.and_then(|pair| writing(pair, &wakeup)).unzip();
+    let has_thread = matches!(wakeup, Wakeup::Thread(_));
+    let incarnation = node.incarnation();
+    let trace =
+        trace.and_then(|dir| trace::open(&dir, me, &settings, &host, incarnation, has_thread));
+    let (tracer, writer) = trace.unzip();
     let identity = Identity {
         me,
         file_voters: Some(listed).filter(|_| voters_are_listed),
@@ -202,20 +204,6 @@ fn warn_of_insecurity(members: &BTreeMap<NodeId, Address>) {
              member can let two in at once; to be safe from that, write a key with distlock keygen, \
              and give all members key_file"
         );
-    }
-}
-
-/// Who writes a trace: a thread, where the agent has one. A trace that cannot be had is done without.
-fn writing((tracer, writer): (Tracer, TraceWriter), wakeup: &Wakeup) -> Option<(Tracer, Writer)> {
-    match wakeup {
-        Wakeup::Callers(_) => Some((tracer, Writer::in_loop(writer))),
-        Wakeup::Thread(_) => match Writer::thread(writer) {
-            Ok(writer) => Some((tracer, writer)),
-            Err(error) => {
-                tracing::warn!("cannot start a thread for the trace: {error}; there is none");
-                None
-            }
-        },
     }
 }
 

@@ -8,6 +8,8 @@
 //! Datagrams stay as short as they are, a member may be traced while others are not, and what
 //! nobody traces costs nothing.
 //!
+//! All of it is behind the feature `trace`; without that, `no_trace` says so to who asks for one.
+//!
 //! A trace never holds its agent up. Events go through a queue of bounded length to a thread of
 //! their own; what finds no room there is lost, and the numbers of the events tell. When the file
 //! cannot be written, the trace ends and says so, and nothing else does. A file that is full is
@@ -21,7 +23,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 
 pub(crate) use tracer::{Tracer, open};
-pub(crate) use writer::{TraceWriter, Writer};
+pub(crate) use writer::Writer;
 
 /// The version of the format, in the first line of a file.
 pub const FORMAT: u32 = 1;

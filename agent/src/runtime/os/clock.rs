@@ -97,22 +97,14 @@ impl Shift {
     }
 }
 
-/// What tells this clock from others: the boot of the kernel, and the time namespace. Where it
-/// cannot be known it is like no other.
-pub(crate) fn identity() -> String {
-    match (boot(), time_namespace()) {
-        (Ok(boot), Some(namespace)) => format!("{boot}/{namespace}"),
-        _ => format!("unknown/{}/{}", std::process::id(), now().as_nanos()),
-    }
-}
-
 /// What tells this boot of the host from others.
 pub(crate) fn boot() -> io::Result<String> {
     let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
     Ok(boot.trim().to_owned())
 }
 
-fn time_namespace() -> Option<u64> {
+/// What tells the time namespace of this process from others, where it can be known.
+pub(crate) fn time_namespace() -> Option<u64> {
     match stat("/proc/self/ns/time") {
         Ok(stat) => Some(stat.st_ino),
         // Before Linux 5.6, or built without.

@@ -200,18 +200,17 @@ mod tests {
     use std::collections::BTreeMap;
     use std::net::UdpSocket;
     use std::process::Command;
-    use std::sync::atomic::{AtomicUsize, Ordering};
-    use std::sync::{Arc, Mutex};
-    use std::{fmt, fs, io, thread};
+    use std::sync::Arc;
+    use std::{fs, io, thread};
 
     use nix::sched::{CloneFlags, unshare};
-    use tracing::field::{Field, Visit};
-    use tracing::{Event, Level, Metadata, Subscriber, span, subscriber};
+    use tracing::subscriber;
 
     use super::*;
     use crate::runtime::Address;
     use crate::runtime::net::transport::Transport;
     use crate::runtime::skipped::skipped;
+    use crate::runtime::warnings::Warnings;
 
     /// A socket that is filtered, and whether it hears a stranger; of the network that is there.
     fn filtered() -> (UdpSocket, impl Fn(&UdpSocket) -> bool) {
@@ -371,43 +370,6 @@ mod tests {
             assert!(hears(&socket));
             Ok(())
         });
-    }
-
-    /// What is told to an operator.
-    #[derive(Default)]
-    struct Warnings {
-        told: Arc<Mutex<String>>,
-        spans: AtomicUsize,
-    }
-
-    impl Subscriber for Warnings {
-        fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-            *metadata.level() <= Level::WARN
-        }
-
-        fn event(&self, event: &Event<'_>) {
-            event.record(&mut Line(&mut self.told.lock().unwrap()));
-        }
-
-        fn new_span(&self, _: &span::Attributes<'_>) -> span::Id {
-            span::Id::from_u64(self.spans.fetch_add(1, Ordering::Relaxed) as u64 + 1)
-        }
-
-        fn record(&self, _: &span::Id, _: &span::Record<'_>) {}
-
-        fn record_follows_from(&self, _: &span::Id, _: &span::Id) {}
-
-        fn enter(&self, _: &span::Id) {}
-
-        fn exit(&self, _: &span::Id) {}
-    }
-
-    struct Line<'a>(&'a mut String);
-
-    impl Visit for Line<'_> {
-        fn record_debug(&mut self, _: &Field, value: &dyn fmt::Debug) {
-            *self.0 += &format!("{value:?}\n");
-        }
     }
 
     /// At each new view it is tried again.

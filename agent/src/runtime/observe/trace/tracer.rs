@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use crossbeam_channel::{Sender, TrySendError, bounded};
 
-use super::{Entry, TraceWriter, What};
+use super::writer::{TraceWriter, Writer};
+use super::{Entry, What};
 use crate::protocol::clock::Estimate;
 use crate::protocol::dissect::engine_messages;
 use crate::protocol::wire::{self, GroupId, Header, Route};
@@ -21,7 +22,8 @@ use crate::runtime::os::clock;
 /// How many entries wait for the disk at most.
 const QUEUE: usize = 1 << 14;
 
-/// Opens the trace of member `me` in the directory `dir`: what notes, and what writes.
+/// Opens the trace of member `me` in the directory `dir`: what notes, and what writes. That is a thread
+/// where the agent `has_thread` itself.
 ///
 /// `None` if that is not possible, which was told: an agent works as well without.
 pub(crate) fn open(
@@ -30,7 +32,8 @@ pub(crate) fn open(
     settings: &Settings,
     host: &str,
     incarnation: Incarnation,
-) -> Option<(Tracer, TraceWriter)> {
+    has_thread: bool,
+) -> Option<(Tracer, Writer)> {
     let (sender, receiver) = bounded(QUEUE);
     let writer = match TraceWriter::open(dir, &settings.group, me, host, receiver) {
         Ok(writer) => writer,
@@ -54,7 +57,16 @@ pub(crate) fn open(
         sender: Some(sender),
     };
     tracer.log(What::Began);
-    Some((tracer, writer))
+    if !has_thread {
+        return Some((tracer, Writer::in_loop(writer)));
+    }
+    match Writer::thread(writer) {
+        Ok(writer) => Some((tracer, writer)),
+        Err(error) => {
+            tracing::warn!("cannot start a thread for the trace: {error}; there is none");
+            None
+        }
+    }
 }
 
 /// Notes what happens.

@@ -61,7 +61,7 @@ impl TraceWriter {
                 group: group.to_owned(),
                 member: me.as_u16(),
                 host: host.to_owned(),
-                clock: clock::identity(),
+                clock: clock_identity(),
                 at: 0,
                 wall: 0,
             },
@@ -161,7 +161,7 @@ pub(crate) enum Writer {
 
 impl Writer {
     /// A thread, for an agent that has one itself.
-    pub(crate) fn thread(writer: TraceWriter) -> io::Result<Self> {
+    pub(super) fn thread(writer: TraceWriter) -> io::Result<Self> {
         let (done, is_done) = bounded(0);
         spawn("distlock-trace", move || {
             writer.run();
@@ -171,7 +171,7 @@ impl Writer {
     }
 
     /// Nobody, but for [`Writer::work`].
-    pub(crate) const fn in_loop(writer: TraceWriter) -> Self {
+    pub(super) const fn in_loop(writer: TraceWriter) -> Self {
         Self::Loop(Some(writer))
     }
 
@@ -195,6 +195,15 @@ impl Drop for Writer {
         if let Self::Thread(is_done) = self {
             let _ = is_done.recv_timeout(PATIENCE);
         }
+    }
+}
+
+/// What tells the clock of this process from others: the boot of the kernel, and the time namespace. Where it
+/// cannot be known it is like no other.
+fn clock_identity() -> String {
+    match (clock::boot(), clock::time_namespace()) {
+        (Ok(boot), Some(namespace)) => format!("{boot}/{namespace}"),
+        _ => format!("unknown/{}/{}", std::process::id(), clock::now().as_nanos()),
     }
 }
 
