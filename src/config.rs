@@ -33,6 +33,7 @@ mod fault;
 mod file;
 mod locks;
 mod members;
+mod syntax;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;

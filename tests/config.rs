@@ -183,6 +183,27 @@ fn elections_have_a_default() {
     }
 }
 
+/// It is read by threads of programs that may have little room.
+#[test]
+fn what_is_nested_takes_little_of_the_stack() {
+    let (open, close) = ("[".repeat(16), "]".repeat(16));
+    let parts = "a.".repeat(15);
+    let texts = [
+        format!("a = {}", "[".repeat(100_000)),
+        format!("a = {open}{close}"),
+        format!("a = {}1{}", "{a = ".repeat(16), "}".repeat(16)),
+        format!("{parts}a = {open}{close}"),
+        format!("[{parts}a]\na = {open}{close}"),
+        format!("[[{parts}a]]\na.a = {open}{close}"),
+        (1..6)
+            .map(|n| format!("[[{}a]]\n", "a.".repeat(n)))
+            .collect(),
+    ];
+    let reader = std::thread::Builder::new().stack_size(256 << 10);
+    let refused = move || texts.iter().all(|text| Config::parse(text).is_err());
+    assert!(reader.spawn(refused).unwrap().join().unwrap());
+}
+
 /// What is refused: the line that it names, the text, with `;` for its line ends, and words of the
 /// reason.
 const REFUSALS: &str = r#"
@@ -253,6 +274,46 @@ const REFUSALS: &str = r#"
 1 voters = [] ; SMALL => voters | 1 to 7
 2 voters = [1, ; 3] ; SMALL => 3 | no member
 3 voters = [1, ; 2, ; 1] ; SMALL => 1 | twice
+1 lease = 5s ; SMALL => `5s` | quotes
+1 algorithm = bakery ; SMALL => `bakery` | quotes
+1 insecure = True ; SMALL => `True` | `true`
+1 lease = 1979-05-27 ; SMALL => `1979-05-27` | quotes
+1 lease = 07:32:00 ; SMALL => `07:32:00` | quotes
+5 GROUP ; id = 1 ; address = udp:127.0.0.1:7401 => `udp:127.0.0.1:7401` | quotes
+4 GROUP ; id = 9223372036854775808 ; address = "unix:/x" => `9223372036854775808` | 64 bits
+1 voters = 1 ; SMALL => an array | an integer `1`
+1 voters = ["1"] ; SMALL => an integer | a string `1`
+1 group = 1 => a table | an integer `1`
+1 [lock] ; SMALL => an array | a table
+2 lease = "5s" ; lease = "6s" ; SMALL => `lease` | twice
+2 lease = "5s" ; "lease" = "6s" ; SMALL => `lease` | twice
+2 lease = "5s" ; lease.x = 1 ; SMALL => dot | once
+3 group.name = "a" ; # ; [group] ; SMALL => `group` | twice
+9 GROUP ; id = 1 ; address = "unix:/x" ; [group.x] ; [[member]] ; id = 2 ; [group] => `group` | twice
+2 group.cluster = "x" ; group.x.y = 1 ; [group.z] ; [group] ; name = "g" => unknown key
+4 [member] ; id = 1 ; [group] ; [[member]] => [member] | [[member]]
+3 [group] ; [member.x] ; [[member]] => before
+2 [group] ; name = "open => quotation mark
+2 [group] ; name = """open => does not end
+2 [group] ; name = "a\q" => \q
+2 [group] ; name = "a\xg0" => 'g'
+2 [group] ; name = "a\ud800" => D800
+1 lease "5s" => `=` | a string
+1 lease = => ends | value
+1 lease = ; SMALL => a value | end of the line
+1 lease = "5s" 6s => end of the line | `6s`
+1 [group ; name = "g" => `]` | end of the line
+1 voters = [1, => ends
+1 """a""" = 1 => several lines
+1 "a\nb" = 1 ; SMALL => unknown key `a\nb`
+2 [group] ; names = "g" ; [[member]] ; id = 1 => names | name
+1 [group] ; [[member]] ; id = 1 ; adress = "unix:/x" => missing | name
+6 GROUP ; id = 1 ; address = "unix:/x" ; x = 1 ; voters = ["1"] => unknown key `x`
+1 NESTED => nested
+1 DOTS = 1 => dots | quotes
+1 [DOTS] => dots | quotes
+6 UNQUOTED => dots | quotes
+3 leas = "5s" ; # ; address = udp ; DOTS = 1 => `udp` | quotes
 "#;
 
 #[test]
@@ -270,7 +331,10 @@ fn is_refused(row: &str) -> Result<(), String> {
         .replace("EMPTY", "")
         .replace("SMALL", SMALL.trim())
         .replace("GROUP", "[group]\nname = \"g\"\n[[member]]")
-        .replace("LONG", &"x".repeat(256));
+        .replace("LONG", &"x".repeat(256))
+        .replace("NESTED", &format!("voters = {}", "[".repeat(100_000)))
+        .replace("DOTS", &"a.".repeat(100_000))
+        .replace("UNQUOTED", &"a.b.c.d = 1\n".repeat(100_000));
     let error = match Config::parse(&text) {
         Err(error) => error.to_string(),
         Ok(_) => return Err(format!("accepted:\n{text}")),

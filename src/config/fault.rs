@@ -1,6 +1,6 @@
 //! What is wrong with a configuration, and where in its text.
 
-use std::ops::Range;
+use toml_span::Span;
 
 /// What is wrong, and where in the text.
 pub(super) struct Fault {
@@ -9,7 +9,7 @@ pub(super) struct Fault {
 }
 
 impl Fault {
-    pub(super) fn new(at: Range<usize>, reason: impl Into<String>) -> Self {
+    pub(super) fn new(at: Span, reason: impl Into<String>) -> Self {
         Self {
             at: at.start,
             reason: reason.into(),

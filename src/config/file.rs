@@ -1,6 +1,6 @@
 //! The configuration file: its keys, and what each may say.
 //!
-//! Reading has two steps. serde finds unknown keys, missing ones and wrong types; everything kept
+//! Reading has two steps. [`syntax`] finds unknown keys, missing ones and wrong types; everything kept
 //! from it carries its place in the text, so that the checks that follow can name the line too.
 
 use std::collections::BTreeMap;
@@ -10,13 +10,15 @@ use std::time::Duration;
 
 use distlock_agent::protocol::{self, ClusterId, ElectionAlgorithm, Failure, NodeId, Settings};
 use distlock_agent::runtime::{Address, CREDENTIAL, MulticastAddress};
-use serde::Deserialize;
-use toml::Spanned;
+use toml_span::de_helpers::{TableHelper, expected};
+use toml_span::value::ValueInner;
+use toml_span::{DeserError, Deserialize, Span, Spanned, Value};
 
 use super::error::ConfigError;
 use super::fault::Fault;
 use super::locks::{self, read_algorithm, read_locks};
 use super::members::{self, MAX_VOTERS, read_members, read_multicast, read_voters};
+use super::syntax;
 
 const DEFAULT_LEASE: Duration = Duration::from_secs(5);
 const MIN_LEASE: Duration = Duration::from_millis(100);
@@ -38,8 +40,6 @@ pub(super) struct Contents {
     pub(super) command_lines: bool,
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 struct File {
     lease: Option<Spanned<Length>>,
     algorithm: Option<Spanned<String>>,
@@ -48,35 +48,84 @@ struct File {
     lock_delay: Option<Spanned<Length>>,
     key_file: Option<Spanned<String>>,
     multicast: Option<Spanned<String>>,
-    #[serde(default)]
     insecure: bool,
-    #[serde(default)]
     command_lines: bool,
     voters: Option<Spanned<Vec<Spanned<i64>>>>,
     group: Group,
-    #[serde(default)]
     member: Vec<Spanned<members::Member>>,
-    #[serde(default)]
     lock: Vec<Spanned<locks::Lock>>,
 }
 
+impl<'de> Deserialize<'de> for File {
+    fn deserialize(value: &mut Value<'de>) -> Result<Self, DeserError> {
+        let mut table = TableHelper::new(value)?;
+        let lease = table.optional_s("lease");
+        let algorithm = table.optional_s("algorithm");
+        let election = table.optional_s("election");
+        let failure = table.optional_s("failure");
+        let lock_delay = table.optional_s("lock_delay");
+        let key_file = table.optional_s("key_file");
+        let multicast = table.optional_s("multicast");
+        let insecure = table.optional("insecure");
+        let command_lines = table.optional("command_lines");
+        let voters = table.optional_s("voters");
+        let group = table.required("group");
+        let member = table.optional("member");
+        let lock = table.optional("lock");
+        table.finalize(None)?;
+        Ok(Self {
+            lease,
+            algorithm,
+            election,
+            failure,
+            lock_delay,
+            key_file,
+            multicast,
+            insecure: insecure.unwrap_or_default(),
+            command_lines: command_lines.unwrap_or_default(),
+            voters,
+            group: group?,
+            member: member.unwrap_or_default(),
+            lock: lock.unwrap_or_default(),
+        })
+    }
+}
+
 /// A length of time. A number is read so that the refusal can say which string is meant.
-#[derive(Deserialize)]
-#[serde(
-    untagged,
-    expecting = "expected a string with a number and its unit, as in \"5s\""
-)]
 enum Length {
     Text(String),
     Number(i64),
     Fraction(f64),
 }
 
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
+impl<'de> Deserialize<'de> for Length {
+    fn deserialize(value: &mut Value<'de>) -> Result<Self, DeserError> {
+        let meant = "a string with a number and its unit, as in \"5s\"";
+        match value.take() {
+            ValueInner::String(text) => Ok(Self::Text(text.into_owned())),
+            ValueInner::Integer(number) => Ok(Self::Number(number)),
+            ValueInner::Float(number) => Ok(Self::Fraction(number)),
+            other => Err(expected(meant, other, value.span).into()),
+        }
+    }
+}
+
 struct Group {
     name: Spanned<String>,
     cluster: Option<Spanned<String>>,
+}
+
+impl<'de> Deserialize<'de> for Group {
+    fn deserialize(value: &mut Value<'de>) -> Result<Self, DeserError> {
+        let mut table = TableHelper::new(value)?;
+        let name = table.required_s("name");
+        let cluster = table.optional_s("cluster");
+        table.finalize(None)?;
+        Ok(Self {
+            name: name?,
+            cluster,
+        })
+    }
 }
 
 /// Reads and checks `bytes`; `source` is their name in errors, and `base` the directory at which paths
@@ -84,7 +133,10 @@ struct Group {
 pub(super) fn check(bytes: &[u8], source: &str, base: &Path) -> Result<Contents, ConfigError> {
     let text = std::str::from_utf8(bytes).map_err(|error| {
         let at = error.valid_up_to();
-        Fault::new(at..at, "this is not UTF-8: save the file in that encoding")
+        Fault::new(
+            Span::new(at, at),
+            "this is not UTF-8: save the file in that encoding",
+        )
     });
     text.and_then(|text| read(text, base)).map_err(|fault| {
         let before = &bytes[..fault.at.min(bytes.len())];
@@ -97,7 +149,7 @@ pub(super) fn check(bytes: &[u8], source: &str, base: &Path) -> Result<Contents,
 }
 
 fn read(text: &str, base: &Path) -> Result<Contents, Fault> {
-    let file: File = toml::from_str(text).map_err(|error| syntax_fault(text, &error))?;
+    let file: File = syntax::read(text)?;
     let key_file = file.key_file.as_ref();
     let key_file = key_file
         .map(|path| read_key_file(path, file.insecure, base))
@@ -141,25 +193,11 @@ fn read(text: &str, base: &Path) -> Result<Contents, Fault> {
     })
 }
 
-/// What serde and the TOML parser found, in one line and with the words of a person.
-fn syntax_fault(text: &str, error: &toml::de::Error) -> Fault {
-    let at = error.span().unwrap_or(0..0);
-    let mut reason = error.message().lines().collect::<Vec<_>>().join("; ");
-    if reason == "duplicate key" {
-        let key = text.get(at.clone()).unwrap_or_default();
-        reason = format!("the key `{key}` is there twice: write it once");
-    } else {
-        reason = reason.replace("expected i64", "expected an integer");
-        reason += "; distlock.toml(5) says what there is";
-    }
-    Fault::new(at, reason)
-}
-
 fn read_failure(failure: Option<&Spanned<String>>) -> Result<Failure, Fault> {
     let Some(failure) = failure else {
         return Ok(Failure::Quorum);
     };
-    match failure.get_ref().as_str() {
+    match failure.value.as_str() {
         "quorum" => Ok(Failure::Quorum),
         "presume-failed" => Ok(Failure::PresumeFailed),
         other => {
@@ -167,21 +205,21 @@ fn read_failure(failure: Option<&Spanned<String>>) -> Result<Failure, Fault> {
                 "there is no failure rule {other:?}; choose \"quorum\" or \"presume-failed\", or \
                  leave the key out"
             );
-            Err(Fault::new(failure.span(), reason))
+            Err(Fault::new(failure.span, reason))
         }
     }
 }
 
 /// Where the key file is; a path that is not absolute begins at `base`, the directory of this file.
 fn read_key_file(path: &Spanned<String>, is_insecure: bool, base: &Path) -> Result<PathBuf, Fault> {
-    let fault = |reason: &str| Fault::new(path.span(), reason);
+    let fault = |reason: &str| Fault::new(path.span, reason);
     if is_insecure {
         return Err(fault(
             "there are both key_file, by which datagrams are sealed, and insecure = true, by which \
              they are not: remove one",
         ));
     }
-    let text = path.get_ref();
+    let text = &path.value;
     if text.is_empty() || text.contains('\0') {
         return Err(fault(
             "key_file is no path: name the file that distlock keygen wrote",
@@ -195,26 +233,26 @@ fn read_key_file(path: &Spanned<String>, is_insecure: bool, base: &Path) -> Resu
 }
 
 fn read_group(group: &Group) -> Result<String, Fault> {
-    let name = group.name.get_ref();
+    let name = &group.name.value;
     if name.is_empty() || name.len() > MAX_GROUP_LEN || name.contains(char::is_control) {
         let reason = format!(
             "the group's name must have 1 to {MAX_GROUP_LEN} bytes and no control characters"
         );
-        return Err(Fault::new(group.name.span(), reason));
+        return Err(Fault::new(group.name.span, reason));
     }
     Ok(name.clone())
 }
 
 fn read_cluster(text: &Spanned<String>) -> Result<ClusterId, Fault> {
-    let id = text.get_ref().parse();
-    id.map_err(|error| Fault::new(text.span(), format!("{:?}: {error}", text.get_ref())))
+    let id = text.value.parse();
+    id.map_err(|error| Fault::new(text.span, format!("{:?}: {error}", text.value)))
 }
 
 fn read_lease(text: &Spanned<Length>) -> Result<Duration, Fault> {
     let lease = read_duration(text, "lease")?;
     if !(MIN_LEASE..=MAX_LEASE).contains(&lease) {
         let reason = format!("a lease of {lease:?} is out of bounds: choose \"100ms\" to \"60m\"");
-        return Err(Fault::new(text.span(), reason));
+        return Err(Fault::new(text.span, reason));
     }
     Ok(lease)
 }
@@ -223,9 +261,9 @@ fn read_election(name: Option<&Spanned<String>>) -> Result<ElectionAlgorithm, Fa
     let Some(name) = name else {
         return Ok(ElectionAlgorithm::default());
     };
-    let text = name.get_ref();
+    let text = &name.value;
     text.parse()
-        .map_err(|error| Fault::new(name.span(), format!("election = {text:?}: {error}")))
+        .map_err(|error| Fault::new(name.span, format!("election = {text:?}: {error}")))
 }
 
 fn read_lock_delay(text: &Spanned<Length>) -> Result<Duration, Fault> {
@@ -233,7 +271,7 @@ fn read_lock_delay(text: &Spanned<Length>) -> Result<Duration, Fault> {
     if delay > MAX_LOCK_DELAY {
         let reason =
             format!("a lock_delay of {delay:?} is out of bounds: choose \"0s\" to \"60s\"");
-        return Err(Fault::new(text.span(), reason));
+        return Err(Fault::new(text.span, reason));
     }
     Ok(delay)
 }
@@ -242,9 +280,9 @@ fn read_lock_delay(text: &Spanned<Length>) -> Result<Duration, Fault> {
 fn read_duration(spanned: &Spanned<Length>, key: &str) -> Result<Duration, Fault> {
     let no_unit = |number: &dyn fmt::Display, meant: &dyn fmt::Display| {
         let reason = format!("{key} = {number} has no unit: write {key} = \"{meant}\"");
-        Err(Fault::new(spanned.span(), reason))
+        Err(Fault::new(spanned.span, reason))
     };
-    let text = match spanned.get_ref() {
+    let text = match &spanned.value {
         Length::Text(text) => text,
         Length::Number(number @ 0..) => return no_unit(number, &format_args!("{number}s")),
         Length::Number(number) => return no_unit(number, &"5s"),
@@ -277,6 +315,6 @@ fn read_duration(spanned: &Spanned<Length>, key: &str) -> Result<Duration, Fault
             "{text:?} is no {key}: write a whole number and its unit, as in \"500ms\", \"5s\" or \
              \"1m\""
         );
-        Fault::new(spanned.span(), reason)
+        Fault::new(spanned.span, reason)
     })
 }

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 
 use distlock_agent::protocol::{self, AlgorithmNames, Failure, LockName, LockSpec, Priority};
-use serde::Deserialize;
-use toml::Spanned;
+use toml_span::de_helpers::TableHelper;
+use toml_span::{DeserError, Deserialize, Spanned, Value};
 
 use super::fault::Fault;
 use crate::algorithm::Algorithm;
@@ -13,13 +13,28 @@ use crate::algorithm::Algorithm;
 const MAX_LOCKS: usize = 10_000;
 
 /// A `[[lock]]`.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct Lock {
     name: Spanned<String>,
     algorithm: Option<Spanned<String>>,
     permits: Option<Spanned<i64>>,
     priority: Option<Spanned<String>>,
+}
+
+impl<'de> Deserialize<'de> for Lock {
+    fn deserialize(value: &mut Value<'de>) -> Result<Self, DeserError> {
+        let mut table = TableHelper::new(value)?;
+        let name = table.required_s("name");
+        let algorithm = table.optional_s("algorithm");
+        let permits = table.optional_s("permits");
+        let priority = table.optional_s("priority");
+        table.finalize(None)?;
+        Ok(Self {
+            name: name?,
+            algorithm,
+            permits,
+            priority,
+        })
+    }
 }
 
 pub(super) fn read_locks(
@@ -28,13 +43,13 @@ pub(super) fn read_locks(
 ) -> Result<BTreeMap<LockName, LockSpec>, Fault> {
     let mut known = BTreeMap::new();
     for lock in locks {
-        let lock = lock.get_ref();
-        let name = LockName::new(lock.name.get_ref())
-            .map_err(|error| Fault::new(lock.name.span(), error.to_string()))?;
+        let lock = &lock.value;
+        let name = LockName::new(&lock.name.value)
+            .map_err(|error| Fault::new(lock.name.span, error.to_string()))?;
         let spec = read_spec(lock, failure)?;
         if known.insert(name.clone(), spec).is_some() {
             let reason = format!("the lock {name:?} is there twice: list it once");
-            return Err(Fault::new(lock.name.span(), reason));
+            return Err(Fault::new(lock.name.span, reason));
         }
     }
     if known.len() > MAX_LOCKS {
@@ -43,7 +58,7 @@ pub(super) fn read_locks(
              need not be listed",
             known.len()
         );
-        return Err(Fault::new(locks[0].span(), reason));
+        return Err(Fault::new(locks[0].span, reason));
     }
     Ok(known)
 }
@@ -61,8 +76,8 @@ fn read_priority(
     name: &Spanned<String>,
     algorithm: protocol::Algorithm,
 ) -> Result<Priority, Fault> {
-    let text = name.get_ref();
-    let fault = |reason: String| Fault::new(name.span(), reason);
+    let text = &name.value;
+    let fault = |reason: String| Fault::new(name.span, reason);
     let priority = text
         .parse()
         .map_err(|error| fault(format!("priority = {text:?}: {error}")))?;
@@ -87,16 +102,14 @@ fn read_algorithm_and_permits(lock: &Lock, failure: Failure) -> Result<LockSpec,
     let Some(text) = &lock.permits else {
         let algorithm = algorithm.ok_or_else(|| {
             let reason = "this lock has neither algorithm nor permits: add one, or do not list it";
-            Fault::new(lock.name.span(), reason)
+            Fault::new(lock.name.span, reason)
         })?;
         return Ok(LockSpec::exclusive(algorithm));
     };
-    let permits = u32::try_from(*text.get_ref())
-        .ok()
-        .and_then(NonZeroU32::new);
+    let permits = u32::try_from(text.value).ok().and_then(NonZeroU32::new);
     let permits = permits.ok_or_else(|| {
-        let reason = format!("{} permits: choose 1 to {}", text.get_ref(), u32::MAX);
-        Fault::new(text.span(), reason)
+        let reason = format!("{} permits: choose 1 to {}", text.value, u32::MAX);
+        Fault::new(text.span, reason)
     })?;
     let spec = match algorithm {
         Some(algorithm) => LockSpec {
@@ -110,7 +123,7 @@ fn read_algorithm_and_permits(lock: &Lock, failure: Failure) -> Result<LockSpec,
             "{} lets one in at a time: remove permits, or set algorithm = \"semaphore\"",
             spec.algorithm
         );
-        return Err(Fault::new(text.span(), reason));
+        return Err(Fault::new(text.span, reason));
     }
     Ok(spec)
 }
@@ -119,8 +132,8 @@ pub(super) fn read_algorithm(
     name: &Spanned<String>,
     failure: Failure,
 ) -> Result<protocol::Algorithm, Fault> {
-    let fault = |reason: &str| Fault::new(name.span(), reason);
-    let algorithm = name.get_ref().parse::<Algorithm>();
+    let fault = |reason: &str| Fault::new(name.span, reason);
+    let algorithm = name.value.parse::<Algorithm>();
     let algorithm = algorithm.map_err(|error| fault(&error.to_string()))?;
     let engine = algorithm.engine().ok_or_else(|| {
         fault(&format!(

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use distlock_agent::protocol::NodeId;
 use distlock_agent::runtime::{Address, MulticastAddress};
-use serde::Deserialize;
-use toml::Spanned;
+use toml_span::de_helpers::TableHelper;
+use toml_span::{DeserError, Deserialize, Span, Spanned, Value};
 
 use super::fault::Fault;
 
@@ -14,11 +14,22 @@ const MAX_MEMBERS: usize = 1024;
 pub(super) const MAX_VOTERS: usize = 7;
 
 /// A `[[member]]`.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
 pub(super) struct Member {
     id: Spanned<i64>,
     address: Spanned<String>,
+}
+
+impl<'de> Deserialize<'de> for Member {
+    fn deserialize(value: &mut Value<'de>) -> Result<Self, DeserError> {
+        let mut table = TableHelper::new(value)?;
+        let id = table.required_s("id");
+        let address = table.required_s("address");
+        table.finalize(None)?;
+        Ok(Self {
+            id: id?,
+            address: address?,
+        })
+    }
 }
 
 pub(super) fn read_members(
@@ -31,7 +42,7 @@ pub(super) fn read_members(
         let Member {
             id: id_text,
             address: address_text,
-        } = member.get_ref();
+        } = &member.value;
         let id = read_id(id_text)?;
         let address = read_address(address_text, may_leave_host)?;
         if let Some(other) = addresses
@@ -39,51 +50,49 @@ pub(super) fn read_members(
             .filter(|other| *other != id)
         {
             let reason = format!("members {other} and {id} have the same address {address}");
-            return Err(Fault::new(address_text.span(), reason));
+            return Err(Fault::new(address_text.span, reason));
         }
         check_reach(known.iter().next(), id, &address)
-            .map_err(|reason| Fault::new(address_text.span(), reason))?;
+            .map_err(|reason| Fault::new(address_text.span, reason))?;
         if known.insert(id, address).is_some() {
             let reason = format!("the id {id} is there twice: give each member its own");
-            return Err(Fault::new(id_text.span(), reason));
+            return Err(Fault::new(id_text.span, reason));
         }
     }
     match (members.first(), members.len()) {
         (None, _) => Err(Fault::new(
-            0..0,
+            Span::default(),
             "there are no members: add a [[member]] with id and address for each",
         )),
         (Some(first), count) if count > MAX_MEMBERS => {
             let reason = format!("there are {count} members: a group has at most {MAX_MEMBERS}");
-            Err(Fault::new(first.span(), reason))
+            Err(Fault::new(first.span, reason))
         }
         _ => Ok(known),
     }
 }
 
 fn read_id(id: &Spanned<i64>) -> Result<NodeId, Fault> {
-    u16::try_from(*id.get_ref())
+    u16::try_from(id.value)
         .ok()
         .and_then(NodeId::new)
         .ok_or_else(|| {
-            let reason = format!("the id {} is out of range: choose 1 to 65535", id.get_ref());
-            Fault::new(id.span(), reason)
+            let reason = format!("the id {} is out of range: choose 1 to 65535", id.value);
+            Fault::new(id.span, reason)
         })
 }
 
 fn read_address(text: &Spanned<String>, may_leave_host: bool) -> Result<Address, Fault> {
-    let address: Address = text.get_ref().parse().map_err(|error| {
-        Fault::new(
-            text.span(),
-            format!("bad address {:?}: {error}", text.get_ref()),
-        )
-    })?;
+    let address: Address = text
+        .value
+        .parse()
+        .map_err(|error| Fault::new(text.span, format!("bad address {:?}: {error}", text.value)))?;
     if !address.is_loopback() && !may_leave_host {
         let reason = format!(
             "datagrams to {address} would leave the host unsealed: write a key with distlock keygen, \
              and set key_file; or set insecure = true if everybody in that network may be trusted"
         );
-        return Err(Fault::new(text.span(), reason));
+        return Err(Fault::new(text.span, reason));
     }
     Ok(address)
 }
@@ -118,11 +127,11 @@ pub(super) fn read_multicast(
     text: &Spanned<String>,
     members: &BTreeMap<NodeId, Address>,
 ) -> Result<MulticastAddress, Fault> {
-    let fault = |reason: String| Fault::new(text.span(), reason);
+    let fault = |reason: String| Fault::new(text.span, reason);
     let address: MulticastAddress = text
-        .get_ref()
+        .value
         .parse()
-        .map_err(|error| fault(format!("multicast = {:?}: {error}", text.get_ref())))?;
+        .map_err(|error| fault(format!("multicast = {:?}: {error}", text.value)))?;
     let kind = match members.values().next() {
         Some(Address::Udp(own)) if !address.is_of_the_kind_of(*own) => kind(&Address::Udp(*own)),
         Some(own @ Address::Unix(_)) => kind(own),
@@ -139,15 +148,15 @@ pub(super) fn read_voters(
     members: &BTreeMap<NodeId, Address>,
 ) -> Result<Vec<NodeId>, Fault> {
     let mut known = BTreeSet::new();
-    for voter in voters.get_ref() {
+    for voter in &voters.value {
         let id = read_id(voter)?;
         if !members.contains_key(&id) {
             let reason = format!("the voter {id} is no member: add it, or remove it here");
-            return Err(Fault::new(voter.span(), reason));
+            return Err(Fault::new(voter.span, reason));
         }
         if !known.insert(id) {
             let reason = format!("the voter {id} is there twice: list it once");
-            return Err(Fault::new(voter.span(), reason));
+            return Err(Fault::new(voter.span, reason));
         }
     }
     if known.is_empty() || known.len() > MAX_VOTERS {
@@ -155,7 +164,7 @@ pub(super) fn read_voters(
             "{} voters: list 1 to {MAX_VOTERS}, or leave the key out",
             known.len()
         );
-        return Err(Fault::new(voters.span(), reason));
+        return Err(Fault::new(voters.span, reason));
     }
     Ok(known.into_iter().collect())
 }
