@@ -8,8 +8,11 @@ use core::time::Duration;
 use super::*;
 use crate::api::Wait;
 use crate::ids::LockName;
-use crate::lock::{Algorithm, LockSpec, Mode, Release};
+use crate::lock::{Algorithm, LockOutput, LockSpec, Mode, Release};
+use crate::membership::Action;
 use crate::settings::Settings;
+
+const LEASE: Duration = Duration::from_secs(1);
 
 /// A group of one, by quorum, that has a view.
 struct Alone {
@@ -28,7 +31,7 @@ impl Alone {
             voters: BTreeSet::from([me]),
             cluster: None,
             settings: Settings {
-                lease: Duration::from_secs(1),
+                lease: LEASE,
                 algorithm,
                 ..Settings::new("alone")
             },
@@ -74,10 +77,8 @@ impl Alone {
         events
     }
 
-    /// Enters once; the fence, or why not.
-    fn enter(&mut self) -> Result<Fence, Refusal> {
-        self.ticket += 1;
-        let ticket = Ticket(self.ticket);
+    /// A caller asks for the lock.
+    fn ask(&mut self, ticket: Ticket) {
         let acquire = Command::Acquire {
             ticket,
             lock: self.lock.clone(),
@@ -86,6 +87,13 @@ impl Alone {
             wait: Wait::Cancelled,
         };
         self.node.handle(self.now, Input::Command(&acquire));
+    }
+
+    /// Enters once; the fence, or why not.
+    fn enter(&mut self) -> Result<Fence, Refusal> {
+        self.ticket += 1;
+        let ticket = Ticket(self.ticket);
+        self.ask(ticket);
         let told = self.run(Duration::ZERO).into_iter();
         let mut answers = told.filter_map(|event| match event {
             Event::Granted { fence, .. } => Some(Ok(fence)),
@@ -226,4 +234,77 @@ fn messages_of_other_views_and_those_that_make_no_sense_are_counted() {
     }
     let counters = alone.node.counters();
     assert_eq!(counters.past_view + counters.misplaced, 3);
+}
+
+/// A caller that asks while the lease is over is let in and not told of it.
+fn with_a_grant_held_back(algorithm: Algorithm) -> Alone {
+    let mut alone = Alone::new(algorithm);
+    alone.now = alone.now + LEASE * 3;
+    alone.ask(Ticket(1));
+    assert!(!alone.node.held_back.is_empty(), "{algorithm}");
+    assert!(alone.node.views.lease_ends() <= alone.now, "{algorithm}");
+    alone
+}
+
+/// The answer that renews a lease may show as well that a view has gone on without this member: then
+/// the lease is over before the node hears that it was renewed. The grant that waits is not told.
+#[test]
+fn no_grant_is_told_under_a_lease_that_the_same_answer_ended() {
+    let is_told = |events: Vec<Event>| events.iter().any(|it| matches!(it, Event::Granted { .. }));
+    for algorithm in with_fences() {
+        let mut alone = with_a_grant_held_back(algorithm);
+        let renewed = Action::Lease(alone.now + LEASE);
+        alone.node.act(alone.now, Vec::from([renewed]));
+        let mut events = Vec::new();
+        while let Some(output) = alone.node.poll_output() {
+            if let Output::Event(event) = output {
+                events.push(event);
+            }
+        }
+        assert!(!is_told(events), "{algorithm}: the lease is over");
+        assert!(is_told(alone.run(LEASE * 5)), "{algorithm}: it is renewed");
+    }
+}
+
+/// A caller that was let in and was not told of it has waited, and loses nothing.
+#[test]
+fn a_member_that_leaves_takes_no_lock_from_callers_that_were_not_told_of_it() {
+    for algorithm in with_fences() {
+        let mut alone = with_a_grant_held_back(algorithm);
+        alone
+            .node
+            .handle(alone.now, Input::Command(&Command::Leave));
+        let events = alone.run(Duration::ZERO);
+        let refused = Event::Ended {
+            ticket: Ticket(1),
+            refusal: Refusal::Closed,
+        };
+        assert!(events.contains(&refused), "{algorithm}: {events:?}");
+        let is_lost = |event: &Event| matches!(event, Event::Lost { .. });
+        assert!(!events.iter().any(is_lost), "{algorithm}: {events:?}");
+    }
+}
+
+/// A lease may be renewed under a view before that is in force: who is let in by the view is told of
+/// the lease first.
+#[test]
+fn a_lease_is_told_before_what_a_view_grants_under_it() {
+    for algorithm in with_fences() {
+        let mut alone = Alone::new(algorithm);
+        alone.enter().expect("it is free");
+        let view = alone.node.views.view().expect("there is one").clone();
+        let mut out = LockOutput::default();
+        alone.node.locks.freeze(&mut out);
+        let table = alone.node.locks.summary(&[]);
+        alone.ask(Ticket(9));
+        // As if the lease had been renewed since, and nobody had been told.
+        alone.node.told_until = Time::ZERO;
+        alone.node.install(alone.now, view, &table);
+        let events = alone.run(Duration::ZERO);
+        let place = |is_it: fn(&Event) -> bool| events.iter().position(is_it);
+        let lease = place(|it| matches!(it, Event::Lease { .. }));
+        let grant = place(|it| matches!(it, Event::Granted { .. }));
+        assert!(grant.is_some(), "{algorithm}: {events:?}");
+        assert!(lease.is_some() && lease < grant, "{algorithm}: {events:?}");
+    }
 }

@@ -459,3 +459,6 @@ impl<'a> Census<'a> {
         })
     }
 }
+
+#[cfg(test)]
+mod tests;
