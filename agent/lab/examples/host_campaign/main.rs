@@ -29,7 +29,7 @@ use std::time::Duration;
 use clap::{Parser, Subcommand};
 use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
 use nix::unistd::Pid;
-use world::About;
+use world::Trouble;
 
 #[derive(Debug, Parser)]
 struct Options {
@@ -43,7 +43,7 @@ struct Options {
     engine: String,
     /// Of which kind all worlds are; if it is not given, each seed chooses.
     #[arg(long)]
-    about: Option<About>,
+    trouble: Option<Trouble>,
     /// The seeds to play, as FROM..TO.
     #[arg(long, default_value = "0..10")]
     seeds: String,
@@ -68,7 +68,7 @@ enum Role {
         #[arg(long)]
         engine: Option<String>,
         #[arg(long)]
-        about: Option<About>,
+        trouble: Option<Trouble>,
         #[arg(long)]
         program: PathBuf,
         #[arg(long)]
@@ -109,11 +109,11 @@ fn run() -> Result<ExitCode> {
         Some(Role::World {
             seed,
             engine,
-            about,
+            trouble,
             program,
             shim,
             trace,
-        }) => world::play(seed, engine.as_deref(), about, &program, &shim, trace),
+        }) => world::play(seed, engine.as_deref(), trouble, &program, &shim, trace),
         Some(Role::Enters {
             socket,
             lock,
@@ -186,12 +186,12 @@ fn campaign(options: &Options) -> Result<ExitCode> {
     };
     let program = options.program.display();
     let engine = &options.engine;
-    let about = options
-        .about
-        .map_or_else(String::new, |about| format!(" --about {}", about.word()));
+    let trouble = options.trouble.map_or_else(String::new, |trouble| {
+        format!(" --trouble {}", trouble.word())
+    });
     eprintln!(
         "host_campaign: seed {seed}: {what}\nto play it again:\n  cargo run --release -p distlock-lab \
-         --example host_campaign -- --program {program} --engine {engine}{about} --seeds {seed}..{}",
+         --example host_campaign -- --program {program} --engine {engine}{trouble} --seeds {seed}..{}",
         seed + 1
     );
     Ok(ExitCode::FAILURE)
@@ -264,8 +264,8 @@ impl Campaign<'_> {
         if self.options.engine != "all" {
             world.arg("--engine").arg(&self.options.engine);
         }
-        if let Some(about) = self.options.about {
-            world.args(["--about", about.word()]);
+        if let Some(trouble) = self.options.trouble {
+            world.args(["--trouble", trouble.word()]);
         }
         if self.options.trace {
             world.arg("--trace");

@@ -8,6 +8,7 @@
 mod acts;
 mod files;
 mod judge;
+mod trouble;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -23,6 +24,7 @@ use crate::disk::Disk;
 use crate::program::told;
 use acts::{Act, Operator};
 use judge::Judge;
+pub(crate) use trouble::Trouble;
 
 use crate::scheduler::{BEGIN, Event, Scheduler};
 
@@ -36,7 +38,7 @@ const LONGEST_LEASE_MS: u64 = 3_000;
 const PROGRAM: usize = 0;
 const COMMAND: usize = 1;
 /// How long things go wrong.
-const TROUBLE: u64 = 40 * SECOND;
+const TROUBLED: u64 = 40 * SECOND;
 /// How long after that all have entered again, at the latest.
 const PEACE: u64 = 40 * SECOND;
 /// For how long, when nothing is lost any more, nobody may lose a lock, and what a runner ends with that
@@ -51,42 +53,6 @@ const WAKING: u64 = 100 * MILLI;
 /// How long one host is left in peace after something befell it, so that a runner, its guardian and its
 /// agent do not all stand still at once: then nobody is left to end the command (distlock(1), CAVEATS).
 const RECOVERY: u64 = 2 * LONGEST_LEASE_MS * MILLI;
-
-/// What befalls a world above all.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-pub(crate) enum About {
-    /// Whatever can.
-    All,
-    /// What is inside outlasts its lease, and all but one of those that are to end it stand still.
-    Leases,
-    /// The power goes while something is being written, and disks fail.
-    Disks,
-    /// Agents stand still, and hosts sleep, several at a time.
-    Wakes,
-    /// The operator changes members, voters and leases while hosts are cut off.
-    Members,
-}
-
-impl About {
-    const EACH: [Self; 5] = [
-        Self::All,
-        Self::Leases,
-        Self::Disks,
-        Self::Wakes,
-        Self::Members,
-    ];
-
-    /// As the command line names it.
-    pub(crate) fn word(self) -> &'static str {
-        match self {
-            Self::All => "all",
-            Self::Leases => "leases",
-            Self::Disks => "disks",
-            Self::Wakes => "wakes",
-            Self::Members => "members",
-        }
-    }
-}
 
 /// A program that locks, or a runner.
 #[derive(Clone, Copy, Debug)]
@@ -120,7 +86,7 @@ struct World<'a> {
     lease_ms: u64,
     /// How often the power is cut where something is synced.
     cuts_at_sync: u32,
-    about: About,
+    kind: Trouble,
     /// The lease in the file of each host, and the one in it when its agent began.
     files_say: Vec<u64>,
     runs_with: Vec<u64>,
@@ -140,14 +106,14 @@ struct World<'a> {
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
-/// Plays `seed`; by which algorithm and what about, if not as it chooses.
+/// Plays `seed`; by which algorithm and of which kind, if not as it chooses.
 ///
 /// # Errors
 /// If the system refuses something.
 pub(crate) fn play(
     seed: u64,
     engine: Option<&str>,
-    about: Option<About>,
+    trouble: Option<Trouble>,
     program: &Path,
     shim: &Path,
     trace: bool,
@@ -177,7 +143,7 @@ pub(crate) fn play(
     engines.retain(|algorithm| !algorithm.is_probabilistic());
     let chosen = engines[choices.index(engines.len())].name();
     let algorithm = engine.unwrap_or(chosen);
-    let chosen = About::EACH[choices.index(About::EACH.len())];
+    let chosen = Trouble::EACH[choices.index(Trouble::EACH.len())];
     let scheduler = Scheduler::new(place, shim, choices.fork(), trace)?;
     let mut world = World {
         scheduler,
@@ -197,7 +163,7 @@ pub(crate) fn play(
         state_is_lost: false,
         lease_ms: LEASE_MS,
         cuts_at_sync: 0,
-        about: about.unwrap_or(chosen),
+        kind: trouble.unwrap_or(chosen),
         files_say: vec![LEASE_MS; hosts],
         runs_with: vec![LEASE_MS; hosts],
         clocks_off: vec![0; hosts],
@@ -229,7 +195,7 @@ pub(crate) fn play(
     }
     let World {
         algorithm,
-        about,
+        kind,
         mut scheduler,
         judge,
         acts,
@@ -239,7 +205,7 @@ pub(crate) fn play(
     let (turns, digest) = (scheduler.turns, scheduler.digest);
     let entries = judge.entries;
     print!(
-        "{algorithm}, {about:?}, {hosts} hosts, {turns} turns ({digest:016x}) in {passed:.1} s, entered \
+        "{algorithm}, {kind:?}, {hosts} hosts, {turns} turns ({digest:016x}) in {passed:.1} s, entered \
          {entries:?}, {acts:?}"
     );
     Ok(ExitCode::SUCCESS)
@@ -266,10 +232,10 @@ impl World<'_> {
     }
 
     fn run(&mut self) -> Result<()> {
-        let idle = usize::from(self.about == About::Members);
+        let idle = usize::from(self.kind == Trouble::Members);
         let operators = &Operator::ALL[idle..];
         self.operator = operators[self.choices.index(operators.len())];
-        if self.about == About::Members && self.operator == Operator::SetsLease {
+        if self.kind == Trouble::Members && self.operator == Operator::SetsLease {
             self.lease_ms = LONGEST_LEASE_MS;
         }
         self.state_is_lost = self.operator == Operator::LosesAState;
@@ -278,10 +244,10 @@ impl World<'_> {
         let is_one_agentless = self.choices.chance(300) && self.operator != Operator::Removes;
         self.agentless = is_one_agentless.then(|| self.choices.index(self.hosts));
         // More often, and little else befalls a host.
-        self.cuts_at_sync = match self.about {
-            About::All => 2,
-            About::Disks => 60,
-            About::Leases | About::Wakes | About::Members => 0,
+        self.cuts_at_sync = match self.kind {
+            Trouble::All => 2,
+            Trouble::Disks => 60,
+            Trouble::Leases | Trouble::Wakes | Trouble::Members => 0,
         };
         let network = &mut self.scheduler.network;
         network.lost = self.choices.below(100) as u32;
@@ -311,7 +277,7 @@ impl World<'_> {
         }
         let founded = self.scheduler.now() + 6 * SECOND;
         self.until(founded, false)?;
-        self.until(founded + TROUBLE, true)?;
+        self.until(founded + TROUBLED, true)?;
         self.heal()?;
         let before = self.judge.entries.clone();
         let end = self.scheduler.now() + PEACE;
@@ -366,7 +332,7 @@ impl World<'_> {
             }
             if is_troubled && now >= trouble {
                 self.trouble()?;
-                let rests = if self.about == About::Wakes {
+                let rests = if self.kind == Trouble::Wakes {
                     SECOND / 2
                 } else {
                     2 * SECOND

@@ -184,10 +184,10 @@ fn arguments(subject: &Subject) -> Vec<&str> {
         Subject::Elections { elections } => vec!["--elections", elections],
         Subject::World { world } => vec!["--world", world],
         Subject::Model { model } => model.split_whitespace().collect(),
-        Subject::Hosts { hosts, about } => {
+        Subject::Hosts { hosts, trouble } => {
             let mut arguments = vec!["--engine", hosts];
-            if let Some(about) = about {
-                arguments.extend(["--about", about]);
+            if let Some(trouble) = trouble {
+                arguments.extend(["--trouble", trouble]);
             }
             arguments
         }

@@ -47,9 +47,9 @@ pub(crate) enum Subject {
     Hosts {
         /// The algorithm, or `all`.
         hosts: String,
-        /// What befalls them above all, as `host_campaign --about` names it.
+        /// What befalls them above all, as `host_campaign --trouble` names it.
         #[serde(default)]
-        about: Option<String>,
+        trouble: Option<String>,
     },
     /// A world of `model_check`, as its command line names it.
     Model { model: String },

@@ -7,12 +7,12 @@ use nix::sys::signal::Signal;
 
 use super::files::address;
 use super::{
-    About, COMMAND, DELAY, LEASE_MS, LONGEST_LEASE_MS, MILLI, RECOVERY, Result, SECOND,
-    SHORTEST_LEASE_MS, WAKING, World,
+    LEASE_MS, LONGEST_LEASE_MS, MILLI, RECOVERY, Result, SECOND, SHORTEST_LEASE_MS, Trouble,
+    WAKING, World,
 };
 use crate::disk::Disk;
 
-/// What befalls the world.
+/// What happens to the world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Act {
     Stop(u32),
@@ -77,88 +77,7 @@ impl Operator {
 }
 
 impl World<'_> {
-    /// Has something befall a host that was left in peace for a while.
-    pub(super) fn trouble(&mut self) -> Result<()> {
-        let host = self.choices.index(self.hosts);
-        let now = self.scheduler.now();
-        if self.peace[host] > now {
-            return Ok(());
-        }
-        let there = self.there(host);
-        // What is down already has enough.
-        let is_down = there.is_empty() || self.scheduler.is_suspended(host);
-        if is_down || (self.agentless != Some(host) && !self.agents.contains_key(&host)) {
-            return Ok(());
-        }
-        let some = there[self.choices.index(there.len())];
-        let agent = self.agents.get(&host).copied().unwrap_or(some);
-        let after = self.within_leases(if self.about == About::Wakes { 4 } else { 2 });
-        let which = match self.about {
-            About::All => self.choices.index(15),
-            // Only what is inside is meddled with.
-            About::Leases => return Ok(()),
-            About::Disks => [3, 7, 11][self.choices.index(3)],
-            About::Wakes => [1, 1, 4, 6][self.choices.index(4)],
-            About::Members => [1, 6, 13, 13, 13][self.choices.index(5)],
-        };
-        let (act, undone) = match which {
-            0 => (Act::Stop(some), Some(Act::Continue(some))),
-            1 => (Act::Stop(agent), Some(Act::Continue(agent))),
-            2 => (Act::Kill(some), None),
-            3 => (Act::Kill(agent), None),
-            4 | 5 => (Act::Suspend(host), Some(Act::Wake(host))),
-            6 => (Act::CutOff(host), Some(Act::Connect(host))),
-            7 => (Act::CutPower(host), None),
-            8 => (Act::EndAgent(host), None),
-            // The incarnation of a member without a state comes from its clock, and is to be a higher one.
-            9 if self.state_is_lost => return Ok(()),
-            9 => (Act::SetClock(host), None),
-            10 => (Act::SetRate(host), None),
-            11 if self.about == About::Disks => (Act::DiskFails(host), Some(Act::CutPower(host))),
-            11 => (Act::DiskFails(host), Some(Act::DiskHeals(host))),
-            12 if self.is_sealed => (Act::OtherKey(host), Some(Act::RightKey(host))),
-            _ => match self.operator {
-                Operator::Nothing => return Ok(()),
-                Operator::LosesAState => {
-                    self.operator = Operator::Nothing;
-                    (Act::LoseState(host), None)
-                }
-                Operator::SetsVoters => (Act::SetVoters, None),
-                Operator::Removes => (Act::Remove(host), Some(Act::Add(host))),
-                Operator::SetsLease if self.about == About::Members => {
-                    let holder = self.judge.holder().unwrap_or(host);
-                    (Act::SetLeaseOfOthers(holder), Some(Act::SetLease))
-                }
-                Operator::SetsLease => (Act::SetLease, None),
-            },
-        };
-        // Of what has to end a command only the agent stands still, or all do.
-        let is_soon_over = self.about == About::Wakes;
-        self.peace[host] = after + if is_soon_over { SECOND / 2 } else { RECOVERY };
-        self.act(act)?;
-        if let Some(undone) = undone {
-            self.plan(after, undone);
-        }
-        Ok(())
-    }
-
-    /// Where a process has ended, others may be slow to notice.
-    pub(super) fn delay_others(&mut self, host: usize) {
-        let now = self.scheduler.now();
-        let is_awake = now > self.woke[host] + WAKING && !self.scheduler.is_suspended(host);
-        if !self.is_troubled || !is_awake {
-            return;
-        }
-        for pid in self.there(host) {
-            if self.choices.chance(300) && !self.scheduler.processes[&pid].is_stopped {
-                self.stop(pid);
-                let until = now + self.choices.below(DELAY);
-                self.plan(until, Act::Continue(pid));
-            }
-        }
-    }
-
-    fn stop(&mut self, pid: u32) {
+    pub(super) fn stop(&mut self, pid: u32) {
         self.scheduler.stop(pid, true);
         if let Some(client) = self.clients.get_mut(&pid) {
             client.is_punctual = false;
@@ -273,7 +192,7 @@ impl World<'_> {
                 }
                 self.start_agent(host)?;
                 // It has hardly said that it is there again.
-                if self.about == About::Disks && self.is_troubled && self.choices.chance(300) {
+                if self.kind == Trouble::Disks && self.is_troubled && self.choices.chance(300) {
                     let at = self.scheduler.now() + self.choices.below(SECOND / 5);
                     self.peace[host] = at + RECOVERY;
                     self.plan(at, Act::CutPower(host));
@@ -330,8 +249,8 @@ impl World<'_> {
                 return Ok(());
             }
             Act::SetLease => {
-                self.lease_ms = match self.about {
-                    About::Members => LONGEST_LEASE_MS,
+                self.lease_ms = match self.kind {
+                    Trouble::Members => LONGEST_LEASE_MS,
                     _ => self.some_lease(),
                 };
                 for host in 0..self.hosts {
@@ -365,49 +284,8 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Plans that something befalls the host of `pid`, which has just entered, while it is inside.
-    pub(super) fn trouble_inside(&mut self, pid: u32, host: usize, kind: usize) {
-        let now = self.scheduler.now();
-        let is_aimed = self.about == About::Leases;
-        let share = if is_aimed { 1000 } else { 700 };
-        if !self.is_troubled || self.peace[host] > now || !self.choices.chance(share) {
-            return;
-        }
-        let at = now + self.choices.below(LEASE_MS * MILLI / 4);
-        let longest = if is_aimed { 4 } else { 2 };
-        let after = at + self.choices.below(longest * LEASE_MS * MILLI);
-        let agent = self.agents.get(&host).copied().unwrap_or(pid);
-        let which = match (self.about, kind) {
-            (About::Leases, COMMAND) => [0, 0, 0, 9][self.choices.index(4)],
-            (About::Leases, _) => 5 + self.choices.index(4),
-            (About::Wakes, _) => [6, 7, 8, 10, 10][self.choices.index(5)],
-            _ => self.choices.index(10),
-        };
-        let (act, undone) = match which {
-            0..4 if kind == COMMAND => (Act::LeaveOne(host, self.choices.index(4)), None),
-            0..5 => (Act::EndAgent(host), None),
-            5 => (Act::Kill(agent), None),
-            6 => (Act::Stop(agent), Some(Act::Continue(agent))),
-            7 => (Act::Suspend(host), Some(Act::Wake(host))),
-            8 => (Act::CutOff(host), Some(Act::Connect(host))),
-            10 => (Act::StopOthers(host), None),
-            _ => match self.runner(host) {
-                Some(runner) if is_aimed => (Act::Kill(runner), None),
-                _ => {
-                    let there = self.there(host);
-                    (Act::Kill(there[self.choices.index(there.len())]), None)
-                }
-            },
-        };
-        self.peace[host] = after + RECOVERY;
-        self.plan(at, act);
-        if let Some(undone) = undone {
-            self.plan(after, undone);
-        }
-    }
-
     /// The runner of a host, if there is one.
-    fn runner(&self, host: usize) -> Option<u32> {
+    pub(super) fn runner(&self, host: usize) -> Option<u32> {
         let mut clients = self.clients.iter();
         let found = clients.find(|(_, client)| client.host == host && client.is_runner);
         found.map(|(pid, _)| *pid)
@@ -482,9 +360,9 @@ impl World<'_> {
         }
         self.boot(host)?;
         if self.agentless != Some(host) {
-            let at = match self.about {
+            let at = match self.kind {
                 // What others were told is fresh.
-                About::Disks => self.scheduler.now() + self.choices.below(SECOND / 2),
+                Trouble::Disks => self.scheduler.now() + self.choices.below(SECOND / 2),
                 _ => self.within_leases(2),
             };
             self.plan(at, Act::StartAgent(host));

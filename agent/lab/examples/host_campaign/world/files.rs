@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use super::acts::Act;
-use super::{About, Client, LONGEST_LEASE_MS, Result, World};
+use super::{Client, LONGEST_LEASE_MS, Result, Trouble, World};
 use crate::program::Manner;
 
 /// The keys of the group, and those of another. An agent must not take the one file for the other: their
@@ -134,8 +134,8 @@ impl World<'_> {
     pub(super) fn start_client(&mut self, host: usize, is_runner: bool) -> Result<()> {
         let own = std::env::current_exe()?;
         // Some outlast the lease.
-        let share = match self.about {
-            About::Leases => 900,
+        let share = match self.kind {
+            Trouble::Leases => 900,
             _ if is_runner => 400,
             _ => 200,
         };
