@@ -145,6 +145,32 @@ fn a_list_that_more_than_doubles_founds_no_second_cluster() {
     }
 }
 
+/// By each file another host is to found, and that one's file names another: nobody does, and each says
+/// whose files differ.
+#[test]
+fn files_by_which_nobody_founds_are_told() {
+    let mut group = empty(4, ms(1000));
+    let files: [&[u16]; 4] = [&[2, 3, 4], &[1, 2, 4], &[2, 4], &[1, 2, 3]];
+    for (me, voters) in (1..).zip(files) {
+        group.voters = ids(voters);
+        group.start(me);
+    }
+    group.run(ms(30_000));
+    for me in 1..=4 {
+        assert_eq!(group.cluster_of(me), None);
+        let others = ids(&[1, 2, 3, 4]).into_iter().filter(|it| *it != node(me));
+        let report = group.founding(me).expect("there is no cluster");
+        assert_eq!(report.differ, others.collect::<Vec<_>>());
+    }
+    // Files that are made the same help.
+    for me in [1, 2, 4] {
+        group.voters = ids(files[2]);
+        group.start(me);
+    }
+    group.run(ms(10_000));
+    assert!(group.cluster_of(1).is_some());
+}
+
 /// All end in order, all files name other voters, all start.
 #[test]
 fn all_begin_with_other_voters_in_their_files_and_go_on() {

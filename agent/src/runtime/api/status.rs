@@ -104,6 +104,11 @@ impl QuorumStatus {
         founding.is_some_and(|founding| founding.unrecovered.contains(&id))
     }
 
+    fn files_differ(&self) -> bool {
+        let founding = self.founding.as_ref();
+        founding.is_some_and(|founding| !founding.differ.is_empty())
+    }
+
     /// Whether so many voters have lost their states that no majority comes back by itself: it takes
     /// an operator's word (`distlock recover`).
     pub fn needs_recovery(&self) -> bool {
@@ -130,6 +135,9 @@ impl QuorumStatus {
         {
             "Where voters of a cluster that others remember have lost their states, stop their \
              agents and run 'distlock recover' for each"
+        } else if !self.founded && self.missing.is_empty() && self.files_differ() {
+            "Nobody is granted a lock before: if that lasts, make the files of all members the same, and \
+             start their agents again"
         } else if !self.founded && self.missing.is_empty() {
             "Nobody is granted a lock before"
         } else if !self.founded {

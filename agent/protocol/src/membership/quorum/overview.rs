@@ -49,6 +49,18 @@ pub struct FoundingReport {
     pub waits_until: Option<Time>,
 }
 
+impl FoundingReport {
+    /// Whether one of these keeps a cluster from being founded. Files that differ do not, unless no file
+    /// names its own host as the lowest voter.
+    pub(crate) fn keeps_from_founding(&self) -> bool {
+        self.is_under_way
+            || !self.absent.is_empty()
+            || !self.remember.is_empty()
+            || !self.without_permit.is_empty()
+            || self.waits_until.is_some()
+    }
+}
+
 /// A member that is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Missing {

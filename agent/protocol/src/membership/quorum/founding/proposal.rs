@@ -23,7 +23,7 @@ impl FoundingPart {
         if !is_founder
             || now < self.founds_at
             || !self.may_found(config)
-            || self.report(now, config).is_some()
+            || self.report(now, config)?.keeps_from_founding()
         {
             return None;
         }

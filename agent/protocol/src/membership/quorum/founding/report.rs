@@ -7,11 +7,11 @@ use super::super::coordinator::longest_lease;
 use super::super::message::Stance;
 use super::super::overview::FoundingReport;
 use super::super::proposer::PASSES_EPOCHS;
-use super::{FoundingPart, Heard, digest_of, voters_of};
+use super::{FoundingPart, HEARD, Heard, digest_of, voters_of};
 use crate::time::Time;
 
 impl FoundingPart {
-    /// What keeps a cluster from being founded by this file; `None` if nothing does, or there is
+    /// What keeps a cluster from being founded by this file, and whose files differ; `None` if there is
     /// one.
     pub(in crate::membership::quorum) fn report(
         &self,
@@ -43,8 +43,10 @@ impl FoundingPart {
             }
         }
         let (voters, members) = (voters_of(config), digest_of(config));
+        // Members of which neither is to vote by the other's file talk once a lease only.
+        let window = config.lease * HEARD;
         let differs = |heard: &Heard| {
-            let (status, is_fresh) = (&heard.status, now < heard.at + patience);
+            let (status, is_fresh) = (&heard.status, now < heard.at + window);
             is_fresh && (status.members != members || status.voters != voters)
         };
         let files = self.heard.iter().filter(|(_, heard)| differs(heard));
@@ -52,12 +54,7 @@ impl FoundingPart {
         let others = self.others_in_clusters(now, config);
         report.remember = others.map(|(node, cluster)| (node, cluster.id())).collect();
         report.waits_until = Some(until).filter(|until| now < *until);
-        let is_held_up = report.is_under_way
-            || !report.absent.is_empty()
-            || !report.remember.is_empty()
-            || !report.without_permit.is_empty()
-            || report.waits_until.is_some();
-        is_held_up.then_some(report)
+        Some(report)
     }
 
     /// How long all must have been up: no lease that an incarnation before renewed runs any more, and
