@@ -1,5 +1,6 @@
 //! Voters that operators name, and that lose their states.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use distlock_protocol::{
@@ -131,6 +132,26 @@ fn where_nobody_votes_files_say_who_is_a_member() {
     let mut group = Group::new(2, Algorithm::Semaphore);
     group.change(1, Change::Remove(node(2)));
     assert!(group.events.contains(&(node(1), Event::Unchangeable)));
+}
+
+/// The only voter has lost its state, and its file lists others: it answers no renewals, and all are told
+/// that it is there, and what it lacks.
+#[test]
+fn a_voter_that_lost_its_state_and_its_place_in_the_file_is_told() {
+    let mut group = Group::empty(3, Algorithm::Bakery, Failure::Quorum, ms(1000));
+    group.voters = BTreeSet::from([node(2)]);
+    (1..=3).for_each(|me| group.start(me));
+    group.run(ms(8000));
+    assert!(group.cluster_of(3).is_some());
+    group.lose(2);
+    group.voters = BTreeSet::from([node(1), node(3)]);
+    group.start(2);
+    group.run(ms(10_000));
+    for me in 1..=3 {
+        let overview = group.nodes[&node(me)].quorum(group.now);
+        assert_eq!(overview.voters, [node(2)], "{me}");
+        assert_eq!(overview.missing, missing(&[2], Absence::StateLost), "{me}");
+    }
 }
 
 /// Two of three have lost all they knew, and an operator says so at each: the epochs go on above

@@ -356,6 +356,12 @@ impl FoundingPart {
         voter.node != self.me.node && status.is_some_and(|status| status.birth != voter.birth)
     }
 
+    /// The same, and it was heard lately.
+    pub(super) fn is_back_without_state(&self, now: Time, voter: Voter, lease: Duration) -> bool {
+        let heard = self.heard.get(&voter.node);
+        heard.is_some_and(|its| now < its.at + lease * HEARD) && self.is_reborn(voter)
+    }
+
     fn status_of(&self, node: NodeId) -> Option<&FoundingStatus> {
         self.heard.get(&node).map(|heard| &heard.status)
     }

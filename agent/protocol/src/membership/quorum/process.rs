@@ -279,6 +279,11 @@ impl<M: MakeLog + Clone> Quorum<M> {
         let mut overview = self.session.overview(now, absent);
         overview.cluster = self.founding.affiliation().cluster_id();
         if self.session.exists() || overview.cluster.is_some() {
+            let silent = overview.missing.iter_mut();
+            let silent = silent.filter(|its| its.why == Absence::Silent);
+            for its in silent.filter(|its| self.has_lost_its_vote(now, its.member)) {
+                its.why = Absence::StateLost;
+            }
             return overview;
         }
         let report = self.founding.report(now, &self.config);
@@ -304,6 +309,20 @@ impl<M: MakeLog + Clone> Quorum<M> {
         overview.is_founded = false;
         overview.founding = Some(report);
         overview
+    }
+
+    /// Whether a voter that answers no renewals is there, without the state in which it became one: its
+    /// file may list others, so that it does not know that it is to vote.
+    fn has_lost_its_vote(&self, now: Time, node: NodeId) -> bool {
+        if node == self.out.me() {
+            return self.vote.is_none() && self.founding.affiliation().cluster().is_none();
+        }
+        let voters = self.founding.affiliation().voters().unwrap_or_default();
+        let mut voters = voters.iter().filter(|voter| voter.node == node);
+        voters.any(|voter| {
+            self.founding
+                .is_back_without_state(now, *voter, self.config.lease)
+        })
     }
 
     /// Those who are to vote, and whether each does, as far as is known.

@@ -17,7 +17,13 @@ impl Session {
         now: Time,
         absent: &[NodeId],
     ) -> QuorumOverview {
-        let mut voters = self.voters();
+        // Whom others have told of, and not whom the file of one lists that is in no view.
+        let is_told = self.known.is_none() && !self.told.is_empty();
+        let mut voters = if is_told {
+            self.told.clone()
+        } else {
+            self.voters()
+        };
         voters.sort_unstable();
         let patience = self.lease / 2;
         let exists = self.exists();
