@@ -1,6 +1,6 @@
 //! Who runs next: of all threads of all processes of a world, one.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -86,7 +86,11 @@ pub(crate) struct Scheduler {
     pub(crate) network: Network,
     /// The mean time that fsync(2) takes.
     pub(crate) disk_takes: Duration,
+    /// Until when each host's disk takes at least, if it stalls.
+    pub(crate) stalled_until: [u64; HOSTS],
     pub(crate) processes: BTreeMap<u32, Process>,
+    /// Those that stop as soon as a thread of theirs stands still between two calls of the system.
+    midway: BTreeSet<u32>,
     /// What each slot's host had seen when its thread looked last.
     looked: BTreeMap<usize, u64>,
     pub(crate) turns: u64,
@@ -119,8 +123,10 @@ impl Scheduler {
             choices,
             hosts: Default::default(),
             disk_takes: Duration::ZERO,
+            stalled_until: [0; HOSTS],
             network: Network::new().map_err(system("the network"))?,
             processes: BTreeMap::new(),
+            midway: BTreeSet::new(),
             looked: BTreeMap::new(),
             turns: 0,
             digest: 0,
@@ -277,9 +283,17 @@ impl Scheduler {
 
     pub(crate) fn stop(&mut self, pid: u32, is_stopped: bool) {
         self.note(format_args!("process {pid} is stopped: {is_stopped}"));
+        self.midway.remove(&pid);
         if let Some(process) = self.processes.get_mut(&pid) {
             process.is_stopped = is_stopped;
         }
+    }
+
+    /// Stops a process in the middle of what it does next: between a look at the clock, for one, and what it
+    /// does by that.
+    pub(crate) fn stop_midway(&mut self, pid: u32) {
+        self.note(format_args!("process {pid} is to stop midway"));
+        self.midway.insert(pid);
     }
 
     pub(crate) fn suspend(&mut self, host: usize) {
@@ -464,12 +478,18 @@ impl Scheduler {
         }
         let chosen = runnable[self.choices.index(runnable.len())];
         // Mostly a thread goes on until it would block; where it does not, it stops anywhere.
-        let quantum = if self.choices.chance(200) {
+        let pid = self.page.get().slots[chosen].pid;
+        let is_midway = self.midway.contains(&pid);
+        let quantum = if is_midway || self.choices.chance(200) {
             1 + self.choices.below(12)
         } else {
             400
         };
         self.give(chosen, quantum as i32, &mut events)?;
+        let slot = &self.page.get().slots[chosen];
+        if is_midway && slot.is(state::PARKED) && slot.waits == waits::TURN {
+            self.stop(pid, true);
+        }
         Ok(events)
     }
 
@@ -524,6 +544,7 @@ impl Scheduler {
             }
             said::SYNCS => {
                 let takes = self.choices.exponential(self.disk_takes).as_nanos();
+                let takes = takes.max(self.stalled_until[host].saturating_sub(self.now()).into());
                 let page = self.page.get();
                 let clocks = &page.hosts[host];
                 let until = clocks.monotonic + clocks.passed(page.now) + takes as i64;

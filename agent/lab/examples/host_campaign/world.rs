@@ -6,8 +6,10 @@
 //! may run on for a tenth of a second after waking (doc/faults.md, row 8).
 
 mod acts;
+mod clusters;
 mod files;
 mod judge;
+mod recovery;
 mod trouble;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,7 +25,9 @@ use nix::mount::{MsFlags, mount};
 use crate::disk::Disk;
 use crate::program::told;
 use acts::{Act, Operator};
+use clusters::Clusters;
 use judge::Judge;
+use recovery::Recovery;
 pub(crate) use trouble::Trouble;
 
 use crate::scheduler::{BEGIN, Event, Scheduler};
@@ -37,10 +41,13 @@ const LONGEST_LEASE_MS: u64 = 3_000;
 /// Places in what is counted for programs and commands.
 const PROGRAM: usize = 0;
 const COMMAND: usize = 1;
-/// How long things go wrong.
+/// How long hosts have to found a cluster before things go wrong.
+const FOUNDED: u64 = 6 * SECOND;
+/// How long things go wrong; and where a host is so late that nobody can found before.
 const TROUBLED: u64 = 40 * SECOND;
+const LONG_TROUBLED: u64 = 180 * SECOND;
 /// How long after that all have entered again, at the latest.
-const PEACE: u64 = 40 * SECOND;
+const PEACE: u64 = 60 * SECOND;
 /// For how long, when nothing is lost any more, nobody may lose a lock, and what a runner ends with that
 /// has.
 const QUIET: u64 = 3 * SECOND;
@@ -79,9 +86,16 @@ struct World<'a> {
     peace: Vec<u64>,
     agenda: BTreeMap<(u64, u64), Act>,
     planned: u64,
+    /// Whom the files list as voters, by id; but for a file that an operator has got wrong.
+    voters: Vec<usize>,
+    /// Whether no file gets others any more.
+    keeps_voters: bool,
     operator: Operator,
-    /// Whether that one loses, or has lost, a state.
-    state_is_lost: bool,
+    /// The cluster that the operator is about to abandon, and what he has begun for that.
+    abandons: Option<String>,
+    recovery: Option<Recovery>,
+    /// Whether states were lost.
+    has_lost: bool,
     /// The lease of all files, but for one that an operator has got wrong.
     lease_ms: u64,
     /// How often the power is cut where something is synced.
@@ -90,6 +104,9 @@ struct World<'a> {
     /// The lease in the file of each host, and the one in it when its agent began.
     files_say: Vec<u64>,
     runs_with: Vec<u64>,
+    /// The same of voters.
+    files_list: Vec<Vec<usize>>,
+    runs_with_voters: Vec<Vec<usize>>,
     /// By how much the wall clocks of hosts were set.
     clocks_off: Vec<i64>,
     /// Whether datagrams are sealed.
@@ -97,6 +114,7 @@ struct World<'a> {
     /// The changes of members that an operator has asked for.
     changes: BTreeMap<u32, &'static str>,
     judge: Judge,
+    clusters: Clusters,
     clients: BTreeMap<u32, Client>,
     is_troubled: bool,
     /// Whether everybody has entered since the last trouble.
@@ -159,17 +177,24 @@ pub(crate) fn play(
         peace: vec![0; hosts],
         agenda: BTreeMap::new(),
         planned: 0,
+        voters: (1..=hosts).collect(),
+        keeps_voters: false,
         operator: Operator::Nothing,
-        state_is_lost: false,
+        abandons: None,
+        recovery: None,
+        has_lost: false,
         lease_ms: LEASE_MS,
         cuts_at_sync: 0,
         kind: trouble.unwrap_or(chosen),
         files_say: vec![LEASE_MS; hosts],
         runs_with: vec![LEASE_MS; hosts],
+        files_list: vec![Vec::new(); hosts],
+        runs_with_voters: vec![Vec::new(); hosts],
         clocks_off: vec![0; hosts],
         is_sealed: false,
         changes: BTreeMap::new(),
         judge: Judge::new(hosts),
+        clusters: Clusters::new(hosts),
         clients: BTreeMap::new(),
         is_troubled: false,
         is_quiet: false,
@@ -231,22 +256,115 @@ impl World<'_> {
         self.choices.within(SHORTEST_LEASE_MS..=LONGEST_LEASE_MS)
     }
 
+    /// Some of the hosts, as voters.
+    fn some_voters(&mut self) -> Vec<usize> {
+        let mut voters: Vec<_> = (1..=self.hosts).collect();
+        voters.retain(|_| self.choices.chance(700));
+        if voters.is_empty() {
+            voters.push(1 + self.choices.index(self.hosts));
+        }
+        voters
+    }
+
+    /// Sees what is on a host's disk now.
+    fn look_at_disk(&mut self, host: usize) -> Result<()> {
+        let path = self.file(host, &format!("state/shop-{}/state", host + 1));
+        let founded = self.clusters.founds(host);
+        if let Some(news) = self.clusters.remembers(host, clusters::on_disk(&path)?)? {
+            *self.acts.entry(news).or_default() += 1;
+        }
+        if self.clusters.founds(host) && !founded {
+            self.trouble_founding();
+        }
+        Ok(())
+    }
+
+    /// Whether it takes an operator until everybody has entered again.
+    fn is_stuck(&mut self) -> Result<bool> {
+        match self.lacks_an_entry(PEACE)? {
+            None => Ok(false),
+            Some(_) if self.kind == Trouble::Founding && self.has_lost => Ok(true),
+            Some(what) => Err(what.into()),
+        }
+    }
+
     fn run(&mut self) -> Result<()> {
-        let idle = usize::from(self.kind == Trouble::Members);
-        let operators = &Operator::ALL[idle..];
+        self.choose()?;
+        let mut latest = 0;
+        for host in 0..self.hosts {
+            fs::create_dir_all(self.file(host, "state"))?;
+            self.write_key(host, true)?;
+            let gains = self.some_rate();
+            self.scheduler.drift(host, gains);
+            self.boot(host)?;
+            if self.kind == Trouble::Founding {
+                let late = self.some_delay();
+                latest = latest.max(late);
+                self.plan(BEGIN + late, Act::StartAgent(host));
+            }
+            let at = self.scheduler.now() + self.choices.below(8 * SECOND);
+            if self.agentless == Some(host) {
+                self.configure(host, self.lease_ms, None)?;
+                self.start_client(host, true)?;
+                continue;
+            }
+            if self.kind != Trouble::Founding {
+                self.configure(host, self.lease_ms, None)?;
+                self.start_agent(host)?;
+            }
+            self.plan(at, Act::StartProgram(host));
+            self.plan(at, Act::StartRunner(host));
+        }
+        if self.kind == Trouble::Founding {
+            self.until(BEGIN + TROUBLED.max(latest + 2 * FOUNDED), true)?;
+        } else {
+            self.until(BEGIN + FOUNDED, false)?;
+            self.until(BEGIN + FOUNDED + TROUBLED, true)?;
+        }
+        self.heal()?;
+        if self.kind == Trouble::Founding {
+            self.mend_what_is_told()?;
+        }
+        if self.is_stuck()? {
+            self.recover_what_is_told()?;
+            if let Some(what) = self.lacks_an_entry(PEACE)? {
+                return Err(what.into());
+            }
+        }
+        // Where datagrams are lost, a lease may once in a while be renewed too late.
+        self.scheduler.network.lost = 0;
+        let end = self.scheduler.now() + LONGEST_LEASE_MS * MILLI;
+        self.until(end, false)?;
+        self.is_quiet = true;
+        let end = self.scheduler.now() + QUIET;
+        self.until(end, false)?;
+        self.clusters.check_all_in_one()
+    }
+
+    /// Chooses what this world is like.
+    fn choose(&mut self) -> Result<()> {
+        let operators = match self.kind {
+            Trouble::Members => &Operator::ALL[1..],
+            Trouble::Founding => &[Operator::Nothing, Operator::LosesAState],
+            _ => Operator::ALL.as_slice(),
+        };
         self.operator = operators[self.choices.index(operators.len())];
         if self.kind == Trouble::Members && self.operator == Operator::SetsLease {
             self.lease_ms = LONGEST_LEASE_MS;
         }
-        self.state_is_lost = self.operator == Operator::LosesAState;
         self.is_sealed = self.choices.chance(500);
         // Where members are removed, an agent must be left that can be asked to add them again.
         let is_one_agentless = self.choices.chance(300) && self.operator != Operator::Removes;
         self.agentless = is_one_agentless.then(|| self.choices.index(self.hosts));
+        if self.kind == Trouble::Founding || self.operator == Operator::LosesStates {
+            self.agentless = None;
+            self.voters = self.some_voters();
+        }
         // More often, and little else befalls a host.
         self.cuts_at_sync = match self.kind {
             Trouble::All => 2,
             Trouble::Disks => 60,
+            Trouble::Founding => 20,
             Trouble::Leases | Trouble::Wakes | Trouble::Members => 0,
         };
         let network = &mut self.scheduler.network;
@@ -259,45 +377,16 @@ impl World<'_> {
             20_000
         };
         self.scheduler.disk_takes = Duration::from_micros(1 + self.choices.below(slowest));
-        for host in 0..self.hosts {
-            fs::create_dir_all(self.file(host, "state"))?;
-            self.write_key(host, true)?;
-            self.configure(host, self.lease_ms, None)?;
-            let gains = self.some_rate();
-            self.scheduler.drift(host, gains);
-            self.boot(host)?;
-            let at = self.scheduler.now() + self.choices.below(8 * SECOND);
-            if self.agentless == Some(host) {
-                self.start_client(host, true)?;
-                continue;
-            }
-            self.start_agent(host)?;
-            self.plan(at, Act::StartProgram(host));
-            self.plan(at, Act::StartRunner(host));
+        Ok(())
+    }
+
+    /// How late a host begins.
+    fn some_delay(&mut self) -> u64 {
+        match self.choices.below(12) {
+            0 => self.choices.below(LONG_TROUBLED),
+            1 | 2 => self.choices.below(TROUBLED),
+            _ => self.choices.below(3 * SECOND),
         }
-        let founded = self.scheduler.now() + 6 * SECOND;
-        self.until(founded, false)?;
-        self.until(founded + TROUBLED, true)?;
-        self.heal()?;
-        let before = self.judge.entries.clone();
-        let end = self.scheduler.now() + PEACE;
-        while let Some(host) = self.lacks_an_entry(&before) {
-            if self.scheduler.now() >= end {
-                self.ask_status()?;
-                let (before, after) = (before[host], self.judge.entries[host]);
-                let what = format!("in peace, host {host} has entered {before:?}, {after:?} times");
-                return Err(what.into());
-            }
-            let next = end.min(self.scheduler.now() + SECOND);
-            self.until(next, false)?;
-        }
-        // Where datagrams are lost, a lease may once in a while be renewed too late.
-        self.scheduler.network.lost = 0;
-        let end = self.scheduler.now() + LONGEST_LEASE_MS * MILLI;
-        self.until(end, false)?;
-        self.is_quiet = true;
-        let end = self.scheduler.now() + QUIET;
-        self.until(end, false)
     }
 
     /// Has every agent say in its host's log how it stands.
@@ -312,13 +401,28 @@ impl World<'_> {
         self.until(end, false)
     }
 
-    /// A host on which not everybody has entered since it was `before`.
-    fn lacks_an_entry(&self, before: &[[u64; 2]]) -> Option<usize> {
-        (0..self.hosts).find(|host| {
-            let is_left_out = |kind| self.agentless == Some(*host) && kind == PROGRAM;
-            let lacks = |kind: usize| before[*host][kind] == self.judge.entries[*host][kind];
-            (0..2).any(|kind| lacks(kind) && !is_left_out(kind))
-        })
+    /// Waits until everybody has entered again on each host, for so long; where they have not.
+    fn lacks_an_entry(&mut self, patience: u64) -> Result<Option<String>> {
+        let before = self.judge.entries.clone();
+        let end = self.scheduler.now() + patience;
+        loop {
+            let Some(host) = (0..self.hosts).find(|host| {
+                let is_left_out = |kind| self.agentless == Some(*host) && kind == PROGRAM;
+                let lacks = |kind: usize| before[*host][kind] == self.judge.entries[*host][kind];
+                (0..2).any(|kind| lacks(kind) && !is_left_out(kind))
+            }) else {
+                return Ok(None);
+            };
+            if self.scheduler.now() >= end {
+                self.ask_status()?;
+                let (before, after) = (before[host], self.judge.entries[host]);
+                return Ok(Some(format!(
+                    "in peace, host {host} has entered {before:?}, {after:?} times"
+                )));
+            }
+            let next = end.min(self.scheduler.now() + SECOND);
+            self.until(next, false)?;
+        }
     }
 
     fn until(&mut self, end: u64, is_troubled: bool) -> Result<()> {
@@ -332,10 +436,10 @@ impl World<'_> {
             }
             if is_troubled && now >= trouble {
                 self.trouble()?;
-                let rests = if self.kind == Trouble::Wakes {
-                    SECOND / 2
-                } else {
-                    2 * SECOND
+                let rests = match self.kind {
+                    Trouble::Wakes => SECOND / 2,
+                    Trouble::Founding => 6 * SECOND,
+                    _ => 2 * SECOND,
                 };
                 trouble = now + self.choices.below(rests);
             }
@@ -415,6 +519,9 @@ impl World<'_> {
                     let path = PathBuf::from(format!("/proc/{pid}/fd/{fd}"));
                     let host = process.host;
                     self.disks[host].synced(&path)?;
+                    if path.is_dir() {
+                        self.look_at_disk(host)?;
+                    }
                 }
             }
             Event::Ended { pid, host, code } => {
@@ -423,6 +530,7 @@ impl World<'_> {
                 {
                     *self.acts.entry(change).or_default() += 1;
                 }
+                self.recovered(pid, code == Some(0));
                 self.judge.left(pid);
                 self.delay_others(host);
                 if let Some(Client {

@@ -22,6 +22,8 @@ pub(super) enum Act {
     StopOthers(usize),
     /// Of a runner, its guardian and its host's agent only one goes on: chosen by the number.
     LeaveOne(usize, usize),
+    /// As 2 of these, where the disk stalls, and the agent has something to write.
+    LeaveAgentAtStalledDisk(usize),
     Suspend(usize),
     Wake(usize),
     CutOff(usize),
@@ -38,6 +40,12 @@ pub(super) enum Act {
     DiskHeals(usize),
     /// The host gets another disk, with nothing on it.
     LoseState(usize),
+    /// So many voters get other disks that no majority remembers its cluster.
+    LoseStates,
+    /// The operator abandons that cluster: first all voters' agents are ended.
+    Recover,
+    /// The operator says so at this host.
+    RecoverAt(usize),
     /// Its key file has the group's key, or another one.
     OtherKey(usize),
     RightKey(usize),
@@ -61,22 +69,34 @@ pub(super) enum Act {
 pub(super) enum Operator {
     Nothing,
     LosesAState,
+    LosesStates,
     SetsVoters,
     Removes,
     SetsLease,
 }
 
 impl Operator {
-    pub(super) const ALL: [Self; 5] = [
+    pub(super) const ALL: [Self; 6] = [
         Self::Nothing,
         Self::LosesAState,
+        Self::LosesStates,
         Self::SetsVoters,
         Self::Removes,
         Self::SetsLease,
     ];
+
+    pub(super) fn loses_states(self) -> bool {
+        matches!(self, Self::LosesAState | Self::LosesStates)
+    }
 }
 
 impl World<'_> {
+    /// Whether a file must not have another lease: where all voters lose their states nobody may remember
+    /// one that was longer (doc/fail-closed.md).
+    fn keeps_lease(&self) -> bool {
+        self.operator == Operator::LosesStates
+    }
+
     pub(super) fn stop(&mut self, pid: u32) {
         self.scheduler.stop(pid, true);
         if let Some(client) = self.clients.get_mut(&pid) {
@@ -114,6 +134,10 @@ impl World<'_> {
                 "the other agents stop"
             }
             Act::LeaveOne(host, one) => return self.leave_one(host, one),
+            Act::LeaveAgentAtStalledDisk(host) => {
+                self.stall_disk(host)?;
+                "disk stalls"
+            }
             Act::Suspend(host) => {
                 self.scheduler.suspend(host);
                 self.excuse(|client| client.host == host);
@@ -145,6 +169,7 @@ impl World<'_> {
                 self.scheduler.page.get().hosts[host].disk_error = 0;
                 let state = self.file(host, "state");
                 self.disks[host].lose(&state, &mut self.choices)?;
+                self.look_at_disk(host)?;
                 "cut power"
             }
             Act::LoseState(host) => {
@@ -153,8 +178,19 @@ impl World<'_> {
                 fs::remove_dir_all(&state)?;
                 fs::create_dir(&state)?;
                 self.disks[host] = Disk::default();
+                self.has_lost = true;
+                self.look_at_disk(host)?;
                 "lose state"
             }
+            Act::LoseStates => {
+                self.lose_states()?;
+                "lose states"
+            }
+            Act::Recover => {
+                self.recover()?;
+                "recover"
+            }
+            Act::RecoverAt(host) => return self.recover_at(host),
             Act::DiskFails(host) => {
                 let which = self.choices.index(3);
                 let clocks = &mut self.scheduler.page.get().hosts[host];
@@ -178,12 +214,17 @@ impl World<'_> {
                 "end agent"
             }
             Act::StartAgent(host) if self.agents.contains_key(&host) => return Ok(()),
+            // It is started when that is done.
+            Act::StartAgent(host) if self.is_in_recovery(host) => return Ok(()),
             Act::StartAgent(host) => {
-                if self.choices.chance(300) {
-                    let first = 1 + self.choices.index(self.hosts);
-                    self.configure(host, self.lease_ms, Some(&[first]))?;
+                if !self.keeps_voters && self.choices.chance(300) {
+                    let others = match self.kind {
+                        Trouble::Founding => self.some_voters(),
+                        _ => vec![1 + self.choices.index(self.hosts)],
+                    };
+                    self.configure(host, self.lease_ms, Some(&others))?;
                     *self.acts.entry("other voters in the file").or_default() += 1;
-                } else if self.is_troubled && self.choices.chance(150) {
+                } else if self.is_troubled && !self.keeps_lease() && self.choices.chance(150) {
                     let lease_ms = self.some_lease();
                     self.configure(host, lease_ms, None)?;
                     *self.acts.entry("another lease in the file").or_default() += 1;
@@ -291,15 +332,22 @@ impl World<'_> {
         found.map(|(pid, _)| *pid)
     }
 
-    /// What the others then find in their sockets first has been there for a while.
+    /// What the others then find in their sockets first has been there for a while. Those that stop in the
+    /// middle of what they do may take it for older than it is, if they have looked at the clock before.
     fn stop_others(&mut self, host: usize) {
         let now = self.scheduler.now();
         let lease = LEASE_MS * MILLI;
-        let until = now + lease / 2 + self.choices.below(lease);
+        let is_midway = self.choices.chance(500);
+        let most = if is_midway { lease / 2 } else { lease };
+        let until = now + lease / 2 + self.choices.below(most);
         let others = self.agents.iter().filter(|(other, _)| **other != host);
         let others: Vec<_> = others.map(|(_, pid)| *pid).collect();
         for pid in others {
-            self.stop(pid);
+            if is_midway {
+                self.scheduler.stop_midway(pid);
+            } else {
+                self.stop(pid);
+            }
             self.plan(until, Act::Continue(pid));
         }
         let at = until + self.choices.below(lease / 20);
@@ -351,6 +399,23 @@ impl World<'_> {
         Ok(())
     }
 
+    /// Has a voter endorse a view, as another agent is killed, and its disk take several leases for that.
+    fn stall_disk(&mut self, host: usize) -> Result<()> {
+        let now = self.scheduler.now();
+        let lease = LEASE_MS * MILLI;
+        self.scheduler.stalled_until[host] = now + 5 * lease;
+        let others = self.agents.iter().filter(|(other, _)| **other != host);
+        let others: Vec<_> = others.map(|(_, pid)| *pid).collect();
+        if !others.is_empty() {
+            let other = others[self.choices.index(others.len())];
+            self.act(Act::Kill(other))?;
+        }
+        // A voter that was not heard for half a lease is left out of the next view.
+        let at = now + lease / 2 + self.choices.below(lease);
+        self.plan(at, Act::LeaveOne(host, 2));
+        Ok(())
+    }
+
     /// All processes of a host end at once; what was to befall them befalls nobody.
     fn crash(&mut self, host: usize) -> Result<()> {
         let there = self.there(host);
@@ -372,6 +437,8 @@ impl World<'_> {
 
     /// What stands still goes on, and what is missing is started.
     pub(super) fn heal(&mut self) -> Result<()> {
+        // Before the founding they matter.
+        self.keeps_voters |= self.kind == Trouble::Founding;
         for (at, act) in std::mem::take(&mut self.agenda) {
             if matches!(act, Act::Expect(_) | Act::GivesUp(_)) {
                 self.agenda.insert(at, act);
@@ -380,11 +447,13 @@ impl World<'_> {
                 Act::Stop(_)
                     | Act::Kill(_)
                     | Act::LeaveOne(..)
+                    | Act::LeaveAgentAtStalledDisk(_)
                     | Act::StopOthers(_)
                     | Act::SetLeaseOfOthers(_)
                     | Act::Suspend(_)
                     | Act::CutOff(_)
                     | Act::CutPower(_)
+                    | Act::LoseState(_)
                     | Act::EndAgent(_)
                     | Act::SetClock(_)
                     | Act::OtherKey(_)
@@ -393,6 +462,7 @@ impl World<'_> {
             }
         }
         // The operator mends disks, clocks and files, and starts again whose was wrong.
+        self.scheduler.stalled_until.fill(0);
         for host in 0..self.hosts {
             let off = std::mem::take(&mut self.clocks_off[host]);
             let clocks = &mut self.scheduler.page.get().hosts[host];

@@ -73,7 +73,12 @@ impl World<'_> {
         lease_ms: u64,
         voters: Option<&[usize]>,
     ) -> Result<()> {
-        let voters = voters.map_or_else(String::new, |voters| format!("voters = {voters:?}\n"));
+        self.files_list[host] = voters.unwrap_or(&self.voters).to_vec();
+        let voters = match voters {
+            // As where the key is left out.
+            None if self.voters.len() == self.hosts => String::new(),
+            listed => format!("voters = {:?}\n", listed.unwrap_or(&self.voters)),
+        };
         let algorithm = self.algorithm;
         let sealing = if self.is_sealed {
             format!("key_file = {:?}", self.file(host, "key"))
@@ -107,6 +112,7 @@ impl World<'_> {
         let pid = self.scheduler.start(host, &mut command)?;
         self.agents.insert(host, pid);
         self.runs_with[host] = self.files_say[host];
+        self.runs_with_voters[host] = self.files_list[host].clone();
         Ok(())
     }
 

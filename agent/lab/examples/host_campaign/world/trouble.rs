@@ -16,15 +16,18 @@ pub(crate) enum Trouble {
     Wakes,
     /// The operator changes members, voters and leases while hosts are cut off.
     Members,
+    /// Hosts are late, cut off or down while they found their cluster, and their files list other voters.
+    Founding,
 }
 
 impl Trouble {
-    pub(super) const EACH: [Self; 5] = [
+    pub(super) const EACH: [Self; 6] = [
         Self::All,
         Self::Leases,
         Self::Disks,
         Self::Wakes,
         Self::Members,
+        Self::Founding,
     ];
 
     /// As the command line names it.
@@ -35,6 +38,7 @@ impl Trouble {
             Self::Disks => "disks",
             Self::Wakes => "wakes",
             Self::Members => "members",
+            Self::Founding => "founding",
         }
     }
 
@@ -51,6 +55,10 @@ impl Trouble {
             Self::Disks => &[KillAgent, CutPower, DiskFails],
             Self::Wakes => &[StopAgent, StopAgent, Suspend, CutOff],
             Self::Members => &[StopAgent, CutOff, Operates, Operates, Operates],
+            Self::Founding => &[
+                StopAgent, KillAgent, EndAgent, Suspend, CutOff, CutPower, DiskFails, SetRate,
+                OtherKey, Operates,
+            ],
         }
     }
 
@@ -58,20 +66,36 @@ impl Trouble {
     fn inside(self, kind: usize) -> &'static [Mishap] {
         use Mishap::*;
         match self {
-            Self::Leases if kind == COMMAND => &[LeaveOne, LeaveOne, LeaveOne, KillRunner],
-            Self::Leases => &[KillAgent, StopAgent, Suspend, CutOff],
+            Self::Leases if kind == COMMAND => &[
+                LeaveOne, LeaveOne, LeaveOne, KillRunner, StallDisk, StopOthers, StopOthers,
+            ],
+            Self::Leases => &[
+                KillAgent, StopAgent, Suspend, CutOff, StopOthers, StopOthers,
+            ],
             Self::Wakes => &[StopAgent, Suspend, CutOff, StopOthers, StopOthers],
-            Self::All | Self::Disks | Self::Members if kind == COMMAND => &[
+            Self::All | Self::Disks | Self::Members | Self::Founding if kind == COMMAND => &[
                 LeaveOne, LeaveOne, LeaveOne, LeaveOne, EndAgent, KillAgent, StopAgent, Suspend,
                 CutOff, KillAny,
             ],
-            Self::All | Self::Disks | Self::Members => &[
+            Self::All | Self::Disks | Self::Members | Self::Founding => &[
                 EndAgent, EndAgent, EndAgent, EndAgent, EndAgent, KillAgent, StopAgent, Suspend,
                 CutOff, KillAny,
             ],
         }
     }
 }
+
+/// What befalls a host where some have accepted a founding.
+const WHILE_FOUNDING: [Mishap; 8] = [
+    Mishap::KillAgent,
+    Mishap::StopAgent,
+    Mishap::StopAgent,
+    Mishap::Suspend,
+    Mishap::CutOff,
+    Mishap::CutOff,
+    Mishap::CutPower,
+    Mishap::Operates,
+];
 
 /// What befalls a host, or one of its processes.
 #[derive(Clone, Copy, Debug)]
@@ -83,6 +107,7 @@ enum Mishap {
     KillRunner,
     EndAgent,
     LeaveOne,
+    StallDisk,
     StopOthers,
     Suspend,
     CutOff,
@@ -112,7 +137,12 @@ impl World<'_> {
         let some = there[self.choices.index(there.len())];
         let agent = self.agents.get(&host).copied().unwrap_or(some);
         let is_soon_over = self.kind == Trouble::Wakes;
-        let after = self.within_leases(if is_soon_over { 4 } else { 2 });
+        let after = self.within_leases(match self.kind {
+            Trouble::Wakes => 4,
+            // So long that a founding may begin without a host, or end.
+            Trouble::Founding => 6,
+            _ => 2,
+        });
         let mishaps = self.kind.at_any_time();
         if mishaps.is_empty() {
             return Ok(());
@@ -123,7 +153,7 @@ impl World<'_> {
             Mishap::EndAgent => (Act::EndAgent(host), None),
             Mishap::CutPower => (Act::CutPower(host), None),
             // The incarnation of a member without a state comes from its clock, and is to be a higher one.
-            Mishap::SetClock if self.state_is_lost => return Ok(()),
+            Mishap::SetClock if self.operator.loses_states() => return Ok(()),
             Mishap::SetClock => (Act::SetClock(host), None),
             Mishap::SetRate => (Act::SetRate(host), None),
             Mishap::DiskFails if self.kind == Trouble::Disks => {
@@ -146,14 +176,42 @@ impl World<'_> {
         Ok(())
     }
 
+    /// Plans that something befalls a host, as one has just accepted a founding.
+    pub(super) fn trouble_founding(&mut self) {
+        let now = self.scheduler.now();
+        let host = self.choices.index(self.hosts);
+        let is_aimed = self.kind == Trouble::Founding && self.is_troubled;
+        if !is_aimed || self.peace[host] > now || !self.choices.chance(400) {
+            return;
+        }
+        let at = now + self.choices.below(LEASE_MS * MILLI / 4);
+        // A voter gives up after four leases, or some more.
+        let after = at + self.choices.below(8 * LEASE_MS * MILLI);
+        let mishap = WHILE_FOUNDING[self.choices.index(WHILE_FOUNDING.len())];
+        let (act, undone) = match (mishap, self.agents.get(&host)) {
+            (Mishap::CutPower, _) => (Act::CutPower(host), None),
+            (Mishap::Operates, _) => match self.operators_act(host) {
+                Some(acts) => acts,
+                None => return,
+            },
+            (other, Some(agent)) => outage(other, host, *agent),
+            (_, None) => return,
+        };
+        self.peace[host] = after + RECOVERY;
+        self.plan(at, act);
+        if let Some(undone) = undone {
+            self.plan(after, undone);
+        }
+    }
+
     /// What the operator of this world does to a host, and what to undo it.
     fn operators_act(&mut self, host: usize) -> Option<(Act, Option<Act>)> {
         Some(match self.operator {
             Operator::Nothing => return None,
-            Operator::LosesAState => {
-                self.operator = Operator::Nothing;
-                (Act::LoseState(host), None)
-            }
+            Operator::LosesAState | Operator::LosesStates if self.has_lost => return None,
+            Operator::LosesAState => (Act::LoseState(host), None),
+            Operator::LosesStates if self.waits_for_holder() => return None,
+            Operator::LosesStates => (Act::LoseStates, None),
             Operator::SetsVoters => (Act::SetVoters, None),
             Operator::Removes => (Act::Remove(host), Some(Act::Add(host))),
             Operator::SetsLease if self.kind == Trouble::Members => {
@@ -162,6 +220,14 @@ impl World<'_> {
             }
             Operator::SetsLease => (Act::SetLease, None),
         })
+    }
+
+    /// Whether a member that does not vote is to be inside when voters lose their states, and is not.
+    fn waits_for_holder(&self) -> bool {
+        let votes = |host: usize| self.voters.contains(&(host + 1));
+        self.kind == Trouble::Members
+            && self.voters.len() < self.hosts
+            && self.judge.holder().is_none_or(votes)
     }
 
     /// Where a process has ended, others may be slow to notice.
@@ -200,6 +266,7 @@ impl World<'_> {
         }
         let (act, undone) = match (mishap, runner) {
             (Mishap::LeaveOne, _) => (Act::LeaveOne(host, self.choices.index(4)), None),
+            (Mishap::StallDisk, _) => (Act::LeaveAgentAtStalledDisk(host), None),
             (Mishap::EndAgent, _) => (Act::EndAgent(host), None),
             (Mishap::StopOthers, _) => (Act::StopOthers(host), None),
             (Mishap::KillRunner, Some(runner)) => (Act::Kill(runner), None),
