@@ -271,7 +271,11 @@ impl World<'_> {
             }
             Act::SetVoters => {
                 let left_out = self.choices.index(self.hosts + 1);
-                let voters = (0..self.hosts).filter(|host| *host != left_out);
+                // A member that comes and goes with its runner is not made one of few voters
+                // (distlock(7), Membership of a group).
+                let mut voters: Vec<_> = (0..self.hosts).collect();
+                voters.retain(|host| *host != left_out && self.agentless != Some(*host));
+                let voters = voters.into_iter();
                 let voters: Vec<_> = voters.map(|host| (host + 1).to_string()).collect();
                 let mut command = vec!["voters".to_owned()];
                 command.extend(voters);
