@@ -201,7 +201,7 @@ fn a_member_of_another_version_is_not_heard_and_named() {
             let is_told = detail
                 .as_str()
                 .expect("text")
-                .contains("is of version 2 of datagrams, and here that is 3");
+                .contains("is of version 2 of datagrams, and here that is 4");
             assert!(!is_told || sent >= 5, "told after {sent}");
             is_told
         });

@@ -88,6 +88,8 @@ main() {
         vouching -DEPOCHS=2 -DWITHOUT_MISSED_VIEWS_COUNTING -DJUDGED=1
     breaks "... nor is anybody told" "nobody was told" \
         vouching -DEPOCHS=2 -DWITHOUT_MISSED_VIEWS_COUNTING -DJUDGED=2
+    breaks "a quarantine goes on in the next view" "two inside" \
+        vouching -DEPOCHS=2 -DWITHOUT_QUARANTINES_GOING_ON -DJUDGED=1
     breaks "members stop before they report" "two inside" \
         vouching -DEPOCHS=1 -DWITHOUT_STOPPING -DJUDGED=1
     breaks "what was not told is told on" "nobody was told" \

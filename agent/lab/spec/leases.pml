@@ -305,8 +305,10 @@ active proctype coordinator() {
         printf("# view %d is proposed: voters %d (bits), the holder in it: %d\n",
                newest, voters[newest], holds[newest])
     }
-    /* design, How a view is formed, 6: all members have reported, and the waits of the
-       endorsements of a certificate are over. */
+    /* design, How a view is formed, 6 and 7: all members have reported, and the waits of the
+       endorsements of a certificate are over. A lock that the one that is left out may hold is in
+       quarantine before: in force is a view here when that is lifted, and only then may a voter
+       come or go. */
     :: atomic {
         GO_ON && certified == newest && in_force < newest && FROM_BOTH(EACH(WAITED)) &&
         (!holds[newest] || runs) ->

@@ -1,6 +1,7 @@
 /*
- * Vouching: a view does not wait for the lease of a member that was left out where another member
- * knows that it is not inside, and the next holder is told of every holder that died inside.
+ * Vouching: a lock does not wait for the lease of a member that was left out where another member
+ * knows that it is not inside, and the next holder is told of every holder that died inside. Where
+ * nobody knows, the lock is in quarantine until that lease is over, whatever views come meanwhile.
  *
  * A lock with a token, which stands for all that shows who may be inside. Members miss views, are
  * left out, and end inside. A lease is only known to run or to be over; how long is waited for it
@@ -32,8 +33,10 @@ bool in_force[EPOCHS + 1];
 byte members[EPOCHS + 1];
 byte token[EPOCHS + 1];         /* where that view's is */
 bool tell[EPOCHS + 1];          /* the next holder in that view: the former one ended inside */
+bool quarantined[EPOCHS + 1];   /* the lock, in that view, as far as its coordinator knows */
 
 byte installed[3];              /* the newest view that each member knows to be in force */
+byte served = 7;                /* members to which the lock is not in quarantine in the view they know */
 byte stopped;                   /* members that grant nothing until the next view is in force */
 byte reported;                  /* those of them that have told the newest view's coordinator all */
 byte vouching;                  /* those of them that vouch */
@@ -50,18 +53,24 @@ byte holder;                    /* where a holder is, as reported; or ON_THE_WAY
 #define STOPPED(h)      HAS(stopped, h)
 #define LEFT_OUT        (7 & ~members[newest])
 
-/* Vouching 1 and 2. The token shows what a member knows of all others. */
+/* Vouching 1, 2 and 4. The token shows what a member knows of all others. */
 #ifdef WITHOUT_MISSED_VIEWS_COUNTING
-#define VOUCHES(h)      (token[installed[h]] == h)
+#define KNOWS(h)        true
 #else
-#define VOUCHES(h)      (installed[h] == newest - 1 && token[installed[h]] == h)
+#define KNOWS(h)        (installed[h] == newest - 1)
 #endif
+#ifdef WITHOUT_QUARANTINES_GOING_ON
+#define SERVED(h)       true
+#else
+#define SERVED(h)       HAS(served, h)
+#endif
+#define VOUCHES(h)      (KNOWS(h) && SERVED(h) && token[installed[h]] == h)
 
+/* design, How a view is formed, 6 and 7; distlock(7), A process crashes. */
 #ifdef WITHOUT_WAIT
 #define WAITED_FOR      true
 #else
-/* design, How a view is formed, 6; distlock(7), A process crashes. */
-#define WAITED_FOR      ((LEFT_OUT & ~over) == 0 || vouching != 0)
+#define WAITED_FOR      ((LEFT_OUT & ~over) == 0)
 #endif
 
 active proctype start() {
@@ -75,7 +84,7 @@ active [3] proctype member() {
     do
     /* The lock, as it is granted in the view that the member knows. */
     :: atomic {
-        LIVES && token[installed[me]] == me && !STOPPED(me) && !HAS(inside, me) ->
+        LIVES && token[installed[me]] == me && HAS(served, me) && !STOPPED(me) && !HAS(inside, me) ->
         printf("# %d enters, in view %d\n", me, installed[me]);
         inside = inside | BIT(me);
 #if JUDGED & 2
@@ -94,14 +103,20 @@ active [3] proctype member() {
         inside = inside & ~BIT(me)
     }
     :: atomic {
-        LIVES && token[installed[me]] == me && !HAS(inside, me) && !STOPPED(me) ->
+        LIVES && token[installed[me]] == me && HAS(served, me) && !HAS(inside, me) && !STOPPED(me) ->
         printf("# %d sends the token of view %d\n", me, installed[me]);
         token[installed[me]] = ON_THE_WAY
     }
     :: atomic {
         LIVES && token[installed[me]] == ON_THE_WAY && !STOPPED(me) ->
         printf("# %d has the token of view %d\n", me, installed[me]);
-        token[installed[me]] = me
+        token[installed[me]] = me;
+        served = served | BIT(me)                   /* Vouching 5 */
+    }
+    :: atomic {
+        LIVES && !HAS(served, me) && !quarantined[installed[me]] && !STOPPED(me) ->
+        printf("# %d hears that the quarantine of view %d is lifted\n", me, installed[me]);
+        served = served | BIT(me)
     }
     /* design, How a view is formed, 5. */
     :: atomic {
@@ -112,7 +127,7 @@ active [3] proctype member() {
         :: VOUCHES(me) ->
            vouching = vouching | BIT(me);
 #ifndef WITHOUT_TELLING_ON
-           tells = tells || tell[installed[me]]     /* Vouching 3 */
+           tells = tells || tell[installed[me]]     /* Vouching 6 */
 #endif
         :: else
         fi;
@@ -129,6 +144,10 @@ active [3] proctype member() {
         LIVES && HAS(members[newest], me) && installed[me] < newest && in_force[newest] ->
         printf("# %d hears that view %d is in force\n", me, newest);
         installed[me] = newest;
+        if
+        :: quarantined[newest] -> served = served & ~BIT(me)
+        :: else -> served = served | BIT(me)
+        fi;
         stopped = stopped & ~BIT(me)
     }
     :: atomic {
@@ -165,14 +184,22 @@ active proctype coordinator() {
         reported = 0; vouching = 0; tells = false; holder = ON_THE_WAY;
         printf("# view %d is certified: members %d (bits)\n", newest, members[newest])
     }
-    /* 6. Vouching 3 for what is told. */
+    /* 6. Vouching 6 for what is told. */
     :: atomic {
         !in_force[newest] && members[newest] != 0 &&
-        (reported & members[newest]) == members[newest] && WAITED_FOR ->
+        (reported & members[newest]) == members[newest] ->
         in_force[newest] = true;
+        quarantined[newest] = !(WAITED_FOR || vouching != 0);
         token[newest] = (holder == ON_THE_WAY -> LOWEST(members[newest]) : holder);
         tell[newest] = (vouching == 0 || tells);
-        printf("# view %d is in force; the next holder is told: %d\n", newest, tell[newest])
+        printf("# view %d is in force; in quarantine: %d; the next holder is told: %d\n", newest,
+            quarantined[newest], tell[newest])
+    }
+    /* 7. */
+    :: atomic {
+        in_force[newest] && quarantined[newest] && WAITED_FOR ->
+        printf("# the quarantine of view %d is lifted\n", newest);
+        quarantined[newest] = false
     }
     od
 }

@@ -132,6 +132,7 @@ impl Abandonment {
         (name, mode): (&LockName, Mode),
         previous: Previous,
     ) -> Result<(), Violation> {
+        let is_present = self.is_present(call.process);
         let lock = self
             .locks
             .get_mut(name)
@@ -164,8 +165,10 @@ impl Abandonment {
             doubt: false,
         };
         if alone {
-            (entry.debt, entry.doubt) = (lock.debt, lock.doubt);
-            (lock.debt, lock.doubt) = (false, false);
+            entry.debt = core::mem::take(&mut lock.debt);
+            // A view that has gone on without the process, and has the lock in quarantine, does not
+            // hear of this.
+            entry.doubt = is_present && core::mem::take(&mut lock.doubt);
         } else if mode == Mode::Exclusive && previous.is_abandoned() {
             entry.debt = lock.debt;
             lock.debt = false;

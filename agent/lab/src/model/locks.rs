@@ -1,10 +1,10 @@
 //! One lock under views: the production table with one of the engines, in two or three members.
 //!
 //! Views come from a master that does what quorum views promise and nothing more: every member of
-//! the next view stops and tells what it has, in any order; the leases of those who died are waited
-//! out, unless somebody vouches that they cannot have been inside; then the view comes into force, in
-//! one member after the other. It may give up a view for the next at any time, as when a coordinator
-//! died.
+//! the next view stops and tells what it has, in any order; then the view comes into force, in one
+//! member after the other. If nobody vouches that those who died cannot have been inside, the lock is
+//! in quarantine then, until their leases are over and a member hears so, in one after the other. The
+//! master may give up a view for the next at any time, as when a coordinator died.
 //!
 //! What is between the members is a [`Network`]. With links it is what engines are promised: each
 //! message once and in order, between two incarnations. Datagrams are what they say they survive
@@ -152,6 +152,7 @@ const DIED_OF_ITS_EPOCH: Goal = 5;
 const TOLD: Goal = 6;
 const ENTERED_REBORN: Goal = 7;
 const VIEW_GIVEN_UP: Goal = 8;
+const LIFTED: Goal = 9;
 
 /// Who forms views.
 #[derive(Clone, Debug, Hash)]
@@ -161,6 +162,8 @@ struct Master {
     stage: Stage,
     /// In which members it has come into force.
     installed: BTreeSet<NodeId>,
+    /// Those of them to whom no lock is in quarantine, as far as the master has told them.
+    lifted: BTreeSet<NodeId>,
     /// Who died, and whose lease may not be over.
     leases: BTreeSet<NodeId>,
 }
@@ -188,6 +191,8 @@ pub enum Action {
     LeaseOver(NodeId),
     /// The view comes into force in a member.
     Install(NodeId),
+    /// A member hears that no lock is in quarantine any more.
+    Lift(NodeId),
     /// A caller wants in.
     Want(NodeId),
     /// It waits no longer.
@@ -232,6 +237,7 @@ impl System for LockModel {
             master: self.masters.share(Master {
                 stage: Stage::Concluded(Summary::default()),
                 installed: BTreeSet::new(),
+                lifted: BTreeSet::new(),
                 leases: BTreeSet::new(),
                 view,
             }),
@@ -299,6 +305,7 @@ impl System for LockModel {
             (cancels > 0, "a cancel meets a grant", CANCEL_MEETS_GRANT),
             (views > 0, "a grant dies of its epoch", DIED_OF_ITS_EPOCH),
             (views > 1, "a view is given up for the next", VIEW_GIVEN_UP),
+            (takes_over, "a quarantine ends", LIFTED),
             (
                 abandons > 0 || takes_over,
                 "who enters is told that one ended inside",
@@ -340,21 +347,26 @@ impl LockModel {
                 Stage::Collecting(missing, _) if missing.contains(&node) => {
                     out.push(Action::Stop(node));
                 }
-                Stage::Collecting(missing, table) => {
-                    let waits = !missing.is_empty()
-                        || !(master.leases.is_empty()
-                            || table.vouches_for_the_lost()
-                            || self.lacks(Weakness::NoLeaseWait));
-                    if !waits {
-                        out.push(Action::Install(node));
-                    }
+                Stage::Collecting(missing, _) if missing.is_empty() => {
+                    out.push(Action::Install(node));
                 }
+                Stage::Collecting(..) => {}
                 Stage::Concluded(_) if !master.installed.contains(&node) => {
                     out.push(Action::Install(node));
                 }
-                Stage::Concluded(_) => {}
+                Stage::Concluded(_) => {
+                    if !master.lifted.contains(&node) && self.may_lift(master) {
+                        out.push(Action::Lift(node));
+                    }
+                }
             }
         }
+    }
+
+    /// Whether the leases are over of all whom the newest view has lost.
+    fn may_lift(&self, master: &Master) -> bool {
+        let mut lost = master.view.unclean.iter();
+        self.lacks(Weakness::NoLeaseWait) || !lost.any(|node| master.leases.contains(node))
     }
 
     fn callers(&self, state: &State, node: NodeId, seat: &Seat, out: &mut Vec<Action>) {

@@ -118,3 +118,16 @@ fn what_a_removed_member_did_not_use_is_owed_to_nobody() {
         "nobody was ever told",
     );
 }
+
+/// A view has gone on without member 1, and does not know whether that one holds the lock. It enters,
+/// as its lease still runs, and leaves: the next holder in the view may be told of a former one.
+#[test]
+fn who_enters_in_a_view_before_does_not_settle_what_the_newest_may_tell() {
+    let mut history = History::leasing();
+    history.sees_without_1(2).unwrap();
+    history.grant(1, 1, 1, fence(1, 1)).unwrap();
+    history.release(1, 1);
+    history
+        .grant_after(Previous::Abandoned, (2, 1, 1), fence(2, 1))
+        .unwrap();
+}

@@ -16,8 +16,8 @@ use serde::{Deserialize, Serialize};
 
 use super::queue::LocalQueue;
 use super::{
-    AbandonedMarks, Effects, Ending, Engine, GrantHistory, HopTimer, LockSpec, Message, Mode,
-    Previous, Priority, Release,
+    AbandonedMarks, Effects, Ending, Engine, GrantHistory, HopTimer, LockSpec, LockSummary,
+    Message, Mode, Previous, Priority, Release,
 };
 use crate::api::{Event, Refusal, Wait};
 use crate::ids::{Fence, LockName, NodeId, RequestId, Ticket};
@@ -57,8 +57,10 @@ pub struct LockOutput {
 pub(super) struct Lock {
     /// `None` until the coordinator has told it.
     pub(super) spec: Option<LockSpec>,
-    /// `None` while no view is in force, or the spec is not known.
+    /// `None` while no view is in force, the spec is not known, or the lock is in quarantine.
     pub(super) engine: Option<Box<dyn Engine<Message>>>,
+    /// In quarantine: what the engine will be built from.
+    pub(super) quarantine: Option<Box<LockSummary>>,
     pub(super) queue: LocalQueue,
     /// The last grant seen in this epoch.
     pub(super) history: GrantHistory,
@@ -76,18 +78,31 @@ pub(super) struct Lock {
 }
 
 impl Lock {
-    /// The view ends, and the engine with it.
-    pub(super) fn freeze(&mut self, others: &[NodeId]) {
-        let Some(engine) = self.engine.take() else {
+    /// The view ends, and the engine with it. A lock in quarantine stays in it until the next view.
+    pub(super) fn freeze(&mut self, others: impl Iterator<Item = NodeId>) {
+        let engine = self.engine.take();
+        if engine.is_none() && self.quarantine.is_none() {
             return;
-        };
-        let others = others.iter().copied();
-        self.suspects = others.filter(|&node| engine.may_be_inside(node)).collect();
+        }
+        let may_be_inside =
+            |node: &NodeId| engine.as_ref().is_some_and(|its| its.may_be_inside(*node));
+        self.suspects = others.filter(may_be_inside).collect();
         let permits = self.spec.map_or(NonZeroU32::MIN, |spec| spec.permits);
-        let (ending, owes_mark) = self.history.end_view(self.entered, engine.mark(), permits);
+        let mark = engine.as_ref().and_then(|engine| engine.mark());
+        let (ending, owes_mark) = self.history.end_view(self.entered, mark, permits);
         self.ending = ending;
         self.owes_mark |= owes_mark;
         self.was_marked |= ending == Ending::Conferred;
+    }
+
+    /// In quarantine: takes out the callers that do not wait. One of the lost may hold the lock.
+    pub(super) fn refuse_tries(&mut self) -> Vec<Ticket> {
+        let tries = self.queue.callers().filter(|its| its.wait == Wait::Try);
+        let tries: Vec<_> = tries.map(|caller| caller.ticket).collect();
+        for &ticket in &tries {
+            self.queue.give_up(ticket);
+        }
+        tries
     }
 
     /// What is known here of a grant that was abandoned, and that somebody is to be told of.
@@ -283,7 +298,7 @@ mod tests {
         engine.receive(other, &request, &mut effects);
         lock.history = lock.history.next().expect("the second");
         assert_eq!(lock.marks(), AbandonedMarks::Own);
-        lock.freeze(&[other]);
+        lock.freeze([other].into_iter());
         assert_eq!(lock.marks(), AbandonedMarks::Own);
     }
 }

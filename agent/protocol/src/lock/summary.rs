@@ -32,6 +32,8 @@ pub struct Summary {
     pub doubt: bool,
     /// Whether all locks that anybody can have been inside of are named here.
     pub is_complete: bool,
+    /// In a view's table: whether locks that are not named here are in quarantine.
+    pub quarantines_rest: bool,
     /// Whether somebody tells who was in the view before.
     pub is_continued: bool,
     /// Whether somebody tells whose last incarnation ended in order, and knew of locks that were
@@ -54,7 +56,8 @@ pub struct LockSummary {
     pub last: Last,
     /// Whether a grant was abandoned and somebody is to be told, whatever `last` says.
     pub abandoned: bool,
-    /// Who of those whose incarnations ended without leaving may have been inside.
+    /// Who of those whose incarnations ended without leaving may have been inside. A lock that a view
+    /// begins with such is in quarantine: nobody enters before their leases are over.
     pub suspects: Vec<NodeId>,
 }
 
@@ -72,6 +75,28 @@ pub struct Last {
 }
 
 impl LockSummary {
+    /// A lock that nobody uses.
+    pub(crate) const fn idle(spec: LockSpec, abandoned: bool) -> Self {
+        Self {
+            spec,
+            holders: Vec::new(),
+            held: Mode::Exclusive,
+            waiters: Vec::new(),
+            last: Last {
+                epoch: Epoch::ZERO,
+                counter: 0,
+                ending: Ending::Heard,
+            },
+            abandoned,
+            suspects: Vec::new(),
+        }
+    }
+
+    /// In a view's table: whether nobody enters before the leases of the lost are over.
+    pub(crate) fn is_quarantined(&self) -> bool {
+        !self.suspects.is_empty()
+    }
+
     /// Whether nobody holds it or waits for it.
     fn is_idle(&self) -> bool {
         self.holders.is_empty() && self.waiters.is_empty()
@@ -164,16 +189,24 @@ impl Summary {
         }
     }
 
-    /// All have told: what follows from it for the view that begins, to which the incarnations of
-    /// `unclean` do not belong any more.
+    /// All have told, and the leases are over of all who are not in the view that begins: what follows
+    /// from it for that view, to which the incarnations of `unclean` do not belong any more.
     pub fn conclude(&mut self, unclean: &[NodeId]) {
+        self.conclude_in_quarantine(unclean);
+        self.lift();
+    }
+
+    /// The same while such leases may run: the locks that one of the lost may be inside of, and those
+    /// of which that is not known, are in quarantine.
+    pub fn conclude_in_quarantine(&mut self, unclean: &[NodeId]) {
+        self.quarantines_rest = !self.is_complete;
         self.doubt |= !unclean.is_empty() && !self.is_complete;
         // All members of the last view have ended, and nobody knows any more which locks those were.
         // What others tell is older than the marks.
         let are_marks_lost = self.inherits_marks && !self.is_continued;
         self.doubt |= are_marks_lost;
         let mut idle = 0;
-        let doubt = &mut self.doubt;
+        let (doubt, quarantines_rest) = (&mut self.doubt, &mut self.quarantines_rest);
         let knew = *doubt;
         // What a member tells of a view before the last one went into the last one's table. A
         // member of that one has nothing to say of a lock that was entered since, and is idle.
@@ -186,16 +219,30 @@ impl Summary {
             let is_in_doubt = are_marks_lost || knew && epoch == Epoch::ZERO;
             lock.abandoned |= is_marked || is_in_doubt || !lock.suspects.is_empty();
             lock.abandoned &= !lock.is_taken_alone();
-            lock.suspects.clear();
             if !lock.is_idle() {
                 return true;
             }
             let is_worth_it = lock.abandoned || knew;
             idle += usize::from(is_worth_it);
-            *doubt |= is_worth_it && idle > MAX_IDLE;
-            is_worth_it && idle <= MAX_IDLE
+            let fits = idle <= MAX_IDLE;
+            *doubt |= is_worth_it && !fits;
+            *quarantines_rest |= lock.is_quarantined() && !fits;
+            is_worth_it && fits
         });
         (self.is_complete, self.is_continued, self.inherits_marks) = (false, false, false);
+    }
+
+    /// Whether the view that begins with this has locks in quarantine.
+    pub fn quarantines(&self) -> bool {
+        self.quarantines_rest || self.locks.values().any(LockSummary::is_quarantined)
+    }
+
+    /// The leases of the lost are over.
+    pub fn lift(&mut self) {
+        self.quarantines_rest = false;
+        for lock in self.locks.values_mut() {
+            lock.suspects.clear();
+        }
     }
 }
 

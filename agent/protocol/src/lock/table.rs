@@ -19,7 +19,7 @@ use super::settle::{Lock, LockMessage, LockOutput, Settling};
 use super::{AbandonedMarks, Effects, LockSpec, Release, Request, Stamp};
 use crate::api::{Event, Refusal, Wait};
 use crate::ids::{Incarnation, LockName, NodeId, RequestId, Ticket};
-use crate::membership::View;
+use crate::membership::{Member, View};
 use crate::settings::{Failure, Settings};
 use crate::time::Time;
 
@@ -41,11 +41,13 @@ pub struct Locks {
     /// The view in force; `None` before the first, and while frozen.
     view: Option<Arc<View>>,
     /// The other members of the last view.
-    others: Vec<NodeId>,
+    others: Vec<Member>,
     /// What this member can say of those that are not there any more.
     witness: Witness,
     /// Whether locks that this table does not know may have been abandoned.
     doubt: bool,
+    /// Whether locks that the view does not know are in quarantine.
+    quarantines_rest: bool,
     /// What the incarnation before knew, until a view has been told.
     inherited: AbandonedMarks,
     table: BTreeMap<LockName, Lock>,
@@ -82,6 +84,7 @@ impl Locks {
             others: Vec::new(),
             witness: Witness::default(),
             doubt: false,
+            quarantines_rest: false,
             inherited: marks,
             table: BTreeMap::new(),
             tickets: BTreeMap::new(),
@@ -312,6 +315,11 @@ impl Locks {
                 true
             }
         };
+        let is_quarantined = |lock: &Lock| lock.quarantine.is_some();
+        if makes_sense && self.table.get(&name).is_some_and(is_quarantined) {
+            // The sender has an engine: it knows that the quarantine is over, of all locks.
+            self.lift(out);
+        }
         if makes_sense && let Some(lock) = self.table.get_mut(&name) {
             lock.history.hear(history);
             lock.was_marked |= lock.history.abandoned;
@@ -425,6 +433,14 @@ impl Locks {
             }
             return;
         };
+        if lock.quarantine.is_some() {
+            for ticket in lock.refuse_tries() {
+                self.tickets.remove(&ticket);
+                let refusal = Refusal::Busy;
+                out.events.push(Event::Ended { ticket, refusal });
+            }
+            return;
+        }
         let mut context = Settling {
             name,
             spec,

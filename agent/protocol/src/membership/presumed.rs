@@ -409,9 +409,9 @@ impl ViewSource for Presumed {
 
     fn persisted(&mut self, _now: Time, out: &mut Vec<Action>) {
         if let Phase::Persisting(view) = &self.phase {
-            let unclean = view.unclean.clone();
+            let view = view.clone();
             self.phase = Phase::Frozen(view.clone());
-            out.push(Action::Summarise(unclean));
+            out.push(Action::Summarise(view));
         }
     }
 

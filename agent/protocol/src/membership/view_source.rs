@@ -66,11 +66,13 @@ pub enum Action {
     /// Put on disk what this member remembers of its cluster, then call
     /// [`ViewSource::affiliation_persisted`].
     PersistAffiliation(Box<Affiliation>),
-    /// Call [`ViewSource::summarised`] with what this member knows, also of the former incarnations
-    /// of these.
-    Summarise(Vec<NodeId>),
-    /// The view is in force.
+    /// Call [`ViewSource::summarised`] with what this member knows, for that view.
+    Summarise(View),
+    /// The view is in force. Locks that the summary says to be in quarantine wait for
+    /// [`Action::Lift`].
     Install(Arc<View>, Summary),
+    /// The leases of the lost are over: no lock is in quarantine any more.
+    Lift,
     /// The lease runs until then.
     Lease(Time),
     /// The certified view of that epoch has gone on without this incarnation, whose lease is void.
@@ -186,7 +188,7 @@ pub trait ViewSource: fmt::Debug + Send {
     }
 
     /// Whether the last incarnation did not leave, or knew of locks that were abandoned, and no
-    /// view has been told so yet.
+    /// view has been told so yet, or the one that has waits for its lease.
     fn is_unclean(&self) -> bool;
 
     /// An incarnation before did not leave, though this one has no record of it.

@@ -50,8 +50,8 @@ impl Node {
                     self.storage.record.epoch = epoch.max(known);
                     self.storage.put(&mut self.outputs);
                 }
-                Action::Summarise(unclean) => {
-                    let summary = self.locks.summary(&unclean);
+                Action::Summarise(next) => {
+                    let summary = self.locks.summary(&next);
                     self.views.summarised(now, summary, &mut more);
                 }
                 Action::PersistAffiliation(affiliation) => {
@@ -62,6 +62,7 @@ impl Node {
                     self.storage.put_voter(*record, &mut self.outputs);
                 }
                 Action::Install(view, table) => self.install(now, view, &table),
+                Action::Lift => self.lift(now),
                 Action::Members(overrides) => {
                     self.peers.read(now, &overrides);
                     self.tell(Event::Members { overrides });
@@ -137,7 +138,9 @@ impl Node {
     pub(super) fn install(&mut self, now: Time, view: Arc<View>, table: &Summary) {
         self.peers.in_view = true;
         self.joined.get_or_insert(now);
-        self.quarantine.note_view();
+        if !table.quarantines() {
+            self.quarantine.note_view();
+        }
         let (epoch, members) = (view.epoch, view.nodes().collect());
         self.tell(Event::View { epoch, members });
         // Who is let in now must know it first.
@@ -156,6 +159,16 @@ impl Node {
         for (from, of, body) in core::mem::take(&mut self.early) {
             self.lock_body(now, from, of, body);
         }
+    }
+
+    /// The leases of those whom the view lost are over.
+    fn lift(&mut self, now: Time) {
+        self.quarantine.note_view();
+        // Who is let in now must know it first.
+        self.tell_lease();
+        let mut out = LockOutput::default();
+        self.locks.lift(&mut out);
+        self.absorb(now, out);
     }
 
     /// Sends, tells and arms what the table of locks wants.

@@ -69,7 +69,8 @@ impl Quarantine {
         }
     }
 
-    /// This member is in a view, which reckons with the incarnations that there were.
+    /// This member is in a view, which reckons with the incarnations that there were, and has waited
+    /// for their leases.
     pub(super) fn note_view(&mut self) {
         self.stage = Stage::Told;
     }

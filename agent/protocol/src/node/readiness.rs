@@ -30,8 +30,8 @@ impl Node {
 
     /// Another member knew an incarnation of this one that did not leave: the record was lost.
     pub(super) fn remember(&mut self) {
-        let is_here = self.quarantine.stage != Stage::Elsewhere;
-        if is_here && self.quarantine.is_in_doubt() {
+        let waits_itself = self.quarantine.stage != Stage::Elsewhere;
+        if waits_itself && self.quarantine.is_in_doubt() {
             self.quarantine.stage = Stage::Waiting;
             self.quarantine.note_unclean();
             self.views.remember_unclean();

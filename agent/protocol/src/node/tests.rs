@@ -2,6 +2,8 @@
 //! agent has.
 
 use alloc::collections::BTreeSet;
+use alloc::sync::Arc;
+use alloc::vec;
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -285,21 +287,32 @@ fn a_member_that_leaves_takes_no_lock_from_callers_that_were_not_told_of_it() {
     }
 }
 
-/// A lease may be renewed under a view before that is in force: who is let in by the view is told of
-/// the lease first.
+/// A lease may be renewed under a view before that is in force, or while the lock is in quarantine: who
+/// is let in by the view, or when the quarantine is lifted, is told of the lease first.
 #[test]
 fn a_lease_is_told_before_what_a_view_grants_under_it() {
-    for algorithm in with_fences() {
+    for (algorithm, lifts) in with_fences().flat_map(|its| [(its, false), (its, true)]) {
         let mut alone = Alone::new(algorithm);
         alone.enter().expect("it is free");
         let view = alone.node.views.view().expect("there is one").clone();
         let mut out = LockOutput::default();
         alone.node.locks.freeze(&mut out);
-        let table = alone.node.locks.summary(&[]);
+        let mut table = alone.node.locks.summary(&view);
+        table.quarantines_rest = lifts;
         alone.ask(Ticket(9));
+        if lifts {
+            alone.node.install(alone.now, Arc::clone(&view), &table);
+            let told = alone.run(Duration::ZERO);
+            let is_grant = |it: &Event| matches!(it, Event::Granted { .. });
+            assert!(!told.iter().any(is_grant), "{algorithm}: {told:?}");
+        }
         // As if the lease had been renewed since, and nobody had been told.
         alone.node.told_until = Time::ZERO;
-        alone.node.install(alone.now, view, &table);
+        if lifts {
+            alone.node.act(alone.now, vec![Action::Lift]);
+        } else {
+            alone.node.install(alone.now, view, &table);
+        }
         let events = alone.run(Duration::ZERO);
         let place = |is_it: fn(&Event) -> bool| events.iter().position(is_it);
         let lease = place(|it| matches!(it, Event::Lease { .. }));

@@ -54,7 +54,7 @@ fn the_header_is_golden() {
     };
     let frames = [frame(true, vec![0xaa, 0xbb]), frame(false, vec![0xcc])];
     let bytes = encode_frames(group(), &header(Kind::Frames), frames.iter());
-    let expected = "03010100\
+    let expected = "04010100\
         00010203\
         842add7b70d72e01\
         04050607\
@@ -65,7 +65,7 @@ fn the_header_is_golden() {
         000000000000000e\
         010002aabb\
         020001cc\
-        de01f82c";
+        8e758175";
     assert_eq!(hex(&bytes), expected);
     let (decoded, payload) = decode(group(), &bytes).unwrap();
     assert_eq!(decoded, header(Kind::Frames));
@@ -116,6 +116,7 @@ fn summary(id: RequestId) -> Summary {
         locks: [(LockName::new("printer").unwrap(), lock)].into(),
         doubt: true,
         is_complete: false,
+        quarantines_rest: true,
         is_continued: true,
         inherits_marks: false,
     }
@@ -246,21 +247,21 @@ fn bodies() -> Vec<(Body, String)> {
                 epoch,
                 summary: Summary::default(),
             },
-            "00030900000000000000",
+            "0003090000000000000000",
         ),
         (
             ViewMessage::Summary {
                 epoch,
                 summary: summary(id),
             },
-            "000309c8010801077072696e74657200010001ac0207050101ac0207050801010108ac020301010201000100",
+            "000309c8010801077072696e74657200010001ac0207050101ac0207050801010108ac02030101020100010100",
         ),
         (
             ViewMessage::Install {
                 view,
                 table: Summary::default(),
             },
-            "000409010102010100000000000000",
+            "00040901010201010000000000000000",
         ),
     ];
     let views = views.map(|(message, bytes)| (Body::View(message), bytes));

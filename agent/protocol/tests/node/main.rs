@@ -6,6 +6,7 @@ mod group;
 mod hostile;
 mod mishaps;
 mod presumed;
+mod quarantine;
 mod quorum;
 mod regressions;
 mod removals;

@@ -154,8 +154,8 @@ impl Seat {
         self.give(Locks::freeze)
     }
 
-    pub(in crate::model) fn summary(&self, unclean: &[NodeId]) -> Summary {
-        self.locks.summary(unclean)
+    pub(in crate::model) fn summary(&self, next: &View) -> Summary {
+        self.locks.summary(next)
     }
 
     pub(in crate::model) fn install(&mut self, view: &Arc<View>, table: &Summary) -> Said {
@@ -163,6 +163,10 @@ impl Seat {
         let coordinates = view.nodes().next() == Some(self.me.node);
         let view = Arc::clone(view);
         self.give(|locks, out| locks.install(view, table, coordinates, out))
+    }
+
+    pub(in crate::model) fn lift(&mut self) -> Said {
+        self.give(Locks::lift)
     }
 
     fn give(&mut self, input: impl FnOnce(&mut Locks, &mut LockOutput)) -> Said {

@@ -10,7 +10,7 @@ use super::post::Letter;
 use super::seat::{Caller, Said, Seat};
 use super::{
     ALL_TWICE, CANCEL_MEETS_GRANT, CRASHED_INSIDE, DIED_OF_ITS_EPOCH, ENTERED, ENTERED_REBORN,
-    TAKEN_OVER, TOLD, VIEW_GIVEN_UP,
+    LIFTED, TAKEN_OVER, TOLD, VIEW_GIVEN_UP,
 };
 use super::{Action, LockModel, Master, Stage, State, Weakness};
 use crate::checkers::{Process, Violation};
@@ -69,6 +69,7 @@ impl<'a> Turn<'a> {
                 Ok(())
             }
             Action::Install(node) => self.install(node),
+            Action::Lift(node) => self.lift(node),
             Action::Want(node) => {
                 let mut seat = self.take(node);
                 self.checkers
@@ -254,15 +255,16 @@ impl<'a> Turn<'a> {
             });
             master.stage = Stage::Collecting(nodes, Summary::default());
             master.installed.clear();
+            master.lifted.clear();
         });
     }
 
     fn stop(&mut self, node: NodeId) -> Checked {
-        let unclean = self.state.master.view.unclean.clone();
+        let next = Arc::clone(&self.state.master.view);
         let mut seat = self.take(node);
         let mut frozen = seat.clone();
         let mut said = frozen.freeze();
-        let summary = frozen.summary(&unclean);
+        let summary = frozen.summary(&next);
         if self.model.lacks(Weakness::NoFreeze) {
             said = Said::default();
         } else {
@@ -278,10 +280,19 @@ impl<'a> Turn<'a> {
     }
 
     pub(super) fn install(&mut self, node: NodeId) -> Checked {
+        let is_free = self.model.may_lift(&self.state.master);
         self.change_master(|master| {
             if let Stage::Collecting(_, table) = &mut master.stage {
-                table.conclude(&master.view.unclean);
+                table.conclude_in_quarantine(&master.view.unclean);
                 master.stage = Stage::Concluded(core::mem::take(table));
+            }
+            if let Stage::Concluded(table) = &mut master.stage {
+                if is_free {
+                    table.lift();
+                }
+                if !table.quarantines() {
+                    master.lifted.insert(node);
+                }
             }
             master.installed.insert(node);
         });
@@ -293,6 +304,16 @@ impl<'a> Turn<'a> {
         self.checkers.installs(process, master.view.epoch);
         let mut seat = self.take(node);
         let said = seat.install(&master.view, table);
+        self.put(node, seat, said)
+    }
+
+    fn lift(&mut self, node: NodeId) -> Checked {
+        self.state.seen.note(LIFTED);
+        self.change_master(|master| {
+            master.lifted.insert(node);
+        });
+        let mut seat = self.take(node);
+        let said = seat.lift();
         self.put(node, seat, said)
     }
 
@@ -321,9 +342,9 @@ impl<'a> Turn<'a> {
 }
 
 impl Master {
-    /// Whether the newest view has come into force in all its members.
+    /// Whether the newest view has come into force in all its members, for all locks.
     fn is_installed(&self) -> bool {
-        self.view.nodes().all(|node| self.installed.contains(&node))
+        self.view.nodes().all(|node| self.lifted.contains(&node))
     }
 }
 

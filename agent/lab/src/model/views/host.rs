@@ -127,6 +127,7 @@ impl Air {
             QuorumMessage::Cluster(_) => 10,
             QuorumMessage::Founding(_) => 11,
             QuorumMessage::Found(_) => 12,
+            QuorumMessage::Lift { .. } => 13,
         };
         self.0.insert((from, to, kind), message);
     }

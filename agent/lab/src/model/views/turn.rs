@@ -356,8 +356,8 @@ impl<'a> Turn<'a> {
                     ));
                 }
             }
-            Effect::Summarise(unclean) => {
-                let summary = running.seat.summary(&unclean);
+            Effect::Summarise(next) => {
+                let summary = running.seat.summary(&next);
                 more = running.quorum.summarised(local, summary);
             }
             Effect::Install(view, table) => {
@@ -367,6 +367,7 @@ impl<'a> Turn<'a> {
                 }
                 said = running.seat.install(&view, &table);
             }
+            Effect::Lift => said = running.seat.lift(),
             Effect::Lease(until) => self.checker.extends(now, process, until)?,
             Effect::Excluded(_) => {
                 self.note(EXCLUDED);

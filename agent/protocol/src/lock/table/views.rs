@@ -1,6 +1,7 @@
 //! What the beginning and the end of views, of congestion and of this member's incarnation do to all
 //! locks.
 
+use alloc::boxed::Box;
 use alloc::collections::BTreeSet;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
@@ -12,39 +13,69 @@ use crate::ids::{Incarnation, LockName, NodeId, Ticket};
 use crate::lock::settle::{Lock, LockOutput};
 use crate::lock::summary::MAX_IDLE;
 use crate::lock::{
-    AbandonedMarks, Ending, GrantHistory, HopTimer, Last, LockSummary, Rebuild, Release, Summary,
-    build,
+    AbandonedMarks, Ending, GrantHistory, HopTimer, Last, LockSpec, LockSummary, Rebuild, Release,
+    Summary, build,
 };
 use crate::membership::View;
 
 impl Locks {
-    /// Builds the lock's engine for the view in force.
+    /// Begins the lock's part in the view in force: builds its engine, if it is not in quarantine.
     pub(super) fn rebuild(&mut self, name: &LockName, summary: Option<&LockSummary>) {
-        let Some(view) = &self.view else { return };
         let Some(lock) = self.table.get_mut(name) else {
             return;
         };
-        let Some(spec) = lock.spec else { return };
+        let Some(spec) = lock.spec.filter(|_| self.view.is_some()) else {
+            return;
+        };
+        let unknown = LockSummary::idle(spec, self.doubt);
+        let is_quarantined = summary.map_or(self.quarantines_rest, LockSummary::is_quarantined);
+        let summary = summary.unwrap_or(&unknown);
+        // A holder's grant counts as this epoch's first. A holder that is inside alone has been
+        // told of what was before; with several inside somebody may be still to be told.
+        lock.history = GrantHistory {
+            counter: u32::from(!summary.holders.is_empty()),
+            abandoned: summary.abandoned,
+        };
+        (lock.entered, lock.ending) = (0, Ending::default());
+        lock.was_marked = summary.abandoned;
+        lock.owes_mark = false;
+        lock.quarantine = is_quarantined.then(|| Box::new(summary.clone()));
+        if !is_quarantined {
+            self.build(name, spec, summary);
+        }
+    }
+
+    fn build(&mut self, name: &LockName, spec: LockSpec, summary: &LockSummary) {
+        let (Some(view), Some(lock)) = (&self.view, self.table.get_mut(name)) else {
+            return;
+        };
         let members: Vec<_> = view.nodes().collect();
         let rebuild = Rebuild {
             me: self.me,
             members: &members,
             lock: name,
-            holders: summary.map_or(&[], |summary| &summary.holders),
-            held: summary.map(|summary| summary.held).unwrap_or_default(),
-            waiters: summary.map_or(&[], |summary| &summary.waiters),
-            abandoned: summary.map_or(self.doubt, |summary| summary.abandoned),
+            holders: &summary.holders,
+            held: summary.held,
+            waiters: &summary.waiters,
+            abandoned: summary.abandoned,
         };
-        // A holder's grant counts as this epoch's first. A holder that is inside alone has been
-        // told of what was before; with several inside somebody may be still to be told.
-        lock.history = GrantHistory {
-            counter: u32::from(!rebuild.holders.is_empty()),
-            abandoned: rebuild.abandoned,
-        };
-        (lock.entered, lock.ending) = (0, Ending::default());
-        lock.was_marked = rebuild.abandoned;
-        lock.owes_mark = false;
         lock.engine = Some(build(spec, &rebuild, &mut self.effects));
+    }
+
+    /// The leases of the lost are over: the engines of the locks in quarantine are built.
+    pub fn lift(&mut self, out: &mut LockOutput) {
+        if self.view.is_none() {
+            return;
+        }
+        self.quarantines_rest = false;
+        let quarantined = self.table.iter_mut().filter_map(|(name, lock)| {
+            let summary = lock.quarantine.take()?;
+            Some((name.clone(), lock.spec?, summary))
+        });
+        for (name, spec, summary) in quarantined.collect::<Vec<_>>() {
+            self.build(&name, spec, &summary);
+            self.settle(&name, out);
+        }
     }
 
     /// The view ends. Nobody is granted anything until the next.
@@ -54,16 +85,22 @@ impl Locks {
             None => self.witness.missed_a_view(),
         }
         for (name, lock) in &mut self.table {
-            lock.freeze(&self.others);
+            lock.freeze(self.others.iter().map(|its| its.node));
             out.hops.push((name.clone(), HopTimer::Clear));
         }
     }
 
-    /// What this member has to tell, also of the former incarnations of `unclean`, which ended
-    /// without leaving. Only while frozen.
-    pub fn summary(&self, unclean: &[NodeId]) -> Summary {
+    /// What this member has to tell for the view `next`, also of those whom that has lost. Only while
+    /// frozen.
+    pub fn summary(&self, next: &View) -> Summary {
         debug_assert!(self.view.is_none(), "a summary is of a frozen table");
         let vouches = self.witness.vouches();
+        let unclean = &next.unclean;
+        // The incarnation that this member knows goes on, and one before it was lost.
+        let stays = |node: NodeId| {
+            let mut others = self.others.iter();
+            others.any(|its| its.node == node && next.members.contains(its))
+        };
         let (mut idle, mut fits) = (0, true);
         let locks = self.table.iter().filter_map(|(name, lock)| {
             if lock.queue.is_empty() {
@@ -76,7 +113,9 @@ impl Locks {
                     return None;
                 }
             }
-            let is_suspect = |node: &&NodeId| !vouches || lock.suspects.contains(node);
+            let vouches = vouches && lock.quarantine.is_none();
+            let is_suspect =
+                |node: &&NodeId| !vouches || lock.suspects.contains(node) && !stays(**node);
             let summary = LockSummary {
                 last: Last {
                     epoch: self.witness.epoch,
@@ -108,7 +147,8 @@ impl Locks {
             epoch: self.witness.epoch,
             locks,
             doubt: self.doubt || !fits,
-            is_complete: vouches && self.witness.coordinated && fits,
+            is_complete: vouches && self.witness.coordinated && fits && !self.quarantines_rest,
+            quarantines_rest: false,
             is_continued: vouches,
             inherits_marks: self.inherited != AbandonedMarks::None,
         }
@@ -130,8 +170,8 @@ impl Locks {
         marks.unwrap_or_default().max(self.inherited)
     }
 
-    /// A new view is in force: every engine is built anew, and what callers gave up or left
-    /// meanwhile is played.
+    /// A new view is in force: the engine of every lock that is not in quarantine is built anew, and
+    /// what callers gave up or left meanwhile is played.
     /// `coordinates`: whether new locks are declared here.
     pub fn install(
         &mut self,
@@ -140,9 +180,11 @@ impl Locks {
         coordinates: bool,
         out: &mut LockOutput,
     ) {
-        self.others = view.nodes().filter(|&node| node != self.me).collect();
+        let members = view.members.iter().copied();
+        self.others = members.filter(|its| its.node != self.me).collect();
         self.witness.coordinated = coordinates;
         self.doubt = table.doubt;
+        self.quarantines_rest = table.quarantines_rest;
         self.inherited = AbandonedMarks::None;
         self.overflowed = false;
         self.view = Some(view);
@@ -153,6 +195,7 @@ impl Locks {
         for lock in self.table.values_mut() {
             // What the view does not know the others have forgotten: it is asked for anew.
             lock.spec = None;
+            lock.quarantine = None;
         }
         let listed = listed.iter().map(|(name, spec)| (name.clone(), *spec));
         let in_use = table
@@ -193,7 +236,9 @@ impl Locks {
             (lock.history, lock.ending) = (GrantHistory::default(), Ending::default());
             (lock.was_marked, lock.owes_mark) = (false, false);
             lock.suspects.clear();
+            lock.quarantine = None;
         }
+        self.quarantines_rest = false;
     }
 
     /// Where two sides went on without each other, of one lock a view may leave to this member less

@@ -1,15 +1,18 @@
-//! The coordinator's side: from endorsements to a certificate, from summaries to the install.
+//! The coordinator's side: from endorsements to a certificate, from summaries to the install, and from
+//! there to the end of the quarantine.
 //!
 //! Only the process that a view configuration names puts it in force, once, and not before
 //!
 //! - it is certified: a majority of the voters before and of those after has endorsed it;
-//! - every one of its members has stopped, and told what it has;
-//! - the leases are over of all who were members and are not any more: for each voter of some
-//!   certificate, the time W = L · (1 + ρ) / (1 − ρ), and the lock delay if there is one, less the
-//!   voter's age has passed here since the endorsement came; L is the longest lease that the voter
-//!   may have renewed. Or the members' engines prove that none of them can be inside of anything:
-//!   who stopped gives no permission any more. Before the first view of a cluster nobody had a
-//!   lease; what was before the cluster was waited for when it was founded.
+//! - every one of its members has stopped, and told what it has.
+//!
+//! A lock of which the members' engines prove that none of the lost can hold it is served from then
+//! on. All others are in quarantine until the coordinator lifts it, which it does when the leases are
+//! over of all who were members and are not any more: for each voter of some certificate, the time
+//! W = L · (1 + ρ) / (1 − ρ), and the lock delay if there is one, less the voter's age has passed here
+//! since the endorsement came; L is the longest lease that the voter may have renewed. Before the
+//! first view of a cluster nobody had a lease; what was before the cluster was waited for when it was
+//! founded.
 //!
 //! Why that is long enough: the last voters who renewed a lost member's lease and those of the
 //! certificate have one in common. It renewed before it endorsed; the lease ends at most
@@ -45,8 +48,10 @@ pub(super) struct Coordination {
     stage: Progress,
     /// Since when it is in that stage.
     since: Time,
-    /// The members in which it is in force.
-    installed: BTreeSet<NodeId>,
+    /// Whether it came in force with locks in quarantine.
+    quarantined: bool,
+    /// The members in which it is in force and, once the quarantine is lifted, that know so.
+    arrived: BTreeSet<NodeId>,
     /// When something was said last to each member.
     said: BTreeMap<NodeId, Time>,
 }
@@ -55,6 +60,8 @@ pub(super) struct Coordination {
 enum Progress {
     Endorsing,
     Flushing,
+    /// Some locks are in quarantine.
+    Quarantined,
     Installed,
 }
 
@@ -73,7 +80,8 @@ impl Coordination {
             table: Summary::default(),
             stage: Progress::Endorsing,
             since: Time::ZERO,
-            installed: BTreeSet::new(),
+            quarantined: false,
+            arrived: BTreeSet::new(),
             said: BTreeMap::new(),
         }
     }
@@ -127,15 +135,28 @@ impl Coordination {
             self.say_to_all(now, out);
         }
         let is_free = |voter: Voter| self.free_at.get(&voter).is_some_and(|at| *at <= now);
-        // Those who are left may know that nobody who is gone can be inside: then nobody waits.
-        let is_free = is_first
-            || self.view_change.is_certified_by(is_free)
-            || self.table.vouches_for_the_lost();
-        let may_install = self.missing.is_empty() && is_free;
-        if self.stage == Progress::Flushing && may_install {
-            (self.stage, self.since) = (Progress::Installed, now);
-            self.table.conclude(&self.view_change.view_config.unclean);
+        let is_free = is_first || self.view_change.is_certified_by(is_free);
+        if self.stage == Progress::Flushing && self.missing.is_empty() {
+            let unclean = &self.view_change.view_config.unclean;
+            self.table.conclude_in_quarantine(unclean);
+            if is_free {
+                self.table.lift();
+            }
+            self.quarantined = self.table.quarantines();
+            self.stage = match self.quarantined {
+                true => Progress::Quarantined,
+                false => Progress::Installed,
+            };
+            self.since = now;
             self.say_to_all(now, out);
+        }
+        if self.stage == Progress::Quarantined && is_free {
+            self.table.lift();
+            (self.stage, self.since) = (Progress::Installed, now);
+            self.arrived.clear();
+            for Member { node, .. } in self.view_change.view_config.members.clone() {
+                self.say_lifted(now, node, out);
+            }
         }
     }
 
@@ -149,11 +170,20 @@ impl Coordination {
         let message = match self.stage {
             Progress::Endorsing => return,
             Progress::Flushing => QuorumMessage::Flush(self.view_change.view_config.clone().into()),
-            Progress::Installed => QuorumMessage::Install {
+            Progress::Quarantined | Progress::Installed => QuorumMessage::Install {
                 epoch: self.epoch(),
                 digest: self.digest,
                 table: self.table.clone(),
             },
+        };
+        self.said.insert(to, now);
+        out.send(to, message);
+    }
+
+    fn say_lifted(&mut self, now: Time, to: NodeId, out: &mut Outbox) {
+        let message = QuorumMessage::Lift {
+            epoch: self.epoch(),
+            digest: self.digest,
         };
         self.said.insert(to, now);
         out.send(to, message);
@@ -172,7 +202,9 @@ impl Coordination {
             _ if now < self.since + lease => BTreeSet::new(),
             Progress::Endorsing => BTreeSet::new(),
             Progress::Flushing => self.missing.clone(),
-            Progress::Installed => members.filter(|it| !self.installed.contains(it)).collect(),
+            Progress::Quarantined | Progress::Installed => {
+                members.filter(|it| !self.arrived.contains(it)).collect()
+            }
         }
     }
 
@@ -186,32 +218,39 @@ impl Coordination {
         pause: Duration,
         out: &mut Outbox,
     ) {
-        if self.view_change.view_config.has_member(from)
-            && renew.epoch == self.epoch()
-            && renew.stage >= Stage::Installed
-        {
-            self.installed.insert(from.node);
+        if !self.view_change.view_config.has_member(from) {
+            return;
         }
-        let behind = match self.stage {
+        let is_lifted = self.quarantined && self.stage == Progress::Installed;
+        let is_in_it = renew.epoch == self.epoch();
+        let arrived = if is_lifted {
+            Stage::Leased
+        } else {
+            Stage::Installed
+        };
+        if is_in_it && renew.stage >= arrived {
+            self.arrived.insert(from.node);
+        }
+        let lately = |at: &Time| now.since(*at) < pause;
+        if self.said.get(&from.node).is_some_and(lately) {
+            return;
+        }
+        let lacks_view = renew.epoch < self.epoch() || is_in_it && renew.stage == Stage::Frozen;
+        let is_behind = match self.stage {
             Progress::Endorsing => false,
             Progress::Flushing => self.missing.contains(&from.node),
-            Progress::Installed => {
-                renew.epoch < self.epoch()
-                    || (renew.epoch == self.epoch() && renew.stage == Stage::Frozen)
-            }
+            Progress::Quarantined | Progress::Installed => lacks_view,
         };
-        let lately = |at: &Time| now.since(*at) < pause;
-        if behind
-            && self.view_change.view_config.has_member(from)
-            && !self.said.get(&from.node).is_some_and(lately)
-        {
+        if is_behind {
             self.say(now, from.node, out);
+        } else if is_lifted && is_in_it && renew.stage == Stage::Installed {
+            self.say_lifted(now, from.node, out);
         }
     }
 
     /// When [`Coordination::advance`] may have something to do.
     pub(super) fn next_timeout(&self, now: Time) -> Option<Time> {
-        let waits = self.stage == Progress::Flushing && self.missing.is_empty();
+        let waits = self.stage == Progress::Quarantined;
         let times = self.free_at.values().copied().filter(|at| *at > now);
         times.min().filter(|_| waits)
     }

@@ -50,7 +50,7 @@ pub enum QuorumMessage {
         digest: Digest,
         summary: Summary,
     },
-    /// The coordinator to all members: it is in force.
+    /// The coordinator to all members: it is in force, though not for locks in quarantine.
     Install {
         epoch: Epoch,
         digest: Digest,
@@ -70,6 +70,9 @@ pub enum QuorumMessage {
     Founding(Box<FoundingStatus>),
     /// A founder, or a voter of the cluster that it founds, to one that has not accepted.
     Found(Box<Founding>),
+    /// The coordinator to all members: the leases of the lost are over, and no lock is in quarantine
+    /// any more.
+    Lift { epoch: Epoch, digest: Digest },
 }
 
 /// What a member says of its cluster to one that may not know.
@@ -150,9 +153,9 @@ pub struct Renew {
 pub(crate) enum Stage {
     /// It has stopped for it.
     Frozen,
-    /// It is in force there.
+    /// It is in force there, perhaps with locks in quarantine.
     Installed,
-    /// And its lease has been renewed under it.
+    /// No lock is in quarantine there, and its lease has been renewed under it.
     Leased,
     /// It holds nothing any more, and will never again.
     Leaving,

@@ -337,7 +337,7 @@ impl<M: MakeLog + Clone> Quorum<M> {
     }
 
     pub(crate) fn is_unclean(&self) -> bool {
-        self.unclean && self.session.has_had_no_view()
+        self.unclean && self.session.may_follow_a_lease()
     }
 
     /// What the record on disk is to say of a voter whose incarnation ends now, in order.
@@ -400,6 +400,9 @@ impl<M: MakeLog + Clone> Quorum<M> {
                 digest,
                 table,
             } => self.session.install(from, (epoch, digest), table, out),
+            QuorumMessage::Lift { epoch, digest } => {
+                self.session.lift(from, (epoch, digest), out);
+            }
             QuorumMessage::Founding(status) => {
                 self.session.asked_by(now, from);
                 self.founding.hear(now, from, *status);

@@ -78,8 +78,8 @@ pub(super) struct Session {
     marks: AbandonedMarks,
     /// Whether a certified view has gone on without this incarnation.
     is_over: bool,
-    /// Whether a view has been in force in this incarnation.
-    was_installed: bool,
+    /// Whether a view has been in force in this incarnation without locks in quarantine.
+    was_lifted: bool,
 }
 
 #[derive(Clone, Debug, Hash)]
@@ -97,7 +97,8 @@ enum Phase {
     Persisting,
     /// The summary is told, or about to be; the install is to come.
     Frozen,
-    Installed(Arc<View>),
+    /// It is in force; locks may be in quarantine.
+    Installed { view: Arc<View>, quarantines: bool },
 }
 
 #[derive(Clone, Debug, Hash)]
@@ -144,14 +145,14 @@ impl Session {
             leaves: false,
             marks: AbandonedMarks::None,
             is_over: false,
-            was_installed: false,
+            was_lifted: false,
         }
     }
 
     /// The view in force; `None` before the first, and while the next one is being formed.
     pub(super) fn view(&self) -> Option<&Arc<View>> {
         match &self.known.as_ref()?.phase {
-            Phase::Installed(view) => Some(view),
+            Phase::Installed { view, .. } => Some(view),
             _ => None,
         }
     }
@@ -324,9 +325,9 @@ impl Session {
         self.overrides.take_over(&mut before.overrides);
     }
 
-    /// Whether no view has been in force in this incarnation.
-    pub(super) fn has_had_no_view(&self) -> bool {
-        !self.was_installed
+    /// Whether the lease of an incarnation before may still run, for all that views say in this one.
+    pub(super) fn may_follow_a_lease(&self) -> bool {
+        !self.was_lifted
     }
 
     /// Whether the newest view that this member knows has it vote.
@@ -342,16 +343,13 @@ impl Session {
                 AbandonedMarks::Own => Stage::LeavingWithMarks,
             },
             Some(Known {
-                phase: Phase::Installed(_),
+                phase: Phase::Installed { quarantines, .. },
                 leased,
                 ..
-            }) => {
-                if *leased {
-                    Stage::Leased
-                } else {
-                    Stage::Installed
-                }
-            }
+            }) => match *leased && !quarantines {
+                true => Stage::Leased,
+                false => Stage::Installed,
+            },
             _ => Stage::Frozen,
         }
     }
@@ -402,7 +400,7 @@ impl Session {
         }
         let newly_leased = !core::mem::replace(&mut known.leased, true);
         let until = renewal.sent + self.lease;
-        if newly_leased && matches!(known.phase, Phase::Installed(_)) {
+        if newly_leased && matches!(known.phase, Phase::Installed { .. }) {
             self.renew_at = Time::ZERO;
         }
         if until > self.until {

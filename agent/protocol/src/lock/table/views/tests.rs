@@ -13,7 +13,7 @@ use crate::ids::{Incarnation, RequestId, Ticket};
 use crate::lock::algorithms::ricart_agrawala;
 use crate::lock::settle::LockMessage;
 use crate::lock::table::MAX_LOCKS;
-use crate::lock::{Algorithm, LockSpec, Message, Mode, Waiting};
+use crate::lock::{Algorithm, LockSpec, Message, Mode, Stamp, Waiting};
 use crate::membership::Member;
 use crate::settings::{Failure, Settings};
 use crate::time::Time;
@@ -36,6 +36,14 @@ fn view(nodes: &[NodeId]) -> View {
         epoch: Epoch::new(1).expect("in range"),
         members: nodes.iter().map(member).collect(),
         unclean: Vec::new(),
+    }
+}
+
+/// The same view, to which these do not belong any more.
+fn without(nodes: &[NodeId], unclean: &[NodeId]) -> View {
+    View {
+        unclean: unclean.to_vec(),
+        ..view(nodes)
     }
 }
 
@@ -77,7 +85,7 @@ fn a_mark_stays_whoever_tells_of_the_view() {
         };
         locks.install(Arc::new(view(&[one, other])), &table, false, &mut out);
         locks.freeze(&mut out);
-        let mut told = locks.summary(&[dead]);
+        let mut told = locks.summary(&without(&[one, other], &[dead]));
         told.is_complete = true;
         told.conclude(&[dead]);
         assert!(told.locks[&name].abandoned, "told by {me}");
@@ -109,7 +117,7 @@ fn who_missed_a_view_vouches_for_nobody() {
     locks.acquire(&name, caller, &mut out);
     for vouches in [true, false] {
         locks.freeze(&mut out);
-        let told = locks.summary(&[dead]);
+        let told = locks.summary(&without(&[me], &[dead]));
         assert_eq!((told.is_complete, told.is_continued), (vouches, vouches));
         assert_eq!(told.locks[&name].holders.len(), 1);
         assert_eq!(told.locks[&name].suspects.is_empty(), vouches);
@@ -198,4 +206,149 @@ fn a_lock_that_missed_a_message_waits_for_the_next_view() {
     locks.freeze(&mut out);
     begin(&mut locks, &mut out);
     assert!(hears_of(&mut locks, 0, &mut out));
+}
+
+/// Members 1 and 2 go on without member 3, which may be inside of a lock; another lock is named and
+/// free, and a third is known to nobody.
+#[test]
+fn a_lock_in_quarantine_is_served_when_that_is_lifted_or_its_first_message_comes() {
+    let [me, other, dead] = [1, 2, 3].map(|id| NodeId::new(id).expect("not zero"));
+    let name = |name| LockName::new(name).expect("a good name");
+    let spec = LockSpec::exclusive(Algorithm::RicartAgrawala);
+    let begin = || {
+        let mut settings = settings(&name("lost"), spec);
+        settings.locks.clear();
+        let mut locks = Locks::new(me, Incarnation(1), &settings, AbandonedMarks::None);
+        let (mut lost, free) = (
+            LockSummary::idle(spec, true),
+            LockSummary::idle(spec, false),
+        );
+        lost.suspects = vec![dead];
+        let table = Summary {
+            locks: BTreeMap::from([(name("lost"), lost), (name("free"), free)]),
+            quarantines_rest: true,
+            ..Summary::default()
+        };
+        let mut out = LockOutput::default();
+        locks.install(Arc::new(view(&[me, other])), &table, true, &mut out);
+        for (ticket, lock) in [(1, "lost"), (2, "free"), (3, "new")] {
+            let caller = Waiting {
+                ticket: Ticket(ticket),
+                wish: None,
+                mode: Mode::Exclusive,
+                wait: Wait::Cancelled,
+                since: Time::ZERO,
+            };
+            locks.acquire(&name(lock), caller, &mut out);
+        }
+        locks.declare(&name("new"), None, &mut out);
+        locks
+    };
+    let asks_for = |out: &LockOutput| -> Vec<LockName> {
+        out.sends
+            .iter()
+            .map(|(_, sent)| sent.lock.clone())
+            .collect()
+    };
+
+    let (mut locks, mut out) = (begin(), LockOutput::default());
+    locks.lift(&mut out);
+    assert_eq!(asks_for(&out), [name("lost"), name("new")]);
+    let mut again = LockOutput::default();
+    locks.lift(&mut again);
+    assert_eq!(asks_for(&again), []);
+
+    let message = |lock| LockMessage {
+        lock: name(lock),
+        permits: spec.permits,
+        priority: spec.priority,
+        clock: 1,
+        history: GrantHistory::default(),
+        body: Message::RicartAgrawala(ricart_agrawala::Message::Request {
+            id: RequestId {
+                node: other,
+                incarnation: Incarnation(1),
+                seq: 1,
+            },
+            stamp: Stamp {
+                clock: 1,
+                node: other,
+            },
+        }),
+    };
+    // That a lock is used which was free all along proves nothing.
+    for (lock, lifts) in [
+        ("free", false),
+        ("lost", true),
+        ("new", true),
+        ("unheard of", true),
+    ] {
+        let (mut locks, mut out) = (begin(), LockOutput::default());
+        assert!(locks.receive(other, message(lock), &mut out));
+        let asked = asks_for(&out);
+        assert_eq!(asked.contains(&name("lost")), lifts, "{lock}");
+        assert_eq!(asked.contains(&name("new")), lifts, "{lock}");
+    }
+}
+
+/// Nobody vouches for a lock in quarantine, nor for those that the view did not know.
+#[test]
+fn who_stops_during_a_quarantine_does_not_vouch() {
+    let [me, other, dead, next] = [1, 2, 3, 4].map(|id| NodeId::new(id).expect("not zero"));
+    let name = |name| LockName::new(name).expect("a good name");
+    let spec = LockSpec::exclusive(Algorithm::RicartAgrawala);
+    let mut settings = settings(&name("lost"), spec);
+    settings.locks.clear();
+    for lifts in [false, true] {
+        let mut locks = Locks::new(me, Incarnation(1), &settings, AbandonedMarks::None);
+        let (mut lost, free) = (
+            LockSummary::idle(spec, true),
+            LockSummary::idle(spec, false),
+        );
+        lost.suspects = vec![dead];
+        let table = Summary {
+            locks: BTreeMap::from([(name("lost"), lost), (name("free"), free)]),
+            quarantines_rest: true,
+            ..Summary::default()
+        };
+        let mut out = LockOutput::default();
+        locks.install(Arc::new(view(&[me, other])), &table, true, &mut out);
+        if lifts {
+            locks.lift(&mut out);
+        }
+        locks.freeze(&mut out);
+        let told = locks.summary(&without(&[me, other], &[dead, next]));
+        let suspects = |lock| told.locks[&name(lock)].suspects.clone();
+        assert_eq!(suspects("free"), []);
+        let expected = if lifts { vec![] } else { vec![dead, next] };
+        assert_eq!(suspects("lost"), expected);
+        assert_eq!(told.is_complete, lifts);
+        assert!(told.is_continued);
+    }
+}
+
+/// Member 2 was lost and is back, in a view that has no quarantine any more here; and the next view,
+/// in which it is still, counts it as lost once more, as not all have heard so. That is said of the
+/// incarnation before.
+#[test]
+fn who_is_back_is_not_suspected_for_the_incarnation_before() {
+    let [me, back] = [1, 2].map(|id| NodeId::new(id).expect("not zero"));
+    let name = LockName::new("x").expect("a good name");
+    let spec = LockSpec::exclusive(Algorithm::TokenRing);
+    for is_lost_again in [false, true] {
+        let settings = settings(&name, spec);
+        let mut locks = Locks::new(me, Incarnation(1), &settings, AbandonedMarks::None);
+        let mut out = LockOutput::default();
+        let present = without(&[me, back], &[back]);
+        locks.install(Arc::new(present), &Summary::default(), true, &mut out);
+        // The token may be on its way to the next in the ring.
+        locks.hop_timeout(&name, &mut out);
+        locks.freeze(&mut out);
+        let mut next = without(&[me, back], &[back]);
+        if is_lost_again {
+            next.members[1].incarnation = Incarnation(2);
+        }
+        let told = locks.summary(&next);
+        assert_eq!(told.locks[&name].suspects.is_empty(), !is_lost_again);
+    }
 }

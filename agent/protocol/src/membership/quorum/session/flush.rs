@@ -45,7 +45,7 @@ impl Session {
         if let Some(known) = &self.known {
             if known.digest == digest && matches!(known.phase, Phase::Frozen) {
                 // The summary was lost, or is late.
-                out.act(Action::Summarise(view_config.unclean.clone()));
+                out.act(Action::Summarise(view_config.view()));
             }
             if view_config.epoch <= known.view_config.epoch
                 || view_config.cluster != known.view_config.cluster
@@ -75,7 +75,7 @@ impl Session {
             && matches!(known.phase, Phase::Persisting)
         {
             known.phase = Phase::Frozen;
-            out.act(Action::Summarise(known.view_config.unclean.clone()));
+            out.act(Action::Summarise(known.view_config.view()));
         }
     }
 
@@ -104,11 +104,36 @@ impl Session {
             && known.view_config.coordinator.node == from;
         if awaited && matches!(known.phase, Phase::Frozen) && !self.is_over {
             let view = Arc::new(known.view_config.view());
-            known.phase = Phase::Installed(Arc::clone(&view));
-            self.was_installed = true;
+            let quarantines = table.quarantines();
+            known.phase = Phase::Installed {
+                view: Arc::clone(&view),
+                quarantines,
+            };
+            self.was_lifted |= !quarantines;
             self.renew_at = Time::ZERO;
             self.overrides.read(&known.view_config, out);
             out.act(Action::Install(view, table));
+        }
+    }
+
+    /// The coordinator says that no lock is in quarantine any more.
+    pub(in crate::membership::quorum) fn lift(
+        &mut self,
+        from: NodeId,
+        view: (Epoch, Digest),
+        out: &mut Outbox,
+    ) {
+        let Some(known) = &mut self.known else { return };
+        let is_known = (known.view_config.epoch, known.digest) == view
+            && known.view_config.coordinator.node == from;
+        if let Phase::Installed { quarantines, .. } = &mut known.phase
+            && is_known
+            && !self.is_over
+            && core::mem::take(quarantines)
+        {
+            self.was_lifted = true;
+            self.renew_at = Time::ZERO;
+            out.act(Action::Lift);
         }
     }
 
