@@ -2,8 +2,8 @@
 //!
 //! Views come from a master that does what quorum views promise and nothing more: every member of
 //! the next view stops and tells what it has, in any order; then the view comes into force, in one
-//! member after the other. If nobody vouches that those who died cannot have been inside, the lock is
-//! in quarantine then, until their leases are over and a member hears so, in one after the other. The
+//! member after the other. If no member vouches that the dead members cannot have held the lock, the
+//! lock is in quarantine then: in each member until that hears that the leases of the dead are over. The
 //! master may give up a view for the next at any time, as when a coordinator died.
 //!
 //! What is between the members is a [`Network`]. With links it is what engines are promised: each

@@ -164,7 +164,7 @@ impl Node {
     /// The leases of those whom the view lost are over.
     fn lift(&mut self, now: Time) {
         self.quarantine.note_view();
-        // Who is let in now must know it first.
+        // A caller that is granted the lock now must know the lease first.
         self.tell_lease();
         let mut out = LockOutput::default();
         self.locks.lift(&mut out);

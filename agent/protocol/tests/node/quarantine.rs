@@ -57,8 +57,8 @@ fn waits_for(group: &mut Group, ticket: u64, until: Time) {
     assert_eq!(group.told(ticket), Some(Previous::Abandoned));
 }
 
-/// Which engines know who is inside, and which locks are then not waited for.
-const WHO_KNOWS: [Algorithm; 5] = [
+/// Algorithms in which the holder of a lock knows that no other member holds it.
+const VOUCHING: [Algorithm; 5] = [
     Algorithm::RicartAgrawala,
     Algorithm::Semaphore,
     Algorithm::SuzukiKasami,
@@ -70,7 +70,7 @@ const WHO_KNOWS: [Algorithm; 5] = [
 /// third has not been used before; and the lock of the dead waits for its lease.
 #[test]
 fn only_the_locks_that_the_lost_may_hold_wait_for_its_lease() {
-    for algorithm in WHO_KNOWS {
+    for algorithm in VOUCHING {
         let mut group = group(3, algorithm);
         group.run(FOUNDING);
         hold(&mut group, 3, 1, "lost");

@@ -8,7 +8,8 @@
 //! Datagrams stay as short as they are, a member may be traced while others are not, and what
 //! nobody traces costs nothing.
 //!
-//! All of it is behind the feature `trace`; without that, `no_trace` says so to who asks for one.
+//! All of it is behind the feature `trace`. Without that feature `no_trace` takes its place, and warns a
+//! program that asks for a trace.
 //!
 //! A trace never holds its agent up. Events go through a queue of bounded length to a thread of
 //! their own; what finds no room there is lost, and the numbers of the events tell. When the file

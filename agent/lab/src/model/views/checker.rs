@@ -105,7 +105,7 @@ impl Checker {
                 "{process} installs epoch {epoch} after {before:?}"
             ));
         }
-        // Who is late may find the quarantine lifted.
+        // A member that installs late may get the table with the quarantine lifted.
         let mut table = table.clone();
         table.lift();
         let known = self

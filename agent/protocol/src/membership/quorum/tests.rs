@@ -413,7 +413,7 @@ fn all(what: &'static str) -> Vec<(NodeId, &'static str)> {
     (1..=4).map(|id| (node(id), what)).collect()
 }
 
-/// Who is left knows, or does not know, that nobody who is gone can be inside of the only lock.
+/// The members of the view know, or do not know, that the lost member cannot hold any lock.
 #[test]
 fn a_view_quarantines_what_nobody_vouches_for() {
     for is_complete in [false, true] {

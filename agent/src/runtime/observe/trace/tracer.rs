@@ -63,7 +63,9 @@ pub(crate) fn open(
     match Writer::thread(writer) {
         Ok(writer) => Some((tracer, writer)),
         Err(error) => {
-            tracing::warn!("cannot start a thread for the trace: {error}; there is none");
+            tracing::warn!(
+                "there is no trace: its thread cannot be started ({error}); the agent goes on without"
+            );
             None
         }
     }

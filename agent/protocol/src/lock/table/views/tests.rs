@@ -208,29 +208,34 @@ fn a_lock_that_missed_a_message_waits_for_the_next_view() {
     assert!(hears_of(&mut locks, 0, &mut out));
 }
 
-/// Members 1 and 2 go on without member 3, which may be inside of a lock; another lock is named and
-/// free, and a third is known to nobody.
+/// `me` and `other` go on without `dead`, which may hold the lock `lost`; the lock `free` is named and
+/// free, and all others are in quarantine.
+fn quarantined(me: NodeId, other: NodeId, dead: NodeId) -> Locks {
+    let name = |name| LockName::new(name).expect("a good name");
+    let spec = LockSpec::exclusive(Algorithm::RicartAgrawala);
+    let mut settings = settings(&name("lost"), spec);
+    settings.locks.clear();
+    let mut locks = Locks::new(me, Incarnation(1), &settings, AbandonedMarks::None);
+    let mut lost = LockSummary::idle(spec, true);
+    lost.suspects = vec![dead];
+    let free = LockSummary::idle(spec, false);
+    let table = Summary {
+        locks: BTreeMap::from([(name("lost"), lost), (name("free"), free)]),
+        quarantines_rest: true,
+        ..Summary::default()
+    };
+    let view = Arc::new(view(&[me, other]));
+    locks.install(view, &table, true, &mut LockOutput::default());
+    locks
+}
+
 #[test]
 fn a_lock_in_quarantine_is_served_when_that_is_lifted_or_its_first_message_comes() {
     let [me, other, dead] = [1, 2, 3].map(|id| NodeId::new(id).expect("not zero"));
     let name = |name| LockName::new(name).expect("a good name");
     let spec = LockSpec::exclusive(Algorithm::RicartAgrawala);
     let begin = || {
-        let mut settings = settings(&name("lost"), spec);
-        settings.locks.clear();
-        let mut locks = Locks::new(me, Incarnation(1), &settings, AbandonedMarks::None);
-        let (mut lost, free) = (
-            LockSummary::idle(spec, true),
-            LockSummary::idle(spec, false),
-        );
-        lost.suspects = vec![dead];
-        let table = Summary {
-            locks: BTreeMap::from([(name("lost"), lost), (name("free"), free)]),
-            quarantines_rest: true,
-            ..Summary::default()
-        };
-        let mut out = LockOutput::default();
-        locks.install(Arc::new(view(&[me, other])), &table, true, &mut out);
+        let (mut locks, mut out) = (quarantined(me, other, dead), LockOutput::default());
         for (ticket, lock) in [(1, "lost"), (2, "free"), (3, "new")] {
             let caller = Waiting {
                 ticket: Ticket(ticket),
@@ -296,23 +301,8 @@ fn a_lock_in_quarantine_is_served_when_that_is_lifted_or_its_first_message_comes
 fn who_stops_during_a_quarantine_does_not_vouch() {
     let [me, other, dead, next] = [1, 2, 3, 4].map(|id| NodeId::new(id).expect("not zero"));
     let name = |name| LockName::new(name).expect("a good name");
-    let spec = LockSpec::exclusive(Algorithm::RicartAgrawala);
-    let mut settings = settings(&name("lost"), spec);
-    settings.locks.clear();
     for lifts in [false, true] {
-        let mut locks = Locks::new(me, Incarnation(1), &settings, AbandonedMarks::None);
-        let (mut lost, free) = (
-            LockSummary::idle(spec, true),
-            LockSummary::idle(spec, false),
-        );
-        lost.suspects = vec![dead];
-        let table = Summary {
-            locks: BTreeMap::from([(name("lost"), lost), (name("free"), free)]),
-            quarantines_rest: true,
-            ..Summary::default()
-        };
-        let mut out = LockOutput::default();
-        locks.install(Arc::new(view(&[me, other])), &table, true, &mut out);
+        let (mut locks, mut out) = (quarantined(me, other, dead), LockOutput::default());
         if lifts {
             locks.lift(&mut out);
         }
