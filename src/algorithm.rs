@@ -47,11 +47,14 @@ pub enum Algorithm {
     /// `voting`: the votes of three quarters of all, tried again by chance, Lin and others 2004. It
     /// excludes with some probability only, and gives no fences.
     Voting,
+    /// `manager`: one member, found by hashing the lock's name, lends a token, which goes straight from
+    /// each holder to the next; Li and Hudak 1989.
+    Manager,
 }
 
 impl Algorithm {
     /// All that are available, `kernel` first.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Kernel,
         Self::Semaphore,
         Self::Bakery,
@@ -66,6 +69,7 @@ impl Algorithm {
         Self::Singhal,
         Self::Raymond,
         Self::Voting,
+        Self::Manager,
     ];
 
     /// The name in configuration files and on the command line.
@@ -85,6 +89,7 @@ impl Algorithm {
             Self::Singhal => "singhal",
             Self::Raymond => "raymond",
             Self::Voting => "voting",
+            Self::Manager => "manager",
         }
     }
 
@@ -105,6 +110,7 @@ impl Algorithm {
             Self::Singhal => Some(protocol::Algorithm::Singhal),
             Self::Raymond => Some(protocol::Algorithm::Raymond),
             Self::Voting => Some(protocol::Algorithm::Voting),
+            Self::Manager => Some(protocol::Algorithm::Manager),
         }
     }
 }

@@ -3,7 +3,8 @@
 //!
 //! The books are the lectures' sources: Tanenbaum and van Steen (2007) for the central server and
 //! the ring, Jones's lecture for the bakery, and for the rest Table 6.1 of Singhal and Shivaratri
-//! (1994). T is the one-way delay, E the time inside, N the number of members, K the size of a set
+//! (1994); for the manager Li and Hudak (1989), 2.3: a request, passed on to the owner of a page,
+//! and the page. T is the one-way delay, E the time inside, N the number of members, K the size of a set
 //! of voters.
 
 use alloc::collections::BTreeSet;
@@ -139,6 +140,7 @@ pub fn reference(algorithm: Algorithm, size: u16) -> Reference {
         Algorithm::Singhal => singhal(n),
         Algorithm::Raymond => raymond(size),
         Algorithm::Voting => voting(n),
+        Algorithm::Manager => manager(n),
     }
 }
 
@@ -406,6 +408,39 @@ fn voting(n: f64) -> Reference {
         burst: by_chance(),
         book: Book::default(),
         deviation: "",
+    }
+}
+
+/// What is lent goes back before the next one asks, T being long beside it: then 3 messages, none where
+/// the caller is the manager, which has its right to enter fetched from the witness instead, if there is
+/// one. Under heavy load the token goes from each to the next, and the manager tells itself nothing. In a
+/// burst the manager is first, and the last one gives the token back.
+fn manager(n: f64) -> Reference {
+    let k = n - 1.0;
+    let (other, any) = (k / n, k.min(1.0));
+    let right = if n > 2.0 { 1.0 / n } else { 0.0 };
+    let right = ["UNPARK", "UNPARKED", "PARK"].map(|kind| (kind, right));
+    let messages = |kinds: &[(&'static str, f64)]| {
+        let kinds = kinds.iter().copied();
+        Messages::exactly(kinds.filter(|(_, count)| *count > 0.0).collect())
+    };
+    let asked = [("REQUEST", other), ("TOKEN", other)];
+    let back = [("RETURN", other)];
+    let heavy = [("REQUEST", other), ("NEXT", other), ("TOKEN", any)];
+    let line = [("NEXT", (n - 2.0).max(0.0) / n), ("RETURN", any / n)];
+    Reference {
+        response: Value::Exactly(if n > 2.0 { 2.0 } else { 2.0 * other }),
+        sync: Value::Exactly(1.0),
+        light: messages(&[&asked[..], &back, &right].concat()),
+        heavy: messages(&heavy),
+        burst: messages(&[&asked[..], &line, &right].concat()),
+        book: Book {
+            response: said("3T+E", 3.0),
+            light: said("3", 3.0),
+            heavy: said("3", 3.0),
+            ..Book::default()
+        },
+        deviation: "the book's page stays where it was, 3T away; here it has gone back by then",
     }
 }
 

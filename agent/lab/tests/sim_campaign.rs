@@ -119,6 +119,11 @@ fn voting() {
     play(Algorithm::Voting);
 }
 
+#[test]
+fn manager() {
+    play(Algorithm::Manager);
+}
+
 /// The same seed is the same run, to the last byte.
 #[test]
 fn a_seed_decides_everything() {

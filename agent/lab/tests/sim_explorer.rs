@@ -100,6 +100,11 @@ fn voting() {
     explore_all(Algorithm::Voting, 500);
 }
 
+#[test]
+fn manager() {
+    explore_all(Algorithm::Manager, 1000);
+}
+
 /// The same seed is the same run.
 #[test]
 fn a_seed_decides_everything() {

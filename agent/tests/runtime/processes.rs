@@ -86,4 +86,5 @@ each_engine! {
     singhal: Singhal,
     raymond: Raymond,
     voting: Voting,
+    manager: Manager,
 }

@@ -16,8 +16,9 @@ const TAKEOVER: Duration = Duration::from_secs(3);
 /// What flaps does so well within the time after which a member is suspected.
 const FLAP: Duration = Duration::from_millis(100);
 /// All that serve locks under quorum views.
-const ENGINES: [&str; 12] = [
+const ENGINES: [&str; 13] = [
     "ricart-agrawala",
+    "manager",
     "bakery",
     "token-ring",
     "token-ring-requests",

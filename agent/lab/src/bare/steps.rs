@@ -20,6 +20,7 @@ impl<A> Bare<A> {
             .get_mut(&node)
             .expect("every member has an engine");
         step(engine.as_mut(), &mut out);
+        engine.rest(&mut out);
         self.carry_out(node, out)?;
         self.nobody_denies()
     }

@@ -8,6 +8,8 @@ mod carvalho_roucairol;
 mod coterie;
 mod lamport;
 mod maekawa;
+mod manager;
+mod placement;
 mod raymond;
 pub(super) mod ricart_agrawala;
 pub(super) mod semaphore;
@@ -30,6 +32,7 @@ use self::bakery::Bakery;
 use self::carvalho_roucairol::CarvalhoRoucairol;
 use self::lamport::Lamport;
 use self::maekawa::{Maekawa, Rule};
+use self::manager::Manager;
 use self::raymond::Raymond;
 use self::ricart_agrawala::RicartAgrawala;
 use self::semaphore::Semaphore;
@@ -68,6 +71,7 @@ pub enum Message {
     Singhal(singhal::Message),
     Raymond(raymond::Message),
     Voting(voting::Message),
+    Manager(manager::Message),
 }
 
 impl Message {
@@ -86,6 +90,7 @@ impl Message {
             Self::Singhal(message) => message.kind(),
             Self::Raymond(message) => message.kind(),
             Self::Voting(message) => message.kind(),
+            Self::Manager(message) => message.kind(),
         }
     }
 
@@ -103,6 +108,7 @@ impl Message {
             Self::SuzukiKasami(message) => message.is_request(),
             Self::Singhal(message) => message.is_request(),
             Self::Voting(message) => message.is_request(),
+            Self::Manager(message) => message.is_request(),
         }
     }
 
@@ -128,6 +134,7 @@ impl Message {
             Self::Singhal(_) => Algorithm::Singhal,
             Self::Raymond(_) => Algorithm::Raymond,
             Self::Voting(_) => Algorithm::Voting,
+            Self::Manager(_) => Algorithm::Manager,
         }
     }
 }
@@ -164,6 +171,7 @@ pub fn build(spec: LockSpec, from: &Rebuild<'_>, out: &mut Effects) -> Box<dyn E
         Algorithm::Singhal => engine!(Singhal, Singhal::new),
         Algorithm::Raymond => engine!(Raymond, Raymond::new),
         Algorithm::Voting => engine!(Voting, Voting::new),
+        Algorithm::Manager => engine!(Manager, Manager::new),
     }
 }
 
@@ -256,5 +264,9 @@ where
 
     fn leave(&mut self, out: &mut Effects) {
         self.step(out, Engine::leave);
+    }
+
+    fn rest(&mut self, out: &mut Effects) {
+        self.step(out, Engine::rest);
     }
 }

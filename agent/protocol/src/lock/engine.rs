@@ -63,6 +63,10 @@ pub trait Engine<M>: Snapshot<M> + Debug + Send + Sync {
 
     /// This member is about to leave, with nothing waiting or inside: pass on what others need.
     fn leave(&mut self, _out: &mut Effects<M>) {}
+
+    /// What was told to this member in this step is over, and its callers ask for nothing more: pass on
+    /// what nobody here needs now. Called once, after whatever else is called in a step.
+    fn rest(&mut self, _out: &mut Effects<M>) {}
 }
 
 /// What a model checker needs of an engine: to go on from one state in more than one way, and to

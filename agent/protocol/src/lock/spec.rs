@@ -40,11 +40,14 @@ pub enum Algorithm {
     /// `voting`: the votes of three quarters of all, tried again by chance, Lin and others 2004. It
     /// excludes with some probability only, and gives no fences.
     Voting,
+    /// `manager`: one member, found by hashing the lock's name, lends a token, which goes straight from
+    /// each holder to the next; Li and Hudak 1989.
+    Manager,
 }
 
 impl Algorithm {
     /// All algorithms, in the order of their declaration.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Semaphore,
         Self::Bakery,
         Self::RicartAgrawala,
@@ -58,6 +61,7 @@ impl Algorithm {
         Self::Singhal,
         Self::Raymond,
         Self::Voting,
+        Self::Manager,
     ];
 
     /// The name in configuration files and on the command line.
@@ -76,6 +80,7 @@ impl Algorithm {
             Self::Singhal => "singhal",
             Self::Raymond => "raymond",
             Self::Voting => "voting",
+            Self::Manager => "manager",
         }
     }
 }
@@ -96,7 +101,7 @@ impl Algorithm {
     /// Whether its safety rests on links that keep the order of the messages from one member to
     /// another. The others bear any order.
     pub const fn needs_order(self) -> bool {
-        matches!(self, Self::Lamport)
+        matches!(self, Self::Lamport | Self::Manager)
     }
 }
 

@@ -450,26 +450,27 @@ impl Locks {
             effects: &mut self.effects,
             out,
         };
+        let mut rests = false;
         loop {
             while !context.effects.is_empty() {
                 context.carry_out(lock);
             }
             if context.leave(lock) {
+                rests = false;
                 continue;
             }
             let Some(engine) = lock.engine.as_mut() else {
                 return;
             };
-            if let Some(id) = lock.queue.withdraw() {
-                engine.cancel(id, context.effects);
-            } else if engine
+            // Else the callers wait here, where they cost nobody anything.
+            let may_ask = engine
                 .asks()
                 .iter()
-                .any(|node| self.congested.contains(node))
-            {
-                // The callers wait here, where they cost nobody anything.
-                return;
-            } else if let Some(caller) = lock.queue.next(spec.permits.get()) {
+                .all(|node| !self.congested.contains(node));
+            if let Some(id) = lock.queue.withdraw() {
+                engine.cancel(id, context.effects);
+                rests = false;
+            } else if may_ask && let Some(caller) = lock.queue.next(spec.permits.get()) {
                 self.seq += 1;
                 *context.clock += 1;
                 let request = Request {
@@ -487,8 +488,12 @@ impl Locks {
                 };
                 lock.queue.ask(request, caller);
                 engine.acquire(request, context.effects);
-            } else {
+                rests = false;
+            } else if rests {
                 return;
+            } else {
+                engine.rest(context.effects);
+                rests = true;
             }
         }
     }

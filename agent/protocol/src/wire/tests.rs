@@ -163,6 +163,17 @@ const ENGINES: &str = r#"
 {"Voting":{"Request":{"number":21}}} 0c0015
 {"Voting":{"Vote":{"number":21,"granted":true}}} 0c011501
 {"Voting":{"Release":{"number":21}}} 0c0215
+{"Manager":{"Request":{"number":22,"tries":true}}} 0d001601
+{"Manager":{"Token":{"number":22,"worth":2}}} 0d011602
+{"Manager":{"Next":{"stay":22,"place":{"node":1,"number":300}}}} 0d021601ac02
+{"Manager":{"Try":{"stay":22,"place":{"node":1,"number":300},"probe":23}}} 0d031601ac0217
+{"Manager":{"Busy":{"number":22}}} 0d0416
+{"Manager":{"Passed":{"probe":23}}} 0d0517
+{"Manager":{"Refused":{"probe":23}}} 0d0617
+{"Manager":{"Return":{"stay":22,"worth":3}}} 0d071603
+{"Manager":{"Unpark":{"time":24}}} 0d0818
+{"Manager":{"Unparked":{"time":24}}} 0d0918
+{"Manager":{"Park":{"time":24}}} 0d0a18
 "#;
 
 /// Messages of elections, and their bytes behind those of the lock.

@@ -34,6 +34,7 @@ fn permissions_and_tokens_that_stay_cost_little() {
         (Algorithm::Singhal, [0, 0], 2),
         (Algorithm::Raymond, [0, 0], 4),
         (Algorithm::Voting, [12, 45], 45),
+        (Algorithm::Manager, [3, 3], 3),
     ] {
         let measured = [5, 16].map(|size| messages(algorithm, size, &[size - 1; 2]));
         let in_turn = messages(algorithm, 16, &[14, 15, 14, 15, 14, 15]);

@@ -8,6 +8,7 @@ mod bakery;
 mod carvalho_roucairol;
 mod lamport;
 mod maekawa;
+mod manager;
 mod raymond;
 mod ricart_agrawala;
 mod semaphore;
@@ -85,7 +86,9 @@ impl Bench {
 
     fn step(&mut self, me: u16, step: impl FnOnce(&mut dyn Engine<Message>, &mut Effects)) {
         let mut effects = Effects::default();
-        step(&mut **self.engines.get_mut(&me).unwrap(), &mut effects);
+        let engine = self.engines.get_mut(&me).unwrap();
+        step(&mut **engine, &mut effects);
+        engine.rest(&mut effects);
         self.carry_out(me, effects);
     }
 

@@ -21,6 +21,7 @@ fn the_holder_is_inside_and_the_waiters_enter_after_it() {
         (Algorithm::Majority, 7, &["REQUEST"; 6], [3, 1]),
         // The view's table is the queue: nobody has to say anything.
         (Algorithm::SuzukiKasami, 3, &[], [3, 1]),
+        (Algorithm::Manager, 3, &[], [3, 1]),
         // The lowest step is where the token is needed: 1 is above 3, and 3 above 2.
         (Algorithm::Singhal, 3, &["REQUEST"; 3], [3, 1]),
         // The root of the tree is where the token is needed: both are below 2.
@@ -47,6 +48,7 @@ fn where_nobody_is_inside_the_token_is_where_it_is_needed() {
         Algorithm::SuzukiKasami,
         Algorithm::Singhal,
         Algorithm::Raymond,
+        Algorithm::Manager,
     ] {
         let bench = Bench::rebuilt(3, exclusive(algorithm), &[], &waiters());
         assert_eq!(bench.entered(), [3], "{algorithm}");

@@ -58,12 +58,13 @@ fn waits_for(group: &mut Group, ticket: u64, until: Time) {
 }
 
 /// Algorithms in which the holder of a lock knows that no other member holds it.
-const VOUCHING: [Algorithm; 5] = [
+const VOUCHING: [Algorithm; 6] = [
     Algorithm::RicartAgrawala,
     Algorithm::Semaphore,
     Algorithm::SuzukiKasami,
     Algorithm::Lamport,
     Algorithm::TokenRing,
+    Algorithm::Manager,
 ];
 
 /// Member 3 dies inside of one lock. Another one is held by member 2, which hands it on at once; a

@@ -19,7 +19,8 @@ use core::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{LockName, NodeId, RequestId};
+use super::placement::place;
+use crate::ids::{NodeId, RequestId};
 use crate::lock::engine::{Effects, Engine, Mark, Rebuild};
 use crate::lock::request::{Mode, Previous, Release, Request};
 
@@ -89,7 +90,7 @@ struct Books {
 impl Semaphore {
     /// The server's books are the view's table; nobody has to say anything.
     pub(crate) fn new(permits: NonZeroU32, from: &Rebuild<'_>, out: &mut Effects<Message>) -> Self {
-        let server = server(from.lock, from.members);
+        let (server, _) = place(from.lock, from.members);
         let is_single = permits == NonZeroU32::MIN;
         let is_alone = is_single && from.held == Mode::Exclusive;
         let waiter = from.my_waiter();
@@ -285,54 +286,6 @@ impl Engine<Message> for Semaphore {
             }
             Message::Queued { id } if self.waiting == Some(id) => out.busy = Some(id),
             _ => {}
-        }
-    }
-}
-
-/// The member that serves `lock`: highest random weight (Thaler and Ravishankar 1998) over BLAKE3,
-/// version 1. All members of a view must agree on it, so it never changes.
-fn server(lock: &LockName, members: &[NodeId]) -> NodeId {
-    let weight = |node: &NodeId| {
-        let mut hasher = blake3::Hasher::new();
-        hasher.update(b"distlock server 1\0");
-        hasher.update(&node.as_u16().to_be_bytes());
-        hasher.update(lock.as_bytes());
-        *hasher.finalize().as_bytes()
-    };
-    *members
-        .iter()
-        .max_by_key(|node| weight(node))
-        .expect("a view has members")
-}
-
-#[cfg(test)]
-mod tests {
-    use alloc::vec::Vec;
-
-    use super::*;
-
-    /// Members of different versions must find the same server.
-    #[test]
-    fn the_placement_of_servers_is_golden() {
-        let members: Vec<_> = (1..=5).filter_map(NodeId::new).collect();
-        let placed: Vec<u16> = ["printer", "licences", "a", "b", "c", "d", "e", "f"]
-            .iter()
-            .map(|name| server(&LockName::new(name).unwrap(), &members).as_u16())
-            .collect();
-        assert_eq!(placed, GOLDEN);
-    }
-
-    const GOLDEN: [u16; 8] = [1, 1, 3, 4, 4, 2, 1, 5];
-
-    /// When a member goes, only the locks it served move.
-    #[test]
-    fn a_smaller_view_moves_only_what_it_must() {
-        let members: Vec<_> = (1..=5).filter_map(NodeId::new).collect();
-        for name in 0..100_u32 {
-            let lock = LockName::new(alloc::format!("lock {name}")).unwrap();
-            let before = server(&lock, &members);
-            let after = server(&lock, &members[..4]);
-            assert!(before == after || before == members[4]);
         }
     }
 }
