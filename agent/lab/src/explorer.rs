@@ -2,13 +2,13 @@
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
-use core::num::NonZeroU32;
 use core::time::Duration;
 
 use super::bare::{Bare, Turn};
 use super::checkers::{Violation, violation};
 use super::choices::{Choices, Permille};
 use super::network::{Conditions, Delay, Network, NetworkStats};
+use super::plan::permits;
 use super::trace::{Sink, Trace};
 use distlock_protocol::lock::{Algorithm, LockSpec, Priority};
 use distlock_protocol::{Mode, NodeId, Release, RequestId, Time};
@@ -97,11 +97,7 @@ impl Exploration {
     fn new(algorithm: Algorithm, seed: u64, trace: Trace) -> Result<Self, Violation> {
         let mut choices = Choices::new(seed);
         let size = choices.within(1..=9) as u16;
-        let permits = if algorithm == Algorithm::Semaphore {
-            choices.within(1..=4) as u32
-        } else {
-            1
-        };
+        let permits = permits(algorithm, &mut choices);
         let priority = if algorithm == Algorithm::CarvalhoRoucairol {
             Priority::ALL[choices.index(Priority::ALL.len())]
         } else {
@@ -109,7 +105,7 @@ impl Exploration {
         };
         let spec = LockSpec {
             algorithm,
-            permits: NonZeroU32::new(permits).expect("at least one permit"),
+            permits,
             priority,
         };
         let conditions = Conditions {

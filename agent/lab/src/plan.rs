@@ -307,6 +307,16 @@ pub(super) fn rate(most: Permille, full: bool, choices: &mut Choices) -> Permill
 /// What callers say about a lock that no file lists.
 pub type Wishes = BTreeMap<LockName, Vec<Option<LockSpec>>>;
 
+/// How many permits the algorithm is to serve.
+pub(super) fn permits(algorithm: Algorithm, choices: &mut Choices) -> NonZeroU32 {
+    let permits = match algorithm {
+        Algorithm::Semaphore => choices.within(1..=4) as u32,
+        Algorithm::Manager => [1, 1, 1, 3][choices.index(4)],
+        _ => 1,
+    };
+    NonZeroU32::new(permits).expect("at least one")
+}
+
 fn locks(algorithm: Algorithm, choices: &mut Choices) -> (Vec<(LockName, LockSpec)>, Wishes) {
     let mut locks = Vec::new();
     let mut wishes = BTreeMap::new();
@@ -319,12 +329,7 @@ fn locks(algorithm: Algorithm, choices: &mut Choices) -> (Vec<(LockName, LockSpe
         } else {
             other
         };
-        let permits = if algorithm == Algorithm::Semaphore {
-            choices.within(1..=4)
-        } else {
-            1
-        };
-        let permits = NonZeroU32::new(permits as u32).expect("at least one");
+        let permits = permits(algorithm, choices);
         let priority = if algorithm == Algorithm::CarvalhoRoucairol {
             Priority::ALL[choices.index(Priority::ALL.len())]
         } else {

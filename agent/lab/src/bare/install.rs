@@ -9,7 +9,7 @@ use crate::in_order::InOrder;
 use distlock_protocol::lock::{
     Effects, GrantHistory, Last, LockSummary, Rebuild, Request, Summary, build,
 };
-use distlock_protocol::{NodeId, RequestId};
+use distlock_protocol::{Mode, NodeId, RequestId};
 
 impl<A> Bare<A> {
     /// A new view: what is under way is gone, all engines are made anew from who is inside and who
@@ -85,10 +85,10 @@ impl<A> Bare<A> {
             // A new epoch outranks every counter of the old one.
             (seat.clock, seat.hop) = (clock, None);
             let counter = u32::from(!holders.is_empty());
-            seat.history = GrantHistory {
-                counter,
-                abandoned: abandoned && holders.is_empty(),
-            };
+            // Who is inside alone has been told.
+            let is_told = !holders.is_empty() && held == Mode::Exclusive;
+            let abandoned = abandoned && !is_told;
+            seat.history = GrantHistory { counter, abandoned };
             (seat.entered, seat.owes_mark) = (0, false);
         }
         for (me, out) in said {

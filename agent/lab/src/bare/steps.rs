@@ -89,9 +89,11 @@ impl<A> Bare<A> {
             granted,
             busy,
             hop_timer,
+            abandoned,
         } = out;
         // One event, whatever is said and done in it.
         self.seat(node).clock += 1;
+        self.seat(node).history.abandoned |= abandoned;
         // A grant comes before what is said in the same step, so that its counter travels along.
         for (id, booked) in granted {
             self.grant(node, id, booked)?;
@@ -127,7 +129,7 @@ impl<A> Bare<A> {
     }
 
     fn grant(&mut self, node: NodeId, id: RequestId, booked: Previous) -> Result<(), Violation> {
-        let (now, epoch, keeps_books) = (self.now, self.epoch, self.spec.algorithm.keeps_books());
+        let (now, epoch, spec) = (self.now, self.epoch, self.spec);
         let seat = self.seat(node);
         let call = call(seat.process, id);
         if id.node != node || id.incarnation != Incarnation(u64::from(seat.process.incarnation)) {
@@ -137,9 +139,10 @@ impl<A> Bare<A> {
                 "the engine of member {node} grants {id:?}"
             ));
         }
-        let marked = seat.history.abandoned && !keeps_books;
+        let marked = seat.history.abandoned && !spec.keeps_books();
         let previous = Previous::after(booked.is_abandoned() || marked);
-        seat.history = seat.history.next().expect("runs are short");
+        let mode = seat.waiting.map(|request| request.mode).unwrap_or_default();
+        seat.history = seat.history.after(spec, mode).expect("runs are short");
         let counter = seat.history.counter;
         seat.entered = counter;
         if let Some(request) = seat.waiting.take_if(|request| request.id == id) {
@@ -176,10 +179,11 @@ impl<A> Bare<A> {
             ));
         }
         *self.counts.entry(message.kind()).or_default() += 1;
+        let spec = self.spec;
         let seat = self.seat(from);
         let (clock, history) = (seat.clock, seat.history);
-        if message.confers_fence() {
-            seat.history = history.next().expect("runs are short");
+        if let Some(mode) = message.confers() {
+            seat.history = history.after(spec, mode).expect("runs are short");
         }
         self.sent += 1;
         let sent = What::Sent {

@@ -25,6 +25,7 @@ pub use voting::{violation_probability, votes_needed};
 use alloc::boxed::Box;
 use core::fmt;
 use core::hash::{Hash, Hasher};
+use core::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
@@ -42,7 +43,7 @@ use self::token_ring::TokenRing;
 use self::token_ring_requests::TokenRingRequests;
 use self::voting::Voting;
 use super::engine::{self, Engine, Mark, Rebuild};
-use super::request::{Release, Request};
+use super::request::{Mode, Release, Request};
 use super::spec::{Algorithm, LockSpec};
 use crate::ids::{NodeId, RequestId};
 
@@ -72,13 +73,14 @@ pub enum Message {
     Raymond(raymond::Message),
     Voting(voting::Message),
     Manager(manager::Message),
+    Counting(semaphore::Message),
 }
 
 impl Message {
     /// What it is called in counts and traces.
     pub const fn kind(&self) -> &'static str {
         match self {
-            Self::Semaphore(message) => message.kind(),
+            Self::Semaphore(message) | Self::Counting(message) => message.kind(),
             Self::Bakery(message) => message.kind(),
             Self::RicartAgrawala(message) => message.kind(),
             Self::TokenRing(message) => message.kind(),
@@ -98,7 +100,7 @@ impl Message {
     /// on the answer.
     pub(crate) const fn is_request(&self) -> bool {
         match self {
-            Self::Semaphore(message) => message.is_request(),
+            Self::Semaphore(message) | Self::Counting(message) => message.is_request(),
             Self::Bakery(message) => message.is_request(),
             Self::RicartAgrawala(message) => message.is_request(),
             Self::TokenRing(_) | Self::TokenRingRequests(_) | Self::Raymond(_) => true,
@@ -112,10 +114,16 @@ impl Message {
         }
     }
 
-    /// Whether the receiver takes the next fence with it, so that the sender may not give that one
-    /// to another: with several permits, grants are not joined by a chain of messages.
-    pub const fn confers_fence(&self) -> bool {
-        matches!(self, Self::Semaphore(semaphore::Message::Grant { .. }))
+    /// For what the receiver takes the next fence with it, so that the sender may not give that one to
+    /// another: grants of several permits, and those of one that is shared, are not joined by a chain of
+    /// messages.
+    pub const fn confers(&self) -> Option<Mode> {
+        match self {
+            Self::Semaphore(semaphore::Message::Grant { .. })
+            | Self::Counting(semaphore::Message::Grant { .. }) => Some(Mode::Exclusive),
+            Self::Manager(manager::Message::Share { .. }) => Some(Mode::Shared),
+            _ => None,
+        }
     }
 
     /// The algorithm that speaks so.
@@ -134,7 +142,7 @@ impl Message {
             Self::Singhal(_) => Algorithm::Singhal,
             Self::Raymond(_) => Algorithm::Raymond,
             Self::Voting(_) => Algorithm::Voting,
-            Self::Manager(_) => Algorithm::Manager,
+            Self::Manager(_) | Self::Counting(_) => Algorithm::Manager,
         }
     }
 }
@@ -171,6 +179,10 @@ pub fn build(spec: LockSpec, from: &Rebuild<'_>, out: &mut Effects) -> Box<dyn E
         Algorithm::Singhal => engine!(Singhal, Singhal::new),
         Algorithm::Raymond => engine!(Raymond, Raymond::new),
         Algorithm::Voting => engine!(Voting, Voting::new),
+        // Grants of several permits do not follow one another: there is no token.
+        Algorithm::Manager if spec.permits > NonZeroU32::MIN => {
+            engine!(Counting, Semaphore::new, spec.permits)
+        }
         Algorithm::Manager => engine!(Manager, Manager::new),
     }
 }

@@ -193,6 +193,9 @@ pub struct Effects<M> {
     pub busy: Option<RequestId>,
     /// What to do about the timer; `None` leaves it as it is.
     pub hop_timer: Option<HopTimer>,
+    /// Whether another member has said that a grant which others shared was abandoned: whoever enters
+    /// next is to be told.
+    pub abandoned: bool,
 }
 
 impl<M> Default for Effects<M> {
@@ -202,6 +205,7 @@ impl<M> Default for Effects<M> {
             granted: Vec::new(),
             busy: None,
             hop_timer: None,
+            abandoned: false,
         }
     }
 }
@@ -213,6 +217,7 @@ impl<M> Effects<M> {
             && self.granted.is_empty()
             && self.busy.is_none()
             && self.hop_timer.is_none()
+            && !self.abandoned
     }
 
     pub(crate) fn send(&mut self, to: NodeId, message: M) {
@@ -242,5 +247,6 @@ impl<M> Effects<M> {
         self.granted.extend(later.granted);
         self.busy = later.busy.or(self.busy);
         self.hop_timer = later.hop_timer.or(self.hop_timer);
+        self.abandoned |= later.abandoned;
     }
 }

@@ -7,7 +7,8 @@
 //!   carries the mark beside the counter of the fences ([`GrantHistory`]). Fences rise, so the next
 //!   holder has heard the last counter before it is granted the lock, and the mark with it. No
 //!   message is added. Where several are inside at once no chain of messages joins one grant to the
-//!   next; there the server keeps the mark in its books, and its grants tell it.
+//!   next; there the server keeps the mark in its books, and its grants tell it. Readers whom a manager
+//!   lets in leave the mark where it is, for the first that is inside alone.
 //! - The holder's member died. Then the next view marks every lock that it may have been inside
 //!   of: all but those for which a survivor vouches
 //!   ([`Engine::may_be_inside`](super::Engine::may_be_inside)). Nobody can be asked who is not
@@ -26,6 +27,8 @@ use core::num::NonZeroU32;
 use serde::{Deserialize, Serialize};
 
 use super::engine::Mark;
+use super::request::Mode;
+use super::spec::LockSpec;
 
 /// How far the grants of a lock have come in an epoch, and how the last of them ended.
 ///
@@ -90,13 +93,22 @@ impl GrantHistory {
         *self = other.max(*self);
     }
 
-    /// The next grant; `None` if there are no more counters.
+    /// The next grant, which takes the mark away; `None` if there are no more counters.
     #[must_use]
     pub fn next(self) -> Option<Self> {
         Some(Self {
             counter: self.counter.checked_add(1)?,
             abandoned: false,
         })
+    }
+
+    /// The next grant, of that mode, of a lock that is served so. One that others share leaves the mark
+    /// for the first that is inside alone; `None` if there are no more counters.
+    #[must_use]
+    pub fn after(self, spec: LockSpec, mode: Mode) -> Option<Self> {
+        let next = self.next()?;
+        let abandoned = self.abandoned && !spec.takes_mark(mode);
+        Some(Self { abandoned, ..next })
     }
 }
 

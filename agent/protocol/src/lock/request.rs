@@ -16,8 +16,8 @@ pub enum Mode {
     /// With nobody; where there are several permits, with as many as there are others.
     #[default]
     Exclusive,
-    /// With all that are shared too. Only [`Algorithm::Semaphore`](super::Algorithm::Semaphore)
-    /// with one permit serves it.
+    /// With all that are shared too. Only [`Algorithm::Manager`](super::Algorithm::Manager) and
+    /// [`Algorithm::Semaphore`](super::Algorithm::Semaphore) with one permit serve it.
     Shared,
 }
 

@@ -140,8 +140,12 @@ impl Settling<'_> {
     /// Turns what the engine wants into messages, events and timers.
     pub(super) fn carry_out(&mut self, lock: &mut Lock) {
         *self.clock += 1;
+        if core::mem::take(&mut self.effects.abandoned) {
+            lock.history.abandoned = true;
+            lock.was_marked = true;
+        }
         for (to, body) in self.effects.sends.drain(..) {
-            let confers_fence = body.confers_fence();
+            let conferred = body.confers();
             let message = LockMessage {
                 lock: self.name.clone(),
                 permits: self.spec.permits,
@@ -151,9 +155,10 @@ impl Settling<'_> {
                 body,
             };
             self.out.sends.push((to, message));
-            if confers_fence {
+            if let Some(mode) = conferred {
                 // At the last number the receiver can take none, and nobody is let in.
-                lock.history = lock.history.next().unwrap_or(lock.history);
+                let next = lock.history.after(self.spec, mode);
+                lock.history = next.unwrap_or(lock.history);
             }
         }
         self.out.wants_view |= lock.history.counter >= COUNTER_RUNS_OUT;
@@ -170,9 +175,10 @@ impl Settling<'_> {
 
     /// `booked`: how the grant before ended, according to the engine's books.
     fn grant(&mut self, lock: &mut Lock, id: RequestId, booked: Previous) {
-        let marked = lock.history.abandoned && !self.spec.algorithm.keeps_books();
+        let marked = lock.history.abandoned && !self.spec.keeps_books();
         let previous = Previous::after(booked.is_abandoned() || marked);
-        let next = lock.history.next();
+        let mode = lock.queue.asking().map(|asking| asking.request.mode);
+        let next = lock.history.after(self.spec, mode.unwrap_or_default());
         let fence = next.and_then(|next| Fence::from_parts(self.view.epoch, next.counter));
         let Some((next, fence)) = next.zip(fence) else {
             return self.refuse_for_want_of_fences(lock, id);

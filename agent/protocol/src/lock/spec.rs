@@ -92,10 +92,9 @@ impl Algorithm {
         matches!(self, Self::Voting)
     }
 
-    /// Whether one member lets everybody in. It keeps the mark that a grant was abandoned in its
-    /// books, since grants that overlap are not joined by a chain of messages.
-    pub const fn keeps_books(self) -> bool {
-        matches!(self, Self::Semaphore)
+    /// Whether one member lets in those that share the lock, or one of several permits.
+    pub const fn is_central(self) -> bool {
+        matches!(self, Self::Semaphore | Self::Manager)
     }
 
     /// Whether its safety rests on links that keep the order of the messages from one member to
@@ -217,7 +216,7 @@ pub struct UnknownPriority;
 pub struct LockSpec {
     /// The algorithm that serves it.
     pub algorithm: Algorithm,
-    /// How many requests may be inside at once: more than one only with
+    /// How many requests may be inside at once: more than one only with [`Algorithm::Manager`] and
     /// [`Algorithm::Semaphore`].
     pub permits: NonZeroU32,
     /// Who goes first: another than by Lamport stamps only with
@@ -244,18 +243,33 @@ impl LockSpec {
         }
     }
 
-    /// Whether requests of that mode can be served: shared ones only by the semaphore with one
-    /// permit.
-    pub fn can_serve(self, mode: Mode) -> bool {
-        let is_shareable = self.permits.get() == 1 && self.algorithm == Algorithm::Semaphore;
-        mode == Mode::Exclusive || is_shareable
+    /// Whether requests of that mode can be served: shared ones only by the manager and the semaphore,
+    /// with one permit.
+    pub const fn can_serve(self, mode: Mode) -> bool {
+        let is_shareable = self.permits.get() == 1 && self.algorithm.is_central();
+        matches!(mode, Mode::Exclusive) || is_shareable
+    }
+
+    /// Whether one member lets everybody in, and keeps the mark that a grant was abandoned in its books:
+    /// the grants of several permits overlap, and are not joined by a chain of messages.
+    pub const fn keeps_books(self) -> bool {
+        match self.algorithm {
+            Algorithm::Semaphore => true,
+            Algorithm::Manager => self.permits.get() > 1,
+            _ => false,
+        }
+    }
+
+    /// Whether a grant of that mode takes the mark away that travels with the grants.
+    pub const fn takes_mark(self, mode: Mode) -> bool {
+        matches!(mode, Mode::Exclusive) || self.keeps_books()
     }
 
     /// Whether the algorithm can serve that many permits, by that priority.
     pub const fn is_valid(self) -> bool {
         let is_one = self.permits.get() == 1;
         let is_by_stamps = matches!(self.priority, Priority::Lamport);
-        (is_one || matches!(self.algorithm, Algorithm::Semaphore))
+        (is_one || self.algorithm.is_central())
             && (is_by_stamps || matches!(self.algorithm, Algorithm::CarvalhoRoucairol))
     }
 }

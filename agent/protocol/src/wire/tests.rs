@@ -163,7 +163,7 @@ const ENGINES: &str = r#"
 {"Voting":{"Request":{"number":21}}} 0c0015
 {"Voting":{"Vote":{"number":21,"granted":true}}} 0c011501
 {"Voting":{"Release":{"number":21}}} 0c0215
-{"Manager":{"Request":{"number":22,"tries":true}}} 0d001601
+{"Manager":{"Request":{"number":22,"mode":"Shared","tries":true}}} 0d00160101
 {"Manager":{"Token":{"number":22,"worth":2}}} 0d011602
 {"Manager":{"Next":{"stay":22,"place":{"node":1,"number":300}}}} 0d021601ac02
 {"Manager":{"Try":{"stay":22,"place":{"node":1,"number":300},"probe":23}}} 0d031601ac0217
@@ -174,6 +174,13 @@ const ENGINES: &str = r#"
 {"Manager":{"Unpark":{"time":24}}} 0d0818
 {"Manager":{"Unparked":{"time":24}}} 0d0918
 {"Manager":{"Park":{"time":24}}} 0d0a18
+{"Manager":{"Share":{"number":22}}} 0d0b16
+{"Manager":{"Drop":{"number":22,"how":"Abandoned"}}} 0d0c1601
+{"Manager":{"Ghost":{"number":22}}} 0d0d16
+{"Counting":{"Request":{"id":ID,"mode":"Exclusive","tries":true}}} 0e00ac0207050001
+{"Counting":{"Grant":{"id":ID,"abandoned":true}}} 0e01ac02070501
+{"Counting":{"Release":{"id":ID,"how":"Unused"}}} 0e02ac02070502
+{"Counting":{"Queued":{"id":ID}}} 0e03ac020705
 "#;
 
 /// Messages of elections, and their bytes behind those of the lock.

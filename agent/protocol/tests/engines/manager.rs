@@ -240,7 +240,8 @@ fn a_cancelled_request_leaves_a_ghost() {
     let [gone, last] = [4, 3].map(|me| want(&mut bench, me));
     bench.deliver_all();
     bench.cancel(gone);
-    assert_eq!(bench.kinds(), [""; 0]);
+    assert_eq!(bench.kinds(), ["GHOST"]);
+    bench.deliver_all();
     let heir = want(&mut bench, 4);
     assert_eq!(bench.kinds(), [""; 0], "it has a place");
     bench.cancel(heir);
@@ -406,4 +407,100 @@ fn a_next_that_crosses_a_try_is_said_again() {
     assert_eq!(bench.kinds(), ["TOKEN"]);
     bench.deliver_all();
     assert_eq!(bench.granted, [tried, waits]);
+}
+
+fn read(bench: &mut Bench, me: u16, tries: bool) -> RequestId {
+    bench.seq += 1;
+    let request = Request {
+        mode: Mode::Shared,
+        tries,
+        ..request(me, bench.seq, bench.seq)
+    };
+    bench.step(me, |engine, out| engine.acquire(request, out));
+    bench.deliver_all();
+    request.id
+}
+
+/// A token that is lent, and not used, goes to readers that try.
+#[test]
+fn a_reader_that_tries_gets_a_token_that_nobody_uses() {
+    let mut bench = lent_to(4, 2);
+    let first = read(&mut bench, 4, true);
+    let second = read(&mut bench, 2, true);
+    assert_eq!(
+        (&bench.granted[..], bench.busy.len()),
+        (&[first, second][..], 0)
+    );
+    let writer = attempt(&mut bench, 4);
+    bench.deliver_all();
+    assert_eq!(bench.busy, [writer]);
+}
+
+#[test]
+fn a_reader_that_tries_is_told_that_the_token_is_used() {
+    let mut bench = group(4);
+    let holder = enter(&mut bench, 2);
+    let reader = read(&mut bench, 4, true);
+    assert_eq!(bench.busy, [reader]);
+    bench.cancel(reader);
+    bench.leave(holder);
+    assert_eq!(bench.granted, [holder]);
+    enter(&mut bench, 3);
+}
+
+/// The member that has the token lent asks to share the lock: it gives the token up first.
+#[test]
+fn a_loan_is_not_read_with() {
+    let mut bench = lent_to(4, 2);
+    let ids = [2, 4].map(|me| read(&mut bench, me, false));
+    assert_eq!(bench.granted, ids);
+    assert!(!vouches(&bench, 2, 4) && !vouches(&bench, 1, 2) && vouches(&bench, 1, 3));
+}
+
+/// A manager that reads has its right to enter.
+#[test]
+fn the_witness_knows_whether_the_manager_may_read() {
+    let mut bench = group(4);
+    let id = read(&mut bench, 1, false);
+    assert_eq!(bench.granted, [id]);
+    assert!(!vouches(&bench, 3, 1));
+    bench.leave(id);
+    sweep(&mut bench, 1);
+    bench.deliver_all();
+    assert!(vouches(&bench, 3, 1));
+}
+
+/// A ghost that readers need not wait behind is told that its place is over. A caller that has taken it
+/// meanwhile asks anew.
+#[test]
+fn a_place_that_readers_passed_is_asked_for_anew() {
+    let mut bench = group(5);
+    let reader = read(&mut bench, 2, false);
+    let gone = want(&mut bench, 4);
+    bench.deliver_all();
+    let late = read(&mut bench, 5, false);
+    bench.cancel(gone);
+    let heir = want(&mut bench, 4);
+    assert_eq!(bench.kinds(), ["GHOST"]);
+    bench.deliver_all();
+    assert_eq!(bench.granted, [reader, late]);
+    for id in [reader, late] {
+        bench.leave(id);
+    }
+    assert_eq!(bench.granted, [reader, late, heir]);
+}
+
+/// Readers leave the mark for the first that is inside alone, and one that ends inside makes another.
+#[test]
+fn a_shared_grant_does_not_take_the_mark_away() {
+    use distlock_protocol::lock::GrantHistory;
+    let marked = GrantHistory {
+        counter: 7,
+        abandoned: true,
+    };
+    let after = |spec, mode| GrantHistory::after(marked, spec, mode).unwrap().abandoned;
+    let manager = exclusive(Algorithm::Manager);
+    assert!(after(manager, Mode::Shared) && !after(manager, Mode::Exclusive));
+    // The semaphore keeps it in its books.
+    assert!(!after(exclusive(Algorithm::Semaphore), Mode::Shared));
 }
