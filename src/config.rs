@@ -3,7 +3,7 @@
 //! ```toml
 //! lease = "5s"                        # the default
 //! lock_delay = "0s"                   # the default
-//! algorithm = "ricart-agrawala"       # the default, for locks that are not listed
+//! algorithm = "manager"               # the default, for locks that are not listed
 //! election = "bully"                  # the default; or "ring", "chang-roberts"
 //! key_file = "group.key"              # what distlock keygen wrote: datagrams are sealed
 //! multicast = "udp:239.255.77.1:7400" # one datagram for many; by default each has its own

@@ -87,8 +87,8 @@ pub trait DistMutex: fmt::Debug + Send + Sync + sealed::Sealed {
     /// The same lock, to be shared: its guards may be inside together with other shared ones,
     /// and never with an exclusive one. Their fences identify, and order nothing.
     ///
-    /// The local group serves this, and in a configured one the algorithm
-    /// [`Algorithm::Semaphore`] with one permit; elsewhere locking fails with
+    /// The local group serves this, and in a configured one the algorithms [`Algorithm::Manager`] (the
+    /// default) and [`Algorithm::Semaphore`], with one permit; elsewhere locking fails with
     /// [`LockError::NotShareable`]. A thread that has the lock in one way and waits for it in the
     /// other, or again, gets [`LockError::Deadlock`].
     fn shared(&self) -> Arc<dyn DistMutex>;

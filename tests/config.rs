@@ -31,7 +31,7 @@ fn little_is_needed() {
     let settings = config.settings();
     assert_eq!(settings.group, "shop");
     assert_eq!(settings.lease, Duration::from_secs(5));
-    assert_eq!(settings.algorithm, Algorithm::RicartAgrawala);
+    assert_eq!(settings.algorithm, Algorithm::Manager);
     assert!(settings.locks.is_empty());
     assert_eq!(config.voters(), [id(1), id(2)]);
     let node = config.node(2).unwrap();
@@ -263,11 +263,11 @@ const REFUSALS: &str = r#"
 12 SMALL ; [[lock]] ; name = "x" => algorithm | permits
 13 SMALL ; [[lock]] ; name = "x" ; permits = 0 => 0 permits
 13 SMALL ; [[lock]] ; name = "x" ; permits = 4294967296 => 4294967295
-14 SMALL ; [[lock]] ; name = "x" ; algorithm = "bakery" ; permits = 2 => bakery | semaphore
+14 SMALL ; [[lock]] ; name = "x" ; algorithm = "bakery" ; permits = 2 => bakery | manager
 14 SMALL ; [[lock]] ; name = "x" ; algorithm = "carvalho-roucairol" ; priority = "first" => first | lamport, static, least-frequent or least-recent
 14 SMALL ; [[lock]] ; name = "x" ; algorithm = "ricart-agrawala" ; priority = "static" => static | unsafe with ricart-agrawala | carvalho-roucairol
 14 SMALL ; [[lock]] ; name = "x" ; algorithm = "bakery" ; priority = "lamport" => bakery | no priority | carvalho-roucairol
-14 SMALL ; [[lock]] ; name = "x" ; permits = 2 ; priority = "static" => semaphore | no priority
+14 SMALL ; [[lock]] ; name = "x" ; permits = 2 ; priority = "static" => manager | no priority
 1 priority = "static" ; SMALL => priority
 15 SMALL ; [[lock]] ; name = "x" ; permits = 2 ; [[lock]] ; name = "x" ; permits = 2 => x | twice
 13 SMALL ; [[lock]] ; name = "x" ; algorithm = "voting" => voting | quorum

@@ -35,7 +35,7 @@ fn members_take_turns_and_their_fences_rise() {
     let pair = pair();
     let (first, second) = (pair.member(1), pair.member(2));
     let (here, there) = (first.mutex("x").unwrap(), second.mutex("x").unwrap());
-    assert_eq!(here.algorithm(), Algorithm::RicartAgrawala);
+    assert_eq!(here.algorithm(), Algorithm::Manager);
     let held = here.lock().unwrap();
     assert!(held.is_held());
     assert!(is_busy(there.try_lock()));
@@ -129,7 +129,7 @@ fn a_client_takes_turns_with_members_and_shows_in_the_status() {
             .iter()
             .find(|lock| lock.name == "printer")
             .unwrap();
-        assert_eq!(printer.algorithm, "ricart-agrawala");
+        assert_eq!(printer.algorithm, "manager");
         let holder = &printer.holders[0];
         assert_eq!((holder.member, holder.pid), (1, std::process::id()));
         assert_eq!(

@@ -157,7 +157,7 @@ fn read(text: &str, base: &Path) -> Result<Contents, Fault> {
     let failure = read_failure(file.failure.as_ref())?;
     let algorithm = match &file.algorithm {
         Some(name) => read_algorithm(name, failure)?,
-        None => protocol::Algorithm::RicartAgrawala,
+        None => protocol::Algorithm::Manager,
     };
     let may_leave_host = file.insecure || key_file.is_some();
     let members = read_members(&file.member, may_leave_host)?;

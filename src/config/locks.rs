@@ -120,7 +120,7 @@ fn read_algorithm_and_permits(lock: &Lock, failure: Failure) -> Result<LockSpec,
     };
     if !spec.is_valid() {
         let reason = format!(
-            "{} lets one in at a time: remove permits, or set algorithm = \"semaphore\"",
+            "{} lets one in at a time: remove permits, or set algorithm = \"manager\"",
             spec.algorithm
         );
         return Err(Fault::new(text.span, reason));

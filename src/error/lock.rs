@@ -158,7 +158,7 @@ pub enum LockError {
     /// The lock cannot be shared.
     #[error(
         "this lock is served by {actual}, and cannot be shared: list it in the configuration with \
-         algorithm = \"semaphore\""
+         algorithm = \"manager\""
     )]
     NotShareable {
         /// What the lock has.

@@ -39,7 +39,7 @@ impl Settings {
             lease: Duration::from_secs(5),
             failure: Failure::default(),
             lock_delay: Duration::ZERO,
-            algorithm: Algorithm::RicartAgrawala,
+            algorithm: Algorithm::Manager,
             election: election::Algorithm::default(),
             locks: BTreeMap::new(),
         }

@@ -234,10 +234,10 @@ impl LockSpec {
         }
     }
 
-    /// A counting semaphore.
+    /// A counting semaphore, of the default algorithm.
     pub const fn counting(permits: NonZeroU32) -> Self {
         Self {
-            algorithm: Algorithm::Semaphore,
+            algorithm: Algorithm::Manager,
             permits,
             priority: Priority::Lamport,
         }

@@ -182,7 +182,9 @@ fn in_blocks(members: &BTreeSet<NodeId>) -> BTreeMap<String, String> {
 
 fn in_words(spec: LockSpec) -> String {
     match (spec.algorithm, spec.permits.get()) {
-        (Algorithm::Semaphore, permits) => format!("semaphore, permits = {permits}"),
+        (algorithm, permits) if algorithm.is_central() => {
+            format!("{algorithm}, permits = {permits}")
+        }
         (Algorithm::CarvalhoRoucairol, _) => {
             format!("{}, priority = {}", spec.algorithm, spec.priority)
         }
@@ -261,11 +263,7 @@ mod tests {
         let named = difference(&ours, &theirs).unwrap();
         assert_eq!(
             named,
-            (
-                "algorithm".into(),
-                "ricart-agrawala".into(),
-                "bakery".into()
-            )
+            ("algorithm".into(), "manager".into(), "bakery".into())
         );
     }
 

@@ -34,8 +34,8 @@ pub enum AcquireError {
     },
     /// The lock is served so that nobody can share it.
     #[error(
-        "the lock is served by {} with {} permits, and cannot be shared: only a semaphore with \
-         one permit can",
+        "the lock is served by {} with {} permits, and cannot be shared: only manager and \
+         semaphore with one permit let several share it",
         actual.algorithm, actual.permits
     )]
     NotShareable {
