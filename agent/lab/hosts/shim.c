@@ -70,7 +70,8 @@ struct slot {
     int32_t quantum;
     uint32_t said; /* NOTHING … */
     uint64_t words[4]; /* what it has said */
-    uint32_t waits_for, pad; /* one more than the descriptors for which it waits; 0: anything */
+    uint32_t waits_for; /* one more than the descriptors for which it waits; 0: anything */
+    uint32_t taken; /* where it is about to take a datagram: how many it has, since it waited for some */
     struct pollfd fds[WAITED];
     char name[NAME];
 };
@@ -110,6 +111,8 @@ struct page {
 static struct page *page;
 static uint32_t host;
 static __thread struct slot *me __attribute__((tls_model("initial-exec")));
+/* Datagrams that this thread has taken since it waited for some. */
+static __thread uint32_t taken __attribute__((tls_model("initial-exec")));
 static pthread_key_t ending;
 
 static long sys(long number, long a, long b, long c, long d, long e, long f)
@@ -710,6 +713,7 @@ int epoll_ctl(int fd, int what, int of, struct epoll_event *event)
 int epoll_wait(int fd, struct epoll_event *events, int most, int timeout)
 {
     point();
+    taken = 0;
     if (!is_simulated())
         return (int)result(SYS(SYS_epoll_wait, fd, events, most, timeout));
     uint64_t deadline = until(timeout);
@@ -1186,17 +1190,23 @@ STIRS(dup2, SYS_dup2, (int fd, int to), fd, to)
 
 ssize_t recvmsg(int fd, struct msghdr *header, int flags)
 {
-    point();
     struct sockaddr_in from = {.sin_family = AF_INET};
+    int of_udp = is_udp(fd, &from.sin_addr.s_addr, &from.sin_port);
+    if (is_simulated() && of_udp)
+        me->taken = taken;
+    point();
+    if (is_simulated())
+        me->taken = 0;
     if (!(flags & MSG_DONTWAIT) && !ready(fd, POLLIN))
         return -1;
     drain();
-    if (!is_udp(fd, &from.sin_addr.s_addr, &from.sin_port))
+    if (!of_udp)
         return result(SYS(SYS_recvmsg, fd, header, flags));
     unsigned char bytes[ROOM];
     long got = SYS(SYS_recvfrom, fd, bytes, sizeof bytes, flags & ~MSG_TRUNC, 0, 0);
     if (got < HEAD)
         return got < 0 ? result(got) : (errno = EAGAIN, -1);
+    taken++;
     memcpy(&from.sin_addr.s_addr, bytes, 4);
     memcpy(&from.sin_port, bytes + 4, 2);
     size_t len = (size_t)got - HEAD, at = 0;

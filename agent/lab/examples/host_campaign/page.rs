@@ -103,7 +103,8 @@ pub(crate) struct Slot {
     pub(crate) said: u32,
     pub(crate) words: [u64; 4],
     waits_for: u32,
-    pad: u32,
+    /// Where it is about to take a datagram: how many it has taken since it waited for some.
+    pub(crate) taken: u32,
     fds: [PollFd; WAITED],
     name: [u8; 16],
 }

@@ -1,6 +1,6 @@
 //! Who runs next: of all threads of all processes of a world, one.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -70,6 +70,15 @@ pub(crate) struct Host {
     suspended: Option<u64>,
 }
 
+/// Where a process stops as soon as a thread of it stands still there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Midway {
+    /// Between two calls of the system.
+    Anywhere,
+    /// Where it has taken a datagram, and is about to take the next one of the same batch.
+    BetweenDatagrams,
+}
+
 #[derive(Debug)]
 pub(crate) struct Process {
     pub(crate) host: usize,
@@ -89,8 +98,8 @@ pub(crate) struct Scheduler {
     /// Until when each host's disk takes at least, if it stalls.
     pub(crate) stalled_until: [u64; HOSTS],
     pub(crate) processes: BTreeMap<u32, Process>,
-    /// Those that stop as soon as a thread of theirs stands still between two calls of the system.
-    midway: BTreeSet<u32>,
+    /// Those that are to stop, and where.
+    midway: BTreeMap<u32, Midway>,
     /// What each slot's host had seen when its thread looked last.
     looked: BTreeMap<usize, u64>,
     pub(crate) turns: u64,
@@ -126,7 +135,7 @@ impl Scheduler {
             stalled_until: [0; HOSTS],
             network: Network::new().map_err(system("the network"))?,
             processes: BTreeMap::new(),
-            midway: BTreeSet::new(),
+            midway: BTreeMap::new(),
             looked: BTreeMap::new(),
             turns: 0,
             digest: 0,
@@ -291,9 +300,9 @@ impl Scheduler {
 
     /// Stops a process in the middle of what it does next: between a look at the clock, for one, and what it
     /// does by that.
-    pub(crate) fn stop_midway(&mut self, pid: u32) {
-        self.note(format_args!("process {pid} is to stop midway"));
-        self.midway.insert(pid);
+    pub(crate) fn stop_midway(&mut self, pid: u32, at: Midway) {
+        self.note(format_args!("process {pid} is to stop: {at:?}"));
+        self.midway.insert(pid, at);
     }
 
     pub(crate) fn suspend(&mut self, host: usize) {
@@ -479,15 +488,16 @@ impl Scheduler {
         let chosen = runnable[self.choices.index(runnable.len())];
         // Mostly a thread goes on until it would block; where it does not, it stops anywhere.
         let pid = self.page.get().slots[chosen].pid;
-        let is_midway = self.midway.contains(&pid);
-        let quantum = if is_midway || self.choices.chance(200) {
-            1 + self.choices.below(12)
-        } else {
-            400
+        let midway = self.midway.get(&pid).copied();
+        let quantum = match midway {
+            Some(Midway::BetweenDatagrams) => 1,
+            None if !self.choices.chance(200) => 400,
+            _ => 1 + self.choices.below(12),
         };
         self.give(chosen, quantum as i32, &mut events)?;
         let slot = &self.page.get().slots[chosen];
-        if is_midway && slot.is(state::PARKED) && slot.waits == waits::TURN {
+        let stands = slot.is(state::PARKED) && slot.waits == waits::TURN;
+        if stands && midway.is_some_and(|at| at == Midway::Anywhere || slot.taken > 0) {
             self.stop(pid, true);
         }
         Ok(events)

@@ -6,6 +6,7 @@
 //! may run on for a tenth of a second after waking (doc/faults.md, row 8).
 
 mod acts;
+mod aimed;
 mod clusters;
 mod files;
 mod judge;

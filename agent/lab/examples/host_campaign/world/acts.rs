@@ -24,6 +24,9 @@ pub(super) enum Act {
     LeaveOne(usize, usize),
     /// As 2 of these, where the disk stalls, and the agent has something to write.
     LeaveAgentAtStalledDisk(usize),
+    /// The voters but these two lose what they have written since the second was cut off. From then on the
+    /// first is cut off.
+    ForgetLast(usize, usize),
     Suspend(usize),
     Wake(usize),
     CutOff(usize),
@@ -137,6 +140,10 @@ impl World<'_> {
             Act::LeaveAgentAtStalledDisk(host) => {
                 self.stall_disk(host)?;
                 "disk stalls"
+            }
+            Act::ForgetLast(one, other) => {
+                self.forget_last(one, other)?;
+                "voters forget"
             }
             Act::Suspend(host) => {
                 self.scheduler.suspend(host);
@@ -329,97 +336,6 @@ impl World<'_> {
         Ok(())
     }
 
-    /// The runner of a host, if there is one.
-    pub(super) fn runner(&self, host: usize) -> Option<u32> {
-        let mut clients = self.clients.iter();
-        let found = clients.find(|(_, client)| client.host == host && client.is_runner);
-        found.map(|(pid, _)| *pid)
-    }
-
-    /// What the others then find in their sockets first has been there for a while. Those that stop in the
-    /// middle of what they do may take it for older than it is, if they have looked at the clock before.
-    fn stop_others(&mut self, host: usize) {
-        let now = self.scheduler.now();
-        let lease = LEASE_MS * MILLI;
-        let is_midway = self.choices.chance(500);
-        let most = if is_midway { lease / 2 } else { lease };
-        let until = now + lease / 2 + self.choices.below(most);
-        let others = self.agents.iter().filter(|(other, _)| **other != host);
-        let others: Vec<_> = others.map(|(_, pid)| *pid).collect();
-        for pid in others {
-            if is_midway {
-                self.scheduler.stop_midway(pid);
-            } else {
-                self.stop(pid);
-            }
-            self.plan(until, Act::Continue(pid));
-        }
-        let at = until + self.choices.below(lease / 20);
-        self.plan(at, Act::CutOff(host));
-        self.plan(at + 2 * lease, Act::Connect(host));
-        for peace in &mut self.peace {
-            *peace = (*peace).max(at + 2 * lease);
-        }
-    }
-
-    /// Has all but one of a runner, its guardian and the agent stand still, as long as a lease and more:
-    /// the one that is left has to end the command. Of the agent that is so if its lease ends.
-    fn leave_one(&mut self, host: usize, one: usize) -> Result<()> {
-        let now = self.scheduler.now();
-        let runner = self.runner(host);
-        // What a runner has left behind, which is no more, has a guardian too.
-        let is_its_guardian = |pid: &u32| {
-            let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-            let says = |what: &str| status.lines().any(|line| line == what);
-            says("Name:\tdistlock-guard") && says(&format!("PPid:\t{}", runner.unwrap_or(0)))
-        };
-        let guardian = self.there(host).into_iter().find(is_its_guardian);
-        let agent = self.agents.get(&host).copied();
-        let (Some(guardian), Some(runner), Some(agent)) = (guardian, runner, agent) else {
-            return Ok(());
-        };
-        let until = now + 2 * LONGEST_LEASE_MS * MILLI;
-        self.peace[host] = until + RECOVERY;
-        let (stopped, name): (&[u32], _) = match one {
-            0 => (&[guardian, agent], "all but the runner stop"),
-            1 => (&[runner, agent], "all but the guardian stop"),
-            2 => (&[runner, guardian], "all but the agent stop"),
-            _ => (&[runner], "the runner stops and the agent is killed"),
-        };
-        for pid in stopped {
-            self.stop(*pid);
-            self.plan(until, Act::Continue(*pid));
-        }
-        if one == 2 {
-            self.scheduler.network.cut_off.insert(host);
-            self.plan(until, Act::Connect(host));
-        }
-        if one > 2 {
-            for event in self.scheduler.kill(agent)? {
-                self.note(&event)?;
-            }
-        }
-        *self.acts.entry(name).or_default() += 1;
-        Ok(())
-    }
-
-    /// Has a voter endorse a view, as another agent is killed, and its disk take several leases for that.
-    fn stall_disk(&mut self, host: usize) -> Result<()> {
-        let now = self.scheduler.now();
-        let lease = LEASE_MS * MILLI;
-        self.scheduler.stalled_until[host] = now + 5 * lease;
-        let others = self.agents.iter().filter(|(other, _)| **other != host);
-        let others: Vec<_> = others.map(|(_, pid)| *pid).collect();
-        if !others.is_empty() {
-            let other = others[self.choices.index(others.len())];
-            self.act(Act::Kill(other))?;
-        }
-        // A voter that was not heard for half a lease is left out of the next view.
-        let at = now + lease / 2 + self.choices.below(lease);
-        self.plan(at, Act::LeaveOne(host, 2));
-        Ok(())
-    }
-
     /// All processes of a host end at once; what was to befall them befalls nobody.
     fn crash(&mut self, host: usize) -> Result<()> {
         let there = self.there(host);
@@ -452,6 +368,7 @@ impl World<'_> {
                     | Act::Kill(_)
                     | Act::LeaveOne(..)
                     | Act::LeaveAgentAtStalledDisk(_)
+                    | Act::ForgetLast(..)
                     | Act::StopOthers(_)
                     | Act::SetLeaseOfOthers(_)
                     | Act::Suspend(_)

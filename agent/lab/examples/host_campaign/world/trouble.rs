@@ -129,6 +129,13 @@ impl World<'_> {
             return Ok(());
         }
         let there = self.there(host);
+        let are_all_well = self.agents.len() == self.hosts
+            && (0..self.hosts).all(|host| !self.scheduler.is_suspended(host));
+        if self.kind == Trouble::Disks && are_all_well && self.choices.chance(300) {
+            self.stall_disks();
+            *self.acts.entry("disks stall").or_default() += 1;
+            return Ok(());
+        }
         // What is down already has enough.
         let is_down = there.is_empty() || self.scheduler.is_suspended(host);
         if is_down || (self.agentless != Some(host) && !self.agents.contains_key(&host)) {

@@ -1,0 +1,135 @@
+//! What befalls several hosts or processes at once, so that one rule alone keeps the worst from happening.
+
+use std::fs;
+
+use super::acts::Act;
+use super::{LEASE_MS, LONGEST_LEASE_MS, MILLI, RECOVERY, Result, World};
+use crate::scheduler::Midway;
+
+impl World<'_> {
+    /// The runner of a host, if there is one.
+    pub(super) fn runner(&self, host: usize) -> Option<u32> {
+        let mut clients = self.clients.iter();
+        let found = clients.find(|(_, client)| client.host == host && client.is_runner);
+        found.map(|(pid, _)| *pid)
+    }
+
+    /// What the others then find in their sockets first has been there for a while. Those that stop in the
+    /// middle of what they do may take it for older than it is, if they have looked at the clock before.
+    pub(super) fn stop_others(&mut self, host: usize) {
+        let now = self.scheduler.now();
+        let lease = LEASE_MS * MILLI;
+        let (midway, longest) = match self.choices.index(4) {
+            0 => (None, lease),
+            1 => (Some(Midway::Anywhere), lease / 2),
+            // They take all that is there in one batch.
+            _ => (Some(Midway::BetweenDatagrams), lease / 4),
+        };
+        let until = now + lease / 2 + self.choices.below(longest);
+        let others = self.agents.iter().filter(|(other, _)| **other != host);
+        let others: Vec<_> = others.map(|(_, pid)| *pid).collect();
+        for pid in others {
+            match midway {
+                Some(at) => self.scheduler.stop_midway(pid, at),
+                None => self.stop(pid),
+            }
+            self.plan(until, Act::Continue(pid));
+        }
+        let at = until + self.choices.below(lease / 20);
+        self.plan(at, Act::CutOff(host));
+        self.plan(at + 2 * lease, Act::Connect(host));
+        for peace in &mut self.peace {
+            *peace = (*peace).max(at + 2 * lease);
+        }
+    }
+
+    /// Has all but one of a runner, its guardian and the agent stand still, as long as a lease and more:
+    /// the one that is left has to end the command. Of the agent that is so if its lease ends.
+    pub(super) fn leave_one(&mut self, host: usize, one: usize) -> Result<()> {
+        let now = self.scheduler.now();
+        let runner = self.runner(host);
+        // What a runner has left behind, which is no more, has a guardian too.
+        let is_its_guardian = |pid: &u32| {
+            let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+            let says = |what: &str| status.lines().any(|line| line == what);
+            says("Name:\tdistlock-guard") && says(&format!("PPid:\t{}", runner.unwrap_or(0)))
+        };
+        let guardian = self.there(host).into_iter().find(is_its_guardian);
+        let agent = self.agents.get(&host).copied();
+        let (Some(guardian), Some(runner), Some(agent)) = (guardian, runner, agent) else {
+            return Ok(());
+        };
+        let until = now + 2 * LONGEST_LEASE_MS * MILLI;
+        self.peace[host] = until + RECOVERY;
+        let (stopped, name): (&[u32], _) = match one {
+            0 => (&[guardian, agent], "all but the runner stop"),
+            1 => (&[runner, agent], "all but the guardian stop"),
+            2 => (&[runner, guardian], "all but the agent stop"),
+            _ => (&[runner], "the runner stops and the agent is killed"),
+        };
+        for pid in stopped {
+            self.stop(*pid);
+            self.plan(until, Act::Continue(*pid));
+        }
+        if one == 2 {
+            self.scheduler.network.cut_off.insert(host);
+            self.plan(until, Act::Connect(host));
+        }
+        if one > 2 {
+            for event in self.scheduler.kill(agent)? {
+                self.note(&event)?;
+            }
+        }
+        *self.acts.entry(name).or_default() += 1;
+        Ok(())
+    }
+
+    /// Has a voter endorse a view, as another agent is killed, and its disk take several leases for that.
+    pub(super) fn stall_disk(&mut self, host: usize) -> Result<()> {
+        let now = self.scheduler.now();
+        let lease = LEASE_MS * MILLI;
+        self.scheduler.stalled_until[host] = now + 5 * lease;
+        let others = self.agents.iter().filter(|(other, _)| **other != host);
+        let others: Vec<_> = others.map(|(_, pid)| *pid).collect();
+        if !others.is_empty() {
+            let other = others[self.choices.index(others.len())];
+            self.act(Act::Kill(other))?;
+        }
+        // A voter that was not heard for half a lease is left out of the next view.
+        let at = now + lease / 2 + self.choices.below(lease);
+        self.plan(at, Act::LeaveOne(host, 2));
+        Ok(())
+    }
+
+    /// All voters but two write nothing to their disks, of which the second is cut off: they cannot agree with
+    /// the first on a view without that one, as they could forget it.
+    pub(super) fn stall_disks(&mut self) {
+        let now = self.scheduler.now();
+        let lease = LEASE_MS * MILLI;
+        let one = self.choices.index(self.hosts);
+        let other = (one + 1 + self.choices.index(self.hosts - 1)) % self.hosts;
+        // A view without the one that is cut off takes more than half a lease, and a lock that it may hold
+        // is free after its lease.
+        let at = now + 3 * lease / 2 + self.choices.below(3 * lease / 2);
+        for host in (0..self.hosts).filter(|host| ![one, other].contains(host)) {
+            self.scheduler.stalled_until[host] = at + lease;
+        }
+        self.scheduler.network.cut_off.insert(other);
+        let end = at + 4 * lease;
+        self.plan(at, Act::ForgetLast(one, other));
+        self.plan(at, Act::Connect(other));
+        self.plan(end, Act::Connect(one));
+        for peace in &mut self.peace {
+            *peace = (*peace).max(end + RECOVERY);
+        }
+    }
+
+    pub(super) fn forget_last(&mut self, one: usize, other: usize) -> Result<()> {
+        for host in (0..self.hosts).filter(|host| ![one, other].contains(host)) {
+            self.scheduler.stalled_until[host] = 0;
+            self.act(Act::CutPower(host))?;
+        }
+        self.scheduler.network.cut_off.insert(one);
+        Ok(())
+    }
+}
