@@ -100,6 +100,8 @@ pub(crate) struct Scheduler {
     pub(crate) processes: BTreeMap<u32, Process>,
     /// Those that are to stop, and where.
     midway: BTreeMap<u32, Midway>,
+    /// Until when the first thread of each process is not run: others of it may be.
+    late: BTreeMap<u32, u64>,
     /// What each slot's host had seen when its thread looked last.
     looked: BTreeMap<usize, u64>,
     pub(crate) turns: u64,
@@ -136,6 +138,7 @@ impl Scheduler {
             network: Network::new().map_err(system("the network"))?,
             processes: BTreeMap::new(),
             midway: BTreeMap::new(),
+            late: BTreeMap::new(),
             looked: BTreeMap::new(),
             turns: 0,
             digest: 0,
@@ -305,6 +308,12 @@ impl Scheduler {
         self.midway.insert(pid, at);
     }
 
+    /// The first thread of a process does not run before `until`, as where others have the processors.
+    pub(crate) fn hold_first_thread(&mut self, pid: u32, until: u64) {
+        self.note(format_args!("the first thread of process {pid} is late"));
+        self.late.insert(pid, until);
+    }
+
     pub(crate) fn suspend(&mut self, host: usize) {
         self.note(format_args!("host {host} is suspended"));
         let now = self.now();
@@ -425,6 +434,11 @@ impl Scheduler {
                 continue;
             };
             if process.is_stopped || host.suspended.is_some() {
+                continue;
+            }
+            let late_until = self.late.get(&slot.pid).filter(|_| slot.tid == slot.pid);
+            if let Some(until) = late_until.filter(|until| **until > now) {
+                next = next.min(*until);
                 continue;
             }
             let due = match slot.deadline {

@@ -6,10 +6,7 @@ use nix::errno::Errno;
 use nix::sys::signal::Signal;
 
 use super::files::address;
-use super::{
-    LEASE_MS, LONGEST_LEASE_MS, MILLI, RECOVERY, Result, SECOND, SHORTEST_LEASE_MS, Trouble,
-    WAKING, World,
-};
+use super::{LONGEST_LEASE_MS, MILLI, RECOVERY, Result, SECOND, Trouble, WAKING, World};
 use crate::disk::Disk;
 
 /// What happens to the world.
@@ -28,7 +25,11 @@ pub(super) enum Act {
     /// first is cut off.
     ForgetLast(usize, usize),
     Suspend(usize),
+    /// All hosts sleep, and wake soon one after the other.
+    SuspendAll,
     Wake(usize),
+    /// The first threads of a host's processes are late to run.
+    HoldFirstThreads(usize),
     CutOff(usize),
     Connect(usize),
     CutPower(usize),
@@ -107,6 +108,25 @@ impl World<'_> {
         }
     }
 
+    /// Hosts that an operator has vote: all but one, or some.
+    fn other_voters(&mut self) -> Vec<usize> {
+        let left_out = self.choices.index(self.hosts + 1);
+        let are_few = self.choices.chance(500);
+        // A member that comes and goes with its runner is not made one of few voters (distlock(7),
+        // Membership of a group).
+        let mut able: Vec<_> = (0..self.hosts).collect();
+        able.retain(|host| self.agentless != Some(*host));
+        let mut voters = able.clone();
+        voters.retain(|host| match are_few {
+            true => self.choices.chance(400),
+            false => *host != left_out,
+        });
+        if voters.is_empty() {
+            voters.push(able[self.choices.index(able.len())]);
+        }
+        voters
+    }
+
     /// The processes of a host.
     pub(super) fn there(&self, host: usize) -> Vec<u32> {
         let processes = self.scheduler.processes.iter();
@@ -149,6 +169,14 @@ impl World<'_> {
                 self.scheduler.suspend(host);
                 self.excuse(|client| client.host == host);
                 "suspend"
+            }
+            Act::SuspendAll => {
+                self.suspend_all()?;
+                "all sleep"
+            }
+            Act::HoldFirstThreads(host) => {
+                self.hold_first_threads(host);
+                return Ok(());
             }
             Act::Wake(host) => {
                 let now = self.scheduler.now();
@@ -277,12 +305,7 @@ impl World<'_> {
                 "set rate"
             }
             Act::SetVoters => {
-                let left_out = self.choices.index(self.hosts + 1);
-                // A member that comes and goes with its runner is not made one of few voters
-                // (distlock(7), Membership of a group).
-                let mut voters: Vec<_> = (0..self.hosts).collect();
-                voters.retain(|host| *host != left_out && self.agentless != Some(*host));
-                let voters = voters.into_iter();
+                let voters = self.other_voters().into_iter();
                 let voters: Vec<_> = voters.map(|host| (host + 1).to_string()).collect();
                 let mut command = vec!["voters".to_owned()];
                 command.extend(voters);
@@ -312,21 +335,7 @@ impl World<'_> {
                 "set lease"
             }
             Act::SetLeaseOfOthers(host) => {
-                self.lease_ms = SHORTEST_LEASE_MS;
-                self.scheduler.network.cut_off.insert(host);
-                let others: Vec<_> = (0..self.hosts).filter(|other| *other != host).collect();
-                for other in others {
-                    self.configure(other, self.lease_ms, None)?;
-                    if let Some(pid) = self.agents.get(&other) {
-                        for event in self.scheduler.kill(*pid)? {
-                            self.note(&event)?;
-                        }
-                        let at = self.scheduler.now() + self.choices.below(SECOND / 2);
-                        self.plan(at, Act::StartAgent(other));
-                    }
-                }
-                let at = self.within_leases(2);
-                self.plan(at, Act::Connect(host));
+                self.set_lease_of_others(host)?;
                 "set lease of others"
             }
             Act::StartProgram(host) => return self.start_client(host, false),
@@ -372,6 +381,7 @@ impl World<'_> {
                     | Act::StopOthers(_)
                     | Act::SetLeaseOfOthers(_)
                     | Act::Suspend(_)
+                    | Act::SuspendAll
                     | Act::CutOff(_)
                     | Act::CutPower(_)
                     | Act::LoseState(_)

@@ -3,7 +3,9 @@
 use std::fs;
 
 use super::acts::Act;
-use super::{LEASE_MS, LONGEST_LEASE_MS, MILLI, RECOVERY, Result, World};
+use super::{
+    DELAY, LEASE_MS, LONGEST_LEASE_MS, MILLI, RECOVERY, Result, SECOND, SHORTEST_LEASE_MS, World,
+};
 use crate::scheduler::Midway;
 
 impl World<'_> {
@@ -130,6 +132,52 @@ impl World<'_> {
             self.act(Act::CutPower(host))?;
         }
         self.scheduler.network.cut_off.insert(one);
+        Ok(())
+    }
+
+    /// All hosts sleep for longer than a lease, so that none misses another. When they wake, leases may be
+    /// renewed before anybody else has looked at them.
+    pub(super) fn suspend_all(&mut self) -> Result<()> {
+        let lease = LONGEST_LEASE_MS * MILLI;
+        let until = self.scheduler.now() + 4 * lease / 3 + self.choices.below(lease);
+        for host in 0..self.hosts {
+            self.act(Act::Suspend(host))?;
+            let at = until + self.choices.below(DELAY / 4);
+            self.plan(at, Act::Wake(host));
+            // Another host's agent ends the commands there. What is left of one that the agent never knew,
+            // as it had ended before, its guardian has to end in time.
+            if self.agentless == Some(host) {
+                self.plan(at, Act::HoldFirstThreads(host));
+            }
+            self.peace[host] = at + SECOND;
+        }
+        Ok(())
+    }
+
+    /// So that another thread does first what is due. A runner that is the member itself has one for that.
+    pub(super) fn hold_first_threads(&mut self, host: usize) {
+        let until = self.scheduler.now() + DELAY / 2 + self.choices.below(DELAY / 2);
+        for pid in self.there(host) {
+            self.scheduler.hold_first_thread(pid, until);
+        }
+    }
+
+    /// All agents but a host's are killed, and start again with a lease that is over while that of the holder
+    /// there, which is cut off, is not.
+    pub(super) fn set_lease_of_others(&mut self, host: usize) -> Result<()> {
+        self.lease_ms = SHORTEST_LEASE_MS / 2;
+        self.scheduler.network.cut_off.insert(host);
+        let others: Vec<_> = (0..self.hosts).filter(|other| *other != host).collect();
+        for other in others {
+            self.configure(other, self.lease_ms, None)?;
+            if let Some(pid) = self.agents.get(&other).copied() {
+                self.act(Act::Kill(pid))?;
+                let at = self.scheduler.now() + self.choices.below(SECOND / 10);
+                self.plan(at, Act::StartAgent(other));
+            }
+        }
+        let at = self.scheduler.now() + LONGEST_LEASE_MS * MILLI + self.choices.below(2 * SECOND);
+        self.plan(at, Act::Connect(host));
         Ok(())
     }
 }

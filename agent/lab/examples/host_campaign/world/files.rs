@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use super::acts::Act;
+use super::acts::{Act, Operator};
 use super::{Client, LONGEST_LEASE_MS, Result, Trouble, World};
 use crate::program::Manner;
 
@@ -142,6 +142,8 @@ impl World<'_> {
         // Some outlast the lease.
         let share = match self.kind {
             Trouble::Leases => 900,
+            // Those that others are to wait for.
+            Trouble::Members if self.operator == Operator::SetsLease => 900,
             _ if is_runner => 400,
             _ => 200,
         };

@@ -72,7 +72,9 @@ impl Trouble {
             Self::Leases => &[
                 KillAgent, StopAgent, Suspend, CutOff, StopOthers, StopOthers,
             ],
-            Self::Wakes => &[StopAgent, Suspend, CutOff, StopOthers, StopOthers],
+            Self::Wakes => &[
+                StopAgent, Suspend, SuspendAll, CutOff, StopOthers, StopOthers,
+            ],
             Self::All | Self::Disks | Self::Members | Self::Founding if kind == COMMAND => &[
                 LeaveOne, LeaveOne, LeaveOne, LeaveOne, EndAgent, KillAgent, StopAgent, Suspend,
                 CutOff, KillAny,
@@ -110,6 +112,7 @@ enum Mishap {
     StallDisk,
     StopOthers,
     Suspend,
+    SuspendAll,
     CutOff,
     CutPower,
     SetClock,
@@ -267,6 +270,10 @@ impl World<'_> {
         let agent = self.agents.get(&host).copied().unwrap_or(pid);
         let mishaps = self.kind.inside(kind);
         let mut mishap = mishaps[self.choices.index(mishaps.len())];
+        let is_member = kind == COMMAND && self.agentless == Some(host);
+        if self.kind == Trouble::Wakes && is_member && self.choices.chance(500) {
+            mishap = Mishap::SuspendAll;
+        }
         let runner = self.runner(host);
         if matches!(mishap, Mishap::KillRunner) && runner.is_none() {
             mishap = Mishap::KillAny;
@@ -276,6 +283,7 @@ impl World<'_> {
             (Mishap::StallDisk, _) => (Act::LeaveAgentAtStalledDisk(host), None),
             (Mishap::EndAgent, _) => (Act::EndAgent(host), None),
             (Mishap::StopOthers, _) => (Act::StopOthers(host), None),
+            (Mishap::SuspendAll, _) => (Act::SuspendAll, None),
             (Mishap::KillRunner, Some(runner)) => (Act::Kill(runner), None),
             (Mishap::KillAny, _) => {
                 let there = self.there(host);
