@@ -18,10 +18,10 @@ use crate::kernel::{are_ready, descriptor, has_ended, has_pending, is_dying, pid
 use crate::network::Network;
 use crate::page::{HOSTS, NEVER, Page, Slot, said, state, waits};
 
-/// How long a turn may take that should take microseconds.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a turn may take that should take microseconds, where others use the processors.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// The same for poll(2), in milliseconds.
-const LONG: u16 = 10_000;
+const LONG: u16 = 60_000;
 /// The true time at which a world begins.
 pub(crate) const BEGIN: u64 = 1_000_000_000_000;
 /// How long a call of the system takes.
