@@ -19,6 +19,8 @@ extern crate std;
 pub mod api;
 #[doc(hidden)]
 pub mod chance;
+#[doc(hidden)]
+pub mod checksum;
 pub mod clock;
 #[doc(hidden)]
 pub mod dissect;

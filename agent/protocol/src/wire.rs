@@ -22,10 +22,10 @@ pub mod merged;
 
 use alloc::vec::Vec;
 
-use crc::{CRC_32_ISCSI, Crc, Table};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use super::checksum::crc_32c;
 use super::election::ElectionMessage;
 use super::ids::{Epoch, Incarnation, LockName, NodeId};
 use super::lock::{LockMessage, LockSpec};
@@ -49,9 +49,6 @@ const DEAF: u8 = 8;
 const FRAME_HEADER: usize = 3;
 /// The longest payload of one frame, in bytes; longer bodies are cut into several frames.
 pub(crate) const MAX_FRAME: usize = MAX_DATAGRAM - HEADER - CHECKSUM - FRAME_HEADER;
-
-/// Sixteen bytes at a time: a byte at a time a datagram's checksum took longer than all else of it.
-static CASTAGNOLI: Crc<u32, Table<16>> = Crc::<u32, Table<16>>::new(&CRC_32_ISCSI);
 
 /// The number of a group, from its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -241,7 +238,7 @@ pub(crate) fn reroute(bytes: &[u8], route: Route) -> Vec<u8> {
 }
 
 fn seal(mut bytes: Vec<u8>) -> Vec<u8> {
-    let checksum = CASTAGNOLI.checksum(&bytes);
+    let checksum = crc_32c(&bytes);
     bytes.extend_from_slice(&checksum.to_be_bytes());
     bytes
 }
@@ -254,7 +251,7 @@ pub fn correct(group: GroupId, bytes: &mut [u8]) -> bool {
     bytes[0] = VERSION;
     bytes[8..16].copy_from_slice(&group.0.to_be_bytes());
     let (sealed, checksum) = bytes.split_at_mut(bytes.len() - CHECKSUM);
-    checksum.copy_from_slice(&CASTAGNOLI.checksum(sealed).to_be_bytes());
+    checksum.copy_from_slice(&crc_32c(sealed).to_be_bytes());
     true
 }
 
@@ -318,7 +315,7 @@ fn checked(bytes: &[u8]) -> Result<&[u8], Drop> {
         return Err(Drop::Version);
     }
     let (sealed, checksum) = bytes.split_at(bytes.len() - CHECKSUM);
-    if CASTAGNOLI.checksum(sealed).to_be_bytes() != checksum {
+    if crc_32c(sealed).to_be_bytes() != checksum {
         return Err(Drop::Checksum);
     }
     Ok(sealed)

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use crc::{CRC_32_ISCSI, Crc};
+use distlock_agent::protocol::checksum::crc_32c;
 
 use crate::network;
 use crate::rng::Rng;
@@ -18,7 +18,6 @@ const TO: usize = 6;
 /// Datagrams that he keeps, the newest; and how many of these may be in a receiver's window still.
 const MAX_KEPT: usize = 100_000;
 const FRESH: usize = 1_000;
-const CASTAGNOLI: Crc<u32> = Crc::<u32>::new(&CRC_32_ISCSI);
 
 /// What he can do with a datagram that passes, beside letting it pass.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -184,7 +183,7 @@ impl Passing {
     /// Makes the checksum right that a datagram without a seal ends with.
     fn correct(&mut self) {
         if let Some(at) = self.payload.len().checked_sub(4) {
-            let checksum = CASTAGNOLI.checksum(&self.payload[..at]);
+            let checksum = crc_32c(&self.payload[..at]);
             self.payload[at..].copy_from_slice(&checksum.to_be_bytes());
         }
     }

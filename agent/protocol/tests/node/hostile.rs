@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crc::{CRC_32_ISCSI, Crc};
+use distlock_protocol::checksum::crc_32c;
 use distlock_protocol::wire::Drop;
 use distlock_protocol::{Algorithm, Input, NodeId, Wait};
 use proptest::prelude::*;
@@ -32,7 +32,7 @@ fn harvest(algorithm: Algorithm) -> Vec<(NodeId, NodeId, Vec<u8>)> {
 /// Puts a right checksum under whatever the bytes have become.
 fn reseal(bytes: &mut [u8]) {
     let end = bytes.len() - 4;
-    let checksum = Crc::<u32>::new(&CRC_32_ISCSI).checksum(&bytes[..end]);
+    let checksum = crc_32c(&bytes[..end]);
     bytes[end..].copy_from_slice(&checksum.to_be_bytes());
 }
 

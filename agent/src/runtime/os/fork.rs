@@ -23,7 +23,7 @@
 //! | mio, socket2, nix, pidfds, timers | descriptors, which a child opens itself; their statics are atomic numbers of versions and ids |
 //! | crossbeam's channels | each has its state in itself; what a thread waits by is the thread's |
 //! | `tracing` | its call sites are a list without locks, and one that another thread was just adding counts as to be asked again each time. With two subscribers or more it reads a lock of std's, which is held for writing while a subscriber is made |
-//! | BLAKE3, AES, CRC | what the processor can do, in atomics |
+//! | BLAKE3, AES | what the processor can do, in atomics |
 //! | std's threads, parking and thread locals | futexes in each thread's own memory |
 //! | std's lock of the environment | reading does not exclude reading; it is held for writing within `set_var` |
 //! | malloc, threads and the loader of the C library | its `fork` sets them right |

@@ -2,9 +2,8 @@
 
 use std::sync::Arc;
 
-use crc::{CRC_32_ISCSI, Crc};
-
 use super::owner::StateOwner;
+use crate::protocol::checksum::crc_32c;
 use crate::protocol::{
     AbandonedMarks, Affiliation, Epoch, Incarnation, NodeId, Record, VoterRecord,
 };
@@ -22,8 +21,6 @@ pub(super) const CRC_LEN: usize = 4;
 const MAX_VOTER_LEN: usize = 16 << 20;
 /// No state file is longer; a longer one is not read into memory.
 pub(super) const MAX_LEN: usize = FIXED_LEN + 3 * u16::MAX as usize + MAX_VOTER_LEN + CRC_LEN;
-/// CRC-32C, as in the datagrams.
-pub(super) const CRC: Crc<u32> = Crc::<u32>::new(&CRC_32_ISCSI);
 
 pub(super) fn encode(record: &Record, owner: &StateOwner) -> Vec<u8> {
     let affiliation = record.affiliation.to_bytes();
@@ -55,7 +52,7 @@ pub(super) fn encode(record: &Record, owner: &StateOwner) -> Vec<u8> {
     if let Some(voter) = &record.voter {
         bytes.extend_from_slice(&voter.to_bytes());
     }
-    let crc = CRC.checksum(&bytes);
+    let crc = crc_32c(&bytes);
     bytes.extend_from_slice(&crc.to_be_bytes());
     bytes
 }
@@ -73,7 +70,7 @@ pub(super) fn decode(bytes: &[u8]) -> Result<(Record, StateOwner), Flaw> {
     let Some(mut fields) = body.strip_prefix(&MAGIC) else {
         return Err(Flaw::Damaged("it does not start like a state file"));
     };
-    if CRC.checksum(body) != u32::from_be_bytes(*crc) {
+    if crc_32c(body) != u32::from_be_bytes(*crc) {
         return Err(Flaw::Damaged("its checksum is wrong"));
     }
     // From here on the bytes are as they were written: what does not fit is a defect of ours or

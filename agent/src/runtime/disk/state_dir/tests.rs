@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 
-use super::record::{CRC, CRC_LEN};
+use super::record::CRC_LEN;
 use super::slots::Exchange;
 use super::*;
+use crate::protocol::checksum::crc_32c;
 use crate::protocol::{AbandonedMarks, Affiliation, Epoch, Incarnation, NodeId, VoterRecord};
 use crate::runtime::skipped::skipped;
 
@@ -77,7 +78,7 @@ fn golden_bytes() {
 }
 
 fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
-    let crc = CRC.checksum(&bytes);
+    let crc = crc_32c(&bytes);
     bytes.extend_from_slice(&crc.to_be_bytes());
     bytes
 }
