@@ -274,6 +274,7 @@ impl Bench {
             .env("CARGO_TARGET_DIR", &self.target)
             // One changed file builds in seconds, and runs nearly as fast.
             .env("CARGO_INCREMENTAL", "1")
+            .env("CARGO_PROFILE_RELEASE_CODEGEN_UNITS", "256")
             .env("CARGO_PROFILE_RELEASE_OPT_LEVEL", "1")
             .env("CARGO_PROFILE_RELEASE_DEBUG", "false")
             .output()?;
