@@ -241,6 +241,21 @@ fn locks_table(status: &Status) -> String {
                 id.to_string()
             }
         };
+        if lock.quarantined {
+            let why = "until the lease of a lost member is over";
+            let [none, why] = ["-", why].map(str::to_owned);
+            rows.push([
+                name.clone(),
+                algorithm.clone(),
+                "quarantined".to_owned(),
+                none.clone(),
+                none.clone(),
+                none.clone(),
+                none.clone(),
+                none,
+                why,
+            ]);
+        }
         for holder in &lock.holders {
             rows.push([
                 name.clone(),

@@ -8,8 +8,10 @@ use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 use std::time::Duration;
 
-use cli_support::group::{AgentProcess, Group};
-use cli_support::{Local, assert_refused, eventually, output, pid_of, spawn, stderr, stdout};
+use cli_support::group::{AgentProcess, Group, LEASE_MS};
+use cli_support::{
+    Local, Process, assert_refused, eventually, exits, output, pid_of, spawn, stderr, stdout,
+};
 use nix::sys::signal::{Signal, kill};
 use serde_json::json;
 
@@ -62,6 +64,35 @@ fn status_tells_members_holders_and_waiters_of_the_whole_group() {
         assert!(table.contains(word), "{word} in\n{table}");
     }
     holder.let_go();
+    assert!(waiter.wait().expect("it ends").success());
+}
+
+/// Member 3 used the lock last and holds nothing; but when it is killed, nobody can know that.
+#[test]
+fn a_lock_that_waits_for_the_lease_of_a_lost_member_is_quarantined() {
+    let group = Group::unix(3);
+    group.write_config("group.toml", "ricart-agrawala", 3 * LEASE_MS);
+    let mut agents = group.agents(3);
+    exits(group.client(3, ["run", "x", "true"]), 0);
+    agents.remove(2).end_by(Signal::SIGKILL);
+    let mut command = group.client(1, ["run", "x", "cat"]);
+    let mut waiter = Process(spawn(command.stdin(Stdio::piped())));
+
+    eventually("it is quarantined", || {
+        group.status(2)["locks"][0]["quarantined"] == true
+    });
+    let table = stdout(&output(&mut group.client(2, ["status"])));
+    let row = "quarantined  -";
+    assert!(
+        table.contains(row) && table.contains("until the lease of a lost member is over"),
+        "{table}"
+    );
+    eventually("the waiter is let in", || {
+        let status = group.status(2);
+        let lock = &status["locks"][0];
+        lock["holders"][0]["pid"] == waiter.id() && lock["quarantined"] == false
+    });
+    drop(waiter.stdin.take());
     assert!(waiter.wait().expect("it ends").success());
 }
 

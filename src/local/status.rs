@@ -86,6 +86,7 @@ fn read_lock(directory: &Directory, name: &str, host: &str) -> io::Result<Option
     Ok(Some(LockStatus {
         name: file.name().to_string(),
         algorithm: Algorithm::Kernel.to_string(),
+        quarantined: false,
         holders,
         waiters: waiters.collect(),
     }))

@@ -101,6 +101,7 @@ impl Locks {
         self.table.iter().map(|(name, lock)| LockView {
             name,
             spec: lock.spec,
+            is_quarantined: lock.quarantine.is_some(),
             queue: &lock.queue,
         })
     }

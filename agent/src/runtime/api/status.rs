@@ -286,6 +286,9 @@ pub struct LockStatus {
     pub name: String,
     /// The algorithm that serves it.
     pub algorithm: String,
+    /// Whether nobody is let in until the lease of a lost member is over that may hold the lock, as
+    /// far as the member knows that is asked. Never in the local group.
+    pub quarantined: bool,
     /// Who is inside.
     pub holders: Vec<HolderStatus>,
     /// Who waits, in order as far as the algorithm has one.

@@ -193,6 +193,7 @@ pub(super) fn status() -> Status {
         locks: vec![LockStatus {
             name: "printer".to_owned(),
             algorithm: "semaphore".to_owned(),
+            quarantined: true,
             holders: vec![HolderStatus {
                 member: 1,
                 host: "alpha".to_owned(),

@@ -11,6 +11,8 @@ pub struct LockView<'a> {
     pub name: &'a LockName,
     /// How it is served; `None` while that is being asked.
     pub spec: Option<LockSpec>,
+    /// Whether the lock waits until the lease of a lost member is over that may hold it.
+    pub is_quarantined: bool,
     pub(super) queue: &'a LocalQueue,
 }
 

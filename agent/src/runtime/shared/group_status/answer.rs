@@ -1,6 +1,6 @@
 //! What this member knows of the group and of its own callers, put together.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::protocol::node::PeerState;
 use crate::protocol::{Absence, Algorithm, Fence, LockName, Missing, NodeId, QuorumOverview};
@@ -25,6 +25,8 @@ impl CoreGuard<'_> {
         let mut members: Vec<_> = members
             .map(|(&id, address)| self.member((id, address), &votes, &quorum))
             .collect();
+        let in_quarantine = self.core.node.locks().filter(|lock| lock.is_quarantined);
+        let in_quarantine: BTreeSet<_> = in_quarantine.map(|lock| lock.name).collect();
         let mut locks: BTreeMap<LockName, LockStatus> = BTreeMap::new();
         for (id, part) in parts {
             if part.left_out > 0
@@ -34,9 +36,11 @@ impl CoreGuard<'_> {
             }
             for lock in part.locks {
                 let name = lock.name.to_string();
+                let quarantined = in_quarantine.contains(&lock.name);
                 let status = locks.entry(lock.name).or_insert_with(|| LockStatus {
                     name,
                     algorithm: lock.algorithm,
+                    quarantined,
                     holders: Vec::new(),
                     waiters: Vec::new(),
                 });
