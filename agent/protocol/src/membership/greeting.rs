@@ -348,7 +348,7 @@ mod tests {
         for skip in [0, 7, 150, 299] {
             let (all, fewer) = (settings(many(1000)), settings(many(skip)));
             let key = format!("lock \"lock {skip:03}\"");
-            let spec: String = "semaphore, permits = 3".into();
+            let spec: String = "manager, permits = 3".into();
             let absent: String = "not listed".into();
             let named = difference(&all, &fewer);
             assert_eq!(named, Some((key.clone(), spec.clone(), absent.clone())));

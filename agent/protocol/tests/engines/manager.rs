@@ -1,5 +1,5 @@
 //! A manager that lends the permission. Of the lock "printer" member 1 is the manager, and member 3 the
-//! witness if there are three members or more.
+//! custodian if there are three members or more.
 
 use super::*;
 
@@ -262,7 +262,7 @@ fn a_try_does_not_wait_in_the_place_of_a_ghost() {
 }
 
 #[test]
-fn the_witness_knows_whether_the_manager_may_enter() {
+fn the_custodian_knows_whether_the_manager_may_enter() {
     let mut bench = group(4);
     assert!(vouches(&bench, 3, 1), "its right is parked");
     assert!(!vouches(&bench, 2, 1) && !vouches(&bench, 4, 1));
@@ -317,7 +317,7 @@ fn the_right_is_where_it_was_moved_to_last() {
 
 /// Two members: who could vouch for the manager is the only one that could be asked.
 #[test]
-fn of_two_members_none_is_a_witness() {
+fn of_two_members_none_is_a_custodian() {
     let mut bench = group(2);
     want(&mut bench, 1);
     assert_eq!((bench.granted.len(), bench.wire.len()), (1, 0));
@@ -448,6 +448,32 @@ fn a_reader_that_tries_is_told_that_the_token_is_used() {
     enter(&mut bench, 3);
 }
 
+/// Readers that try while another's question is under way have one question among them.
+#[test]
+fn readers_that_try_are_asked_for_together() {
+    let mut bench = group(6);
+    enter(&mut bench, 2);
+    let mut ask = |bench: &mut Bench, me: u16| {
+        bench.seq += 1;
+        let request = Request {
+            mode: Mode::Shared,
+            ..request(me, bench.seq, bench.seq)
+        };
+        bench.step(me, |engine, out| engine.acquire(request, out));
+        bench.deliver(me, 1);
+        request.id
+    };
+    let readers = [3, 4, 5, 6].map(|me| ask(&mut bench, me));
+    assert_eq!(bench.kinds(), ["TRY"]);
+    bench.deliver(1, 2);
+    bench.deliver(2, 1);
+    bench.deliver(2, 1);
+    let said = bench.kinds();
+    assert_eq!(said, ["BUSY", "TRY"], "the first, and for the others");
+    bench.deliver_all();
+    assert_eq!(bench.busy, readers);
+}
+
 /// The member that has the token lent asks to share the lock: it gives the token up first.
 #[test]
 fn a_loan_is_not_read_with() {
@@ -459,7 +485,7 @@ fn a_loan_is_not_read_with() {
 
 /// A manager that reads has its right to enter.
 #[test]
-fn the_witness_knows_whether_the_manager_may_read() {
+fn the_custodian_knows_whether_the_manager_may_read() {
     let mut bench = group(4);
     let id = read(&mut bench, 1, false);
     assert_eq!(bench.granted, [id]);

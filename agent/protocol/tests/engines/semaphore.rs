@@ -1,7 +1,10 @@
 use super::*;
 
 fn permits(permits: u32) -> LockSpec {
-    LockSpec::counting(NonZeroU32::new(permits).unwrap())
+    LockSpec {
+        permits: NonZeroU32::new(permits).unwrap(),
+        ..exclusive(Algorithm::Semaphore)
+    }
 }
 
 /// The member that serves the lock, found by asking: it is the one that others send to.

@@ -168,7 +168,10 @@ fn the_server_knows_and_who_is_alone_inside() {
     bench.deliver(other, server);
     assert!(vouches(&bench, server, other));
     // With several permits who is inside knows nothing of the others.
-    let two = LockSpec::counting(NonZeroU32::new(2).unwrap());
+    let two = LockSpec {
+        permits: NonZeroU32::new(2).unwrap(),
+        ..exclusive(Algorithm::Semaphore)
+    };
     let mut bench = Bench::new(3, two);
     bench.ask(other, 1);
     assert!(!vouches(&bench, other, third));

@@ -26,13 +26,12 @@
 //! | `SHARE(r)` | manager, owner of *r* | *r* may be inside with others that share |
 //! | `DROP(r)` | owner of *r*, manager | that is over |
 //! | `GHOST(r)` | owner of *r*, manager | nobody waits in the place *r* any more |
-//! | `UNPARK`, `UNPARKED`, `PARK` | manager and witness | the manager's own right to enter, see below |
+//! | `UNPARK`, `UNPARKED`, `PARK` | manager and custodian | the manager's own right to enter, see below |
 //!
 //! A cancelled place leaves a *ghost* behind: the token comes all the same and goes on, and the next
 //! caller of that member takes the ghost's place. Readers do not wait behind it: while the manager has
 //! the token for a phase, it takes ghosts that come next out of the list, and `BUSY` tells their owners.
-//! A place that tries is in no list before it has the
-//! token: `BUSY` ends it.
+//! A place that tries is in no list before it has the token: `BUSY` ends it.
 //!
 //! *Readers.* Those that share the lock are let in by the manager, in *phases*: a phase is a place whose
 //! owner is the manager. While it has the token its readers may be inside, and when the last of them has
@@ -42,24 +41,24 @@
 //! starves. What a reader was told of the grant before the next one is told too: the mark is taken away
 //! by whoever is inside alone.
 //!
-//! *The witness.* Nobody could deny that the manager took a token that is at home. So its right to enter
+//! *The custodian.* Nobody could deny that the manager took a token that is at home. So its right to enter
 //! lies with the member that is second in the order of the hash. `UNPARK` fetches it while the manager
 //! waits for the token, the manager keeps it while it uses the lock, and `PARK` gives it back. While it
-//! is parked the witness vouches for the manager. Two members have no witness.
+//! is parked the custodian vouches for the manager. Two members have no custodian.
 //!
 //! Invariants. (1) There is one token: at home, on its way, or with the owner of a place. (2) In the list
 //! all places before that of the token are over, and none from there on. (3) Of any two neighbours (c, d)
 //! from there on, either `NEXT(c, d)` is on its way, or c's owner knows it, or the end of the stay c is on
-//! its way to the manager. (4) A member has one place at most. The holder of the lock has the token.
+//! its way to the manager. (4) Of its requests to be alone a member has one place at most. The holder of the lock has the token.
 //! (1) each step takes one token and makes one. (2) The manager strikes a place out only on word of the
 //! end of its stay, or on a `REQUEST` of its owner, which has none then; so links must keep the order of
 //! messages ([`Algorithm::needs_order`](crate::lock::Algorithm::needs_order)). (3) `NEXT` is said when the
-//! place is appended, and again if it was dropped. (4) `REQUEST` comes only from a member without a place.
+//! place is appended, and again if it was dropped. (4) A member that has one asks for no other.
 //!
 //! *Whether to lend.* The token carries a measure of how often loans paid, from 0 to 3: it rises by one
 //! for a stay with more than one entry, and for a `REQUEST` of the member that gave the token back last;
 //! it falls by one for a loan that was not used. From 2 on the token is lent. *For how long*: four times
-//! the mean time between entries, see [`Habit`].
+//! the mean time between entries, see [`Habit`](habit::Habit).
 //!
 //! Cost: none where the token is lent; else `REQUEST`, `TOKEN`, `RETURN`: 3(N-1)/N in the mean under
 //! light load; 3-2/N under heavy load; response 2T+E, 3T+E if it is lent to another; synchronisation
@@ -105,7 +104,7 @@ pub enum Message {
     Refused { probe: u64 },
     /// My stay of this number is over, and nobody follows.
     Return { stay: u64, worth: Worth },
-    /// The witness is asked for the manager's right to enter, for the so-manieth time.
+    /// The custodian is asked for the manager's right to enter. `time`: how often it was asked for.
     Unpark { time: u64 },
     /// Here it is.
     Unparked { time: u64 },

@@ -50,7 +50,7 @@ struct Probe {
 #[derive(Clone, Debug, Hash)]
 struct Phase {
     number: u64,
-    /// Whether it is in no list before it has the token. Nobody else joins it before.
+    /// Whether it is in no list before it has the token. Only readers that try join it.
     tries: bool,
     waiting: Vec<Place>,
     inside: Vec<Place>,
@@ -197,8 +197,12 @@ impl Books {
             let number = reader.number;
             return say.push((reader.node, Message::Share { number }));
         }
-        let waits = |it: &&mut Phase| it.worth.is_none() && !it.tries;
-        if !tries && let Some(phase) = self.phases.iter_mut().find(waits) {
+        // Readers that try do not join those for whom the last in the list has been asked.
+        let asked = self.probe.filter(|probe| probe.place.node == self.me);
+        let asked = asked.map(|probe| probe.place.number);
+        let waits =
+            |it: &&mut Phase| it.worth.is_none() && it.tries == tries && asked != Some(it.number);
+        if let Some(phase) = self.phases.iter_mut().find(waits) {
             return phase.waiting.push(reader);
         }
         *fresh += 1;

@@ -41,8 +41,8 @@ impl Manager {
     /// The list is made of the view's table: the holder, then the waiters. Everybody finds in it its own
     /// state and who comes after it, and nobody has to ask. Loans are forgotten.
     pub(in crate::lock::algorithms) fn new(from: &Rebuild<'_>, out: &mut Effects<Message>) -> Self {
-        let (manager, witness) = place(from.lock, from.members);
-        let witness = witness.filter(|_| from.members.len() > 2);
+        let (manager, custodian) = place(from.lock, from.members);
+        let custodian = custodian.filter(|_| from.members.len() > 2);
         let line = Line::new(from, manager);
         let is_used = line.members().any(|place| place.node == manager);
         let mine = line.position(from.me);
@@ -81,7 +81,7 @@ impl Manager {
                 .unwrap_or(super::line::FIRST_PHASE),
             probed: 0,
             habit: Habit::default(),
-            right: Right::new(from.me, manager, witness, is_used),
+            right: Right::new(from.me, manager, custodian, is_used),
             books: None,
             own: VecDeque::new(),
         };
@@ -401,13 +401,13 @@ impl Engine<Message> for Manager {
     }
 
     /// Whoever has the token knows that nobody else is inside; the manager knows who has no place; and
-    /// the witness has the manager's right to enter.
+    /// the custodian has the manager's right to enter.
     fn may_be_inside(&self, node: NodeId) -> bool {
         if self.place.is_some_and(|place| place.stay.is_some()) {
             return false;
         }
-        let witness = self.right.says_of(node);
-        witness.unwrap_or_else(|| self.books.as_ref().is_none_or(|books| books.knows(node)))
+        let custodian = self.right.says_of(node);
+        custodian.unwrap_or_else(|| self.books.as_ref().is_none_or(|books| books.knows(node)))
     }
 
     fn asks(&self) -> &[NodeId] {

@@ -1,4 +1,4 @@
-//! Where the manager's right to enter is: with the manager, or parked at the witness.
+//! Where the manager's right to enter is: with the manager, or parked at the custodian.
 
 use crate::ids::NodeId;
 use crate::lock::engine::Effects;
@@ -8,17 +8,17 @@ use super::Message;
 /// As far as one member has to do with it.
 #[derive(Clone, Copy, Debug, Hash)]
 pub(super) enum Right {
-    /// This member is neither manager nor witness, or there is no witness: it enters with the token alone.
+    /// This member is neither manager nor custodian, or there is no custodian: it enters with the token alone.
     Free,
     /// This is the manager.
     Manager {
-        witness: NodeId,
+        custodian: NodeId,
         state: State,
         /// How often it was asked for.
         time: u64,
     },
-    /// This is the witness.
-    Witness {
+    /// This is the custodian.
+    Custodian {
         manager: NodeId,
         is_parked: bool,
         /// How often it was asked for.
@@ -36,15 +36,20 @@ pub(super) enum State {
 impl Right {
     /// `is_used`: whether the manager holds the lock or waits for it as the view begins. Then it has its
     /// right.
-    pub(super) fn new(me: NodeId, manager: NodeId, witness: Option<NodeId>, is_used: bool) -> Self {
+    pub(super) fn new(
+        me: NodeId,
+        manager: NodeId,
+        custodian: Option<NodeId>,
+        is_used: bool,
+    ) -> Self {
         let time = 0;
-        match witness {
-            Some(witness) if manager == me => Self::Manager {
-                witness,
+        match custodian {
+            Some(custodian) if manager == me => Self::Manager {
+                custodian,
                 state: if is_used { State::Here } else { State::Parked },
                 time,
             },
-            Some(witness) if witness == me => Self::Witness {
+            Some(custodian) if custodian == me => Self::Custodian {
                 manager,
                 is_parked: !is_used,
                 time,
@@ -57,17 +62,17 @@ impl Right {
     pub(super) fn fetch(&mut self, out: &mut Effects<Message>) -> bool {
         match self {
             Self::Manager {
-                witness,
+                custodian,
                 state: state @ State::Parked,
                 time,
             } => {
                 *state = State::Asked;
                 *time += 1;
-                out.send(*witness, Message::Unpark { time: *time });
+                out.send(*custodian, Message::Unpark { time: *time });
                 false
             }
             Self::Manager { state, .. } => *state == State::Here,
-            Self::Free | Self::Witness { .. } => true,
+            Self::Free | Self::Custodian { .. } => true,
         }
     }
 
@@ -75,10 +80,10 @@ impl Right {
     pub(super) const fn asks(&self) -> Option<&NodeId> {
         match self {
             Self::Manager {
-                witness,
+                custodian,
                 state: State::Parked,
                 ..
-            } => Some(witness),
+            } => Some(custodian),
             _ => None,
         }
     }
@@ -94,10 +99,10 @@ impl Right {
         )
     }
 
-    /// What the witness says to whether `node` may be inside.
+    /// What the custodian says to whether `node` may be inside.
     pub(super) fn says_of(&self, node: NodeId) -> Option<bool> {
         match self {
-            Self::Witness {
+            Self::Custodian {
                 manager, is_parked, ..
             } if node == *manager => Some(!is_parked),
             _ => None,
@@ -105,7 +110,7 @@ impl Right {
     }
 
     pub(super) fn on_unpark(&mut self, from: NodeId, asked: u64, out: &mut Effects<Message>) {
-        if let Self::Witness {
+        if let Self::Custodian {
             manager,
             is_parked,
             time,
@@ -130,7 +135,7 @@ impl Right {
     }
 
     pub(super) fn on_park(&mut self, from: NodeId, asked: u64) {
-        if let Self::Witness {
+        if let Self::Custodian {
             manager,
             is_parked,
             time,
@@ -144,13 +149,13 @@ impl Right {
     /// The manager needs it no more.
     pub(super) fn park(&mut self, out: &mut Effects<Message>) {
         if let Self::Manager {
-            witness,
+            custodian,
             state: state @ State::Here,
             time,
         } = self
         {
             *state = State::Parked;
-            out.send(*witness, Message::Park { time: *time });
+            out.send(*custodian, Message::Park { time: *time });
         }
     }
 }

@@ -22,6 +22,7 @@ fn settings(lock: &LockName, spec: LockSpec) -> Settings {
     Settings {
         lease: Duration::from_secs(1),
         failure: Failure::Unanimity,
+        algorithm: Algorithm::RicartAgrawala,
         locks: BTreeMap::from([(lock.clone(), spec)]),
         ..Settings::new("test")
     }
