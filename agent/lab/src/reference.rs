@@ -413,8 +413,8 @@ fn voting(n: f64) -> Reference {
 
 /// What is lent goes back before the next one asks, T being long beside it: 3 messages. A manager sends
 /// itself none, but has 3 others to fetch its right to enter from the custodian and to give it back, in a
-/// group that has one. Under heavy load the token goes from each to the next, and the manager tells itself nothing. In a
-/// burst the manager is first, and the last one gives the token back.
+/// group that has one. Under heavy load the token goes from each to the next, and the manager tells itself
+/// nothing. In a burst the manager is first, and the last one gives the token back.
 fn manager(n: f64) -> Reference {
     let k = n - 1.0;
     let (other, any) = (k / n, k.min(1.0));

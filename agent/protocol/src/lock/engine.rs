@@ -24,8 +24,8 @@ use crate::ids::{LockName, NodeId, RequestId};
 ///
 /// A request's life: [`acquire`](Engine::acquire), then a grant in [`Effects`], then
 /// [`release`](Engine::release); or [`cancel`](Engine::cancel) instead of a grant. One request
-/// of this member waits at a time, and one at most is inside, except that a counting semaphore
-/// lets one wait while others are inside.
+/// of this member waits at a time, and one at most is inside, except that of a lock with several permits,
+/// and of one that is shared, others may be inside meanwhile.
 ///
 /// `M`: what the engines of this lock say to each other. An algorithm's engine knows its own messages
 /// alone; [`build`](super::build) makes of it one that takes those of all algorithms.
@@ -55,7 +55,8 @@ pub trait Engine<M>: Snapshot<M> + Debug + Send + Sync {
         None
     }
 
-    /// The members to whom [`acquire`](Engine::acquire) sends a message.
+    /// The members to whom [`acquire`](Engine::acquire) sends a message, but for those that follow from
+    /// what it had promised before.
     fn asks(&self) -> &[NodeId];
 
     /// The [hop timer](HopTimer) ran out.

@@ -61,8 +61,8 @@ fn a_token_that_is_wanted_again_and_again_is_lent() {
         messages += bench.leave(id);
         said.push(messages);
     }
-    // REQUEST, TOKEN and RETURN; then it stays.
-    assert_eq!(said, [3, 3, 2, 0, 0]);
+    // REQUEST, TOKEN and RETURN; then it stays. The first time the custodian is told, too.
+    assert_eq!(said, [4, 3, 2, 0, 0]);
     // From there it goes straight to the next.
     let id = want(&mut bench, 4);
     let hops = [
@@ -453,7 +453,7 @@ fn a_reader_that_tries_is_told_that_the_token_is_used() {
 fn readers_that_try_are_asked_for_together() {
     let mut bench = group(6);
     enter(&mut bench, 2);
-    let mut ask = |bench: &mut Bench, me: u16| {
+    let ask = |bench: &mut Bench, me: u16| {
         bench.seq += 1;
         let request = Request {
             mode: Mode::Shared,
@@ -529,4 +529,51 @@ fn a_shared_grant_does_not_take_the_mark_away() {
     assert!(after(manager, Mode::Shared) && !after(manager, Mode::Exclusive));
     // The semaphore keeps it in its books.
     assert!(!after(exclusive(Algorithm::Semaphore), Mode::Shared));
+}
+
+/// Whoever polls tells of its ghost once.
+#[test]
+fn a_ghost_is_told_of_once() {
+    let mut bench = group(4);
+    enter(&mut bench, 2);
+    let gone = want(&mut bench, 4);
+    bench.deliver_all();
+    bench.cancel(gone);
+    for _ in 0..3 {
+        let id = attempt(&mut bench, 4);
+        assert_eq!(bench.busy.last(), Some(&id));
+        bench.cancel(id);
+    }
+    assert_eq!(bench.kinds(), ["GHOST"]);
+    assert_eq!(bench.engines[&4].asks(), [node(1)], "it says something");
+}
+
+/// Reading is no sign that a writer will come again.
+#[test]
+fn readers_do_not_make_loans_pay() {
+    let mut bench = group(5);
+    for me in [2, 3, 4, 5] {
+        let id = read(&mut bench, me, false);
+        bench.leave(id);
+    }
+    let id = enter(&mut bench, 4);
+    bench.release(id);
+    assert_eq!(bench.kinds(), ["RETURN"]);
+}
+
+/// A manager that reads again and again keeps its right for longer.
+#[test]
+fn a_right_that_was_parked_too_early_is_kept_longer() {
+    let mut bench = group(4);
+    let mut read_and_park = || {
+        let id = read(&mut bench, 1, false);
+        bench.leave(id);
+        let timer = bench.timers.get(&1).copied();
+        sweep(&mut bench, 1);
+        bench.deliver_all();
+        timer
+    };
+    let patience = [(); 3].map(|()| read_and_park());
+    let expected = [10, 20, 40].map(|ms| Some(HopTimer::Set(Duration::from_millis(ms))));
+    assert_eq!(patience, expected);
 }

@@ -228,7 +228,10 @@ fn a_reader_that_died_is_told_of_until_a_writer_knows() {
 #[test]
 fn one_of_several_is_told() {
     let mut group = Group::new(3, Algorithm::Semaphore);
-    let two = LockSpec::counting(2.try_into().unwrap());
+    let two = LockSpec {
+        permits: 2.try_into().unwrap(),
+        ..LockSpec::exclusive(Algorithm::Semaphore)
+    };
     let mut ask = |me: u16, ticket: u64| {
         let spec = Some(two);
         group.ask(

@@ -188,3 +188,32 @@ fn who_leaves_a_quarantine_does_not_vouch_for_the_incarnation_before() {
     assert!(group.now < until, "the lease is not over yet");
     waits_for(&mut group, 2, until);
 }
+
+/// Locks that member 2 has used, and no other member: some of them managed by the member that dies, for
+/// which only their custodian can vouch, and the custodian has not used them.
+#[test]
+fn an_idle_manager_is_vouched_for() {
+    for victim in [1, 3, 4] {
+        let mut group = group(4, Algorithm::Manager);
+        group.run(FOUNDING);
+        let locks: Vec<String> = (0..40).map(|number| format!("lock {number}")).collect();
+        for (ticket, lock) in (1..).zip(&locks) {
+            hold(&mut group, 2, ticket, lock);
+            group.release(2, ticket);
+        }
+        group.run(ms(100));
+        let (epoch, until) = (group.epoch(2), group.lease_of(victim));
+        group.stop(victim);
+        let left: Vec<u16> = (1..=4).filter(|&id| id != victim).collect();
+        go_on(&mut group, epoch, &left);
+        for (ticket, lock) in (101..).zip(&locks) {
+            ask(&mut group, left[2], ticket, lock);
+        }
+        group.run(ms(50));
+        assert!(group.now < until, "before its lease is over");
+        for (ticket, lock) in (101..).zip(&locks) {
+            assert!(group.granted(ticket).is_some(), "{victim} died: {lock}");
+            assert_eq!(group.told(ticket), Some(Previous::Clean), "{lock}");
+        }
+    }
+}

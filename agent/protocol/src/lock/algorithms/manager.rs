@@ -44,12 +44,14 @@
 //! *The custodian.* Nobody could deny that the manager took a token that is at home. So its right to enter
 //! lies with the member that is second in the order of the hash. `UNPARK` fetches it while the manager
 //! waits for the token, the manager keeps it while it uses the lock, and `PARK` gives it back. While it
-//! is parked the custodian vouches for the manager. Two members have no custodian.
+//! is parked the custodian vouches for the manager, if it knows of the lock: so a `PARK` tells it of the
+//! first `REQUEST`. Two members have no custodian.
 //!
 //! Invariants. (1) There is one token: at home, on its way, or with the owner of a place. (2) In the list
 //! all places before that of the token are over, and none from there on. (3) Of any two neighbours (c, d)
 //! from there on, either `NEXT(c, d)` is on its way, or c's owner knows it, or the end of the stay c is on
-//! its way to the manager. (4) Of its requests to be alone a member has one place at most. The holder of the lock has the token.
+//! its way to the manager. (4) Of its requests to be alone a member has one place at most. Whoever is inside
+//! alone has the token.
 //! (1) each step takes one token and makes one. (2) The manager strikes a place out only on word of the
 //! end of its stay, or on a `REQUEST` of its owner, which has none then; so links must keep the order of
 //! messages ([`Algorithm::needs_order`](crate::lock::Algorithm::needs_order)). (3) `NEXT` is said when the
@@ -57,8 +59,8 @@
 //!
 //! *Whether to lend.* The token carries a measure of how often loans paid, from 0 to 3: it rises by one
 //! for a stay with more than one entry, and for a `REQUEST` of the member that gave the token back last;
-//! it falls by one for a loan that was not used. From 2 on the token is lent. *For how long*: four times
-//! the mean time between entries, see [`Habit`](habit::Habit).
+//! it falls by one for a loan that was recalled unused. From 2 on the token is lent. *For how long*: four
+//! times the mean time between entries, see [`Habit`](habit::Habit).
 //!
 //! Cost: none where the token is lent; else `REQUEST`, `TOKEN`, `RETURN`: 3(N-1)/N in the mean under
 //! light load; 3-2/N under heavy load; response 2T+E, 3T+E if it is lent to another; synchronisation

@@ -5,7 +5,7 @@ use crate::ids::{LockName, NodeId};
 /// The member that serves `lock`, and the one after it, if there is another: highest random weight
 /// (Thaler and Ravishankar 1998) over BLAKE3, version 1. All members of a view must agree on both, so
 /// this never changes.
-pub(super) fn place(lock: &LockName, members: &[NodeId]) -> (NodeId, Option<NodeId>) {
+pub(super) fn serving_members(lock: &LockName, members: &[NodeId]) -> (NodeId, Option<NodeId>) {
     let weight = |node: NodeId| {
         let mut hasher = blake3::Hasher::new();
         hasher.update(b"distlock server 1\0");
@@ -38,7 +38,7 @@ mod tests {
         let members: Vec<_> = (1..=5).filter_map(NodeId::new).collect();
         let placed: Vec<_> = ["printer", "licences", "a", "b", "c", "d", "e", "f"]
             .iter()
-            .map(|name| place(&LockName::new(name).unwrap(), &members))
+            .map(|name| serving_members(&LockName::new(name).unwrap(), &members))
             .map(|(first, second)| (first.as_u16(), second.unwrap().as_u16()))
             .collect();
         assert_eq!(placed, GOLDEN);
@@ -61,8 +61,8 @@ mod tests {
         let members: Vec<_> = (1..=5).filter_map(NodeId::new).collect();
         for name in 0..100_u32 {
             let lock = LockName::new(alloc::format!("lock {name}")).unwrap();
-            let (before, second) = place(&lock, &members);
-            let (after, _) = place(&lock, &members[..4]);
+            let (before, second) = serving_members(&lock, &members);
+            let (after, _) = serving_members(&lock, &members[..4]);
             let expected = if before == members[4] {
                 second
             } else {
@@ -71,6 +71,6 @@ mod tests {
             assert_eq!(Some(after), expected);
         }
         let lock = LockName::new("printer").unwrap();
-        assert_eq!(place(&lock, &members[..1]), (members[0], None));
+        assert_eq!(serving_members(&lock, &members[..1]), (members[0], None));
     }
 }

@@ -19,7 +19,7 @@ use core::num::NonZeroU32;
 
 use serde::{Deserialize, Serialize};
 
-use super::placement::place;
+use super::placement::serving_members;
 use crate::ids::{NodeId, RequestId};
 use crate::lock::engine::{Effects, Engine, Mark, Rebuild};
 use crate::lock::request::{Mode, Previous, Release, Request};
@@ -90,7 +90,7 @@ struct Books {
 impl Semaphore {
     /// The server's books are the view's table; nobody has to say anything.
     pub(crate) fn new(permits: NonZeroU32, from: &Rebuild<'_>, out: &mut Effects<Message>) -> Self {
-        let (server, _) = place(from.lock, from.members);
+        let (server, _) = serving_members(from.lock, from.members);
         let is_single = permits == NonZeroU32::MIN;
         let is_alone = is_single && from.held == Mode::Exclusive;
         let waiter = from.my_waiter();

@@ -167,7 +167,7 @@ impl Books {
 
     fn add(&mut self, place: Place, tries: bool, say: &mut Said) {
         if let Some(mut worth) = self.home {
-            if self.returned == Some(place.node) {
+            if self.returned == Some(place.node) && !self.is_phase(place) {
                 worth.rise();
             }
             self.begin(place, worth, say);
@@ -219,6 +219,11 @@ impl Books {
 
     /// The stay `stay` is over, and the token is here.
     pub(super) fn on_return(&mut self, stay: Place, worth: Worth, say: &mut Said) {
+        self.end_stay(stay, (worth, false), say);
+    }
+
+    /// `of_phase`: whether it was readers'. What they did says nothing of loans.
+    fn end_stay(&mut self, stay: Place, (worth, of_phase): (Worth, bool), say: &mut Said) {
         let mut unanswered = None;
         if let Some(probe) = self.probe.take_if(|probe| probe.place == stay) {
             // That try succeeded: PASSED is on its way, from another member.
@@ -230,7 +235,7 @@ impl Books {
         } else {
             return;
         }
-        self.returned = Some(stay.node);
+        self.returned = (!of_phase).then_some(stay.node);
         let unanswered = unanswered.map(|probe| probe.place);
         match (self.list.front().copied(), unanswered) {
             (Some(first), unanswered) => {
@@ -274,6 +279,7 @@ impl Books {
         };
         if let Some(position) = self.list.iter().position(|it| *it == place) {
             self.list.drain(..position);
+            self.forget_ghosts();
         }
         if self
             .phase(number)
@@ -331,7 +337,7 @@ impl Books {
 
     /// Nobody waits in that place any more.
     pub(super) fn on_ghost(&mut self, place: Place, say: &mut Said) {
-        if self.list.contains(&place) {
+        if self.list.contains(&place) && !self.ghosts.contains(&place) {
             self.ghosts.push(place);
             self.pass_ghosts(say);
         }
@@ -392,7 +398,7 @@ impl Books {
                 self.strike_through(place);
                 self.grant(next, worth, say);
             }
-            None => self.on_return(place, worth, say),
+            None => self.end_stay(place, (worth, true), say),
         }
     }
 
@@ -437,9 +443,13 @@ impl Books {
     fn strike_through(&mut self, place: Place) {
         if let Some(position) = self.list.iter().position(|it| *it == place) {
             self.list.drain(..=position);
-            let list = &self.list;
-            self.ghosts.retain(|ghost| list.contains(ghost));
+            self.forget_ghosts();
         }
+    }
+
+    fn forget_ghosts(&mut self) {
+        let list = &self.list;
+        self.ghosts.retain(|ghost| list.contains(ghost));
     }
 }
 

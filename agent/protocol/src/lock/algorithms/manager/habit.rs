@@ -9,9 +9,9 @@ use crate::lock::engine::{Effects, HopTimer};
 /// since the last one (a second chance), and what is lent goes back if there were none. What is wanted
 /// again soon was given back too early, and is kept for twice as long from then on.
 ///
-/// A loan saves its member 50 µs each time it enters again, and its crash costs the others a quarantine:
-/// at one crash a day and 6 s of quarantine that is 70 µs for each second of loan. So a loan that is not
-/// used is worth no more than 0.7 s.
+/// A loan saves its member 50 µs each time the member enters again, and that member's crash costs the
+/// others a quarantine: at one crash a day and 6 s of quarantine that is 70 µs for each second of loan. So
+/// a loan that is not used is worth no more than 0.7 s.
 #[derive(Clone, Copy, Debug, Hash)]
 pub(super) struct Habit {
     patience: Duration,

@@ -88,7 +88,7 @@ impl Place {
     pub(super) const fn of(id: &RequestId) -> Self {
         Self {
             node: id.node,
-            number: id.seq + FIRST_PLACE,
+            number: id.seq.saturating_add(FIRST_PLACE),
         }
     }
 

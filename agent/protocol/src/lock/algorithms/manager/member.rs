@@ -11,7 +11,7 @@ use super::right::Right;
 use super::sharing::Sharing;
 use super::{Message, Place, Worth};
 use crate::ids::{NodeId, RequestId};
-use crate::lock::algorithms::placement::place;
+use crate::lock::algorithms::placement::serving_members;
 use crate::lock::engine::{Effects, Engine, Rebuild};
 use crate::lock::request::{Mode, Release, Request};
 
@@ -41,10 +41,11 @@ impl Manager {
     /// The list is made of the view's table: the holder, then the waiters. Everybody finds in it its own
     /// state and who comes after it, and nobody has to ask. Loans are forgotten.
     pub(in crate::lock::algorithms) fn new(from: &Rebuild<'_>, out: &mut Effects<Message>) -> Self {
-        let (manager, custodian) = place(from.lock, from.members);
+        let (manager, custodian) = serving_members(from.lock, from.members);
         let custodian = custodian.filter(|_| from.members.len() > 2);
         let line = Line::new(from, manager);
         let is_used = line.members().any(|place| place.node == manager);
+        let is_unheard = line.places.is_empty();
         let mine = line.position(from.me);
         let holder = from.my_holder().filter(|_| from.held == Mode::Exclusive);
         let holder = holder.map(|id| Caller {
@@ -67,6 +68,7 @@ impl Manager {
             place: mine.map(|mine| Own {
                 number: line.places[mine].number,
                 tries: false,
+                is_ghost: false,
                 next: line.places.get(mine + 1).copied(),
                 stay: (mine == 0).then(|| Stay {
                     worth: Worth::default(),
@@ -81,7 +83,7 @@ impl Manager {
                 .unwrap_or(super::line::FIRST_PHASE),
             probed: 0,
             habit: Habit::default(),
-            right: Right::new(from.me, manager, custodian, is_used),
+            right: Right::new(from.me, manager, custodian, (is_used, is_unheard)),
             books: None,
             own: VecDeque::new(),
         };
@@ -126,6 +128,7 @@ impl Manager {
         self.place = Some(Own {
             number,
             tries,
+            is_ghost: false,
             next: None,
             stay: None,
         });
@@ -166,6 +169,7 @@ impl Manager {
             && self.right.fetch(out)
             && let Some(id) = self.sharing.enter()
         {
+            self.habit.enters();
             out.grant(id);
         }
     }
@@ -288,9 +292,14 @@ impl Manager {
                 number,
                 mode,
                 tries,
-            } => self.keep_books(out, |books, fresh, say| {
-                books.on_request(of(number), (mode, tries), fresh, say);
-            }),
+            } => {
+                if from != self.me {
+                    self.right.introduce(out);
+                }
+                self.keep_books(out, |books, fresh, say| {
+                    books.on_request(of(number), (mode, tries), fresh, say);
+                });
+            }
             Message::Return { stay, worth } => {
                 let worth = worth.checked();
                 self.keep_books(out, |books, _, say| books.on_return(of(stay), worth, say));
@@ -353,10 +362,13 @@ impl Engine<Message> for Manager {
         let Request {
             id, tries, mode, ..
         } = request;
+        // A reader uses nothing that is lent but the manager's right.
+        if mode == Mode::Exclusive || self.me == self.manager {
+            self.habit.is_wanted(out);
+        }
         match mode {
             Mode::Exclusive => {
                 debug_assert!(self.caller.is_none(), "one request of a member at a time");
-                self.habit.is_wanted(out);
                 // Others wait for the token that is here.
                 if self.is_idle_here() && self.place.is_some_and(|place| place.next.is_some()) {
                     self.pass_on(out);
@@ -393,8 +405,13 @@ impl Engine<Message> for Manager {
     fn cancel(&mut self, id: RequestId, out: &mut Effects<Message>) {
         let caller = self.caller.take_if(|it| it.id == id && !it.is_inside);
         if caller.is_some()
-            && let Some(number) = self.place.filter(Own::waits).map(|place| place.number)
+            && let Some(own) = self
+                .place
+                .as_mut()
+                .filter(|own| own.waits() && !own.is_ghost)
         {
+            own.is_ghost = true;
+            let number = own.number;
             self.say(self.manager, Message::Ghost { number }, out);
         }
         self.drop_share(id, Release::Unused, out);
@@ -411,7 +428,7 @@ impl Engine<Message> for Manager {
     }
 
     fn asks(&self) -> &[NodeId] {
-        if self.place.is_some() {
+        if self.place.is_some_and(|place| place.stay.is_some()) {
             &[]
         } else if self.me == self.manager {
             self.right.asks().map_or(&[], slice::from_ref)
@@ -429,8 +446,8 @@ impl Engine<Message> for Manager {
         if self.habit.is_over(out) && self.has_something_lent() {
             if self.is_idle_here() {
                 self.give_back(out);
-                self.habit.was_returned(out);
             }
+            self.habit.was_returned(out);
             self.right.park(out);
             self.hear_own(out);
         }

@@ -17,6 +17,9 @@ pub(super) struct Own {
     pub(super) number: u64,
     /// Whether it is in no list before it has the token.
     pub(super) tries: bool,
+    /// Whether the manager was told that it is a ghost's. For the manager it stays one, also when it has a
+    /// caller again.
+    pub(super) is_ghost: bool,
     /// Which place comes after it.
     pub(super) next: Option<Place>,
     /// While the token is here.

@@ -8,7 +8,7 @@ use super::Message;
 /// As far as one member has to do with it.
 #[derive(Clone, Copy, Debug, Hash)]
 pub(super) enum Right {
-    /// This member is neither manager nor custodian, or there is no custodian: it enters with the token alone.
+    /// This member is neither manager nor custodian, or there is no custodian: the token is enough.
     Free,
     /// This is the manager.
     Manager {
@@ -16,6 +16,9 @@ pub(super) enum Right {
         state: State,
         /// How often it was asked for.
         time: u64,
+        /// Whether the custodian may never have heard of this lock. Nobody vouches by a lock that is not in
+        /// its table.
+        is_unheard: bool,
     },
     /// This is the custodian.
     Custodian {
@@ -35,12 +38,12 @@ pub(super) enum State {
 
 impl Right {
     /// `is_used`: whether the manager holds the lock or waits for it as the view begins. Then it has its
-    /// right.
+    /// right. `is_unheard`: whether nobody does.
     pub(super) fn new(
         me: NodeId,
         manager: NodeId,
         custodian: Option<NodeId>,
-        is_used: bool,
+        (is_used, is_unheard): (bool, bool),
     ) -> Self {
         let time = 0;
         match custodian {
@@ -48,6 +51,7 @@ impl Right {
                 custodian,
                 state: if is_used { State::Here } else { State::Parked },
                 time,
+                is_unheard,
             },
             Some(custodian) if custodian == me => Self::Custodian {
                 manager,
@@ -65,14 +69,29 @@ impl Right {
                 custodian,
                 state: state @ State::Parked,
                 time,
+                is_unheard,
             } => {
-                *state = State::Asked;
+                (*state, *is_unheard) = (State::Asked, false);
                 *time += 1;
                 out.send(*custodian, Message::Unpark { time: *time });
                 false
             }
             Self::Manager { state, .. } => *state == State::Here,
             Self::Free | Self::Custodian { .. } => true,
+        }
+    }
+
+    /// Another member wants the lock: the custodian is told of it, by what changes nothing there.
+    pub(super) fn introduce(&mut self, out: &mut Effects<Message>) {
+        if let Self::Manager {
+            custodian,
+            state: State::Parked,
+            time,
+            is_unheard: is_unheard @ true,
+        } = self
+        {
+            *is_unheard = false;
+            out.send(*custodian, Message::Park { time: *time });
         }
     }
 
@@ -152,6 +171,7 @@ impl Right {
             custodian,
             state: state @ State::Here,
             time,
+            ..
         } = self
         {
             *state = State::Parked;
