@@ -304,7 +304,7 @@ fn the_algorithm_must_be_the_one_in_use() {
     assert_refused(&with("kernel", "new"), 78, &["kernel"]);
     for other in ["kernel", "maekawa"] {
         assert_refused(&with(other, "ring"), 78, &[other, "token-ring-requests"]);
-        assert_refused(&with(other, "licences"), 78, &[other, "semaphore"]);
+        assert_refused(&with(other, "licences"), 78, &[other, "manager"]);
     }
 }
 
@@ -317,7 +317,7 @@ fn a_lock_with_permits_lets_as_many_in() {
         let full = output(&mut group.client(id, ["run", "-n", "licences", "true"]));
         assert_refused(&full, 1, &["licences"]);
     }
-    let mut third = spawn(group.client(1, ["run", "--algorithm", "semaphore", "licences", "true"]));
+    let mut third = spawn(group.client(1, ["run", "--algorithm", "manager", "licences", "true"]));
     eventually("two are inside, and the third waits", || {
         let lock = &group.status(2)["locks"][0];
         lock["holders"].as_array().is_some_and(|all| all.len() == 2)
