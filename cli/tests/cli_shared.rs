@@ -115,7 +115,7 @@ fn what_cannot_be_shared_says_so() {
     let (group, _agent) = Group::alone();
     for name in ["x", "ring"] {
         let said = output(&mut group.client(1, ["run", "-s", name, "true"]));
-        assert_refused(&said, 78, &["shared", "semaphore"]);
+        assert_refused(&said, 78, &["shared", "manager"]);
     }
     // A new lock may be served by an algorithm that shares.
     let args = ["run", "-s", "--algorithm", "semaphore", "new", "true"];

@@ -80,7 +80,7 @@ impl Group {
         let mut text = format!(
             "lease = \"{lease_ms}ms\"\nalgorithm = \"{algorithm}\"\n[group]\nname = \"shop\"\n\
              [[lock]]\nname = \"ring\"\nalgorithm = \"token-ring-requests\"\n\
-             [[lock]]\nname = \"book\"\nalgorithm = \"semaphore\"\n\
+             [[lock]]\nname = \"book\"\nalgorithm = \"manager\"\n\
              [[lock]]\nname = \"licences\"\npermits = 2\n"
         );
         for (index, address) in self.addresses.iter().enumerate() {
