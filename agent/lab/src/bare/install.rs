@@ -85,7 +85,7 @@ impl<A> Bare<A> {
             // A new epoch outranks every counter of the old one.
             (seat.clock, seat.hop) = (clock, None);
             let counter = u32::from(!holders.is_empty());
-            // Who is inside alone has been told.
+            // A holder that is inside alone has been told.
             let is_told = !holders.is_empty() && held == Mode::Exclusive;
             let abandoned = abandoned && !is_told;
             seat.history = GrantHistory { counter, abandoned };

@@ -24,8 +24,8 @@ use crate::ids::{LockName, NodeId, RequestId};
 ///
 /// A request's life: [`acquire`](Engine::acquire), then a grant in [`Effects`], then
 /// [`release`](Engine::release); or [`cancel`](Engine::cancel) instead of a grant. One request
-/// of this member waits at a time, and one at most is inside, except that of a lock with several permits,
-/// and of one that is shared, others may be inside meanwhile.
+/// of this member waits at a time. One at most is inside; of a lock that is shared, or has several permits,
+/// several may be.
 ///
 /// `M`: what the engines of this lock say to each other. An algorithm's engine knows its own messages
 /// alone; [`build`](super::build) makes of it one that takes those of all algorithms.

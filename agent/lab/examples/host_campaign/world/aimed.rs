@@ -162,8 +162,8 @@ impl World<'_> {
         }
     }
 
-    /// All agents but a host's are killed, and start again with a lease that is over while that of the holder
-    /// there, which is cut off, is not.
+    /// Cuts off the host of the holder, and kills all other agents. These start again with a shorter lease,
+    /// which is over sooner than the holder's.
     pub(super) fn set_lease_of_others(&mut self, host: usize) -> Result<()> {
         self.lease_ms = SHORTEST_LEASE_MS / 2;
         self.scheduler.network.cut_off.insert(host);

@@ -48,8 +48,8 @@
 //! first `REQUEST`. Two members have no custodian.
 //!
 //! Invariants. (1) There is one token: at home, on its way, or with the owner of a place. (2) In the list
-//! all places before that of the token are over, and none from there on. (3) Of any two neighbours (c, d)
-//! from there on, either `NEXT(c, d)` is on its way, or c's owner knows it, or the end of the stay c is on
+//! the places before the token's place are over; that place and those behind it are not. (3) Of any two
+//! neighbours (c, d) among these, either `NEXT(c, d)` is on its way, or c's owner knows it, or the end of the stay c is on
 //! its way to the manager. (4) Of its requests to be alone a member has one place at most. Whoever is inside
 //! alone has the token.
 //! (1) each step takes one token and makes one. (2) The manager strikes a place out only on word of the

@@ -1,5 +1,5 @@
-//! What the manager of a lock knows: who has a place, in which order, and where the token is if it is not
-//! with one of them.
+//! What the manager of a lock knows: the places of the members, in their order, and whether the token is at
+//! home or with a phase of readers.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec;
@@ -32,7 +32,7 @@ pub(super) struct Books {
     tries: VecDeque<Place>,
     /// The highest number of a place of each member (G5).
     newest: BTreeMap<NodeId, u64>,
-    /// Who gave the token back last.
+    /// The member that gave the token back last.
     returned: Option<NodeId>,
 }
 
@@ -40,9 +40,9 @@ pub(super) struct Books {
 #[derive(Clone, Copy, Debug, Hash)]
 struct Probe {
     number: u64,
-    /// Who is asked, for its stay.
+    /// The place whose owner is asked.
     at: Place,
-    /// For whom.
+    /// The place that tries.
     place: Place,
 }
 

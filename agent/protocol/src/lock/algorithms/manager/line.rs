@@ -21,11 +21,11 @@ const FIRST_PLACE: u64 = 2;
 #[derive(Debug, Default)]
 pub(super) struct Line {
     pub(super) places: Vec<Place>,
-    /// Who is inside, in the first phase.
+    /// The readers that are inside: the first phase.
     pub(super) inside: Vec<Place>,
-    /// Who waits, and belongs to that phase.
+    /// The readers that wait, and belong to the first phase.
     pub(super) joining: Vec<Place>,
-    /// Who waits in the other phase.
+    /// The readers of the other phase.
     pub(super) waiting: Vec<Place>,
 }
 

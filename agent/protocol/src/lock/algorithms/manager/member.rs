@@ -383,7 +383,7 @@ impl Engine<Message> for Manager {
                 }
             }
             Mode::Shared => {
-                // Who has the token is alone; those who share the lock are let in by the manager.
+                // A member with the token is alone; only the manager lets readers in.
                 if self.is_idle_here() {
                     self.pass_on(out);
                 }
@@ -417,8 +417,8 @@ impl Engine<Message> for Manager {
         self.drop_share(id, Release::Unused, out);
     }
 
-    /// Whoever has the token knows that nobody else is inside; the manager knows who has no place; and
-    /// the custodian has the manager's right to enter.
+    /// A member with the token knows that no other is inside. The manager knows which members have no
+    /// place. The custodian knows whether it has the manager's right to enter.
     fn may_be_inside(&self, node: NodeId) -> bool {
         if self.place.is_some_and(|place| place.stay.is_some()) {
             return false;
