@@ -11,6 +11,7 @@ pub(crate) mod fork;
 pub(crate) mod pidfd;
 pub mod queue;
 pub(crate) mod sigio;
+pub(crate) mod socket_set;
 pub(crate) mod spin;
 pub mod sync;
 pub(crate) mod thread;

@@ -227,9 +227,9 @@ impl Driver {
 impl AsFd for Driver {
     fn as_fd(&self) -> BorrowedFd<'_> {
         #[expect(unsafe_code, reason = "mio gives out the descriptor's number only")]
-        // SAFETY: it is the registry's, which lives as long as what is borrowed here.
+        // SAFETY: it is the poll's, which lives as long as what is borrowed here.
         unsafe {
-            BorrowedFd::borrow_raw(self.driven.shared.registry.as_raw_fd())
+            BorrowedFd::borrow_raw(self.driven.shared.socket_set.poll().as_raw_fd())
         }
     }
 }

@@ -201,7 +201,7 @@ impl EventLoop {
             service.evict(&self.shared, self.poll.registry());
         }
         // Of what a waiting thread takes off the socket, and may have left, no event tells.
-        self.readable |= self.shared.spin.is_taken();
+        self.readable |= self.shared.is_led();
         let Work {
             record,
             tasks,

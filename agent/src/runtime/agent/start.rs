@@ -25,11 +25,11 @@ use crate::runtime::observe::trace;
 use crate::runtime::observe::watchdog::WatchdogTimer;
 use crate::runtime::os::clock;
 use crate::runtime::os::fork::ForkStamp;
+use crate::runtime::os::socket_set::SocketSet;
 use crate::runtime::shared::core_guard::Shared;
 use crate::runtime::shared::group_status::Identity;
-use crate::runtime::shared::hand_off::watch;
 use crate::runtime::shared::membership::Membership;
-use crate::runtime::shared::wakeup::Wakeup;
+use crate::runtime::shared::wakeup::{TRANSPORT, Wakeup};
 
 /// All that an agent is, but for who runs its loop, for which `wakeup` is made.
 pub(super) fn prepare(
@@ -83,14 +83,8 @@ pub(super) fn prepare(
     let transport = Transport::bind(me, &members, multicast, seals, faults)?;
     let poll = Poll::new().map_err(system("open an epoll instance"))?;
     let wakeup = wakeup(poll.registry()).map_err(system("open a timer"))?;
-    transport
-        .sockets()
-        .try_for_each(|fd| watch(poll.registry(), fd))
+    let socket_set = SocketSet::of(transport.sockets(), poll.registry(), TRANSPORT)
         .map_err(system("wait for the member's socket"))?;
-    let registry = poll
-        .registry()
-        .try_clone()
-        .map_err(system("copy the epoll instance"))?;
     let service = socket
         .map(|endpoint| Service::open(&endpoint, lifelines, poll.registry(), SERVICE))
         .transpose()?;
@@ -139,7 +133,7 @@ pub(super) fn prepare(
     };
     let membership = Membership::new(members, key_file.is_some());
     let shared = Shared::new(
-        node, transport, membership, wakeup, registry, stamp, identity,
+        node, transport, membership, wakeup, socket_set, stamp, identity,
     );
     let watchdog_timer = watchdog.map(WatchdogTimer::new);
     let mut event_loop = EventLoop::new(

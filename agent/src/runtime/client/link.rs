@@ -381,7 +381,9 @@ impl Link {
         // The reader is woken by this, and the agent sees the end. The stream may have ended.
         let _ = self.stream.shutdown(Shutdown::Both);
         session.ring();
-        requests.values().for_each(|request| request.notify());
+        requests.values().for_each(|request| {
+            request.notify();
+        });
         self.hub.end(&end);
     }
 }

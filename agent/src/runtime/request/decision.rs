@@ -14,6 +14,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
 use std::{fmt, io};
 
 use crate::protocol::{Fence, Missing, Previous, Release, Ticket, Time};
@@ -31,9 +32,18 @@ const REFUSED: u8 = 2;
 const LOST: u8 = 3;
 const RELEASED: u8 = 4;
 
+/// Nobody waits for the decision at this moment.
+const NOBODY: u8 = 0;
+/// The thread that asked sleeps on the condition variable.
+const SLEEPS: u8 = 1;
+/// The thread that asked leads ([`Leader`](crate::runtime::shared::leader::Leader)).
+const LEADS: u8 = 2;
+
 /// Shared by the thread that asked and whoever decides.
 pub(crate) struct Request {
     state: AtomicU8,
+    /// How the thread that asked waits. It changes under `outcome`'s mutex.
+    waiter: AtomicU8,
     outcome: Mutex<Outcome>,
     changed: Condvar,
     /// Of its grant.
@@ -69,18 +79,21 @@ impl Request {
     pub(crate) fn new() -> Arc<Self> {
         Arc::new(Self {
             state: AtomicU8::new(WAITING),
+            waiter: AtomicU8::new(NOBODY),
             outcome: Mutex::new(Outcome::default()),
             changed: Condvar::new(),
             loss: LossSignal::default(),
         })
     }
 
-    /// The request is inside. The caller notifies afterwards, outside its own mutex.
-    pub(crate) fn grant(&self, granted: Granted) {
+    /// The request is inside; whether somebody waits for that, whom the caller notifies afterwards,
+    /// outside its own mutex.
+    pub(crate) fn grant(&self, granted: Granted) -> bool {
         let mut outcome = self.outcome.lock();
         debug_assert_eq!(self.state(), WAITING);
         outcome.decided = Some(Ok(granted));
         self.state.store(HELD, Ordering::Release);
+        self.waiter() != NOBODY
     }
 
     /// Keeps what the agent gives with a grant; the grant itself follows.
@@ -135,11 +148,18 @@ impl Request {
         self.state.load(Ordering::Acquire)
     }
 
-    /// Wakes the thread that waits, or does what is to be done after a loss. The waiter looks at
-    /// the state under `outcome`'s mutex before it sleeps, and the state was set under it: no
-    /// wake-up is lost.
-    pub(crate) fn notify(&self) {
-        self.changed.notify_all();
+    fn waiter(&self) -> u8 {
+        self.waiter.load(Ordering::Relaxed)
+    }
+
+    /// Wakes the thread that waits, and does what is to be done after a loss; whether that thread leads,
+    /// so that the caller must ring for it. The waiter looks at the state under `outcome`'s mutex
+    /// before it sleeps or leads, and the state was set under it: no wake-up is lost.
+    pub(crate) fn notify(&self) -> bool {
+        let waiter = self.waiter();
+        if waiter == SLEEPS {
+            self.changed.notify_all();
+        }
         if self.state() == LOST {
             // It may have been granted, and waited for its lease.
             if let Ok(granted) = self.outcome() {
@@ -147,23 +167,39 @@ impl Request {
             }
             self.loss.fire(Loss::Revoked);
         }
+        waiter == LEADS
+    }
+
+    /// The thread that asked leads from now on, unless the request is decided.
+    pub(crate) fn begin_to_lead(&self) -> bool {
+        let _outcome = self.outcome.lock();
+        let begins = !self.is_decided();
+        if begins {
+            self.waiter.store(LEADS, Ordering::Relaxed);
+        }
+        begins
+    }
+
+    /// The thread that asked does not lead any more.
+    pub(crate) fn end_to_lead(&self) {
+        let _outcome = self.outcome.lock();
+        self.waiter.store(NOBODY, Ordering::Relaxed);
     }
 
     /// Blocks until the request is decided or `deadline` is over; whether it is decided.
     pub(crate) fn wait(&self, deadline: Option<Time>) -> bool {
         let mut outcome = self.outcome.lock();
+        self.waiter.store(SLEEPS, Ordering::Relaxed);
         while !self.is_decided() {
-            if let Some(deadline) = deadline {
-                let left = deadline.since(clock::now());
-                if left.is_zero() {
-                    return false;
-                }
-                outcome = self.changed.wait_for(outcome, left);
-            } else {
-                outcome = self.changed.wait(outcome);
-            }
+            let left = deadline.map(|deadline| deadline.since(clock::now()));
+            outcome = match left {
+                Some(Duration::ZERO) => break,
+                Some(left) => self.changed.wait_for(outcome, left),
+                None => self.changed.wait(outcome),
+            };
         }
-        true
+        self.waiter.store(NOBODY, Ordering::Relaxed);
+        self.is_decided()
     }
 
     /// What became of it, once it is decided.
@@ -206,6 +242,10 @@ pub(crate) trait Owner: Send + Sync + fmt::Debug {
 
     /// Whether this process was forked from the owner's.
     fn is_child(&self) -> bool;
+
+    /// Waits for `request` until `deadline` comes near, where the calling thread can do meanwhile what
+    /// brings the decision. Elsewhere it returns at once.
+    fn lead(&self, _deadline: Option<Time>, _request: &Request) {}
 
     /// Has the agent go on until `is_done`, or until `deadline`, where that is the calling thread's
     /// business ([`crate::runtime::agent::driven`]). Elsewhere it returns at once.

@@ -121,7 +121,7 @@ impl Waiting {
         }
         let pause = slice.map(|slice| clock::now() + slice);
         let until = [pause, self.limit.cancel_at()].into_iter().flatten().min();
-        owner.drive(until, &|| self.request.is_decided());
+        owner.lead(until, &self.request);
         if !self.request.wait(until) {
             let deadline = self.limit.deadline;
             let Some(deadline) = deadline.filter(|it| it.cancel <= clock::now()) else {

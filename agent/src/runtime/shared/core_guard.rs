@@ -11,8 +11,6 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use mio::Registry;
-
 use crate::protocol::{Command, Input, Node, NodeId, Output, Record, Ticket, Time};
 use crate::runtime::api::error::SessionEnd;
 use crate::runtime::api::events::Hub;
@@ -21,6 +19,7 @@ use crate::runtime::net::transport::{Transport, TransportCounters};
 use crate::runtime::observe::trace::Tracer;
 use crate::runtime::os::clock;
 use crate::runtime::os::fork::ForkStamp;
+use crate::runtime::os::socket_set::SocketSet;
 use crate::runtime::os::spin::Spin;
 use crate::runtime::os::sync::{Mutex, MutexGuard};
 use crate::runtime::request::Request;
@@ -55,9 +54,11 @@ pub(crate) struct Shared {
     /// What runs the event loop where callers do, until the session is over. It has this in turn:
     /// so in a forked child neither is dropped, which would remove the parent's sockets.
     driver: Mutex<Option<Arc<dyn Drive>>>,
-    /// Of the event loop's poll.
-    pub(crate) registry: Registry,
-    pub(crate) spin: Spin,
+    /// What whoever leads waits for, and else the event loop.
+    pub(crate) socket_set: SocketSet,
+    /// Whether an application's thread leads.
+    pub(super) is_led: AtomicBool,
+    pub(super) spin: Spin,
     /// Whether the last request was decided in its own step: then there is no network to wait for.
     pub(super) grants_at_once: AtomicBool,
 }
@@ -68,7 +69,7 @@ impl Shared {
         transport: Transport,
         membership: Membership,
         wakeup: Wakeup,
-        registry: Registry,
+        socket_set: SocketSet,
         stamp: ForkStamp,
         identity: Identity,
     ) -> Arc<Self> {
@@ -83,7 +84,8 @@ impl Shared {
             )),
             wakeup,
             driver: Mutex::new(None),
-            registry,
+            socket_set,
+            is_led: AtomicBool::new(false),
             spin: Spin::default(),
             grants_at_once: AtomicBool::new(false),
             identity,
@@ -317,14 +319,19 @@ impl CoreGuard<'_> {
     /// Lets go of the mutex, then wakes whom the steps decided for.
     pub(crate) fn finish(self) {
         let Self {
-            core, notify, ring, ..
+            shared,
+            core,
+            notify,
+            ring,
         } = self;
         drop(core);
         for session in ring {
             session.ring();
         }
         for request in notify {
-            request.notify();
+            if request.notify() {
+                shared.socket_set.ring();
+            }
         }
     }
 }

@@ -109,12 +109,14 @@ impl CoreGuard<'_> {
         });
         match &entry.sink {
             Sink::Thread(request) => {
-                request.grant(Granted {
+                let is_awaited = request.grant(Granted {
                     fence,
                     previous,
                     session,
                 });
-                self.notify.push(request.clone());
+                if is_awaited {
+                    self.notify.push(request.clone());
+                }
             }
             &Sink::Client { client, id } => {
                 let abandoned = previous == Previous::Abandoned;

@@ -4,32 +4,21 @@
 //! clock, steps the protocol and sends the datagrams itself, then lets go and blocks on its
 //! request, its own local semaphore. The agent thread waits for the network: it steps the protocol
 //! with what arrives and posts the request that was granted. So the first datagram leaves without
-//! any switch of threads, and an uncontended entry costs one round trip and one wake-up; not even
-//! that, while a waiting thread has the [`NetworkRole`].
+//! any switch of threads. One of the threads that wait does the agent thread's job meanwhile, the
+//! [leader](crate::runtime::shared::leader), which is woken by its answer itself.
 
 use std::io;
-use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use mio::unix::SourceFd;
-use mio::{Interest, Registry};
-
 use crate::protocol::{LockName, LockSpec, Missing, Mode, Release, Ticket, Time};
 use crate::runtime::api::caller::Caller;
-use crate::runtime::api::error::{AcquireError, ReleaseError, SessionEnd};
+use crate::runtime::api::error::{AcquireError, ReleaseError};
 use crate::runtime::api::patience::Patience;
-use crate::runtime::net::aead;
-use crate::runtime::os::spin::Spinner;
 use crate::runtime::request::announcer::Announcer;
 use crate::runtime::request::{Limit, Owner, Request, Waiting};
-use crate::runtime::shared::core_guard::{CoreGuard, Shared};
+use crate::runtime::shared::core_guard::Shared;
 use crate::runtime::shared::entry::Sink;
-use crate::runtime::shared::wakeup::{TRANSPORT, Wakeup};
-
-/// How many datagrams a waiting thread takes at once, before it looks for its grant.
-const ROLE_RECEIVE_LIMIT: usize = 8;
-const _: () = assert!(ROLE_RECEIVE_LIMIT <= aead::IN_A_TURN, "as it is said there");
 
 impl Shared {
     /// Asks for `lock`.
@@ -52,51 +41,19 @@ impl Shared {
             .map_err(|_| AcquireError::Limit)?;
         let request = Request::new();
         let sink = Sink::Thread(request.clone());
-        // Dropped after the guard of the core, whose mutex handing the role back takes.
-        let role;
+        let leader = self.spinning_leader();
         let mut core = self.lock_core();
-        role = self.take_role(&mut core);
         let asked = core.ask(lock.clone(), spec, mode, patience.wait(), caller, sink);
         core.finish_as_application();
         let ticket = asked?;
         let at_once = request.is_decided();
         self.grants_at_once.store(at_once, Ordering::Relaxed);
-        if let Some(role) = role
+        if let Some((leader, spinner)) = leader
             && !at_once
         {
-            role.wait_for(&request);
+            leader.spin(&spinner, &request);
         }
         Ok(Waiting::new(self.clone(), ticket, request, limit, lifeline))
-    }
-
-    /// The network role for the request that is made next, if it is likely to pay. Before the
-    /// request is sent, so that its answer wakes nobody.
-    fn take_role(&self, core: &mut CoreGuard<'_>) -> Option<NetworkRole<'_>> {
-        // Without an agent thread the one that waits does everything anyway, once it waits.
-        let is_threaded = matches!(self.wakeup, Wakeup::Thread(_));
-        if !is_threaded || self.grants_at_once.load(Ordering::Relaxed) {
-            return None;
-        }
-        if core.end_of_session().is_some() {
-            return None;
-        }
-        let spinner = self.spin.start()?;
-        let is_mine = |fd: &RawFd| self.registry.deregister(&mut SourceFd(fd)).is_ok();
-        let (all, mine) = (
-            core.sockets().count(),
-            core.sockets().take_while(is_mine).count(),
-        );
-        if mine < all {
-            let mut given_back = core.sockets().take(mine);
-            let registered = given_back.try_for_each(|fd| watch(&self.registry, fd));
-            core.end_if_failed(registered);
-            return None;
-        }
-        Some(NetworkRole {
-            shared: self,
-            spinner,
-            has_sockets: true,
-        })
     }
 
     /// Ends the session in good order: nobody is inside any more, and the others are told.
@@ -104,72 +61,6 @@ impl Shared {
         let mut core = self.lock_core();
         core.leave();
         core.finish_as_application();
-    }
-}
-
-/// Has the event loop wait for what arrives at the socket `fd`.
-pub(crate) fn watch(registry: &Registry, fd: RawFd) -> io::Result<()> {
-    registry.register(&mut SourceFd(&fd), TRANSPORT, Interest::READABLE)
-}
-
-impl CoreGuard<'_> {
-    /// Has the event loop wait for all sockets again. What has arrived meanwhile wakes it now.
-    fn watch_sockets(&mut self) {
-        let registry = &self.shared.registry;
-        let registered = self.sockets().try_for_each(|fd| watch(registry, fd));
-        self.end_if_failed(registered);
-    }
-
-    /// Ends the session if its sockets cannot be waited for.
-    fn end_if_failed(&mut self, waiting: io::Result<()>) {
-        if let Err(error) = waiting {
-            self.end(SessionEnd::Poll {
-                what: error.to_string(),
-            });
-        }
-    }
-}
-
-/// The network role: for a moment, a thread that waits does the agent thread's job itself. It
-/// receives, steps, answers others, and so gets its own grant without being woken for it. The
-/// agent thread is not woken by datagrams meanwhile; its timers go on, and when one runs out it
-/// looks at the socket too, so a thread that is not scheduled for long keeps nobody waiting.
-/// Dropping it hands the role back.
-#[derive(Debug)]
-struct NetworkRole<'a> {
-    shared: &'a Shared,
-    spinner: Spinner<'a>,
-    /// Until they are handed back.
-    has_sockets: bool,
-}
-
-impl NetworkRole<'_> {
-    /// Waits until the request is decided, or the short time is over that this lasts. The stay in
-    /// the mutex that brings the outcome hands the role back, too.
-    fn wait_for(mut self, request: &Request) {
-        self.spinner.until(|| {
-            if self.has_sockets
-                && let Some(mut core) = self.shared.try_lock_core()
-            {
-                core.receive(ROLE_RECEIVE_LIMIT);
-                if request.is_decided() {
-                    self.has_sockets = false;
-                    core.watch_sockets();
-                }
-                core.finish_as_application();
-            }
-            request.is_decided()
-        });
-    }
-}
-
-impl Drop for NetworkRole<'_> {
-    fn drop(&mut self) {
-        if self.has_sockets {
-            let mut core = self.shared.lock_core();
-            core.watch_sockets();
-            core.finish_as_application();
-        }
     }
 }
 
@@ -220,6 +111,11 @@ impl Owner for Shared {
         self.stamp.is_child()
     }
 
+    fn lead(&self, deadline: Option<Time>, request: &Request) {
+        Self::drive(self, deadline, &|| request.is_decided());
+        Self::lead(self, deadline, request);
+    }
+
     fn drive(&self, deadline: Option<Time>, is_done: &dyn Fn() -> bool) {
         Self::drive(self, deadline, is_done);
     }
@@ -227,13 +123,13 @@ impl Owner for Shared {
 
 #[cfg(test)]
 pub(crate) mod tests {
-    use std::collections::BTreeMap;
     use std::time::Duration;
 
     use crossbeam_channel::TryRecvError;
 
     use super::*;
     use crate::protocol::{Failure, NodeId, Settings};
+    use crate::runtime::api::error::SessionEnd;
     use crate::runtime::shared::core_guard::TAKINGS;
     use crate::runtime::shared::entry::Asker;
     use crate::runtime::{Address, Agent, AgentEvent, Options, StatusError, Watchdog};
@@ -244,16 +140,27 @@ pub(crate) mod tests {
     }
 
     fn options(directory: &std::path::Path, watchdog: Option<Watchdog>) -> Options {
-        let me = NodeId::new(1).unwrap();
-        let address = Address::unix(directory.join("1")).unwrap();
-        let members = BTreeMap::from([(me, address)]);
+        options_among(1, 1, directory, watchdog)
+    }
+
+    /// Of the member `me` of so many.
+    pub(crate) fn options_among(
+        members: u16,
+        me: u16,
+        directory: &std::path::Path,
+        watchdog: Option<Watchdog>,
+    ) -> Options {
+        let node = |id| NodeId::new(id).unwrap();
+        let address = |id| Address::unix(directory.join(format!("{id}"))).unwrap();
+        let members = (1..=members).map(|id| (node(id), address(id))).collect();
         let settings = Settings {
             failure: Failure::Unanimity,
             ..Settings::new("test")
         };
+        let state_dir = directory.join(format!("state-{me}"));
         Options {
             watchdog,
-            ..Options::new(me, members, settings, directory.join("state"))
+            ..Options::new(node(me), members, settings, state_dir)
         }
     }
 

@@ -1,0 +1,206 @@
+//! The leader: a thread of the application that waits for its grant, and does the agent thread's job
+//! meanwhile (the leader of Schmidt et al., "Leader/Followers", PLoP 2000).
+//!
+//! It waits for the member's sockets, steps the protocol with whatever arrives, answers others, and so
+//! gets its own grant by one wake-up: without the leader the network wakes the agent thread, which wakes
+//! the thread that waits. At most one thread leads. Meanwhile the agent thread is not woken by
+//! datagrams; its timers go on, and in each of its rounds it looks at the sockets too, so that a leader
+//! that is not scheduled keeps nobody waiting for long. What other threads decide for the leader they
+//! tell it by the bell of the [socket set](crate::runtime::os::socket_set).
+//!
+//! Where waiting without blocking paid lately ([`Spin`](crate::runtime::os::spin::Spin)) the leader does
+//! so before it blocks.
+
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use crate::protocol::Time;
+use crate::runtime::api::error::SessionEnd;
+use crate::runtime::net::aead;
+use crate::runtime::os::clock;
+use crate::runtime::os::spin::Spinner;
+use crate::runtime::request::Request;
+use crate::runtime::shared::core_guard::Shared;
+use crate::runtime::shared::wakeup::Wakeup;
+
+/// How many datagrams the leader takes at once, before it looks for its grant.
+const RECEIVE_LIMIT: usize = 8;
+const _: () = assert!(RECEIVE_LIMIT <= aead::IN_A_TURN, "as it is said there");
+
+/// A leader whose patience ends sooner than this does not block: the timeouts of epoll_wait(2) are whole
+/// milliseconds, those of a condition variable are not.
+const SHORT: Duration = Duration::from_millis(2);
+
+/// The right to lead. Dropping it leaves the sockets to the event loop again.
+#[derive(Debug)]
+pub(super) struct Leader<'a> {
+    shared: &'a Shared,
+}
+
+impl Shared {
+    /// Whether a thread of the application leads. Of what it may have left at the sockets no event
+    /// tells.
+    pub(crate) fn is_led(&self) -> bool {
+        self.is_led.load(Ordering::Acquire)
+    }
+
+    /// The right to lead, if nobody does, and if there is an agent thread: without one whoever waits
+    /// does everything anyway.
+    fn leader(&self) -> Option<Leader<'_>> {
+        let is_threaded = matches!(self.wakeup, Wakeup::Thread(_));
+        if !is_threaded || self.is_led.swap(true, Ordering::AcqRel) {
+            return None;
+        }
+        if self.socket_set.unwatch().is_err() {
+            self.is_led.store(false, Ordering::Release);
+            return None;
+        }
+        Some(Leader { shared: self })
+    }
+
+    /// The right to lead, and to spin, for the request that is made next, if that is likely to pay.
+    /// Before the request is sent, so that its answer wakes nobody.
+    pub(super) fn spinning_leader(&self) -> Option<(Leader<'_>, Spinner<'_>)> {
+        if self.grants_at_once.load(Ordering::Relaxed) {
+            return None;
+        }
+        let spinner = self.spin.start()?;
+        Some((self.leader()?, spinner))
+    }
+
+    /// Leads until `request` is decided, or `deadline` is near, unless another thread leads.
+    pub(super) fn lead(&self, deadline: Option<Time>, request: &Request) {
+        if request.is_decided() {
+            return;
+        }
+        if let Some(leader) = self.leader() {
+            leader.block(deadline, request);
+        }
+    }
+}
+
+impl Leader<'_> {
+    /// Waits for a moment without blocking.
+    pub(super) fn spin(&self, spinner: &Spinner<'_>, request: &Request) {
+        spinner.until(|| {
+            if let Some(mut core) = self.shared.try_lock_core() {
+                core.receive(RECEIVE_LIMIT);
+                core.finish_as_application();
+            }
+            request.is_decided()
+        });
+    }
+
+    fn block(&self, deadline: Option<Time>, request: &Request) {
+        if !request.begin_to_lead() {
+            return;
+        }
+        while !request.is_decided() {
+            let timeout = match deadline.map(|deadline| deadline.since(clock::now())) {
+                Some(left) if left < SHORT => break,
+                left => left.map(|left| left - SHORT / 2),
+            };
+            if let Err(error) = self.shared.socket_set.wait(timeout) {
+                tracing::error!("cannot wait for the member's sockets: {error}");
+                break;
+            }
+            if request.is_decided() {
+                break;
+            }
+            let mut core = self.shared.lock_core();
+            core.receive(RECEIVE_LIMIT);
+            if request.is_decided() {
+                // Before this thread would ring for itself.
+                request.end_to_lead();
+            }
+            core.finish_as_application();
+        }
+        request.end_to_lead();
+    }
+}
+
+impl Drop for Leader<'_> {
+    fn drop(&mut self) {
+        let watched = self.shared.socket_set.watch();
+        self.shared.is_led.store(false, Ordering::Release);
+        if let Err(error) = watched {
+            let mut core = self.shared.lock_core();
+            core.end(SessionEnd::Poll {
+                what: error.to_string(),
+            });
+            core.finish();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+    use std::thread;
+
+    use crate::protocol::LockName;
+    use crate::runtime::shared::hand_off::tests::{alone, options_among};
+    use crate::runtime::{Agent, Caller, Grant, Patience, Watchdog};
+
+    use super::*;
+
+    fn enter(agent: &Agent) -> Grant {
+        let lock = LockName::new("x").unwrap();
+        let granted = agent.acquire(&lock, None, Patience::Forever, Caller::default());
+        granted.unwrap()
+    }
+
+    /// Until a thread leads, and its request is out.
+    fn await_leader(agent: &Agent) {
+        while !agent.shared.is_led() {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+
+    #[test]
+    fn the_answer_wakes_the_leader_itself() {
+        let directory = tempfile::tempdir().unwrap();
+        let holder = Agent::start(options_among(2, 1, directory.path(), None)).unwrap();
+        let is_to_stop = Arc::new(AtomicBool::new(false));
+        let (stops, stopped) = crossbeam_channel::bounded(0);
+        let (goes_on, may_go_on) = crossbeam_channel::bounded::<()>(0);
+        let stop = Arc::clone(&is_to_stop);
+        let watchdog = Watchdog::new(Duration::from_millis(1), move || {
+            if stop.swap(false, Ordering::Relaxed) {
+                stops.send(()).unwrap();
+                may_go_on.recv().unwrap();
+            }
+        });
+        let options = options_among(2, 2, directory.path(), Some(watchdog));
+        let waiter = Agent::start(options).unwrap();
+        let held = enter(&holder);
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| enter(&waiter));
+            await_leader(&waiter);
+            is_to_stop.store(true, Ordering::Relaxed);
+            stopped.recv().unwrap();
+            // The agent thread of the member that waits stands still from here on.
+            held.release().unwrap();
+            waits.join().unwrap().release().unwrap();
+            goes_on.send(()).unwrap();
+        });
+        waiter.close();
+        holder.close();
+    }
+
+    #[test]
+    fn the_leader_hears_of_what_another_thread_decides() {
+        let directory = tempfile::tempdir().unwrap();
+        let agent = alone(directory.path(), None);
+        let held = enter(&agent);
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| enter(&agent));
+            await_leader(&agent);
+            held.release().unwrap();
+            waits.join().unwrap().release().unwrap();
+        });
+        assert!(!agent.shared.is_led());
+        agent.close();
+    }
+}
