@@ -72,3 +72,4 @@ pub use request::announcer::{Announcer, Sighting};
 pub use request::lease_page::LeaseWatch;
 pub use request::session::GuardState;
 pub use request::{Grant, Loss, LossSignal, OnLoss, Waiting};
+pub use shared::loans::LentLock;

@@ -8,6 +8,7 @@
 mod callers;
 mod directed;
 mod faults;
+mod loans;
 mod operator;
 mod phases;
 
@@ -23,8 +24,10 @@ use super::cluster::{Cluster, Lies, Turn};
 use super::plan::Plan;
 pub use super::report::Report;
 use super::trace::{Sink, Trace};
+use distlock_protocol::lock::SharedLoan;
 use distlock_protocol::{
-    Algorithm, Change, ElectionAlgorithm, Epoch, Event, Failure, NodeId, Refusal, Ticket, Time,
+    Algorithm, Change, ElectionAlgorithm, Epoch, Event, Failure, LockName, NodeId, Refusal, Ticket,
+    Time,
 };
 
 /// Runs `algorithm` as `seed` says, where `failure` decides on views. The trace goes to `sink`, if
@@ -197,6 +200,8 @@ struct Campaign {
     /// Who of them wants to lead.
     campaigns: BTreeSet<(Process, Ticket)>,
     inside: BTreeSet<(Process, Ticket)>,
+    /// By what callers of a process enter a lock without its node, and how the next that does is called.
+    loans: BTreeMap<(Process, LockName), (Ticket, SharedLoan)>,
     leaving: BTreeSet<Process>,
     /// The epoch that is in force in each process.
     epochs: BTreeMap<Process, Epoch>,
@@ -251,6 +256,7 @@ impl Campaign {
             asked: BTreeMap::new(),
             campaigns: BTreeSet::new(),
             inside: BTreeSet::new(),
+            loans: BTreeMap::new(),
             leaving: BTreeSet::new(),
             epochs: BTreeMap::new(),
             newest: Epoch::ZERO,
@@ -377,7 +383,11 @@ impl Campaign {
                 self.note_found(process, *epoch);
                 self.lose_amid_exchange(*epoch);
             }
-            Event::Lost { ticket } => self.lose(process, *ticket),
+            Event::Entered { .. } => self.report.recalled += 1,
+            Event::Lost { ticket } => {
+                self.lose(process, *ticket);
+                self.end_loan(process, *ticket)?;
+            }
             Event::Excluded { .. } => {
                 self.report.exclusions += 1;
                 self.epochs.remove(&process);

@@ -235,7 +235,11 @@ impl Checkers {
                 }
                 Ok(())
             }
-            Command::Change(_) => Ok(()),
+            // What enters by a loan is told to these checkers as if it had asked.
+            Command::Change(_)
+            | Command::Borrow { .. }
+            | Command::Return { .. }
+            | Command::FindAll => Ok(()),
             Command::Leave => {
                 for held in self.requests.closes(process) {
                     self.exclusion.leaves(held);
@@ -269,6 +273,12 @@ impl Checkers {
         self.may_differ.insert("voters");
     }
 
+    /// Whether what `process` was granted is valid now.
+    pub fn has_lease(&self, now: Time, process: Process) -> bool {
+        let leases = self.leases.as_ref();
+        leases.is_none_or(|leases| leases.has_lease(now, process))
+    }
+
     /// No view is in force in `process`, though there may have been one; or there is a new one.
     pub fn stops(&mut self, process: Process) {
         if let Some(leases) = &mut self.leases {
@@ -294,6 +304,7 @@ impl Checkers {
                 fence,
                 previous,
             } => self.granted(now, call(ticket), *fence, *previous),
+            Event::Entered { ticket, .. } => self.requests.is_known(now, call(ticket)),
             Event::Ended { ticket, refusal } => {
                 let call = call(ticket);
                 if let Some(leases) = &self.leases

@@ -12,6 +12,10 @@ pub struct Report {
     pub steps: u64,
     /// Grants.
     pub grants: u64,
+    /// Of those: how many entered by a loan, without their node.
+    pub by_loan: u64,
+    /// How many of these were inside when the loan was recalled.
+    pub recalled: u64,
     /// Grants that say that a predecessor ended inside.
     pub abandoned: u64,
     /// Callers that ended inside while their members lived.
@@ -92,6 +96,8 @@ impl Report {
         self.runs += other.runs;
         self.steps += other.steps;
         self.grants += other.grants;
+        self.by_loan += other.by_loan;
+        self.recalled += other.recalled;
         self.abandoned += other.abandoned;
         self.deaths += other.deaths;
         self.cancelled += other.cancelled;

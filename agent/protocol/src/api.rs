@@ -10,7 +10,7 @@ use core::time::Duration;
 
 use crate::election::{self, Leader};
 use crate::ids::{Epoch, Fence, Incarnation, LockName, NodeId, Ticket};
-use crate::lock::{AbandonedMarks, LockSpec, Mode, Previous, Release};
+use crate::lock::{AbandonedMarks, LockSpec, Mode, Previous, Release, SharedLoan};
 use crate::membership::quorum::{Affiliation, Missing, QuorumOverview, VoterRecord};
 use crate::membership::{Change, ClusterId, MembershipOverrides};
 use crate::settings::Settings;
@@ -158,6 +158,26 @@ pub enum Command {
         /// How it ended.
         how: Release,
     },
+    /// To enter `lock` by `loan` whenever this member has the lock and nobody uses it. Whoever is inside
+    /// when it is wanted back is a caller from then on ([`Event::Entered`]), and the lock is lent again
+    /// after the next such command.
+    Borrow {
+        /// How that caller's request is called: never used before in this node's incarnation.
+        ticket: Ticket,
+        /// The lock.
+        lock: LockName,
+        /// By what this member's threads enter.
+        loan: SharedLoan,
+    },
+    /// To have that loan no more. Another one of the same lock stays.
+    Return {
+        /// The lock.
+        lock: LockName,
+        /// Of [`Command::Borrow`].
+        loan: SharedLoan,
+    },
+    /// To hear of all that are inside by loans ([`Event::Entered`]).
+    FindAll,
     /// To wait no longer. Answered at once by [`Event::Ended`], unless the request was granted or
     /// ended before: then it does nothing, and the caller holds what it was granted.
     Cancel {
@@ -231,6 +251,14 @@ pub enum Event {
         fence: Fence,
         /// How the grant before it ended.
         previous: Previous,
+    },
+    /// A thread that entered by a loan is inside, and is a caller from now on: it leaves by
+    /// [`Command::Release`].
+    Entered {
+        /// Of [`Command::Borrow`].
+        ticket: Ticket,
+        /// The fencing token that it has had since it entered.
+        fence: Fence,
     },
     /// The request is over, without a grant.
     Ended {

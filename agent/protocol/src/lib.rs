@@ -54,7 +54,7 @@ pub use ids::{
 };
 pub use lock::{
     AbandonedMarks, Algorithm, AlgorithmNames, LockSpec, Mode, Previous, Priority, Release,
-    UnknownAlgorithm, UnknownPriority,
+    SharedLoan, UnknownAlgorithm, UnknownPriority,
 };
 pub use membership::quorum::{
     Absence, Affiliation, FoundingReport, Missing, QuorumOverview, VoterRecord,

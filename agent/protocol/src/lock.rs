@@ -4,6 +4,7 @@
 mod algorithms;
 pub mod engine;
 mod grant_history;
+pub mod loan;
 mod queue;
 mod request;
 mod settle;
@@ -13,6 +14,8 @@ mod table;
 
 pub use crate::clock::Stamp;
 pub use algorithms::{Effects, Message, build, violation_probability, votes_needed};
+pub use loan::{Loan, SharedLoan};
+
 pub use engine::{Engine, HopTimer, Mark, Rebuild};
 pub use request::{Mode, Previous, Release, Request};
 pub use spec::{Algorithm, AlgorithmNames, LockSpec, Priority, UnknownAlgorithm, UnknownPriority};

@@ -30,6 +30,7 @@ use crate::runtime::os::sync::Mutex;
 use crate::runtime::os::thread::{join, spawn};
 use crate::runtime::request::{Grant, Waiting};
 use crate::runtime::shared::core_guard::Shared;
+use crate::runtime::shared::loans::LentLock;
 use crate::runtime::shared::wakeup::Wakeup;
 
 pub use options::Options;
@@ -126,6 +127,12 @@ impl Agent {
         caller: Caller,
     ) -> Result<Waiting, AcquireError> {
         self.shared.begin(lock, spec, mode, patience, caller)
+    }
+
+    /// The lock, for threads that enter it by themselves while the group lends it to this member. `None`
+    /// where that cannot be.
+    pub fn lend(&self, lock: &LockName) -> Option<Arc<LentLock>> {
+        self.shared.lend(lock)
     }
 
     /// How the whole group is. Other members are asked, and have 300 ms to answer; the callers of

@@ -2,7 +2,8 @@
 //! its events lead to.
 //!
 //! [`core_guard`] steps the core and hands each of its events to [`dispatch`]. Above are the requests
-//! ([`hand_off`], [`requests`]), the thread that waits for the network ([`leader`]), the session's end ([`leave`], [`lease`]), and what members tell each
+//! ([`hand_off`], [`requests`]), the thread that waits for the
+//! network ([`leader`]), what threads enter by themselves ([`loans`]), the session's end ([`leave`], [`lease`]), and what members tell each
 //! other beside the protocol ([`membership`], [`group_status`], [`peer_clocks`]).
 
 pub(crate) mod core_guard;
@@ -13,6 +14,7 @@ pub(crate) mod hand_off;
 pub(crate) mod leader;
 mod lease;
 mod leave;
+pub(crate) mod loans;
 pub(crate) mod membership;
 pub(crate) mod peer_clocks;
 mod requests;

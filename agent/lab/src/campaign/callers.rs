@@ -5,7 +5,7 @@ use core::time::Duration;
 use super::{Act, Blunder, Caller, Campaign};
 use crate::checkers::{Process, Violation};
 use crate::plan::Rhythm;
-use distlock_protocol::{Command, Mode, NodeId, Release, Ticket, Wait};
+use distlock_protocol::{Algorithm, Command, LockSpec, Mode, NodeId, Release, Ticket, Wait};
 
 impl Campaign {
     pub(super) fn want(&mut self, caller: Caller) -> Result<(), Violation> {
@@ -37,6 +37,10 @@ impl Campaign {
             .is_none_or(|wishes| wishes.len() == 1);
         let can_share = agreed && spec.can_serve(Mode::Shared);
         let shares = self.choices.chance(self.plan.callers.shared) && can_share;
+        let may_borrow = agreed && !shares && spec == LockSpec::exclusive(Algorithm::Manager);
+        if may_borrow && self.enter_by_loan(caller, process, &name)? {
+            return Ok(());
+        }
         let wishes = self.plan.wishes.get(&name);
         let wish = wishes.and_then(|wishes| {
             // In the last round nobody insists where others may have said something else.
@@ -120,6 +124,12 @@ impl Campaign {
             return Ok(());
         }
         let how = self.how_it_ends();
+        if self.leave_by_loan(process, ticket, how)? {
+            if let Some(caller) = self.asked.remove(&(process, ticket)) {
+                self.want_later(caller);
+            }
+            return Ok(());
+        }
         self.cluster
             .command(process.node, &Command::Release { ticket, how })?;
         self.plan_blunder(process, ticket, Blunder::ReleaseAgain);

@@ -76,6 +76,12 @@ impl Leases {
         self.stopped.remove(&process);
     }
 
+    /// Whether the lease of `process` runs.
+    pub fn has_lease(&self, now: Time, process: Process) -> bool {
+        let until = self.until.get(&process);
+        until.is_some_and(|until| self.clock(process).shows(now) < *until)
+    }
+
     /// `call` is granted something.
     ///
     /// # Errors

@@ -200,6 +200,21 @@ impl Requests {
         }
     }
 
+    /// `call` entered by a loan, and its node says so.
+    ///
+    /// # Errors
+    /// It is not inside.
+    pub fn is_known(&self, now: Time, call: Call) -> Result<(), Violation> {
+        match self.calls.get(&call) {
+            Some(Stage::Inside | Stage::Closed) => Ok(()),
+            _ => Err(violation!(
+                now,
+                Requests,
+                "{call} is said to be inside, and is not"
+            )),
+        }
+    }
+
     /// `process` ends without a word: nothing of it will be answered.
     pub fn crashes(&mut self, process: Process) {
         self.calls.retain(|call, _| call.process != process);

@@ -270,6 +270,14 @@ where
         self.engine.asks()
     }
 
+    fn lends(&self) -> bool {
+        self.engine.lends()
+    }
+
+    fn entered(&mut self, entries: u32) {
+        self.engine.entered(entries);
+    }
+
     fn timeout(&mut self, out: &mut Effects) {
         self.step(out, Engine::timeout);
     }

@@ -59,6 +59,15 @@ pub trait Engine<M>: Snapshot<M> + Debug + Send + Sync {
     /// what it had promised before.
     fn asks(&self) -> &[NodeId];
 
+    /// Whether this member could be let in now without a message, for as long as nothing else is told to
+    /// this engine, and nobody of this member is inside or waits.
+    fn lends(&self) -> bool {
+        false
+    }
+
+    /// While it could, so many requests of this member were inside, one after the other.
+    fn entered(&mut self, _entries: u32) {}
+
     /// The [hop timer](HopTimer) ran out.
     fn timeout(&mut self, _out: &mut Effects<M>) {}
 

@@ -21,6 +21,8 @@ pub struct Waiting {
     pub mode: Mode,
     pub wait: Wait,
     pub since: Time,
+    /// Whether it has entered already, by a [`Loan`](super::Loan).
+    pub is_inside: bool,
 }
 
 /// The request that the engine knows of.

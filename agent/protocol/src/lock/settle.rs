@@ -24,7 +24,7 @@ use crate::ids::{Fence, LockName, NodeId, RequestId, Ticket};
 use crate::membership::View;
 
 /// From this counter on a new view is asked for, so that no fence ever wraps.
-const COUNTER_RUNS_OUT: u32 = 1 << 31;
+pub(super) const COUNTER_RUNS_OUT: u32 = 1 << 31;
 
 /// A message between the members' engines of one lock.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -188,10 +188,14 @@ impl Settling<'_> {
         match lock.queue.grant(id, fence, previous) {
             Some(Some(caller)) => {
                 let ticket = caller.ticket;
-                self.out.events.push(Event::Granted {
-                    ticket,
-                    fence,
-                    previous,
+                self.out.events.push(if caller.is_inside {
+                    Event::Entered { ticket, fence }
+                } else {
+                    Event::Granted {
+                        ticket,
+                        fence,
+                        previous,
+                    }
                 });
             }
             // Its caller gave it up while the view changed; settling gives it back.

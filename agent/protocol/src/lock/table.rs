@@ -4,7 +4,9 @@
 //! fences, and it keeps the member's Lamport clock. Engines give effects; the table turns them
 //! into messages, events and timers ([`LockOutput`]), until nothing is left to do.
 
+mod loans;
 mod lock_view;
+mod specs;
 mod views;
 mod witness;
 
@@ -14,6 +16,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use super::loan::Borrowed;
 use super::queue::Waiting;
 use super::settle::{Lock, LockMessage, LockOutput, Settling};
 use super::{AbandonedMarks, Effects, LockSpec, Release, Request, Stamp};
@@ -51,6 +54,8 @@ pub struct Locks {
     /// What the incarnation before knew, until a view has been told.
     inherited: AbandonedMarks,
     table: BTreeMap<LockName, Lock>,
+    /// Of the locks that threads of this member enter by themselves.
+    loans: BTreeMap<LockName, Borrowed>,
     /// The lock of each caller that waits or is inside.
     tickets: BTreeMap<Ticket, LockName>,
     /// The Lamport clock.
@@ -87,6 +92,7 @@ impl Locks {
             quarantines_rest: false,
             inherited: marks,
             table: BTreeMap::new(),
+            loans: BTreeMap::new(),
             tickets: BTreeMap::new(),
             clock: 0,
             seq: 0,
@@ -115,6 +121,7 @@ impl Locks {
 
     /// A local caller wants in.
     pub fn acquire(&mut self, name: &LockName, caller: Waiting, out: &mut LockOutput) {
+        self.recall(name, out);
         match self.admit(name, caller, out) {
             Ok(()) => {
                 self.tickets.insert(caller.ticket, name.clone());
@@ -128,6 +135,7 @@ impl Locks {
                     refusal,
                 });
                 self.forget_if_unused(name);
+                self.lend(name);
             }
         }
     }
@@ -185,14 +193,6 @@ impl Locks {
         }
         lock.queue.push(caller);
         Ok(())
-    }
-
-    /// How the lock is served, or would be, if nobody's wish can have it served as this one says.
-    pub(crate) fn instead_of(&self, name: &LockName, wish: Option<LockSpec>) -> Option<LockSpec> {
-        wish.filter(|wish| !self.failure.can_serve(*wish))?;
-        let known = self.table.get(name).and_then(|lock| lock.spec);
-        let listed = self.listed.get(name).copied();
-        Some(known.or(listed).unwrap_or(self.default))
     }
 
     /// The lock called `name`, made if there is room for it. None is made any more in an epoch in
@@ -301,6 +301,7 @@ impl Locks {
         if !self.failure.can_serve(spec) || self.view.is_none() || clock > MAX_CLOCK {
             return false;
         }
+        self.recall(&name, out);
         self.clock = self.clock.max(clock) + 1;
         let Some(lock) = self.lock(&name) else {
             // The next view forgets what nobody uses, and its engines say everything again.
@@ -328,11 +329,14 @@ impl Locks {
                 engine.receive(from, &body, &mut self.effects);
             }
             self.settle(&name, out);
+        } else {
+            self.lend(&name);
         }
         makes_sense
     }
 
     pub fn hop_timeout(&mut self, name: &LockName, out: &mut LockOutput) {
+        self.recall(name, out);
         if let Some(engine) = self
             .table
             .get_mut(name)
@@ -343,86 +347,14 @@ impl Locks {
         }
     }
 
-    /// Here is the coordinator: somebody asks how `name` is served. The first wish decides, and
-    /// holds as long as the lock is in use. `None` when there is no room for another lock.
-    pub(crate) fn declare(
-        &mut self,
-        name: &LockName,
-        wish: Option<LockSpec>,
-        out: &mut LockOutput,
-    ) -> Option<LockSpec> {
-        let (failure, default) = (self.failure, self.default);
-        let Some(lock) = self.lock(name) else {
-            out.wants_view = true;
-            return None;
-        };
-        if let Some(spec) = lock.spec {
-            return Some(spec);
-        }
-        let spec = wish
-            .filter(|wish| failure.can_serve(*wish))
-            .unwrap_or(default);
-        self.learn(name, spec, out);
-        Some(spec)
-    }
-
-    /// The coordinator's answer: how `name` is served; `None` when it has no room.
-    pub(crate) fn declared(
-        &mut self,
-        name: &LockName,
-        spec: Option<LockSpec>,
-        out: &mut LockOutput,
-    ) {
-        let Some(lock) = self.table.get_mut(name) else {
-            return;
-        };
-        match (lock.spec, spec) {
-            (None, Some(spec)) => self.learn(name, spec, out),
-            (None, None) => {
-                for caller in lock.queue.take_waiting() {
-                    self.tickets.remove(&caller.ticket);
-                    let refusal = Refusal::Limit;
-                    out.events.push(Event::Ended {
-                        ticket: caller.ticket,
-                        refusal,
-                    });
-                }
-                self.forget_if_unused(name);
-            }
-            (Some(_), _) => {}
-        }
-    }
-
-    /// From now on it is known how `name` is served.
-    fn learn(&mut self, name: &LockName, spec: LockSpec, out: &mut LockOutput) {
-        self.tell_spec(name, spec, out);
-        self.rebuild(name, None);
-        self.settle(name, out);
-    }
-
-    /// The lock is served so. Callers who wished otherwise are refused.
-    fn tell_spec(&mut self, name: &LockName, spec: LockSpec, out: &mut LockOutput) {
-        let lock = self.table.entry(name.clone()).or_default();
-        lock.spec = Some(spec);
-        for caller in lock.queue.take_waiting() {
-            let refusal = if caller.wish.is_some_and(|wish| wish != spec) {
-                Refusal::WrongSpec { actual: spec }
-            } else if !spec.can_serve(caller.mode) {
-                Refusal::NotShareable { actual: spec }
-            } else {
-                lock.queue.push(caller);
-                continue;
-            };
-            self.tickets.remove(&caller.ticket);
-            out.events.push(Event::Ended {
-                ticket: caller.ticket,
-                refusal,
-            });
-        }
-    }
-
-    /// Carries out the engine's effects and feeds it what is next, until both have nothing more.
+    /// Carries out the engine's effects and feeds it what is next, until both have nothing more. Then
+    /// this member's threads have the lock, if it is lent.
     fn settle(&mut self, name: &LockName, out: &mut LockOutput) {
+        self.step(name, out);
+        self.lend(name);
+    }
+
+    fn step(&mut self, name: &LockName, out: &mut LockOutput) {
         let Some(lock) = self.table.get_mut(name) else {
             return;
         };

@@ -32,6 +32,7 @@ impl Node {
                     mode: *mode,
                     wait: *wait,
                     since: now,
+                    is_inside: false,
                 };
                 if *wait == Wait::Try {
                     self.try_later(now, *ticket);
@@ -51,9 +52,17 @@ impl Node {
                     mode: Mode::Exclusive,
                     wait: *wait,
                     since: now,
+                    is_inside: false,
                 };
                 return self.campaign(now, lock, caller, *algorithm);
             }
+            Command::Borrow { ticket, lock, loan } => {
+                self.locks.borrow(lock, *ticket, &loan.0, &mut out);
+            }
+            Command::Return { lock, loan } => {
+                self.locks.return_loan(lock, &loan.0, &mut out);
+            }
+            Command::FindAll => self.locks.know_all_inside(&mut out),
             // Who has not been told that it was let in has nothing to release.
             Command::Release { ticket, .. } if self.held_back.contains_key(ticket) => {}
             Command::Release { ticket, how } => {

@@ -59,7 +59,7 @@ struct Outcome {
 }
 
 /// What a request was granted.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Granted {
     /// `None` where the group gives none.
     pub(crate) fence: Option<Fence>,
@@ -146,6 +146,11 @@ impl Request {
 
     fn state(&self) -> u8 {
         self.state.load(Ordering::Acquire)
+    }
+
+    /// Of its grant.
+    pub(crate) fn loss(&self) -> &LossSignal {
+        &self.loss
     }
 
     fn waiter(&self) -> u8 {

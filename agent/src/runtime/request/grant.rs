@@ -29,6 +29,24 @@ pub struct Grant {
 }
 
 impl Grant {
+    /// Of a request that was granted otherwise than by waiting for it.
+    pub(crate) fn known(
+        owner: Arc<dyn Owner>,
+        ticket: Ticket,
+        request: Arc<Request>,
+        granted: Granted,
+    ) -> Self {
+        Self {
+            owner,
+            ticket,
+            request,
+            granted,
+            lifeline: None,
+            watch: None,
+            in_panic: false,
+        }
+    }
+
     /// Its fencing token: of a holder that is alone inside, larger than those of all who were alone
     /// inside before it. `None` where the silent are presumed gone, since then two can be inside.
     pub fn fence(&self) -> Option<Fence> {

@@ -24,7 +24,7 @@ use crate::runtime::os::sync::{Condvar, Mutex};
 use crate::runtime::request::lease_page::LeasePage;
 
 /// Over for ever.
-const OVER: u64 = 0;
+pub(crate) const OVER: u64 = 0;
 /// Not yet renewed for the first time: over, and not for ever.
 const NOT_YET: u64 = 1;
 
@@ -143,6 +143,11 @@ impl Session {
     pub(crate) fn ring(&self) {
         drop(self.bell.lock());
         self.changed.notify_all();
+    }
+
+    /// The end of the lease, as in the table above.
+    pub(crate) fn expiry(&self) -> u64 {
+        self.expiry.load(Ordering::Acquire)
     }
 
     /// What was granted in it is worth so much now.

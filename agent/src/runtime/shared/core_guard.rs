@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::protocol::{Command, Input, Node, NodeId, Output, Record, Ticket, Time};
@@ -23,9 +23,10 @@ use crate::runtime::os::socket_set::SocketSet;
 use crate::runtime::os::spin::Spin;
 use crate::runtime::os::sync::{Mutex, MutexGuard};
 use crate::runtime::request::Request;
-use crate::runtime::request::session::Session;
+use crate::runtime::request::session::{OVER, Session};
 use crate::runtime::shared::entry::{Entry, Task};
 use crate::runtime::shared::group_status::{Identity, Reports};
+use crate::runtime::shared::loans::Lending;
 use crate::runtime::shared::membership::Membership;
 use crate::runtime::shared::peer_clocks::PeerClocks;
 use crate::runtime::shared::wakeup::Wakeup;
@@ -59,6 +60,8 @@ pub(crate) struct Shared {
     /// Whether an application's thread leads.
     pub(super) is_led: AtomicBool,
     pub(super) spin: Spin,
+    /// The end of the lease, as the session has it: what is granted now is valid until then.
+    pub(super) expiry: AtomicU64,
     /// Whether the last request was decided in its own step: then there is no network to wait for.
     pub(super) grants_at_once: AtomicBool,
 }
@@ -87,6 +90,7 @@ impl Shared {
             socket_set,
             is_led: AtomicBool::new(false),
             spin: Spin::default(),
+            expiry: AtomicU64::new(OVER),
             grants_at_once: AtomicBool::new(false),
             identity,
         })
@@ -137,6 +141,11 @@ impl Shared {
         }
     }
 
+    /// The present session's lease ends at another time, or is over. Under the core's mutex.
+    pub(super) fn note_expiry(&self, session: &Session) {
+        self.expiry.store(session.expiry(), Ordering::Release);
+    }
+
     /// Wakes the agent thread, if there is one.
     pub(crate) fn wake_thread(&self) {
         if let Wakeup::Thread(thread) = &self.wakeup {
@@ -154,6 +163,8 @@ pub(crate) struct Core {
     pub(super) last_counters: TransportCounters,
     pub(super) buffer: Box<[u8]>,
     pub(crate) requests: BTreeMap<Ticket, Entry>,
+    /// What threads enter by themselves, by the tickets of those that will be inside.
+    pub(super) lendings: BTreeMap<Ticket, Lending>,
     pub(super) next_ticket: u64,
     /// What is granted now is valid in it.
     pub(crate) session: Arc<Session>,
@@ -349,6 +360,7 @@ impl Core {
             last_counters: TransportCounters::default(),
             buffer: vec![0; Transport::BUFFER].into_boxed_slice(),
             requests: BTreeMap::new(),
+            lendings: BTreeMap::new(),
             next_ticket: 1,
             session: Session::new(lease),
             session_number: 0,

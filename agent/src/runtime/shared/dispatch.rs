@@ -27,6 +27,7 @@ impl CoreGuard<'_> {
                 fence,
                 previous,
             } => self.granted(ticket, fence, previous),
+            Event::Entered { ticket, fence } => self.entered(ticket, fence),
             Event::Ended { ticket, refusal } => {
                 let node = &self.core.node;
                 let why = match (&self.core.phase, refusal) {

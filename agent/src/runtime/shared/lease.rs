@@ -27,6 +27,7 @@ impl CoreGuard<'_> {
     pub(crate) fn renewed(&mut self, until: Time) {
         self.core.session.note_lapse();
         self.core.session.renew(until);
+        self.shared.note_expiry(&self.core.session);
         self.ring.push(Arc::clone(&self.core.session));
         self.tell_clients(until);
     }
@@ -36,6 +37,7 @@ impl CoreGuard<'_> {
         let next = Session::new(self.core.session.lease());
         let session = mem::replace(&mut self.core.session, next);
         session.end();
+        self.shared.note_expiry(&self.core.session);
         self.ring.push(session);
         self.core.session_number += 1;
         self.tell_clients(Time::ZERO);

@@ -24,6 +24,7 @@ impl CoreGuard<'_> {
         self.core.phase = Phase::Draining {
             deadline: clock::now() + self.shared.identity.settings.lease,
         };
+        self.end_lending();
         let tickets: Vec<_> = self.core.requests.keys().copied().collect();
         for ticket in tickets {
             self.ask_back(ticket);
@@ -77,6 +78,7 @@ impl CoreGuard<'_> {
         self.core.reports.end();
         self.end_change(&end);
         self.core.session.end();
+        self.shared.note_expiry(&self.core.session);
         self.ring.push(Arc::clone(&self.core.session));
         // Without its sockets, nothing that is still in the core can be said any more.
         if let Some(transport) = self.core.transport.take() {

@@ -40,8 +40,7 @@ impl CoreGuard<'_> {
         if self.core.requests.len() >= MAX_REQUESTS {
             return Err(AcquireError::Limit);
         }
-        let ticket = Ticket(self.core.next_ticket);
-        self.core.next_ticket += 1;
+        let ticket = self.next_ticket();
         let asked = SystemTime::now();
         let purpose = caller.purpose;
         let entry = Entry {
@@ -75,6 +74,12 @@ impl CoreGuard<'_> {
             None => self.step(Input::Command(&command)),
         }
         Ok(ticket)
+    }
+
+    pub(super) fn next_ticket(&mut self) -> Ticket {
+        let ticket = Ticket(self.core.next_ticket);
+        self.core.next_ticket += 1;
+        ticket
     }
 
     /// From now on callers wait before they ask, since commands of this agent's last incarnation run.

@@ -119,6 +119,7 @@ impl Seat {
             mode: Mode::Exclusive,
             wait: Wait::Cancelled,
             since: Time::ZERO,
+            is_inside: false,
         };
         self.give(|locks, out| locks.acquire(&name(), waiting, out))
     }

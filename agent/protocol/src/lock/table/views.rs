@@ -80,6 +80,7 @@ impl Locks {
 
     /// The view ends. Nobody is granted anything until the next.
     pub fn freeze(&mut self, out: &mut LockOutput) {
+        self.recall_all(out);
         match self.view.take() {
             Some(view) => self.witness.saw(view.epoch),
             None => self.witness.missed_a_view(),
@@ -273,6 +274,7 @@ impl Locks {
     /// Ends all callers' requests, and passes on what others need. Those who were let in and do not
     /// know of it yet (`unaware`) have waited, and no more.
     pub fn leave(&mut self, unaware: &BTreeSet<Ticket>, out: &mut LockOutput) {
+        self.recall_all(out);
         self.open = false;
         for (ticket, name) in core::mem::take(&mut self.tickets) {
             let Some(lock) = self.table.get_mut(&name) else {

@@ -107,6 +107,7 @@ impl CoreGuard<'_> {
         };
         match postcard::from_bytes(body) {
             Ok(Note::Query { query }) => {
+                self.find_all();
                 let part = self.own_part(MAX_PART);
                 self.send_note(from, &Note::Report { query, part });
             }
@@ -146,7 +147,13 @@ impl CoreGuard<'_> {
     }
 
     /// All that is known, with these reports of others, which took so many bytes.
-    fn report(&self, mut parts: BTreeMap<NodeId, Part>, len: usize, askers: Vec<Asker>) -> Report {
+    fn report(
+        &mut self,
+        mut parts: BTreeMap<NodeId, Part>,
+        len: usize,
+        askers: Vec<Asker>,
+    ) -> Report {
+        self.find_all();
         // No more than a message has room for; of this member at least what it would tell others.
         let members = self.core.membership.members().len() * 2 * ITEM_LEN;
         let room = MAX_FROM_AGENT.saturating_sub(len + members + HEADER_LEN);

@@ -45,8 +45,8 @@ impl Default for Habit {
 }
 
 impl Habit {
-    pub(super) const fn enters(&mut self) {
-        self.entries = self.entries.saturating_add(1);
+    pub(super) const fn enters(&mut self, entries: u32) {
+        self.entries = self.entries.saturating_add(entries);
     }
 
     /// Something is lent here: from now on sweeps look after it.

@@ -156,7 +156,7 @@ impl Manager {
         }
         let Some(stay) = self.stay() else { return };
         stay.entries = stay.entries.saturating_add(1);
-        self.habit.enters();
+        self.habit.enters(1);
         if let Some(caller) = &mut self.caller {
             caller.is_inside = true;
         }
@@ -169,7 +169,7 @@ impl Manager {
             && self.right.fetch(out)
             && let Some(id) = self.sharing.enter()
         {
-            self.habit.enters();
+            self.habit.enters(1);
             out.grant(id);
         }
     }
@@ -434,6 +434,18 @@ impl Engine<Message> for Manager {
             self.right.asks().map_or(&[], slice::from_ref)
         } else {
             slice::from_ref(&self.manager)
+        }
+    }
+
+    fn lends(&self) -> bool {
+        let is_last = |own: Own| own.next.is_none() && own.stay.is_some_and(|stay| stay.is_lent);
+        self.is_idle_here() && self.place.is_some_and(is_last) && self.right.permits()
+    }
+
+    fn entered(&mut self, entries: u32) {
+        self.habit.enters(entries);
+        if let Some(stay) = self.stay() {
+            stay.entries = stay.entries.saturating_add(entries);
         }
     }
 

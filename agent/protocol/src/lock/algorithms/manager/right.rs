@@ -81,6 +81,17 @@ impl Right {
         }
     }
 
+    /// Whether this member may enter once it is let in.
+    pub(super) const fn permits(&self) -> bool {
+        !matches!(
+            self,
+            Self::Manager {
+                state: State::Parked | State::Asked,
+                ..
+            }
+        )
+    }
+
     /// Another member wants the lock: the custodian is told of it, by what changes nothing there.
     pub(super) fn introduce(&mut self, out: &mut Effects<Message>) {
         if let Self::Manager {

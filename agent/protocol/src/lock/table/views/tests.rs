@@ -114,6 +114,7 @@ fn who_missed_a_view_vouches_for_nobody() {
         mode: Mode::Exclusive,
         wait: Wait::Cancelled,
         since: Time::ZERO,
+        is_inside: false,
     };
     locks.acquire(&name, caller, &mut out);
     for vouches in [true, false] {
@@ -143,6 +144,7 @@ fn how_an_unlisted_lock_is_served_ends_with_the_view() {
         mode: Mode::Exclusive,
         wait: Wait::Cancelled,
         since: Time::ZERO,
+        is_inside: false,
     };
     locks.acquire(&name, caller(1), &mut out);
     assert!(locks.declare(&name, None, &mut out).is_some());
@@ -194,6 +196,7 @@ fn a_lock_that_missed_a_message_waits_for_the_next_view() {
         mode: Mode::Exclusive,
         wait: Wait::Cancelled,
         since: Time::ZERO,
+        is_inside: false,
     };
     locks.acquire(&name(MAX_LOCKS), caller, &mut out);
     for n in 1..MAX_LOCKS {
@@ -244,6 +247,7 @@ fn a_lock_in_quarantine_is_served_when_that_is_lifted_or_its_first_message_comes
                 mode: Mode::Exclusive,
                 wait: Wait::Cancelled,
                 since: Time::ZERO,
+                is_inside: false,
             };
             locks.acquire(&name(lock), caller, &mut out);
         }

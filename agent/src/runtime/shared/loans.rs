@@ -1,0 +1,400 @@
+//! Locks that threads of this process enter by themselves, while the group lends them to this member: by one
+//! compare-and-swap and a look at the clock, without the core's mutex, an allocation or a system call.
+//!
+//! What is granted in that way is valid as any other grant is: until the lease runs out, or a view goes
+//! on without this member. Whoever wants more than to enter and to leave has the core know of the
+//! entry first ([`LentLock::take_over`]), and then has a [`Grant`] as others do.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::SystemTime;
+
+use crate::protocol::{
+    Command, Failure, Fence, Input, LockName, Previous, SharedLoan, Ticket, Time,
+};
+use crate::runtime::api::caller::Caller;
+use crate::runtime::os::clock;
+use crate::runtime::os::sync::Mutex;
+use crate::runtime::request::session::{GuardState, OVER};
+use crate::runtime::request::{Grant, Granted, Loss, Request};
+use crate::runtime::shared::core_guard::{CoreGuard, Phase, Shared};
+use crate::runtime::shared::entry::{Entry, Held, Sink};
+
+/// One lock, for all threads of the process. One of them at most is inside by it.
+#[derive(Debug)]
+pub struct LentLock {
+    shared: Arc<Shared>,
+    lock: LockName,
+    loan: SharedLoan,
+    caller: Caller,
+    /// The number of its request in the core, if it needs one.
+    ticket: AtomicU64,
+    /// When whoever is inside entered.
+    since: AtomicU64,
+    /// Whoever is inside, once the core knows.
+    known: Mutex<Option<Known>>,
+}
+
+#[derive(Debug)]
+struct Known {
+    ticket: Ticket,
+    request: Arc<Request>,
+    granted: Granted,
+}
+
+/// A lock that is lent to threads, as the core's mutex guards it.
+#[derive(Debug)]
+pub(crate) struct Lending {
+    lock: LockName,
+    loan: SharedLoan,
+    threads: Weak<LentLock>,
+}
+
+impl Shared {
+    /// The lock `name`, for threads that enter by themselves. `None` where they cannot: where no fences
+    /// are given, and where traces are written, which have every entry.
+    pub(crate) fn lend(self: &Arc<Self>, lock: &LockName) -> Option<Arc<LentLock>> {
+        let has_fences = self.identity.settings.failure != Failure::PresumeFailed;
+        if !has_fences || self.stamp.is_child() {
+            return None;
+        }
+        let mut core = self.lock_core();
+        if core.core.tracer.is_some() {
+            return None;
+        }
+        let lent = Arc::new(LentLock {
+            shared: Arc::clone(self),
+            lock: lock.clone(),
+            loan: SharedLoan::default(),
+            caller: Caller::current(),
+            ticket: AtomicU64::new(0),
+            since: AtomicU64::new(0),
+            known: Mutex::new(None),
+        });
+        core.lend(&lent);
+        core.finish_as_application();
+        Some(lent)
+    }
+}
+
+impl LentLock {
+    /// Enters, if that is possible at once and without anybody: with the fence of this entry, which whoever is
+    /// inside passes to the other methods.
+    pub fn enter(self: &Arc<Self>) -> Option<Fence> {
+        let fence = self.loan.0.enter()?;
+        let expiry = self.shared.expiry.load(Ordering::Acquire);
+        let now = clock::now();
+        self.since.store(now.as_nanos(), Ordering::Relaxed);
+        // The loan is looked at last: if the end of the lease is that of a later session, it was recalled.
+        if now.as_nanos() < expiry && self.loan.0.is_lent() {
+            return Some(fence);
+        }
+        if !self.leave() {
+            drop(self.take_over(fence));
+        }
+        None
+    }
+
+    /// Leaves; `false` if the core must be told, by the end of what [`LentLock::take_over`] returns.
+    pub fn leave(&self) -> bool {
+        self.loan.0.leave()
+    }
+
+    /// What the entry is worth now, for whoever is inside.
+    pub fn state(&self) -> GuardState {
+        let expiry = self.shared.expiry.load(Ordering::Acquire);
+        let is_over = expiry != u64::MAX && expiry <= clock::now().as_nanos();
+        if self.loan.0.is_lent() {
+            return match expiry {
+                OVER => GuardState::Lost,
+                _ if is_over => GuardState::Suspended,
+                _ => GuardState::Valid,
+            };
+        }
+        if self.known.lock().is_none() {
+            // It was recalled a moment ago. Whoever did has the mutex until it is known.
+            drop(self.shared.lock_core());
+        }
+        match &*self.known.lock() {
+            Some(known) if known.request.is_held() => known.granted.session.state(),
+            _ => GuardState::Lost,
+        }
+    }
+
+    /// The grant of whoever is inside with `fence`, and is known to the core from now on.
+    pub fn take_over(self: &Arc<Self>, fence: Fence) -> Grant {
+        let mut core = self.shared.lock_core();
+        if self.loan.0.is_lent() {
+            core.find_all();
+        }
+        let known = self.known.lock().take();
+        let known = known.unwrap_or_else(|| core.lost_entry(fence));
+        self.loan.0.end();
+        core.lend(self);
+        core.finish_as_application();
+        let owner = Arc::clone(&self.shared);
+        Grant::known(owner, known.ticket, known.request, known.granted)
+    }
+}
+
+/// No thread has the lock open any more.
+impl Drop for LentLock {
+    fn drop(&mut self) {
+        if self.shared.stamp.is_child() {
+            return;
+        }
+        let mut core = self.shared.lock_core();
+        let ticket = Ticket(*self.ticket.get_mut());
+        core.core.lendings.remove(&ticket);
+        core.step(Input::Command(&Command::Return {
+            lock: self.lock.clone(),
+            loan: self.loan.clone(),
+        }));
+        core.finish_as_application();
+    }
+}
+
+impl CoreGuard<'_> {
+    /// Threads enter by `lent` from now on, whenever the lock is lent to this member.
+    fn lend(&mut self, lent: &Arc<LentLock>) {
+        if self.core.phase != Phase::Running {
+            return;
+        }
+        let ticket = self.next_ticket();
+        lent.ticket.store(ticket.0, Ordering::Relaxed);
+        let (lock, loan) = (lent.lock.clone(), lent.loan.clone());
+        let lending = Lending {
+            lock: lock.clone(),
+            loan: loan.clone(),
+            threads: Arc::downgrade(lent),
+        };
+        self.core.lendings.insert(ticket, lending);
+        self.step(Input::Command(&Command::Borrow { ticket, lock, loan }));
+    }
+
+    /// Has the core know of all that are inside.
+    pub(crate) fn find_all(&mut self) {
+        if !self.core.lendings.is_empty() {
+            self.step(Input::Command(&Command::FindAll));
+        }
+    }
+
+    /// Nothing is lent to threads any more, as the session ends in order. Who is inside is known then.
+    pub(super) fn end_lending(&mut self) {
+        let lendings = self.core.lendings.values();
+        let all: Vec<_> = lendings
+            .map(|its| (its.lock.clone(), its.loan.clone()))
+            .collect();
+        for (lock, loan) in all {
+            self.step(Input::Command(&Command::Return { lock, loan }));
+        }
+        self.core.lendings.clear();
+    }
+
+    /// The thread that is inside by a loan is known from now on.
+    pub(super) fn entered(&mut self, ticket: Ticket, fence: Fence) {
+        let lending = self.core.lendings.remove(&ticket);
+        let Some(lent) = lending.and_then(|lending| lending.threads.upgrade()) else {
+            debug_assert!(false, "somebody is inside by a lock that nobody has open");
+            return;
+        };
+        let known = self.entry_of(ticket, fence);
+        if self.core.phase != Phase::Running {
+            // It is about to be taken from the thread, by the process's own wish.
+            known.request.loss().fire(Loss::Closed);
+        }
+        let entered = Time::from_nanos(lent.since.load(Ordering::Relaxed));
+        let since = SystemTime::now() - clock::now().since(entered);
+        let fence = known.granted.fence;
+        let entry = Entry {
+            lock: lent.lock.clone(),
+            caller: lent.caller.clone(),
+            asked: since,
+            held: Some(Held { fence, since }),
+            sink: Sink::Thread(Arc::clone(&known.request)),
+        };
+        self.core.requests.insert(ticket, entry);
+        *lent.known.lock() = Some(known);
+    }
+
+    fn entry_of(&self, ticket: Ticket, fence: Fence) -> Known {
+        let request = Request::new();
+        let granted = Granted {
+            fence: Some(fence),
+            previous: Previous::Clean,
+            session: Arc::clone(&self.core.session),
+        };
+        request.grant(granted.clone());
+        Known {
+            ticket,
+            request,
+            granted,
+        }
+    }
+
+    /// What is left of an entry that the core does not know, as its session is over.
+    fn lost_entry(&self, fence: Fence) -> Known {
+        let known = self.entry_of(Ticket(0), fence);
+        known.request.lose();
+        known.request.loss().fire(Loss::Revoked);
+        known
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use crate::protocol::Mode;
+    use crate::runtime::api::error::{ReleaseError, SessionEnd};
+    use crate::runtime::shared::core_guard::TAKINGS;
+    use crate::runtime::shared::hand_off::tests::alone;
+    use crate::runtime::{Agent, Patience};
+
+    use super::*;
+
+    fn lock() -> LockName {
+        LockName::new("x").unwrap()
+    }
+
+    /// A lock that has been entered so often that it is lent.
+    fn lent(agent: &Agent) -> Arc<LentLock> {
+        let lent = agent.lend(&lock()).unwrap();
+        for _ in 0..4 {
+            enter_and_leave(agent);
+        }
+        lent
+    }
+
+    fn enter_and_leave(agent: &Agent) {
+        let caller = Caller::default();
+        let granted = agent.acquire(&lock(), None, Patience::Forever, caller);
+        granted.unwrap().release().unwrap();
+    }
+
+    #[test]
+    fn what_is_lent_is_entered_without_the_core() {
+        let directory = tempfile::tempdir().unwrap();
+        let agent = alone(directory.path(), None);
+        let lent = lent(&agent);
+        let before = TAKINGS.get();
+        let mut last = 0;
+        for _ in 0..100 {
+            let fence = lent.enter().expect("it is lent").as_u64();
+            assert!(fence > last);
+            last = fence;
+            assert_eq!(lent.state(), GuardState::Valid);
+            assert!(lent.enter().is_none(), "somebody is inside");
+            assert!(lent.leave());
+        }
+        assert_eq!(TAKINGS.get(), before);
+        let grant = agent.acquire(&lock(), None, Patience::Try, Caller::default());
+        assert!(grant.unwrap().fence().unwrap().as_u64() > last);
+    }
+
+    #[test]
+    fn whoever_waits_comes_after_the_one_inside() {
+        let directory = tempfile::tempdir().unwrap();
+        let agent = alone(directory.path(), None);
+        let lent = lent(&agent);
+        let fence = lent.enter().unwrap();
+        let ask =
+            |patience| agent.begin(&lock(), None, Mode::Exclusive, patience, Caller::default());
+        assert!(ask(Patience::Try).unwrap().finish().is_err());
+        let waiting = ask(Patience::Forever).unwrap();
+        assert!(!lent.leave(), "the core knows of it");
+        assert_eq!(lent.state(), GuardState::Valid);
+        let grant = lent.take_over(fence);
+        assert!(grant.is_held());
+        assert_eq!(grant.fence(), Some(fence));
+        assert!(lent.enter().is_none());
+        grant.release().unwrap();
+        let next = waiting.finish().unwrap();
+        assert!(next.fence().unwrap() > fence);
+        next.release().unwrap();
+        lent.enter().expect("it is lent again");
+        assert!(lent.leave());
+    }
+
+    #[test]
+    fn status_shows_whoever_is_inside() {
+        let directory = tempfile::tempdir().unwrap();
+        let agent = alone(directory.path(), None);
+        let lent = lent(&agent);
+        let fence = lent.enter().unwrap();
+        let status = agent.status().unwrap();
+        let holder = &status.locks[0].holders[0];
+        assert_eq!(holder.pid, std::process::id());
+        assert_eq!(holder.fence, Some(fence.as_u64()));
+        lent.take_over(fence).release().unwrap();
+        assert!(
+            agent
+                .status()
+                .unwrap()
+                .locks
+                .iter()
+                .all(|it| it.holders.is_empty())
+        );
+    }
+
+    #[test]
+    fn the_end_of_the_session_takes_it_from_the_thread() {
+        let ends: [fn(&Agent); 2] = [
+            |agent| agent.close(),
+            |agent| {
+                let mut core = agent.shared.lock_core();
+                core.end(SessionEnd::Panicked);
+                core.finish();
+            },
+        ];
+        for (end, why) in ends.into_iter().zip([Loss::Closed, Loss::Revoked]) {
+            let directory = tempfile::tempdir().unwrap();
+            let agent = alone(directory.path(), None);
+            let lent = lent(&agent);
+            let fence = lent.enter().unwrap();
+            end(&agent);
+            assert_eq!(lent.state(), GuardState::Lost);
+            let grant = lent.take_over(fence);
+            assert!(!grant.is_held());
+            assert_eq!(grant.loss().reason(), Some(why));
+            assert_eq!(grant.release(), Err(ReleaseError::Lost));
+            assert!(lent.enter().is_none());
+        }
+    }
+
+    #[test]
+    fn an_entry_needs_a_lease() {
+        let directory = tempfile::tempdir().unwrap();
+        let agent = alone(directory.path(), None);
+        let lent = lent(&agent);
+        let fence = lent.enter().unwrap();
+        let soon = clock::now() + Duration::from_millis(2);
+        let mut core = agent.shared.lock_core();
+        core.renewed(soon);
+        core.finish();
+        while clock::now() <= soon {
+            std::thread::yield_now();
+        }
+        assert_eq!(lent.state(), GuardState::Suspended);
+        assert!(lent.leave());
+        assert!(lent.enter().is_none());
+        agent.shared.lock_core().renewed(Time::MAX);
+        assert!(lent.enter().unwrap() > fence);
+        assert!(lent.leave());
+    }
+
+    /// The lock may be opened anew before the last who had it open is done with that.
+    #[test]
+    fn an_old_loan_that_ends_leaves_the_new_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let agent = alone(directory.path(), None);
+        let old = lent(&agent);
+        let new = lent(&agent);
+        drop(old);
+        new.enter().expect("it is lent");
+        assert!(new.leave());
+        drop(new);
+        enter_and_leave(&agent);
+        assert!(agent.shared.lock_core().core.lendings.is_empty());
+    }
+}
