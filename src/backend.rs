@@ -17,7 +17,7 @@ use crossbeam_channel::Receiver;
 use distlock_agent::protocol::{Change, Fence, LockName, Mode, Release};
 pub(crate) use distlock_agent::runtime::Patience;
 use distlock_agent::runtime::status::Status;
-use distlock_agent::runtime::{Announcer, LeaseWatch, LossSignal, Purpose};
+use distlock_agent::runtime::{Announcer, LeaseWatch, LentLock, LossSignal, Purpose};
 
 use crate::error::{HandleError, LockError, MembersError, StatusError, UnlockError};
 use crate::event::{Event, Leader};
@@ -86,6 +86,11 @@ pub(crate) trait Lock: Send + Sync {
 
     /// How many may be inside.
     fn permits(&self) -> NonZeroU32;
+
+    /// By what threads of this process can enter alone without a request, where there is such a thing.
+    fn lend(&self) -> Option<Arc<LentLock>> {
+        None
+    }
 
     /// A request to enter. Threads of this process that want the same lock are served in the order
     /// in which they first ask or wait.

@@ -13,8 +13,8 @@ use distlock_agent::protocol::{Change, Fence, LockName, LockSpec, Previous, Rele
 use distlock_agent::runtime::status::Status;
 use distlock_agent::runtime::sync::Mutex;
 use distlock_agent::runtime::{
-    self, AcquireError, AgentEvent, Announcer, Caller, Description, Grant, LeaseWatch, LossSignal,
-    Purpose, SessionEnd, clock,
+    self, AcquireError, AgentEvent, Announcer, Caller, Description, Grant, LeaseWatch, LentLock,
+    LossSignal, Purpose, SessionEnd, clock,
 };
 
 use crate::backend::{Ask, Backend, Hold, Lock, Patience, Request, Waiting};
@@ -177,6 +177,13 @@ impl Lock for GroupLock {
 
     fn permits(&self) -> NonZeroU32 {
         self.spec.lock().permits
+    }
+
+    fn lend(&self) -> Option<Arc<LentLock>> {
+        match &*self.connection {
+            Connection::Member(agent) => agent.lend(&self.name),
+            Connection::Client(_) => None,
+        }
     }
 
     fn begin(self: Arc<Self>, request: Request) -> Box<dyn Waiting> {

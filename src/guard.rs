@@ -1,28 +1,28 @@
 //! The guard: proof of being inside.
 
+mod loan_entry;
+mod shared;
+
 use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{RefUnwindSafe, UnwindSafe};
-use std::process::abort;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
 use crossbeam_channel::Receiver;
-use distlock_agent::protocol::{Fence, LockName, Release, Time};
-use distlock_agent::runtime::sync::Mutex;
-use distlock_agent::runtime::{Announcer, LeaseWatch, Loss, LossSignal, clock};
+use distlock_agent::protocol::{Fence, LockName, Release};
+use distlock_agent::runtime::{Announcer, LeaseWatch, Loss};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
+pub(crate) use self::loan_entry::LoanEntry;
+use self::shared::Ending;
+pub(crate) use self::shared::GuardShared;
 use crate::GuardState;
-use crate::backend::Hold;
 use crate::error::UnlockError;
 use crate::lock::LockShared;
 use crate::previous_owner::PreviousOwner;
-use crate::session::Held;
-use crate::thread::ThreadId;
 
 /// A held lock, or a held permit of a [`Semaphore`](crate::Semaphore). Dropping it unlocks; if a
 /// panic drops it, the next holder learns that it was [abandoned](PreviousOwner::Abandoned).
@@ -49,7 +49,9 @@ use crate::thread::ThreadId;
 /// thread that took it stays its holder. In a forked child it is a dead copy.
 #[must_use = "the lock is released as soon as its guard is dropped"]
 pub struct Guard {
-    shared: Arc<GuardShared>,
+    /// Where the agent need not know: until something is wanted that it has to know for.
+    entry: Option<LoanEntry>,
+    shared: OnceLock<Arc<GuardShared>>,
 }
 
 /// As [`Agent`](crate::Agent) is.
@@ -58,12 +60,41 @@ impl RefUnwindSafe for Guard {}
 
 impl Guard {
     pub(crate) fn new(shared: Arc<GuardShared>) -> Self {
-        Self { shared }
+        Self {
+            entry: None,
+            shared: shared.into(),
+        }
+    }
+
+    pub(crate) fn by_loan(entry: LoanEntry) -> Self {
+        Self {
+            entry: Some(entry),
+            shared: OnceLock::new(),
+        }
+    }
+
+    /// The entry, while the agent does not know of it.
+    fn entry(&self) -> Option<&LoanEntry> {
+        self.entry.as_ref().filter(|_| self.shared.get().is_none())
+    }
+
+    /// From now on the agent knows of it.
+    fn shared(&self) -> &Arc<GuardShared> {
+        let known = || self.entry.as_ref().map(LoanEntry::take_over);
+        self.shared
+            .get_or_init(|| known().expect("either is there"))
+    }
+
+    fn lock(&self) -> &LockShared {
+        match self.entry() {
+            Some(entry) => entry.lock(),
+            None => &self.shared().lock,
+        }
     }
 
     /// The name of the lock.
     pub fn name(&self) -> &LockName {
-        self.shared.lock.name()
+        self.lock().name()
     }
 
     /// The fencing token. That of a lock which one holder has alone is larger than those of all who
@@ -72,7 +103,10 @@ impl Guard {
     /// several, tell grants apart and order nothing: such holders are inside together. `None` in a
     /// group with `failure = "presume-failed"`, where two can be inside.
     pub fn fence(&self) -> Option<Fence> {
-        self.shared.fence
+        match self.entry() {
+            Some(entry) => Some(entry.fence()),
+            None => self.shared().fence,
+        }
     }
 
     /// How the former holder left. In a configured group, that one died who only shared the lock is
@@ -82,7 +116,11 @@ impl Guard {
     /// For a semaphore: in the local group the former holder of this permit; in a configured group
     /// some holder before, of whom at least one entry is told.
     pub fn previous_owner(&self) -> PreviousOwner {
-        self.shared.previous
+        match self.entry() {
+            // The lock is lent only when nobody has to be told anything.
+            Some(_) => PreviousOwner::Clean,
+            None => self.shared().previous,
+        }
     }
 
     /// Whether the lock is held, and if not whether that may change. Local and cheap: a look at the
@@ -94,10 +132,13 @@ impl Guard {
     /// without it meanwhile they are [`GuardState::Lost`], and stay so whatever becomes of the
     /// member. In the local group a lock is valid until it is unlocked.
     pub fn state(&self) -> GuardState {
-        if self.shared.lock.is_forked() {
+        if self.lock().is_forked() {
             return GuardState::Lost;
         }
-        self.shared.state()
+        match self.entry() {
+            Some(entry) => entry.state(),
+            None => self.shared().state(),
+        }
     }
 
     /// Whether the lock is held now: [`Guard::state`] is [`GuardState::Valid`].
@@ -121,10 +162,10 @@ impl Guard {
     /// goes on under it. `None` where no lease bounds it, as in the local group: then the next
     /// holder may be inside as soon as the lock is lost. Zero once it is unlocked.
     pub fn grace(&self) -> Option<Duration> {
-        if self.shared.lock.is_forked() {
+        if self.lock().is_forked() {
             return Some(Duration::ZERO);
         }
-        self.shared
+        self.shared()
             .hold
             .lock()
             .as_ref()
@@ -138,10 +179,10 @@ impl Guard {
     /// the local group, and through the host's agent, which ends the commands of its clients itself,
     /// it stays zero.
     pub fn lapses(&self) -> u64 {
-        if self.shared.lock.is_forked() {
+        if self.lock().is_forked() {
             return 0;
         }
-        self.shared
+        self.shared()
             .hold
             .lock()
             .as_ref()
@@ -153,17 +194,17 @@ impl Guard {
     /// stop then looks at [`Guard::state`], or sleeps no longer than [`Guard::remaining`]. It runs
     /// on a thread of the agent, so it should be quick and must not lock.
     pub fn on_loss(&self, callback: impl FnOnce(Loss) + Send + 'static) {
-        if !self.shared.lock.is_forked() {
-            self.shared.loss.on_loss(Box::new(callback));
+        if !self.lock().is_forked() {
+            self.shared().loss.on_loss(Box::new(callback));
         }
     }
 
     /// A channel that carries the loss, and that ends without one when the lock is unlocked.
     pub fn loss(&self) -> Receiver<Loss> {
-        if self.shared.lock.is_forked() {
+        if self.lock().is_forked() {
             return crossbeam_channel::bounded(0).1;
         }
-        self.shared.loss.channel()
+        self.shared().loss.channel()
     }
 
     /// A descriptor that becomes readable when the lock is lost, at once if it has been: for
@@ -190,7 +231,10 @@ impl Guard {
     /// If the lock was lost before, or it is not known in that time: then another may have been
     /// inside since. Whatever it says, the lock is not held any more.
     pub fn unlock(self) -> Result<(), UnlockError> {
-        self.shared.end(Release::Given, Ending::Settle)
+        if self.entry().is_some_and(LoanEntry::is_valid) && self.leave_at_once() {
+            return Ok(());
+        }
+        self.shared().end(Release::Given, Ending::Settle)
     }
 
     /// Unlocks, and lets the next holder know that what the lock protects may be half done: its
@@ -199,21 +243,26 @@ impl Guard {
     /// # Errors
     /// As for [`Guard::unlock`].
     pub fn abandon(self) -> Result<(), UnlockError> {
-        self.shared.end(Release::Abandoned, Ending::Settle)
+        self.shared().end(Release::Abandoned, Ending::Settle)
+    }
+
+    /// Leaves without the agent; whether that is possible. Then there is nothing left to end.
+    fn leave_at_once(&self) -> bool {
+        self.entry().is_some_and(LoanEntry::leave)
     }
 
     /// Gives back what its holder never saw.
     pub(crate) fn withdraw(self) {
-        let _ = self.shared.end(Release::Unused, Ending::AtOnce);
+        let _ = self.shared().end(Release::Unused, Ending::AtOnce);
     }
 
     /// Tells `status` the process that works under this lock, where it is not this one. For
     /// programs like `distlock run`.
     pub fn set_command_pid(&self, pid: u32) {
-        if self.shared.lock.is_forked() {
+        if self.lock().is_forked() {
             return;
         }
-        if let Some(hold) = self.shared.hold.lock().as_ref() {
+        if let Some(hold) = self.shared().hold.lock().as_ref() {
             hold.set_command_pid(pid);
         }
     }
@@ -251,10 +300,10 @@ impl Guard {
     /// # Errors
     /// If no descriptor is left.
     pub fn announcer(&self) -> io::Result<Option<Announcer>> {
-        if self.shared.lock.is_forked() {
+        if self.lock().is_forked() {
             return Ok(None);
         }
-        let hold = self.shared.hold.lock();
+        let hold = self.shared().hold.lock();
         hold.as_ref().map_or(Ok(None), |hold| hold.announcer())
     }
 
@@ -283,10 +332,10 @@ impl Guard {
     /// # Errors
     /// If the lock is not held any more, or the descriptor cannot be copied.
     pub fn inheritable_fd(&self) -> io::Result<Option<OwnedFd>> {
-        if self.shared.lock.is_forked() {
+        if self.lock().is_forked() {
             return Err(io::Error::other(UnlockError::Forked));
         }
-        match self.shared.hold.lock().as_mut() {
+        match self.shared().hold.lock().as_mut() {
             Some(hold) => hold.inheritable_fd(),
             None => Err(io::Error::other(UnlockError::Closed)),
         }
@@ -296,10 +345,10 @@ impl Guard {
     /// held without: so that nobody takes this process for the child that has inherited one. There
     /// is no further copy afterwards.
     pub fn close_inheritable(&self) {
-        if self.shared.lock.is_forked() {
+        if self.lock().is_forked() {
             return;
         }
-        if let Some(hold) = self.shared.hold.lock().as_mut() {
+        if let Some(hold) = self.shared().hold.lock().as_mut() {
             hold.close_inheritable();
         }
     }
@@ -313,10 +362,10 @@ impl Guard {
     /// # Errors
     /// If the lock is not held any more, or no memory or descriptor is left.
     pub fn take_watch(&self) -> io::Result<Option<LeaseWatch>> {
-        if self.shared.lock.is_forked() {
+        if self.lock().is_forked() {
             return Err(io::Error::other(UnlockError::Forked));
         }
-        match self.shared.hold.lock().as_mut() {
+        match self.shared().hold.lock().as_mut() {
             Some(hold) => hold.take_watch(),
             None => Err(io::Error::other(UnlockError::Closed)),
         }
@@ -325,164 +374,29 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        let died = thread::panicking() && !self.shared.in_panic;
+        if let Some(entry) = self.entry() {
+            let is_over = entry.has_left() || entry.lock().is_forked();
+            if is_over || !entry.dies() && self.leave_at_once() {
+                return;
+            }
+        }
+        let died = thread::panicking() && !self.shared().in_panic;
         // Whoever wants to know calls `unlock`.
         let how = if died {
             Release::Abandoned
         } else {
             Release::Given
         };
-        let _ = self.shared.end(how, Ending::AtOnce);
+        let _ = self.shared().end(how, Ending::AtOnce);
     }
 }
 
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Guard")
-            .field("name", self.shared.lock.name())
-            .field("fence", &self.shared.fence)
+            .field("name", self.name())
+            .field("fence", &self.fence())
             .finish_non_exhaustive()
-    }
-}
-
-/// Whether a guard's end waits to learn how it ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Ending {
-    AtOnce,
-    Settle,
-}
-
-/// What a guard shares with its agent, which may close before the guard is dropped.
-pub(crate) struct GuardShared {
-    id: u64,
-    lock: Arc<LockShared>,
-    thread: ThreadId,
-    fence: Option<Fence>,
-    previous: PreviousOwner,
-    /// Whether it was granted to a thread that was panicking already.
-    in_panic: bool,
-    /// Whether the process ends with the lock.
-    aborts: AtomicBool,
-    /// The lapses of its lease before it was to abort.
-    lapses: AtomicU64,
-    loss: LossSignal,
-    /// `None` once it is released.
-    hold: Mutex<Option<Box<dyn Hold>>>,
-}
-
-impl GuardShared {
-    pub(crate) fn new(
-        lock: Arc<LockShared>,
-        id: u64,
-        hold: Box<dyn Hold>,
-        thread: ThreadId,
-    ) -> Self {
-        let (fence, previous, loss) = (hold.fence(), hold.previous_owner(), hold.loss());
-        Self {
-            id,
-            lock,
-            thread,
-            fence,
-            previous,
-            in_panic: thread::panicking(),
-            aborts: AtomicBool::new(false),
-            lapses: AtomicU64::new(0),
-            loss,
-            hold: Mutex::new(Some(hold)),
-        }
-    }
-
-    /// What the lock is worth to this process.
-    fn state(&self) -> GuardState {
-        let hold = self.hold.lock();
-        match hold.as_ref() {
-            Some(hold) if !self.loss.is_lost() => hold.state(),
-            _ => GuardState::Lost,
-        }
-    }
-
-    /// Ends the process with SIGABRT when the lock is lost, but not when its agent closes; when to
-    /// see for the first time whether the lease has run out.
-    pub(crate) fn abort_on_loss(&self) -> Time {
-        let lapses = self.hold.lock().as_ref().map_or(0, |hold| hold.lapses());
-        self.lapses.store(lapses, Ordering::Relaxed);
-        self.aborts.store(true, Ordering::Relaxed);
-        self.loss.on_loss(Box::new(|loss| {
-            if loss == Loss::Revoked {
-                abort();
-            }
-        }));
-        self.abort_if_suspended()
-    }
-
-    /// The guard's end. The second call (unlocking, then dropping) does nothing.
-    fn end(self: &Arc<Self>, how: Release, ending: Ending) -> Result<(), UnlockError> {
-        if self.lock.is_forked() {
-            match self.hold.try_lock() {
-                Some(mut hold) => {
-                    if let Some(hold) = hold.take() {
-                        hold.forget();
-                    }
-                }
-                // A thread of the parent had the mutex at the fork: leak what it guards.
-                None => std::mem::forget(Arc::clone(self)),
-            }
-            return Err(UnlockError::Forked);
-        }
-        let Some(hold) = self.hold.lock().take() else {
-            return self.loss.reason().map_or(Ok(()), |loss| Err(lost_by(loss)));
-        };
-        let lost = match self.loss.reason() {
-            None if hold.state() == GuardState::Lost => Some(Loss::Revoked),
-            reason => reason,
-        };
-        // Before the release: this thread may lock again as soon as others may.
-        self.lock.unregister(self.id, self.thread);
-        let released = match ending {
-            Ending::AtOnce => hold.release(how),
-            Ending::Settle => hold.settle(how),
-        };
-        self.loss.settle();
-        // Closed: the agent is closing, and was about to release it.
-        lost.map_or(released, |loss| Err(lost_by(loss)))
-    }
-}
-
-/// What an unlock says that came after the loss.
-fn lost_by(loss: Loss) -> UnlockError {
-    match loss {
-        Loss::Closed => UnlockError::Closed,
-        _ => UnlockError::Lost,
-    }
-}
-
-impl Held for GuardShared {
-    fn abort_if_suspended(&self) -> Time {
-        if !self.aborts.load(Ordering::Relaxed) {
-            return Time::MAX;
-        }
-        // The clock is read first, so that this is not too late.
-        let now = clock::now();
-        let hold = self.hold.lock();
-        let Some(hold) = hold.as_ref().filter(|_| !self.loss.is_lost()) else {
-            return Time::MAX;
-        };
-        let grace = hold.grace();
-        let has_lapsed = hold.lapses() != self.lapses.load(Ordering::Relaxed);
-        if hold.state() == GuardState::Suspended || has_lapsed {
-            abort();
-        }
-        grace.map_or(Time::MAX, |grace| now + grace)
-    }
-
-    fn close(&self) {
-        self.loss.fire(Loss::Closed);
-        let hold = self.hold.lock().take();
-        if let Some(hold) = hold {
-            // The agent is closing: there is nobody left to tell.
-            let _ = hold.release(Release::Given);
-            self.lock.unregister(self.id, self.thread);
-        }
     }
 }
 

@@ -7,12 +7,12 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use crossbeam_channel::Receiver;
-use distlock_agent::protocol::LockName;
+use distlock_agent::protocol::{LockName, Mode};
 
 use crate::backend::{self, Hold, Patience, Request, Wish};
 use crate::error::{LockError, TimedLockError, TryLockError};
 use crate::event::Leader;
-use crate::guard::{Guard, GuardShared};
+use crate::guard::{Guard, GuardShared, LoanEntry};
 use crate::lock::LockShared;
 use crate::options::LockOptions;
 use crate::session::Held;
@@ -45,6 +45,10 @@ impl LockHandle {
 
     /// Waits without a time limit.
     pub(crate) fn wait(&self, wish: impl Into<Wish>) -> Result<Guard, LockError> {
+        let wish = wish.into();
+        if let Some(guard) = self.enter_at_once(wish) {
+            return Ok(guard);
+        }
         let mut request = self.begin(wish, Patience::Lease)?;
         loop {
             if let Poll::Ready(outcome) = request.wait_on(None) {
@@ -75,12 +79,33 @@ impl LockHandle {
         wish: impl Into<Wish>,
         patience: Patience,
     ) -> Result<Option<Guard>, LockError> {
+        let wish = wish.into();
+        if let Some(guard) = self.enter_at_once(wish) {
+            return Ok(Some(guard));
+        }
         let mut request = self.begin(wish, patience)?;
         loop {
             if let Poll::Ready(outcome) = request.wait(None) {
                 return outcome;
             }
         }
+    }
+
+    /// Enters where nobody has to be asked, and nobody has to know more than that this process has the
+    /// lock.
+    fn enter_at_once(&self, wish: Wish) -> Option<Guard> {
+        let LockOptions {
+            command,
+            is_inheritable,
+            aborts_on_loss,
+            ..
+        } = &self.options;
+        let is_plain = command.is_none() && !is_inheritable && !aborts_on_loss;
+        let is_alone = wish == Wish::from(Mode::Exclusive) && self.permits().get() == 1;
+        if !is_plain || !is_alone || self.lock.is_forked() || self.lock.session().is_closed() {
+            return None;
+        }
+        LoanEntry::enter(&self.lock, ThreadId::current()).map(Guard::by_loan)
     }
 
     /// Asks to enter, for this thread.

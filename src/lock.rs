@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
-use std::sync::{Arc, Weak};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
 use distlock_agent::protocol::LockName;
-use distlock_agent::runtime::sync;
+use distlock_agent::runtime::{LentLock, sync};
 
 use crate::Algorithm;
 use crate::backend::{Ask, Lock};
@@ -63,6 +64,8 @@ impl LockTable {
         let shared = Arc::new(LockShared {
             name: name.clone(),
             holders: sync::Mutex::new(Vec::new()),
+            owner: AtomicU64::new(0),
+            lent: OnceLock::new(),
             lock,
             table: Arc::clone(self),
             session: Arc::clone(session),
@@ -77,6 +80,10 @@ pub(crate) struct LockShared {
     name: LockName,
     /// The threads that hold it, each as often as it holds a permit.
     holders: sync::Mutex<Vec<ThreadId>>,
+    /// The thread that is inside without the agent's knowing, as a number; 0 if none is.
+    owner: AtomicU64,
+    /// By what threads enter without it, once the first one has asked for the lock.
+    lent: OnceLock<Option<Arc<LentLock>>>,
     lock: Arc<dyn Lock>,
     table: Arc<LockTable>,
     session: Arc<Session>,
@@ -123,8 +130,23 @@ impl LockShared {
         }
     }
 
+    /// By what threads of this process enter while the group lends them the lock.
+    pub(crate) fn lent(&self) -> Option<&Arc<LentLock>> {
+        self.lent.get_or_init(|| self.lock.lend()).as_ref()
+    }
+
+    /// The thread that is inside by what is lent.
+    pub(crate) fn set_owner(&self, thread: Option<ThreadId>) {
+        let number = thread.map_or(0, ThreadId::as_u64);
+        self.owner.store(number, Ordering::Relaxed);
+    }
+
     /// Whether all permits are with `thread`, which would wait for itself.
     pub(crate) fn is_exhausted_by(&self, thread: ThreadId) -> bool {
+        // Only its own entries can have its number there.
+        if self.owner.load(Ordering::Relaxed) == thread.as_u64() {
+            return true;
+        }
         let held = self
             .holders
             .lock()

@@ -10,6 +10,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 pub(crate) struct ThreadId(u64);
 
 impl ThreadId {
+    /// Its number, which is not zero.
+    pub(crate) fn as_u64(self) -> u64 {
+        self.0
+    }
+
     /// The calling thread.
     pub(crate) fn current() -> Self {
         static LAST: AtomicU64 = AtomicU64::new(0);
