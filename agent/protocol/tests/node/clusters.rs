@@ -410,3 +410,31 @@ fn a_founder_that_was_killed_before_the_cluster_went_live_is_told_and_votes_on()
         assert!(told > 0);
     }
 }
+
+/// Members begin anew with files that name another voter, when those who found the cluster have
+/// completed it and do not know yet that it is live. It is, and its voters are those that it was
+/// founded with: so these ask each other, whatever their files say.
+#[test]
+fn files_that_change_while_a_cluster_is_founded_stop_nobody() {
+    let has_completed = |group: &Group, me: u16| {
+        let record = group.records.get(&node(me));
+        let voter = record.and_then(|record| record.voter.as_ref());
+        voter.is_some_and(|voter| voter.epoch().is_some())
+    };
+    let mut group = empty(3, Duration::from_secs(1));
+    group.voters = ids(&[1, 2]);
+    group.disk = ms(20);
+    (1..=3).for_each(|me| group.start(me));
+    group.until(ms(10_000), |group| {
+        [1, 2].iter().all(|&me| has_completed(group, me))
+    });
+    let affiliation = |me| group.records[&node(me)].affiliation.cluster_id();
+    assert_eq!([1, 2, 3].map(affiliation), [None; 3], "it is not live yet");
+    (1..=3).for_each(|me| group.stop(me));
+    group.voters = ids(&[3]);
+    (1..=3).for_each(|me| group.start(me));
+    group.run(ms(10_000));
+    group.are_together(&[1, 2, 3]);
+    let votes = [1, 2].map(|id| (node(id), true)).into();
+    (1..=3).for_each(|me| assert_eq!(group.votes(me), votes, "{me}"));
+}

@@ -233,6 +233,16 @@ impl Session {
         }
     }
 
+    /// This member is in a cluster from now on, and in none of its views yet: its voters are asked, too,
+    /// though this member's file may name others.
+    pub(super) fn recall(&mut self, voters: &[Voter]) {
+        let asked = self.voters();
+        if !voters.iter().all(|voter| asked.contains(&voter.node)) {
+            self.renew_at = Time::ZERO;
+        }
+        self.recorded = nodes(voters);
+    }
+
     /// Another member says that it is in another cluster of the same name.
     pub(super) fn met_stranger(&mut self, peer: NodeId, theirs: &Membership, out: &mut Outbox) {
         if self.contacts.note_stranger(peer) {

@@ -116,6 +116,7 @@ impl<M: MakeLog + Clone> Quorum<M> {
             return;
         };
         self.founding.join(Membership::of(&first), &mut self.out);
+        self.session.recall(&first.voters);
         self.certify(now, &first);
     }
 
