@@ -26,12 +26,18 @@ impl FoundingPart {
             ..FoundingReport::default()
         };
         let permit = self.own.permit.map(|permit| permit.abandoned);
-        let patience = config.lease / 2;
+        // Who is in a cluster says so once a lease only.
+        let window = config.lease * HEARD;
+        let is_heard = |heard: &&Heard| {
+            let is_member = matches!(heard.status.stance, Stance::Member(_));
+            let patience = if is_member { window } else { config.lease / 2 };
+            now < heard.at + patience
+        };
         let wait = self.wait(config);
         let mut until = self.started + wait;
         for node in self.parties(config).filter(|node| *node != self.me.node) {
             let heard = self.heard.get(&node);
-            let Some(Heard { at, status }) = heard.filter(|its| now < its.at + patience) else {
+            let Some(Heard { at, status }) = heard.filter(is_heard) else {
                 report.absent.push(node);
                 continue;
             };
@@ -43,8 +49,7 @@ impl FoundingPart {
             }
         }
         let (voters, members) = (voters_of(config), digest_of(config));
-        // Members of which neither is to vote by the other's file talk once a lease only.
-        let window = config.lease * HEARD;
+        // So do members of which neither is to vote by the other's file.
         let differs = |heard: &Heard| {
             let (status, is_fresh) = (&heard.status, now < heard.at + window);
             is_fresh && (status.members != members || status.voters != voters)
