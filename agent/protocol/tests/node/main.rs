@@ -2,6 +2,7 @@
 
 mod abandonment;
 mod clusters;
+mod forgetful;
 mod group;
 mod hostile;
 mod mishaps;

@@ -11,7 +11,7 @@ use crate::group::{Group, missing, ms, node};
 use crate::quorum::{ALL, group};
 
 /// An operator says at these members, whose states are lost, that their cluster is abandoned.
-fn recover(group: &mut Group, lost: &[u16], cluster: ClusterId) {
+pub(crate) fn recover(group: &mut Group, lost: &[u16], cluster: ClusterId) {
     for &me in lost {
         let record = Record::recover_lost(cluster);
         group.stop(me);

@@ -1,6 +1,7 @@
 //! One process's part in quorum views.
 
 mod cluster;
+mod overview;
 mod view_source;
 
 use alloc::boxed::Box;
@@ -16,7 +17,6 @@ use super::founding::FoundingPart;
 use super::log::MakeLog;
 use super::message::{QuorumMessage, VoterRecord};
 use super::outbox::Outbox;
-use super::overview::{Absence, Missing, QuorumOverview};
 use super::session::Session;
 use super::voter::VoterRole;
 use crate::ids::{Epoch, NodeId};
@@ -272,57 +272,6 @@ impl<M: MakeLog + Clone> Quorum<M> {
     /// The epoch of the newest view with this incarnation as a member; zero if no view has it.
     pub(crate) fn epoch(&self) -> Epoch {
         self.session.epoch()
-    }
-
-    /// The quorum as this member sees it. `absent`: the members that are not up.
-    pub(crate) fn overview(&self, now: Time, absent: &[NodeId]) -> QuorumOverview {
-        let mut overview = self.session.overview(now, absent);
-        overview.cluster = self.founding.affiliation().cluster_id();
-        if self.session.exists() || overview.cluster.is_some() {
-            let silent = overview.missing.iter_mut();
-            let silent = silent.filter(|its| its.why == Absence::Silent);
-            for its in silent.filter(|its| self.has_lost_its_vote(now, its.member)) {
-                its.why = Absence::StateLost;
-            }
-            return overview;
-        }
-        let report = self.founding.report(now, &self.config);
-        let report = report.unwrap_or_default();
-        let is_early = now < self.began + self.config.lease / 2;
-        let is_absent = |node: &&NodeId| !is_early || absent.contains(node);
-        let of = |why| move |&member: &NodeId| Missing { member, why };
-        let away = report
-            .absent
-            .iter()
-            .filter(is_absent)
-            .map(of(Absence::Unfounded));
-        let unrecovered = report.without_permit.iter().map(of(Absence::Unrecovered));
-        let mut missing: Vec<Missing> = away.chain(unrecovered).collect();
-        if missing.is_empty() && !report.remember.is_empty() {
-            let lost = self.config.voters.iter();
-            missing.extend(lost.map(of(Absence::StateLost)));
-        }
-        missing.sort_unstable();
-        overview.voters = self.config.voters.iter().copied().collect();
-        overview.suffices = missing.is_empty();
-        overview.missing = missing;
-        overview.is_founded = false;
-        overview.founding = Some(report);
-        overview
-    }
-
-    /// Whether a voter that answers no renewals is there, without the state in which it became one: its
-    /// file may list others, so that it does not know that it is to vote.
-    fn has_lost_its_vote(&self, now: Time, node: NodeId) -> bool {
-        if node == self.out.me() {
-            return self.vote.is_none() && self.founding.affiliation().cluster().is_none();
-        }
-        let voters = self.founding.affiliation().voters().unwrap_or_default();
-        let mut voters = voters.iter().filter(|voter| voter.node == node);
-        voters.any(|voter| {
-            self.founding
-                .is_back_without_state(now, *voter, self.config.lease)
-        })
     }
 
     /// Those who are to vote, and whether each does, as far as is known.
