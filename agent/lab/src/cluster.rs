@@ -34,7 +34,7 @@ use super::trace::Trace;
 use distlock_protocol::wire::GroupId;
 use distlock_protocol::{
     ClusterId, Command, Epoch, Event, Failure, Fence, Input, LockName, Mode, Node, NodeId,
-    Previous, Record, Release, Settings, Ticket, Time, Wait,
+    Previous, QuorumOverview, Record, Release, Settings, Ticket, Time, Wait,
 };
 
 /// What surrounds the nodes.
@@ -318,6 +318,13 @@ impl<A> Cluster<A> {
     /// What is on this member's disk.
     pub fn disk(&self, node: NodeId) -> Option<&Record> {
         self.seats[&node].disk.as_ref()
+    }
+
+    /// The quorum as the process that runs at that member sees it.
+    pub fn quorum(&self, node: NodeId) -> Option<QuorumOverview> {
+        let seat = &self.seats[&node];
+        let running = seat.running.as_ref()?;
+        Some(running.node.quorum(seat.clock.shows(self.now)))
     }
 
     /// Whether this member's host stands still.

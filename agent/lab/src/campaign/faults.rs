@@ -144,6 +144,20 @@ impl Campaign {
         self.lost.iter().filter(|lost| lost.voter.is_some()).count()
     }
 
+    /// Whether faults took the states of so many voters of the newest view that the others are no
+    /// majority: of all at once; or of a minority of those before, when that view, with fewer voters,
+    /// was on its way.
+    pub(super) fn was_majority_lost(&self) -> bool {
+        let is_lost = |voter: &Voter| {
+            let mut lost = self.lost.iter();
+            self.memory_of(*voter).is_none()
+                && lost.any(|its| its.node == voter.node && its.voter.is_some())
+        };
+        let newest = self.newest_view_config();
+        self.report.lost_majorities > 0
+            || newest.is_some_and(|newest| !newest.has_majority(|voter| !is_lost(&voter)))
+    }
+
     /// The log of a voter's, as its disk has it.
     fn log_of(&self, node: NodeId) -> Option<&LogRecord> {
         self.cluster.disk(node)?.voter.as_ref()?.log.as_ref()

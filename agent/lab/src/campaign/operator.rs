@@ -14,8 +14,10 @@ use core::time::Duration;
 use super::{Act, Campaign, FOUNDING};
 use crate::checkers::{Process, Violation, violation};
 use distlock_protocol::membership::MembershipOverrides;
-use distlock_protocol::membership::quorum::ViewConfig;
-use distlock_protocol::{Affiliation, Change, ClusterId, Command, Node, NodeId, Record};
+use distlock_protocol::membership::quorum::{ViewConfig, Voter};
+use distlock_protocol::{
+    Absence, Affiliation, Change, ClusterId, Command, Node, NodeId, Record, VoterRecord,
+};
 
 /// How many members the files can have as voters.
 const MAX_VOTERS: usize = 7;
@@ -248,7 +250,9 @@ impl Campaign {
     }
 
     /// The view whose voters may go on, as far as disks tell; `None` where no majority of any view's
-    /// voters remembers what it promised, but for views that others have followed.
+    /// voters remembers what it promised, but for views that others have followed. Who has endorsed a
+    /// later view serves no more here: it renews leases under that one only, and endorses no other
+    /// in its place.
     fn living(&self) -> Option<&ViewConfig> {
         let voters = || {
             let members = self.cluster.members();
@@ -256,18 +260,26 @@ impl Campaign {
         };
         let certified = voters().filter_map(|voter| voter.certified_view_config());
         let newest = certified.map(|view_config| view_config.epoch).max();
-        let remembers = |node: NodeId, birth| {
-            let disk = self.cluster.disk(node);
-            disk.and_then(|disk| disk.voter.as_ref())
-                .is_some_and(|voter| voter.birth == birth && voter.endorsed.is_some())
+        let serves = |its: Voter, view_config: &ViewConfig| {
+            let is_first = view_config.parent == view_config.cluster;
+            self.memory_of(its).is_some_and(|record| {
+                // Who has endorsed nothing yet is new among the voters, or gave a founding up.
+                let latest = record.epoch();
+                latest.map_or(!is_first, |latest| latest <= view_config.epoch)
+            })
         };
         let mut view_configs = voters()
             .filter_map(|voter| voter.endorsed.as_ref())
             .flat_map(|view_change| [Some(&view_change.view_config), view_change.parent.as_ref()])
             .flatten()
             .filter(|view_config| Some(view_config.epoch) >= newest);
-        view_configs
-            .find(|view_config| view_config.has_majority(|its| remembers(its.node, its.birth)))
+        view_configs.find(|view_config| view_config.has_majority(|its| serves(its, view_config)))
+    }
+
+    /// What a voter remembers; `None` if it has lost its state.
+    pub(super) fn memory_of(&self, voter: Voter) -> Option<&VoterRecord> {
+        let record = self.cluster.disk(voter.node)?.voter.as_ref()?;
+        (record.birth == voter.birth).then_some(record)
     }
 
     /// The clusters that members remember.
@@ -313,7 +325,8 @@ impl Campaign {
     ///
     /// # Errors
     ///
-    /// If no fault took the states of a majority: then the members themselves have lost it.
+    /// If no fault took the states of a majority: then the members themselves have lost it. Or if no
+    /// member asks for an operator though no faults happen any more.
     pub(super) fn recover(&mut self) -> Result<bool, Violation> {
         let Some(cluster) = self.newest_cluster() else {
             return Ok(false);
@@ -323,9 +336,14 @@ impl Campaign {
         if self.living().is_some() || voters.iter().any(stands_still) {
             return Ok(false);
         }
-        if self.report.lost_majorities == 0 {
+        if !self.was_majority_lost() {
             let now = self.cluster.now();
             let what = "no majority remembers, and never did a majority lose its state";
+            return Err(violation!(now, Progress, "{cluster}: {what}"));
+        }
+        if self.calm && !self.is_recovery_asked_for() {
+            let now = self.cluster.now();
+            let what = "no majority remembers, and no member says so";
             return Err(violation!(now, Progress, "{cluster}: {what}"));
         }
         self.cluster
@@ -345,6 +363,25 @@ impl Campaign {
         self.cluster.allow_other_cluster();
         self.report.recoveries += 1;
         Ok(true)
+    }
+
+    /// Whether some member's status names what only an operator can mend: so many voters without their
+    /// states that no majority is left, members that remember a cluster while this one is in none, or
+    /// voters that have not got the operator's word.
+    fn is_recovery_asked_for(&self) -> bool {
+        let mut overviews = self
+            .cluster
+            .members()
+            .filter_map(|it| self.cluster.quorum(it));
+        overviews.any(|overview| {
+            let lost = overview.missing.iter();
+            let lost = lost.filter(|its| its.why == Absence::StateLost).count();
+            let founding = overview.founding.as_ref();
+            !overview.is_ok()
+                && (lost > 0 && 2 * lost >= overview.voters.len()
+                    || founding.is_some_and(|its| !its.remember.is_empty())
+                    || founding.is_some_and(|its| !its.without_permit.is_empty()))
+        })
     }
 
     /// `distlock recover` at one host, which starts again.
