@@ -11,6 +11,7 @@
 mod forgery;
 mod incarnations;
 mod lies;
+mod loans;
 mod record;
 mod steps;
 
@@ -33,8 +34,8 @@ use super::queue::Queue;
 use super::trace::Trace;
 use distlock_protocol::wire::GroupId;
 use distlock_protocol::{
-    ClusterId, Command, Epoch, Event, Failure, Fence, Input, LockName, Mode, Node, NodeId,
-    Previous, QuorumOverview, Record, Release, Settings, Ticket, Time, Wait,
+    ClusterId, Command, Epoch, Event, Failure, Input, LockName, Node, NodeId, QuorumOverview,
+    Record, Settings, Time,
 };
 
 /// What surrounds the nodes.
@@ -399,59 +400,6 @@ impl<A> Cluster<A> {
         self.checkers.commands(self.now, process, command)?;
         self.input(process, Input::Command(command))?;
         Ok(true)
-    }
-
-    /// Whether what the process at `node` was granted is valid now, as that process sees it.
-    pub fn has_lease(&self, process: Process) -> bool {
-        self.checkers.has_lease(self.now, process)
-    }
-
-    /// A caller of `process` has entered `lock` by a loan, without its node, and calls that `ticket`.
-    ///
-    /// # Errors
-    /// The rule that this breaks.
-    pub fn enters_by_loan(
-        &mut self,
-        process: Process,
-        (ticket, lock): (Ticket, &LockName),
-        fence: Fence,
-    ) -> Result<(), Violation> {
-        let asked = Command::Acquire {
-            ticket,
-            lock: lock.clone(),
-            spec: None,
-            mode: Mode::Exclusive,
-            wait: Wait::Cancelled,
-        };
-        let entered = Event::Granted {
-            ticket,
-            fence,
-            previous: Previous::Clean,
-        };
-        self.trace.say(
-            self.now,
-            format_args!("{process} enters {lock} by a loan as {ticket:?}, {fence:?}"),
-        );
-        self.record_command(process.node, &asked);
-        self.record_event(process.node, &entered);
-        self.trace.mix_u64(fence.as_u64());
-        self.checkers.commands(self.now, process, &asked)?;
-        self.checkers.hears(self.now, process, &entered)
-    }
-
-    /// It has left, without its node.
-    ///
-    /// # Errors
-    /// The rule that this breaks.
-    pub fn leaves_by_loan(&mut self, process: Process, ticket: Ticket) -> Result<(), Violation> {
-        let how = Release::Given;
-        let left = Command::Release { ticket, how };
-        self.trace.say(
-            self.now,
-            format_args!("{process}: {ticket:?} leaves its loan"),
-        );
-        self.record_command(process.node, &left);
-        self.checkers.commands(self.now, process, &left)
     }
 
     /// Goes on until there is something for the driver, or nothing is left to happen by `end`.
