@@ -12,6 +12,9 @@ use distlock::{
 };
 use support::{Group, is_busy};
 
+/// A group begins to work after some of these.
+const LEASE: &str = "lease = \"200ms\"";
+
 /// A lock that has been entered so often that it is lent, and a guard of it.
 fn lent(agent: &Agent) -> (Mutex, Guard) {
     let lock = agent.mutex("x").unwrap();
@@ -24,7 +27,7 @@ fn lent(agent: &Agent) -> (Mutex, Guard) {
 
 #[test]
 fn a_guard_is_as_any_other() {
-    let group = Group::new(1, "");
+    let group = Group::new(1, LEASE);
     let agent = group.member(1);
     let (lock, guard) = lent(&agent);
     let fence = guard.fence().unwrap();
@@ -49,7 +52,7 @@ fn a_guard_is_as_any_other() {
 
 #[test]
 fn a_thread_that_waits_comes_next() {
-    let group = Group::new(1, "");
+    let group = Group::new(1, LEASE);
     let agent = group.member(1);
     let (lock, guard) = lent(&agent);
     let fence = guard.fence();
@@ -68,7 +71,7 @@ fn a_thread_that_waits_comes_next() {
 
 #[test]
 fn whoever_panics_inside_abandons_the_lock() {
-    let group = Group::new(1, "");
+    let group = Group::new(1, LEASE);
     let agent = group.member(1);
     let (lock, guard) = lent(&agent);
     let panicked = catch_unwind(AssertUnwindSafe(move || {
@@ -88,7 +91,7 @@ fn whoever_panics_inside_abandons_the_lock() {
 
 #[test]
 fn closing_the_agent_takes_the_lock_from_its_thread() {
-    let group = Group::new(1, "");
+    let group = Group::new(1, LEASE);
     let agent = group.member(1);
     let (lock, guard) = lent(&agent);
     agent.close();
@@ -102,7 +105,7 @@ fn closing_the_agent_takes_the_lock_from_its_thread() {
 #[test]
 fn threads_of_two_members_exclude_each_other() {
     const ENTRIES: u64 = 3_000;
-    let group = Group::new(2, "");
+    let group = Group::new(2, LEASE);
     let agents = [group.member(1), group.member(2)];
     let locks = agents.each_ref().map(|agent| agent.mutex("x").unwrap());
     // Who is inside, and the last fence that was.

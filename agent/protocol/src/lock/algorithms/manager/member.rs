@@ -151,12 +151,10 @@ impl Manager {
         let Some(id) = self.caller.filter(|it| !it.is_inside).map(|it| it.id) else {
             return;
         };
-        if !self.right.fetch(out) {
+        if !self.right.fetch(out) || self.stay().is_none() {
             return;
         }
-        let Some(stay) = self.stay() else { return };
-        stay.entries = stay.entries.saturating_add(1);
-        self.habit.enters(1);
+        self.entered(1);
         if let Some(caller) = &mut self.caller {
             caller.is_inside = true;
         }
@@ -437,16 +435,17 @@ impl Engine<Message> for Manager {
         }
     }
 
+    /// Of a token that is here and idle, [`Engine::rest`] has decided that it stays.
     fn lends(&self) -> bool {
-        let is_last = |own: Own| own.next.is_none() && own.stay.is_some_and(|stay| stay.is_lent);
-        self.is_idle_here() && self.place.is_some_and(is_last) && self.right.permits()
+        let is_idle = self.is_idle_here();
+        debug_assert!(!is_idle || self.right.permits(), "as it entered");
+        is_idle
     }
 
     fn entered(&mut self, entries: u32) {
         self.habit.enters(entries);
-        if let Some(stay) = self.stay() {
-            stay.entries = stay.entries.saturating_add(entries);
-        }
+        let stay = self.stay().into_iter();
+        stay.for_each(|stay| stay.entries = stay.entries.saturating_add(entries));
     }
 
     fn receive(&mut self, from: NodeId, message: &Message, out: &mut Effects<Message>) {
