@@ -159,7 +159,7 @@ impl World {
     fn new(way: Way) -> Self {
         let group = |size| {
             let group = Group::unix(size);
-            group.write_config("group.toml", "ricart-agrawala", LEASE_MS);
+            group.write_config("group.toml", LEASE_MS);
             group
         };
         match way {

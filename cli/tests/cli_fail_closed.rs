@@ -55,7 +55,7 @@ fn new_key(file: &Path) {
 fn a_key_changed_on_half_of_the_hosts_lets_nobody_in() {
     let group = Group::udp(4);
     // Four agents that seal are slow on a busy machine.
-    let base = group.write_config("base.toml", "ricart-agrawala", 3 * LEASE_MS);
+    let base = group.write_config("base.toml", 3 * LEASE_MS);
     let text = fs::read_to_string(base).expect("a file");
     let file = |half: &str| group.file(&format!("{half}.toml"));
     for half in ["a", "b"] {

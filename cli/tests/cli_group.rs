@@ -261,11 +261,18 @@ fn without_the_others_it_gives_up_after_a_lease_and_names_them() {
 fn members_that_disagree_are_told_the_key() {
     let group = Group::unix(2);
     let _agent = group.agent(1);
-    for (file, algorithm, lease_ms, key) in [
-        ("other-lease.toml", "ricart-agrawala", LEASE_MS * 2, "lease"),
-        ("other-algorithm.toml", "bakery", LEASE_MS, "algorithm"),
+    for (file, lines, lease_ms, key) in [
+        ("other-lease.toml", "", LEASE_MS * 2, "lease"),
+        (
+            "other-algorithm.toml",
+            "algorithm = \"bakery\"\n",
+            LEASE_MS,
+            "algorithm",
+        ),
     ] {
-        let config = group.write_config(file, algorithm, lease_ms);
+        let config = group.write_config(file, lease_ms);
+        let text = fs::read_to_string(&config).expect("a file");
+        fs::write(&config, format!("{lines}{text}")).expect("a file");
         let mut command = group.member(2, ["run", "-w", "20", "x", "true"]);
         let said = output(command.env("DISTLOCK_CONFIG", &config));
         assert_refused(&said, 78, &[key, "member 1"]);
@@ -277,7 +284,7 @@ fn members_that_disagree_are_told_the_key() {
 fn a_file_that_was_mended_is_complained_of_no_more() {
     let group = Group::udp(3);
     let _first = group.agent(1);
-    let other = group.write_config("other-lease.toml", "ricart-agrawala", LEASE_MS * 2);
+    let other = group.write_config("other-lease.toml", LEASE_MS * 2);
     let mut command = group.agent_command(2);
     command.arg("--config").arg(other);
     let wrong = AgentProcess::start(command);
@@ -481,7 +488,7 @@ fn an_agent_whose_file_differs_from_the_groups_is_refused_with_78() {
     // A group that has not formed yet would refuse neither.
     eventually("the group forms", || group.status(1)["epoch"] != 0);
     assert!(agents.remove(1).end_by(Signal::SIGTERM).success());
-    let config = group.write_config("other.toml", "ricart-agrawala", LEASE_MS * 2);
+    let config = group.write_config("other.toml", LEASE_MS * 2);
     let said = exits(group.agent_command(2).env("DISTLOCK_CONFIG", config), 78);
     let why = String::from_utf8(said.stderr).expect("text");
     assert!(why.contains("member 1") && why.contains("lease"), "{why}");

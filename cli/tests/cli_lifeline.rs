@@ -376,7 +376,7 @@ fn what_a_dead_runner_has_left_its_guardian_ends_at_once() {
     let group = Group::unix(1);
     let lease = Duration::from_secs(10);
     let lease_ms = lease.as_millis().try_into().expect("a short time");
-    let config = group.write_config("long.toml", "ricart-agrawala", lease_ms);
+    let config = group.write_config("long.toml", lease_ms);
     let mut agent = group.agent_command(1);
     agent.env("DISTLOCK_CONFIG", config);
     let agent = AgentProcess::start(agent);
@@ -408,7 +408,7 @@ fn the_next_incarnation_lets_nobody_in_before_the_last_ones_commands_have_ended(
     for (what, script) in SCRIPTS {
         let group = Group::unix(1);
         // An agent ends them after half a lease, and what is asked here takes a while.
-        group.write_config("group.toml", "ricart-agrawala", 4 * LEASE_MS);
+        group.write_config("group.toml", 4 * LEASE_MS);
         let agent = group.agent(1);
         let (holder, pids) = start(bash(|args| group.client(1, args), script));
         await_closed(holder.pid());

@@ -113,13 +113,16 @@ fn as_a_member() {
 #[test]
 fn what_cannot_be_shared_says_so() {
     let (group, _agent) = Group::alone();
-    for name in ["x", "ring"] {
-        let said = output(&mut group.client(1, ["run", "-s", name, "true"]));
-        assert_refused(&said, 78, &["shared", "manager"]);
+    let shared = |args: &[&str]| output(group.client(1, ["run", "-s"]).args(args));
+    for args in [
+        &["ring", "true"][..],
+        &["--algorithm", "bakery", "x", "true"],
+    ] {
+        assert_refused(&shared(args), 78, &["shared", "manager"]);
     }
     // A new lock may be served by an algorithm that shares.
-    let args = ["run", "-s", "--algorithm", "semaphore", "new", "true"];
-    assert_eq!(output(&mut group.client(1, args)).status.code(), Some(0));
+    let served = shared(&["--algorithm", "semaphore", "new", "true"]);
+    assert_eq!(served.status.code(), Some(0));
 }
 
 #[test]

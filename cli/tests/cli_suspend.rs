@@ -41,7 +41,7 @@ impl World {
     fn new() -> Self {
         let group = Group::unix(3);
         let lease_ms = LEASE.as_millis().try_into().expect("a short time");
-        let config = group.write_config("long.toml", "ricart-agrawala", lease_ms);
+        let config = group.write_config("long.toml", lease_ms);
         let host = Host::new();
         Self {
             host,

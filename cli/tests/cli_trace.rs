@@ -110,10 +110,10 @@ fn three_agents_are_one_story() {
     }
     assert_eq!(checked.count(": crashes"), 1);
     assert_eq!(checked.count(": enters (printer)"), 9);
-    // Two requests and two replies for each entry of the printer but those of crashed holders,
-    // unless the network lost some.
+    // One for each entry of the printer by a member other than its manager, which is member 1. The
+    // last one may have reached the manager in a view.
     assert!(
-        checked.count(": gets REQUEST") >= 16,
+        checked.count(": gets REQUEST") >= 5,
         "{}",
         checked.count(": gets REQUEST")
     );
@@ -188,7 +188,7 @@ fn without_one(traces: &Path, group: &Group) {
     assert_eq!(row(&report, 2)[..2], ["no", "trace"], "{report}");
     assert!(report.contains("members without a trace"), "{report}");
     let checked = shiviz::check(&fs::read_to_string(&log).expect("a log"));
-    assert!(checked.count(": gets REPLY from 2") > 0);
+    assert!(checked.count(": gets REQUEST from 2") > 0);
     assert!(checked.events.iter().all(|(host, _)| host != "member-2"));
 }
 

@@ -71,16 +71,15 @@ impl Group {
             state,
             addresses,
         };
-        group.write_config("group.toml", "ricart-agrawala", LEASE_MS);
+        group.write_config("group.toml", LEASE_MS);
         group
     }
 
-    /// Another configuration of the same members.
-    pub(crate) fn write_config(&self, file: &str, algorithm: &str, lease_ms: u64) -> PathBuf {
+    /// Another configuration of the same members, with the default algorithm.
+    pub(crate) fn write_config(&self, file: &str, lease_ms: u64) -> PathBuf {
         let mut text = format!(
-            "lease = \"{lease_ms}ms\"\nalgorithm = \"{algorithm}\"\n[group]\nname = \"shop\"\n\
+            "lease = \"{lease_ms}ms\"\n[group]\nname = \"shop\"\n\
              [[lock]]\nname = \"ring\"\nalgorithm = \"token-ring-requests\"\n\
-             [[lock]]\nname = \"book\"\nalgorithm = \"manager\"\n\
              [[lock]]\nname = \"licences\"\npermits = 2\n"
         );
         for (index, address) in self.addresses.iter().enumerate() {
