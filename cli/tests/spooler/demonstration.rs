@@ -72,6 +72,11 @@ fn takes_turns_by_the_bakery() {
 }
 
 #[test]
+fn takes_turns_by_the_manager() {
+    takes_turns("manager");
+}
+
+#[test]
 fn takes_turns_by_ricart_agrawala() {
     takes_turns("ricart-agrawala");
 }

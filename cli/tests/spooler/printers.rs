@@ -108,9 +108,7 @@ impl Shop {
     fn new(hosts: u16, files: u32, lines: u32) -> Option<Self> {
         let network = Network::new(hosts)?;
         let directory = tempfile::tempdir().unwrap();
-        let mut config = "algorithm = \"ricart-agrawala\"\ninsecure = true\n\
-                          [group]\nname = \"print-shop\"\n"
-            .to_owned();
+        let mut config = "insecure = true\n[group]\nname = \"print-shop\"\n".to_owned();
         let mut texts = BTreeMap::new();
         for host in 1..=hosts {
             let address = address(host);
@@ -300,6 +298,7 @@ fn programs_of_one_host_take_turns_through_its_agent() {
         program.args([
             "--printer",
             &uri,
+            // The lock is new, and served by what its first user asks for.
             "--algorithm",
             "ricart-agrawala",
             "--stay",
