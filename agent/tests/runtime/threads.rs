@@ -1,11 +1,12 @@
 //! Many threads of one agent, and agents of one process.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
-use distlock_agent::protocol::Algorithm;
-use distlock_agent::runtime::{AcquireError, Caller, Patience, ReleaseError};
+use distlock_agent::protocol::{Algorithm, Mode};
+use distlock_agent::runtime::{AcquireError, Caller, Client, Patience, ReleaseError};
 
 use crate::support::{Group, Kind, count, enter, eventually, lock};
 
@@ -144,4 +145,36 @@ fn closing_tells_those_inside_and_those_who_wait() {
     let agent = group.start(1).unwrap();
     drop(enter(&other, &mine));
     drop(enter(&agent, &mine));
+}
+
+/// What the closed agent's own thread gave back went to the next of its callers, and was lost at once: a
+/// client's command might have started for that.
+#[test]
+fn closing_lets_in_nobody_who_waits() {
+    let group = Group::new(Kind::Unix, 1, Algorithm::Manager);
+    let agent = group.serve(1);
+    let grant = enter(&agent, &lock("x"));
+    let client = Client::connect(&group.socket(1)).unwrap();
+    let ask = || client.acquire(&lock("x"), None, Patience::Forever, Caller::current());
+    thread::scope(|scope| {
+        let waiters = [scope.spawn(ask), scope.spawn(ask)];
+        eventually("they wait", || {
+            let locks = agent.status().unwrap().locks;
+            locks.iter().any(|lock| lock.waiters.len() == waiters.len())
+        });
+        let mode = Mode::Exclusive;
+        let mut own = agent
+            .begin(&lock("x"), None, mode, Patience::Forever, Caller::current())
+            .unwrap();
+        agent.close();
+        let refused = |why| matches!(why, Err(AcquireError::Closed(_)));
+        for waiter in waiters {
+            assert!(refused(waiter.join().unwrap().map(drop)));
+        }
+        let Poll::Ready(outcome) = own.wait(None) else {
+            panic!("it still waits");
+        };
+        assert!(refused(outcome.map(drop)));
+    });
+    assert!(!grant.is_held());
 }

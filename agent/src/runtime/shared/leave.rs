@@ -25,8 +25,14 @@ impl CoreGuard<'_> {
             deadline: clock::now() + self.shared.identity.settings.lease,
         };
         self.end_lending();
-        let tickets: Vec<_> = self.core.requests.keys().copied().collect();
-        for ticket in tickets {
+        // Those who wait come first, the last of them before the others: what is given back, and
+        // whoever gives up, would let in those behind.
+        let requests = self.core.requests.iter().rev();
+        let mut tickets: Vec<_> = requests
+            .map(|(ticket, entry)| (entry.held.is_some(), *ticket))
+            .collect();
+        tickets.sort_by_key(|(is_held, _)| *is_held);
+        for (_, ticket) in tickets {
             self.ask_back(ticket);
         }
         self.leave_if_drained();
