@@ -16,7 +16,7 @@ fn visit(agent: &Agent) -> Previous {
 #[test]
 fn a_client_that_is_killed_inside_is_told_of_wherever_the_next_one_is() {
     for algorithm in Algorithm::ALL {
-        let group = Group::new(Kind::Unix, 2, algorithm);
+        let group = Group::by(algorithm, Kind::Unix, 2);
         let agents = [group.serve(1), group.serve(2)];
         for (at, next) in [(1, 0), (1, 1), (2, 0), (2, 1)] {
             let mut client = group.spawn("client", at, 1);
@@ -31,7 +31,7 @@ fn a_client_that_is_killed_inside_is_told_of_wherever_the_next_one_is() {
 
 #[test]
 fn a_client_that_ends_without_a_word_is_told_of_and_one_that_releases_is_not() {
-    let group = Group::new(Kind::Unix, 2, Algorithm::RicartAgrawala);
+    let group = Group::new(Kind::Unix, 2);
     let agents = [group.serve(1), group.serve(2)];
     let client = Client::connect(&group.socket(1)).unwrap();
     let hold = |client: &Client| enter_through(client, "held");
@@ -51,7 +51,7 @@ fn a_client_that_ends_without_a_word_is_told_of_and_one_that_releases_is_not() {
 
 #[test]
 fn a_client_that_is_killed_while_it_waits_is_no_reason_for_alarm() {
-    let group = Group::new(Kind::Unix, 2, Algorithm::TokenRingRequests);
+    let group = Group::new(Kind::Unix, 2);
     let agents = [group.serve(1), group.serve(2)];
     let inside = enter(&agents[0], &lock("held"));
     let waiting = group.spawn("client", 2, 1);
@@ -70,7 +70,7 @@ fn a_client_that_is_killed_while_it_waits_is_no_reason_for_alarm() {
 
 #[test]
 fn a_thread_that_panics_inside_is_told_of() {
-    let group = Group::new(Kind::Unix, 2, Algorithm::Bakery);
+    let group = Group::new(Kind::Unix, 2);
     let agents = group.start_all();
     std::thread::scope(|scope| {
         let panics = scope.spawn(|| {
@@ -95,7 +95,7 @@ fn a_member_that_is_killed_is_told_of_only_if_it_was_inside() {
 }
 
 fn kill_inside_and_outside(algorithm: Algorithm) {
-    let group = Group::new(Kind::Unix, 2, algorithm);
+    let group = Group::by(algorithm, Kind::Unix, 2);
     let other = group.start(1).unwrap();
     let mut victim = group.spawn("hold", 2, 1);
     victim.expect("holds");
@@ -120,7 +120,7 @@ fn start(mut process: Process) -> Process {
 /// It is abandoned while everybody is there, and everybody leaves before somebody enters.
 #[test]
 fn what_a_killed_client_left_is_known_after_a_restart_of_the_whole_group() {
-    let group = Group::new(Kind::Unix, 2, Algorithm::RicartAgrawala);
+    let group = Group::new(Kind::Unix, 2);
     let agents = [group.serve(1), group.serve(2)];
     let mut client = group.spawn("client", 2, 1);
     client.expect("holds");

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::Duration;
 
-use distlock_agent::protocol::{Algorithm, Previous};
+use distlock_agent::protocol::Previous;
 use distlock_agent::runtime::{
     AcquireError, Agent, BindError, Caller, Client, ConnectError, Options, Patience, Purpose,
     ReleaseError, StartError, StatusError, clock,
@@ -47,7 +47,7 @@ fn connect_inside(group: &Group, agent: &Agent) -> (UnixStream, u8) {
 }
 
 fn one() -> Group {
-    Group::new(Kind::Unix, 1, Algorithm::RicartAgrawala)
+    Group::new(Kind::Unix, 1)
 }
 
 /// A group of one, and its agent.
@@ -59,7 +59,7 @@ fn served() -> (Group, Agent) {
 
 #[test]
 fn threads_of_clients_take_turns_with_the_agents_own() {
-    let group = Group::new(Kind::Unix, 2, Algorithm::RicartAgrawala);
+    let group = Group::new(Kind::Unix, 2);
     let agents = [group.serve(1), group.serve(2)];
     let rounds = count("DISTLOCK_TEST_ENTRIES", 100);
     let counter = group.directory.join("counter");
@@ -163,7 +163,7 @@ fn a_broken_connection_loses_everything_and_stays_broken() {
 
 #[test]
 fn the_socket_is_private_and_one_agents_alone() {
-    let group = Group::new(Kind::Unix, 2, Algorithm::RicartAgrawala);
+    let group = Group::new(Kind::Unix, 2);
     let _agent = group.serve(1);
     let mode = fs::metadata(group.socket(1)).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
@@ -391,7 +391,7 @@ fn a_forked_child_cannot_use_or_end_the_connection() {
 /// only just been told, were still at work.
 #[test]
 fn an_agent_that_leaves_waits_for_its_clients_to_come_out() {
-    let group = Group::new(Kind::Unix, 2, Algorithm::RicartAgrawala);
+    let group = Group::new(Kind::Unix, 2);
     let (leaving, other) = (group.serve(1), group.start(2).unwrap());
     let client = Client::connect(&group.socket(1)).unwrap();
     let held = enter_through(&client, "x");
@@ -492,7 +492,7 @@ fn who_observes_and_does_not_read_knows_in_the_end_who_leads() {
 
 #[test]
 fn who_asks_too_much_at_once_is_counted() {
-    let group = Group::new(Kind::Unix, 2, Algorithm::RicartAgrawala);
+    let group = Group::new(Kind::Unix, 2);
     let agent = group.serve(1);
     let other = group.spawn("idle", 2, 0);
     drop(enter(&agent, &lock("x")));

@@ -39,7 +39,7 @@ fn each_after_each(size: usize) -> Vec<usize> {
 
 /// Entries one at a time; the messages of all of them.
 fn light(algorithm: Algorithm, size: u16) -> usize {
-    let group = Group::new(Kind::Udp, size, algorithm);
+    let group = Group::by(algorithm, Kind::Udp, size);
     let agents = group.start_all();
     let name = lock("printer");
     let order = each_after_each(agents.len());
@@ -90,7 +90,7 @@ fn heavy(algorithm: Algorithm, size: u16, inside: Duration) -> Heavy {
     const THREADS: usize = 3;
     const WARM_UP: usize = 50;
     const ENTRIES: usize = 1_000;
-    let group = Group::new(Kind::Udp, size, algorithm);
+    let group = Group::by(algorithm, Kind::Udp, size);
     let agents = group.start_all();
     let name = lock("printer");
     let (stop, entered) = (AtomicBool::new(false), AtomicUsize::new(0));

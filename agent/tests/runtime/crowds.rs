@@ -8,7 +8,6 @@ use std::os::unix::net::UnixStream;
 use std::thread;
 use std::time::Duration;
 
-use distlock_agent::protocol::Algorithm;
 use distlock_agent::runtime::status::ClientsStatus;
 use distlock_agent::runtime::{
     AcquireError, Agent, Caller, Client, ConnectError, Grant, Patience, clock,
@@ -36,7 +35,7 @@ struct Pair {
 
 impl Pair {
     fn new(role: &str, parameter: usize) -> Self {
-        let group = Group::new(Kind::Unix, 2, Algorithm::RicartAgrawala).with_quorum();
+        let group = Group::new(Kind::Unix, 2).with_quorum();
         let mut server = group.spawn(role, 1, parameter);
         server.expect("serves");
         let other = group.start(2).unwrap();
@@ -227,7 +226,7 @@ fn commands_leave_the_agent_the_descriptors_that_it_needs() {
 /// The status of thousands of locks is built on the agent thread, for each who asks.
 #[test]
 fn who_asks_for_all_again_and_again_waits_for_its_turn() {
-    let group = Group::new(Kind::Unix, 1, Algorithm::RicartAgrawala);
+    let group = Group::new(Kind::Unix, 1);
     let agent = group.serve(1);
     let names = 4_000;
     let held: Vec<_> = (0..names)
@@ -416,7 +415,7 @@ fn who_says_too_much_waits_for_its_turn() {
 #[test]
 fn names_without_end_take_no_memory_without_end() {
     let most = 4_096;
-    let group = Group::new(Kind::Unix, 1, Algorithm::RicartAgrawala).with_quorum();
+    let group = Group::new(Kind::Unix, 1).with_quorum();
     let agent = group.serve(1);
     let client = Client::connect(&group.socket(1)).unwrap();
     let ask = |number: usize| {

@@ -63,7 +63,7 @@ fn look(waiting: &mut Waiting) -> Option<Grant> {
 /// Two members in one thread: neither goes on but when it is called.
 #[test]
 fn one_thread_drives_two_members() {
-    let group = Group::new(Kind::Udp, 2, Algorithm::RicartAgrawala).with_quorum();
+    let group = Group::new(Kind::Udp, 2).with_quorum();
     let (first, of_first) = start(&group, 1);
     let (second, of_second) = start(&group, 2);
     let both = [&of_first, &of_second];
@@ -90,7 +90,7 @@ fn one_thread_drives_two_members() {
 /// anywhere else.
 #[test]
 fn a_member_that_was_flooded_is_heard() {
-    let group = Group::new(Kind::Udp, 2, Algorithm::RicartAgrawala);
+    let group = Group::new(Kind::Udp, 2);
     let group = group.with_quorum().with_key();
     let (first, driver) = start(&group, 1);
     flood_as_second(&group, &first, || driver.process().unwrap());
@@ -128,29 +128,30 @@ fn take_turns(group: Group) {
 }
 
 #[test]
-fn driven_members_take_turns_with_others_by_ricart_agrawala() {
-    take_turns(Group::new(Kind::Udp, 5, Algorithm::RicartAgrawala));
+fn driven_members_take_turns_with_others_by_the_default() {
+    take_turns(Group::new(Kind::Udp, 5));
 }
 
 #[test]
 fn driven_members_take_turns_with_others_by_a_token() {
-    take_turns(Group::new(Kind::Unix, 5, Algorithm::TokenRingRequests));
+    take_turns(Group::by(Algorithm::TokenRingRequests, Kind::Unix, 5));
 }
 
 #[test]
 fn driven_members_take_turns_with_others_by_a_server() {
-    take_turns(Group::new(Kind::Udp, 5, Algorithm::Semaphore));
+    take_turns(Group::by(Algorithm::Semaphore, Kind::Udp, 5));
 }
 
 #[test]
 fn driven_members_take_turns_with_others_by_multicast() {
-    take_turns(Group::new(Kind::Udp, 5, Algorithm::RicartAgrawala).with_multicast());
+    // The default algorithm says nothing to all members.
+    take_turns(Group::by(Algorithm::RicartAgrawala, Kind::Udp, 5).with_multicast());
 }
 
 /// What comes by multicast is something to process, too.
 #[test]
 fn one_thread_drives_members_that_hear_multicast() {
-    let group = Group::new(Kind::Udp, 3, Algorithm::RicartAgrawala);
+    let group = Group::by(Algorithm::RicartAgrawala, Kind::Udp, 3);
     let group = group.with_quorum().with_multicast();
     let (agents, drivers): (Vec<_>, Vec<_>) = (1..=3).map(|id| start(&group, id)).unzip();
     let drivers: Vec<_> = drivers.iter().collect();
@@ -168,7 +169,7 @@ fn one_thread_drives_members_that_hear_multicast() {
 /// As a thread that stood still: the guard ends on its own clock, and the others go on.
 #[test]
 fn who_does_not_process_loses_its_locks() {
-    let group = Group::new(Kind::Udp, 3, Algorithm::RicartAgrawala).with_quorum();
+    let group = Group::new(Kind::Udp, 3).with_quorum();
     let others = [group.start(2).unwrap(), group.start(3).unwrap()];
     let (agent, driver) = start(&group, 1);
     let grant = enter(&agent, &lock("held"));
@@ -194,7 +195,7 @@ fn who_does_not_process_loses_its_locks() {
 /// One that is called all the time keeps its lock for longer than a lease, without a thread.
 #[test]
 fn who_processes_keeps_its_locks() {
-    let group = Group::new(Kind::Udp, 3, Algorithm::RicartAgrawala).with_quorum();
+    let group = Group::new(Kind::Udp, 3).with_quorum();
     let _others = [group.start(2).unwrap(), group.start(3).unwrap()];
     let (agent, driver) = start(&group, 1);
     let grant = enter(&agent, &lock("held"));
@@ -210,7 +211,7 @@ fn who_processes_keeps_its_locks() {
 /// Its descriptor says when to call, by itself: at the time that is told, and then no more.
 #[test]
 fn the_descriptor_tells_when_to_process() {
-    let group = Group::new(Kind::Unix, 1, Algorithm::RicartAgrawala).with_quorum();
+    let group = Group::new(Kind::Unix, 1).with_quorum();
     let (agent, driver) = start(&group, 1);
     assert!(
         await_any(&[&driver], Duration::ZERO),
@@ -238,7 +239,7 @@ fn the_descriptor_tells_when_to_process() {
 /// A request makes the descriptor readable when the protocol must be called sooner for it.
 #[test]
 fn what_the_application_asks_for_changes_the_timer() {
-    let group = Group::new(Kind::Unix, 2, Algorithm::RicartAgrawala).with_quorum();
+    let group = Group::new(Kind::Unix, 2).with_quorum();
     let (first, of_first) = start(&group, 1);
     let (_second, of_second) = start(&group, 2);
     let both = [&of_first, &of_second];
@@ -262,7 +263,7 @@ fn what_the_application_asks_for_changes_the_timer() {
 /// What waits for answers processes by itself.
 #[test]
 fn a_status_needs_no_other_thread() {
-    let group = Group::new(Kind::Unix, 2, Algorithm::RicartAgrawala).with_quorum();
+    let group = Group::new(Kind::Unix, 2).with_quorum();
     let other = group.start(2).unwrap();
     let (agent, driver) = start(&group, 1);
     let mut waiting = begin(&other, "x");
@@ -275,7 +276,7 @@ fn a_status_needs_no_other_thread() {
 /// The group is told, and all is gone: the same member can start anew in the same process.
 #[test]
 fn a_closed_one_has_left() {
-    let group = Group::new(Kind::Unix, 2, Algorithm::RicartAgrawala).with_quorum();
+    let group = Group::new(Kind::Unix, 2).with_quorum();
     let _other = group.start(2).unwrap();
     for _ in 0..3 {
         let (agent, driver) = start(&group, 1);
@@ -303,7 +304,7 @@ fn a_closed_one_has_left() {
 #[test]
 fn threads_that_wait_at_once_drive_in_turns() {
     const ROUNDS: usize = 50;
-    let group = Group::new(Kind::Udp, 2, Algorithm::RicartAgrawala).with_quorum();
+    let group = Group::new(Kind::Udp, 2).with_quorum();
     let counter = group.directory.join("counter");
     fs::write(&counter, "0").unwrap();
     let mut other = group.spawn("increment", 2, ROUNDS);
@@ -335,7 +336,7 @@ fn read_counter_or_zero(path: &std::path::Path) -> usize {
 /// What is done at a loss runs inside of a round.
 #[test]
 fn a_loss_may_close_the_agent() {
-    let group = Group::new(Kind::Udp, 3, Algorithm::RicartAgrawala).with_quorum();
+    let group = Group::new(Kind::Udp, 3).with_quorum();
     let others = [group.start(2).unwrap(), group.start(3).unwrap()];
     let (agent, driver) = start(&group, 1);
     let agent = std::sync::Arc::new(agent);
@@ -354,7 +355,7 @@ fn a_loss_may_close_the_agent() {
 #[test]
 fn who_waits_needs_no_driver() {
     let descriptors = || fs::read_dir("/proc/self/fd").unwrap().count();
-    let group = Group::new(Kind::Unix, 2, Algorithm::RicartAgrawala).with_quorum();
+    let group = Group::new(Kind::Unix, 2).with_quorum();
     let _other = group.start(2).unwrap();
     let before = descriptors();
     let (agent, driver) = start(&group, 1);
@@ -368,7 +369,7 @@ fn who_waits_needs_no_driver() {
 
 #[test]
 fn it_serves_nobody_else() {
-    let group = Group::new(Kind::Unix, 1, Algorithm::RicartAgrawala);
+    let group = Group::new(Kind::Unix, 1);
     let refused = Agent::start_driven(group.serving(1)).map(drop).unwrap_err();
     assert!(matches!(refused, StartError::Service), "{refused}");
     assert!(!group.directory.join("state-1").exists());
@@ -376,7 +377,7 @@ fn it_serves_nobody_else() {
 
 #[test]
 fn a_forked_child_drives_nothing() {
-    let group = Group::new(Kind::Unix, 2, Algorithm::RicartAgrawala).with_quorum();
+    let group = Group::new(Kind::Unix, 2).with_quorum();
     let _other = group.start(2).unwrap();
     let (agent, driver) = start(&group, 1);
     let grant = enter(&agent, &lock("held"));

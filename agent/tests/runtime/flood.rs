@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
 use std::time::Duration;
 
-use distlock_agent::protocol::{Algorithm, wire};
+use distlock_agent::protocol::wire;
 use distlock_agent::runtime::{Agent, Grant, GuardState, clock};
 use nix::sys::socket::{ControlMessage, MsgFlags, SockaddrStorage, sendmsg};
 use socket2::{Domain, Protocol, Socket, Type};
@@ -100,7 +100,7 @@ struct Heard {
 
 impl TwoOfThree {
     fn begin() -> Self {
-        let group = Group::new(Kind::Udp, 3, Algorithm::RicartAgrawala);
+        let group = Group::new(Kind::Udp, 3);
         let group = group.with_quorum().with_key();
         let addresses = [1, 2, 3].map(|id| udp(&group.members[&node(id)]));
         // The third speaks to the others already, who are not there.
@@ -418,7 +418,7 @@ pub(crate) fn flood_as_second(group: &Group, flooded: &Agent, mut go_on: impl Fn
 /// of what is in its queue.
 #[test]
 fn who_was_flooded_is_heard_also_alone() {
-    let group = Group::new(Kind::Udp, 2, Algorithm::RicartAgrawala);
+    let group = Group::new(Kind::Udp, 2);
     let group = group.with_quorum().with_key();
     let first = group.start(1).unwrap();
     flood_as_second(&group, &first, || ());

@@ -4,7 +4,6 @@ use std::fs;
 use std::net::UdpSocket;
 use std::os::unix::fs::PermissionsExt;
 
-use distlock_agent::protocol::Algorithm;
 use distlock_agent::runtime::{
     AcquireError, Address, Agent, BindError, Caller, Patience, ReleaseError, StartError,
     StateError, StatusError,
@@ -18,7 +17,7 @@ fn refusal(group: &Group, id: u16) -> StartError {
 
 #[test]
 fn a_port_in_use_is_named_with_its_process() {
-    let group = Group::new(Kind::Udp, 2, Algorithm::RicartAgrawala);
+    let group = Group::new(Kind::Udp, 2);
     let Address::Udp(address) = &group.members[&node(1)] else {
         unreachable!()
     };
@@ -35,7 +34,7 @@ fn a_port_in_use_is_named_with_its_process() {
 
 #[test]
 fn an_address_of_another_host_is_not_taken() {
-    let mut group = Group::new(Kind::Udp, 1, Algorithm::RicartAgrawala);
+    let mut group = Group::new(Kind::Udp, 1);
     // RFC 5737: an address of no host.
     group
         .members
@@ -49,7 +48,7 @@ fn an_address_of_another_host_is_not_taken() {
 
 #[test]
 fn one_process_a_member() {
-    let group = Group::new(Kind::Unix, 1, Algorithm::RicartAgrawala);
+    let group = Group::new(Kind::Unix, 1);
     let _first = group.start(1).unwrap();
     let error = refusal(&group, 1);
     assert!(
@@ -72,7 +71,7 @@ fn one_process_a_member() {
 
 #[test]
 fn a_damaged_state_is_no_fresh_start() {
-    let group = Group::new(Kind::Unix, 1, Algorithm::RicartAgrawala);
+    let group = Group::new(Kind::Unix, 1);
     drop(group.start(1).unwrap());
     let file = group.directory.join("state-1/state");
     let mut bytes = fs::read(&file).unwrap();
@@ -87,7 +86,7 @@ fn a_damaged_state_is_no_fresh_start() {
 
 #[test]
 fn directories_without_permission_are_named_with_advice() {
-    let group = Group::new(Kind::Unix, 1, Algorithm::RicartAgrawala);
+    let group = Group::new(Kind::Unix, 1);
     fs::set_permissions(&group.directory, fs::Permissions::from_mode(0o755)).unwrap();
     let mut process = group.spawn("unprivileged", 1, 1);
     let error = process.expect("refused");
@@ -101,7 +100,7 @@ fn directories_without_permission_are_named_with_advice() {
 
 #[test]
 fn too_few_descriptors_are_an_error_that_leaves_nothing() {
-    let group = Group::new(Kind::Unix, 1, Algorithm::RicartAgrawala);
+    let group = Group::new(Kind::Unix, 1);
     let mut process = group.spawn("few-descriptors", 1, 1);
     let refused: usize = process.expect("refused").parse().unwrap();
     assert!(
@@ -114,7 +113,7 @@ fn too_few_descriptors_are_an_error_that_leaves_nothing() {
 #[test]
 fn nothing_is_left_after_the_end() {
     for kind in [Kind::Udp, Kind::Unix] {
-        let group = Group::new(kind, 1, Algorithm::RicartAgrawala);
+        let group = Group::new(kind, 1);
         let mut process = group.spawn("come-and-go", 1, 20);
         assert_eq!(process.expect("left"), "nothing");
         process.finish();
@@ -128,7 +127,7 @@ fn nothing_is_left_after_the_end() {
 
 #[test]
 fn a_forked_child_can_do_nothing_and_the_parent_notices_nothing() {
-    let group = Group::new(Kind::Unix, 2, Algorithm::RicartAgrawala);
+    let group = Group::new(Kind::Unix, 2);
     let agents = group.start_all();
     let name = lock("printer");
     let grant = enter(&agents[0], &name);
@@ -167,7 +166,7 @@ fn misbehaviour_in_child(
 /// Whatever others send to a member's address, it is dropped and counted, and locks are taken on.
 #[test]
 fn garbage_at_the_port_hinders_nobody() {
-    let group = Group::new(Kind::Udp, 2, Algorithm::RicartAgrawala);
+    let group = Group::new(Kind::Udp, 2);
     let agents = group.start_all();
     let name = lock("printer");
     drop(enter(&agents[0], &name));

@@ -1,7 +1,7 @@
 //! Leases between real processes, some of which stand still: what `doc/faults.md` asks of holders and
 //! time.
 
-use distlock_agent::protocol::{Absence, Algorithm, Missing};
+use distlock_agent::protocol::{Absence, Missing};
 use distlock_agent::runtime::status::MemberState;
 use distlock_agent::runtime::{AcquireError, Caller, Client, GuardState, Patience, clock};
 use nix::sys::signal::Signal;
@@ -9,7 +9,7 @@ use nix::sys::signal::Signal;
 use crate::support::{Group, Kind, LEASE, enter, enter_through, eventually, lock, node, try_enter};
 
 fn group() -> Group {
-    Group::new(Kind::Udp, 3, Algorithm::RicartAgrawala).with_quorum()
+    Group::new(Kind::Udp, 3).with_quorum()
 }
 
 /// 1: what is first to run after the pause is the holder's own thread, which then has no lock, is

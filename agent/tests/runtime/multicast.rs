@@ -10,6 +10,11 @@ use nix::sched::{CloneFlags, unshare};
 
 use crate::support::{Group, Kind, enter, eventually, lock, multicast_address, node, skipped};
 
+/// By an algorithm that says the same to all members; the default says nothing to all.
+fn gaining(size: u16) -> Group {
+    Group::by(Algorithm::RicartAgrawala, Kind::Udp, size)
+}
+
 fn reached(agent: &Agent) -> usize {
     let multicast = agent.status().unwrap().multicast;
     multicast.map_or(0, |multicast| multicast.reached.len())
@@ -61,7 +66,7 @@ fn contend(agents: &[Agent], rounds: usize) {
 
 #[test]
 fn a_request_goes_out_once() {
-    let group = Group::new(Kind::Udp, 5, Algorithm::RicartAgrawala).with_multicast();
+    let group = gaining(5).with_multicast();
     let agents = group.start_all();
     await_reached(&agents, 4);
     let name = lock("printer");
@@ -84,7 +89,7 @@ fn every_algorithm_that_tells_all_gains() {
         Algorithm::Bakery,
         Algorithm::SuzukiKasami,
     ] {
-        let group = Group::new(Kind::Udp, 3, algorithm)
+        let group = Group::by(algorithm, Kind::Udp, 3)
             .with_quorum()
             .with_multicast();
         let agents = group.start_all();
@@ -98,7 +103,7 @@ fn every_algorithm_that_tells_all_gains() {
 /// elsewhere.
 #[test]
 fn members_that_are_not_reached_take_part() {
-    let mut group = Group::new(Kind::Udp, 5, Algorithm::RicartAgrawala).with_quorum();
+    let mut group = gaining(5).with_quorum();
     let mut agents = vec![group.start(1).unwrap()];
     group.multicast = Some(multicast_address());
     agents.push(group.start(2).unwrap());
@@ -114,7 +119,7 @@ fn members_that_are_not_reached_take_part() {
 
 #[test]
 fn losses_are_repaired_directly() {
-    let group = Group::new(Kind::Udp, 3, Algorithm::RicartAgrawala);
+    let group = gaining(3);
     let mut group = group.with_quorum().with_multicast();
     group.faults = Some(Faults {
         seed: 1,
@@ -143,7 +148,7 @@ fn over_ipv6() {
             let what = "a network of its own takes root and iproute2";
             return skipped(&format!("{what}: {why}"));
         }
-        let mut group = Group::new(Kind::Udp, 3, Algorithm::RicartAgrawala);
+        let mut group = gaining(3);
         group.members = (1..=3)
             .map(|id| {
                 (

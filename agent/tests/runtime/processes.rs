@@ -29,7 +29,7 @@ fn take_turns(kind: Kind, algorithm: Algorithm, faults: Option<Faults>) {
         _ => 250,
     };
     let rounds = count("DISTLOCK_TEST_ENTRIES", rounds);
-    let mut group = Group::new(kind, PROCESSES, algorithm);
+    let mut group = Group::by(algorithm, kind, PROCESSES);
     if faults.is_some() {
         group = group.with_key();
     }

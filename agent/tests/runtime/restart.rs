@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use distlock_agent::protocol::{Algorithm, Previous};
+use distlock_agent::protocol::Previous;
 use distlock_agent::runtime::{Agent, clock};
 
 use crate::support::{Group, Kind, LEASE, enter, lock};
@@ -20,7 +20,7 @@ fn fence(agent: &Agent) -> u64 {
 
 #[test]
 fn a_member_that_left_is_back_at_once() {
-    let group = Group::new(Kind::Udp, 3, Algorithm::RicartAgrawala);
+    let group = Group::new(Kind::Udp, 3);
     let mut agents = group.start_all();
     let mut last = fence(&agents[0]);
     for id in [1u16, 2, 3] {
@@ -40,7 +40,7 @@ fn a_member_that_left_is_back_at_once() {
 
 #[test]
 fn a_killed_holder_is_waited_out_and_the_next_one_knows() {
-    let group = Group::new(Kind::Udp, 2, Algorithm::RicartAgrawala);
+    let group = Group::new(Kind::Udp, 2);
     let other = group.start(1).unwrap();
     let mut holder = group.spawn("hold", 2, 1);
     let first: u64 = holder.expect("holds").parse().unwrap();
@@ -65,7 +65,7 @@ fn a_killed_holder_is_waited_out_and_the_next_one_knows() {
 
 #[test]
 fn fences_rise_when_all_are_killed() {
-    let group = Group::new(Kind::Unix, 3, Algorithm::TokenRingRequests);
+    let group = Group::new(Kind::Unix, 3);
     let mut last = 0;
     for _ in 0..2 {
         let mut members: Vec<_> = (1..=3).map(|id| group.spawn("enter", id, 1)).collect();
@@ -90,7 +90,7 @@ fn fences_rise_when_all_are_killed() {
 /// No shortcut: programs that used the killed one's service may still be inside.
 #[test]
 fn a_group_of_one_waits_too() {
-    let group = Group::new(Kind::Unix, 1, Algorithm::Semaphore);
+    let group = Group::new(Kind::Unix, 1);
     let mut holder = group.spawn("hold", 1, 1);
     let first: u64 = holder.expect("holds").parse().unwrap();
     holder.kill();

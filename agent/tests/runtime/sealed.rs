@@ -46,7 +46,7 @@ fn new_key(directory: &Path, name: &str) -> (String, String) {
 #[test]
 fn members_with_the_key_take_turns_and_start_anew() {
     for kind in [Kind::Udp, Kind::Unix] {
-        let group = Group::new(kind, 3, Algorithm::RicartAgrawala);
+        let group = Group::new(kind, 3);
         let group = group.with_quorum().with_key();
         let mut agents = group.start_all();
         let name = lock("printer");
@@ -67,7 +67,8 @@ fn members_with_the_key_take_turns_and_start_anew() {
 
 #[test]
 fn multicast_is_sealed_too() {
-    let group = Group::new(Kind::Udp, 3, Algorithm::RicartAgrawala);
+    // The default algorithm says nothing to all members.
+    let group = Group::by(Algorithm::RicartAgrawala, Kind::Udp, 3);
     let group = group.with_quorum().with_key().with_multicast();
     let agents = group.start_all();
     let reached = |agent: &Agent| agent.status().unwrap().multicast.unwrap().reached.len();
@@ -90,7 +91,7 @@ fn multicast_is_sealed_too() {
 /// group goes on.
 #[test]
 fn who_has_not_the_key_is_not_heard() {
-    let mut group = Group::new(Kind::Udp, 3, Algorithm::RicartAgrawala);
+    let mut group = Group::new(Kind::Udp, 3);
     group = group.with_quorum().with_key();
     let mut agents = group.start_all();
     let name = lock("printer");
@@ -121,7 +122,7 @@ fn who_has_not_the_key_is_not_heard() {
 /// From the very address of a member that is not there.
 #[test]
 fn a_member_is_not_its_address() {
-    let group = Group::new(Kind::Udp, 3, Algorithm::RicartAgrawala);
+    let group = Group::new(Kind::Udp, 3);
     let group = group.with_quorum().with_key();
     let name = lock("printer");
     let mut agents = group.start_all();
@@ -164,7 +165,7 @@ fn a_member_is_not_its_address() {
 /// is inside all the time.
 #[test]
 fn a_key_is_replaced_while_the_group_runs() {
-    let group = Group::new(Kind::Udp, 3, Algorithm::TokenRingRequests).with_quorum();
+    let group = Group::new(Kind::Udp, 3).with_quorum();
     let (old, old_id) = new_key(&group.directory, "old");
     let (new, new_id) = new_key(&group.directory, "new");
     let paths: Vec<PathBuf> = (1..=3)
@@ -222,7 +223,7 @@ fn a_key_is_replaced_while_the_group_runs() {
 
 #[test]
 fn a_key_that_others_can_read_is_refused() {
-    let group = Group::new(Kind::Udp, 3, Algorithm::Semaphore).with_key();
+    let group = Group::new(Kind::Udp, 3).with_key();
     let path = group.key_file.as_ref().unwrap();
     fs::set_permissions(path, Permissions::from_mode(0o644)).unwrap();
     let refused = group.start(1).unwrap_err();

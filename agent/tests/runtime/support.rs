@@ -58,7 +58,12 @@ type Text = (
 );
 
 impl Group {
-    pub(crate) fn new(kind: Kind, size: u16, algorithm: Algorithm) -> Self {
+    /// With the default algorithm, as most users have it.
+    pub(crate) fn new(kind: Kind, size: u16) -> Self {
+        Self::by(Settings::new("test").algorithm, kind, size)
+    }
+
+    pub(crate) fn by(algorithm: Algorithm, kind: Kind, size: u16) -> Self {
         let owned = tempfile::Builder::new().prefix("dl").tempdir().unwrap();
         let directory = owned.path().to_owned();
         let members = match kind {

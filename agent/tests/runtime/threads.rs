@@ -5,7 +5,7 @@ use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
-use distlock_agent::protocol::{Algorithm, Mode};
+use distlock_agent::protocol::Mode;
 use distlock_agent::runtime::{AcquireError, Caller, Client, Patience, ReleaseError};
 
 use crate::support::{Group, Kind, count, enter, eventually, lock};
@@ -38,30 +38,22 @@ fn contend(group: &Group, threads: usize, rounds: usize) {
 #[test]
 fn thousands_of_entries_from_threads_of_one_agent() {
     let rounds = count("DISTLOCK_TEST_ROUNDS", 1_000);
-    contend(
-        &Group::new(Kind::Udp, 1, Algorithm::RicartAgrawala),
-        4,
-        rounds,
-    );
+    contend(&Group::new(Kind::Udp, 1), 4, rounds);
 }
 
 #[test]
 fn threads_of_three_agents_over_udp() {
-    contend(&Group::new(Kind::Udp, 3, Algorithm::RicartAgrawala), 3, 100);
+    contend(&Group::new(Kind::Udp, 3), 3, 100);
 }
 
 #[test]
 fn threads_of_three_agents_over_unix_datagrams() {
-    contend(
-        &Group::new(Kind::Unix, 3, Algorithm::RicartAgrawala),
-        3,
-        100,
-    );
+    contend(&Group::new(Kind::Unix, 3), 3, 100);
 }
 
 #[test]
 fn try_and_timed_waits_end_as_they_should() {
-    let group = Group::new(Kind::Udp, 2, Algorithm::RicartAgrawala);
+    let group = Group::new(Kind::Udp, 2);
     let agents = group.start_all();
     let name = lock("printer");
     let held = enter(&agents[0], &name);
@@ -80,7 +72,7 @@ fn try_and_timed_waits_end_as_they_should() {
 /// none is leaked (the last entry would wait for ever).
 #[test]
 fn a_timeout_that_meets_its_grant_leaks_nothing() {
-    let group = Group::new(Kind::Unix, 2, Algorithm::RicartAgrawala);
+    let group = Group::new(Kind::Unix, 2);
     let agents = group.start_all();
     let name = lock("printer");
     drop(enter(&agents[0], &name));
@@ -107,7 +99,7 @@ fn a_timeout_that_meets_its_grant_leaks_nothing() {
 
 #[test]
 fn closing_tells_those_inside_and_those_who_wait() {
-    let group = Group::new(Kind::Unix, 2, Algorithm::RicartAgrawala);
+    let group = Group::new(Kind::Unix, 2);
     let mut agents = group.start_all();
     let other = agents.pop().unwrap();
     let agent = agents.pop().unwrap();
@@ -151,7 +143,7 @@ fn closing_tells_those_inside_and_those_who_wait() {
 /// client's command might have started for that.
 #[test]
 fn closing_lets_in_nobody_who_waits() {
-    let group = Group::new(Kind::Unix, 1, Algorithm::Manager);
+    let group = Group::new(Kind::Unix, 1);
     let agent = group.serve(1);
     let grant = enter(&agent, &lock("x"));
     let client = Client::connect(&group.socket(1)).unwrap();
