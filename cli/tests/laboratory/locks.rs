@@ -1,7 +1,9 @@
 //! The locks of the laboratory.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
+
+/// In place of an algorithm: the lock names none, and is served by the group's default.
+pub(crate) const DEFAULT: &str = "default";
 
 /// Who may be inside together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,19 +21,24 @@ pub(crate) struct Lock {
 }
 
 impl Lock {
-    /// A lock of each of `engines`, a semaphore with two permits, and a book that is shared.
+    /// A lock of each of `engines`, a semaphore with two permits, and a book that is shared. Both are
+    /// served by the default, but where the semaphore alone is tried.
     pub(crate) fn all(engines: &[&str]) -> Vec<Self> {
         let lock = |name: &str, algorithm: &str, served| Self {
             name: name.to_owned(),
             algorithm: algorithm.to_owned(),
             served,
         };
+        let other = match engines {
+            [engine @ "semaphore"] => engine,
+            _ => DEFAULT,
+        };
         let engines = engines
             .iter()
             .map(|engine| lock(engine, engine, Served::Alone));
         let others = [
-            lock("seats", "semaphore", Served::Permits(2)),
-            lock("book", "semaphore", Served::Shared),
+            lock("seats", other, Served::Permits(2)),
+            lock("book", other, Served::Shared),
         ];
         engines.chain(others).collect()
     }
@@ -43,16 +50,22 @@ impl Lock {
         locks
     }
 
-    /// As in the configuration.
+    /// As in the configuration, which lists no lock that needs nothing but the default.
     pub(crate) fn configuration(&self) -> String {
         let Self {
             name, algorithm, ..
         } = self;
-        let mut text = format!("[[lock]]\nname = \"{name}\"\nalgorithm = \"{algorithm}\"\n");
-        if let Served::Permits(permits) = self.served {
-            let _ = writeln!(text, "permits = {permits}");
+        let mut served = String::new();
+        if algorithm != DEFAULT {
+            served += &format!("algorithm = \"{algorithm}\"\n");
         }
-        text
+        if let Served::Permits(permits) = self.served {
+            served += &format!("permits = {permits}\n");
+        }
+        if served.is_empty() {
+            return served;
+        }
+        format!("[[lock]]\nname = \"{name}\"\n{served}")
     }
 
     /// For the judge.

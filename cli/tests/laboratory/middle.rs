@@ -8,7 +8,7 @@ use std::time::Duration;
 use crate::clock::now_ns;
 use crate::hosts::Host;
 use crate::laboratory::{ALL, Laboratory, Order, variable};
-use crate::locks::Lock;
+use crate::locks::{DEFAULT, Lock};
 use crate::meddler::{Meddler, Trick};
 use crate::switch::{Arrivals, Link};
 
@@ -39,7 +39,7 @@ fn laboratory(has_key: bool) -> Option<Laboratory> {
         hosts: HOSTS,
         locks: match variable::<String>("DISTLOCK_LAB_ENGINE") {
             Some(engine) => Lock::only(&engine),
-            None => Lock::all(&["ricart-agrawala", "token-ring-requests"]),
+            None => Lock::all(&[DEFAULT, "token-ring-requests"]),
         },
         seed: variable("DISTLOCK_LAB_SEED").unwrap_or(1),
         has_walls: false,

@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::clock::now_ns;
 use crate::critical::PROGRAM;
 use crate::laboratory::{ALL, Laboratory, Order, variable};
-use crate::locks::Lock;
+use crate::locks::{DEFAULT, Lock};
 use crate::resource::Writer;
 
 /// How the holder goes.
@@ -72,9 +72,7 @@ fn takeovers() {
     let kills = variable("DISTLOCK_LAB_KILLS");
     let order = Order {
         hosts: variable("DISTLOCK_LAB_HOSTS").unwrap_or(3),
-        locks: Lock::only(
-            &variable("DISTLOCK_LAB_ENGINE").unwrap_or_else(|| "ricart-agrawala".to_owned()),
-        ),
+        locks: Lock::only(&variable("DISTLOCK_LAB_ENGINE").unwrap_or_else(|| DEFAULT.to_owned())),
         seed: 1,
         has_walls: false,
         has_multicast: false,
