@@ -15,10 +15,11 @@ const RECOVERY: Duration = Duration::from_secs(5);
 const TAKEOVER: Duration = Duration::from_secs(3);
 /// What flaps does so well within the time after which a member is suspected.
 const FLAP: Duration = Duration::from_millis(100);
-/// All that serve locks under quorum views.
+/// All that serve locks under quorum views. The first is the default: commands enter its lock, and a
+/// majority must go on with it.
 const ENGINES: [&str; 13] = [
-    "ricart-agrawala",
     "manager",
+    "ricart-agrawala",
     "bakery",
     "token-ring",
     "token-ring-requests",
