@@ -179,5 +179,7 @@ fn heavy_load_costs_what_the_papers_say() {
         // requests take.
         let inside = Duration::from_millis(1);
         heavy(Algorithm::TokenRingRequests, size, inside).assert_mean(2.0);
+        // So does the manager's. It says nothing to itself: neither its requests nor who is next.
+        heavy(Algorithm::Manager, size, inside).assert_mean(3.0 - 2.0 / n as f64);
     }
 }
