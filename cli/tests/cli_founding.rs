@@ -14,9 +14,7 @@ use serde_json::json;
 
 /// Writes the group's file anew, with these lines at its beginning.
 fn rewrite(group: &Group, lease_ms: u64, lines: &str) {
-    let path = group.write_config("group.toml", lease_ms);
-    let text = fs::read_to_string(&path).expect("a file");
-    fs::write(&path, format!("{lines}{text}")).expect("a file");
+    group.write_config_with("group.toml", lines, lease_ms);
 }
 
 fn voters(group: &Group, asked: usize) -> serde_json::Value {

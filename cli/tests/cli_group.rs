@@ -262,17 +262,10 @@ fn members_that_disagree_are_told_the_key() {
     let group = Group::unix(2);
     let _agent = group.agent(1);
     for (file, lines, lease_ms, key) in [
-        ("other-lease.toml", "", LEASE_MS * 2, "lease"),
-        (
-            "other-algorithm.toml",
-            "algorithm = \"bakery\"\n",
-            LEASE_MS,
-            "algorithm",
-        ),
+        ("lease.toml", "", LEASE_MS * 2, "lease"),
+        ("by.toml", "algorithm = \"bakery\"\n", LEASE_MS, "algorithm"),
     ] {
-        let config = group.write_config(file, lease_ms);
-        let text = fs::read_to_string(&config).expect("a file");
-        fs::write(&config, format!("{lines}{text}")).expect("a file");
+        let config = group.write_config_with(file, lines, lease_ms);
         let mut command = group.member(2, ["run", "-w", "20", "x", "true"]);
         let said = output(command.env("DISTLOCK_CONFIG", &config));
         assert_refused(&said, 78, &[key, "member 1"]);

@@ -77,8 +77,13 @@ impl Group {
 
     /// Another configuration of the same members, with the default algorithm.
     pub(crate) fn write_config(&self, file: &str, lease_ms: u64) -> PathBuf {
+        self.write_config_with(file, "", lease_ms)
+    }
+
+    /// The same, with these lines at its beginning.
+    pub(crate) fn write_config_with(&self, file: &str, lines: &str, lease_ms: u64) -> PathBuf {
         let mut text = format!(
-            "lease = \"{lease_ms}ms\"\n[group]\nname = \"shop\"\n\
+            "{lines}lease = \"{lease_ms}ms\"\n[group]\nname = \"shop\"\n\
              [[lock]]\nname = \"ring\"\nalgorithm = \"token-ring-requests\"\n\
              [[lock]]\nname = \"licences\"\npermits = 2\n"
         );
