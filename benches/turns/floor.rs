@@ -4,15 +4,12 @@ use std::io::ErrorKind;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::process::{Child, Command};
 
-use criterion::BenchmarkGroup;
-use criterion::measurement::WallTime;
 use mio::net::{UdpSocket, UnixDatagram};
 use mio::{Events, Interest, Poll, Token};
 use tempfile::TempDir;
 
 use crate::ROLE;
 use crate::place::{self, Place, Transport};
-use crate::summary::Summary;
 
 /// As long as a request or a reply.
 const DATAGRAM_BYTES: usize = 64;
@@ -20,21 +17,6 @@ const DATAGRAM_BYTES: usize = 64;
 /// What the echoing process is told: its core, and where the measured process listens.
 const CORE: &str = "DISTLOCK_BENCH_CORE";
 const ADDRESS: &str = "DISTLOCK_BENCH_ADDRESS";
-
-pub(crate) fn bench(
-    group: &mut BenchmarkGroup<'_, WallTime>,
-    summary: &mut Summary,
-    name: &str,
-    transport: Transport,
-    place: Place,
-) {
-    let mut echo = None;
-    group.bench_function("floor", |bencher| {
-        summary.measured(name, "floor");
-        let echo = echo.get_or_insert_with(|| Echo::start(transport, place));
-        bencher.iter(|| echo.round_trip());
-    });
-}
 
 /// The role of the other process: sends back what it gets, until it is killed.
 pub(crate) fn echo() {
@@ -63,14 +45,14 @@ pub(crate) fn echo() {
 }
 
 /// The measured end, and the process at the other.
-struct Echo {
+pub(crate) struct Echo {
     end: End,
     child: Child,
     _directory: TempDir,
 }
 
 impl Echo {
-    fn start(transport: Transport, place: Place) -> Self {
+    pub(crate) fn start(transport: Transport, place: Place) -> Self {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let path = directory.path().join("floor");
         let (socket, address) = match transport {
@@ -102,7 +84,7 @@ impl Echo {
         }
     }
 
-    fn round_trip(&mut self) {
+    pub(crate) fn round_trip(&mut self) {
         self.end.send(&[1; DATAGRAM_BYTES]);
         self.end.receive();
     }
