@@ -1,0 +1,226 @@
+//! The locks that are compared, each as one process uses it.
+
+mod etcd;
+mod local;
+mod services;
+mod zookeeper;
+
+use std::path::Path;
+use std::time::Duration;
+
+use distlock::{Agent, Algorithm, Config, DistMutex, Guard, Mutex};
+
+use crate::shared::{LOCKS, now};
+
+/// How many agents the hosts have of which one serves the clients.
+const HOSTS: usize = 3;
+
+/// Locks by number, of which one at most is held at a time.
+pub(crate) trait Locks {
+    /// Waits until this process is inside. Returns the fence, where there are fences.
+    fn enter(&mut self, lock: usize) -> Option<u64>;
+
+    /// Releases, and waits for the answer, where there is one.
+    fn leave(&mut self, lock: usize);
+}
+
+/// What is measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum System {
+    /// So many members of a group, each in a process.
+    Members(Algorithm, usize),
+    /// Programs that use the agent of their host, which is one of three members.
+    Clients,
+    /// The local group.
+    Local,
+    Flock,
+    Semaphore,
+    SetNx,
+    Blpop,
+    Postgres,
+    Etcd,
+    /// Three nodes.
+    EtcdThree,
+    ZooKeeper,
+}
+
+impl System {
+    pub(crate) const ALL: [Self; 16] = [
+        Self::Members(Algorithm::Manager, 2),
+        Self::Members(Algorithm::Manager, 3),
+        Self::Members(Algorithm::Manager, 8),
+        Self::Members(Algorithm::RicartAgrawala, 2),
+        Self::Members(Algorithm::RicartAgrawala, 3),
+        Self::Members(Algorithm::RicartAgrawala, 8),
+        Self::Clients,
+        Self::Local,
+        Self::Flock,
+        Self::Semaphore,
+        Self::SetNx,
+        Self::Blpop,
+        Self::Postgres,
+        Self::Etcd,
+        Self::EtcdThree,
+        Self::ZooKeeper,
+    ];
+
+    pub(crate) fn name(self) -> String {
+        let name = match self {
+            Self::Members(algorithm, size) => return format!("`{algorithm}`, {size} members"),
+            Self::Clients => "clients of a host's agent, 3 members",
+            Self::Local => "local group",
+            Self::Flock => "flock(2)",
+            Self::Semaphore => "POSIX semaphore",
+            Self::SetNx => "Redis SET NX PX",
+            Self::Blpop => "Redis BLPOP",
+            Self::Postgres => "PostgreSQL advisory lock",
+            Self::Etcd => "etcd, 1 node",
+            Self::EtcdThree => "etcd, 3 nodes",
+            Self::ZooKeeper => "ZooKeeper, 1 node",
+        };
+        name.to_owned()
+    }
+
+    /// How many processes use it.
+    pub(crate) fn workers(self) -> usize {
+        match self {
+            Self::Members(_, size) => size,
+            _ => 8,
+        }
+    }
+
+    /// How many agents run in processes of their own.
+    pub(crate) fn agents(self) -> usize {
+        if self == Self::Clients { HOSTS } else { 0 }
+    }
+
+    /// The server that it needs, as `--server` names it.
+    pub(crate) fn server(self) -> Option<&'static str> {
+        match self {
+            Self::SetNx | Self::Blpop => Some("redis"),
+            Self::Postgres => Some("postgres"),
+            Self::Etcd => Some("etcd"),
+            Self::EtcdThree => Some("etcd3"),
+            Self::ZooKeeper => Some("zookeeper"),
+            _ => None,
+        }
+    }
+
+    /// Makes what its processes share, before any of them starts.
+    pub(crate) fn prepare(self, directory: &Path) {
+        match self {
+            Self::Members(algorithm, size) => configure(directory, algorithm, size),
+            Self::Clients => configure(directory, Algorithm::Manager, HOSTS),
+            _ => {}
+        }
+    }
+
+    /// Removes what need not be there any more once all its processes run.
+    pub(crate) fn started(self, directory: &Path) {
+        if self == Self::Semaphore {
+            local::unlink_semaphores(directory);
+        }
+    }
+
+    /// The locks, as the process `id` of 1 and up uses them; the first one makes what all need.
+    /// `addresses` are those of its servers.
+    pub(crate) fn open(self, id: u16, directory: &Path, addresses: &[String]) -> Box<dyn Locks> {
+        let own = || {
+            let nodes = addresses.len().max(1);
+            let address = addresses.get((usize::from(id) - 1) % nodes);
+            address.expect("the server is named").as_str()
+        };
+        match self {
+            Self::Members(..) => Box::new(Distlock::new(&member(directory, id, false))),
+            Self::Clients => {
+                let path = directory.join("1.sock");
+                let agent = patiently(|| Agent::connect(&path));
+                Box::new(Distlock::new(&agent))
+            }
+            Self::Local => {
+                let agent = Agent::local_in(directory.join("local")).expect("our own directory");
+                Box::new(Distlock::new(&agent))
+            }
+            Self::Flock => Box::new(local::Flock::open(directory)),
+            Self::Semaphore => Box::new(local::Semaphores::open(directory)),
+            Self::SetNx => Box::new(services::SetNx::open(own(), id)),
+            Self::Blpop => Box::new(services::Blpop::open(own(), id)),
+            Self::Postgres => Box::new(services::Advisory::open(own())),
+            Self::Etcd | Self::EtcdThree => Box::new(etcd::Etcd::open(own())),
+            Self::ZooKeeper => Box::new(zookeeper::ZooKeeper::open(own())),
+        }
+    }
+}
+
+/// The agent of a host, with a socket for its clients.
+pub(crate) fn agent(directory: &Path, id: u16) -> Agent {
+    member(directory, id, true)
+}
+
+/// Locks of a group.
+struct Distlock {
+    locks: Vec<Mutex>,
+    guard: Option<Guard>,
+}
+
+impl Distlock {
+    fn new(agent: &Agent) -> Self {
+        let mutex = |lock| {
+            agent
+                .mutex(format!("lock-{lock}"))
+                .expect("the name is one")
+        };
+        Self {
+            locks: (0..LOCKS).map(mutex).collect(),
+            guard: None,
+        }
+    }
+}
+
+impl Locks for Distlock {
+    fn enter(&mut self, lock: usize) -> Option<u64> {
+        let guard = self.locks[lock].lock().expect("all members are there");
+        let guard = self.guard.insert(guard);
+        Some(guard.fence().expect("these groups have fences").as_u64())
+    }
+
+    fn leave(&mut self, _: usize) {
+        let guard = self.guard.take().expect("it was entered");
+        guard.unlock().expect("it is held");
+    }
+}
+
+fn member(directory: &Path, id: u16, clients: bool) -> Agent {
+    let config = Config::load(directory.join("distlock.toml")).expect("we wrote it");
+    let node = config.node(id).expect("the member is in it");
+    let mut node = node.with_state_dir(directory);
+    if clients {
+        node = node.with_socket(directory.join(format!("{id}.sock")));
+    }
+    Agent::from_config(node).expect("its address is free")
+}
+
+fn configure(directory: &Path, algorithm: Algorithm, size: usize) {
+    // All are bound at once, so that no two get the same port.
+    let sockets: Vec<_> = (0..size)
+        .map(|_| std::net::UdpSocket::bind("127.0.0.1:0").expect("a free port"))
+        .collect();
+    let mut text = format!("algorithm = \"{algorithm}\"\n[group]\nname = \"compare\"\n");
+    for (socket, id) in sockets.iter().zip(1..) {
+        let address = socket.local_addr().expect("it is bound");
+        text += &format!("[[member]]\nid = {id}\naddress = \"udp:{address}\"\n");
+    }
+    std::fs::write(directory.join("distlock.toml"), text).expect("our own directory");
+}
+
+/// Tries until it works: a server may just have been started.
+fn patiently<T, E: std::fmt::Display>(mut open: impl FnMut() -> Result<T, E>) -> T {
+    let end = now() + 20_000_000_000;
+    loop {
+        match open() {
+            Ok(opened) => return opened,
+            Err(error) => assert!(now() < end, "the server: {error}"),
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
