@@ -135,9 +135,10 @@ impl Guard {
         if self.lock().is_forked() {
             return GuardState::Lost;
         }
-        match self.entry() {
-            Some(entry) => entry.state(),
-            None => self.shared().state(),
+        match self.entry().map(LoanEntry::state) {
+            // Or another thread has the agent know of it just now.
+            None | Some(GuardState::Lost) => self.shared().state(),
+            Some(state) => state,
         }
     }
 
@@ -234,7 +235,7 @@ impl Guard {
         if self.entry().is_some_and(LoanEntry::is_valid) && self.leave_at_once() {
             return Ok(());
         }
-        self.shared().end(Release::Given, Ending::Settle)
+        self.end(Release::Given, Ending::Settle)
     }
 
     /// Unlocks, and lets the next holder know that what the lock protects may be half done: its
@@ -243,7 +244,14 @@ impl Guard {
     /// # Errors
     /// As for [`Guard::unlock`].
     pub fn abandon(self) -> Result<(), UnlockError> {
-        self.shared().end(Release::Abandoned, Ending::Settle)
+        self.end(Release::Abandoned, Ending::Settle)
+    }
+
+    fn end(&self, how: Release, ending: Ending) -> Result<(), UnlockError> {
+        match self.entry() {
+            Some(entry) if entry.lock().is_forked() => Err(UnlockError::Forked),
+            _ => self.shared().end(how, ending),
+        }
     }
 
     /// Leaves without the agent; whether that is possible. Then there is nothing left to end.
@@ -253,7 +261,10 @@ impl Guard {
 
     /// Gives back what its holder never saw.
     pub(crate) fn withdraw(self) {
-        let _ = self.shared().end(Release::Unused, Ending::AtOnce);
+        if self.leave_at_once() {
+            return;
+        }
+        let _ = self.end(Release::Unused, Ending::AtOnce);
     }
 
     /// Tells `status` the process that works under this lock, where it is not this one. For
@@ -387,7 +398,7 @@ impl Drop for Guard {
         } else {
             Release::Given
         };
-        let _ = self.shared().end(how, Ending::AtOnce);
+        let _ = self.end(how, Ending::AtOnce);
     }
 }
 

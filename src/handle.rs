@@ -49,7 +49,7 @@ impl LockHandle {
         if let Some(guard) = self.enter_at_once(wish) {
             return Ok(guard);
         }
-        let mut request = self.begin(wish, Patience::Lease)?;
+        let mut request = self.request(wish, Patience::Lease)?;
         loop {
             if let Poll::Ready(outcome) = request.wait_on(None) {
                 return outcome;
@@ -83,7 +83,7 @@ impl LockHandle {
         if let Some(guard) = self.enter_at_once(wish) {
             return Ok(Some(guard));
         }
-        let mut request = self.begin(wish, patience)?;
+        let mut request = self.request(wish, patience)?;
         loop {
             if let Poll::Ready(outcome) = request.wait(None) {
                 return outcome;
@@ -94,6 +94,9 @@ impl LockHandle {
     /// Enters where nobody has to be asked, and nobody has to know more than that this process has the
     /// lock.
     fn enter_at_once(&self, wish: Wish) -> Option<Guard> {
+        if self.lock.is_forked() || self.lock.session().is_closed() {
+            return None;
+        }
         let LockOptions {
             command,
             is_inheritable,
@@ -101,19 +104,34 @@ impl LockHandle {
             ..
         } = &self.options;
         let is_plain = command.is_none() && !is_inheritable && !aborts_on_loss;
-        let is_alone = wish == Wish::from(Mode::Exclusive) && self.permits().get() == 1;
-        if !is_plain || !is_alone || self.lock.is_forked() || self.lock.session().is_closed() {
+        let is_alone = wish == Wish::from(Mode::Exclusive) && self.lock.is_exclusive();
+        if !is_plain || !is_alone {
             return None;
         }
         LoanEntry::enter(&self.lock, ThreadId::current()).map(Guard::by_loan)
     }
 
-    /// Asks to enter, for this thread.
+    /// Asks to enter, for this thread, unless it enters at once.
     pub(crate) fn begin(
         &self,
         wish: impl Into<Wish>,
         patience: Patience,
     ) -> Result<LockRequest, LockError> {
+        let wish = wish.into();
+        match self.enter_at_once(wish) {
+            Some(guard) => Ok(LockRequest {
+                back: None,
+                granted: Some(guard),
+                lock: Arc::clone(&self.lock),
+                aborts_on_loss: false,
+                thread: ThreadId::current(),
+            }),
+            None => self.request(wish, patience),
+        }
+    }
+
+    /// Asks to enter, for this thread.
+    fn request(&self, wish: Wish, patience: Patience) -> Result<LockRequest, LockError> {
         if self.lock.is_forked() {
             return Err(LockError::Forked);
         }
@@ -125,7 +143,7 @@ impl LockHandle {
             return Err(LockError::Closed);
         }
         let request = Request {
-            wish: wish.into(),
+            wish,
             patience,
             command: self.options.command.clone(),
             is_inheritable: self.options.is_inheritable,
@@ -173,6 +191,9 @@ impl LockRequest {
     /// Makes the request now. Its outcome is told by [`LockRequest::wait`], but for an error that is
     /// known at once.
     pub(crate) fn ask(&mut self) -> Result<(), LockError> {
+        if self.granted.is_some() {
+            return Ok(());
+        }
         let back = self.back.as_mut().expect("a request that has no outcome");
         if let Some(hold) = back.ask()? {
             self.granted = Some(self.enter(hold)?);

@@ -64,6 +64,7 @@ impl LockTable {
         let shared = Arc::new(LockShared {
             name: name.clone(),
             holders: sync::Mutex::new(Vec::new()),
+            is_exclusive: lock.permits() == NonZeroU32::MIN,
             owner: AtomicU64::new(0),
             lent: OnceLock::new(),
             lock,
@@ -80,6 +81,8 @@ pub(crate) struct LockShared {
     name: LockName,
     /// The threads that hold it, each as often as it holds a permit.
     holders: sync::Mutex<Vec<ThreadId>>,
+    /// Whether one may be inside at a time: known without a mutex.
+    is_exclusive: bool,
     /// The thread that is inside without the agent's knowing, as a number; 0 if none is.
     owner: AtomicU64,
     /// By what threads enter without it, once the first one has asked for the lock.
@@ -128,6 +131,11 @@ impl LockShared {
         if let Some(at) = holders.iter().position(|holder| *holder == thread) {
             holders.swap_remove(at);
         }
+    }
+
+    /// Whether one may be inside at a time.
+    pub(crate) fn is_exclusive(&self) -> bool {
+        self.is_exclusive
     }
 
     /// By what threads of this process enter while the group lends them the lock.

@@ -4,42 +4,18 @@
     reason = "allocations are counted, and system calls are forbidden"
 )]
 
+#[path = "support/allocations.rs"]
+mod allocations;
 mod support;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::fs;
 use std::io::{Read, Write};
 use std::process::{Command, exit};
 use std::thread;
 
+use allocations::asked;
 use distlock::{Agent, DistMutex, Mutex};
 use support::Group;
-
-/// The system's allocator, and how often each thread has asked it.
-struct Counting;
-
-thread_local! {
-    static ASKED: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: all is passed on to the system's allocator.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ASKED.with(|asked| asked.set(asked.get() + 1));
-        // SAFETY: as the caller has promised.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        ASKED.with(|asked| asked.set(asked.get() + 1));
-        // SAFETY: as the caller has promised.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
-
-#[global_allocator]
-static ALLOCATOR: Counting = Counting;
 
 /// A group of one begins to work after some of these.
 const LEASE: &str = "lease = \"200ms\"";
@@ -73,9 +49,9 @@ fn an_entry_asks_for_no_memory() {
     let agent = group.member(1);
     let lock = lent(&agent);
     let least = (0..TRIES).map(|_| {
-        let before = ASKED.get();
+        let before = asked();
         enter_often(&lock, PAIRS);
-        ASKED.get() - before
+        asked() - before
     });
     assert_eq!(least.min(), Some(0));
 }

@@ -1,5 +1,7 @@
 //! Locks that the group lends to this process: threads enter them without the agent, and notice nothing.
 
+#[path = "support/allocations.rs"]
+mod allocations;
 mod support;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -7,22 +9,28 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
 
+use allocations::asked;
 use distlock::{
     Agent, DistMutex, Guard, GuardState, LockError, Loss, Mutex, PreviousOwner, UnlockError,
 };
+use nix::sys::wait::{WaitStatus, waitpid};
+use nix::unistd::{ForkResult, fork};
 use support::{Group, is_busy};
 
 /// A group begins to work after some of these.
 const LEASE: &str = "lease = \"200ms\"";
 
-/// A lock that has been entered so often that it is lent, and a guard of it.
+/// A lock, and a guard that came by a loan: what is asked for takes memory.
 fn lent(agent: &Agent) -> (Mutex, Guard) {
     let lock = agent.mutex("x").unwrap();
-    for _ in 0..4 {
-        drop(lock.lock().unwrap());
+    for _ in 0..1000 {
+        let before = asked();
+        let guard = lock.lock().unwrap();
+        if asked() == before {
+            return (lock, guard);
+        }
     }
-    let guard = lock.lock().unwrap();
-    (lock, guard)
+    panic!("the lock was never lent");
 }
 
 #[test]
@@ -48,6 +56,33 @@ fn a_guard_is_as_any_other() {
     thread::spawn(move || drop(guard)).join().unwrap();
     assert!(loss.recv().is_err(), "it was unlocked in order");
     lock.lock().unwrap().unlock().unwrap();
+}
+
+#[test]
+fn a_child_has_nothing_to_unlock() {
+    let group = Group::new(1, LEASE);
+    let agent = group.member(1);
+    let (lock, guard) = lent(&agent);
+    #[expect(unsafe_code, reason = "fork is what is tested")]
+    // SAFETY: the child calls what refuses it, and exits without running destructors.
+    match unsafe { fork() }.unwrap() {
+        ForkResult::Child => {
+            let is_lost = guard.state() == GuardState::Lost;
+            let is_refused = matches!(lock.lock(), Err(LockError::Forked));
+            let is_forked = matches!(guard.unlock(), Err(UnlockError::Forked));
+            let code = i32::from(!(is_lost && is_refused && is_forked));
+            #[expect(unsafe_code, reason = "no destructor may run in the child of a test")]
+            // SAFETY: it does not return.
+            unsafe {
+                libc::_exit(code)
+            }
+        }
+        ForkResult::Parent { child } => {
+            assert_eq!(waitpid(child, None).unwrap(), WaitStatus::Exited(child, 0));
+        }
+    }
+    assert!(guard.is_held());
+    guard.unlock().unwrap();
 }
 
 #[test]

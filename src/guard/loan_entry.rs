@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use distlock_agent::protocol::Fence;
+use distlock_agent::protocol::{Fence, Release};
 use distlock_agent::runtime::LentLock;
 
 use crate::GuardState;
@@ -32,7 +32,7 @@ impl LoanEntry {
         // Looked at after the entry: the agent takes back what it has lent after it was closed.
         if lock.session().is_closed() {
             if !lent.leave() {
-                drop(lent.take_over(fence));
+                let _ = lent.take_over(fence).release_as(Release::Unused);
             }
             return None;
         }
@@ -59,7 +59,7 @@ impl LoanEntry {
     }
 
     pub(crate) fn state(&self) -> GuardState {
-        self.lent().state()
+        self.lent().state(self.fence)
     }
 
     pub(crate) fn is_valid(&self) -> bool {
@@ -86,9 +86,10 @@ impl LoanEntry {
 
     /// Has the agent know of it: from now on it is as if it had been asked for.
     pub(crate) fn take_over(&self) -> Arc<GuardShared> {
-        let grant = self.lent().take_over(self.fence);
-        self.lock.set_owner(None);
+        // Before: as soon as it is taken over, another thread may be the owner.
         self.lock.add_holder(self.thread);
+        self.lock.set_owner(None);
+        let grant = self.lent().take_over(self.fence);
         let session = self.lock.session();
         let id = session.next_guard();
         let known = GuardShared::new(Arc::clone(&self.lock), id, Box::new(grant), self.thread);

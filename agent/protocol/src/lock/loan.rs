@@ -133,12 +133,15 @@ impl<C: Cell> Loan<C> {
                 Err(other) => word = other,
             }
         }
-        // Nobody lends it anew while somebody is inside: these are of this loan.
-        let epoch = Epoch::new(self.epoch.load(Ordering::Relaxed));
+        self.fence_of(word + 1)
+    }
+
+    /// The fence of the last entry, for whoever is inside: nobody lends the lock anew meanwhile, so that
+    /// the base is of this loan.
+    fn fence_of(&self, word: u32) -> Option<Fence> {
+        let epoch = Epoch::new(self.epoch.load(Ordering::Relaxed)).unwrap_or_default();
         let before = self.counter.load(Ordering::Relaxed);
-        let fence = Fence::from_parts(epoch.unwrap_or_default(), before + (word & COUNT) + 1);
-        debug_assert!(epoch.is_some() && fence.is_some(), "it was lent with both");
-        fence
+        Fence::from_parts(epoch, before.wrapping_add(word & COUNT))
     }
 
     /// Leaves, for whoever entered; `false` if it was recalled meanwhile: then the core must be told, and
@@ -155,13 +158,14 @@ impl<C: Cell> Loan<C> {
         self.word.load(Ordering::Relaxed) & (LENT | INSIDE) == LENT | INSIDE
     }
 
-    /// Whether the last entry, of one that has not left, was not recalled.
-    pub fn is_lent(&self) -> bool {
-        self.word.load(Ordering::Relaxed) & LENT != 0
+    /// Whether the entry with that fence has not been left, and the loan not been recalled.
+    pub fn is_lent_to(&self, fence: Fence) -> bool {
+        let word = self.word.load(Ordering::Acquire);
+        word & (LENT | INSIDE) == LENT | INSIDE && self.fence_of(word) == Some(fence)
     }
 
-    /// Lends the lock whose last grant was that; `false` if one has not left that entered by the loan
-    /// before.
+    /// Lends the lock; `epoch` and `counter` are the fence of its last grant. `false`, and nothing is
+    /// lent, while somebody is inside by an earlier loan.
     pub fn lend(&self, epoch: Epoch, counter: u32) -> bool {
         if self.word.load(Ordering::Acquire) & INSIDE != 0 {
             return false;
@@ -272,18 +276,21 @@ mod tests {
     #[test]
     fn who_is_inside_at_a_recall_leaves_by_the_core() {
         let loan = lent();
-        loan.enter().unwrap();
+        let fence = loan.enter().unwrap();
+        assert!(loan.is_lent_to(fence));
         let told = Recalled {
             entries: 1,
             is_inside: true,
         };
         assert_eq!(loan.recall(), told);
         assert!(!loan.leave());
-        assert!(!loan.is_inside() && !loan.is_lent());
+        assert!(!loan.is_inside() && !loan.is_lent_to(fence));
         assert!(!loan.lend(Epoch::new(1).unwrap(), 8), "one is inside");
         loan.end();
         assert!(loan.enter().is_none());
         assert!(loan.lend(Epoch::new(1).unwrap(), 8));
+        assert!(loan.enter().unwrap() > fence);
+        assert!(!loan.is_lent_to(fence), "that entry is over");
     }
 
     /// Numbers that are used up are the core's to renew.

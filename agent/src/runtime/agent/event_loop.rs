@@ -371,6 +371,9 @@ impl EventLoop {
                         service.lose(client, id, limit, &self.shared, registry);
                     }
                 }
+                Task::TellLoss(request) => {
+                    request.notify();
+                }
                 Task::TellAll(event) => {
                     if let Some(service) = &mut self.service {
                         service.tell_listeners(&event);

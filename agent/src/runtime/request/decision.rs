@@ -140,6 +140,10 @@ impl Request {
         self.state() != WAITING
     }
 
+    pub(crate) fn is_lost(&self) -> bool {
+        self.state() == LOST
+    }
+
     pub(crate) fn is_held(&self) -> bool {
         self.state() == HELD
     }

@@ -327,6 +327,14 @@ impl CoreGuard<'_> {
         }
     }
 
+    /// Leaves it to the agent thread to tell of what was lost: callbacks are not for a thread that waits
+    /// for something else, and may hold what they need.
+    pub(super) fn leave_losses(&mut self) {
+        let lost = self.notify.extract_if(.., |request| request.is_lost());
+        let tasks = lost.map(Task::TellLoss);
+        self.core.tasks.extend(tasks);
+    }
+
     /// Lets go of the mutex, then wakes whom the steps decided for.
     pub(crate) fn finish(self) {
         let Self {

@@ -67,6 +67,8 @@ pub(crate) enum Task {
         id: u64,
         limit: Time,
     },
+    /// Tell a thread's guard that it is lost.
+    TellLoss(Arc<Request>),
     /// Tell all clients that listen.
     TellAll(AgentEvent),
 }

@@ -70,7 +70,8 @@ impl Shared {
 
     /// Leads until `request` is decided, or `deadline` is near, unless another thread leads.
     pub(super) fn lead(&self, deadline: Option<Time>, request: &Request) {
-        if request.is_decided() {
+        let is_short = deadline.is_some_and(|deadline| deadline.since(clock::now()) < SHORT);
+        if is_short || request.is_decided() {
             return;
         }
         if let Some(leader) = self.leader() {
@@ -85,6 +86,7 @@ impl Leader<'_> {
         spinner.until(|| {
             if let Some(mut core) = self.shared.try_lock_core() {
                 core.receive(RECEIVE_LIMIT);
+                core.leave_losses();
                 core.finish_as_application();
             }
             request.is_decided()
@@ -113,6 +115,7 @@ impl Leader<'_> {
                 // Before this thread would ring for itself.
                 request.end_to_lead();
             }
+            core.leave_losses();
             core.finish_as_application();
         }
         request.end_to_lead();

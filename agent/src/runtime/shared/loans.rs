@@ -10,7 +10,7 @@ use std::sync::{Arc, Weak};
 use std::time::SystemTime;
 
 use crate::protocol::{
-    Command, Failure, Fence, Input, LockName, Previous, SharedLoan, Ticket, Time,
+    Command, Failure, Fence, Input, LockName, Previous, Release, SharedLoan, Ticket, Time,
 };
 use crate::runtime::api::caller::Caller;
 use crate::runtime::os::clock;
@@ -78,33 +78,38 @@ impl Shared {
 }
 
 impl LentLock {
-    /// Enters, if that is possible at once and without anybody: with the fence of this entry, which whoever is
-    /// inside passes to the other methods.
+    /// Enters, if the lock is lent, nobody is inside, and the lease runs. Returns the fence of the entry.
     pub fn enter(self: &Arc<Self>) -> Option<Fence> {
         let fence = self.loan.0.enter()?;
-        let expiry = self.shared.expiry.load(Ordering::Acquire);
-        let now = clock::now();
-        self.since.store(now.as_nanos(), Ordering::Relaxed);
-        // The loan is looked at last: if the end of the lease is that of a later session, it was recalled.
-        if now.as_nanos() < expiry && self.loan.0.is_lent() {
+        if self.confirms(fence) {
             return Some(fence);
         }
         if !self.leave() {
-            drop(self.take_over(fence));
+            let _ = self.take_over(fence).release_as(Release::Unused);
         }
         None
     }
 
+    /// Whether the entry with `fence` is valid. The loan is looked at after the lease's end: if that is a
+    /// later session's, the loan was recalled before.
+    fn confirms(&self, fence: Fence) -> bool {
+        let expiry = self.shared.expiry.load(Ordering::Acquire);
+        let now = clock::now().as_nanos();
+        self.since.store(now, Ordering::Relaxed);
+        now < expiry && self.loan.0.is_lent_to(fence)
+    }
+
     /// Leaves; `false` if the core must be told, by the end of what [`LentLock::take_over`] returns.
     pub fn leave(&self) -> bool {
+        self.since.store(0, Ordering::Relaxed);
         self.loan.0.leave()
     }
 
-    /// What the entry is worth now, for whoever is inside.
-    pub fn state(&self) -> GuardState {
+    /// What the entry with `fence` is worth now, as long as nobody has taken it over.
+    pub fn state(&self, fence: Fence) -> GuardState {
         let expiry = self.shared.expiry.load(Ordering::Acquire);
         let is_over = expiry != u64::MAX && expiry <= clock::now().as_nanos();
-        if self.loan.0.is_lent() {
+        if self.loan.0.is_lent_to(fence) {
             return match expiry {
                 OVER => GuardState::Lost,
                 _ if is_over => GuardState::Suspended,
@@ -122,9 +127,16 @@ impl LentLock {
     }
 
     /// The grant of whoever is inside with `fence`, and is known to the core from now on.
+    ///
+    /// # Panics
+    /// In a forked child.
     pub fn take_over(self: &Arc<Self>, fence: Fence) -> Grant {
+        assert!(
+            !self.shared.stamp.is_child(),
+            "a child has nothing to take over"
+        );
         let mut core = self.shared.lock_core();
-        if self.loan.0.is_lent() {
+        if self.loan.0.is_lent_to(fence) {
             core.find_all();
         }
         let known = self.known.lock().take();
@@ -150,6 +162,9 @@ impl Drop for LentLock {
             lock: self.lock.clone(),
             loan: self.loan.clone(),
         }));
+        // Of one that is inside for ever.
+        let how = Release::Abandoned;
+        core.step(Input::Command(&Command::Release { ticket, how }));
         core.finish_as_application();
     }
 }
@@ -195,7 +210,7 @@ impl CoreGuard<'_> {
     pub(super) fn entered(&mut self, ticket: Ticket, fence: Fence) {
         let lending = self.core.lendings.remove(&ticket);
         let Some(lent) = lending.and_then(|lending| lending.threads.upgrade()) else {
-            debug_assert!(false, "somebody is inside by a lock that nobody has open");
+            // Nobody has the lock open any more: the end of that releases it.
             return;
         };
         let known = self.entry_of(ticket, fence);
@@ -203,7 +218,11 @@ impl CoreGuard<'_> {
             // It is about to be taken from the thread, by the process's own wish.
             known.request.loss().fire(Loss::Closed);
         }
-        let entered = Time::from_nanos(lent.since.load(Ordering::Relaxed));
+        // Zero of one that is about to note it.
+        let entered = match lent.since.load(Ordering::Relaxed) {
+            0 => clock::now(),
+            entered => Time::from_nanos(entered),
+        };
         let since = SystemTime::now() - clock::now().since(entered);
         let fence = known.granted.fence;
         let entry = Entry {
@@ -280,10 +299,10 @@ mod tests {
         let before = TAKINGS.get();
         let mut last = 0;
         for _ in 0..100 {
-            let fence = lent.enter().expect("it is lent").as_u64();
-            assert!(fence > last);
-            last = fence;
-            assert_eq!(lent.state(), GuardState::Valid);
+            let fence = lent.enter().expect("it is lent");
+            assert!(fence.as_u64() > last);
+            last = fence.as_u64();
+            assert_eq!(lent.state(fence), GuardState::Valid);
             assert!(lent.enter().is_none(), "somebody is inside");
             assert!(lent.leave());
         }
@@ -303,7 +322,7 @@ mod tests {
         assert!(ask(Patience::Try).unwrap().finish().is_err());
         let waiting = ask(Patience::Forever).unwrap();
         assert!(!lent.leave(), "the core knows of it");
-        assert_eq!(lent.state(), GuardState::Valid);
+        assert_eq!(lent.state(fence), GuardState::Valid);
         let grant = lent.take_over(fence);
         assert!(grant.is_held());
         assert_eq!(grant.fence(), Some(fence));
@@ -353,7 +372,7 @@ mod tests {
             let lent = lent(&agent);
             let fence = lent.enter().unwrap();
             end(&agent);
-            assert_eq!(lent.state(), GuardState::Lost);
+            assert_eq!(lent.state(fence), GuardState::Lost);
             let grant = lent.take_over(fence);
             assert!(!grant.is_held());
             assert_eq!(grant.loss().reason(), Some(why));
@@ -375,7 +394,7 @@ mod tests {
         while clock::now() <= soon {
             std::thread::yield_now();
         }
-        assert_eq!(lent.state(), GuardState::Suspended);
+        assert_eq!(lent.state(fence), GuardState::Suspended);
         assert!(lent.leave());
         assert!(lent.enter().is_none());
         agent.shared.lock_core().renewed(Time::MAX);
@@ -396,5 +415,36 @@ mod tests {
         drop(new);
         enter_and_leave(&agent);
         assert!(agent.shared.lock_core().core.lendings.is_empty());
+    }
+
+    /// A thread that stands still between its entry and its look at the lease may see that of the next
+    /// session.
+    #[test]
+    fn an_entry_of_a_session_that_is_over_is_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let agent = alone(directory.path(), None);
+        let lent = lent(&agent);
+        let fence = lent.loan.0.enter().unwrap();
+        assert!(lent.confirms(fence));
+        let mut core = agent.shared.lock_core();
+        core.find_all();
+        core.excluded(crate::protocol::Epoch::ZERO);
+        core.renewed(Time::MAX);
+        core.finish();
+        assert!(!lent.confirms(fence));
+        assert_eq!(lent.state(fence), GuardState::Lost);
+        assert!(!lent.leave());
+        drop(lent.take_over(fence));
+    }
+
+    #[test]
+    fn a_lock_that_is_closed_with_somebody_inside_is_free() {
+        let directory = tempfile::tempdir().unwrap();
+        let agent = alone(directory.path(), None);
+        let lent = lent(&agent);
+        lent.enter().unwrap();
+        drop(lent);
+        let next = agent.acquire(&lock(), None, Patience::Try, Caller::default());
+        assert_eq!(next.unwrap().previous(), Previous::Abandoned);
     }
 }
