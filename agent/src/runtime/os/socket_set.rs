@@ -68,9 +68,9 @@ impl SocketSet {
     /// # Errors
     /// If the kernel has no memory.
     pub(crate) fn watch(&self) -> io::Result<()> {
-        let mut source = SourceFd(&self.fd());
+        let fd = self.fd();
         self.poll
-            .register(&mut source, self.token, Interest::READABLE)
+            .register(&mut SourceFd(&fd), self.token, Interest::READABLE)
     }
 
     /// Has the poll not watch the sockets any more.
