@@ -82,7 +82,7 @@ impl Cell for AtomicU32 {
 /// use distlock_protocol::Epoch;
 /// use distlock_protocol::lock::Loan;
 ///
-/// let loan = Loan::default();
+/// let loan: Loan = Loan::default();
 /// assert!(loan.enter().is_none()); // nothing is lent
 /// assert!(loan.lend(Epoch::new(3).unwrap(), 4));
 /// let fence = loan.enter().unwrap();
