@@ -47,7 +47,8 @@ struct Core {
 struct World {
     loan: Loan<Word>,
     core: Mutex<Core>,
-    /// What the lock protects: loom refuses two who write at a time, or one who has not seen the last.
+    /// What the lock protects. Loom refuses two threads that write at once, and a thread that writes without
+    /// having seen the last write.
     fences: UnsafeCell<Vec<u64>>,
 }
 

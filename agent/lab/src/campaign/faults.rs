@@ -144,9 +144,9 @@ impl Campaign {
         self.lost.iter().filter(|lost| lost.voter.is_some()).count()
     }
 
-    /// Whether faults took the states of so many voters of the newest view that the others are no
-    /// majority: of all at once; or of a minority of those before, when that view, with fewer voters,
-    /// was on its way.
+    /// Whether faults left the newest view without a majority of voters that have their states. Faults
+    /// can take the states of all voters at once. Or they take those of a minority while the next view,
+    /// with fewer voters, is on its way: then that minority is half of them.
     pub(super) fn was_majority_lost(&self) -> bool {
         let is_lost = |voter: &Voter| {
             let mut lost = self.lost.iter();

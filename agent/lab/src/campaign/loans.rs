@@ -7,7 +7,7 @@ use crate::choices::Permille;
 use distlock_protocol::lock::SharedLoan;
 use distlock_protocol::{Command, LockName, Release, Ticket};
 
-/// How many of a thousand wishes come with a question who is inside.
+/// Before how many of a thousand wishes the node is asked for the callers that are inside.
 const FINDS: Permille = 20;
 /// How many come when the last handle of the lock has just been closed.
 const RETURNS: Permille = 5;

@@ -250,9 +250,8 @@ impl Campaign {
     }
 
     /// The view whose voters may go on, as far as disks tell; `None` where no majority of any view's
-    /// voters remembers what it promised, but for views that others have followed. Who has endorsed a
-    /// later view serves no more here: it renews leases under that one only, and endorses no other
-    /// in its place.
+    /// voters remembers what it promised, but for views that others have followed. A voter that has
+    /// endorsed a later view does not count: it renews leases under that view only.
     fn living(&self) -> Option<&ViewConfig> {
         let voters = || {
             let members = self.cluster.members();
@@ -263,7 +262,7 @@ impl Campaign {
         let serves = |its: Voter, view_config: &ViewConfig| {
             let is_first = view_config.parent == view_config.cluster;
             self.memory_of(its).is_some_and(|record| {
-                // Who has endorsed nothing yet is new among the voters, or gave a founding up.
+                // A voter without any endorsement is a new voter, or gave a founding up.
                 let latest = record.epoch();
                 latest.map_or(!is_first, |latest| latest <= view_config.epoch)
             })
@@ -365,9 +364,9 @@ impl Campaign {
         Ok(true)
     }
 
-    /// Whether some member's status names what only an operator can mend: so many voters without their
-    /// states that no majority is left, members that remember a cluster while this one is in none, or
-    /// voters that have not got the operator's word.
+    /// Whether the status of some member asks for an operator. It does where too few voters have their
+    /// states; where other members remember a cluster and this one is in none; and where a voter has not
+    /// got the operator's word yet.
     fn is_recovery_asked_for(&self) -> bool {
         let mut overviews = self
             .cluster

@@ -65,7 +65,8 @@ pub trait Engine<M>: Snapshot<M> + Debug + Send + Sync {
         false
     }
 
-    /// While it could, so many requests of this member were inside, one after the other.
+    /// Since [`Engine::lends`] was last looked at, this member's threads have entered and left so many
+    /// times.
     fn entered(&mut self, _entries: u32) {}
 
     /// The [hop timer](HopTimer) ran out.

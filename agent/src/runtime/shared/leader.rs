@@ -206,4 +206,23 @@ mod tests {
         assert!(!agent.shared.is_led());
         agent.close();
     }
+
+    /// The thread that leads may hold what a callback wants.
+    #[test]
+    fn a_loss_is_told_by_the_agent_thread() {
+        let directory = tempfile::tempdir().unwrap();
+        let agent = alone(directory.path(), None);
+        let held = enter(&agent);
+        let (tells, told) = crossbeam_channel::bounded(1);
+        held.loss().on_loss(Box::new(move |_| {
+            tells.send(thread::current().id()).unwrap();
+        }));
+        let mut core = agent.shared.lock_core();
+        let ticket = core.core.requests.keys().next().copied().unwrap();
+        core.lost(ticket);
+        core.leave_losses();
+        core.finish_as_application();
+        assert_ne!(told.recv(), Ok(thread::current().id()));
+        agent.close();
+    }
 }
