@@ -18,13 +18,18 @@ use distlock_lab::explorer::{self, Explored};
 use distlock_lab::multicast;
 use distlock_lab::networks::{tokens, wireless};
 use distlock_lab::trace::Sink;
+use distlock_lab::view_log;
+use distlock_protocol::membership::quorum::log::library::Noraft;
 use distlock_protocol::{Algorithm, ElectionAlgorithm, Failure};
 
 use engines::Engines;
+use old_release::OldRelease;
 use support::{Progress, Seeds, Stopped, run_all, tell};
 
 #[path = "support/engines.rs"]
 mod engines;
+#[path = "support/old_release.rs"]
+mod old_release;
 mod support;
 
 /// Runs seeds of the simulator until one fails.
@@ -48,8 +53,7 @@ struct Options {
     /// Elections by this algorithm, in whole nodes.
     #[arg(long, conflicts_with_all = ["engine", "bare"])]
     elections: Option<ElectionAlgorithm>,
-    /// What stands beside the locks: totally ordered multicast, or an election for a particular
-    /// network.
+    /// What stands beside the locks, or below the views.
     #[arg(long, conflicts_with_all = ["engine", "bare", "failure", "elections"])]
     world: Option<World>,
     /// How many seeds run at the same time.
@@ -186,7 +190,7 @@ impl fmt::Display for Views {
     }
 }
 
-/// What stands beside the locks.
+/// What stands beside the locks, or below the views.
 #[derive(Clone, Copy, Debug, clap::ValueEnum)]
 enum World {
     /// Totally ordered multicast.
@@ -195,6 +199,10 @@ enum World {
     Wireless,
     /// Super-peers by repelling tokens.
     Tokens,
+    /// The logs of the voters alone.
+    ViewLog,
+    /// The same with a release of the library inside that is known to be wrong: some seed fails.
+    OldViewLog,
 }
 
 impl fmt::Display for World {
@@ -203,6 +211,8 @@ impl fmt::Display for World {
             Self::Multicast => "multicast",
             Self::Wireless => "wireless",
             Self::Tokens => "tokens",
+            Self::ViewLog => "view-log",
+            Self::OldViewLog => "old-view-log",
         })
     }
 }
@@ -221,6 +231,14 @@ impl World {
             Self::Tokens => {
                 let (explored, print) = tokens::explore(seed, sink)?;
                 (Tally::Tokens(explored), print)
+            }
+            Self::ViewLog => {
+                let (report, print) = view_log::run::<Noraft>(seed, sink)?;
+                (Tally::ViewLog(report), print)
+            }
+            Self::OldViewLog => {
+                let (report, print) = view_log::run::<OldRelease>(seed, sink)?;
+                (Tally::ViewLog(report), print)
             }
         })
     }
@@ -292,6 +310,7 @@ enum Tally {
     Multicast(multicast::Explored),
     Wireless(wireless::Explored),
     Tokens(tokens::Explored),
+    ViewLog(view_log::Report),
 }
 
 impl Tally {
@@ -302,6 +321,7 @@ impl Tally {
             (Self::Multicast(sum), Self::Multicast(explored)) => sum.add(explored),
             (Self::Wireless(sum), Self::Wireless(explored)) => sum.add(explored),
             (Self::Tokens(sum), Self::Tokens(explored)) => sum.add(explored),
+            (Self::ViewLog(sum), Self::ViewLog(report)) => sum.add(report),
             (Self::Nothing, other) => *self = other.clone(),
             (_, _) => {}
         }
@@ -317,6 +337,7 @@ impl fmt::Display for Tally {
             Self::Multicast(explored) => write!(f, "{explored:?}"),
             Self::Wireless(explored) => write!(f, "{explored:?}"),
             Self::Tokens(explored) => write!(f, "{explored:?}"),
+            Self::ViewLog(report) => write!(f, "{report:?}"),
         }
     }
 }

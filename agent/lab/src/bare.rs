@@ -1,5 +1,5 @@
-//! Engines without nodes, links and bytes: messages go from engine to engine, as late, as often
-//! and in such an order as the network likes.
+//! Engines on [hosts](super::hosts), without nodes, links and bytes: messages go from engine to
+//! engine, as late, as often and in such an order as the network likes.
 //!
 //! Links hide nearly all of that from the engines, so that their own guards (G1 to G5) would never
 //! be needed in a run of whole nodes. Here they are; and here messages can be counted without
@@ -16,10 +16,12 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::checkers::{Abandonment, Call, Exclusion, Fences, Process, Requests, Terms, Violation};
+use super::choices::Choices;
+use super::clock::Clock;
 use super::history::{Moment, What};
+use super::hosts::{Actor, Happened, Hosts};
 use super::in_order::InOrder;
 use super::network::{Network, NetworkStats};
-use super::queue::Queue;
 use super::trace::Trace;
 use distlock_protocol::chance::Chance;
 use distlock_protocol::lock::{Engine, GrantHistory, LockSpec, Message, Request, Stamp};
@@ -35,15 +37,11 @@ pub struct Bare<A> {
     lock: LockName,
     members: Vec<NodeId>,
     epoch: Epoch,
-    now: Time,
-    queue: Queue<Happening<A>>,
-    network: Network,
+    hosts: Hosts<Seat, A>,
     /// The order of messages, if the algorithm needs it.
     order: Option<InOrder<Letter>>,
     /// The random waits of engines.
     chance: Chance,
-    engines: BTreeMap<NodeId, Box<dyn Engine<Message>>>,
-    seats: BTreeMap<NodeId, Seat>,
     turns: VecDeque<Turn<A>>,
     exclusion: Exclusion,
     fences: Fences,
@@ -56,7 +54,6 @@ pub struct Bare<A> {
     in_flight: usize,
     /// Whether somebody has asked to share the lock.
     is_shared: bool,
-    trace: Trace,
 }
 
 /// What the driver is told.
@@ -70,22 +67,9 @@ pub enum Turn<A> {
     Act(A),
 }
 
-#[derive(Debug)]
-enum Happening<A> {
-    Arrival(Letter),
-    Hop {
-        node: NodeId,
-        at: Time,
-        epoch: Epoch,
-    },
-    Act(A),
-}
-
 #[derive(Clone, Debug)]
 struct Letter {
     epoch: Epoch,
-    from: NodeId,
-    to: NodeId,
     /// Its place in the order of those from one to the other; 0 where that is not kept.
     number: u64,
     clock: u64,
@@ -95,10 +79,11 @@ struct Letter {
     transmission: u64,
 }
 
-/// What stands around the engine of one member.
-#[derive(Debug)]
+/// The engine of one member, and what stands around it.
+#[derive(Debug, Default)]
 struct Seat {
-    process: Process,
+    /// `None` before the first view.
+    engine: Option<Box<dyn Engine<Message>>>,
     clock: u64,
     history: GrantHistory,
     /// The counter of the last grant that was entered here in this epoch.
@@ -108,7 +93,11 @@ struct Seat {
     seq: u64,
     waiting: Option<Request>,
     inside: BTreeMap<RequestId, Mode>,
-    hop: Option<Time>,
+}
+
+impl Actor for Seat {
+    type Message = Letter;
+    type Record = ();
 }
 
 impl<A> Bare<A> {
@@ -125,21 +114,20 @@ impl<A> Bare<A> {
         let lock = LockName::new("printer").expect("a good name");
         let members: Vec<NodeId> = (1..=size).filter_map(NodeId::new).collect();
         let locks = BTreeMap::from([(lock.clone(), spec.permits)]);
+        let chance = network.chance();
+        let mut hosts = Hosts::new(network, Choices::new(0), trace);
+        for &node in &members {
+            hosts.add(node, Clock::default());
+            hosts.start(node, Seat::default());
+        }
         let mut bare = Self {
             spec,
             lock,
             members,
             epoch: Epoch::ZERO,
-            now: Time::ZERO,
-            queue: Queue::new(),
-            chance: network.chance(),
-            network,
+            hosts,
+            chance,
             order: None,
-            engines: BTreeMap::new(),
-            seats: (1..=size)
-                .filter_map(NodeId::new)
-                .map(|node| (node, Seat::new(node)))
-                .collect(),
             turns: VecDeque::new(),
             fences: Fences::new(&locks),
             abandonment: Abandonment::new(&locks),
@@ -149,7 +137,6 @@ impl<A> Bare<A> {
             sent: 0,
             in_flight: 0,
             is_shared: false,
-            trace,
         };
         bare.install(&BTreeSet::new())?;
         Ok(bare)
@@ -162,12 +149,12 @@ impl<A> Bare<A> {
 
     /// The time.
     pub const fn now(&self) -> Time {
-        self.now
+        self.hosts.now()
     }
 
     /// What the network did.
     pub const fn network_stats(&self) -> NetworkStats {
-        self.network.network_stats()
+        self.hosts.network.network_stats()
     }
 
     /// Messages sent, by kind.
@@ -177,7 +164,7 @@ impl<A> Bare<A> {
 
     /// What happened so far, if the trace keeps it.
     pub fn history(&self) -> &[Moment] {
-        self.trace.history()
+        self.hosts.trace.history()
     }
 
     /// Messages of this epoch that are under way.
@@ -187,25 +174,23 @@ impl<A> Bare<A> {
 
     /// How many requests wait.
     pub fn waiting(&self) -> usize {
-        self.seats
-            .values()
-            .filter(|seat| seat.waiting.is_some())
-            .count()
+        let seats = self.hosts.actors();
+        seats.filter(|(_, seat)| seat.waiting.is_some()).count()
     }
 
     /// Whether a request of `node` waits.
     pub fn is_waiting(&self, node: NodeId) -> bool {
-        self.seats[&node].waiting.is_some()
+        self.seat_of(node).waiting.is_some()
     }
 
     /// How `node` is inside, if it is.
     pub fn inside(&self, node: NodeId) -> Option<Mode> {
-        self.seats[&node].inside.values().next().copied()
+        self.seat_of(node).inside.values().next().copied()
     }
 
     /// Plans `act` for `delay` from now.
     pub fn plan(&mut self, delay: Duration, act: A) {
-        self.queue.plan(self.now + delay, Happening::Act(act));
+        self.hosts.plan(delay, act);
     }
 
     /// Sets a member's Lamport clock, for examples that name their stamps.
@@ -220,6 +205,7 @@ impl<A> Bare<A> {
     /// An engine does what it may not.
     pub fn ask(&mut self, node: NodeId, mode: Mode, tries: bool) -> Result<RequestId, Violation> {
         self.is_shared |= mode == Mode::Shared;
+        let process = self.process(node);
         let seat = self.seat(node);
         assert!(
             seat.waiting.is_none(),
@@ -227,7 +213,7 @@ impl<A> Bare<A> {
         );
         seat.clock += 1;
         seat.seq += 1;
-        let incarnation = Incarnation(u64::from(seat.process.incarnation));
+        let incarnation = Incarnation(u64::from(process.incarnation));
         let id = RequestId {
             node,
             incarnation,
@@ -243,21 +229,20 @@ impl<A> Bare<A> {
             tries,
         };
         seat.waiting = Some(request);
-        self.trace
-            .say(self.now, format_args!("member {node} asks: {request:?}"));
+        self.hosts
+            .say(format_args!("member {node} asks: {request:?}"));
         let asked = What::Asked {
             request: id.seq,
             stamp: Some(request.stamp.clock),
         };
-        self.trace.record(self.now, node, asked);
-        let seat = self.seat(node);
-        let call = call(seat.process, id);
+        self.hosts.trace.record(self.hosts.now(), node, asked);
+        let call = call(process, id);
         let terms = Terms {
             wait: Wait::Cancelled,
             wish: None,
         };
         self.requests
-            .asks(self.now, call, self.lock.clone(), mode, terms)?;
+            .asks(self.hosts.now(), call, self.lock.clone(), mode, terms)?;
         self.step(node, |engine, out| engine.acquire(request, out))?;
         Ok(id)
     }
@@ -267,14 +252,14 @@ impl<A> Bare<A> {
     /// # Errors
     /// An engine does what it may not.
     pub fn cancel(&mut self, id: RequestId) -> Result<bool, Violation> {
-        let now = self.now;
+        let now = self.now();
+        let call = call(self.process(id.node), id);
         let seat = self.seat(id.node);
         if seat.waiting.is_none_or(|request| request.id != id) {
             return Ok(false);
         }
         seat.waiting = None;
-        let call = call(seat.process, id);
-        self.trace.say(now, format_args!("{call} waits no longer"));
+        self.hosts.say(format_args!("{call} waits no longer"));
         self.requests.cancels(call);
         self.requests.ends(now, call, &Refusal::Cancelled)?;
         self.step(id.node, |engine, out| engine.cancel(id, out))?;
@@ -296,11 +281,10 @@ impl<A> Bare<A> {
             seat.history.abandoned = true;
             seat.owes_mark |= several || mode == Mode::Shared;
         }
-        let call = call(seat.process, id);
-        self.trace
-            .say(self.now, format_args!("{call} leaves ({how:?})"));
+        let call = call(self.process(id.node), id);
+        self.hosts.say(format_args!("{call} leaves ({how:?})"));
         let left = What::Left { request: id.seq };
-        self.trace.record(self.now, id.node, left);
+        self.hosts.trace.record(self.hosts.now(), id.node, left);
         self.requests.releases(call);
         self.exclusion.leaves(call);
         self.abandonment.leaves(call, how);
@@ -316,51 +300,43 @@ impl<A> Bare<A> {
             if let Some(turn) = self.turns.pop_front() {
                 return Ok(Some(turn));
             }
-            let Some((at, happening)) = self.queue.pop_by(end) else {
-                self.now = self.now.max(end);
+            let Some(happened) = self.hosts.next(end) else {
                 return Ok(None);
             };
-            self.now = at;
-            match happening {
-                Happening::Act(act) => return Ok(Some(Turn::Act(act))),
-                Happening::Arrival(letter) => self.arrive_in_turn(letter)?,
-                Happening::Hop { node, at, epoch } => {
-                    let seat = self.seat(node);
-                    if seat.hop == Some(at) && epoch == self.epoch {
-                        self.seat(node).hop = None;
-                        self.step(node, |engine, out| engine.timeout(out))?;
-                    }
+            match happened {
+                Happened::Act(act) => return Ok(Some(Turn::Act(act))),
+                Happened::Arrival {
+                    process: Process { node: to, .. },
+                    from,
+                    message,
+                } => self.arrive_in_turn((from, to), message)?,
+                Happened::Alarm(Process { node, .. }) => {
+                    self.step(node, |engine, out| engine.timeout(out))?;
                 }
+                Happened::Written(_) => {}
             }
         }
     }
 
     fn seat(&mut self, node: NodeId) -> &mut Seat {
-        self.seats.get_mut(&node).expect("only members are asked")
+        self.hosts.actor_mut(node).expect(MEMBER)
+    }
+
+    fn seat_of(&self, node: NodeId) -> &Seat {
+        self.hosts.actor(node).expect(MEMBER)
+    }
+
+    fn seats(&self) -> impl Iterator<Item = &Seat> {
+        self.hosts.actors().map(|(_, seat)| seat)
+    }
+
+    fn process(&self, node: NodeId) -> Process {
+        self.hosts.process(node).expect(MEMBER)
     }
 }
 
-impl Seat {
-    const fn new(node: NodeId) -> Self {
-        Self {
-            process: Process {
-                node,
-                incarnation: 1,
-            },
-            clock: 0,
-            history: GrantHistory {
-                counter: 0,
-                abandoned: false,
-            },
-            entered: 0,
-            owes_mark: false,
-            seq: 0,
-            waiting: None,
-            inside: BTreeMap::new(),
-            hop: None,
-        }
-    }
-}
+/// Every member has a process at any time.
+const MEMBER: &str = "only members are asked";
 
 const fn call(process: Process, id: RequestId) -> Call {
     Call {

@@ -5,6 +5,8 @@
 //! to catch a planted breach (`agent/lab/tests/sim_checkers.rs`).
 
 mod abandonment;
+mod decisions;
+mod deliveries;
 mod endorsements;
 mod exclusion;
 mod fences;
@@ -20,6 +22,8 @@ use core::num::NonZeroU32;
 use core::time::Duration;
 
 pub use abandonment::Abandonment;
+pub(crate) use decisions::Decisions;
+pub(crate) use deliveries::{Deliveries, Payload};
 pub(crate) use endorsements::Endorsements;
 pub use exclusion::Exclusion;
 pub use fences::Fences;

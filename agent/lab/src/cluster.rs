@@ -1,10 +1,6 @@
-//! Whole nodes: processes with clocks and disks of their own, and the network between them.
-//!
-//! A process is a production [`Node`] and the record on its member's disk. It starts with what the
-//! disk holds, and a crash takes everything else: a record that was being written is kept or lost,
-//! as chance has it. A host can stand still: then nothing happens there but that its clock goes on,
-//! and all that comes waits. Clocks start anywhere and run at their own rates. Time passes from one
-//! happening to the next; a node is told the time of its own clock and nothing more.
+//! Whole nodes on [hosts](super::hosts): a process is a production [`Node`], and what its host's
+//! disk holds is the member's record. Clocks start anywhere and run at their own rates; a node is
+//! told the time of its own clock and nothing more.
 //!
 //! Every input and output goes by the [`Checkers`] and into the [`Trace`].
 
@@ -29,8 +25,8 @@ use super::checkers::{Checkers, Leases, Process, Violation};
 use super::choices::{Choices, Permille};
 use super::clock::Clock;
 use super::history::Moment;
+use super::hosts::{Actor, Happened, Hosts};
 use super::network::{Conditions, Network, NetworkStats};
-use super::queue::Queue;
 use super::trace::Trace;
 use distlock_protocol::wire::GroupId;
 use distlock_protocol::{
@@ -86,17 +82,10 @@ pub struct Cluster<A> {
     lies: Option<Lies>,
     /// What was sent, where datagrams are forged.
     overheard: Option<Overheard>,
-    seats: BTreeMap<NodeId, Seat<A>>,
-    network: Network,
-    choices: Choices,
-    now: Time,
-    queue: Queue<Happening<A>>,
+    hosts: Hosts<Member, A>,
     turns: VecDeque<Turn<A>>,
     checkers: Checkers,
-    trace: Trace,
     transmissions: Transmissions,
-    steps: u64,
-    step_limit: u64,
 }
 
 /// What the driver is told.
@@ -108,60 +97,30 @@ pub enum Turn<A> {
     Act(A),
 }
 
+/// What runs in the process of a member.
 #[derive(Debug)]
-enum Happening<A> {
-    Arrival {
-        from: NodeId,
-        to: NodeId,
-        bytes: Vec<u8>,
-        /// The engines' messages in it, if the history is kept.
-        messages: Range<u64>,
-    },
-    Alarm {
-        process: Process,
-        at: Time,
-    },
-    Written {
-        process: Process,
-    },
-    Act {
-        /// On whose host it is done, if on one.
-        at: Option<NodeId>,
-        act: A,
-    },
-}
-
-impl<A> Happening<A> {
-    /// On whose host it happens.
-    fn place(&self) -> Option<NodeId> {
-        match self {
-            Self::Arrival { to, .. } => Some(*to),
-            Self::Alarm { process, .. } | Self::Written { process } => Some(process.node),
-            Self::Act { at, .. } => *at,
-        }
-    }
-}
-
-/// A member: its host's clock and disk, and the process that runs there, if any.
-#[derive(Debug)]
-struct Seat<A> {
-    clock: Clock,
-    disk: Option<Record>,
-    incarnation: u32,
-    running: Option<Running>,
-    /// While the host stands still: what waits until it goes on.
-    paused: Option<Vec<Happening<A>>>,
-}
-
-#[derive(Debug)]
-struct Running {
+struct Member {
     node: Node,
     /// The lease, the members and the voters of the file that it has read.
     file: (Duration, BTreeSet<NodeId>, BTreeSet<NodeId>),
-    /// When the node is to be woken, in the simulation's time.
-    alarm: Option<Time>,
-    /// What is on its way to the disk.
-    writing: Option<Record>,
+}
+
+#[derive(Clone, Debug)]
+struct Datagram {
+    bytes: Vec<u8>,
+    /// The engines' messages in it, if the history is kept.
+    messages: Range<u64>,
+}
+
+impl Actor for Member {
+    type Message = Datagram;
+    type Record = Record;
+
+    fn corrupt(mut datagram: Datagram, network: &mut Network) -> Datagram {
+        network.corrupt(&mut datagram.bytes);
+        datagram.messages = 0..0;
+        datagram
+    }
 }
 
 impl<A> Cluster<A> {
@@ -176,13 +135,6 @@ impl<A> Cluster<A> {
         trace: Trace,
     ) -> Self {
         let members: Vec<NodeId> = (1..=size).filter_map(NodeId::new).collect();
-        let seat = |node| Seat {
-            clock: surroundings.clocks.get(node).copied().unwrap_or_default(),
-            disk: None,
-            incarnation: 0,
-            running: None,
-            paused: None,
-        };
         let all = members.iter().copied();
         let checkers = match settings.failure {
             Failure::Quorum => {
@@ -193,26 +145,25 @@ impl<A> Cluster<A> {
             Failure::PresumeFailed => Checkers::presuming(locks, all),
             Failure::Unanimity => Checkers::new(locks, all),
         };
+        let network = Network::new(surroundings.conditions, choices.fork());
+        let mut hosts = Hosts::new(network, choices, trace);
+        for node in &members {
+            let clock = surroundings.clocks.get(node).copied();
+            hosts.add(*node, clock.unwrap_or_default());
+        }
         Self {
             listed: members.iter().copied().collect(),
             voters: members.iter().copied().take(MAX_VOTERS).collect(),
             named: None,
             lies: None,
             overheard: None,
-            seats: members.iter().map(|node| (*node, seat(node))).collect(),
-            network: Network::new(surroundings.conditions, choices.fork()),
+            hosts,
             checkers,
-            choices,
             group: GroupId::of(&settings.group),
             settings,
             surroundings,
-            now: Time::ZERO,
-            queue: Queue::new(),
             turns: VecDeque::new(),
-            trace,
             transmissions: Transmissions::default(),
-            steps: 0,
-            step_limit: u64::MAX,
         }
     }
 
@@ -220,7 +171,7 @@ impl<A> Cluster<A> {
     ///
     /// [`Rule::Restraint`]: super::checkers::Rule::Restraint
     pub const fn limit_steps(&mut self, limit: u64) {
-        self.step_limit = limit;
+        self.hosts.limit_steps(limit);
     }
 
     /// Who votes on views, by the files that are read from now on; at first the first seven members.
@@ -247,10 +198,9 @@ impl<A> Cluster<A> {
 
     /// Whether the process in this member's place has read another file than the present one.
     pub fn has_old_file(&self, node: NodeId) -> bool {
-        let running = self.seats[&node].running.as_ref();
         let present = (self.settings.lease, &self.listed, &self.voters);
-        running.is_some_and(|running| {
-            let (lease, listed, voters) = &running.file;
+        self.hosts.actor(node).is_some_and(|member| {
+            let (lease, listed, voters) = &member.file;
             (*lease, listed, voters) != present
         })
     }
@@ -280,8 +230,7 @@ impl<A> Cluster<A> {
     /// If one does.
     pub fn put_record(&mut self, node: NodeId, record: Record) {
         assert!(self.process(node).is_none(), "its process has it");
-        let seat = self.seats.get_mut(&node).expect("it was a member");
-        seat.disk = Some(record);
+        *self.hosts.disk_mut(node) = Some(record);
     }
 
     /// From now on there may be another cluster than members remember.
@@ -296,61 +245,53 @@ impl<A> Cluster<A> {
 
     /// All members.
     pub fn members(&self) -> impl Iterator<Item = NodeId> {
-        self.seats.keys().copied()
+        self.hosts.nodes()
     }
 
     /// The process that runs in this member's place, if there is one.
     pub fn process(&self, node: NodeId) -> Option<Process> {
-        let seat = &self.seats[&node];
-        seat.running.as_ref().map(|_| Process {
-            node,
-            incarnation: seat.incarnation,
-        })
+        self.hosts.process(node)
     }
 
     /// The node that runs in this member's place, if there is one.
     pub fn node(&self, node: NodeId) -> Option<&Node> {
-        self.seats[&node]
-            .running
-            .as_ref()
-            .map(|running| &running.node)
+        self.hosts.actor(node).map(|member| &member.node)
     }
 
     /// What is on this member's disk.
     pub fn disk(&self, node: NodeId) -> Option<&Record> {
-        self.seats[&node].disk.as_ref()
+        self.hosts.disk(node)
     }
 
     /// The quorum as the process that runs at that member sees it.
     pub fn quorum(&self, node: NodeId) -> Option<QuorumOverview> {
-        let seat = &self.seats[&node];
-        let running = seat.running.as_ref()?;
-        Some(running.node.quorum(seat.clock.shows(self.now)))
+        let local = self.hosts.clock(node).shows(self.now());
+        Some(self.node(node)?.quorum(local))
     }
 
     /// Whether this member's host stands still.
     pub fn is_paused(&self, node: NodeId) -> bool {
-        self.seats[&node].paused.is_some()
+        self.hosts.is_paused(node)
     }
 
     /// The time.
     pub const fn now(&self) -> Time {
-        self.now
+        self.hosts.now()
     }
 
     /// Inputs of all nodes so far.
     pub const fn steps(&self) -> u64 {
-        self.steps
+        self.hosts.steps()
     }
 
     /// What the network did.
     pub const fn network_stats(&self) -> NetworkStats {
-        self.network.network_stats()
+        self.hosts.network.network_stats()
     }
 
     /// The network, to cut and heal it.
     pub const fn network(&mut self) -> &mut Network {
-        &mut self.network
+        &mut self.hosts.network
     }
 
     /// The judges.
@@ -360,30 +301,27 @@ impl<A> Cluster<A> {
 
     /// What happened so far, as one number.
     pub const fn fingerprint(&self) -> u64 {
-        self.trace.fingerprint()
+        self.hosts.trace.fingerprint()
     }
 
     /// What happened so far, if the trace keeps it.
     pub fn history(&self) -> &[Moment] {
-        self.trace.history()
+        self.hosts.trace.history()
     }
 
     /// Writes `words` into the trace.
     pub fn say(&mut self, words: core::fmt::Arguments<'_>) {
-        self.trace.say(self.now, words);
+        self.hosts.say(words);
     }
 
     /// Plans `act` for `delay` from now.
     pub fn plan(&mut self, delay: Duration, act: A) {
-        let happening = Happening::Act { at: None, act };
-        self.queue.plan(self.now + delay, happening);
+        self.hosts.plan(delay, act);
     }
 
     /// The same for what is done on this member's host, and not while that stands still.
     pub fn plan_at(&mut self, node: NodeId, delay: Duration, act: A) {
-        let at = Some(node);
-        self.queue
-            .plan(self.now + delay, Happening::Act { at, act });
+        self.hosts.plan_at(node, delay, act);
     }
 
     /// Gives `command` to the process in this member's place; whether there is one.
@@ -394,10 +332,9 @@ impl<A> Cluster<A> {
         let Some(process) = self.process(node) else {
             return Ok(false);
         };
-        self.trace
-            .say(self.now, format_args!("{process} is told {command:?}"));
+        self.say(format_args!("{process} is told {command:?}"));
         self.record_command(node, command);
-        self.checkers.commands(self.now, process, command)?;
+        self.checkers.commands(self.now(), process, command)?;
         self.input(process, Input::Command(command))?;
         Ok(true)
     }
@@ -411,38 +348,20 @@ impl<A> Cluster<A> {
             if let Some(turn) = self.turns.pop_front() {
                 return Ok(Some(turn));
             }
-            let Some((at, happening)) = self.queue.pop_by(end) else {
-                self.now = self.now.max(end);
+            let Some(happened) = self.hosts.next(end) else {
                 return Ok(None);
             };
-            self.now = at;
-            if let Some(node) = happening.place()
-                && let Some(paused) = &mut self.seats.get_mut(&node).expect("a member").paused
-            {
-                paused.push(happening);
-                continue;
-            }
-            match happening {
-                Happening::Act { act, .. } => return Ok(Some(Turn::Act(act))),
-                Happening::Arrival {
+            match happened {
+                Happened::Act(act) => return Ok(Some(Turn::Act(act))),
+                Happened::Arrival {
+                    process,
                     from,
-                    to,
-                    bytes,
-                    messages,
-                } => self.arrive(from, to, &bytes, messages)?,
-                Happening::Alarm { process, at } => self.ring(process, at)?,
-                Happening::Written { process } => self.written(process)?,
+                    message,
+                } => self.arrive(process, from, &message)?,
+                Happened::Alarm(process) => self.input(process, Input::Timeout)?,
+                Happened::Written(process) => self.written(process)?,
             }
         }
-    }
-
-    fn running(&mut self, process: Process) -> Option<(&mut Running, Clock)> {
-        let seat = self.seats.get_mut(&process.node)?;
-        let running = seat
-            .running
-            .as_mut()
-            .filter(|_| seat.incarnation == process.incarnation)?;
-        Some((running, seat.clock))
     }
 }
 

@@ -113,6 +113,7 @@ impl Exploration {
             loss: 0,
             duplication: if choices.chance(750) { 200 } else { 0 },
             corruption: 0,
+            late: (0, Duration::ZERO),
             in_order: choices.chance(200),
         };
         let network = Network::new(conditions, choices.fork());

@@ -26,6 +26,7 @@ mod dissect;
 pub mod explorer;
 pub mod figures;
 pub mod history;
+mod hosts;
 mod in_order;
 pub mod model;
 pub mod multicast;

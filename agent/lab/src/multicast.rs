@@ -1,13 +1,12 @@
-//! Totally ordered multicast over production links, on a network that loses, doubles and reorders
-//! datagrams; members crash, join, and are removed though they live.
+//! Totally ordered multicast over production links, on [hosts](super::hosts) whose network loses,
+//! doubles and reorders datagrams; members crash, join, and are removed though they live.
 //!
 //! Who belongs to a view is decided at one place, as agreed views are: it freezes those who are to
 //! stay, hears from all of them, and tells them the next view, each at another time. Nobody tells a
 //! member that was removed by mistake. In the end all that stops, and everybody in the last view
 //! must have delivered everything. A checker that shares no code with the order watches.
 
-mod checker;
-mod post;
+mod member;
 mod views;
 mod world;
 
@@ -114,6 +113,7 @@ impl Plan {
                 loss: if harsh { 100 } else { 0 },
                 duplication: if harsh { 100 } else { 0 },
                 corruption: 0,
+                late: (0, Duration::ZERO),
                 in_order: choices.chance(200),
             },
             pace: DELAY * [1, 5, 25][choices.index(3)],

@@ -33,6 +33,9 @@ pub struct Conditions {
     pub duplication: Permille,
     /// How many of a thousand copies arrive with bits flipped or bytes missing.
     pub corruption: Permille,
+    /// How many of a thousand copies take longer, and how much longer in the mean: so late that
+    /// nobody counts on them any more.
+    pub late: (Permille, Duration),
     /// Whether datagrams from one member to another arrive in the order of sending.
     pub in_order: bool,
 }
@@ -45,6 +48,7 @@ impl Conditions {
             loss: 0,
             duplication: 0,
             corruption: 0,
+            late: (0, Duration::ZERO),
             in_order: true,
         }
     }
@@ -74,6 +78,8 @@ pub struct NetworkStats {
     pub reordered: u64,
     /// Copies with bits flipped or bytes missing.
     pub corrupted: u64,
+    /// Copies that came very late.
+    pub late: u64,
 }
 
 impl NetworkStats {
@@ -86,6 +92,7 @@ impl NetworkStats {
             duplicated,
             reordered,
             corrupted,
+            late,
         } = other;
         self.sent += sent;
         self.lost += lost;
@@ -93,6 +100,7 @@ impl NetworkStats {
         self.duplicated += duplicated;
         self.reordered += reordered;
         self.corrupted += corrupted;
+        self.late += late;
     }
 }
 
@@ -125,6 +133,7 @@ impl Network {
                 duplicated: 0,
                 reordered: 0,
                 corrupted: 0,
+                late: 0,
             },
         }
     }
@@ -210,6 +219,7 @@ impl Network {
             loss: 0,
             duplication: 0,
             corruption: 0,
+            late: (0, Duration::ZERO),
             ..self.conditions
         };
     }
@@ -218,10 +228,15 @@ impl Network {
     fn copy(&mut self, now: Time, from: NodeId, to: NodeId) -> Option<Arrival> {
         let lost = self.choices.chance(self.conditions.loss);
         let corrupted = self.choices.chance(self.conditions.corruption);
-        let delay = match self.conditions.delay {
+        let mut delay = match self.conditions.delay {
             Delay::Constant(delay) => delay,
             Delay::Exponential(mean) => self.choices.exponential(mean),
         };
+        let (late, later) = self.conditions.late;
+        let is_late = late > 0 && self.choices.chance(late);
+        if is_late {
+            delay += self.choices.exponential(later);
+        }
         if self.cut.contains(&(from, to)) {
             self.network_stats.parted += 1;
             return None;
@@ -239,6 +254,7 @@ impl Network {
         self.network_stats.reordered += u64::from(at < *latest);
         *latest = at.max(*latest);
         self.network_stats.corrupted += u64::from(corrupted);
+        self.network_stats.late += u64::from(is_late);
         Some(Arrival { at, corrupted })
     }
 }

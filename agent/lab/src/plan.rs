@@ -127,6 +127,25 @@ pub struct Misfortunes {
     pub forge: Option<Duration>,
 }
 
+impl Misfortunes {
+    /// Nothing.
+    pub const NONE: Self = Self {
+        crash: None,
+        crash_inside: 0,
+        crash_all: 0,
+        lost_record: 0,
+        pause: None,
+        paused: Duration::ZERO,
+        leave: None,
+        leave_all: 0,
+        operate: None,
+        away: Duration::ZERO,
+        partition: None,
+        parted: Duration::ZERO,
+        forge: None,
+    };
+}
+
 /// How long unrest lasts.
 #[derive(Clone, Copy, Debug)]
 pub struct Unrest {
@@ -363,6 +382,7 @@ fn surroundings(members: u16, delay: Duration, full: bool, choices: &mut Choices
         loss: rate(200, full, choices),
         duplication: rate(200, full, choices),
         corruption: rate(50, full, choices),
+        late: (0, Duration::ZERO),
         in_order,
     };
     let drifts = on(full, choices);

@@ -11,29 +11,28 @@
 //! The library is a parameter, so that the same schedules show what they find in a release that is
 //! known to be wrong.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeSet;
 use alloc::vec;
 use alloc::vec::Vec;
 use core::fmt;
 use core::time::Duration;
 
-use super::choices::Choices;
-use super::queue::Queue;
+use super::checkers::{Decisions, Process, Violation, violation};
+use super::choices::{Choices, Permille};
+use super::clock::Clock;
+use super::hosts::{Actor, Happened, Hosts};
+use super::network::Network;
 use super::trace::{Sink, Trace};
 use distlock_protocol::membership::quorum::log::library::{Library, Voters};
 use distlock_protocol::membership::quorum::log::{
-    LogAction, LogEntry, LogMessage, LogRecord, RaftLog, Timing, ViewLog, VoterId,
+    Body, LogAction, LogEntry, LogMessage, LogRecord, RaftLog, Timing, ViewLog, VoterId,
 };
-use distlock_protocol::{Epoch, Time};
+use distlock_protocol::{Epoch, NodeId, Time};
 
 mod above;
-mod checker;
-mod network;
 mod plan;
 mod report;
 
-use checker::Checker;
-pub use checker::Violation;
 use plan::{Plan, USUAL_DISK};
 pub use report::Report;
 
@@ -60,64 +59,57 @@ pub fn run<L: Library>(seed: u64, sink: Option<Sink>) -> Result<(Report, u64), V
     group.unrest()?;
     group.heal()?;
     group.report.schedules = 1;
-    Ok((group.report, group.trace.fingerprint()))
+    group.report.network_stats = group.hosts.network.network_stats();
+    Ok((group.report, group.hosts.trace.fingerprint()))
 }
 
 #[derive(Debug)]
-enum Event {
-    Deliver {
-        from: VoterId,
-        message: LogMessage,
-    },
-    /// A record is durable, if its incarnation still lasts.
-    Durable {
-        voter: VoterId,
-        incarnation: u64,
-    },
-    Wake {
-        voter: VoterId,
-    },
+enum Act {
     Crash,
-    Restart {
-        voter: VoterId,
-    },
+    Restart(VoterId),
     Pause,
+    Resume(VoterId),
     Cut,
     Mend,
     /// Some leader is given something to do.
     Work,
 }
 
-struct Node<L> {
-    /// `None` while it is down.
-    log: Option<RaftLog<L>>,
-    /// Which incarnation; none has anything of the one before but `disk`.
-    incarnation: u64,
-    disk: Option<LogRecord>,
-    /// What is on its way there.
-    saving: Option<LogRecord>,
+/// The process of a voter.
+struct Voter<L> {
+    log: RaftLog<L>,
     /// The last epoch told in this incarnation.
     told: Option<Epoch>,
-    wake: Option<Time>,
-    /// It stands still until then: what comes in waits.
-    paused: Time,
-    /// It is removed, and has stopped for good.
-    stopped: bool,
+    /// The term and the vote that are durable.
+    voted: Option<(u64, Option<VoterId>)>,
 }
 
-struct Group<L> {
-    choices: Choices,
+impl<L: Library> Actor for Voter<L> {
+    type Message = LogMessage;
+    type Record = LogRecord;
+}
+
+struct Group<L: Library> {
+    hosts: Hosts<Voter<L>, Act>,
     plan: Plan,
-    trace: Trace,
     report: Report,
-    now: Time,
-    queue: Queue<Event>,
     founders: BTreeSet<VoterId>,
-    nodes: BTreeMap<VoterId, Node<L>>,
-    cut: BTreeSet<(VoterId, VoterId)>,
+    /// Those that have stopped for good: they were removed, or were not needed.
+    stopped: BTreeSet<VoterId>,
     healed: bool,
     proposals: u64,
-    checker: Checker,
+    checker: Decisions,
+}
+
+/// The host of a voter.
+fn host(voter: VoterId) -> NodeId {
+    let node = u16::try_from(voter.0).ok().and_then(NodeId::new);
+    node.expect("there are few")
+}
+
+/// The voter of a host.
+fn voter(node: NodeId) -> VoterId {
+    VoterId(node.as_u16().into())
 }
 
 impl<L: Library> Group<L> {
@@ -128,19 +120,16 @@ impl<L: Library> Group<L> {
         // no second leader is elected, and they have no minority that could fall behind.
         let size = choices.within(1..=7).min(choices.within(3..=7));
         let founders: BTreeSet<_> = (1..=size).map(VoterId).collect();
+        let network = Network::new(plan.surroundings.conditions, choices.fork());
         let mut group = Self {
-            choices,
+            hosts: Hosts::new(network, choices, trace),
             plan,
-            trace,
             report: Report::default(),
-            now: Time::ZERO,
-            queue: Queue::new(),
-            nodes: BTreeMap::new(),
             founders: founders.clone(),
-            cut: BTreeSet::new(),
+            stopped: BTreeSet::new(),
             healed: false,
             proposals: 0,
-            checker: Checker::default(),
+            checker: Decisions::default(),
         };
         for voter in founders {
             group.add(voter);
@@ -149,30 +138,19 @@ impl<L: Library> Group<L> {
     }
 
     fn add(&mut self, voter: VoterId) {
-        self.nodes.insert(
-            voter,
-            Node {
-                log: None,
-                incarnation: 0,
-                disk: None,
-                saving: None,
-                told: None,
-                wake: None,
-                paused: Time::ZERO,
-                stopped: false,
-            },
-        );
-        self.queue.plan(self.now, Event::Restart { voter });
+        self.hosts.add(host(voter), Clock::default());
+        self.hosts.plan(Duration::ZERO, Act::Restart(voter));
     }
 
     fn unrest(&mut self) -> Result<(), Violation> {
-        let end = self.now + self.plan.unrest;
-        self.plan_next(Event::Work, Some(self.plan.work));
-        self.plan_next(Event::Crash, self.plan.crashes);
-        self.plan_next(Event::Cut, self.plan.cuts);
-        self.plan_next(Event::Pause, self.plan.pauses);
-        while let Some((at, event)) = self.queue.pop_by(end) {
-            self.step(at, event)?;
+        let end = self.hosts.now() + self.plan.unrest;
+        let faults = self.plan.faults;
+        self.hosts.plan_around(Some(self.plan.work), Act::Work);
+        self.hosts.plan_around(faults.crash, Act::Crash);
+        self.hosts.plan_around(faults.partition, Act::Cut);
+        self.hosts.plan_around(faults.pause, Act::Pause);
+        while let Some(happened) = self.hosts.next(end) {
+            self.step(happened)?;
         }
         Ok(())
     }
@@ -180,56 +158,53 @@ impl<L: Library> Group<L> {
     /// Ends all faults, and demands something new of the voters that are needed.
     fn heal(&mut self) -> Result<(), Violation> {
         self.healed = true;
-        self.cut.clear();
-        self.plan.disk = self.plan.disk.min(USUAL_DISK);
-        self.plan.loss = 0;
-        self.plan.late = 0;
+        self.hosts.network.heal();
+        let surroundings = &mut self.plan.surroundings;
+        surroundings.disk = surroundings.disk.min(USUAL_DISK);
         self.plan.flaps = 0;
         self.plan.voter_flaps = 0;
         self.plan.hand_overs = 0;
         let spare = self.spare();
         let dead = spare.filter(|spare| !self.keep_half(*spare));
-        self.say(format_args!("healed, without {spare:?}, dead: {dead:?}"));
+        self.hosts
+            .say(format_args!("healed, without {spare:?}, dead: {dead:?}"));
         if let Some(dead) = dead {
             self.crash(dead);
-            self.nodes
-                .entry(dead)
-                .and_modify(|node| node.stopped = true);
+            self.stopped.insert(dead);
         }
         self.report.spared += u64::from(spare.is_some());
-        let down = self.nodes.iter().filter(|(_, node)| node.log.is_none());
-        let down: Vec<_> = down.map(|(voter, _)| *voter).collect();
-        for voter in down {
-            self.queue.plan(self.now, Event::Restart { voter });
+        for voter in self.voters() {
+            if self.hosts.process(host(voter)).is_none() {
+                self.hosts.plan(Duration::ZERO, Act::Restart(voter));
+            }
         }
         let before = self.checker.last();
-        let end = self.now + PATIENCE;
+        let end = self.hosts.now() + PATIENCE;
         loop {
             if let Some(done) = self.checker.decided_since(before)
                 && self.caught_up(done, spare)
             {
-                self.report.healed_ms = self.now.since(end - PATIENCE).as_millis() as u64;
+                self.report.healed_ms = self.hosts.now().since(end - PATIENCE).as_millis() as u64;
                 self.report.slowest_ms = self.report.healed_ms;
                 return Ok(());
             }
-            let Some((at, event)) = self.queue.pop_by(end) else {
-                return Err(self.checker.stall(PATIENCE, before));
+            let Some(happened) = self.hosts.next(end) else {
+                return Err(self.checker.stall(end, PATIENCE, before));
             };
-            self.step(at, event)?;
+            self.step(happened)?;
         }
     }
 
     /// Leaves of a voter that is not needed, sometimes, what it hears or what it says. Whether it
     /// did; else nothing is left of it.
     fn keep_half(&mut self, spare: VoterId) -> bool {
-        let half = self.choices.below(3);
-        for &voter in self.nodes.keys() {
-            match half {
-                0 => self.cut.insert((voter, spare)),
-                1 => self.cut.insert((spare, voter)),
-                _ => return false,
-            };
-        }
+        let all: Vec<NodeId> = self.hosts.nodes().collect();
+        let directions = match self.hosts.choices.below(3) {
+            0 => 1,
+            1 => 2,
+            _ => return false,
+        };
+        self.hosts.network.part(&[host(spare)], &all, directions);
         true
     }
 
@@ -240,7 +215,7 @@ impl<L: Library> Group<L> {
             .iter()
             .filter(|voter| Some(**voter) != spare)
             .all(|voter| {
-                let log = self.nodes[voter].log.as_ref();
+                let log = self.log(*voter);
                 let decided = log.and_then(RaftLog::decided);
                 decided.is_some_and(|decided| decided.proposal.epoch == last)
             })
@@ -249,243 +224,238 @@ impl<L: Library> Group<L> {
     /// A voter without which all sets of voters that anybody knows of still have a majority: some
     /// schedules heal without one, if there is one.
     fn spare(&mut self) -> Option<VoterId> {
-        let voters: Vec<_> = self.nodes.keys().copied().collect();
-        let spare = voters[self.choices.index(voters.len())];
-        let wanted = self.choices.chance(500);
-        let records = self.nodes.values();
-        let records = records.flat_map(|node| node.disk.iter().chain(&node.saving));
+        let spare = self.any_voter();
+        let wanted = self.hosts.choices.chance(500);
+        let records = self.hosts.records();
         let mut sets = records.flat_map(sets_of).chain([self.founders.clone()]);
-        let incarnations = |voter: VoterId| {
-            let stopped = self.nodes.get(&voter).is_some_and(|node| node.stopped);
-            voter != spare && !stopped
-        };
-        let enough = sets.all(|set| set.is_empty() || Voters::only(set).majority(incarnations));
+        let counts = |voter: VoterId| voter != spare && !self.stopped.contains(&voter);
+        let enough = sets.all(|set| set.is_empty() || Voters::only(set).majority(counts));
         (wanted && enough).then_some(spare)
     }
 
-    fn step(&mut self, at: Time, event: Event) -> Result<(), Violation> {
-        self.now = at;
+    fn step(&mut self, happened: Happened<LogMessage, Act>) -> Result<(), Violation> {
         self.report.steps += 1;
-        if let Some(until) = self.waits(&event) {
-            self.queue.plan(until, event);
-            return Ok(());
+        match happened {
+            Happened::Arrival {
+                process,
+                from,
+                message,
+            } => self.with_log(process, |log, now, out| {
+                log.receive(now, voter(from), message, out);
+            }),
+            Happened::Alarm(process) => {
+                self.with_log(process, |log, now, out| log.timeout(now, out))
+            }
+            Happened::Written(process) => self.durable(process),
+            Happened::Act(act) => self.befalls(act),
         }
-        match event {
-            Event::Deliver { from, message } => self.deliver(from, message),
-            Event::Durable { voter, incarnation } => self.durable(voter, incarnation),
-            Event::Wake { voter } => self.with_log(voter, |log, now, out| log.timeout(now, out)),
-            Event::Restart { voter } => self.restart(voter),
-            Event::Crash if !self.healed => {
+    }
+
+    fn befalls(&mut self, act: Act) -> Result<(), Violation> {
+        let faults = self.plan.faults;
+        match act {
+            Act::Restart(voter) => return self.restart(voter),
+            Act::Work => {
+                self.hosts.plan_around(Some(self.plan.work), Act::Work);
+                return self.work();
+            }
+            Act::Resume(voter) => self.hosts.resume(host(voter)),
+            Act::Crash if !self.healed => {
                 for voter in self.who_crash() {
                     self.crash(voter);
-                    self.come_back(voter, self.plan.away);
+                    self.come_back(voter, faults.away);
                 }
-                self.plan_next(Event::Crash, self.plan.crashes);
-                Ok(())
+                self.hosts.plan_around(faults.crash, Act::Crash);
             }
-            Event::Pause if !self.healed => {
+            Act::Pause if !self.healed => {
                 let voter = self.any_voter();
-                let until = self.now + self.choices.exponential(ELECTION);
-                self.report.pauses += 1;
-                self.say(format_args!("{voter} pauses until {until:?}"));
-                self.nodes
-                    .entry(voter)
-                    .and_modify(|node| node.paused = until);
-                self.plan_next(Event::Pause, self.plan.pauses);
-                Ok(())
+                if self.hosts.pause(host(voter)).is_some() {
+                    self.report.pauses += 1;
+                    let lasts = Some(faults.paused);
+                    self.hosts.plan_around(lasts, Act::Resume(voter));
+                }
+                self.hosts.plan_around(faults.pause, Act::Pause);
             }
-            Event::Cut if !self.healed => {
+            Act::Cut if !self.healed => {
                 self.cut();
-                self.plan_next(Event::Cut, self.plan.cuts);
-                Ok(())
+                self.hosts.plan_around(Some(faults.parted), Act::Mend);
+                self.hosts.plan_around(faults.partition, Act::Cut);
             }
-            Event::Mend if !self.healed => {
-                self.cut.clear();
-                Ok(())
-            }
-            Event::Work => {
-                self.plan_next(Event::Work, Some(self.plan.work));
-                self.work()
-            }
-            Event::Crash | Event::Cut | Event::Pause | Event::Mend => Ok(()),
+            Act::Mend if !self.healed => self.hosts.network.join(),
+            Act::Crash | Act::Cut | Act::Pause | Act::Mend => {}
         }
+        Ok(())
     }
 
-    /// Until when an event must wait because it comes to a voter that stands still.
-    fn waits(&self, event: &Event) -> Option<Time> {
-        let (Event::Deliver {
-            message: LogMessage { to: voter, .. },
-            ..
-        }
-        | Event::Durable { voter, .. }
-        | Event::Wake { voter }) = event
-        else {
-            return None;
-        };
-        let until = self.nodes.get(voter)?.paused;
-        (until > self.now).then_some(until)
-    }
-
-    fn plan_next(&mut self, event: Event, mean: Option<Duration>) {
-        if let Some(mean) = mean {
-            let at = self.now + self.choices.exponential(mean);
-            self.queue.plan(at, event);
-        }
+    fn voters(&self) -> Vec<VoterId> {
+        self.hosts.nodes().map(voter).collect()
     }
 
     fn any_voter(&mut self) -> VoterId {
-        let index = self.choices.index(self.nodes.len());
-        let (voter, _) = self.nodes.iter().nth(index).expect("an index of a node");
-        *voter
+        let voters = self.voters();
+        voters[self.hosts.choices.index(voters.len())]
     }
 
     /// Any voter, or where power fails most of them.
     fn who_crash(&mut self) -> Vec<VoterId> {
-        if !self.choices.chance(self.plan.blackouts) {
+        if !self.hosts.choices.chance(self.plan.faults.crash_all) {
             return vec![self.any_voter()];
         }
         self.report.blackouts += 1;
-        let mut voters: Vec<_> = self.nodes.keys().copied().collect();
-        voters.retain(|_| self.choices.chance(700));
+        let mut voters = self.voters();
+        voters.retain(|_| self.hosts.choices.chance(700));
         voters
     }
 
-    fn come_back(&mut self, voter: VoterId, mean: Duration) {
-        let away = self.choices.exponential(mean);
-        self.queue.plan(self.now + away, Event::Restart { voter });
+    /// Cuts some voters off: from all others or from some, both ways or one.
+    fn cut(&mut self) {
+        self.report.cuts += 1;
+        let all: Vec<NodeId> = self.hosts.nodes().collect();
+        let choices = &mut self.hosts.choices;
+        let (far, near): (Vec<_>, Vec<_>) = all.iter().partition(|_| choices.chance(400));
+        let some = choices.within(300..=1500).min(1000) as Permille;
+        let directions = [0, 0, 0, 1, 2][choices.index(5)];
+        for (&one, &other) in far.iter().flat_map(|a| near.iter().map(move |b| (a, b))) {
+            if choices.chance(some) {
+                self.hosts.network.part(&[one], &[other], directions);
+            }
+        }
+        self.hosts.say(format_args!("cut: {far:?}, {directions}"));
     }
 
-    fn say(&mut self, what: fmt::Arguments<'_>) {
-        self.trace.say(self.now, what);
+    fn come_back(&mut self, voter: VoterId, mean: Duration) {
+        self.hosts.plan_around(Some(mean), Act::Restart(voter));
     }
 }
 
 /// Voters and their disks.
 impl<L: Library> Group<L> {
+    /// The log of a voter that runs.
+    fn log(&self, voter: VoterId) -> Option<&RaftLog<L>> {
+        self.hosts.actor(host(voter)).map(|voter| &voter.log)
+    }
+
     /// Lets a log do something, and does what it wants done.
     fn with_log(
         &mut self,
-        voter: VoterId,
+        process: Process,
         act: impl FnOnce(&mut RaftLog<L>, Time, &mut Vec<LogAction>),
     ) -> Result<(), Violation> {
-        let node = self.nodes.get_mut(&voter).expect("a voter that was added");
-        let Some(log) = &mut node.log else {
+        let now = self.hosts.now();
+        let Some(voter) = self.hosts.actor_mut(process.node) else {
             return Ok(());
         };
         let mut out = Vec::new();
-        act(log, self.now, &mut out);
-        self.act(voter, out)
+        act(&mut voter.log, now, &mut out);
+        self.act(process, out)
     }
 
-    fn act(&mut self, voter: VoterId, out: Vec<LogAction>) -> Result<(), Violation> {
+    fn act(&mut self, process: Process, out: Vec<LogAction>) -> Result<(), Violation> {
+        let (now, me) = (self.hosts.now(), voter(process.node));
         for action in out {
-            if self.trace.is_read() {
-                self.trace
-                    .say(self.now, format_args!("{voter}: {action:?}"));
-            }
-            let node = self.nodes.get_mut(&voter).expect("a voter that was added");
+            self.hosts.say(format_args!("{me}: {action:?}"));
             match action {
-                LogAction::Send(to, message) => self.send(voter, to, message),
+                LogAction::Send(to, message) => self.send(me, to, &message),
                 LogAction::Persist(record) => {
-                    if node.saving.replace(record).is_some() {
-                        return Err(self.checker.broken(voter, "two records on their way"));
-                    }
-                    let incarnation = node.incarnation;
-                    let at = self.now + self.choices.exponential(self.plan.disk);
-                    self.queue.plan(at, Event::Durable { voter, incarnation });
+                    let takes = self.plan.surroundings.disk;
+                    let takes = self.hosts.choices.exponential(takes);
+                    self.hosts.write(process, record, takes)?;
                 }
                 LogAction::Decided(decided) => {
                     let epoch = decided.proposal.epoch;
-                    let before = node.told.replace(epoch);
-                    self.trace
-                        .mix_u64(voter.0 << 32 | u64::from(epoch.as_u32()));
+                    let told = &mut self.hosts.actor_mut(process.node).expect("it acts").told;
+                    let before = told.replace(epoch);
+                    let trace = &mut self.hosts.trace;
+                    trace.mix_u64(me.0 << 32 | u64::from(epoch.as_u32()));
                     self.report.told += 1;
-                    self.checker.told(voter, before, &decided)?;
+                    self.checker.told(now, me, before, &decided)?;
                 }
                 LogAction::LeaderChanged => {}
-                LogAction::Broken(why) => return Err(self.checker.broken(voter, why)),
+                LogAction::Broken(why) => {
+                    return Err(violation!(now, Restraint, "voter {me} is broken: {why}"));
+                }
             }
         }
-        let node = self.nodes.get_mut(&voter).expect("a voter that was added");
-        let Some(log) = &node.log else {
+        let Some(log) = self.log(me) else {
             return Ok(());
         };
         if log.is_leader() {
-            self.checker.leads(voter, log.term())?;
+            self.checker.leads(now, me, log.term())?;
         }
-        let wake = log.next_timeout();
-        if wake.is_some() && wake != node.wake {
-            node.wake = wake;
-            let at = wake.unwrap_or(self.now).max(self.now);
-            self.queue.plan(at, Event::Wake { voter });
-        }
+        let at_once = (Duration::ZERO, Duration::ZERO);
+        let due = self.log(me).and_then(RaftLog::next_timeout);
+        self.hosts.set_alarm(process, due, at_once);
         Ok(())
     }
 
-    fn durable(&mut self, voter: VoterId, incarnation: u64) -> Result<(), Violation> {
-        let node = self.nodes.get_mut(&voter).expect("a voter that was added");
-        if node.incarnation != incarnation || node.log.is_none() {
-            return Ok(());
+    fn send(&mut self, from: VoterId, to: VoterId, message: &LogMessage) {
+        match message.body {
+            Body::Install(_) => self.report.snapshots += 1,
+            Body::Retired(_) => self.report.retired += 1,
+            Body::TakeOver => self.report.take_overs += 1,
+            _ => {}
         }
-        let vote = |record: &LogRecord| (record.term, record.vote);
-        let before = node.disk.as_ref().map(vote);
-        node.disk = node.saving.take();
-        let votes = node.disk.as_ref().map(vote).is_some_and(|(term, voted)| {
-            voted.is_some_and(|voted| voted != voter) && before != Some((term, voted))
-        });
-        self.with_log(voter, |log, now, out| log.persisted(now, out))?;
+        self.hosts.trace.mix_u64(from.0 << 32 | to.0);
+        self.hosts.trace.mix_u64(message.term);
+        self.hosts.send(host(from), host(to), message);
+    }
+
+    fn durable(&mut self, process: Process) -> Result<(), Violation> {
+        let me = voter(process.node);
+        let record = self.hosts.disk(process.node);
+        let vote = record.map(|record| (record.term, record.vote));
+        let Some(voter) = self.hosts.actor_mut(process.node) else {
+            return Ok(());
+        };
+        let before = core::mem::replace(&mut voter.voted, vote);
+        let voted = vote.and_then(|(_, voted)| voted);
+        let votes = voted.is_some_and(|voted| voted != me) && before != vote;
+        self.with_log(process, |log, now, out| log.persisted(now, out))?;
         let flaps = if votes {
             self.plan.flaps.max(self.plan.voter_flaps)
         } else {
             self.plan.flaps
         };
-        if self.choices.chance(flaps) {
+        if self.hosts.choices.chance(flaps) {
             self.report.voter_flaps += u64::from(votes);
-            self.crash(voter);
-            self.come_back(voter, AT_ONCE);
+            self.crash(me);
+            self.come_back(me, AT_ONCE);
         }
         Ok(())
     }
 
     /// Only what is durable is left; what was on its way may be, or not.
     fn crash(&mut self, voter: VoterId) {
-        self.say(format_args!("{voter} crashes"));
-        let arrived = self.choices.chance(500);
-        let node = self.nodes.get_mut(&voter).expect("a voter that was added");
-        self.report.crashes += u64::from(node.log.is_some());
-        node.log = None;
-        node.wake = None;
-        if let Some(record) = node.saving.take() {
-            self.report.torn += 1;
-            if arrived {
-                node.disk = Some(record);
-            }
+        self.hosts.say(format_args!("{voter} crashes"));
+        if let Some((_, was_writing)) = self.hosts.crash(host(voter)) {
+            self.report.crashes += 1;
+            self.report.torn += u64::from(was_writing);
         }
     }
 
     fn restart(&mut self, voter: VoterId) -> Result<(), Violation> {
-        let seed = self.choices.next_u64();
+        let seed = self.hosts.choices.next_u64();
         let timing = Timing::new(HEARTBEAT, ELECTION);
-        let node = self.nodes.get_mut(&voter).expect("a voter that was added");
-        if node.log.is_some() || node.stopped {
+        let (node, now) = (host(voter), self.hosts.now());
+        if self.hosts.process(node).is_some() || self.stopped.contains(&voter) {
             return Ok(());
         }
-        node.incarnation += 1;
-        node.told = None;
         let mut out = Vec::new();
-        let log = if let Some(record) = node.disk.clone() {
-            let log = RaftLog::restore(voter, record, timing, seed, self.now);
+        let record = self.hosts.disk(node).cloned();
+        let voted = record.as_ref().map(|record| (record.term, record.vote));
+        let log = if let Some(record) = record {
+            let log = RaftLog::restore(voter, record, timing, seed, now);
             log.expect("what a log made durable is a good record")
         } else if self.founders.contains(&voter) {
             let founders = self.founders.clone();
-            RaftLog::found(voter, founders, timing, seed, self.now, &mut out)
+            RaftLog::found(voter, founders, timing, seed, now, &mut out)
         } else {
-            RaftLog::join(voter, timing, seed, self.now, &mut out)
+            RaftLog::join(voter, timing, seed, now, &mut out)
         };
-        node.told = log.decided().map(|decided| decided.proposal.epoch);
-        node.log = Some(log);
-        self.say(format_args!("{voter} starts"));
-        self.act(voter, out)
+        let told = log.decided().map(|decided| decided.proposal.epoch);
+        let process = self.hosts.start(node, Voter { log, told, voted });
+        self.hosts.say(format_args!("{voter} starts"));
+        self.act(process, out)
     }
 }
 
@@ -505,16 +475,12 @@ fn sets_of(record: &LogRecord) -> Vec<BTreeSet<VoterId>> {
     sets
 }
 
-impl<L> fmt::Debug for Node<L> {
+impl<L> fmt::Debug for Voter<L> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            incarnation,
-            stopped,
-            ..
-        } = self;
         write!(
             f,
-            "Node {{ incarnation: {incarnation}, stopped: {stopped} }}"
+            "Voter {{ told: {:?}, voted: {:?} }}",
+            self.told, self.voted
         )
     }
 }

@@ -28,6 +28,7 @@ fn harsh() -> Conditions {
         loss: 200,
         duplication: 100,
         corruption: 50,
+        late: (0, Duration::ZERO),
         in_order: false,
     }
 }

@@ -3,7 +3,8 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
-use super::Bare;
+use super::steps::AT_ONCE;
+use super::{Bare, MEMBER};
 use crate::checkers::Violation;
 use crate::in_order::InOrder;
 use distlock_protocol::lock::{
@@ -25,46 +26,35 @@ impl<A> Bare<A> {
             .expect("runs are shorter than 2^31 epochs");
         self.in_flight = 0;
         self.order = self.spec.algorithm.needs_order().then(InOrder::default);
-        self.trace.say(
-            self.now,
-            format_args!(
-                "epoch {}, with new incarnations of {restarted:?}",
-                self.epoch
-            ),
-        );
+        self.hosts.say(format_args!(
+            "epoch {}, with new incarnations of {restarted:?}",
+            self.epoch
+        ));
         let abandoned = self.is_abandoned(restarted);
-        for node in restarted {
-            let seat = self.seat(*node);
-            let process = seat.process;
-            seat.process.incarnation += 1;
+        for &node in restarted {
+            let process = self.process(node);
+            // What an engine knew is made anew in any case.
+            let mut seat = self.hosts.stop(node).expect(MEMBER);
             seat.waiting = None;
             seat.inside.clear();
+            self.hosts.start(node, seat);
             self.requests.crashes(process);
             self.exclusion.crashes(process);
             self.abandonment.crashes(process);
-            self.exclusion.begins(*node, self.now);
+            self.exclusion.begins(node, self.hosts.now());
         }
-        for seat in self.seats.values() {
-            self.abandonment.installs(seat.process, self.epoch);
+        for &node in &self.members {
+            let process = self.hosts.process(node).expect(MEMBER);
+            self.abandonment.installs(process, self.epoch);
         }
-        let seats = self.seats.values();
-        let holders: Vec<RequestId> = seats.flat_map(|seat| seat.inside.keys().copied()).collect();
-        let seats = self.seats.values();
-        let held = seats.flat_map(|seat| seat.inside.values()).next();
+        let inside = self.seats().flat_map(|seat| &seat.inside);
+        let holders: Vec<RequestId> = inside.map(|(id, _)| *id).collect();
+        let held = self.seats().flat_map(|seat| seat.inside.values()).next();
         let held = held.copied().unwrap_or_default();
-        let mut waiters: Vec<Request> = self
-            .seats
-            .values()
-            .filter_map(|seat| seat.waiting)
-            .collect();
+        let mut waiters: Vec<Request> = self.seats().filter_map(|seat| seat.waiting).collect();
         waiters.sort_by_key(|request| request.stamp);
-        let clock = self
-            .seats
-            .values()
-            .map(|seat| seat.clock)
-            .max()
-            .unwrap_or_default()
-            + 1;
+        let clocks = self.seats().map(|seat| seat.clock);
+        let clock = clocks.max().unwrap_or_default() + 1;
         let mut said = Vec::new();
         for &me in &self.members {
             let mut out = Effects::default();
@@ -77,13 +67,17 @@ impl<A> Bare<A> {
                 waiters: &waiters,
                 abandoned,
             };
-            self.engines
-                .insert(me, build(self.spec, &rebuild, &mut out));
-            said.push((me, out));
+            let engine = build(self.spec, &rebuild, &mut out);
+            said.push((me, engine, out));
         }
-        for seat in self.seats.values_mut() {
+        let mut outputs = Vec::new();
+        for (me, engine, out) in said {
+            outputs.push((me, out));
+            let process = self.process(me);
+            self.hosts.set_alarm(process, None, AT_ONCE);
+            let seat = self.seat(me);
             // A new epoch outranks every counter of the old one.
-            (seat.clock, seat.hop) = (clock, None);
+            (seat.clock, seat.engine) = (clock, Some(engine));
             let counter = u32::from(!holders.is_empty());
             // A holder that is inside alone has been told.
             let is_told = !holders.is_empty() && held == Mode::Exclusive;
@@ -91,7 +85,7 @@ impl<A> Bare<A> {
             seat.history = GrantHistory { counter, abandoned };
             (seat.entered, seat.owes_mark) = (0, false);
         }
-        for (me, out) in said {
+        for (me, out) in outputs {
             self.carry_out(me, out)?;
         }
         Ok(())
@@ -101,11 +95,11 @@ impl<A> Bare<A> {
     /// by what the members say that are not `restarted`.
     fn is_abandoned(&mut self, restarted: &BTreeSet<NodeId>) -> bool {
         let mut table = Summary::default();
-        for (me, engine) in &self.engines {
-            if restarted.contains(me) {
+        for &me in self.members.iter().filter(|me| !restarted.contains(me)) {
+            let seat = self.hosts.actor_mut(me).expect(MEMBER);
+            let Some(engine) = &seat.engine else {
                 continue;
-            }
-            let seat = self.seats.get_mut(me).expect("every member has a seat");
+            };
             let (ending, owes) =
                 seat.history
                     .end_view(seat.entered, engine.mark(), self.spec.permits);

@@ -2,11 +2,14 @@
 
 use core::time::Duration;
 
-use super::{Bare, Happening, Letter, Turn, call};
+use super::{Bare, Letter, Seat, Turn, call};
 use crate::checkers::{Violation, violation};
 use crate::history::What;
 use distlock_protocol::lock::{Effects, Engine, HopTimer, Message};
 use distlock_protocol::{Fence, Incarnation, NodeId, Previous, RequestId};
+
+/// Engines are woken when they want to be.
+pub(super) const AT_ONCE: (Duration, Duration) = (Duration::ZERO, Duration::ZERO);
 
 impl<A> Bare<A> {
     pub(super) fn step(
@@ -15,10 +18,8 @@ impl<A> Bare<A> {
         step: impl FnOnce(&mut dyn Engine<Message>, &mut Effects),
     ) -> Result<(), Violation> {
         let mut out = Effects::default();
-        let engine = self
-            .engines
-            .get_mut(&node)
-            .expect("every member has an engine");
+        let engine = self.seat(node).engine.as_mut();
+        let engine = engine.expect("there is a view");
         step(engine.as_mut(), &mut out);
         engine.rest(&mut out);
         self.carry_out(node, out)?;
@@ -31,15 +32,16 @@ impl<A> Bare<A> {
         if self.members.len() > 9 {
             return Ok(());
         }
-        let inside = self
-            .seats
-            .iter()
-            .filter(|(_, seat)| !seat.inside.is_empty());
-        for (&node, _) in inside {
-            let mut others = self.engines.iter().filter(|(me, _)| **me != node);
-            if let Some((me, _)) = others.find(|(_, engine)| !engine.may_be_inside(node)) {
+        let seats = self.hosts.actors();
+        for (node, _) in seats.filter(|(_, seat)| !seat.inside.is_empty()) {
+            let denies = |seat: &Seat| {
+                let engine = seat.engine.as_ref();
+                engine.is_some_and(|engine| !engine.may_be_inside(node))
+            };
+            let mut others = self.hosts.actors().filter(|(me, _)| *me != node);
+            if let Some((me, _)) = others.find(|(_, seat)| denies(seat)) {
                 return Err(violation!(
-                    self.now,
+                    self.now(),
                     Abandonment,
                     "member {me} vouches that member {node} is outside, but it is inside"
                 ));
@@ -48,39 +50,35 @@ impl<A> Bare<A> {
         Ok(())
     }
 
-    pub(super) fn arrive_in_turn(&mut self, letter: Letter) -> Result<(), Violation> {
+    pub(super) fn arrive_in_turn(
+        &mut self,
+        (from, to): (NodeId, NodeId),
+        letter: Letter,
+    ) -> Result<(), Violation> {
         if letter.epoch != self.epoch {
             return Ok(());
         }
         let Some(order) = &mut self.order else {
-            return self.arrive(&letter);
+            return self.arrive((from, to), &letter);
         };
-        let Letter {
-            from, to, number, ..
-        } = letter;
-        let letters = order.arrives(from, to, number, letter);
-        letters.iter().try_for_each(|letter| self.arrive(letter))
+        let letters = order.arrives(from, to, letter.number, letter);
+        let mut letters = letters.iter();
+        letters.try_for_each(|letter| self.arrive((from, to), letter))
     }
 
-    fn arrive(&mut self, letter: &Letter) -> Result<(), Violation> {
+    fn arrive(&mut self, (from, to): (NodeId, NodeId), letter: &Letter) -> Result<(), Violation> {
         self.in_flight -= 1;
-        let Letter {
-            from, to, message, ..
-        } = letter;
-        self.trace.say(
-            self.now,
-            format_args!("member {to} gets from {from}: {message:?}"),
-        );
+        let message = &letter.message;
+        self.hosts
+            .say(format_args!("member {to} gets from {from}: {message:?}"));
         let received = What::Received {
             message: letter.transmission,
         };
-        self.trace.record(self.now, *to, received);
-        let seat = self.seat(letter.to);
+        self.hosts.trace.record(self.hosts.now(), to, received);
+        let seat = self.seat(to);
         seat.clock = seat.clock.max(letter.clock) + 1;
         seat.history.hear(letter.history);
-        self.step(letter.to, |engine, out| {
-            engine.receive(letter.from, &letter.message, out)
-        })
+        self.step(to, |engine, out| engine.receive(from, message, out))
     }
 
     pub(super) fn carry_out(&mut self, node: NodeId, out: Effects) -> Result<(), Violation> {
@@ -112,27 +110,30 @@ impl<A> Bare<A> {
         }
         match hop_timer {
             None => {}
-            Some(HopTimer::Clear) => self.seat(node).hop = None,
-            Some(HopTimer::Set(delay)) => self.plan_hop(node, delay),
+            Some(HopTimer::Clear) => self.set_hop(node, None),
+            Some(HopTimer::Set(delay)) => self.set_hop(node, Some(delay)),
             Some(HopTimer::Within(longest)) => {
                 let delay = self.chance.below(longest);
-                self.plan_hop(node, delay);
+                self.set_hop(node, Some(delay));
             }
         }
         Ok(())
     }
 
-    pub(super) fn plan_hop(&mut self, node: NodeId, delay: Duration) {
-        let (at, epoch) = (self.now + delay, self.epoch);
-        self.seat(node).hop = Some(at);
-        self.queue.plan(at, Happening::Hop { node, at, epoch });
+    fn set_hop(&mut self, node: NodeId, delay: Option<Duration>) {
+        let due = delay.map(|delay| self.now() + delay);
+        let process = self.process(node);
+        // The one that is set already counts no more.
+        self.hosts.set_alarm(process, None, AT_ONCE);
+        self.hosts.set_alarm(process, due, AT_ONCE);
     }
 
     fn grant(&mut self, node: NodeId, id: RequestId, booked: Previous) -> Result<(), Violation> {
-        let (now, epoch, spec) = (self.now, self.epoch, self.spec);
+        let (now, epoch, spec) = (self.now(), self.epoch, self.spec);
+        let process = self.process(node);
         let seat = self.seat(node);
-        let call = call(seat.process, id);
-        if id.node != node || id.incarnation != Incarnation(u64::from(seat.process.incarnation)) {
+        let call = call(process, id);
+        if id.node != node || id.incarnation != Incarnation(u64::from(process.incarnation)) {
             return Err(violation!(
                 now,
                 Requests,
@@ -154,15 +155,14 @@ impl<A> Bare<A> {
         if self.spec.permits.get() == 1 && !self.is_shared {
             self.fences.grants(now, call, (&lock, mode), fence, epoch)?;
         }
-        self.trace.say(
-            now,
-            format_args!("{call} enters with fence {fence} ({previous:?})"),
-        );
+        self.hosts.say(format_args!(
+            "{call} enters with fence {fence} ({previous:?})"
+        ));
         let entered = What::Entered {
             request: id.seq,
             fence,
         };
-        self.trace.record(now, node, entered);
+        self.hosts.trace.record(now, node, entered);
         self.exclusion.enters(now, call, &lock, mode)?;
         self.abandonment
             .grants(now, call, (&lock, mode), previous)?;
@@ -171,9 +171,9 @@ impl<A> Bare<A> {
     }
 
     fn post(&mut self, from: NodeId, to: NodeId, message: Message) -> Result<(), Violation> {
-        if from == to || !self.seats.contains_key(&to) {
+        if from == to || !self.hosts.has(to) {
             return Err(violation!(
-                self.now,
+                self.now(),
                 Requests,
                 "member {from} sends {message:?} to {to}"
             ));
@@ -192,23 +192,17 @@ impl<A> Bare<A> {
             kind: message.kind(),
             again: false,
         };
-        self.trace.record(self.now, from, sent);
+        self.hosts.trace.record(self.hosts.now(), from, sent);
         let order = self.order.as_mut();
         let letter = Letter {
             epoch: self.epoch,
-            from,
-            to,
             number: order.map_or(0, |order| order.number(from, to)),
             clock,
             history,
             message,
             transmission: self.sent,
         };
-        for arrival in self.network.send(self.now, from, to) {
-            self.in_flight += 1;
-            self.queue
-                .plan(arrival.at, Happening::Arrival(letter.clone()));
-        }
+        self.in_flight += self.hosts.send(from, to, &letter);
         Ok(())
     }
 }

@@ -3,7 +3,7 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::{Cluster, Happening};
+use super::{Cluster, Datagram};
 use distlock_protocol::NodeId;
 use distlock_protocol::wire::correct;
 
@@ -52,13 +52,7 @@ impl<A> Cluster<A> {
         correct(self.group, &mut bytes);
         self.say(format_args!("forged, from {from} to {to}: {bytes:x?}"));
         let messages = 0..0;
-        let arrive = Happening::Arrival {
-            from,
-            to,
-            bytes,
-            messages,
-        };
-        self.queue.plan(self.now, arrive);
+        self.hosts.slip_in(from, to, Datagram { bytes, messages });
     }
 
     pub(super) fn overhear(&mut self, from: NodeId, to: NodeId, bytes: &[u8]) {

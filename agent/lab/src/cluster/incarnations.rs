@@ -1,9 +1,8 @@
 //! How processes and hosts of a simulated cluster begin, stand still and end.
 
-use alloc::vec::Vec;
 use core::time::Duration;
 
-use super::{Cluster, Running, WALL};
+use super::{Cluster, Member, WALL};
 use crate::checkers::{Process, Violation};
 use crate::clock::quarantine;
 use crate::history::What;
@@ -22,14 +21,8 @@ impl<A> Cluster<A> {
     /// # Errors
     /// A rule was broken.
     pub fn start(&mut self, node: NodeId) -> Result<(), Violation> {
-        let now = self.now;
-        let seat = self.seats.get_mut(&node).expect("only members are started");
-        assert!(seat.running.is_none(), "one process a member");
-        seat.incarnation += 1;
-        let process = Process {
-            node,
-            incarnation: seat.incarnation,
-        };
+        let now = self.now();
+        let process = self.hosts.next_process(node);
         let config = NodeConfig {
             me: node,
             members: self.listed.iter().copied().chain([node]).collect(),
@@ -37,110 +30,77 @@ impl<A> Cluster<A> {
             cluster: self.named,
             settings: self.settings.clone(),
         };
-        let seat = self.seats.get_mut(&node).expect("as above");
         // Where voters have lost their states, the wall clock is all that tells how high fences were.
         let by_quorum = self.settings.failure == Failure::Quorum;
         let tells = |disk: &Record| !by_quorum || knows(disk);
-        let back = self.choices.chance(self.surroundings.wall_back)
-            && seat.disk.as_ref().is_some_and(tells);
+        let back = self.hosts.choices.chance(self.surroundings.wall_back)
+            && self.disk(node).is_some_and(tells);
         let wall = WALL + now.since(Time::ZERO);
         let boot = Boot {
-            record: seat.disk.clone(),
+            record: self.disk(node).cloned(),
             wall: if back { wall - HOUR } else { wall },
-            seed: u64::from(node.as_u16()) << 32 | u64::from(seat.incarnation),
+            seed: u64::from(node.as_u16()) << 32 | u64::from(process.incarnation),
         };
-        self.trace
-            .say(now, format_args!("{process} starts with {:?}", boot.record));
-        let local = seat.clock.shows(now);
-        let node = match self.lies.clone() {
+        self.say(format_args!("{process} starts with {:?}", boot.record));
+        let clock = self.hosts.clock(node);
+        let local = clock.shows(now);
+        let running = match self.lies.clone() {
             None => Node::new(config, boot, local),
             Some(lies) => Node::with_logs(config, boot, local, |_, lease| lies.logs(lease)),
         };
-        let running = Running {
-            node,
+        let member = Member {
+            node: running,
             file: (
                 self.settings.lease,
                 self.listed.clone(),
                 self.voters.clone(),
             ),
-            alarm: None,
-            writing: None,
         };
-        seat.running = Some(running);
-        let waited = seat
-            .clock
-            .when(seat.clock.shows(now) + quarantine(self.settings.lease));
+        self.hosts.start(node, member);
+        let waited = clock.when(local + quarantine(self.settings.lease));
         self.checkers.begins(process, waited);
         self.drain(process)
     }
 
     /// Ends this member's process without a word.
     pub fn crash(&mut self, node: NodeId) {
-        let Some(process) = self.process(node) else {
+        let Some((process, _)) = self.hosts.crash(node) else {
             return;
         };
-        let seat = self.seats.get_mut(&node).expect("it runs");
-        seat.paused = None;
-        if let Some(Running {
-            writing: Some(record),
-            ..
-        }) = seat.running.take()
-            && self.choices.chance(500)
-        {
-            seat.disk = Some(record);
-        }
-        self.trace.say(
-            self.now,
-            format_args!("{process} crashes, on disk: {:?}", seat.disk),
-        );
-        self.trace.record(self.now, node, What::Crashed);
+        let (now, disk) = (self.now(), self.hosts.disk(node).cloned());
+        let trace = &mut self.hosts.trace;
+        trace.say(now, format_args!("{process} crashes, on disk: {disk:?}"));
+        trace.record(now, node, What::Crashed);
         self.checkers.crashes(process);
     }
 
     /// Stops this member's host, if a process runs there and it is not stopped yet; whether it was.
     pub fn pause(&mut self, node: NodeId) -> bool {
-        let Some(process) = self.process(node).filter(|_| !self.is_paused(node)) else {
-            return false;
-        };
-        self.trace
-            .say(self.now, format_args!("{process} stands still"));
-        let seat = self.seats.get_mut(&node).expect("it runs");
-        seat.paused = Some(Vec::new());
-        true
+        self.hosts.pause(node).is_some()
     }
 
     /// Lets this member's host go on, if it stands still: what came meanwhile happens now.
     pub fn resume(&mut self, node: NodeId) {
-        let seat = self.seats.get_mut(&node).expect("it was a member");
-        if let Some(paused) = seat.paused.take() {
-            self.trace
-                .say(self.now, format_args!("member {node} goes on"));
-            for happening in paused {
-                self.queue.plan(self.now, happening);
-            }
-        }
+        self.hosts.resume(node);
     }
 
     /// Takes the record from this member's disk.
     pub fn lose_record(&mut self, node: NodeId) {
-        let seat = self.seats.get_mut(&node).expect("it was a member");
-        let knew = seat.disk.take().is_some_and(|disk| knows(&disk));
+        let lost = self.hosts.disk_mut(node).take();
+        let knew = lost.is_some_and(|disk| knows(&disk));
         self.checkers.forgets(node);
-        let mut disks = self.seats.values().filter_map(|seat| seat.disk.as_ref());
-        if knew && self.settings.failure == Failure::Quorum && !disks.any(knows) {
+        let does = |node| self.disk(node).is_some_and(knows);
+        let some_does = self.members().any(does);
+        if knew && self.settings.failure == Failure::Quorum && !some_does {
             self.checkers.forgets_all();
         }
-        self.trace.say(
-            self.now,
-            format_args!("the record of member {node} is lost"),
-        );
+        self.say(format_args!("the record of member {node} is lost"));
     }
 
     /// Takes away a process that has said [`Event::Left`](distlock_protocol::Event::Left).
     pub fn remove(&mut self, process: Process) {
-        let seat = self.seats.get_mut(&process.node).expect("it was a member");
-        if seat.incarnation == process.incarnation {
-            seat.running = None;
+        if self.hosts.runs(process) {
+            self.hosts.stop(process.node);
             self.checkers.crashes(process);
         }
     }

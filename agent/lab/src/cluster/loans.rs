@@ -7,7 +7,7 @@ use distlock_protocol::{Command, Event, Fence, LockName, Mode, Previous, Release
 impl<A> Cluster<A> {
     /// Whether what `process` was granted is valid now, as it sees it itself.
     pub fn has_lease(&self, process: Process) -> bool {
-        self.checkers.has_lease(self.now, process)
+        self.checkers.has_lease(self.now(), process)
     }
 
     /// A caller of `process` has entered `lock` by a loan, without its node, and calls that `ticket`.
@@ -32,15 +32,14 @@ impl<A> Cluster<A> {
             fence,
             previous: Previous::Clean,
         };
-        self.trace.say(
-            self.now,
-            format_args!("{process} enters {lock} by a loan as {ticket:?}, {fence:?}"),
-        );
+        self.say(format_args!(
+            "{process} enters {lock} by a loan as {ticket:?}, {fence:?}"
+        ));
         self.record_command(process.node, &asked);
         self.record_event(process.node, &entered);
-        self.trace.mix_u64(fence.as_u64());
-        self.checkers.commands(self.now, process, &asked)?;
-        self.checkers.hears(self.now, process, &entered)
+        self.hosts.trace.mix_u64(fence.as_u64());
+        self.checkers.commands(self.now(), process, &asked)?;
+        self.checkers.hears(self.now(), process, &entered)
     }
 
     /// It has left, without its node.
@@ -50,11 +49,8 @@ impl<A> Cluster<A> {
     pub fn leaves_by_loan(&mut self, process: Process, ticket: Ticket) -> Result<(), Violation> {
         let how = Release::Given;
         let left = Command::Release { ticket, how };
-        self.trace.say(
-            self.now,
-            format_args!("{process}: {ticket:?} leaves its loan"),
-        );
+        self.say(format_args!("{process}: {ticket:?} leaves its loan"));
         self.record_command(process.node, &left);
-        self.checkers.commands(self.now, process, &left)
+        self.checkers.commands(self.now(), process, &left)
     }
 }

@@ -23,7 +23,7 @@ impl<A> Cluster<A> {
     pub(super) fn record_messages(&mut self, header: &Header, payload: &[u8]) -> Range<u64> {
         let Transmissions { count, known } = &mut self.transmissions;
         let first = *count + 1;
-        if !self.trace.has_history() {
+        if !self.hosts.trace.has_history() {
             return first..first;
         }
         let (from, to) = (header.from, header.to);
@@ -36,7 +36,7 @@ impl<A> Cluster<A> {
                 kind: message.kind,
                 again: !known.insert((from, header.from_incarnation, to, message.number)),
             };
-            self.trace.record(self.now, from, sent);
+            self.hosts.trace.record(self.hosts.now(), from, sent);
         }
         first..*count + 1
     }
@@ -51,7 +51,7 @@ impl<A> Cluster<A> {
             Command::Release { ticket, .. } => What::Left { request: ticket.0 },
             _ => return,
         };
-        self.trace.record(self.now, node, what);
+        self.hosts.trace.record(self.hosts.now(), node, what);
     }
 
     /// Adds to the history what a node tells its callers.
@@ -68,6 +68,6 @@ impl<A> Cluster<A> {
             },
             _ => return,
         };
-        self.trace.record(self.now, node, what);
+        self.hosts.trace.record(self.hosts.now(), node, what);
     }
 }

@@ -3,7 +3,7 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use super::checker::Payload;
+use crate::checkers::Payload;
 use distlock_protocol::multicast::{Install, Undelivered};
 use distlock_protocol::{Epoch, NodeId};
 

@@ -10,7 +10,9 @@ use core::time::Duration;
 
 use super::super::checkers::{Violation, violation};
 use super::super::choices::Choices;
-use super::super::queue::Queue;
+use super::super::clock::Clock;
+use super::super::hosts::{Actor, Happened, Hosts};
+use super::super::network::{Conditions, Delay, Network};
 use super::super::trace::{Sink, Trace};
 use super::repelling::{Message, Place, Repelling, Rules, Token, census};
 use super::topology::Topology;
@@ -100,33 +102,42 @@ pub fn explore(seed: u64, sink: Option<Sink>) -> Result<(Explored, u64), Violati
             Place([coordinate(&mut choices), coordinate(&mut choices)]),
         );
     }
+    let conditions = Conditions {
+        delay: Delay::Exponential(DELAY),
+        in_order: false,
+        ..Conditions::perfect(DELAY)
+    };
+    let network = Network::new(conditions, choices.fork());
     let mut plane = Plane {
         places,
         count,
         topology: Topology::default(),
-        nodes: BTreeMap::new(),
         epoch: 0,
-        queue: Queue::new(),
-        now: Time::ZERO,
         last_move: Time::ZERO,
-        choices,
+        hosts: Hosts::new(network, choices, Trace::new(sink)),
         explored: Explored::default(),
-        trace: Trace::new(sink),
     };
     plane.run()?;
-    Ok((plane.explored, plane.trace.fingerprint()))
+    Ok((plane.explored, plane.hosts.trace.fingerprint()))
 }
 
 #[derive(Debug)]
-enum Happening {
+enum Act {
     Gossip(NodeId),
     Look(NodeId),
     View,
-    Arrival {
-        epoch: u64,
-        way: (NodeId, NodeId),
-        message: Message<2>,
-    },
+}
+
+/// A message, and the view that it is of.
+#[derive(Clone, Debug)]
+pub(crate) struct Letter {
+    epoch: u64,
+    message: Message<2>,
+}
+
+impl Actor for Repelling<2> {
+    type Message = Letter;
+    type Record = ();
 }
 
 struct Plane {
@@ -135,122 +146,113 @@ struct Plane {
     count: u32,
     /// Of the present view.
     topology: Topology,
-    nodes: BTreeMap<NodeId, Repelling<2>>,
     epoch: u64,
-    queue: Queue<Happening>,
-    now: Time,
     last_move: Time,
-    choices: Choices,
+    hosts: Hosts<Repelling<2>, Act>,
     explored: Explored,
-    trace: Trace,
 }
 
 impl Plane {
     fn run(&mut self) -> Result<(), Violation> {
+        for node in self.places.keys() {
+            self.hosts.add(*node, Clock::default());
+        }
         self.install();
         self.explored.reissued = 0;
         self.explored.closest_before = self.closest();
         for node in self.places.keys().copied().collect::<Vec<_>>() {
-            self.plan(GOSSIP, Happening::Gossip(node));
-            self.plan(LOOK, Happening::Look(node));
+            self.hosts.plan_around(Some(GOSSIP), Act::Gossip(node));
+            self.hosts.plan_around(Some(LOOK), Act::Look(node));
         }
-        for _ in 0..[0, 0, 4, 12][self.choices.index(4)] {
+        for _ in 0..[0, 0, 4, 12][self.hosts.choices.index(4)] {
             // Most while tokens still move.
-            let until = UNREST / [1, 4][self.choices.index(2)];
-            let at = self.choices.duration(Duration::ZERO..=until);
-            self.queue.plan(Time::ZERO + at, Happening::View);
+            let until = UNREST / [1, 4][self.hosts.choices.index(2)];
+            let at = self.hosts.choices.duration(Duration::ZERO..=until);
+            self.hosts.plan(at, Act::View);
         }
         let end = Time::ZERO + UNREST + CALM;
-        while let Some((at, happening)) = self.queue.pop_by(end) {
-            self.now = at;
-            self.take(happening);
+        while let Some(happened) = self.hosts.next(end) {
+            match happened {
+                Happened::Arrival {
+                    process,
+                    from,
+                    message,
+                } => self.arrive((from, process.node), message),
+                Happened::Act(act) => self.befalls(act),
+                Happened::Alarm(_) | Happened::Written(_) => {}
+            }
             self.check()?;
         }
-        self.now = end;
         self.explored.closest_after = self.closest();
         self.judge_end()
     }
 
-    fn take(&mut self, happening: Happening) {
-        match happening {
-            Happening::Gossip(me) => {
-                let Some(node) = self.nodes.get(&me) else {
+    fn befalls(&mut self, act: Act) {
+        let now = self.hosts.now();
+        match act {
+            Act::Gossip(me) => {
+                let Some(node) = self.hosts.actor(me) else {
                     return;
                 };
-                let message = node.gossip(self.now);
+                let message = node.gossip(now);
                 let neighbours: Vec<NodeId> = self.topology.neighbours(me).collect();
                 if !neighbours.is_empty() {
-                    let to = neighbours[self.choices.index(neighbours.len())];
+                    let to = neighbours[self.hosts.choices.index(neighbours.len())];
                     self.explored.gossip += 1;
                     self.send(me, to, message);
                 }
-                self.plan(GOSSIP, Happening::Gossip(me));
+                self.hosts.plan_around(Some(GOSSIP), Act::Gossip(me));
             }
-            Happening::Look(me) => {
-                let now = self.now;
-                let Some(node) = self.nodes.get_mut(&me) else {
+            Act::Look(me) => {
+                let Some(node) = self.hosts.actor_mut(me) else {
                     return;
                 };
                 if let Some((to, message)) = node.consider(now) {
                     self.send(me, to, message);
                 }
-                self.plan(LOOK, Happening::Look(me));
+                self.hosts.plan_around(Some(LOOK), Act::Look(me));
             }
-            Happening::View => self.change(),
-            Happening::Arrival {
-                epoch,
-                way: (from, to),
-                message,
-            } => {
-                let now = self.now;
-                if let Some(node) = self.nodes.get_mut(&to).filter(|_| epoch == self.epoch)
-                    && let Some((back, answer)) = node.receive(from, message, now)
-                {
-                    self.send(to, back, answer);
-                }
-            }
+            Act::View => self.change(),
+        }
+    }
+
+    fn arrive(&mut self, (from, to): (NodeId, NodeId), letter: Letter) {
+        let now = self.hosts.now();
+        if letter.epoch == self.epoch
+            && let Some(node) = self.hosts.actor_mut(to)
+            && let Some((back, answer)) = node.receive(from, letter.message, now)
+        {
+            self.send(to, back, answer);
         }
     }
 
     fn send(&mut self, from: NodeId, to: NodeId, message: Message<2>) {
         match &message {
             Message::Taken(token) => {
-                self.trace.mix_u64(self.now.as_nanos());
-                self.trace
-                    .say(self.now, format_args!("{to} gives {token:?} to {from}"));
+                let now = self.hosts.now();
+                self.hosts.trace.mix_u64(now.as_nanos());
+                self.hosts
+                    .say(format_args!("{to} gives {token:?} to {from}"));
                 self.explored.moves += 1;
-                self.last_move = self.now;
+                self.last_move = now;
             }
             Message::Refused(_) => self.explored.refused += 1,
             Message::Gossip(_) | Message::Move(_) => {}
         }
         let epoch = self.epoch;
-        let way = (from, to);
-        self.plan(
-            DELAY,
-            Happening::Arrival {
-                epoch,
-                way,
-                message,
-            },
-        );
-    }
-
-    fn plan(&mut self, mean: Duration, happening: Happening) {
-        let after = self.choices.exponential(mean);
-        self.queue.plan(self.now + after, happening);
+        self.hosts.send(from, to, &Letter { epoch, message });
     }
 
     /// Some crash, as long as enough are left, and those who are left go on in a new view.
     fn change(&mut self) {
-        for _ in 0..self.choices.below(3) {
+        for _ in 0..self.hosts.choices.below(3) {
             let nodes: Vec<NodeId> = self.places.keys().copied().collect();
             if nodes.len() > 2 * self.count as usize {
-                let node = nodes[self.choices.index(nodes.len())];
-                self.trace.say(self.now, format_args!("{node} crashes"));
+                let node = nodes[self.hosts.choices.index(nodes.len())];
+                self.hosts.say(format_args!("{node} crashes"));
                 self.explored.crashes += 1;
                 self.places.remove(&node);
-                self.nodes.remove(&node);
+                self.hosts.crash(node);
             }
         }
         self.explored.views += 1;
@@ -259,16 +261,16 @@ impl Plane {
 
     fn install(&mut self) {
         self.epoch += 1;
-        let offered = self.nodes.values().filter(|node| node.is_offered());
+        let offered = self.nodes().filter(|node| node.is_offered());
         self.explored.cut_off += offered.count() as u64;
         let held: BTreeMap<NodeId, Option<Token>> = self
             .places
             .keys()
-            .map(|node| (*node, self.nodes.get(node).and_then(Repelling::token)))
+            .map(|node| (*node, self.hosts.actor(*node).and_then(Repelling::token)))
             .collect();
         let mut order: Vec<NodeId> = held.keys().copied().collect();
         for place in (1..order.len()).rev() {
-            order.swap(place, self.choices.index(place + 1));
+            order.swap(place, self.hosts.choices.index(place + 1));
         }
         let known: Vec<u32> = held.values().flatten().map(|token| token.id).collect();
         let missing = (0..self.count).filter(|id| !known.contains(id)).count();
@@ -281,15 +283,17 @@ impl Plane {
                 .neighbours(*node)
                 .map(|neighbour| (neighbour, self.places[&neighbour]));
             let token = tokens.get(node).copied();
-            let fresh = Repelling::new(*place, neighbours, RULES, token, self.now);
-            self.nodes.insert(*node, fresh);
+            let now = self.hosts.now();
+            let fresh = Repelling::new(*place, neighbours, RULES, token, now);
+            self.hosts.stop(*node);
+            self.hosts.start(*node, fresh);
         }
     }
 
     /// Every token is somewhere, and at two places only while one gives it to the other.
     fn check(&self) -> Result<(), Violation> {
         let mut at: BTreeMap<u32, Vec<(u64, bool)>> = BTreeMap::new();
-        for node in self.nodes.values() {
+        for node in self.nodes() {
             if let Some(token) = node.token() {
                 let here = (token.version, node.is_offered());
                 at.entry(token.id).or_default().push(here);
@@ -302,7 +306,7 @@ impl Plane {
             let is_one = |(version, offered): &(u64, bool)| *offered || Some(*version) == newest;
             if places.is_empty() || sure > 1 || !places.iter().all(is_one) {
                 return Err(violation!(
-                    self.now,
+                    self.hosts.now(),
                     Exclusion,
                     "token {id} is at {} places, at {sure} of them for good",
                     places.len()
@@ -313,7 +317,7 @@ impl Plane {
     }
 
     fn judge_end(&mut self) -> Result<(), Violation> {
-        let (now, nodes) = (self.now, self.nodes.values());
+        let (now, nodes) = (self.hosts.now(), self.nodes());
         let peers = nodes.filter(|node| node.is_super_peer(now)).count();
         self.explored.super_peers = peers as u64;
         if now.since(self.last_move) < REST || peers != self.count as usize {
@@ -328,10 +332,15 @@ impl Plane {
         Ok(())
     }
 
+    fn nodes(&self) -> impl Iterator<Item = &Repelling<2>> {
+        self.hosts.actors().map(|(_, node)| node)
+    }
+
     /// The shortest distance between two tokens.
     fn closest(&self) -> u64 {
-        let holders = self.nodes.iter().filter(|(_, node)| node.token().is_some());
-        let places: Vec<Place<2>> = holders.map(|(node, _)| self.places[node]).collect();
+        let actors = self.hosts.actors();
+        let holders = actors.filter(|(_, node)| node.token().is_some());
+        let places: Vec<Place<2>> = holders.map(|(node, _)| self.places[&node]).collect();
         let pairs = places.iter().enumerate().flat_map(|(index, a)| {
             let later = places[index + 1..].iter();
             later.map(|b| a.distance_squared(*b).isqrt() as u64)

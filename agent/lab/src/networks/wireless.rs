@@ -10,7 +10,9 @@ use core::time::Duration;
 
 use super::super::checkers::{Violation, violation};
 use super::super::choices::{Choices, Permille};
-use super::super::queue::Queue;
+use super::super::clock::Clock;
+use super::super::hosts::{Actor, Happened, Hosts};
+use super::super::network::{Conditions, Delay, Network};
 use super::super::trace::{Sink, Trace};
 use super::best_capacity::{BestCapacity, Candidate, Message, Sends};
 use super::topology::Topology;
@@ -53,6 +55,8 @@ impl Explored {
 
 /// How long a message is under way in the mean.
 const DELAY: Duration = Duration::from_millis(1);
+/// Longer than any run.
+const END: Duration = Duration::from_secs(3600);
 /// No run takes as many steps.
 const MAX_STEPS: u64 = 5_000_000;
 
@@ -74,21 +78,21 @@ pub fn explore(seed: u64, sink: Option<Sink>) -> Result<(Explored, u64), Violati
         .nodes()
         .map(|node| (node, choices.below(4)))
         .collect();
-    let mut air = Air::new(topology, &capacities, choices, Trace::new(sink));
-    air.duplication = [0, 200][air.choices.index(2)];
-    let changes = [0, 5, 30][air.choices.index(3)];
-    for _ in 0..air.choices.within(1..=4) {
-        let after = air.choices.exponential(DELAY * 10);
-        air.queue.plan(air.now + after, Happening::Start);
+    let duplication = [0, 200][choices.index(2)];
+    let changes = [0, 5, 30][choices.index(3)];
+    let starts = choices.within(1..=4);
+    let source = (choices, duplication);
+    let mut air = Air::new(topology, &capacities, source, Trace::new(sink));
+    for _ in 0..starts {
+        air.hosts.plan_around(Some(DELAY * 10), Act::Start);
     }
     for _ in 0..changes {
-        let after = air.choices.exponential(DELAY * 30);
-        air.queue.plan(air.now + after, Happening::Change);
+        air.hosts.plan_around(Some(DELAY * 30), Act::Change);
     }
     air.run()?;
     // A piece in which nobody has ever begun has no leader yet.
     for piece in air.topology.pieces() {
-        if piece.iter().all(|node| air.nodes[node].leader().is_none()) {
+        if piece.iter().all(|node| air.leader(*node).is_none()) {
             let first = piece.first().expect("a piece has nodes");
             air.start(*first);
         }
@@ -96,7 +100,8 @@ pub fn explore(seed: u64, sink: Option<Sink>) -> Result<(Explored, u64), Violati
     air.run()?;
     air.check()?;
     air.explored.pieces = air.topology.pieces().len() as u64;
-    Ok((air.explored, air.trace.fingerprint()))
+    air.explored.duplicated = air.hosts.network.network_stats().duplicated;
+    Ok((air.explored, air.hosts.trace.fingerprint()))
 }
 
 /// One election, begun by `source` in a network without faults: how many messages of each kind it
@@ -117,28 +122,35 @@ pub fn elect(
     let mut air = Air::new(
         topology.clone(),
         capacities,
-        Choices::new(seed),
+        (Choices::new(seed), 0),
         Trace::new(None),
     );
     air.start(source);
     air.run()?;
     air.check()?;
-    let leader = air.nodes[&source].leader();
+    let leader = air.leader(source);
     Ok((air.counts, leader.expect("the check has seen it")))
 }
 
 #[derive(Debug)]
-enum Happening {
+enum Act {
     Start,
     Change,
-    Arrival {
-        way: (NodeId, NodeId),
-        link: u64,
-        message: Message,
-    },
     /// The first notices that the second is out of reach, or in it.
     Lost(NodeId, NodeId),
     Found(NodeId, NodeId),
+}
+
+/// A message, and the number of the link that it goes over.
+#[derive(Clone, Debug)]
+pub(crate) struct Signal {
+    link: u64,
+    message: Message,
+}
+
+impl Actor for BestCapacity {
+    type Message = Signal;
+    type Record = ();
 }
 
 struct Air {
@@ -149,15 +161,10 @@ struct Air {
     unnoticed: BTreeMap<(NodeId, NodeId), u8>,
     /// When each end notices the last thing that happened to its link: in the order of things.
     notices: BTreeMap<(NodeId, NodeId), Time>,
-    nodes: BTreeMap<NodeId, BestCapacity>,
+    hosts: Hosts<BestCapacity, Act>,
     capacities: BTreeMap<NodeId, u64>,
-    queue: Queue<Happening>,
-    now: Time,
-    choices: Choices,
-    duplication: Permille,
     counts: BTreeMap<&'static str, u64>,
     explored: Explored,
-    trace: Trace,
 }
 
 /// The name of a link, whoever asks.
@@ -169,61 +176,79 @@ impl Air {
     fn new(
         topology: Topology,
         capacities: &BTreeMap<NodeId, u64>,
-        choices: Choices,
+        (mut choices, duplication): (Choices, Permille),
         trace: Trace,
     ) -> Self {
-        let node = |node| {
+        let conditions = Conditions {
+            delay: Delay::Exponential(DELAY),
+            duplication,
+            in_order: false,
+            ..Conditions::perfect(DELAY)
+        };
+        let network = Network::new(conditions, choices.fork());
+        let mut hosts = Hosts::new(network, choices, trace);
+        hosts.limit_steps(MAX_STEPS);
+        for node in topology.nodes() {
             let capacity = capacities[&node];
             let myself = Candidate { capacity, node };
-            (node, BestCapacity::new(myself, topology.neighbours(node)))
-        };
+            hosts.add(node, Clock::default());
+            hosts.start(node, BestCapacity::new(myself, topology.neighbours(node)));
+        }
         Self {
-            nodes: topology.nodes().map(node).collect(),
+            hosts,
             numbers: topology.links().into_iter().zip(1..).collect(),
             topology,
             unnoticed: BTreeMap::new(),
             notices: BTreeMap::new(),
             capacities: capacities.clone(),
-            queue: Queue::new(),
-            now: Time::ZERO,
-            choices,
-            duplication: 0,
             counts: BTreeMap::new(),
             explored: Explored::default(),
-            trace,
         }
     }
 
     /// Goes on until nothing is left to happen.
     fn run(&mut self) -> Result<(), Violation> {
-        for _ in 0..MAX_STEPS {
-            let Some((at, happening)) = self.queue.pop_by(Time::MAX) else {
-                return Ok(());
-            };
-            self.now = at;
-            self.take(happening);
+        let end = self.hosts.now() + END;
+        while let Some(happened) = self.hosts.next(end) {
+            self.hosts.count_step()?;
+            match happened {
+                Happened::Arrival {
+                    process,
+                    from,
+                    message,
+                } => self.arrive((from, process.node), &message),
+                Happened::Act(act) => self.befalls(act),
+                Happened::Alarm(_) | Happened::Written(_) => {}
+            }
         }
-        Err(violation!(self.now, Restraint, "messages go on for ever"))
+        Ok(())
     }
 
-    fn take(&mut self, happening: Happening) {
-        match happening {
-            Happening::Start => {
-                let nodes: Vec<NodeId> = self.nodes.keys().copied().collect();
-                let node = nodes[self.choices.index(nodes.len())];
+    fn befalls(&mut self, act: Act) {
+        match act {
+            Act::Start => {
+                let nodes = self.nodes();
+                let node = nodes[self.hosts.choices.index(nodes.len())];
                 self.start(node);
             }
-            Happening::Change => self.change(),
-            Happening::Arrival { way, link, message } => self.arrive(way, link, message),
-            Happening::Lost(me, peer) => {
+            Act::Change => self.change(),
+            Act::Lost(me, peer) => {
                 self.notice(me, peer);
                 self.step(me, |node, out| node.lose(peer, out));
             }
-            Happening::Found(me, peer) => {
+            Act::Found(me, peer) => {
                 self.notice(me, peer);
                 self.step(me, |node, out| node.find(peer, out));
             }
         }
+    }
+
+    fn nodes(&self) -> Vec<NodeId> {
+        self.hosts.actors().map(|(node, _)| node).collect()
+    }
+
+    fn leader(&self, node: NodeId) -> Option<Candidate> {
+        self.hosts.actor(node)?.leader()
     }
 
     fn start(&mut self, node: NodeId) {
@@ -232,38 +257,26 @@ impl Air {
     }
 
     fn step(&mut self, me: NodeId, step: impl FnOnce(&mut BestCapacity, &mut Sends)) {
-        let Some(node) = self.nodes.get_mut(&me) else {
+        let Some(node) = self.hosts.actor_mut(me) else {
             return;
         };
         let mut out = Sends::new();
         step(node, &mut out);
         for (to, message) in out {
-            self.trace.mix_u64(self.now.as_nanos());
-            self.trace
-                .say(self.now, format_args!("{me} to {to}: {message:?}"));
+            self.hosts.trace.mix_u64(self.hosts.now().as_nanos());
+            self.hosts.say(format_args!("{me} to {to}: {message:?}"));
             *self.counts.entry(message.kind()).or_default() += 1;
             self.explored.messages += 1;
-            let Some(number) = self.numbers.get(&link(me, to)).copied() else {
-                self.explored.dropped += 1;
-                continue;
-            };
-            let again = self.choices.chance(self.duplication);
-            self.explored.duplicated += u64::from(again);
-            for _ in 0..1 + u8::from(again) {
-                let at = self.now + self.choices.exponential(DELAY);
-                let arrival = Happening::Arrival {
-                    way: (me, to),
-                    link: number,
-                    message,
-                };
-                self.queue.plan(at, arrival);
+            match self.numbers.get(&link(me, to)) {
+                Some(&link) => _ = self.hosts.send(me, to, &Signal { link, message }),
+                None => self.explored.dropped += 1,
             }
         }
     }
 
-    fn arrive(&mut self, (from, to): (NodeId, NodeId), number: u64, message: Message) {
-        if self.numbers.get(&link(from, to)) == Some(&number) {
-            self.step(to, |node, out| node.receive(from, message, out));
+    fn arrive(&mut self, (from, to): (NodeId, NodeId), signal: &Signal) {
+        if self.numbers.get(&link(from, to)) == Some(&signal.link) {
+            self.step(to, |node, out| node.receive(from, signal.message, out));
         } else {
             self.explored.dropped += 1;
         }
@@ -271,55 +284,54 @@ impl Air {
 
     /// A link goes or comes, or a node crashes.
     fn change(&mut self) {
-        let nodes: Vec<NodeId> = self.nodes.keys().copied().collect();
-        if self.choices.chance(100) && nodes.len() > 1 {
-            let node = nodes[self.choices.index(nodes.len())];
+        let nodes = self.nodes();
+        if self.hosts.choices.chance(100) && nodes.len() > 1 {
+            let node = nodes[self.hosts.choices.index(nodes.len())];
             self.explored.crashes += 1;
-            self.trace.say(self.now, format_args!("{node} crashes"));
+            self.hosts.say(format_args!("{node} crashes"));
             let neighbours: Vec<NodeId> = self.topology.neighbours(node).collect();
             for neighbour in neighbours {
                 self.break_link(node, neighbour);
             }
             self.topology.remove(node);
-            self.nodes.remove(&node);
+            self.hosts.crash(node);
             return;
         }
-        let [a, b] = [(); 2].map(|()| nodes[self.choices.index(nodes.len())]);
+        let [a, b] = [(); 2].map(|()| nodes[self.hosts.choices.index(nodes.len())]);
         if a == b || self.unnoticed.contains_key(&link(a, b)) {
             return;
         }
         let links = self.topology.links();
-        if self.choices.chance(500) && !links.is_empty() {
-            let (a, b) = links[self.choices.index(links.len())];
+        if self.hosts.choices.chance(500) && !links.is_empty() {
+            let (a, b) = links[self.hosts.choices.index(links.len())];
             if !self.unnoticed.contains_key(&link(a, b)) {
                 self.break_link(a, b);
             }
         } else if !self.numbers.contains_key(&link(a, b)) {
-            self.trace
-                .say(self.now, format_args!("{a} and {b} come into reach"));
+            self.hosts.say(format_args!("{a} and {b} come into reach"));
             self.explored.found += 1;
             self.topology.link(a, b);
             let number = u64::MAX - self.explored.found;
             self.numbers.insert(link(a, b), number);
-            self.plan_notices(a, b, Happening::Found);
+            self.plan_notices(a, b, Act::Found);
         }
     }
 
     fn break_link(&mut self, a: NodeId, b: NodeId) {
-        self.trace
-            .say(self.now, format_args!("{a} and {b} lose each other"));
+        self.hosts.say(format_args!("{a} and {b} lose each other"));
         self.explored.lost += 1;
         self.topology.unlink(a, b);
         self.numbers.remove(&link(a, b));
-        self.plan_notices(a, b, Happening::Lost);
+        self.plan_notices(a, b, Act::Lost);
     }
 
-    fn plan_notices(&mut self, a: NodeId, b: NodeId, notice: impl Fn(NodeId, NodeId) -> Happening) {
+    fn plan_notices(&mut self, a: NodeId, b: NodeId, notice: impl Fn(NodeId, NodeId) -> Act) {
         *self.unnoticed.entry(link(a, b)).or_default() += 2;
         for (me, peer) in [(a, b), (b, a)] {
             let last = self.notices.entry((me, peer)).or_default();
-            *last = (self.now + self.choices.exponential(DELAY * 5)).max(*last);
-            self.queue.plan(*last, notice(me, peer));
+            let (now, after) = (self.hosts.now(), self.hosts.choices.exponential(DELAY * 5));
+            *last = (now + after).max(*last);
+            self.hosts.plan(last.since(now), notice(me, peer));
         }
     }
 
@@ -338,11 +350,11 @@ impl Air {
                 .map(|node| (self.capacities[node], *node))
                 .max();
             for node in &piece {
-                let leader = self.nodes[node].leader();
+                let leader = self.leader(*node);
                 let leader = leader.map(|leader| (leader.capacity, leader.node));
                 if leader != best {
                     return Err(violation!(
-                        self.now,
+                        self.hosts.now(),
                         Leaders,
                         "{node} takes {leader:?} for the best, which is {best:?}"
                     ));

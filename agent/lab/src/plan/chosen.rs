@@ -104,6 +104,7 @@ fn surroundings(members: u16, on: &mut Switches) -> Surroundings {
             loss: on.rate(100),
             duplication: on.rate(100),
             corruption: on.rate(30),
+            late: (0, Duration::ZERO),
             in_order: !overtakes,
         },
         clocks: clocks.map(clock).collect(),

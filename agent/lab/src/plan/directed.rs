@@ -56,19 +56,8 @@ pub(super) fn plan(algorithm: Algorithm, seed: u64) -> Plan {
             unaware: 0,
         },
         faults: Misfortunes {
-            crash: None,
-            crash_inside: 0,
-            crash_all: 0,
-            lost_record: 0,
-            pause: None,
-            paused: Duration::ZERO,
-            leave: None,
-            leave_all: 0,
-            operate: None,
             away: LEASE / [50, 10][choices.index(2)],
-            partition: None,
-            parted: Duration::ZERO,
-            forge: None,
+            ..Misfortunes::NONE
         },
         unrest: Unrest {
             grants: 1000,

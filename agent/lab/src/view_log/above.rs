@@ -3,24 +3,26 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use super::checker::Violation;
-use super::{Group, MOST_VOTERS};
-use distlock_protocol::Epoch;
+use super::{Group, MOST_VOTERS, host, voter};
+use crate::checkers::Violation;
 use distlock_protocol::membership::quorum::log::library::Library;
-use distlock_protocol::membership::quorum::log::{NotNow, Proposal, ViewLog, VoterId};
+use distlock_protocol::membership::quorum::log::{
+    LogAction, NotNow, Proposal, RaftLog, ViewLog, VoterId,
+};
+use distlock_protocol::{Epoch, Time};
 
 impl<L: Library> Group<L> {
     /// Whoever leads is asked for the next view.
     pub(super) fn work(&mut self) -> Result<(), Violation> {
-        let nodes = self.nodes.iter();
-        let leaders = nodes.filter(|(_, node)| node.log.as_ref().is_some_and(ViewLog::is_leader));
-        let leaders: Vec<_> = leaders.map(|(voter, _)| *voter).collect();
+        let actors = self.hosts.actors();
+        let leaders = actors.filter(|(_, voter)| voter.log.is_leader());
+        let leaders: Vec<_> = leaders.map(|(node, _)| voter(node)).collect();
         self.stop_retired();
         if leaders.is_empty() {
             return Ok(());
         }
-        let leader = leaders[self.choices.index(leaders.len())];
-        let Some(log) = self.nodes[&leader].log.as_ref() else {
+        let leader = leaders[self.hosts.choices.index(leaders.len())];
+        let Some(log) = self.log(leader) else {
             return Ok(());
         };
         let decided = log.decided();
@@ -29,22 +31,26 @@ impl<L: Library> Group<L> {
             || self.founders.clone(),
             |decided| decided.proposal.voters.clone(),
         );
-        if self.choices.chance(self.plan.hand_overs) {
+        if self.hosts.choices.chance(self.plan.hand_overs) {
             let others: Vec<_> = voters.iter().filter(|voter| **voter != leader).collect();
             if others.is_empty() {
                 return Ok(());
             }
-            let to = *others[self.choices.index(others.len())];
-            return self.with_log(leader, |log, now, out| {
+            let to = *others[self.hosts.choices.index(others.len())];
+            return self.lead(leader, |log, now, out| {
                 // Busy, or no leader any more.
                 let _ = log.hand_over(now, to, out);
             });
         }
         let mut wanted = voters.clone();
-        if self.choices.chance(self.plan.changes) && !self.healed {
+        if self.hosts.choices.chance(self.plan.changes) && !self.healed {
             self.change(&mut wanted);
         }
-        let skip = if self.choices.chance(50) { 1000 } else { 0 };
+        let skip = if self.hosts.choices.chance(50) {
+            1000
+        } else {
+            0
+        };
         self.proposals += 1;
         let mut digest = [0; 32];
         digest[..8].copy_from_slice(&self.proposals.to_be_bytes());
@@ -66,7 +72,7 @@ impl<L: Library> Group<L> {
         let mut result = Ok(());
         let changes = proposal.voters != *voters;
         let heir = proposal.voters.first().copied();
-        self.with_log(leader, |log, now, out| {
+        self.lead(leader, |log, now, out| {
             if let Some(decided) = log.decided() {
                 let epoch = decided.proposal.epoch;
                 log.installed(epoch);
@@ -86,14 +92,13 @@ impl<L: Library> Group<L> {
 
     /// One more, or one less.
     fn change(&mut self, voters: &mut BTreeSet<VoterId>) {
-        let fresh = VoterId(self.nodes.len() as u64 + 1);
-        let joining = self.nodes.keys().copied();
+        let all = self.voters();
+        let fresh = VoterId(all.len() as u64 + 1);
         // One that was started for a proposal that came to nothing is as good as a fresh one.
-        let unused = joining
-            .filter(|voter| !self.checker.has_voted(*voter))
-            .last();
+        let mut all = all.into_iter();
+        let unused = all.rfind(|voter| !self.checker.has_voted(*voter));
         let unused = unused.filter(|voter| !self.founders.contains(voter));
-        if voters.len() < 7 && (voters.len() < 2 || self.choices.chance(500)) {
+        if voters.len() < 7 && (voters.len() < 2 || self.hosts.choices.chance(500)) {
             if let Some(voter) = unused {
                 voters.insert(voter);
             } else if fresh.0 <= MOST_VOTERS {
@@ -103,7 +108,7 @@ impl<L: Library> Group<L> {
         } else if voters.len() > 1 {
             let gone = *voters
                 .iter()
-                .nth(self.choices.index(voters.len()))
+                .nth(self.hosts.choices.index(voters.len()))
                 .expect("an index");
             voters.remove(&gone);
         }
@@ -111,14 +116,25 @@ impl<L: Library> Group<L> {
 
     /// Of the removed voters some stop; the others trouble the group for longer.
     fn stop_retired(&mut self) {
-        for (voter, node) in &mut self.nodes {
-            let retired = node.log.as_ref().is_some_and(ViewLog::retired);
-            if retired && self.choices.chance(300) {
+        for me in self.voters() {
+            let retired = self.log(me).is_some_and(ViewLog::retired);
+            if retired && self.hosts.choices.chance(300) {
                 self.report.stopped += 1;
-                self.trace.say(self.now, format_args!("{voter} stops"));
-                node.log = None;
-                node.stopped = true;
+                self.hosts.say(format_args!("{me} stops"));
+                self.hosts.stop(host(me));
+                self.stopped.insert(me);
             }
+        }
+    }
+
+    fn lead(
+        &mut self,
+        leader: VoterId,
+        act: impl FnOnce(&mut RaftLog<L>, Time, &mut Vec<LogAction>),
+    ) -> Result<(), Violation> {
+        match self.hosts.process(host(leader)) {
+            Some(process) => self.with_log(process, act),
+            None => Ok(()),
         }
     }
 }

@@ -2,7 +2,11 @@
 
 use core::time::Duration;
 
+use super::ELECTION;
 use crate::choices::{Choices, Permille};
+use crate::cluster::Surroundings;
+use crate::network::{Conditions, Delay};
+use crate::plan::Misfortunes;
 
 /// How long a record takes at most, in the mean, to a disk that is well.
 pub(super) const USUAL_DISK: Duration = Duration::from_millis(30);
@@ -12,32 +16,16 @@ const SLOW_DISK: Duration = Duration::from_millis(125);
 /// Network, disks, faults, and what is wanted of the logs.
 #[derive(Debug)]
 pub(super) struct Plan {
-    /// Messages that are lost.
-    pub(super) loss: Permille,
-    /// Messages that come twice.
-    pub(super) doubled: Permille,
-    /// Messages that come so late that everybody has forgotten them.
-    pub(super) late: Permille,
-    /// How long a message takes, in the mean.
-    pub(super) delay: Duration,
-    /// How long a record takes to the disk, in the mean.
-    pub(super) disk: Duration,
+    /// The network, and how long a record takes to the disk, in the mean.
+    pub(super) surroundings: Surroundings,
+    /// Crashes, alone or of most voters as where power fails; voters that stand still; cuts.
+    pub(super) faults: Misfortunes,
     /// How long the unrest lasts.
     pub(super) unrest: Duration,
-    /// The mean time between two crashes, if there are any.
-    pub(super) crashes: Option<Duration>,
-    /// Of these: most voters at once, as where power fails.
-    pub(super) blackouts: Permille,
-    /// The same for links that are cut.
-    pub(super) cuts: Option<Duration>,
-    /// The same for voters that stand still.
-    pub(super) pauses: Option<Duration>,
     /// Records after which, just durable, a voter crashes, to come back at once.
     pub(super) flaps: Permille,
     /// The same for records with a new vote for another voter.
     pub(super) voter_flaps: Permille,
-    /// How long a crashed voter is away, in the mean.
-    pub(super) away: Duration,
     /// The mean time between two proposals.
     pub(super) work: Duration,
     /// Of these: with other voters.
@@ -68,24 +56,38 @@ impl Plan {
         } else {
             USUAL_DISK
         };
-        Self {
+        let conditions = Conditions {
             loss: share(lossy, 350, choices),
-            doubled: share(doubling, 300, choices),
-            late: share(lating, 60, choices),
-            delay: choices.duration(ms(1)..=ms(40)),
+            duplication: share(doubling, 300, choices),
+            late: (share(lating, 60, choices), ELECTION * 4),
+            delay: Delay::Exponential(choices.duration(ms(1)..=ms(40))),
+            corruption: 0,
+            in_order: false,
+        };
+        let surroundings = Surroundings {
+            conditions,
             disk: choices.duration(ms(0)..=slowest),
+            ..Surroundings::perfect(Duration::ZERO)
+        };
+        Self {
+            surroundings,
             unrest: choices.duration(ms(500)..=ms(5000)),
-            crashes: crashing.then_some(crashes),
-            blackouts: share(crashing, 800, choices),
-            cuts: cutting.then_some(cuts),
-            pauses: pausing.then_some(pauses),
+            faults: Misfortunes {
+                crash: crashing.then_some(crashes),
+                crash_all: share(crashing, 800, choices),
+                partition: cutting.then_some(cuts),
+                parted: ELECTION * 2,
+                pause: pausing.then_some(pauses),
+                paused: ELECTION,
+                away: choices.duration(ms(20)..=ms(700)),
+                ..Misfortunes::NONE
+            },
             work: choices.duration(ms(5)..=ms(120)),
             flaps: share(crashing, 150, choices),
             // A voter that forgot its vote shows it only where it is back before the other candidate asks.
             voter_flaps: share(crashing, 700, choices),
             changes: share(changing, 900, choices),
             hand_overs: share(changing, 200, choices),
-            away: choices.duration(ms(20)..=ms(700)),
         }
     }
 }

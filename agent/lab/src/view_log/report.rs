@@ -1,5 +1,7 @@
 //! What took place in schedules.
 
+use crate::network::NetworkStats;
+
 /// What happened in one schedule, or in many together: that what a schedule is for did take place.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Report {
@@ -25,14 +27,8 @@ pub struct Report {
     pub pauses: u64,
     /// Times that links were cut.
     pub cuts: u64,
-    /// Messages sent.
-    pub sent: u64,
-    /// Of those: lost.
-    pub lost: u64,
-    /// Sent twice.
-    pub doubled: u64,
-    /// Come very late.
-    pub late: u64,
+    /// What the network did.
+    pub network_stats: NetworkStats,
     /// Snapshots for voters that had missed something.
     pub snapshots: u64,
     /// Words to removed voters.
@@ -63,10 +59,7 @@ impl Report {
         self.voter_flaps += other.voter_flaps;
         self.pauses += other.pauses;
         self.cuts += other.cuts;
-        self.sent += other.sent;
-        self.lost += other.lost;
-        self.doubled += other.doubled;
-        self.late += other.late;
+        self.network_stats.add(&other.network_stats);
         self.snapshots += other.snapshots;
         self.retired += other.retired;
         self.take_overs += other.take_overs;

@@ -1,8 +1,8 @@
 //! A slice of the schedules for what orders the views, and what they must find in libraries that
-//! are wrong. The command for all of it is in CONTRIBUTING.md; `agent/lab/examples/view_log_fuzz`
-//! runs it.
+//! are wrong. The command for all of it is in CONTRIBUTING.md.
 use std::collections::BTreeSet;
 
+use distlock_lab::checkers::Rule;
 use distlock_lab::view_log::{Report, run};
 use distlock_protocol::membership::quorum::log::VoterId;
 use distlock_protocol::membership::quorum::log::library::{
@@ -10,7 +10,7 @@ use distlock_protocol::membership::quorum::log::library::{
 };
 use old_release::OldRelease;
 
-#[path = "../examples/view_log_fuzz/old_release.rs"]
+#[path = "../examples/support/old_release.rs"]
 mod old_release;
 
 /// How many schedules.
@@ -25,8 +25,8 @@ fn schedules_pass_and_are_worth_it() {
             Ok((report, _)) => total.add(&report),
             Err(violation) => panic!(
                 "schedule {schedule}: {violation}\nplay it again: cargo run --release -p \
-                 distlock-lab --example view_log_fuzz -- \
-                 --schedules {schedule}..{} --trace",
+                 distlock-lab --example sim_campaign -- \
+                 --world view-log --seeds {schedule}..{} --trace",
                 schedule + 1
             ),
         }
@@ -37,6 +37,7 @@ fn schedules_pass_and_are_worth_it() {
             "{what} happened {count} times in {total:?}"
         );
     };
+    let sent = total.network_stats.sent;
     often(total.proposed, 5 * SCHEDULES, "proposals");
     often(total.changes, SCHEDULES / 4, "changes of voters");
     often(total.told, 10 * SCHEDULES, "decisions");
@@ -46,9 +47,13 @@ fn schedules_pass_and_are_worth_it() {
     often(total.torn, SCHEDULES / 5, "crashes with a record half-way");
     often(total.pauses, 2 * SCHEDULES, "pauses");
     often(total.cuts, 2 * SCHEDULES, "cuts");
-    often(total.lost, total.sent / 20, "losses");
-    often(total.doubled, total.sent / 20, "doubled messages");
-    often(total.late, total.sent / 200, "late messages");
+    often(total.network_stats.lost, sent / 20, "losses");
+    often(
+        total.network_stats.duplicated,
+        sent / 20,
+        "doubled messages",
+    );
+    often(total.network_stats.late, sent / 200, "late messages");
     often(total.snapshots, SCHEDULES, "snapshots");
     often(total.retired, SCHEDULES / 10, "words to removed voters");
     often(total.take_overs, SCHEDULES / 2, "hand-overs");
@@ -64,42 +69,42 @@ fn a_schedule_is_the_same_each_time() {
     }
 }
 
-/// Whether one of so many schedules finds that a rule is broken: one that begins with these words.
+/// Whether one of so many schedules finds that this rule is broken.
 ///
 /// So many are five times what a library needs in the mean, or more: any change of the log gives all
 /// schedules other elections, and fewer would find a library by luck.
-fn caught<L: Library>(schedules: u64, rule: &str) -> bool {
+fn caught<L: Library>(schedules: u64, rule: Rule) -> bool {
     let mut violations = (0..schedules).filter_map(|schedule| run::<L>(schedule, None).err());
-    violations.any(|violation| violation.to_string().starts_with(rule))
+    violations.any(|violation| violation.rule == rule)
 }
 
 /// It has more than one thing wrong; what is noticed first is that a leader which removes the last
 /// other voter never commits alone.
 #[test]
 fn the_old_release_is_caught() {
-    assert!(caught::<OldRelease>(600, "stall"));
+    assert!(caught::<OldRelease>(600, Rule::Progress));
 }
 
 #[test]
 fn a_library_that_forgets_its_vote_is_caught() {
-    assert!(caught::<Wrong<FORGETS_VOTE>>(1000, "two leaders"));
+    assert!(caught::<Wrong<FORGETS_VOTE>>(1000, Rule::Leaders));
 }
 
 #[test]
 fn a_library_that_votes_for_everybody_is_caught() {
-    assert!(caught::<Wrong<VOTES_FOR_ALL>>(100, "two leaders"));
+    assert!(caught::<Wrong<VOTES_FOR_ALL>>(100, Rule::Leaders));
 }
 
 #[test]
 fn a_library_that_forgets_its_log_is_caught() {
-    assert!(caught::<Wrong<FORGETS_LOG>>(1000, "agreement"));
+    assert!(caught::<Wrong<FORGETS_LOG>>(1000, Rule::Views));
 }
 
 /// What the old release had wrong in votes, in the present one. Those who know what is committed do
 /// not believe a leader that lacks it, so the group stands still.
 #[test]
 fn a_library_that_ignores_terms_in_votes_is_caught() {
-    assert!(caught::<Wrong<IGNORES_TERMS>>(12_000, "stall"));
+    assert!(caught::<Wrong<IGNORES_TERMS>>(12_000, Rule::Progress));
 }
 
 /// The vote is not durable.

@@ -3,16 +3,16 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use super::super::checkers::{Violation, violation};
+use super::{Violation, violation};
 use distlock_protocol::{Epoch, NodeId, Time};
 
 /// A message: its sender, and which of its messages it is, from 0.
-pub(super) type Payload = (NodeId, u64);
+pub(crate) type Payload = (NodeId, u64);
 
 /// The rules: all deliver prefixes of one sequence; each message once, no earlier one of its sender
 /// left out; and in the end nothing is missing of those who are there, nor with them.
 #[derive(Debug, Default)]
-pub(super) struct Checker {
+pub(crate) struct Deliveries {
     /// The sequence, as far as anybody has come, or a view has settled it: those who were to deliver
     /// the last of it may all have crashed.
     order: Vec<Payload>,
@@ -26,21 +26,21 @@ pub(super) struct Checker {
     said: BTreeMap<NodeId, u64>,
 }
 
-impl Checker {
+impl Deliveries {
     /// `node` multicasts: what.
-    pub(super) fn says(&mut self, node: NodeId) -> Payload {
+    pub(crate) fn says(&mut self, node: NodeId) -> Payload {
         let said = self.said.entry(node).or_default();
         *said += 1;
         (node, *said - 1)
     }
 
     /// `node` could not say it after all.
-    pub(super) fn is_not_said(&mut self, payload: Payload) {
+    pub(crate) fn is_not_said(&mut self, payload: Payload) {
         self.said.insert(payload.0, payload.1);
     }
 
     /// A view is decided. `settled` has what is to be delivered before it begins.
-    pub(super) fn decides(
+    pub(crate) fn decides(
         &mut self,
         at: Time,
         epoch: Epoch,
@@ -86,7 +86,7 @@ impl Checker {
     }
 
     /// `node` delivers.
-    pub(super) fn delivers(
+    pub(crate) fn delivers(
         &mut self,
         at: Time,
         node: NodeId,
@@ -132,7 +132,7 @@ impl Checker {
     }
 
     /// All is over; `members` are those of the last view.
-    pub(super) fn ends(&self, at: Time, members: &[NodeId]) -> Result<(), Violation> {
+    pub(crate) fn ends(&self, at: Time, members: &[NodeId]) -> Result<(), Violation> {
         for node in members {
             let (place, all) = (self.place(*node), self.order.len());
             let (ordered, said) = [&self.ordered, &self.said]
@@ -151,7 +151,7 @@ impl Checker {
     }
 
     /// Messages that were multicast, and are not in the sequence.
-    pub(super) fn lost(&self) -> u64 {
+    pub(crate) fn lost(&self) -> u64 {
         let said: u64 = self.said.values().sum();
         said - self.order.len() as u64
     }
@@ -173,7 +173,7 @@ mod tests {
     /// newcomer's next view goes on after it. (`--world multicast --seeds 2861..2862`)
     #[test]
     fn what_is_settled_has_its_place_even_if_nobody_delivers_it() {
-        let mut checker = Checker::default();
+        let mut checker = Deliveries::default();
         let now = Time::ZERO;
         let [old, new] = [1, 2].map(node);
         checker.decides(now, epoch(1), (&[], &[old]), &[]).unwrap();
@@ -190,7 +190,7 @@ mod tests {
 
     #[test]
     fn members_that_settle_differently_are_caught() {
-        let mut checker = Checker::default();
+        let mut checker = Deliveries::default();
         let now = Time::ZERO;
         let [one, two] = [1, 2].map(node);
         let all = &[one, two][..];
