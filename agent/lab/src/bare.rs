@@ -1,4 +1,4 @@
-//! Engines on [hosts](super::hosts), without nodes, links and bytes: messages go from engine to
+//! Engines on simulated hosts, without nodes, links and bytes: messages go from engine to
 //! engine, as late, as often and in such an order as the network likes.
 //!
 //! Links hide nearly all of that from the engines, so that their own guards (G1 to G5) would never

@@ -13,6 +13,7 @@ mod fences;
 mod leaders;
 mod leases;
 mod notes;
+mod presumption;
 mod requests;
 mod views;
 mod violation;
@@ -30,6 +31,7 @@ pub use fences::Fences;
 pub use leaders::Leaders;
 pub use leases::Leases;
 pub use notes::Notes;
+pub use presumption::Presumption;
 pub use requests::{Requests, Terms};
 pub use views::Views;
 pub(crate) use violation::violation;
@@ -57,25 +59,6 @@ pub struct Checkers {
     may_differ: BTreeSet<&'static str>,
     /// Whether datagrams are forged.
     forged: bool,
-}
-
-/// What is known where the silent are presumed gone. From the moment in which one is that runs, two
-/// sides may go on without each other, and both may let somebody in; until all that run are in one
-/// view, and who was too many has been told.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Presumption {
-    /// Which incarnations run.
-    running: BTreeMap<NodeId, u32>,
-    /// Whether there may be two sides.
-    is_split: bool,
-    /// How often there may have been.
-    pub splits: u64,
-    /// How often all were in one view again.
-    pub merges: u64,
-    /// Grants while there was one side.
-    pub judged: u64,
-    /// Grants that were lost to the other side.
-    pub lost: u64,
 }
 
 impl Checkers {

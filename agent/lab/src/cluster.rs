@@ -1,4 +1,4 @@
-//! Whole nodes on [hosts](super::hosts): a process is a production [`Node`], and what its host's
+//! Whole nodes on simulated hosts: a process is a production [`Node`], and what its host's
 //! disk holds is the member's record. Clocks start anywhere and run at their own rates; a node is
 //! told the time of its own clock and nothing more.
 //!

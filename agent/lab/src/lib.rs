@@ -1,16 +1,18 @@
 //! The simulator: the production core on a virtual network, under one seed.
 //!
-//! Time is virtual, the network does what it likes ([`network`]), processes start, crash, leave
-//! and come back ([`cluster`]), and everything follows from one number: a run that failed is
-//! played again by its seed ([`campaign`]). What must hold is judged from outside, by [`checkers`]
-//! that share no code with what they judge. After a time of faults the network heals and everybody
-//! who waits must be served within a bound.
+//! Time is virtual, and everything follows from one number: a run that failed is played again by its
+//! seed. Every world is the same cluster (`hosts.rs`): hosts with clocks and disks of their own, a
+//! process on each that crashes, stands still and comes back, and a network that does what it likes
+//! ([`network`]). What must hold is judged from outside, by [`checkers`] that share no code with
+//! what they judge. After a time of faults the network heals and everybody who waits must be served
+//! within a bound.
 //!
-//! Below the nodes, [`explorer`] runs bare engines ([`bare`]) over a network that reorders and
-//! duplicates, and [`costs`] counts messages and delays. [`view_log`] is for what orders the views:
-//! the logs of the voters alone, and so the library behind them. [`multicast`] and [`networks`] are
-//! for what stands beside the locks, [`clock_sync`] for algorithms that nothing else has. [`model`]
-//! is for a model checker: small worlds in which everything that can happen does.
+//! What runs on the hosts: whole nodes ([`cluster`]), which a [`campaign`] puts through a [`plan`]
+//! of faults; the engines of one lock, bare ([`bare`]), for the [`explorer`] that lets messages
+//! overtake each other, and for [`costs`], which counts messages and delays; the logs of the voters
+//! alone ([`view_log`]), and so the library behind them; what stands beside the locks
+//! ([`multicast`], [`networks`]). [`clock_sync`] has algorithms that nothing else has. [`model`] is
+//! for a model checker: small worlds in which everything that can happen does.
 
 extern crate alloc;
 

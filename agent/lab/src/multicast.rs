@@ -1,4 +1,4 @@
-//! Totally ordered multicast over production links, on [hosts](super::hosts) whose network loses,
+//! Totally ordered multicast over production links, on simulated hosts whose network loses,
 //! doubles and reorders datagrams; members crash, join, and are removed though they live.
 //!
 //! Who belongs to a view is decided at one place, as agreed views are: it freezes those who are to

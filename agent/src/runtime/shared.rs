@@ -2,9 +2,10 @@
 //! its events lead to.
 //!
 //! [`core_guard`] steps the core and hands each of its events to [`dispatch`]. Above are the requests
-//! ([`hand_off`], [`requests`]), the thread that waits for the
-//! network ([`leader`]), what threads enter by themselves ([`loans`]), the session's end ([`leave`], [`lease`]), and what members tell each
-//! other beside the protocol ([`membership`], [`group_status`], [`peer_clocks`]).
+//! ([`hand_off`], [`requests`]), the thread that waits for the network ([`leader`]), what threads enter
+//! by themselves ([`loans`]; the core has each as a [`lending`]), the session's end ([`leave`],
+//! [`lease`]), and what members tell each other beside the protocol ([`membership`],
+//! [`group_status`], [`peer_clocks`]).
 
 pub(crate) mod core_guard;
 mod dispatch;
@@ -14,6 +15,7 @@ pub(crate) mod hand_off;
 pub(crate) mod leader;
 mod lease;
 mod leave;
+mod lending;
 pub(crate) mod loans;
 pub(crate) mod membership;
 pub(crate) mod peer_clocks;

@@ -100,3 +100,8 @@ fn host_of(parcel: &Parcel) -> usize {
     let ([.., number], _) = parcel.to();
     usize::from(number).wrapping_sub(1)
 }
+
+/// Where a host's member is reached.
+pub(crate) fn address(host: usize) -> String {
+    format!("udp:10.0.0.{}:7000", host + 1)
+}

@@ -26,7 +26,7 @@ use crate::runtime::request::Request;
 use crate::runtime::request::session::{OVER, Session};
 use crate::runtime::shared::entry::{Entry, Task};
 use crate::runtime::shared::group_status::{Identity, Reports};
-use crate::runtime::shared::loans::Lending;
+use crate::runtime::shared::lending::Lending;
 use crate::runtime::shared::membership::Membership;
 use crate::runtime::shared::peer_clocks::PeerClocks;
 use crate::runtime::shared::wakeup::Wakeup;

@@ -5,8 +5,8 @@
 //! on without this member. Whoever wants more than to enter and to leave has the core know of the
 //! entry first ([`LentLock::take_over`]), and then has a [`Grant`] as others do.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 use std::time::SystemTime;
 
 use crate::protocol::{
@@ -19,6 +19,7 @@ use crate::runtime::request::session::{GuardState, OVER};
 use crate::runtime::request::{Grant, Granted, Loss, Request};
 use crate::runtime::shared::core_guard::{CoreGuard, Phase, Shared};
 use crate::runtime::shared::entry::{Entry, Held, Sink};
+use crate::runtime::shared::lending::{Borrower, Known, Lending};
 
 /// One lock, for all threads of the process. One of them at most is inside by it.
 #[derive(Debug)]
@@ -33,21 +34,6 @@ pub struct LentLock {
     since: AtomicU64,
     /// Whoever is inside, once the core knows.
     known: Mutex<Option<Known>>,
-}
-
-#[derive(Debug)]
-struct Known {
-    ticket: Ticket,
-    request: Arc<Request>,
-    granted: Granted,
-}
-
-/// A lock that is lent to threads, as the core's mutex guards it.
-#[derive(Debug)]
-pub(crate) struct Lending {
-    lock: LockName,
-    loan: SharedLoan,
-    threads: Weak<LentLock>,
 }
 
 impl Shared {
@@ -149,6 +135,21 @@ impl LentLock {
     }
 }
 
+impl Borrower for LentLock {
+    fn caller(&self) -> &Caller {
+        &self.caller
+    }
+
+    fn since(&self) -> Option<Time> {
+        let since = self.since.load(Ordering::Relaxed);
+        (since > 0).then(|| Time::from_nanos(since))
+    }
+
+    fn is_known(&self, known: Known) {
+        *self.known.lock() = Some(known);
+    }
+}
+
 /// No thread has the lock open any more.
 impl Drop for LentLock {
     fn drop(&mut self) {
@@ -178,10 +179,11 @@ impl CoreGuard<'_> {
         let ticket = self.next_ticket();
         lent.ticket.store(ticket.0, Ordering::Relaxed);
         let (lock, loan) = (lent.lock.clone(), lent.loan.clone());
+        let borrower: Arc<dyn Borrower> = Arc::<LentLock>::clone(lent);
         let lending = Lending {
             lock: lock.clone(),
             loan: loan.clone(),
-            threads: Arc::downgrade(lent),
+            borrower: Arc::downgrade(&borrower),
         };
         self.core.lendings.insert(ticket, lending);
         self.step(Input::Command(&Command::Borrow { ticket, lock, loan }));
@@ -209,7 +211,10 @@ impl CoreGuard<'_> {
     /// The thread that is inside by a loan is known from now on.
     pub(super) fn entered(&mut self, ticket: Ticket, fence: Fence) {
         let lending = self.core.lendings.remove(&ticket);
-        let Some(lent) = lending.and_then(|lending| lending.threads.upgrade()) else {
+        let Some(Lending { lock, borrower, .. }) = lending else {
+            return;
+        };
+        let Some(borrower) = borrower.upgrade() else {
             // Nobody has the lock open any more: the end of that releases it.
             return;
         };
@@ -218,22 +223,18 @@ impl CoreGuard<'_> {
             // It is about to be taken from the thread, by the process's own wish.
             known.request.loss().fire(Loss::Closed);
         }
-        // Zero of one that is about to note it.
-        let entered = match lent.since.load(Ordering::Relaxed) {
-            0 => clock::now(),
-            entered => Time::from_nanos(entered),
-        };
+        let entered = borrower.since().unwrap_or_else(clock::now);
         let since = SystemTime::now() - clock::now().since(entered);
         let fence = known.granted.fence;
         let entry = Entry {
-            lock: lent.lock.clone(),
-            caller: lent.caller.clone(),
+            lock,
+            caller: borrower.caller().clone(),
             asked: since,
             held: Some(Held { fence, since }),
             sink: Sink::Thread(Arc::clone(&known.request)),
         };
         self.core.requests.insert(ticket, entry);
-        *lent.known.lock() = Some(known);
+        borrower.is_known(known);
     }
 
     fn entry_of(&self, ticket: Ticket, fence: Fence) -> Known {

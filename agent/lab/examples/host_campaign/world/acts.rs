@@ -5,9 +5,9 @@ use std::fs;
 use nix::errno::Errno;
 use nix::sys::signal::Signal;
 
-use super::files::address;
 use super::{LONGEST_LEASE_MS, MILLI, RECOVERY, Result, SECOND, Trouble, WAKING, World};
 use crate::disk::Disk;
+use crate::network::address;
 
 /// What happens to the world.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

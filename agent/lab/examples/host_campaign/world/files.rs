@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use super::acts::{Act, Operator};
 use super::{Client, LONGEST_LEASE_MS, Result, Trouble, World};
+use crate::network::address;
 use crate::program::Manner;
 
 /// The keys of the group, and those of another. An agent must not take the one file for the other: their
@@ -18,11 +19,6 @@ const OTHER_KEY: &str = "# another\nc49150ba THlfwFv1+3J0Q/YbAnroQXZ52turDt8e6il
 /// so much.
 const LEAST_PATIENCE: Duration = Duration::from_secs(1);
 const GRACE: Duration = Duration::from_millis(200);
-
-/// Where a host's member is reached.
-pub(super) fn address(host: usize) -> String {
-    format!("udp:10.0.0.{}:7000", host + 1)
-}
 
 impl World<'_> {
     pub(super) fn file(&self, host: usize, name: &str) -> PathBuf {

@@ -1,0 +1,36 @@
+//! A lock that is lent to threads of this process, as the core has it.
+
+use std::fmt;
+use std::sync::{Arc, Weak};
+
+use crate::protocol::{LockName, SharedLoan, Ticket, Time};
+use crate::runtime::api::caller::Caller;
+use crate::runtime::request::{Granted, Request};
+
+/// A lock that is lent to threads, as the core's mutex guards it.
+#[derive(Debug)]
+pub(crate) struct Lending {
+    pub(super) lock: LockName,
+    pub(super) loan: SharedLoan,
+    pub(super) borrower: Weak<dyn Borrower>,
+}
+
+/// The threads that enter by one loan; one of them at most is inside.
+pub(crate) trait Borrower: fmt::Debug + Send + Sync {
+    /// Under which name they are inside.
+    fn caller(&self) -> &Caller;
+
+    /// When the thread that is inside entered; `None` of one that is about to note it.
+    fn since(&self) -> Option<Time>;
+
+    /// The core knows of the thread that is inside from now on.
+    fn is_known(&self, known: Known);
+}
+
+/// A thread that is inside by a loan, once the core knows.
+#[derive(Debug)]
+pub(crate) struct Known {
+    pub(super) ticket: Ticket,
+    pub(super) request: Arc<Request>,
+    pub(super) granted: Granted,
+}
