@@ -12,6 +12,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::process::{Command, exit};
 use std::thread;
+use std::time::Duration;
 
 use allocations::asked;
 use distlock::{Agent, DistMutex, Mutex};
@@ -36,10 +37,12 @@ fn enter_often(lock: &Mutex, times: usize) {
     }
 }
 
-/// A lock that is lent.
+/// A lock that is lent, and that nobody has waited for lately: for a millisecond after that, whoever
+/// leaves looks at the sockets.
 fn lent(agent: &Agent) -> Mutex {
     let lock = agent.mutex("x").unwrap();
     enter_often(&lock, 100);
+    thread::sleep(Duration::from_millis(5));
     lock
 }
 

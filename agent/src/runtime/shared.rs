@@ -7,6 +7,7 @@
 //! [`lease`]), and what members tell each other beside the protocol ([`membership`],
 //! [`group_status`], [`peer_clocks`]).
 
+pub(crate) mod contention;
 pub(crate) mod core_guard;
 mod dispatch;
 pub(crate) mod entry;

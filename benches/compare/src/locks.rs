@@ -5,12 +5,18 @@ mod local;
 mod services;
 mod zookeeper;
 
+use std::fs::File;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 use std::time::Duration;
 
 use distlock::{Agent, Algorithm, Config, DistMutex, Guard, Mutex};
 
 use crate::shared::{LOCKS, now};
+
+/// A key for this benchmark alone, as `distlock keygen` writes them.
+const KEY: &str = "2532abf4 64JPJoNWAGqDRXMlp86NJOn4Pm79z/RFgXWNuF0ROFw=\n";
 
 /// How many agents the hosts have of which one serves the clients.
 const HOSTS: usize = 3;
@@ -29,6 +35,8 @@ pub(crate) trait Locks {
 pub(crate) enum System {
     /// So many members of a group, each in a process.
     Members(Algorithm, usize),
+    /// Three members by `manager`, whose datagrams are encrypted.
+    Sealed,
     /// Programs that use the agent of their host, which is one of three members.
     Clients,
     /// The local group.
@@ -45,10 +53,11 @@ pub(crate) enum System {
 }
 
 impl System {
-    pub(crate) const ALL: [Self; 16] = [
+    pub(crate) const ALL: [Self; 17] = [
         Self::Members(Algorithm::Manager, 2),
         Self::Members(Algorithm::Manager, 3),
         Self::Members(Algorithm::Manager, 8),
+        Self::Sealed,
         Self::Members(Algorithm::RicartAgrawala, 2),
         Self::Members(Algorithm::RicartAgrawala, 3),
         Self::Members(Algorithm::RicartAgrawala, 8),
@@ -67,6 +76,7 @@ impl System {
     pub(crate) fn name(self) -> String {
         let name = match self {
             Self::Members(algorithm, size) => return format!("`{algorithm}`, {size} members"),
+            Self::Sealed => "`manager`, 3 members, encrypted",
             Self::Clients => "clients of a host's agent, 3 members",
             Self::Local => "local group",
             Self::Flock => "flock(2)",
@@ -85,6 +95,7 @@ impl System {
     pub(crate) fn workers(self) -> usize {
         match self {
             Self::Members(_, size) => size,
+            Self::Sealed => HOSTS,
             _ => 8,
         }
     }
@@ -109,8 +120,9 @@ impl System {
     /// Makes what its processes share, before any of them starts.
     pub(crate) fn prepare(self, directory: &Path) {
         match self {
-            Self::Members(algorithm, size) => configure(directory, algorithm, size),
-            Self::Clients => configure(directory, Algorithm::Manager, HOSTS),
+            Self::Members(algorithm, size) => configure(directory, algorithm, size, None),
+            Self::Sealed => configure(directory, Algorithm::Manager, HOSTS, Some(KEY)),
+            Self::Clients => configure(directory, Algorithm::Manager, HOSTS, None),
             _ => {}
         }
     }
@@ -131,7 +143,9 @@ impl System {
             address.expect("the server is named").as_str()
         };
         match self {
-            Self::Members(..) => Box::new(Distlock::new(&member(directory, id, false))),
+            Self::Members(..) | Self::Sealed => {
+                Box::new(Distlock::new(&member(directory, id, false)))
+            }
             Self::Clients => {
                 let path = directory.join("1.sock");
                 let agent = patiently(|| Agent::connect(&path));
@@ -200,12 +214,23 @@ fn member(directory: &Path, id: u16, clients: bool) -> Agent {
     Agent::from_config(node).expect("its address is free")
 }
 
-fn configure(directory: &Path, algorithm: Algorithm, size: usize) {
+fn configure(directory: &Path, algorithm: Algorithm, size: usize, key: Option<&str>) {
     // All are bound at once, so that no two get the same port.
     let sockets: Vec<_> = (0..size)
         .map(|_| std::net::UdpSocket::bind("127.0.0.1:0").expect("a free port"))
         .collect();
     let mut text = format!("algorithm = \"{algorithm}\"\n[group]\nname = \"compare\"\n");
+    if let Some(key) = key {
+        let path = directory.join("key");
+        let file = File::options()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path);
+        let written = file.and_then(|mut file| file.write_all(key.as_bytes()));
+        written.expect("our own directory");
+        text += &format!("key_file = \"{}\"\n", path.display());
+    }
     for (socket, id) in sockets.iter().zip(1..) {
         let address = socket.local_addr().expect("it is bound");
         text += &format!("[[member]]\nid = {id}\naddress = \"udp:{address}\"\n");

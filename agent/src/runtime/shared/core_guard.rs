@@ -24,6 +24,7 @@ use crate::runtime::os::spin::Spin;
 use crate::runtime::os::sync::{Mutex, MutexGuard};
 use crate::runtime::request::Request;
 use crate::runtime::request::session::{OVER, Session};
+use crate::runtime::shared::contention::Contention;
 use crate::runtime::shared::entry::{Entry, Task};
 use crate::runtime::shared::group_status::{Identity, Reports};
 use crate::runtime::shared::lending::Lending;
@@ -64,6 +65,7 @@ pub(crate) struct Shared {
     pub(super) expiry: AtomicU64,
     /// Whether the last request was decided in its own step: then there is no network to wait for.
     pub(super) grants_at_once: AtomicBool,
+    pub(super) contention: Contention,
 }
 
 impl Shared {
@@ -92,6 +94,7 @@ impl Shared {
             spin: Spin::default(),
             expiry: AtomicU64::new(OVER),
             grants_at_once: AtomicBool::new(false),
+            contention: Contention::default(),
             identity,
         })
     }

@@ -8,6 +8,9 @@
 //! that is not scheduled keeps nobody waiting for long. What other threads decide for the leader they
 //! tell it by the bell of the [socket set](crate::runtime::os::socket_set).
 //!
+//! A thread that leaves what it entered by itself looks at the sockets as a leader does, if others
+//! wanted that lately ([`contention`](crate::runtime::shared::contention)).
+//!
 //! Where waiting without blocking paid lately ([`Spin`](crate::runtime::os::spin::Spin)) the leader does
 //! so before it blocks.
 
@@ -20,7 +23,7 @@ use crate::runtime::net::aead;
 use crate::runtime::os::clock;
 use crate::runtime::os::spin::Spinner;
 use crate::runtime::request::Request;
-use crate::runtime::shared::core_guard::Shared;
+use crate::runtime::shared::core_guard::{CoreGuard, Shared};
 use crate::runtime::shared::wakeup::Wakeup;
 
 /// How many datagrams the leader takes at once, before it looks for its grant.
@@ -78,19 +81,44 @@ impl Shared {
             leader.block(deadline, request);
         }
     }
+
+    /// A thread has got what it waited for.
+    fn has_waited(&self) {
+        self.contention.has_waited(clock::now());
+    }
+
+    /// A thread that entered by itself, at `entered`, has left: hands over to the member that waits
+    /// for that, if one does.
+    pub(super) fn look_after(&self, entered: u64) {
+        if !self.contention.is_due(entered) || self.stamp.is_child() {
+            return;
+        }
+        // Whoever has the mutex takes what is there.
+        if let Some(core) = self.try_lock_core() {
+            core.take_what_is_there();
+        }
+    }
+}
+
+impl CoreGuard<'_> {
+    /// Steps the protocol with what is at the sockets, if not too much is.
+    fn take_what_is_there(mut self) {
+        self.receive(RECEIVE_LIMIT);
+        self.leave_losses();
+        self.finish_as_application();
+    }
 }
 
 impl Leader<'_> {
     /// Waits for a moment without blocking.
     pub(super) fn spin(&self, spinner: &Spinner<'_>, request: &Request) {
         spinner.until(|| {
-            if let Some(mut core) = self.shared.try_lock_core() {
-                core.receive(RECEIVE_LIMIT);
-                core.leave_losses();
-                core.finish_as_application();
+            if let Some(core) = self.shared.try_lock_core() {
+                core.take_what_is_there();
             }
             request.is_decided()
         });
+        self.shared.has_waited();
     }
 
     fn block(&self, deadline: Option<Time>, request: &Request) {
@@ -119,6 +147,7 @@ impl Leader<'_> {
             core.finish_as_application();
         }
         request.end_to_lead();
+        self.shared.has_waited();
     }
 }
 
@@ -187,6 +216,48 @@ mod tests {
             held.release().unwrap();
             waits.join().unwrap().release().unwrap();
             goes_on.send(()).unwrap();
+        });
+        waiter.close();
+        holder.close();
+    }
+
+    #[test]
+    fn whoever_leaves_what_others_want_hands_it_over() {
+        let directory = tempfile::tempdir().unwrap();
+        let is_to_stop = Arc::new(AtomicBool::new(false));
+        let (stops, stopped) = crossbeam_channel::bounded(0);
+        let (goes_on, may_go_on) = crossbeam_channel::bounded::<()>(0);
+        let stop = Arc::clone(&is_to_stop);
+        let watchdog = Watchdog::new(Duration::from_millis(1), move || {
+            if stop.swap(false, Ordering::Relaxed) {
+                stops.send(()).unwrap();
+                may_go_on.recv().unwrap();
+            }
+        });
+        let options = options_among(2, 1, directory.path(), Some(watchdog));
+        let holder = Agent::start(options).unwrap();
+        let waiter = Agent::start(options_among(2, 2, directory.path(), None)).unwrap();
+        let lent = holder.lend(&LockName::new("x").unwrap()).unwrap();
+        while lent.enter().is_none_or(|_| !lent.leave()) {
+            enter(&holder).release().unwrap();
+        }
+        is_to_stop.store(true, Ordering::Relaxed);
+        stopped.recv().unwrap();
+        // The agent thread of the member that has the lock stands still from here on.
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| enter(&waiter));
+            let end = clock::now() + Duration::from_secs(20);
+            while !waits.is_finished() && clock::now() < end {
+                holder.shared.has_waited();
+                thread::sleep(Duration::from_micros(100));
+                if lent.enter().is_some() {
+                    assert!(lent.leave(), "nobody took it back");
+                }
+            }
+            let is_handed_over = waits.is_finished();
+            goes_on.send(()).unwrap();
+            waits.join().unwrap().release().unwrap();
+            assert!(is_handed_over);
         });
         waiter.close();
         holder.close();

@@ -87,8 +87,13 @@ impl LentLock {
 
     /// Leaves; `false` if the core must be told, by the end of what [`LentLock::take_over`] returns.
     pub fn leave(&self) -> bool {
+        let entered = self.since.load(Ordering::Relaxed);
         self.since.store(0, Ordering::Relaxed);
-        self.loan.0.leave()
+        let has_left = self.loan.0.leave();
+        if has_left {
+            self.shared.look_after(entered);
+        }
+        has_left
     }
 
     /// What the entry with `fence` is worth now, as long as nobody has taken it over.
@@ -283,6 +288,8 @@ mod tests {
         for _ in 0..4 {
             enter_and_leave(agent);
         }
+        // Nobody has waited for others lately.
+        std::thread::sleep(Duration::from_millis(2));
         lent
     }
 
