@@ -219,18 +219,18 @@ fn configure(directory: &Path, algorithm: Algorithm, size: usize, key: Option<&s
     let sockets: Vec<_> = (0..size)
         .map(|_| std::net::UdpSocket::bind("127.0.0.1:0").expect("a free port"))
         .collect();
-    let mut text = format!("algorithm = \"{algorithm}\"\n[group]\nname = \"compare\"\n");
+    let mut text = format!("algorithm = \"{algorithm}\"\n");
     if let Some(key) = key {
         let path = directory.join("key");
-        let file = File::options()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&path);
-        let written = file.and_then(|mut file| file.write_all(key.as_bytes()));
+        let mut file = File::options();
+        file.write(true).create_new(true).mode(0o600);
+        let written = file
+            .open(&path)
+            .and_then(|mut file| file.write_all(key.as_bytes()));
         written.expect("our own directory");
         text += &format!("key_file = \"{}\"\n", path.display());
     }
+    text += "[group]\nname = \"compare\"\n";
     for (socket, id) in sockets.iter().zip(1..) {
         let address = socket.local_addr().expect("it is bound");
         text += &format!("[[member]]\nid = {id}\naddress = \"udp:{address}\"\n");
