@@ -12,9 +12,11 @@ mod epoch;
 mod file;
 mod kernel;
 mod lifeline;
+mod mapping;
 mod page;
 mod range;
 mod record;
+mod records;
 mod shared;
 mod status;
 

@@ -5,12 +5,14 @@
 //!
 //! ```text
 //! 0    magic 8 | permits 4 | length of the name 2 | name up to 255
+//! 496  whether somebody may be waiting 4
 //! 504  whether commands of readers may be left (`lifeline`) 8
 //! 512  the record of permit 0 (`record`)
 //! 1024 the same for permit 1, and so on; after the last permit's those of readers
 //! ```
 //!
-//! The file is created with its first part in place, which never changes but for the last field.
+//! The file is created with its first part in place, which never changes but for the last two fields.
+//! Its first 4096 bytes are mapped by those that enter ([`super::records`]).
 //! What counts are locked ranges ([`range`]), and commands that are left ([`super::lifeline`]), and
 //! not what the records say:
 //! - byte `n` below the number of permits: permit `n` is held, or shared;
@@ -25,17 +27,18 @@
 
 use std::fs::File;
 use std::io;
-use std::num::{NonZeroU32, NonZeroU64};
+use std::num::NonZeroU32;
 use std::os::unix::fs::{FileExt, MetadataExt};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use distlock_agent::protocol::LockName;
-use distlock_agent::runtime::{Announcer, Sighting};
 
 use super::directory::{Directory, Keep};
 use super::epoch::{epoch_2025, since_2025};
+use super::mapping::{LEN, Mapping};
 use super::range::{self, Range};
-use super::record::{self, BLOCK, Record, array};
+use super::record::{BLOCK, Record, array};
 
 const MAGIC: &[u8; 8] = b"dlklock\x01";
 /// All permits and then some.
@@ -47,9 +50,12 @@ const WAITERS: Range = Range::new(1 << 62, i64::MAX);
 /// Time in the number of a waiter's byte: hundredths of a second since 2025, 348 years.
 const TICK_BITS: u32 = 40;
 
+/// Whether somebody may be waiting: set by whoever begins to, cleared by whoever unlocks and finds
+/// nobody.
+const AWAITED_AT: usize = BLOCK - 16;
 /// The field of readers is the last of the first block.
-const READERS_LEN: usize = 8;
-const READERS_AT: u64 = (BLOCK - READERS_LEN) as u64;
+pub(super) const READERS_LEN: usize = 8;
+pub(super) const READERS_AT: u64 = (BLOCK - READERS_LEN) as u64;
 
 /// The most permits of a semaphore. Looking for a free one takes a system call each.
 pub(crate) const MAX_PERMITS: u32 = 1024;
@@ -60,8 +66,12 @@ pub(super) const MAX_READERS: u32 = 1024;
 /// An open file of a lock.
 #[derive(Debug)]
 pub(crate) struct LockFile {
-    file: File,
+    pub(super) file: File,
     inode: u64,
+    /// Its first page; `None` where nobody enters by it, and of a file that is shorter.
+    pub(super) mapping: Option<Mapping>,
+    /// Whether the file had all of that page when it was looked at last.
+    pub(super) is_whole: AtomicBool,
     pub(super) file_name: String,
     permits: NonZeroU32,
     name: LockName,
@@ -89,10 +99,14 @@ impl LockFile {
         permits: NonZeroU32,
     ) -> io::Result<Self> {
         let file_name = Self::file_name(name);
-        let content = header(name, permits);
+        let mut content = [0; LEN];
+        content[..BLOCK].copy_from_slice(&header(name, permits));
         for _ in 0..100 {
             let file = directory.open_or_create(&file_name, &content, Keep::ThisBoot)?;
-            if let Some(file) = Self::read(file, directory, &file_name)? {
+            if let Some(mut file) = Self::read(file, directory, &file_name)? {
+                if file.look_at_length()? {
+                    file.mapping = Some(Mapping::new(&file.file)?);
+                }
                 return Ok(file);
             }
             std::thread::yield_now();
@@ -127,6 +141,8 @@ impl LockFile {
             return Ok(Some(Self {
                 file,
                 inode,
+                mapping: None,
+                is_whole: AtomicBool::new(false),
                 file_name,
                 permits,
                 name,
@@ -233,7 +249,18 @@ impl LockFile {
     /// Whether others may find this file under the lock's name. Asked with a permit locked, it
     /// stays so until that is given back.
     pub(crate) fn is_current(&self, directory: &Directory) -> io::Result<bool> {
-        directory.leads_to(&self.file_name, self.inode)
+        let found = directory.look(&self.file_name)?;
+        let found = found.filter(|stat| stat.st_ino == self.inode);
+        let is_whole = found.is_some_and(|stat| stat.st_size >= LEN as i64);
+        self.is_whole.store(is_whole, Ordering::Relaxed);
+        Ok(found.is_some())
+    }
+
+    /// Looks whether the file has all of the page that is mapped.
+    pub(super) fn look_at_length(&self) -> io::Result<bool> {
+        let is_whole = self.file.metadata()?.len() >= LEN as u64;
+        self.is_whole.store(is_whole, Ordering::Relaxed);
+        Ok(is_whole)
     }
 
     /// Whether somebody is about to remove this file just now.
@@ -282,10 +309,15 @@ impl LockFile {
             .range();
             if range::try_lock(&self.file, range)? {
                 self.mark = Some(range);
-                return Ok(());
+                break;
             }
         }
-        // It waits all the same, only unseen.
+        // Without a mark it waits all the same, only unseen. Whoever unlocks from now on looks.
+        if self.look_at_length()?
+            && let Some(mapping) = &self.mapping
+        {
+            mapping.word32(AWAITED_AT).store(1, Ordering::SeqCst);
+        }
         Ok(())
     }
 
@@ -300,6 +332,25 @@ impl LockFile {
             Some(range) => range::unlock(&self.file, range),
             None => Ok(()),
         }
+    }
+
+    /// Whether somebody may be waiting, asked right after a permit was given back: whoever begins to
+    /// wait later looks once more before it sleeps.
+    pub(crate) fn may_be_awaited(&self) -> io::Result<bool> {
+        let mapping = self.mapping.as_ref();
+        let mapping = mapping.filter(|_| self.is_whole.load(Ordering::Relaxed));
+        let Some(word) = mapping.map(|mapping| mapping.word32(AWAITED_AT)) else {
+            return self.is_awaited();
+        };
+        if word.load(Ordering::SeqCst) == 0 {
+            return Ok(false);
+        }
+        word.store(0, Ordering::SeqCst);
+        let is_awaited = self.is_awaited()?;
+        if is_awaited {
+            word.store(1, Ordering::SeqCst);
+        }
+        Ok(is_awaited)
     }
 
     /// Whether another open file waits.
@@ -322,79 +373,6 @@ impl LockFile {
         Ok(permits
             .filter_map(|range| u32::try_from(range.start()).ok())
             .collect())
-    }
-
-    /// The record of a permit; `None` if there is none yet, or it is just being written.
-    pub(crate) fn record(&self, number: u32) -> io::Result<Option<Record>> {
-        let mut block = [0; BLOCK];
-        match self.file.read_exact_at(&mut block, record_at(number)) {
-            Ok(()) => Ok(Record::decode(&block)),
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
-            Err(error) => Err(error),
-        }
-    }
-
-    /// The record of a permit, and for the first one the field of readers before it.
-    pub(super) fn last(&self, permit: u32) -> io::Result<(Option<NonZeroU64>, Option<Record>)> {
-        if permit != 0 {
-            return Ok((None, self.record(permit)?));
-        }
-        let mut both = [0; READERS_LEN + BLOCK];
-        let len = loop {
-            match self.file.read_at(&mut both, READERS_AT) {
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                read => break read?,
-            }
-        };
-        let (readers, block) = both.split_first_chunk().expect("it is longer");
-        let block: &[u8; BLOCK] = block.first_chunk().expect("it is as long");
-        let record = (len == both.len()).then(|| Record::decode(block)).flatten();
-        Ok((NonZeroU64::new(u64::from_le_bytes(*readers)), record))
-    }
-
-    /// How many records the file has room for as it is.
-    pub(super) fn count_records(&self) -> io::Result<u32> {
-        let records = (self.file.metadata()?.len() / BLOCK as u64).saturating_sub(1);
-        Ok(u32::try_from(records).unwrap_or(u32::MAX))
-    }
-
-    /// Writes the record of a permit that we have locked.
-    pub(crate) fn write_record(&self, number: u32, record: &Record) -> io::Result<()> {
-        self.file.write_all_at(&record.encode(), record_at(number))
-    }
-
-    /// Writes one of its fields.
-    fn write_field(&self, number: u32, field: usize, bytes: &[u8]) -> io::Result<()> {
-        self.file
-            .write_all_at(bytes, record_at(number) + field as u64)
-    }
-
-    /// Notes that the permit's holder leaves in order.
-    pub(crate) fn write_left(&self, number: u32) -> io::Result<()> {
-        self.write_field(number, record::STATE_AT, &record::LEFT.to_le_bytes())
-    }
-
-    /// Notes the process that works under the permit.
-    pub(crate) fn write_process(&self, number: u32, process: Sighting) -> io::Result<()> {
-        self.write_field(number, record::PROCESS_AT, &process.encode())
-    }
-
-    /// By what that process notes it itself.
-    pub(crate) fn announcer(&self, number: u32) -> io::Result<Announcer> {
-        let at = record_at(number) + record::PROCESS_AT as u64;
-        Ok(Announcer::in_record(self.file.try_clone()?, at))
-    }
-
-    /// Notes in which boot commands inherited what shows whether they are left, if they did.
-    pub(super) fn write_inherited(&self, number: u32, boot: Option<NonZeroU64>) -> io::Result<()> {
-        let boot = boot.map_or(0, NonZeroU64::get);
-        self.write_field(number, record::INHERITED_AT, &boot.to_le_bytes())
-    }
-
-    /// The same of any reader.
-    pub(super) fn write_readers(&self, boot: Option<NonZeroU64>) -> io::Result<()> {
-        let boot = boot.map_or(0, NonZeroU64::get);
-        self.file.write_all_at(&boot.to_le_bytes(), READERS_AT)
     }
 }
 
@@ -429,10 +407,6 @@ fn read_header(block: &[u8; BLOCK]) -> Option<(NonZeroU32, LockName)> {
     let len = usize::from(u16::from_le_bytes(array(block, 12)));
     let name = LockName::new(block.get(14..14 + len)?).ok()?;
     block.starts_with(MAGIC).then_some((permits, name))
-}
-
-fn record_at(permit: u32) -> u64 {
-    BLOCK as u64 * (1 + u64::from(permit))
 }
 
 /// Somebody who waits, as the number of a byte.

@@ -1,13 +1,8 @@
 //! The page that all processes of the local group share: the fence counter and the bells.
 //!
-//! It is a file of 4096 bytes, mapped shared. Words in it are only touched atomically, so a
-//! process that is killed at any moment leaves it whole. All of it is written when it is made, so a
-//! file system that fills up later takes nothing of it away (where one copies what is written, as
-//! btrfs does, it may: the directory is meant for a tmpfs). If another program cuts it short, each
-//! process sees that before it touches the page again, where the kernel would end it with SIGBUS.
-//! Each touch has its own look, some instructions before it. If the page is cut just then, the process
-//! is ended all the same, and the kernel gives its locks back, as after any kill. Only this user and
-//! root can do that, and they could kill the process too.
+//! It is a file of 4096 bytes, mapped shared ([`mapping`](super::mapping)). All of it is written when
+//! it is made, so a file system that fills up later takes nothing of it away (where one copies what is
+//! written, as btrfs does, it may: the directory is meant for a tmpfs).
 //!
 //! *The fence counter* only rises. A new file starts it at the seconds since 2025-01-01 with 32
 //! binary places, so that fences rise also when the directory was emptied, by a reboot or by hand
@@ -21,25 +16,22 @@
 
 use std::fs::File;
 use std::io;
-use std::num::NonZeroUsize;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
-use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use distlock_agent::protocol::Fence;
-use nix::sys::mman::{MapFlags, ProtFlags, mmap, munmap};
 use nix::sys::stat::fstat;
 
 use super::directory::{Directory, Keep};
 use super::epoch::since_2025;
+use super::mapping::{LEN, Mapping};
 use crate::error::OpenError;
 
 /// The page's name in the directory.
 pub(crate) const NAME: &str = "group";
 
-const LEN: usize = 4096;
 /// Eight bytes at the start: what this is, in which layout.
 const MAGIC: u64 = u64::from_le_bytes(*b"distlk\0\x02");
 /// The boot in which the counter was last raised, hashed.
@@ -53,23 +45,10 @@ const BELLS: u64 = ((LEN - BELLS_AT) / BELL_LEN) as u64;
 /// The mapped page.
 #[derive(Debug)]
 pub(crate) struct Page {
-    start: NonNull<u8>,
+    mapping: Mapping,
     file: File,
     inode: u64,
 }
-
-#[expect(
-    unsafe_code,
-    reason = "the pointer is to memory shared with other processes anyway"
-)]
-// SAFETY: all access to the memory is by atomic operations.
-unsafe impl Send for Page {}
-#[expect(
-    unsafe_code,
-    reason = "the pointer is to memory shared with other processes anyway"
-)]
-// SAFETY: as for `Send`.
-unsafe impl Sync for Page {}
 
 impl Page {
     /// Maps the page of the group in `directory`, and makes it if there is none.
@@ -98,13 +77,8 @@ impl Page {
         if metadata.len() != LEN as u64 {
             return Ok(None);
         }
-        let len = NonZeroUsize::new(LEN).expect("a page is not empty");
-        let access = ProtFlags::PROT_READ | ProtFlags::PROT_WRITE;
-        // SAFETY: a new mapping at an address of the kernel's choice touches no other memory.
-        #[expect(unsafe_code, reason = "sharing a futex needs shared memory")]
-        let start = unsafe { mmap(None, len, access, MapFlags::MAP_SHARED, &file, 0) }?;
         Ok(Some(Self {
-            start: start.cast(),
+            mapping: Mapping::new(&file)?,
             file,
             inode: metadata.ino(),
         }))
@@ -121,10 +95,11 @@ impl Page {
 
     /// Raises the counter if nobody has since the host's last boot.
     fn catch_up(&self, boot: u64) {
-        if self.word64(BOOT_AT).load(Ordering::Acquire) != boot {
-            self.word64(FENCE_AT)
+        if self.mapping.word64(BOOT_AT).load(Ordering::Acquire) != boot {
+            self.mapping
+                .word64(FENCE_AT)
                 .fetch_max(first_fence(), Ordering::AcqRel);
-            self.word64(BOOT_AT).store(boot, Ordering::Release);
+            self.mapping.word64(BOOT_AT).store(boot, Ordering::Release);
         }
     }
 
@@ -142,12 +117,12 @@ impl Page {
 
     fn is_good(&self, len: i64) -> bool {
         // Cut short and made longer again it has no content.
-        len == LEN as i64 && self.word64(0).load(Ordering::Relaxed).to_le() == MAGIC
+        len == LEN as i64 && self.mapping.word64(0).load(Ordering::Relaxed).to_le() == MAGIC
     }
 
     /// The next fence, larger than `last`; `None` when there are no more, in 2093.
     pub(crate) fn next_fence(&self, last: u64) -> Option<Fence> {
-        let counter = self.word64(FENCE_AT);
+        let counter = self.mapping.word64(FENCE_AT);
         let mut before = counter.fetch_add(1, Ordering::AcqRel);
         if before < last {
             // Somebody has put an older page in the place of the group's, or set the clock back.
@@ -163,38 +138,10 @@ impl Page {
         // Of the locks that share the word, some 32 kinds are told apart.
         let kind = 1 << (hash / BELLS % 32);
         Bell {
-            word: self.word32(at),
-            looks: self.word32(at + 4),
+            word: self.mapping.word32(at),
+            looks: self.mapping.word32(at + 4),
             kind,
         }
-    }
-
-    fn word32(&self, at: usize) -> &AtomicU32 {
-        assert!(at.is_multiple_of(4) && at + 4 <= LEN);
-        // SAFETY: within the mapping, which lives as long as `self`, aligned, and only used
-        // atomically by all processes.
-        #[expect(unsafe_code, reason = "a view into shared memory")]
-        unsafe {
-            AtomicU32::from_ptr(self.start.as_ptr().add(at).cast())
-        }
-    }
-
-    fn word64(&self, at: usize) -> &AtomicU64 {
-        assert!(at.is_multiple_of(8) && at + 8 <= LEN);
-        // SAFETY: as in `word32`.
-        #[expect(unsafe_code, reason = "a view into shared memory")]
-        unsafe {
-            AtomicU64::from_ptr(self.start.as_ptr().add(at).cast())
-        }
-    }
-}
-
-impl Drop for Page {
-    fn drop(&mut self) {
-        // SAFETY: mapped with this length in `map`, and no reference outlives `self`.
-        #[expect(unsafe_code, reason = "the counterpart of the mapping")]
-        let unmapped = unsafe { munmap(self.start.cast(), LEN) };
-        debug_assert!(unmapped.is_ok(), "{unmapped:?}");
     }
 }
 

@@ -52,6 +52,23 @@ impl Record {
         }
     }
 
+    /// What there is to know of the last holder. One that ended while it wrote that it had come in
+    /// counts as inside: what its record said before is lost, and it may have been the same.
+    pub(super) fn of_last(block: &[u8; BLOCK]) -> Option<Self> {
+        let fences = [0, END_AT].map(|at| u64::from_le_bytes(array(block, at)));
+        let torn = || Self {
+            fence: fences[0].max(fences[1]),
+            is_inside: true,
+            pid: 0,
+            since: UNIX_EPOCH,
+            process: None,
+            command: String::new(),
+            inherited: NonZeroU64::new(u64::from_le_bytes(array(block, INHERITED_AT))),
+        };
+        let is_torn = fences[0] != fences[1];
+        Self::decode(block).or_else(|| is_torn.then(torn))
+    }
+
     pub(super) fn encode(&self) -> [u8; BLOCK] {
         let mut block = [0; BLOCK];
         let mut put = |at: usize, bytes: &[u8]| block[at..at + bytes.len()].copy_from_slice(bytes);
@@ -142,6 +159,26 @@ mod tests {
         let read = Record::decode(&record(&long).encode()).unwrap();
         assert_eq!(read.command.len(), MAX_COMMAND - 1);
         assert!(long.starts_with(&read.command));
+    }
+
+    #[test]
+    fn who_ends_while_it_writes_counts_as_inside() {
+        let (old, new) = (record("old"), record("new"));
+        let old = Record {
+            is_inside: false,
+            ..old
+        };
+        let new = Record { fence: 78, ..new };
+        // Written backwards, word by word.
+        for from in (8..BLOCK).step_by(8) {
+            let mut torn = old.encode();
+            torn[from..].copy_from_slice(&new.encode()[from..]);
+            assert_eq!(Record::decode(&torn), None);
+            let last = Record::of_last(&torn).unwrap();
+            assert!(last.is_inside && last.fence == 78, "{from}: {last:?}");
+        }
+        assert_eq!(Record::of_last(&old.encode()), Some(old));
+        assert_eq!(Record::of_last(&[0; BLOCK]), None);
     }
 
     #[test]

@@ -70,7 +70,7 @@ impl Hold for KernelHold {
         }
         let released = file.release(permit);
         // Afterwards: who waits from now on looks once more before it sleeps.
-        let is_awaited = file.is_awaited().unwrap_or(true);
+        let is_awaited = file.may_be_awaited().unwrap_or(true);
         if released.is_ok() {
             lock.keep(Some(file));
         }

@@ -98,6 +98,13 @@ impl KernelWaiting {
         if !self.take_turn(until)? {
             return Ok(None);
         }
+        if self.file.is_none() && !self.lock.group.is_closed() {
+            // Who comes in at once listens to no bell.
+            if let Some(hold) = self.lock.look(&mut self.file, &self.request)? {
+                return Ok(Some(hold));
+            }
+            self.mark()?;
+        }
         loop {
             let count = self.lock.bell(|bell| bell.count())?;
             if self.lock.group.is_closed() {
@@ -112,11 +119,7 @@ impl KernelWaiting {
                 sleep = None;
             }
             match &mut self.file {
-                // Marked, look again: whoever removes the file has seen the mark, or is done.
-                Some(file) if !file.is_marked() => {
-                    file.mark().map_err(|error| self.lock.failed(error))?;
-                    self.sleep = None;
-                }
+                Some(file) if !file.is_marked() => self.mark()?,
                 _ if until.is_some_and(is_due) => {
                     self.sleep = sleep;
                     return Ok(None);
@@ -138,6 +141,16 @@ impl KernelWaiting {
                 }
             }
         }
+    }
+
+    /// Tells others that this thread waits. Then it has to look again: whoever removes the file, or
+    /// unlocks, has seen the mark, or is done.
+    fn mark(&mut self) -> Result<(), LockError> {
+        if let Some(file) = &mut self.file {
+            file.mark().map_err(|error| self.lock.failed(error))?;
+        }
+        self.sleep = None;
+        Ok(())
     }
 
     /// Waits until it is this thread's turn to contend; whether it is.
