@@ -33,6 +33,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
 use distlock_agent::protocol::LockName;
+use nix::sys::stat::fstat;
 
 use super::directory::{Directory, Keep};
 use super::epoch::{epoch_2025, since_2025};
@@ -258,7 +259,7 @@ impl LockFile {
 
     /// Looks whether the file has all of the page that is mapped.
     pub(super) fn look_at_length(&self) -> io::Result<bool> {
-        let is_whole = self.file.metadata()?.len() >= LEN as u64;
+        let is_whole = fstat(&self.file)?.st_size >= LEN as i64;
         self.is_whole.store(is_whole, Ordering::Relaxed);
         Ok(is_whole)
     }

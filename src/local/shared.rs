@@ -15,6 +15,8 @@ use crate::error::{LockError, OpenError};
 
 /// What the group and its locks share.
 pub(super) struct Shared {
+    /// The process that opened the group: a child that it forks cannot use that.
+    pub(super) pid: u32,
     pub(super) directory: Directory,
     /// Replaced if somebody removes the file and another process makes a new one.
     page: RwLock<Arc<Page>>,
@@ -27,6 +29,7 @@ impl Shared {
     pub(super) fn open(directory: Directory) -> Result<Self, OpenError> {
         let page = Page::open(&directory)?;
         Ok(Self {
+            pid: std::process::id(),
             directory,
             page: RwLock::new(Arc::new(page)),
             is_closed: AtomicBool::new(false),

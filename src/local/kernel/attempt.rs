@@ -90,7 +90,7 @@ impl KernelLock {
         let record = Record {
             fence: fence.as_u64(),
             is_inside: true,
-            pid: std::process::id(),
+            pid: self.group.pid,
             since: SystemTime::now(),
             process: None,
             command: request.command.as_deref().unwrap_or_default().to_owned(),
