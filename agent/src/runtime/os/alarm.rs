@@ -64,6 +64,19 @@ impl Alarm {
         };
         set.map_err(Errno::into)
     }
+
+    /// Has it go off at `at`, or earlier: one that is to go off before anyway is left as it is, which
+    /// saves a system call.
+    ///
+    /// # Errors
+    /// As for [`Alarm::set`].
+    pub(crate) fn set_by(&self, at: Time, now: Time) -> io::Result<()> {
+        let set = Time::from_nanos(self.at.load(Ordering::Relaxed));
+        if now < set && set <= at {
+            return Ok(());
+        }
+        self.set(Some(at))
+    }
 }
 
 impl AsFd for Alarm {
@@ -88,6 +101,22 @@ mod tests {
     fn is_due(alarm: &Alarm, timeout: PollTimeout) -> bool {
         let mut fds = [PollFd::new(alarm.as_fd(), PollFlags::POLLIN)];
         poll(&mut fds, timeout).unwrap() == 1
+    }
+
+    #[test]
+    fn goes_off_by_its_time() {
+        let alarm = Alarm::new().unwrap();
+        let soon = clock::now() + Duration::from_millis(20);
+        alarm.set_by(soon, clock::now()).unwrap();
+        let late = soon + Duration::from_secs(3_600);
+        alarm.set_by(late, clock::now()).unwrap();
+        assert!(is_due(&alarm, PollTimeout::NONE), "as it was set before");
+        assert!(clock::now() >= soon);
+        alarm.set_by(late, clock::now()).unwrap();
+        assert!(!is_due(&alarm, PollTimeout::ZERO), "set anew");
+        let soon = clock::now() + Duration::from_millis(20);
+        alarm.set_by(soon, clock::now()).unwrap();
+        assert!(is_due(&alarm, PollTimeout::NONE), "earlier than set");
     }
 
     #[test]

@@ -81,14 +81,15 @@ impl ThreadWakeup {
         }
     }
 
-    /// What timeout has the poll sleep until `until`. To be called by the thread itself, right before
+    /// What timeout has the poll sleep until `until`, or for a shorter time. To be called by the thread itself, right before
     /// it sleeps.
     fn timeout(&self, until: Time) -> Option<Duration> {
-        let left = until.since(clock::now());
+        let now = clock::now();
+        let left = until.since(now);
         if left <= SHORT {
             return Some(left);
         }
-        match self.alarm.set(Some(until)) {
+        match self.alarm.set_by(until, now) {
             Ok(()) => None,
             Err(error) => {
                 tracing::error!("cannot set the agent's timer: {error}");
