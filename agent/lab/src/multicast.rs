@@ -16,6 +16,7 @@ use self::world::World;
 use super::checkers::Violation;
 use super::choices::{Choices, Permille};
 use super::network::{Conditions, Delay, NetworkStats};
+use super::plan::Misfortunes;
 use super::trace::{Sink, Trace};
 
 /// What took place in a run.
@@ -92,9 +93,10 @@ struct Plan {
     pace: Duration,
     /// How long an acknowledgement waits for something that can stand for it.
     patience: Duration,
-    /// Between two changes of the view, and two crashes, in the mean; `None` for never.
+    /// Between two changes of the view, in the mean; `None` for never.
     change: Option<Duration>,
-    crash: Option<Duration>,
+    /// Crashes.
+    faults: Misfortunes,
     /// How many of a thousand changes remove a member that lives.
     mistakes: Permille,
     /// How many of a thousand changes bring a newcomer.
@@ -121,7 +123,10 @@ impl Plan {
             change: choices
                 .chance(900)
                 .then(|| DELAY * [10, 40][choices.index(2)]),
-            crash: choices.chance(700).then_some(DELAY * 60),
+            faults: Misfortunes {
+                crash: choices.chance(700).then_some(DELAY * 60),
+                ..Misfortunes::NONE
+            },
             mistakes: [0, 100, 300][choices.index(3)],
             newcomers: [0, 300][choices.index(2)],
             unrest: DELAY * 200,

@@ -65,7 +65,7 @@ impl World {
         let first = (0..self.plan.size).map(|_| self.start()).collect();
         self.change_to(Vec::new(), first);
         self.hosts.plan_around(self.plan.change, Act::Change);
-        self.hosts.plan_around(self.plan.crash, Act::Crash);
+        self.hosts.plan_around(self.plan.faults.crash, Act::Crash);
         self.go_on(Time::ZERO + self.plan.unrest, |_| false)?;
         self.calm = true;
         self.hosts.network.heal();
@@ -126,7 +126,7 @@ impl World {
             Act::Say(node) => self.say(node),
             Act::Acknowledge(node) => self.acknowledge(node),
             Act::Crash => {
-                self.hosts.plan_around(self.plan.crash, Act::Crash);
+                self.hosts.plan_around(self.plan.faults.crash, Act::Crash);
                 self.crash();
                 Ok(())
             }
