@@ -93,7 +93,8 @@ fn rows(rounds: &[Value], picture: &Picture) -> Vec<(String, Vec<Option<f64>>)> 
             let values = rounds.iter().map(|round| &round["systems"][name][column]);
             let mut values: Vec<f64> = values.filter_map(Value::as_f64).collect();
             values.sort_unstable_by(f64::total_cmp);
-            values.get(values.len() / 2).map(|it| it / picture.unit)
+            let (low, high) = (values.len().checked_sub(1)? / 2, values.len() / 2);
+            Some(f64::midpoint(values[low], values[high]) / picture.unit)
         };
         let values = picture.columns.iter().map(|(column, _)| of(column));
         (name.replace('`', ""), values.collect())
