@@ -106,7 +106,8 @@ impl LockFile {
             let file = directory.open_or_create(&file_name, &content, Keep::ThisBoot)?;
             if let Some(mut file) = Self::read(file, directory, &file_name)? {
                 if file.look_at_length()? {
-                    file.mapping = Some(Mapping::new(&file.file)?);
+                    // Where nothing more can be mapped, the kernel reads and writes.
+                    file.mapping = Mapping::new(&file.file).ok();
                 }
                 return Ok(file);
             }
@@ -314,10 +315,13 @@ impl LockFile {
             }
         }
         // Without a mark it waits all the same, only unseen. Whoever unlocks from now on looks.
-        if self.look_at_length()?
-            && let Some(mapping) = &self.mapping
-        {
-            mapping.word32(AWAITED_AT).store(1, Ordering::SeqCst);
+        let is_whole = self.look_at_length()?;
+        match self.mapping.as_ref().filter(|_| is_whole) {
+            Some(mapping) => mapping.word32(AWAITED_AT).store(1, Ordering::SeqCst),
+            None => {
+                let (yes, at) = (1_u32.to_ne_bytes(), AWAITED_AT as u64);
+                self.file.write_all_at(&yes, at)?;
+            }
         }
         Ok(())
     }
@@ -346,6 +350,10 @@ impl LockFile {
         if word.load(Ordering::SeqCst) == 0 {
             return Ok(false);
         }
+        if self.is_awaited()? {
+            return Ok(true);
+        }
+        // Nobody is: but somebody may have begun to wait since that look.
         word.store(0, Ordering::SeqCst);
         let is_awaited = self.is_awaited()?;
         if is_awaited {
@@ -456,6 +464,44 @@ mod tests {
         }
         assert_eq!(read_header(&[0; BLOCK]), None);
         assert_eq!(read_header(&[0xff; BLOCK]), None);
+    }
+
+    #[test]
+    fn whoever_unlocks_knows_of_those_that_wait() {
+        let path = tempfile::tempdir().unwrap();
+        let directory = Directory::open(path.path()).unwrap();
+        let name = LockName::new("x").unwrap();
+        let open = || LockFile::open(&directory, &name, NonZeroU32::MIN).unwrap();
+        let (holder, mut first) = (open(), open());
+        // One that has mapped nothing, as its file was short once.
+        let other = LockFile::open_existing(&directory, &LockFile::file_name(&name));
+        let mut other = other.unwrap().unwrap();
+        assert!(!holder.may_be_awaited().unwrap());
+        for _ in 0..2 {
+            for waiter in [&mut first, &mut other] {
+                waiter.mark().unwrap();
+                assert!(holder.may_be_awaited().unwrap());
+                assert!(holder.may_be_awaited().unwrap(), "still");
+                waiter.unmark().unwrap();
+                assert!(!holder.may_be_awaited().unwrap());
+            }
+        }
+    }
+
+    /// What its record said before is lost, and the next holder is to be told.
+    #[test]
+    fn the_file_of_who_ended_while_it_came_in_stays() {
+        let path = tempfile::tempdir().unwrap();
+        let directory = Directory::open(path.path()).unwrap();
+        let name = LockName::new("x").unwrap();
+        let file = LockFile::open(&directory, &name, NonZeroU32::MIN).unwrap();
+        // The last word of a record.
+        let fence = 7_u64.to_le_bytes();
+        file.file
+            .write_all_at(&fence, 2 * BLOCK as u64 - 8)
+            .unwrap();
+        assert!(!file.retire(&directory, false).unwrap());
+        assert!(file.retire(&directory, true).unwrap());
     }
 
     #[test]

@@ -205,6 +205,34 @@ mod tests {
         time
     }
 
+    /// The kernel ends whoever touches what is not there.
+    #[test]
+    fn a_file_that_is_cut_short_while_it_is_held_ends_nobody() {
+        for how in [Release::Given, Release::Abandoned] {
+            let directory = tempfile::tempdir().unwrap();
+            let group = Group::open(directory.path()).unwrap();
+            let name = LockName::new("x").unwrap();
+            let ask = Ask {
+                algorithm: None,
+                permits: Some(NonZeroU32::MIN),
+            };
+            let lock = group.open(&name, ask).unwrap();
+            let request = Request {
+                wish: Mode::Exclusive.into(),
+                patience: Patience::Lease,
+                command: None,
+                is_inheritable: false,
+            };
+            let Poll::Ready(hold) = Arc::clone(&lock).begin(request).wait(None) else {
+                panic!("nobody else is there");
+            };
+            let path = directory.path().join(LockFile::file_name(&name));
+            let file = std::fs::File::options().write(true).open(path).unwrap();
+            file.set_len(0).unwrap();
+            hold.unwrap().unwrap().release(how).unwrap();
+        }
+    }
+
     #[test]
     fn who_unlocks_leaves_the_lock_to_those_that_wait_but_not_for_long() {
         let directory = tempfile::tempdir().unwrap();

@@ -165,7 +165,7 @@ impl LockFile {
         }
         let mut known = Vec::new();
         for permit in 0..self.permits().get().min(self.count_records()?) {
-            let Some(record) = self.record(permit)? else {
+            let (_, Some(record)) = self.last(permit)? else {
                 continue;
             };
             if record.is_inside && !even_abandoned

@@ -60,7 +60,7 @@ impl Hold for KernelHold {
             Release::Given => false,
         };
         let noted = if is_told {
-            Ok(())
+            file.look_at_length().map(drop)
         } else {
             file.write_left(permit)
         };

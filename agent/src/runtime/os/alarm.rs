@@ -62,6 +62,10 @@ impl Alarm {
                 self.timer.set(expiration(Time::from_nanos(at)), flags)
             }
         };
+        if set.is_err() {
+            // Nobody may rely on it.
+            self.at.store(0, Ordering::Relaxed);
+        }
         set.map_err(Errno::into)
     }
 

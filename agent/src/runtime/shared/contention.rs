@@ -2,8 +2,9 @@
 //!
 //! A thread that enters a lent lock again and again keeps its core busy, and the agent thread, which
 //! hears of another member's request, often shares it: the kernel lets that run some ten
-//! microseconds later. So a thread of a member that waited for others a moment ago looks at the
-//! member's sockets itself when it leaves, and hands the lock over in that step.
+//! microseconds later. So a thread that entered within a millisecond after one of its member waited
+//! for others looks at the member's sockets itself when it leaves, and hands the lock over in that
+//! step.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -34,7 +35,7 @@ impl Default for Contention {
 }
 
 impl Contention {
-    /// A thread has got what it waited for.
+    /// A thread has waited for others.
     pub(super) fn has_waited(&self, now: Time) {
         self.until
             .store((now + LASTS).as_nanos(), Ordering::Relaxed);

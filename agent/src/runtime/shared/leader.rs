@@ -82,7 +82,7 @@ impl Shared {
         }
     }
 
-    /// A thread has got what it waited for.
+    /// A thread has waited for others.
     fn has_waited(&self) {
         self.contention.has_waited(clock::now());
     }
@@ -101,9 +101,10 @@ impl Shared {
 }
 
 impl CoreGuard<'_> {
-    /// Steps the protocol with what is at the sockets, if not too much is.
+    /// Steps the protocol with what is at the sockets, if not too much is. A panic ends the session,
+    /// and not the caller's business: it may be about to leave.
     fn take_what_is_there(mut self) {
-        self.receive(RECEIVE_LIMIT);
+        self.guarded(|core| _ = core.receive(RECEIVE_LIMIT));
         self.leave_losses();
         self.finish_as_application();
     }
@@ -138,7 +139,7 @@ impl Leader<'_> {
                 break;
             }
             let mut core = self.shared.lock_core();
-            core.receive(RECEIVE_LIMIT);
+            core.guarded(|core| _ = core.receive(RECEIVE_LIMIT));
             if request.is_decided() {
                 // Before this thread would ring for itself.
                 request.end_to_lead();

@@ -81,8 +81,8 @@ impl ThreadWakeup {
         }
     }
 
-    /// What timeout has the poll sleep until `until`, or for a shorter time. To be called by the thread itself, right before
-    /// it sleeps.
+    /// What timeout has the poll sleep until `until`, or for a shorter time. To be called by the thread
+    /// itself, right before it sleeps.
     fn timeout(&self, until: Time) -> Option<Duration> {
         let now = clock::now();
         let left = until.since(now);
