@@ -15,7 +15,7 @@ use super::mapping::{LEN, Mapping};
 use super::record::{self, BLOCK, Record};
 
 impl LockFile {
-    /// The record of a permit; `None` if there is none yet, or it is just being written.
+    /// The record of a permit; `None` if none was written yet, or if another process is writing it now.
     pub(crate) fn record(&self, number: u32) -> io::Result<Option<Record>> {
         let mut block = [0; BLOCK];
         match self.file.read_exact_at(&mut block, record_at(number)) {
@@ -151,7 +151,8 @@ mod tests {
         }
     }
 
-    /// The file of a lock with so many permits, as a process has it that enters, and as one that looks.
+    /// The file of a lock with `permits` permits, opened twice: by a process that enters, which maps it, and
+    /// by one that only reads its records, as `status` does.
     fn both(path: &std::path::Path, permits: u32) -> (LockFile, LockFile) {
         let directory = Directory::open(path).unwrap();
         let name = LockName::new("x").unwrap();

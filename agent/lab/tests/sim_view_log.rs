@@ -69,7 +69,7 @@ fn a_schedule_is_the_same_each_time() {
     }
 }
 
-/// Whether one of so many schedules finds that this rule is broken.
+/// Whether the library breaks this rule in one of the first `schedules`.
 ///
 /// So many are five times what a library needs in the mean, or more: any change of the log gives all
 /// schedules other elections, and fewer would find a library by luck.

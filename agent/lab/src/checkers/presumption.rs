@@ -6,7 +6,7 @@ use distlock_protocol::NodeId;
 
 /// What is known where the silent are presumed gone. From the moment in which one is that runs, two
 /// sides may go on without each other, and both may let somebody in; until all that run are in one
-/// view, and who was too many has been told.
+/// view, and each holder that must not go on has been told of its loss.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Presumption {
     /// Which incarnations run.

@@ -172,6 +172,8 @@ mod tests {
     use std::sync::atomic::AtomicBool;
     use std::thread;
 
+    use crossbeam_channel::{Receiver, Sender};
+
     use crate::protocol::LockName;
     use crate::runtime::shared::hand_off::tests::{alone, options_among};
     use crate::runtime::{Agent, Caller, Grant, Patience, Watchdog};
@@ -182,6 +184,44 @@ mod tests {
         let lock = LockName::new("x").unwrap();
         let granted = agent.acquire(&lock, None, Patience::Forever, Caller::default());
         granted.unwrap()
+    }
+
+    /// The thread of an agent, which its watchdog stops.
+    struct AgentThread {
+        is_to_stop: Arc<AtomicBool>,
+        stopped: Receiver<()>,
+        goes_on: Sender<()>,
+    }
+
+    impl AgentThread {
+        /// Returns when it stands still.
+        fn stop(&self) {
+            self.is_to_stop.store(true, Ordering::Relaxed);
+            self.stopped.recv().unwrap();
+        }
+
+        fn go_on(&self) {
+            self.goes_on.send(()).unwrap();
+        }
+    }
+
+    fn stoppable() -> (Watchdog, AgentThread) {
+        let is_to_stop = Arc::new(AtomicBool::new(false));
+        let (stops, stopped) = crossbeam_channel::bounded(0);
+        let (goes_on, may_go_on) = crossbeam_channel::bounded(0);
+        let stop = Arc::clone(&is_to_stop);
+        let watchdog = Watchdog::new(Duration::from_millis(1), move || {
+            if stop.swap(false, Ordering::Relaxed) {
+                stops.send(()).unwrap();
+                may_go_on.recv().unwrap();
+            }
+        });
+        let thread = AgentThread {
+            is_to_stop,
+            stopped,
+            goes_on,
+        };
+        (watchdog, thread)
     }
 
     /// Until a thread leads, and its request is out.
@@ -195,28 +235,18 @@ mod tests {
     fn the_answer_wakes_the_leader_itself() {
         let directory = tempfile::tempdir().unwrap();
         let holder = Agent::start(options_among(2, 1, directory.path(), None)).unwrap();
-        let is_to_stop = Arc::new(AtomicBool::new(false));
-        let (stops, stopped) = crossbeam_channel::bounded(0);
-        let (goes_on, may_go_on) = crossbeam_channel::bounded::<()>(0);
-        let stop = Arc::clone(&is_to_stop);
-        let watchdog = Watchdog::new(Duration::from_millis(1), move || {
-            if stop.swap(false, Ordering::Relaxed) {
-                stops.send(()).unwrap();
-                may_go_on.recv().unwrap();
-            }
-        });
+        let (watchdog, thread_of_agent) = stoppable();
         let options = options_among(2, 2, directory.path(), Some(watchdog));
         let waiter = Agent::start(options).unwrap();
         let held = enter(&holder);
         thread::scope(|scope| {
             let waits = scope.spawn(|| enter(&waiter));
             await_leader(&waiter);
-            is_to_stop.store(true, Ordering::Relaxed);
-            stopped.recv().unwrap();
+            thread_of_agent.stop();
             // The agent thread of the member that waits stands still from here on.
             held.release().unwrap();
             waits.join().unwrap().release().unwrap();
-            goes_on.send(()).unwrap();
+            thread_of_agent.go_on();
         });
         waiter.close();
         holder.close();
@@ -225,16 +255,7 @@ mod tests {
     #[test]
     fn whoever_leaves_what_others_want_hands_it_over() {
         let directory = tempfile::tempdir().unwrap();
-        let is_to_stop = Arc::new(AtomicBool::new(false));
-        let (stops, stopped) = crossbeam_channel::bounded(0);
-        let (goes_on, may_go_on) = crossbeam_channel::bounded::<()>(0);
-        let stop = Arc::clone(&is_to_stop);
-        let watchdog = Watchdog::new(Duration::from_millis(1), move || {
-            if stop.swap(false, Ordering::Relaxed) {
-                stops.send(()).unwrap();
-                may_go_on.recv().unwrap();
-            }
-        });
+        let (watchdog, thread_of_agent) = stoppable();
         let options = options_among(2, 1, directory.path(), Some(watchdog));
         let holder = Agent::start(options).unwrap();
         let waiter = Agent::start(options_among(2, 2, directory.path(), None)).unwrap();
@@ -242,8 +263,7 @@ mod tests {
         while lent.enter().is_none_or(|_| !lent.leave()) {
             enter(&holder).release().unwrap();
         }
-        is_to_stop.store(true, Ordering::Relaxed);
-        stopped.recv().unwrap();
+        thread_of_agent.stop();
         // The agent thread of the member that has the lock stands still from here on.
         thread::scope(|scope| {
             let waits = scope.spawn(|| enter(&waiter));
@@ -256,7 +276,7 @@ mod tests {
                 }
             }
             let is_handed_over = waits.is_finished();
-            goes_on.send(()).unwrap();
+            thread_of_agent.go_on();
             waits.join().unwrap().release().unwrap();
             assert!(is_handed_over);
         });
