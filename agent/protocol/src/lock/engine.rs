@@ -65,8 +65,8 @@ pub trait Engine<M>: Snapshot<M> + Debug + Send + Sync {
         false
     }
 
-    /// Since [`Engine::lends`] was last looked at, this member's threads have entered and left so many
-    /// times.
+    /// Threads of this member have entered and left `entries` times by themselves, while
+    /// [`Engine::lends`] was true.
     fn entered(&mut self, _entries: u32) {}
 
     /// The [hop timer](HopTimer) ran out.
