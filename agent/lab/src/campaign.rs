@@ -105,6 +105,27 @@ pub fn run_chosen(mut choices: Choices, sink: Option<Sink>) -> Result<(Report, u
     campaign.run()
 }
 
+/// Runs a group of `members` as `choices` say, which are those of a [search](crate::choices::Search): all
+/// that may go wrong in it is chosen.
+///
+/// # Errors
+/// The rule that was broken.
+///
+/// # Panics
+/// The protocol core panicked.
+pub fn run_searched(
+    algorithm: Algorithm,
+    failure: Failure,
+    members: u16,
+    choices: Choices,
+    sink: Option<Sink>,
+) -> Result<(Report, u64), Violation> {
+    let plan = Plan::searched(algorithm, failure, members);
+    let mut campaign = Campaign::new(plan, choices, Trace::new(sink));
+    campaign.cluster.limit_steps(CHOSEN_STEPS);
+    campaign.run()
+}
+
 /// Runs `algorithm` under `failure` as `seed` plans it, and as `choices` say what happens:
 /// [`Choices::new`] of the seed's complement is [`run`], and what was recorded of that is the same
 /// run.
@@ -244,6 +265,9 @@ impl Campaign {
         if plan.faults.forge.is_some() {
             cluster.allow_forgery();
         }
+        if plan.faults.at_steps {
+            cluster.tell_steps();
+        }
         cluster.set_voters((1..=plan.voters).filter_map(NodeId::new).collect());
         Self {
             plan,
@@ -305,6 +329,7 @@ impl Campaign {
     fn take(&mut self, turn: Turn<Act>) -> Result<(), Violation> {
         match turn {
             Turn::Told(process, event) => self.told(process, &event),
+            Turn::Stepped(process) => self.strike_after_step(process),
             Turn::Act(Act::Want(caller)) => self.want(caller),
             Turn::Act(Act::GiveUp(process, ticket)) => self.give_up(process, ticket),
             Turn::Act(Act::Exit(process, ticket)) => self.exit(process, ticket),

@@ -1,8 +1,9 @@
 //! The one source of choices: whatever a simulated world decides by chance, it draws here.
 //!
-//! The choices come from a seed, or from bytes: those that a fuzzer makes up, or those that were
-//! recorded while a seed's run chose ([`Choices::record`]). So what any world does can be written
-//! down as its schedule, be played again, and be changed byte by byte.
+//! The choices come from a seed; or from bytes, those that a fuzzer makes up, or those that were
+//! recorded while a seed's run chose ([`Choices::record`]), so that what any world does can be written
+//! down as its schedule, be played again, and be changed byte by byte; or from a [`Search`], which
+//! plays every run that deviates from the ordinary one in few choices.
 //!
 //! From a seed they are drawn by the protocol's generator ([`Chance`]). Everything is done in integers,
 //! so that a seed means the same run on every machine too.
@@ -12,6 +13,12 @@
 //! goes wrong: no coin comes up, the first of a list is taken, and every wait is as long as the mean.
 //! What comes in masses, such as the fate of each datagram, is drawn from a fork: of that only the seed
 //! is chosen, so that a schedule has little but what its world does.
+//!
+//! In a search each choice has few alternatives: both sides of a coin, the first and the last time of
+//! a range, the mean of an exponential time, an eighth of it and the eightfold, all numbers below eight
+//! or less. Of more numbers it takes the first. A fork is searched like what it was forked from.
+
+mod walk;
 
 use alloc::sync::Arc;
 use alloc::vec;
@@ -20,6 +27,8 @@ use core::ops::RangeInclusive;
 use core::time::Duration;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use self::walk::Walk;
+pub use self::walk::{Deviation, Deviations, Search};
 use distlock_protocol::chance::Chance;
 
 /// Shares of a thousand, for probabilities.
@@ -35,6 +44,7 @@ enum Source {
     /// The same, and where its choices are written down.
     Recorded(Chance, Schedule),
     Bytes(Schedule),
+    Search(Walk),
 }
 
 /// The choices of a whole world, as bytes; its copies share them.
@@ -83,6 +93,8 @@ const MOST_MEANS: u64 = 45;
 /// The sides of a coin.
 const NO: u8 = 0;
 const YES: u8 = 0xff;
+/// Of how many numbers at most a search takes each.
+const FEW: u64 = 8;
 
 /// How many bytes numbers below `bound` take.
 const fn width(bound: u64) -> usize {
@@ -112,6 +124,7 @@ impl Choices {
     /// A stream of its own, from a seed, so that drawing more from one does not shift the other.
     pub fn fork(&mut self) -> Self {
         Self::new(match &mut self.0 {
+            Source::Search(walk) => return Self(Source::Search(walk.clone())),
             Source::Seed(chance) => chance.next_u64(),
             Source::Recorded(chance, schedule) => {
                 let drawn = chance.next_u64();
@@ -137,6 +150,13 @@ impl Choices {
         }
     }
 
+    /// From now on a search has nothing to choose any more; any other source goes on.
+    pub fn end_search(&mut self) {
+        if let Source::Search(walk) = &self.0 {
+            walk.close();
+        }
+    }
+
     /// 64 bits, each as likely as not.
     pub fn next_u64(&mut self) -> u64 {
         match &mut self.0 {
@@ -147,6 +167,7 @@ impl Choices {
                 drawn
             }
             Source::Bytes(schedule) => schedule.take(8),
+            Source::Search(_) => 0,
         }
     }
 
@@ -161,6 +182,7 @@ impl Choices {
                 drawn
             }
             Source::Bytes(schedule) => schedule.take(width(bound)) % bound,
+            Source::Search(walk) => walk.choose(if bound <= FEW { bound } else { 1 }),
         }
     }
 
@@ -188,6 +210,7 @@ impl Choices {
                 EXACTLY => (0..len).map(|_| schedule.take(1) as u8).collect(),
                 byte => vec![byte; len],
             },
+            Source::Search(_) => vec![0; len],
         }
     }
 
@@ -205,7 +228,8 @@ impl Choices {
                 }
                 drawn
             }
-            Source::Bytes(_) if bound == 1 => 0,
+            Source::Bytes(_) | Source::Search(_) if bound == 1 => 0,
+            Source::Search(walk) => walk.choose(2) * (end - start),
             Source::Bytes(schedule) => match schedule.take(1) as u8 {
                 EXACTLY => schedule.take(8) % bound,
                 part => scale_up(end - start, part.into(), 254),
@@ -231,7 +255,8 @@ impl Choices {
                 let of_256 = (u64::from(share) * 256 / 1000).max(1);
                 schedule.take(1) >= 256 - of_256
             }
-            Source::Bytes(_) => share > 0,
+            Source::Search(walk) if is_open => walk.choose(2) == 1,
+            Source::Bytes(_) | Source::Search(_) => share > 0,
         }
     }
 
@@ -248,7 +273,12 @@ impl Choices {
                 }
                 drawn
             }
-            Source::Bytes(_) if mean.is_zero() => Duration::ZERO,
+            Source::Bytes(_) | Source::Search(_) if mean.is_zero() => Duration::ZERO,
+            Source::Search(walk) => match walk.choose(3) {
+                0 => mean,
+                1 => mean / 8,
+                _ => mean * 8,
+            },
             Source::Bytes(schedule) => Duration::from_nanos(match schedule.take(1) {
                 0 => nanos(mean),
                 exactly if exactly == u64::from(EXACTLY) => {

@@ -84,6 +84,8 @@ pub struct Cluster<A> {
     overheard: Option<Overheard>,
     hosts: Hosts<Member, A>,
     turns: VecDeque<Turn<A>>,
+    /// Whether the driver is told of each step.
+    tells_steps: bool,
     checkers: Checkers,
     transmissions: Transmissions,
 }
@@ -95,6 +97,8 @@ pub enum Turn<A> {
     Told(Process, Event),
     /// What the driver planned for this time.
     Act(A),
+    /// A node has taken a step, if the driver wants to know.
+    Stepped(Process),
 }
 
 /// What runs in the process of a member.
@@ -163,6 +167,7 @@ impl<A> Cluster<A> {
             settings,
             surroundings,
             turns: VecDeque::new(),
+            tells_steps: false,
             transmissions: Transmissions::default(),
         }
     }
@@ -172,6 +177,11 @@ impl<A> Cluster<A> {
     /// [`Rule::Restraint`]: super::checkers::Rule::Restraint
     pub const fn limit_steps(&mut self, limit: u64) {
         self.hosts.limit_steps(limit);
+    }
+
+    /// From now on the driver is told of each step of a node, after what that node tells.
+    pub(super) const fn tell_steps(&mut self) {
+        self.tells_steps = true;
     }
 
     /// Who votes on views, by the files that are read from now on; at first the first seven members.

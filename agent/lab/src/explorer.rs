@@ -55,6 +55,24 @@ pub fn explore(algorithm: Algorithm, seed: u64, sink: Option<Sink>) -> Result<Ex
     Exploration::new(algorithm, seed, Trace::new(sink))?.run()
 }
 
+/// Runs the engines of a group of `members` as `choices` say, which are those of a
+/// [search](crate::choices::Search): everybody enters about twice while messages are late or come
+/// twice, callers give up or die, and views change; then once more, as in [`explore`].
+///
+/// # Errors
+/// The rule that the engines broke.
+///
+/// # Panics
+/// An engine panicked.
+pub fn explore_searched(
+    algorithm: Algorithm,
+    members: u16,
+    choices: Choices,
+    sink: Option<Sink>,
+) -> Result<Explored, Violation> {
+    Exploration::searched(algorithm, members, choices, Trace::new(sink))?.run()
+}
+
 /// How long a message is under way in the mean.
 const DELAY: Duration = Duration::from_millis(1);
 /// Grants in the first part of a run.
@@ -77,6 +95,8 @@ struct Exploration {
     bare: Bare<Act>,
     choices: Choices,
     spec: LockSpec,
+    /// After how many grants the second part begins.
+    grants: u64,
     cancels: Permille,
     tries: Permille,
     /// How many of a thousand share the lock.
@@ -121,6 +141,7 @@ impl Exploration {
         Ok(Self {
             bare: Bare::new(spec, size, network, trace)?,
             spec,
+            grants: GRANTS,
             cancels: [0, 200, 500][choices.index(3)],
             tries: [0, 300][choices.index(2)],
             shared: if spec.can_serve(Mode::Shared) {
@@ -139,13 +160,50 @@ impl Exploration {
         })
     }
 
+    fn searched(
+        algorithm: Algorithm,
+        members: u16,
+        mut choices: Choices,
+        trace: Trace,
+    ) -> Result<Self, Violation> {
+        const SOME: Permille = 100;
+        let spec = LockSpec::exclusive(algorithm);
+        let conditions = Conditions {
+            duplication: SOME,
+            late: (SOME, DELAY * 4),
+            in_order: false,
+            ..Conditions::perfect(DELAY)
+        };
+        let network = Network::new(conditions, choices.fork());
+        Ok(Self {
+            bare: Bare::new(spec, members, network, trace)?,
+            spec,
+            grants: 2 * u64::from(members),
+            cancels: SOME,
+            tries: SOME,
+            shared: if spec.can_serve(Mode::Shared) {
+                SOME
+            } else {
+                0
+            },
+            think: DELAY * 4,
+            stay: DELAY * 4,
+            views: Some(DELAY * 20),
+            deaths: SOME,
+            calm: false,
+            to_enter: BTreeSet::new(),
+            explored: Explored::default(),
+            choices,
+        })
+    }
+
     fn run(mut self) -> Result<Explored, Violation> {
         for node in self.bare.members().to_vec() {
             self.want_later(node);
         }
         self.plan_view();
         let end = self.bare.now() + UNREST;
-        while self.explored.grants < GRANTS
+        while self.explored.grants < self.grants
             && let Some(turn) = self.bare.next(end)?
         {
             self.take(turn)?;
@@ -159,6 +217,7 @@ impl Exploration {
     /// says anything new; then everybody enters once more. After each of the two, nothing is said.
     fn settle(&mut self) -> Result<(), Violation> {
         self.calm = true;
+        self.choices.end_search();
         let end = self.bare.now() + PATIENCE;
         self.finish(end)?;
         self.fall_silent()?;

@@ -125,6 +125,8 @@ pub struct Misfortunes {
     pub parted: Duration,
     /// Between two datagrams that are forged.
     pub forge: Option<Duration>,
+    /// Whether a member may crash, stand still, be cut off or leave after any of its steps.
+    pub at_steps: bool,
 }
 
 impl Misfortunes {
@@ -143,6 +145,7 @@ impl Misfortunes {
         partition: None,
         parted: Duration::ZERO,
         forge: None,
+        at_steps: false,
     };
 }
 
@@ -176,6 +179,12 @@ impl Plan {
     /// for a short while.
     pub fn chosen(choices: &mut Choices) -> Self {
         chosen::plan(choices)
+    }
+
+    /// What is searched of `algorithm`, where `failure` decides on views: a small group in which each
+    /// datagram may be lost, come twice or late, and something may befall each member at each step.
+    pub fn searched(algorithm: Algorithm, failure: Failure, members: u16) -> Self {
+        chosen::searched(algorithm, failure, members)
     }
 
     /// What `seed` means for elections by `algorithm`, where `failure` decides on views: another lock
@@ -454,6 +463,7 @@ fn faults(lease: Duration, full: bool, choices: &mut Choices) -> Misfortunes {
         partition,
         parted: lease / [10, 2, 1][choices.index(3)],
         forge: None,
+        at_steps: false,
     }
 }
 
@@ -481,5 +491,6 @@ fn under_quorum(lease: Duration, full: bool, choices: &mut Choices) -> Misfortun
         partition,
         parted,
         forge: None,
+        at_steps: false,
     }
 }

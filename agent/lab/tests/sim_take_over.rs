@@ -94,7 +94,7 @@ impl Group {
                     let stay = self.choices.exponential(LEASE / 5);
                     self.cluster.plan(stay, Act::Exit(process.node, ticket));
                 }
-                Turn::Told(..) => {}
+                Turn::Told(..) | Turn::Stepped(_) => {}
             }
         }
     }

@@ -7,8 +7,10 @@
 //! Each mutant of `mutants.toml` is a search and a replacement. It is applied to a copy of the
 //! source tree (in the target directory; the sources themselves know nothing of mutants), built
 //! (together with others that cannot meddle with it), and given to `sim_campaign` for as many seeds
-//! as it says, or to `host_campaign`, or to `model_check` for as many states. The unbroken core must pass the very same
-//! first, so that what is caught is the breach.
+//! as it says, or to `host_campaign`, or to `model_check` for as many states. The unbroken core must
+//! pass the very same first, so that what is caught is the breach. With `--search` those that seeds
+//! are played for are given to `sim_search` in their place: all runs of a small group with one
+//! deviation, or three of bare engines.
 
 mod patch;
 
@@ -31,6 +33,9 @@ struct Options {
     /// Only those that are marked as quick, for continuous integration.
     #[arg(long)]
     quick: bool,
+    /// Search a small group in place of playing seeds.
+    #[arg(long)]
+    search: bool,
     /// How many seeds run at the same time.
     #[arg(long, default_value_t = 2)]
     jobs: usize,
@@ -64,6 +69,13 @@ fn run(options: &Options) -> Result<Vec<String>> {
         .filter(|mutant| options.quick <= mutant.quick)
         .filter(|mutant| {
             options.names.is_empty() || options.names.iter().any(|part| mutant.name.contains(part))
+        })
+        .filter_map(|mutant| {
+            if options.search {
+                searched(mutant)
+            } else {
+                Some(mutant)
+            }
         })
         .collect();
     if mutants.is_empty() {
@@ -105,6 +117,31 @@ fn run(options: &Options) -> Result<Vec<String>> {
     Ok(survivors)
 }
 
+/// The same, to be noticed by a search where it is by seeds of engines or nodes.
+fn searched(mutant: Mutant) -> Option<Mutant> {
+    let Subject::Engine {
+        engine,
+        bare,
+        failure,
+        directed,
+    } = &mutant.run.subject
+    else {
+        return None;
+    };
+    let search = match (bare, failure.as_deref()) {
+        (true, _) => format!("--engine {engine} --bare --deviations 3 --within 50"),
+        // Logs are as they should be in a search.
+        (false, Some("lying-quorum")) => return None,
+        (false, Some(failure)) => format!("--engine {engine} --failure {failure}"),
+        (false, None) if *directed => format!("--engine {engine} --failure quorum"),
+        (false, None) => format!("--engine {engine} --failure unanimity"),
+    };
+    let subject = Subject::Search { search };
+    let seeds = mutant.run.seeds;
+    let run = Run { subject, seeds };
+    Some(Mutant { run, ..mutant })
+}
+
 /// Which mutants are built together, since building is what takes long: those that have their
 /// files for themselves, one of each file. All others go alone.
 fn batches(mutants: Vec<Mutant>) -> Vec<Vec<Mutant>> {
@@ -128,10 +165,12 @@ fn is_private(mutant: &Mutant) -> bool {
     let private = match &mutant.run.subject {
         Subject::Engine {
             engine, bare: true, ..
-        } => match engine.as_str() {
-            "majority" => "protocol/src/lock/algorithms/maekawa".to_owned(),
-            engine => format!("protocol/src/lock/algorithms/{}", engine.replace('-', "_")),
-        },
+        } => file_of(engine),
+        Subject::Search { search } if search.contains("--bare") => {
+            let mut words = search.split_whitespace();
+            words.find(|word| *word == "--engine");
+            words.next().map(file_of).unwrap_or_default()
+        }
         Subject::World { world } => match world.as_str() {
             "wireless" => "lab/src/networks/best_capacity".to_owned(),
             "tokens" => "lab/src/networks/repelling".to_owned(),
@@ -140,6 +179,14 @@ fn is_private(mutant: &Mutant) -> bool {
         _ => return false,
     };
     mutant.file == format!("{private}.rs")
+}
+
+/// Where an algorithm's engine stands, without the ending.
+fn file_of(engine: &str) -> String {
+    match engine {
+        "majority" => "protocol/src/lock/algorithms/maekawa".to_owned(),
+        engine => format!("protocol/src/lock/algorithms/{}", engine.replace('-', "_")),
+    }
 }
 
 /// The runs that contain all runs of `mutants`.
@@ -159,6 +206,7 @@ fn program(subject: &Subject) -> &'static str {
         Subject::Engine { .. } | Subject::Elections { .. } | Subject::World { .. } => {
             "sim_campaign"
         }
+        Subject::Search { .. } => "sim_search",
         Subject::Model { .. } => "model_check",
         Subject::Hosts { .. } => "host_campaign",
     }
@@ -183,6 +231,7 @@ fn arguments(subject: &Subject) -> Vec<&str> {
         }
         Subject::Elections { elections } => vec!["--elections", elections],
         Subject::World { world } => vec!["--world", world],
+        Subject::Search { search } => search.split_whitespace().collect(),
         Subject::Model { model } => model.split_whitespace().collect(),
         Subject::Hosts { hosts, trouble } => {
             let mut arguments = vec!["--engine", hosts];
@@ -303,6 +352,7 @@ impl Bench {
         }
         match run.subject {
             Subject::Model { .. } => command.arg("--states").arg(run.seeds.to_string()),
+            Subject::Search { .. } => &mut command,
             _ => command.arg("--seeds").arg(format!("0..{}", run.seeds)),
         };
         let mut child = command

@@ -51,6 +51,8 @@ pub(crate) enum Subject {
         #[serde(default)]
         trouble: Option<String>,
     },
+    /// What `sim_search` searches, as its command line names it.
+    Search { search: String },
     /// A world of `model_check`, as its command line names it.
     Model { model: String },
 }

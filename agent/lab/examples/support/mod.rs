@@ -58,8 +58,7 @@ fn run_block<T: Send>(
                     if seed >= block.end {
                         break;
                     }
-                    let outcome = catch_unwind(AssertUnwindSafe(|| run(seed)))
-                        .unwrap_or_else(|panic| Err(words(&*panic)));
+                    let outcome = caught(|| run(seed));
                     let mut outcomes = outcomes.lock().unwrap();
                     match outcome {
                         Ok(result) => outcomes.0.push(result),
@@ -77,6 +76,11 @@ fn run_block<T: Send>(
         None => Ok(results),
         Some((seed, what)) => Err(Stopped::Seed { seed, what }),
     }
+}
+
+/// What `run` says; of a panic, what that says.
+pub(crate) fn caught<T>(run: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|panic| Err(words(&*panic)))
 }
 
 /// Why not all seeds were run.

@@ -59,6 +59,23 @@ impl Campaign {
         self.crash_and_forget(node, false);
     }
 
+    /// What may befall a member between two of its steps.
+    pub(super) fn strike_after_step(&mut self, process: Process) -> Result<(), Violation> {
+        let node = process.node;
+        if self.calm || self.cluster.process(node) != Some(process) {
+            return Ok(());
+        }
+        let kinds = if self.by_quorum() { 5 } else { 4 };
+        match self.choices.index(kinds) {
+            1 => self.crash(node),
+            2 => self.leave(node)?,
+            3 => self.part_from_all(node),
+            4 => self.pause(node),
+            _ => {}
+        }
+        Ok(())
+    }
+
     /// `surely`: its record is lost with it, where that is allowed, and not by chance.
     pub(super) fn crash_and_forget(&mut self, node: NodeId, surely: bool) {
         let Some(process) = self.cluster.process(node) else {
@@ -237,6 +254,10 @@ impl Campaign {
         self.plan_next(self.plan.faults.pause, Act::Pause);
         let members = self.members();
         let node = members[self.choices.index(members.len())];
+        self.pause(node);
+    }
+
+    fn pause(&mut self, node: NodeId) {
         if self.cluster.pause(node) {
             self.report.pauses += 1;
             let paused = self.choices.exponential(self.plan.faults.paused);
@@ -299,6 +320,17 @@ impl Campaign {
         // Both directions between the two sides, or one of them.
         let directions = self.choices.below(3);
         self.cluster.network().part(&one, &other, directions);
+    }
+
+    /// One member reaches no other for a while, is reached by none, or both.
+    fn part_from_all(&mut self, node: NodeId) {
+        let parted = self.choices.exponential(self.plan.faults.parted);
+        self.cluster.plan(parted, Act::Join);
+        self.report.partitions += 1;
+        let mut others = self.members();
+        others.retain(|other| *other != node);
+        let directions = self.choices.below(3);
+        self.cluster.network().part(&[node], &others, directions);
     }
 
     /// Each reaches its neighbours, which are a majority with it, and no two of them the same.

@@ -60,6 +60,7 @@ impl Campaign {
     /// Ends all faults: from now on everybody runs, and nothing more goes wrong.
     pub(super) fn calm_down(&mut self) -> Result<(), Violation> {
         self.calm = true;
+        self.choices.end_search();
         self.cluster.say(format_args!("--- faults stop ---"));
         self.cluster.network().heal();
         for node in self.members() {

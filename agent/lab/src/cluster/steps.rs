@@ -52,6 +52,9 @@ impl<A> Cluster<A> {
         {
             self.drain(process)?;
         }
+        if self.tells_steps {
+            self.turns.push_back(Turn::Stepped(process));
+        }
         Ok(())
     }
 

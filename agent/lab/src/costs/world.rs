@@ -265,7 +265,7 @@ impl World for Nodes {
                 Some(cluster::Turn::Told(process, Event::Lost { ticket })) => {
                     return Ok(Some(Step::Lost((process.node, ticket.0))));
                 }
-                Some(cluster::Turn::Told(..)) => {}
+                Some(cluster::Turn::Told(..) | cluster::Turn::Stepped(_)) => {}
                 Some(cluster::Turn::Act(act)) => return Ok(Some(Step::Act(act))),
                 None => return Ok(None),
             }

@@ -1,7 +1,6 @@
-//! What a fuzzer decides: a small group, and what is on of all that may go wrong.
-//!
-//! It lives for a few leases, so that many inputs are tried, and few bytes say how it is: what a fault
-//! does when it strikes is chosen then.
+//! Small groups that live for a few leases, so that many runs are tried: what a fuzzer decides, and what
+//! is searched. Of all that may go wrong it is said what is on; what a fault does when it strikes is
+//! chosen then.
 
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -18,6 +17,10 @@ use distlock_protocol::{Algorithm, Failure, LockName, LockSpec, NodeId};
 
 const LEASE: Duration = Duration::from_secs(1);
 const DELAY: Duration = Duration::from_millis(2);
+/// Close to the bound of what clocks may drift.
+const MOST_DRIFT: i32 = 99_000;
+/// A rate that is neither none nor all.
+const SOME: u32 = 100;
 
 /// What is on, one bit each.
 struct Switches(u64);
@@ -52,7 +55,49 @@ pub(super) fn plan(choices: &mut Choices) -> Plan {
     let can_serve = |it: &&Algorithm| failure != Failure::Quorum || !it.is_probabilistic();
     let algorithms: Vec<_> = Algorithm::ALL.iter().filter(can_serve).collect();
     let algorithm = *algorithms[choices.index(algorithms.len())];
-    let mut on = Switches(choices.below(1 << 24));
+    let on = Switches(choices.below(1 << 24));
+    small(algorithm, failure, members, on)
+}
+
+/// How often everybody enters on average before a searched run is over.
+const ENTRIES: u64 = 2;
+
+pub(super) fn searched(algorithm: Algorithm, failure: Failure, members: u16) -> Plan {
+    // Nothing that comes at a time of its own.
+    let mut plan = small(algorithm, failure, members, Switches(0));
+    plan.locks.truncate(1);
+    plan.settings.locks = plan.locks.iter().cloned().collect();
+    plan.surroundings.conditions = Conditions {
+        loss: SOME,
+        duplication: SOME,
+        late: (SOME, DELAY * 4),
+        in_order: false,
+        ..plan.surroundings.conditions
+    };
+    plan.surroundings.clocks = clocks(members, MOST_DRIFT);
+    plan.surroundings.disk = DELAY;
+    plan.callers = Callers {
+        rhythm: Rhythm::Paused(LEASE / 5),
+        stay: LEASE / 50,
+        cancels: SOME,
+        patience: DELAY,
+        tries: SOME,
+        shared: SOME,
+        deaths: SOME,
+        unaware: SOME,
+        ..plan.callers
+    };
+    plan.faults.at_steps = true;
+    plan.unrest = Unrest {
+        grants: ENTRIES * u64::from(members),
+        lasts: LEASE * 5,
+        until_spent: false,
+    };
+    plan
+}
+
+/// A group of which `on` says what befalls it.
+fn small(algorithm: Algorithm, failure: Failure, members: u16, mut on: Switches) -> Plan {
     let voters = if on.next() && failure == Failure::Quorum {
         1
     } else {
@@ -84,16 +129,7 @@ pub(super) fn plan(choices: &mut Choices) -> Plan {
 
 fn surroundings(members: u16, on: &mut Switches) -> Surroundings {
     let overtakes = on.next();
-    let clocks = (1..=members).filter_map(NodeId::new);
-    let drift = if on.next() { 99_000 } else { 0 };
-    let clock = |node: NodeId| {
-        let is_even = node.as_u16().is_multiple_of(2);
-        let clock = Clock {
-            offset: Duration::from_secs(node.as_u16().into()),
-            drift_ppm: if is_even { drift } else { -drift },
-        };
-        (node, clock)
-    };
+    let drift = if on.next() { MOST_DRIFT } else { 0 };
     Surroundings {
         conditions: Conditions {
             delay: if overtakes {
@@ -107,12 +143,25 @@ fn surroundings(members: u16, on: &mut Switches) -> Surroundings {
             late: (0, Duration::ZERO),
             in_order: !overtakes,
         },
-        clocks: clocks.map(clock).collect(),
+        clocks: clocks(members, drift),
         disk: Duration::from_millis(if on.next() { 10 } else { 0 }),
         lateness: Duration::from_millis(if on.next() { 2 } else { 0 }),
         wall_back: 0,
         early: on.rate(50),
     }
+}
+
+/// One half of the clocks gains so many millionths, the other loses as many.
+fn clocks(members: u16, drift: i32) -> BTreeMap<NodeId, Clock> {
+    let clock = |node: NodeId| {
+        let is_even = node.as_u16().is_multiple_of(2);
+        let clock = Clock {
+            offset: Duration::from_secs(node.as_u16().into()),
+            drift_ppm: if is_even { drift } else { -drift },
+        };
+        (node, clock)
+    };
+    (1..=members).filter_map(NodeId::new).map(clock).collect()
 }
 
 fn callers(on: &mut Switches) -> Callers {
@@ -148,5 +197,6 @@ fn faults(failure: Failure, is_forged: bool, on: &mut Switches) -> Misfortunes {
         partition: on.every(LEASE),
         parted: LEASE,
         forge: is_forged.then_some(LEASE / 10),
+        at_steps: false,
     }
 }
