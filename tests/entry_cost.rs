@@ -6,6 +6,8 @@
 
 #[path = "support/allocations.rs"]
 mod allocations;
+#[path = "support/instructions.rs"]
+mod instructions;
 mod support;
 
 use std::fs;
@@ -16,6 +18,7 @@ use std::time::Duration;
 
 use allocations::asked;
 use distlock::{Agent, DistMutex, Mutex};
+use instructions::{instructions, is_counted};
 use support::Group;
 
 /// A group of one begins to work after some of these.
@@ -57,6 +60,34 @@ fn an_entry_asks_for_no_memory() {
         asked() - before
     });
     assert_eq!(least.min(), Some(0));
+}
+
+/// What an entry takes at most, with its end: 250 where the compiler optimizes, besides reading the clock.
+/// Where it does not, as in continuous integration, it is what it was when this was written, and a twentieth.
+const INSTRUCTIONS: u64 = if cfg!(debug_assertions) { 4000 } else { 250 };
+
+#[inline(never)]
+fn enter_and_count(lock: &Mutex) {
+    for _ in 0..PAIRS {
+        drop(lock.lock().unwrap());
+    }
+}
+
+#[test]
+fn an_entry_is_few_instructions() {
+    if is_counted() {
+        // Under valgrind all is slow.
+        let group = Group::new(1, "lease = \"5s\"");
+        let agent = group.member(1);
+        let lock = lent(&agent);
+        return enter_and_count(&lock);
+    }
+    let test = "an_entry_is_few_instructions";
+    if let Some(all) = instructions(test, "enter_and_count") {
+        let each = all / PAIRS as u64;
+        println!("{each} instructions an entry");
+        assert!(each <= INSTRUCTIONS, "{each} instructions an entry");
+    }
 }
 
 #[test]

@@ -8,7 +8,8 @@ use core::fmt;
 use core::num::{NonZeroU16, NonZeroU64, ParseIntError};
 use core::str::FromStr;
 
-use serde::{Deserialize, Serialize, Serializer};
+use serde::de::{Error, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A member's number in the configuration: 1 to 65535.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -128,8 +129,7 @@ pub struct Ticket(pub u64);
 
 /// A lock's name: 1 to 255 bytes, none of them NUL. Two names are the same lock only if every byte
 /// is the same. A clone shares the bytes.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
-#[serde(try_from = "Vec<u8>")]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct LockName(Arc<[u8]>);
 
 impl LockName {
@@ -173,17 +173,38 @@ impl FromStr for LockName {
     }
 }
 
-impl TryFrom<Vec<u8>> for LockName {
-    type Error = NameError;
-
-    fn try_from(name: Vec<u8>) -> Result<Self, NameError> {
-        Self::new(name)
+/// As bytes, which in postcard are what a sequence of bytes is.
+impl Serialize for LockName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_bytes(self.as_bytes())
     }
 }
 
-impl Serialize for LockName {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        self.as_bytes().serialize(serializer)
+impl<'de> Deserialize<'de> for LockName {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Name;
+
+        impl<'de> Visitor<'de> for Name {
+            type Value = LockName;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a lock's name")
+            }
+
+            fn visit_bytes<E: Error>(self, name: &[u8]) -> Result<LockName, E> {
+                LockName::new(name).map_err(E::custom)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut bytes: A) -> Result<LockName, A::Error> {
+                let mut name = Vec::new();
+                while let Some(byte) = bytes.next_element()? {
+                    name.push(byte);
+                }
+                self.visit_bytes(&name)
+            }
+        }
+
+        deserializer.deserialize_bytes(Name)
     }
 }
 

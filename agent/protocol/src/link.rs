@@ -13,7 +13,7 @@
 
 mod round_trip;
 
-use alloc::collections::{BTreeMap, VecDeque};
+use alloc::collections::{BTreeMap, VecDeque, vec_deque};
 use alloc::vec::Vec;
 use core::time::Duration;
 
@@ -74,12 +74,12 @@ pub struct Segment<'a> {
     pub acknowledged: u64,
     pub selective: u64,
     pub first: u64,
-    frames: Vec<&'a Frame>,
+    frames: vec_deque::Iter<'a, Outgoing>,
 }
 
 impl Segment<'_> {
     pub fn frames(&self) -> impl Iterator<Item = &Frame> {
-        self.frames.iter().copied()
+        self.frames.clone().map(|outgoing| &outgoing.frame)
     }
 }
 
@@ -105,7 +105,15 @@ impl Link {
     }
 
     /// Queues a body. `prompt`: nothing need come back soon that an acknowledgement could ride on.
-    pub fn send(&mut self, epoch: Epoch, body: &[u8], prompt: bool) {
+    pub fn send(&mut self, epoch: Epoch, body: Vec<u8>, prompt: bool) {
+        if (1..=MAX_FRAME).contains(&body.len()) {
+            let frame = Frame {
+                more: false,
+                prompt,
+                bytes: body,
+            };
+            return self.sender.push(epoch, frame);
+        }
         let mut pieces = body.chunks(MAX_FRAME).peekable();
         while let Some(piece) = pieces.next() {
             let more = pieces.peek().is_some();
@@ -190,12 +198,7 @@ impl Link {
             .map_or(Epoch::ZERO, |frame| frame.epoch);
         let epoch = if run.is_empty() { Epoch::ZERO } else { epoch };
         let (acknowledged, selective) = self.receiver.acknowledgement();
-        let frames = self
-            .sender
-            .frames
-            .range(run)
-            .map(|outgoing| &outgoing.frame)
-            .collect();
+        let frames = self.sender.frames.range(run);
         Some(Segment {
             ping,
             epoch,
@@ -338,8 +341,11 @@ impl Sender {
             self.sent -= 1;
             progress = true;
         }
-        for bit in (0..WINDOW as u64).filter(|bit| header.selective & (1 << bit) != 0) {
-            let number = header.acknowledged.saturating_add(2 + bit);
+        let mut selective = header.selective;
+        while selective != 0 {
+            let bit = selective.trailing_zeros();
+            selective &= selective - 1;
+            let number = header.acknowledged.saturating_add(2 + u64::from(bit));
             let place = number.checked_sub(self.base).map(|place| place as usize);
             let Some(place) = place.filter(|&place| place < self.sent) else {
                 continue;
@@ -457,6 +463,10 @@ impl Receiver {
             arrival.prompt = true;
         } else {
             arrival.lazy = true;
+        }
+        if number == self.delivered + 1 && self.ahead.is_empty() {
+            self.delivered = number;
+            return self.deliver(epoch, frame, arrival);
         }
         self.ahead.insert(number, (epoch, frame));
         while let Some((epoch, frame)) = self.ahead.remove(&(self.delivered + 1)) {

@@ -16,7 +16,7 @@ pub use crate::clock::Stamp;
 pub use algorithms::{Effects, Message, build, violation_probability, votes_needed};
 pub use loan::{Loan, SharedLoan};
 
-pub use engine::{Engine, HopTimer, Mark, Rebuild};
+pub use engine::{Engine, HopTimer, Mark, Rebuild, Receivers};
 pub use request::{Mode, Previous, Release, Request};
 pub use spec::{Algorithm, AlgorithmNames, LockSpec, Priority, UnknownAlgorithm, UnknownPriority};
 

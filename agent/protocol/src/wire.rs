@@ -195,7 +195,6 @@ pub(crate) fn encode_notice(group: GroupId, header: &Header, body: &[u8]) -> Vec
 }
 
 fn encode_header(group: GroupId, header: &Header) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(256);
     let kind = match header.kind {
         Kind::Greeting => 0,
         Kind::Frames => 1,
@@ -204,21 +203,24 @@ fn encode_header(group: GroupId, header: &Header) -> Vec<u8> {
     let ping = if header.ping { PING } else { 0 };
     let deaf = if header.deaf { DEAF } else { 0 };
     let flags = ping | deaf | route_flags(header.route);
-    bytes.extend_from_slice(&[VERSION, kind, flags, 0]);
-    bytes.extend_from_slice(&header.from.as_u16().to_be_bytes());
-    bytes.extend_from_slice(&header.to.as_u16().to_be_bytes());
-    bytes.extend_from_slice(&group.0.to_be_bytes());
-    bytes.extend_from_slice(&header.epoch.as_u32().to_be_bytes());
-    for number in [
+    let mut head = [0; HEADER];
+    head[..4].copy_from_slice(&[VERSION, kind, flags, 0]);
+    head[4..6].copy_from_slice(&header.from.as_u16().to_be_bytes());
+    head[6..8].copy_from_slice(&header.to.as_u16().to_be_bytes());
+    head[8..16].copy_from_slice(&group.0.to_be_bytes());
+    head[16..20].copy_from_slice(&header.epoch.as_u32().to_be_bytes());
+    let (numbers, _) = head[20..].as_chunks_mut();
+    for (place, number) in numbers.iter_mut().zip([
         header.from_incarnation.0,
         header.to_incarnation.0,
         header.acknowledged,
         header.selective,
         header.first,
-    ] {
-        bytes.extend_from_slice(&number.to_be_bytes());
+    ]) {
+        *place = number.to_be_bytes();
     }
-    debug_assert_eq!(bytes.len(), HEADER);
+    let mut bytes = Vec::with_capacity(256);
+    bytes.extend_from_slice(&head);
     bytes
 }
 
@@ -356,7 +358,9 @@ pub fn decode_frames(mut payload: &[u8]) -> Result<Vec<Frame>, Drop> {
 }
 
 pub(crate) fn encode_body(body: &Body) -> Vec<u8> {
-    postcard::to_allocvec(body).expect("a body can be written")
+    // Long enough for what locks say.
+    let bytes = Vec::with_capacity(128);
+    postcard::to_extend(body, bytes).expect("a body can be written")
 }
 
 /// Reads all of `bytes` as a `T`.

@@ -97,7 +97,7 @@ impl<A> Bare<A> {
             self.grant(node, id, booked)?;
         }
         for (to, message) in sends {
-            for to in to {
+            for &to in &*to {
                 self.post(node, to, message.clone())?;
             }
         }

@@ -51,7 +51,7 @@ impl Member {
 
     pub(super) fn send(&mut self, now: Time, to: NodeId, bytes: &[u8], prompt: bool) {
         if let Some(link) = self.link(now, to) {
-            link.send(Epoch::ZERO, bytes, prompt);
+            link.send(Epoch::ZERO, bytes.to_vec(), prompt);
         }
     }
 

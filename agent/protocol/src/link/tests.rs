@@ -60,7 +60,7 @@ impl Pair {
     }
 
     fn send(&mut self, end: usize, body: &[u8], prompt: bool) {
-        self.ends[end].send(Epoch::ZERO, body, prompt);
+        self.ends[end].send(Epoch::ZERO, body.to_vec(), prompt);
         self.flush(end, &mut |_| vec![HOP]);
     }
 
@@ -153,7 +153,7 @@ fn a_lost_answer_is_repeated_when_the_request_comes_again() {
     pair.send(0, b"request", true);
     let (_, _, (header, frames)) = pair.wire.remove(0);
     pair.ends[1].receive(pair.now, &header, frames.clone());
-    pair.ends[1].send(Epoch::ZERO, b"reply", false);
+    pair.ends[1].send(Epoch::ZERO, b"reply".to_vec(), false);
     pair.flush(1, &mut |_| Vec::new());
     // The request comes again, sooner than the answer would be repeated by itself.
     pair.now = Time::ZERO + FIRST_RTO + Duration::from_millis(1);
@@ -192,7 +192,7 @@ fn only_what_is_missing_is_repeated() {
     let mut pair = Pair::new();
     let body = vec![7; MAX_FRAME];
     for _ in 0..10 {
-        pair.ends[0].send(Epoch::ZERO, &body, true);
+        pair.ends[0].send(Epoch::ZERO, body.to_vec(), true);
     }
     let mut lost = 0;
     pair.flush(0, &mut |(header, _)| {
@@ -216,7 +216,7 @@ fn only_what_is_missing_is_repeated() {
 fn no_more_than_a_window_is_on_its_way() {
     let mut pair = Pair::new();
     for _ in 0..3 * WINDOW {
-        pair.ends[0].send(Epoch::ZERO, &[1; MAX_FRAME], true);
+        pair.ends[0].send(Epoch::ZERO, vec![1; MAX_FRAME], true);
     }
     pair.flush(0, &mut |_| Vec::new());
     assert_eq!(pair.sent, WINDOW);
@@ -228,7 +228,7 @@ fn no_more_than_a_window_is_on_its_way() {
 fn frames_of_two_epochs_do_not_share_a_datagram() {
     let mut link = Link::new(Time::ZERO, TIMING);
     for epoch in [1, 1, 2] {
-        link.send(Epoch::new(epoch).unwrap(), b"x", true);
+        link.send(Epoch::new(epoch).unwrap(), b"x".to_vec(), true);
     }
     let mut next = || {
         let segment = link.transmit(Time::ZERO)?;
@@ -240,7 +240,7 @@ fn frames_of_two_epochs_do_not_share_a_datagram() {
 #[test]
 fn waiting_doubles_with_each_failure_up_to_a_second() {
     let mut pair = Pair::new();
-    pair.ends[0].send(Epoch::ZERO, b"x", true);
+    pair.ends[0].send(Epoch::ZERO, b"x".to_vec(), true);
     let mut at = Vec::new();
     pair.flush(0, &mut |_| Vec::new());
     let start = pair.now;
@@ -307,7 +307,7 @@ proptest! {
         let mut expected = [Vec::new(), Vec::new()];
         for (i, &(end, size, prompt)) in sizes.iter().enumerate() {
             let body: Vec<_> = (0..size).map(|byte| (byte * 7 + i) as u8).collect();
-            pair.ends[end].send(Epoch::ZERO, &body, prompt);
+            pair.ends[end].send(Epoch::ZERO, body.to_vec(), prompt);
             pair.flush(end, &mut fate);
             expected[1 - end].push(body);
         }

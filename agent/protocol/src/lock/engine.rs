@@ -15,6 +15,8 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::fmt::Debug;
 use core::hash::{Hash, Hasher};
+use core::ops::Deref;
+use core::slice;
 use core::time::Duration;
 
 use super::request::{Mode, Previous, Release, Request};
@@ -192,11 +194,31 @@ pub enum HopTimer {
     Clear,
 }
 
+/// To whom a message goes.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Receivers {
+    /// To one member, as most do.
+    One(NodeId),
+    /// To several.
+    Several(Vec<NodeId>),
+}
+
+impl Deref for Receivers {
+    type Target = [NodeId];
+
+    fn deref(&self) -> &[NodeId] {
+        match self {
+            Self::One(node) => slice::from_ref(node),
+            Self::Several(nodes) => nodes,
+        }
+    }
+}
+
 /// What an engine wants done. The driver takes everything out after each call.
 #[derive(Clone, Debug, Hash)]
 pub struct Effects<M> {
     /// Messages to send, in this order, each to one member or to several.
-    pub sends: Vec<(Vec<NodeId>, M)>,
+    pub sends: Vec<(Receivers, M)>,
     /// This member's requests that are inside from now on, and how the grant before ended,
     /// according to the engine's own books if it keeps any.
     pub granted: Vec<(RequestId, Previous)>,
@@ -232,13 +254,13 @@ impl<M> Effects<M> {
     }
 
     pub(crate) fn send(&mut self, to: NodeId, message: M) {
-        self.send_to_all(&[to], message);
+        self.sends.push((Receivers::One(to), message));
     }
 
     /// To nobody, in a group of one, it sends nothing.
     pub(crate) fn send_to_all(&mut self, to: &[NodeId], message: M) {
         if !to.is_empty() {
-            self.sends.push((to.to_vec(), message));
+            self.sends.push((Receivers::Several(to.to_vec()), message));
         }
     }
 
@@ -252,6 +274,9 @@ impl<M> Effects<M> {
 
     /// These happen after those that are here.
     pub(super) fn extend<N>(&mut self, later: Effects<N>, wrap: impl Fn(N) -> M) {
+        if later.is_empty() {
+            return;
+        }
         let sends = later.sends.into_iter();
         self.sends
             .extend(sends.map(|(to, message)| (to, wrap(message))));

@@ -54,22 +54,27 @@ pub trait Cell {
 }
 
 impl Cell for AtomicU32 {
+    #[inline]
     fn zero() -> Self {
         Self::new(0)
     }
 
+    #[inline]
     fn load(&self, order: Ordering) -> u32 {
         self.load(order)
     }
 
+    #[inline]
     fn store(&self, value: u32, order: Ordering) {
         self.store(value, order);
     }
 
+    #[inline]
     fn swap_if(&self, is: u32, new: u32, (won, lost): (Ordering, Ordering)) -> Result<u32, u32> {
         self.compare_exchange(is, new, won, lost)
     }
 
+    #[inline]
     fn fetch_and(&self, mask: u32, order: Ordering) -> u32 {
         self.fetch_and(mask, order)
     }

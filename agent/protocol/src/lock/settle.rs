@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 use super::queue::LocalQueue;
 use super::{
     AbandonedMarks, Effects, Ending, Engine, GrantHistory, HopTimer, LockSpec, LockSummary,
-    Message, Mode, Previous, Priority, Release,
+    Message, Mode, Previous, Priority, Receivers, Release,
 };
 use crate::api::{Event, Refusal, Wait};
 use crate::ids::{Fence, LockName, NodeId, RequestId, Ticket};
@@ -43,7 +43,7 @@ pub struct LockMessage {
 #[derive(Debug, Default)]
 pub struct LockOutput {
     /// Each to one member or to several.
-    pub sends: Vec<(Vec<NodeId>, LockMessage)>,
+    pub sends: Vec<(Receivers, LockMessage)>,
     pub events: Vec<Event>,
     pub hops: Vec<(LockName, HopTimer)>,
     /// Locks whose spec the coordinator must be asked for, and what the caller wishes.
@@ -165,9 +165,12 @@ impl Settling<'_> {
         if let Some(timer) = self.effects.hop_timer.take() {
             self.out.hops.push((self.name.clone(), timer));
         }
-        for (id, previous) in core::mem::take(&mut self.effects.granted) {
+        let mut granted = core::mem::take(&mut self.effects.granted);
+        for (id, previous) in granted.drain(..) {
             self.grant(lock, id, previous);
         }
+        // The same memory for the next step.
+        self.effects.granted = granted;
         if let Some(id) = self.effects.busy.take() {
             self.busy(lock, id);
         }

@@ -46,7 +46,8 @@ pub(super) struct Peers {
     /// Whose turn it is to pass on what does not arrive by itself.
     relays: usize,
     /// Peers whose links may have something to send, or whose timers may have moved.
-    touched: BTreeSet<NodeId>,
+    /// Some stand there more than once.
+    touched: Vec<NodeId>,
 }
 
 impl Peers {
@@ -81,7 +82,7 @@ impl Peers {
             self.peers
                 .entry(node)
                 .or_insert_with(|| Peer::new(now, timing));
-            self.touched.insert(node);
+            self.touched.push(node);
         }
         for (node, peer) in &mut self.peers {
             peer.is_removed = overrides.removed.contains(node);
@@ -159,18 +160,26 @@ impl Peers {
 
     /// Sends to those of `to` that are up: what the others must know, they are told by views.
     pub(super) fn send(&mut self, to: &[NodeId], epoch: Epoch, body: &Body) {
+        let Some((last, others)) = to.split_last() else {
+            return;
+        };
         let bytes = encode_body(body);
         let prompt = match body {
             Body::Lock(message) => message.body.is_request(),
             _ => true,
         };
-        for node in to {
-            if let Some(peer) = self.peers.get_mut(node)
-                && peer.standing == Standing::Up
-            {
-                peer.link.send(epoch, &bytes, prompt);
-                self.touched.insert(*node);
-            }
+        for node in others {
+            self.send_bytes(*node, epoch, bytes.clone(), prompt);
+        }
+        self.send_bytes(*last, epoch, bytes, prompt);
+    }
+
+    fn send_bytes(&mut self, to: NodeId, epoch: Epoch, bytes: Vec<u8>, prompt: bool) {
+        if let Some(peer) = self.peers.get_mut(&to)
+            && peer.standing == Standing::Up
+        {
+            peer.link.send(epoch, bytes, prompt);
+            self.touched.push(to);
         }
     }
 
@@ -203,10 +212,10 @@ impl Peers {
             if peer.link.is_congested() {
                 self.counters.notices_unsent += 1;
             } else {
-                peer.link.send(Epoch::ZERO, &bytes, true);
+                peer.link.send(Epoch::ZERO, bytes, true);
             }
         }
-        self.touched.insert(to);
+        self.touched.push(to);
     }
 
     pub(super) fn send_to_all(&mut self, body: &Body) {
@@ -225,7 +234,7 @@ impl Peers {
                 peer.standing = Standing::Stranger { agrees: true };
             }
             peer.restart_greeting(now);
-            self.touched.insert(node);
+            self.touched.push(node);
         }
     }
 
@@ -240,7 +249,7 @@ impl Peers {
             if peer.incarnation > Some(incarnation) {
                 continue;
             }
-            self.touched.insert(node);
+            self.touched.push(node);
             if peer.incarnation != Some(incarnation) {
                 peer.begin_incarnation(now, node, incarnation, self.timing, out);
             }
@@ -315,7 +324,7 @@ impl Peers {
         let timing = self.timing;
         let silence = self.silence();
         let peer = self.peers.get_mut(&from).ok_or(Drop::Address)?;
-        self.touched.insert(from);
+        self.touched.push(from);
         if header.route == Route::Direct {
             peer.direct_at = now;
         }
@@ -405,7 +414,7 @@ impl Peers {
         for node in members {
             if let Some(peer) = self.peers.get_mut(node) {
                 peer.link.ask(now);
-                self.touched.insert(*node);
+                self.touched.push(*node);
             }
         }
     }
@@ -415,7 +424,7 @@ impl Peers {
         let Some(peer) = self.peers.get_mut(&node) else {
             return;
         };
-        self.touched.insert(node);
+        self.touched.push(node);
         if peer.link.timeout(now) == Suspicion::Began {
             out.push(PeerEvent::Suspect(node));
         }
@@ -429,7 +438,10 @@ impl Peers {
             self.counters.datagrams_sent += 1;
             out.push_back(Output::Transmit { to, bytes });
         }
-        for node in core::mem::take(&mut self.touched) {
+        let mut touched = core::mem::take(&mut self.touched);
+        touched.sort_unstable();
+        touched.dedup();
+        for node in touched.drain(..) {
             let relays = self.relays_to(now, node);
             let silence = self.silence();
             let Some(peer) = self.peers.get_mut(&node) else {
@@ -488,6 +500,8 @@ impl Peers {
             }
             timers.set(Timer::Link(node), wake);
         }
+        // The same memory for the next step.
+        self.touched = touched;
     }
 }
 

@@ -6,7 +6,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use distlock_protocol::lock::{HopTimer, LockMessage, LockOutput, Locks, Summary, Waiting};
+use distlock_protocol::lock::{
+    HopTimer, LockMessage, LockOutput, Locks, Receivers, Summary, Waiting,
+};
 use distlock_protocol::membership::{Member, View};
 use distlock_protocol::{
     AbandonedMarks, Algorithm, ElectionAlgorithm, Epoch, Event, Failure, LockName, LockSpec, Mode,
@@ -39,7 +41,7 @@ pub(in crate::model) enum Caller {
 /// What a member says when something has happened to it.
 #[derive(Debug, Default)]
 pub(in crate::model) struct Said {
-    pub(in crate::model) sends: Vec<(Vec<NodeId>, LockMessage)>,
+    pub(in crate::model) sends: Vec<(Receivers, LockMessage)>,
     pub(in crate::model) events: Vec<Event>,
 }
 

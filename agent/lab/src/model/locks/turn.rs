@@ -115,7 +115,7 @@ impl<'a> Turn<'a> {
         self.state.seats[place(node)] = Some(self.model.seats.share(seat));
         for (to, message) in said.sends {
             let epoch = epoch.expect("engines speak in views");
-            for to in to {
+            for &to in &*to {
                 let message = message.clone();
                 self.send(node, to, Letter { epoch, message });
             }

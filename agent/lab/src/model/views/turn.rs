@@ -437,7 +437,7 @@ impl<'a> Turn<'a> {
             let epoch = epoch.expect("engines speak in views");
             let letter = self.model.pool.letters.share(Letter { epoch, message });
             let mut post = (*self.state.post).clone();
-            for to in to {
+            for &to in &*to {
                 post.push(node, to, letter.clone(), Network::Links);
             }
             self.state.post = self.model.pool.posts.share(post);
