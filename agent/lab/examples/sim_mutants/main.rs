@@ -8,7 +8,8 @@
 //! source tree (in the target directory; the sources themselves know nothing of mutants), built
 //! (together with others that cannot meddle with it), and given to `sim_campaign` for as many seeds
 //! as it says, or to `host_campaign`, or to `model_check` for as many states. The unbroken core must
-//! pass the very same first, so that what is caught is the breach. With `--search` those that seeds
+//! pass the very same first, so that what is caught is the breach; of simulated hosts, which take long,
+//! the seed that caught it. With `--search` those that seeds
 //! are played for are given to `sim_search` in their place: all runs of a small group with one
 //! deviation, or three of bare engines.
 
@@ -17,6 +18,7 @@ mod patch;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::io::Read as _;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::mpsc;
@@ -85,8 +87,9 @@ fn run(options: &Options) -> Result<Vec<String>> {
     let programs = runs.iter().map(|run| program(&run.subject)).collect();
     let bench = Bench::new(options.jobs, programs)?;
     bench.build()?;
-    for run in runs {
-        if let Outcome::Caught(what) = bench.run(&run)? {
+    bench.keep_unbroken()?;
+    for Run { subject, seeds } in runs.iter().filter(|run| !takes_long(&run.subject)) {
+        if let Outcome::Caught(what) = bench.run(subject, 0..*seeds, &bench.built())? {
             return Err(format!("the unbroken core fails: {what}").into());
         }
     }
@@ -102,10 +105,16 @@ fn run(options: &Options) -> Result<Vec<String>> {
                 survivors.push(mutant.name.clone());
                 continue;
             }
-            match bench.run(&mutant.run)? {
-                Outcome::Caught(what) => println!("{:<40} {what}", mutant.name),
+            let Run { subject, seeds } = &mutant.run;
+            match bench.run(subject, 0..*seeds, &bench.built())? {
+                Outcome::Caught(what) => {
+                    println!("{:<40} {what}", mutant.name);
+                    if takes_long(subject) {
+                        bench.passes_unbroken(subject, &what)?;
+                    }
+                }
                 Outcome::Passed => {
-                    println!("{:<40} SURVIVED {}", mutant.name, mutant.run.seeds);
+                    println!("{:<40} SURVIVED {seeds}", mutant.name);
                     survivors.push(mutant.name.clone());
                 }
             }
@@ -210,6 +219,11 @@ fn program(subject: &Subject) -> &'static str {
         Subject::Model { .. } => "model_check",
         Subject::Hosts { .. } => "host_campaign",
     }
+}
+
+/// Whether one seed takes about a second.
+const fn takes_long(subject: &Subject) -> bool {
+    matches!(subject, Subject::Hosts { .. })
 }
 
 /// How that calls it.
@@ -337,23 +351,63 @@ impl Bench {
         .into())
     }
 
-    fn run(&self, run: &Run) -> Result<Outcome> {
-        let program = program(&run.subject);
-        let examples = self.target.join("release/examples");
-        let mut command = Command::new(examples.join(program));
-        let jobs = self.jobs.to_string();
-        command
-            .args(arguments(&run.subject))
-            .args(["--jobs", &jobs]);
-        if let Subject::Hosts { .. } = run.subject {
-            command
-                .arg("--program")
-                .arg(self.target.join("release/distlock"));
+    /// Where the programs are, as they were built last.
+    fn built(&self) -> PathBuf {
+        self.target.join("release")
+    }
+
+    /// Where they are as they were before the first breach.
+    fn unbroken(&self) -> PathBuf {
+        self.target.with_file_name("unbroken")
+    }
+
+    fn keep_unbroken(&self) -> Result<()> {
+        let kept = self.unbroken();
+        fs::create_dir_all(kept.join("examples"))?;
+        let mut files: Vec<_> = self
+            .programs
+            .iter()
+            .map(|it| format!("examples/{it}"))
+            .collect();
+        if self.programs.contains("host_campaign") {
+            files.push("distlock".to_owned());
         }
-        match run.subject {
-            Subject::Model { .. } => command.arg("--states").arg(run.seeds.to_string()),
+        for file in files {
+            fs::copy(self.built().join(&file), kept.join(&file))?;
+        }
+        Ok(())
+    }
+
+    /// Demands that the unbroken core passes the seed by which `what` says that a breach was noticed. One
+    /// that ran for ever tells no seed.
+    fn passes_unbroken(&self, subject: &Subject, what: &str) -> Result<()> {
+        let seed = what
+            .strip_prefix("seed ")
+            .and_then(|rest| rest.split(':').next());
+        let Some(seed) = seed.and_then(|seed| seed.parse().ok()) else {
+            return Ok(());
+        };
+        match self.run(subject, seed..seed + 1, &self.unbroken())? {
+            Outcome::Passed => Ok(()),
+            Outcome::Caught(what) => Err(format!("so does the unbroken core: {what}").into()),
+        }
+    }
+
+    /// Plays these seeds, or as many states, by the programs in the directory `programs`.
+    fn run(&self, subject: &Subject, seeds: Range<u64>, programs: &Path) -> Result<Outcome> {
+        let program = program(subject);
+        let mut command = Command::new(programs.join("examples").join(program));
+        let jobs = self.jobs.to_string();
+        command.args(arguments(subject)).args(["--jobs", &jobs]);
+        if let Subject::Hosts { .. } = subject {
+            command.arg("--program").arg(programs.join("distlock"));
+        }
+        match subject {
+            Subject::Model { .. } => command.arg("--states").arg(seeds.end.to_string()),
             Subject::Search { .. } => &mut command,
-            _ => command.arg("--seeds").arg(format!("0..{}", run.seeds)),
+            _ => command
+                .arg("--seeds")
+                .arg(format!("{}..{}", seeds.start, seeds.end)),
         };
         let mut child = command
             .stdout(Stdio::null())
@@ -368,9 +422,10 @@ impl Bench {
             let _ = sender.send(());
             read
         });
-        let patience = match run.subject {
-            Subject::Hosts { .. } => PATIENCE_OF_HOSTS,
-            _ => PATIENCE,
+        let patience = if takes_long(subject) {
+            PATIENCE_OF_HOSTS
+        } else {
+            PATIENCE
         };
         if receiver.recv_timeout(patience).is_err() {
             child.kill()?;
