@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use distlock_agent::protocol::{Mode, Release};
 use distlock_agent::runtime::{
-    Agent, Caller, Client, Driver, Grant, Options, Patience, SignalError,
+    AcquireError, Agent, Caller, Client, Driver, Grant, Options, Patience, SignalError,
 };
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll, ppoll};
@@ -99,20 +99,31 @@ fn drive(group: &Group, id: u16, rounds: usize, enter: fn(&Agent, &Driver) -> Gr
     }
 }
 
+/// Enters, calling `process` as long as that is not decided. A process that waited for a processor for
+/// longer than its lease asks again.
+fn enter_while(agent: &Agent, mut process: impl FnMut()) -> Grant {
+    let begin = || {
+        let (mode, caller) = (Mode::Exclusive, Caller::current());
+        let waiting = agent.begin(&lock("counter"), None, mode, Patience::Forever, caller);
+        waiting.unwrap()
+    };
+    let mut waiting = begin();
+    loop {
+        match waiting.wait(Some(Duration::ZERO)) {
+            Poll::Ready(Err(AcquireError::Voided)) => waiting = begin(),
+            Poll::Ready(outcome) => return outcome.unwrap(),
+            Poll::Pending => process(),
+        }
+    }
+}
+
 /// Enters by an event loop.
 fn by_events(agent: &Agent, driver: &Driver) -> Grant {
-    let name = lock("counter");
-    let (mode, caller) = (Mode::Exclusive, Caller::current());
-    let waiting = agent.begin(&name, None, mode, Patience::Forever, caller);
-    let mut waiting = waiting.unwrap();
-    loop {
-        if let Poll::Ready(outcome) = waiting.wait(Some(Duration::ZERO)) {
-            return outcome.unwrap();
-        }
+    enter_while(agent, || {
         let mut polled = [PollFd::new(driver.as_fd(), PollFlags::POLLIN)];
         poll(&mut polled, PollTimeout::NONE).unwrap();
         driver.process().unwrap();
-    }
+    })
 }
 
 /// The signal came since somebody looked.
@@ -144,15 +155,7 @@ fn drive_by_signal(group: &Group, id: u16, rounds: usize) {
         driver.process().unwrap();
     };
     for _ in 0..rounds {
-        let (mode, caller) = (Mode::Exclusive, Caller::current());
-        let waiting = agent.begin(&lock("counter"), None, mode, Patience::Forever, caller);
-        let mut waiting = waiting.unwrap();
-        let grant = loop {
-            match waiting.wait(Some(Duration::ZERO)) {
-                Poll::Ready(outcome) => break outcome.unwrap(),
-                Poll::Pending => compute_until_due(),
-            }
-        };
+        let grant = enter_while(&agent, &mut compute_until_due);
         increment(&counter);
         grant.release().unwrap();
     }

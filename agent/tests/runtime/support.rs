@@ -299,11 +299,16 @@ pub(crate) fn lock(name: &str) -> LockName {
     LockName::new(name).unwrap()
 }
 
-/// Enters, however long it takes.
+/// Enters, however long it takes. A process that waited for a processor for longer than its lease asks
+/// again.
 pub(crate) fn enter(agent: &Agent, name: &LockName) -> Grant {
-    agent
-        .acquire(name, None, Patience::For(TIMEOUT), Caller::current())
-        .unwrap()
+    let acquire = || agent.acquire(name, None, Patience::For(TIMEOUT), Caller::current());
+    loop {
+        match acquire() {
+            Err(AcquireError::Voided) => {}
+            outcome => return outcome.unwrap(),
+        }
+    }
 }
 
 pub(crate) fn enter_through(client: &Client, name: &str) -> Grant {
