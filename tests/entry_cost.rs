@@ -62,8 +62,8 @@ fn an_entry_asks_for_no_memory() {
     assert_eq!(least.min(), Some(0));
 }
 
-/// What an entry takes at most, with its end, besides reading the clock: what it was on 26 November 2026, and
-/// a twentieth, or, where the compiler does not optimize, as in continuous integration, a fifth.
+/// What an entry takes at most, with its end, besides reading the clock: what it was on 26 November 2026
+/// by rustc 1.95 on x86-64, and a twentieth, or, where the compiler does not optimize, a fifth.
 const INSTRUCTIONS: u64 = if cfg!(debug_assertions) { 3200 } else { 355 };
 
 #[inline(never)]
@@ -83,10 +83,9 @@ fn an_entry_is_few_instructions() {
         return enter_and_count(&lock);
     }
     let test = "an_entry_is_few_instructions";
-    if let Some(all) = instructions(test, "enter_and_count") {
-        let each = all / PAIRS as u64;
-        println!("{each} instructions an entry");
-        assert!(each <= INSTRUCTIONS, "{each} instructions an entry");
+    let counted = (0..3).filter_map(|_| instructions(test, "enter_and_count"));
+    if let Some(least) = counted.min() {
+        instructions::expect(least / PAIRS as u64, INSTRUCTIONS);
     }
 }
 

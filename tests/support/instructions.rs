@@ -1,4 +1,4 @@
-//! Counts the instructions of a function, as valgrind sees them: the same on every run.
+//! Counts the instructions of a function, as valgrind sees them.
 
 use std::env;
 use std::process::Command;
@@ -12,11 +12,16 @@ pub(crate) fn is_counted() -> bool {
 }
 
 /// How many instructions the function `counted` takes, with all that it calls, where this program plays
-/// `test` alone once more; [`is_counted`] says so there. `None`: there is no valgrind.
+/// `test` alone once more; [`is_counted`] says so there. `None`: there is no valgrind, or the processor is
+/// another than that of which the limits are.
 ///
 /// # Panics
 /// The test fails, or there has to be a valgrind.
 pub(crate) fn instructions(test: &str, counted: &str) -> Option<u64> {
+    if !cfg!(target_arch = "x86_64") {
+        println!("SKIPPED: instructions are counted on x86-64");
+        return None;
+    }
     let played = Command::new("valgrind")
         .args(["--tool=callgrind", "--callgrind-out-file=/dev/null"])
         .arg("--collect-atstart=no")
@@ -43,4 +48,16 @@ pub(crate) fn instructions(test: &str, counted: &str) -> Option<u64> {
     let collected = collected.trim().parse().unwrap();
     assert!(collected > 0, "{counted} was never called: {told}");
     Some(collected)
+}
+
+/// Demands that `each` is at most `most`, and not so much less that something else was counted, or that
+/// the limit is to be set anew.
+pub(crate) fn expect(each: u64, most: u64) {
+    println!("{each} instructions an entry");
+    assert!(each <= most, "{each} instructions an entry, {most} allowed");
+    let least = most * 3 / 4;
+    assert!(
+        each >= least,
+        "{each} instructions an entry, expected were {least} to {most}"
+    );
 }

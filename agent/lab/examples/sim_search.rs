@@ -6,9 +6,9 @@
 //!     --example sim_search -- --engine manager --failure quorum --members 3 --deviations 1 --jobs 2
 //! ```
 //!
-//! With one deviation that is every single fault at every moment of a run: each datagram lost, twice
-//! or late; each member crashed, stopped, cut off or leaving after each of its steps; each caller that
-//! gives up, dies or only tries. With two it is every pair of them.
+//! With one deviation that is each datagram lost, late, or come twice; each member crashed, stopped, cut
+//! off or leaving after each of its steps; each caller that gives up, dies or only tries. With two it is
+//! every pair of them. CONTRIBUTING.md says what is not searched.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -50,9 +50,9 @@ struct Options {
     /// How many choices a second deviation is at most after the first, and so on.
     #[arg(long, default_value_t = u64::MAX, hide_default_value = true)]
     within: u64,
-    /// Only runs whose first deviation is one of these, counted from 0.
+    /// Only runs whose first deviation is one of these, written FIRST..END, counted from 0.
     #[arg(long)]
-    seeds: Option<Seeds>,
+    firsts: Option<Seeds>,
     /// How many runs are played at the same time.
     #[arg(long, default_value_t = 1)]
     jobs: usize,
@@ -61,7 +61,7 @@ struct Options {
     resume: Option<PathBuf>,
     /// Play the run with these deviations alone, as 812=1,840=3 or none, and tell everything that
     /// happens.
-    #[arg(long, conflicts_with_all = ["deviations", "seeds", "resume"])]
+    #[arg(long, conflicts_with_all = ["deviations", "firsts", "resume"])]
     play: Option<Deviations>,
 }
 
@@ -102,6 +102,9 @@ fn all_engines(options: &Options) -> Result<(), Error> {
                 let mut search = Search::new(deviations.clone(), 0, 0);
                 let choices = search.next_run().expect("one run at least");
                 let played = group.play(choices, Some(Box::new(tell)))?;
+                if !search.took_all() {
+                    return Err(Error::NotReached(search.choices_made()));
+                }
                 println!("{group}, deviations {deviations}: passed\n    {played}");
             }
             None => search(options, group, &mut progress)?,
@@ -163,18 +166,18 @@ fn search(options: &Options, group: Group, progress: &mut Progress) -> Result<()
     total.play(&mut ordinary, group)?;
     let choices = ordinary.choices_made();
     let firsts = ordinary.successors();
-    let all = 0..if options.deviations == 0 {
-        0
-    } else {
-        firsts.len() as u64
-    };
-    let seeds = options.seeds.clone().map_or(all.clone(), |seeds| seeds.0);
-    let seeds = Seeds(seeds.start.min(all.end)..seeds.end.min(all.end));
-    let mut key = format!("{group} --deviations {}", options.deviations);
+    let most = options.deviations.min(1) * firsts.len();
+    let chosen = options.firsts.clone().unwrap_or(Seeds(0..most as u64));
+    if chosen.0.end > most as u64 {
+        return Err(Error::Beyond(most));
+    }
+    // What is counted is another thing in another build.
+    let deviations = options.deviations;
+    let mut key = format!("{choices} choices: {group} --deviations {deviations}");
     if options.within < u64::MAX {
         key.push_str(&format!(" --within {}", options.within));
     }
-    key.push_str(&format!(" --seeds {seeds}"));
+    key.push_str(&format!(" --firsts {chosen}"));
     let run = |index: u64| {
         let first = firsts[index as usize].clone();
         let mut search = Search::new(first, options.deviations - 1, options.within);
@@ -182,7 +185,7 @@ fn search(options: &Options, group: Group, progress: &mut Progress) -> Result<()
         while searched.play(&mut search, group)? {}
         Ok(searched)
     };
-    let already = run_all(progress, &key, &seeds, options.jobs, run, |searched| {
+    let already = run_all(progress, &key, &chosen, options.jobs, run, |searched| {
         total.runs += searched.runs;
         total.tally.add(&searched.tally);
     });
@@ -193,10 +196,10 @@ fn search(options: &Options, group: Group, progress: &mut Progress) -> Result<()
     let runs = total.runs;
     let rate = runs as f64 / clock.elapsed().as_secs_f64();
     println!(
-        "{key}: passed, {runs} runs at {rate:.0} a second, with {} of {} first deviations in {choices} \
-         choices, {already} of them before",
-        seeds.count(),
-        firsts.len(),
+        "{key}: passed, {runs} runs at {rate:.0} a second, with {} of {} first deviations, {already} of \
+         them before",
+        chosen.count(),
+        firsts.len()
     );
     println!("    {}", total.tally);
     Ok(())
@@ -262,6 +265,10 @@ impl fmt::Display for Tally {
 enum Error {
     /// A run broke a rule.
     Run(String),
+    /// A run made so many choices, and did not come to all deviations that it was to have.
+    NotReached(u64),
+    /// There are only so many first deviations.
+    Beyond(usize),
     Progress(support::Error),
 }
 
@@ -269,6 +276,15 @@ impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Run(what) => f.write_str(what),
+            Self::NotReached(made) => write!(
+                f,
+                "the run made {made} choices, and did not come to all of these deviations: they are those of \
+                 another group, or of another build"
+            ),
+            Self::Beyond(most) => write!(
+                f,
+                "there are {most} first deviations here: --firsts ends there at the latest"
+            ),
             Self::Progress(error) => error.fmt(f),
         }
     }

@@ -105,8 +105,8 @@ pub fn run_chosen(mut choices: Choices, sink: Option<Sink>) -> Result<(Report, u
     campaign.run()
 }
 
-/// Runs a group of `members` as `choices` say, which are those of a [search](crate::choices::Search): all
-/// that may go wrong in it is chosen.
+/// Runs a group of `members` as [`Plan::searched`] has it, and as `choices` say, which are those of a
+/// [search](crate::choices::Search).
 ///
 /// # Errors
 /// The rule that was broken.
@@ -168,7 +168,7 @@ pub fn run_elections(
 const FOUNDING: Duration = Duration::from_millis(4500);
 /// Inputs of all nodes in one run; a hundred times what the longest of them needs.
 const STEPS: u64 = 2_000_000;
-/// The same where the choices come from bytes, and the run is short.
+/// The same where the choices come from bytes or a search, and the run is short.
 const CHOSEN_STEPS: u64 = 100_000;
 
 #[derive(Clone, Copy, Debug)]

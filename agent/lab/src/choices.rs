@@ -150,6 +150,11 @@ impl Choices {
         }
     }
 
+    /// Whether they are those of a search.
+    pub(super) const fn are_searched(&self) -> bool {
+        matches!(self.0, Source::Search(_))
+    }
+
     /// From now on a search has nothing to choose any more; any other source goes on.
     pub fn end_search(&mut self) {
         if let Source::Search(walk) = &self.0 {

@@ -8,6 +8,7 @@ use super::bare::{Bare, Turn};
 use super::checkers::{Violation, violation};
 use super::choices::{Choices, Permille};
 use super::network::{Conditions, Delay, Network, NetworkStats};
+use super::plan::chosen::{ENTRIES, SOME};
 use super::plan::permits;
 use super::trace::{Sink, Trace};
 use distlock_protocol::lock::{Algorithm, LockSpec, Priority};
@@ -166,7 +167,6 @@ impl Exploration {
         mut choices: Choices,
         trace: Trace,
     ) -> Result<Self, Violation> {
-        const SOME: Permille = 100;
         let spec = LockSpec::exclusive(algorithm);
         let conditions = Conditions {
             duplication: SOME,
@@ -178,7 +178,7 @@ impl Exploration {
         Ok(Self {
             bare: Bare::new(spec, members, network, trace)?,
             spec,
-            grants: 2 * u64::from(members),
+            grants: ENTRIES * u64::from(members),
             cancels: SOME,
             tries: SOME,
             shared: if spec.can_serve(Mode::Shared) {

@@ -156,10 +156,11 @@ impl Network {
         to: NodeId,
     ) -> impl Iterator<Item = Arrival> + use<> {
         self.network_stats.sent += 1;
-        let first = self.copy(now, from, to);
+        let first = self.copy(now, from, to, false);
         let again = self.choices.chance(self.conditions.duplication);
         let second = if again {
-            self.copy(now, from, to)
+            // Where delays are constant, one that comes at once as well meets nothing new.
+            self.copy(now, from, to, self.choices.are_searched())
         } else {
             None
         };
@@ -224,8 +225,8 @@ impl Network {
         };
     }
 
-    /// What becomes of one copy.
-    fn copy(&mut self, now: Time, from: NodeId, to: NodeId) -> Option<Arrival> {
+    /// What becomes of one copy. `is_late`: it takes longer in any case.
+    fn copy(&mut self, now: Time, from: NodeId, to: NodeId, is_late: bool) -> Option<Arrival> {
         let lost = self.choices.chance(self.conditions.loss);
         let corrupted = self.choices.chance(self.conditions.corruption);
         let mut delay = match self.conditions.delay {
@@ -233,7 +234,7 @@ impl Network {
             Delay::Exponential(mean) => self.choices.exponential(mean),
         };
         let (late, later) = self.conditions.late;
-        let is_late = late > 0 && self.choices.chance(late);
+        let is_late = is_late || late > 0 && self.choices.chance(late);
         if is_late {
             delay += self.choices.exponential(later);
         }

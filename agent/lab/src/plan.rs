@@ -4,7 +4,7 @@
 //! 2012): each fault is on or off by a coin of its own and has a rate of its own, because faults
 //! that are always on together hide what only some of them bring out.
 
-mod chosen;
+pub(super) mod chosen;
 mod directed;
 
 use alloc::collections::BTreeMap;

@@ -23,7 +23,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, SigmaskHow, Signal, sigaction};
 use nix::unistd::{ForkResult, Uid, fork, geteuid, setuid};
 
-use crate::support::{Group, TIMEOUT, enter, enter_through, increment, lock};
+use crate::support::{Group, MOST_VOIDED, TIMEOUT, enter, enter_through, increment, lock};
 
 /// The entry of such processes. Among the tests themselves it has nothing to do.
 #[test]
@@ -107,10 +107,12 @@ fn enter_while(agent: &Agent, mut process: impl FnMut()) -> Grant {
         let waiting = agent.begin(&lock("counter"), None, mode, Patience::Forever, caller);
         waiting.unwrap()
     };
-    let mut waiting = begin();
+    let (mut waiting, mut voided) = (begin(), 0);
     loop {
         match waiting.wait(Some(Duration::ZERO)) {
-            Poll::Ready(Err(AcquireError::Voided)) => waiting = begin(),
+            Poll::Ready(Err(AcquireError::Voided)) if voided < MOST_VOIDED => {
+                (waiting, voided) = (begin(), voided + 1);
+            }
             Poll::Ready(outcome) => return outcome.unwrap(),
             Poll::Pending => process(),
         }

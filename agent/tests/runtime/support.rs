@@ -303,13 +303,17 @@ pub(crate) fn lock(name: &str) -> LockName {
 /// again.
 pub(crate) fn enter(agent: &Agent, name: &LockName) -> Grant {
     let acquire = || agent.acquire(name, None, Patience::For(TIMEOUT), Caller::current());
-    loop {
+    for _ in 0..MOST_VOIDED {
         match acquire() {
             Err(AcquireError::Voided) => {}
             outcome => return outcome.unwrap(),
         }
     }
+    acquire().unwrap()
 }
+
+/// How often in a row a process asks again for a lock that it lost before it was inside.
+pub(crate) const MOST_VOIDED: u32 = 3;
 
 pub(crate) fn enter_through(client: &Client, name: &str) -> Grant {
     let (name, patience) = (lock(name), Patience::For(TIMEOUT));

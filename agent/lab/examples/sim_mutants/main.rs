@@ -8,10 +8,11 @@
 //! source tree (in the target directory; the sources themselves know nothing of mutants), built
 //! (together with others that cannot meddle with it), and given to `sim_campaign` for as many seeds
 //! as it says, or to `host_campaign`, or to `model_check` for as many states. The unbroken core must
-//! pass the very same first, so that what is caught is the breach; of simulated hosts, which take long,
-//! the seed that caught it. With `--search` those that seeds
-//! are played for are given to `sim_search` in their place: all runs of a small group with one
-//! deviation, or three of bare engines.
+//! pass the very same first, so that what is caught is the breach. On simulated hosts, which take long,
+//! it must pass the first seed before, and after each mutant the seed that caught that one.
+//!
+//! `--search` gives the mutants of engines and nodes to `sim_search`, in place of playing seeds: all
+//! runs of a small group with one deviation, or three of bare engines.
 
 mod patch;
 
@@ -43,8 +44,8 @@ struct Options {
     jobs: usize,
 }
 
-/// How long one mutant's seeds may take; a mutant that runs for ever is noticed too. One seed of simulated
-/// hosts takes about a second.
+/// How long one mutant's seeds may take. A mutant that runs for ever is noticed too, where the unbroken core
+/// has played the same seeds in that time.
 const PATIENCE: Duration = Duration::from_secs(300);
 const PATIENCE_OF_HOSTS: Duration = Duration::from_secs(1200);
 
@@ -88,8 +89,9 @@ fn run(options: &Options) -> Result<Vec<String>> {
     let bench = Bench::new(options.jobs, programs)?;
     bench.build()?;
     bench.keep_unbroken()?;
-    for Run { subject, seeds } in runs.iter().filter(|run| !takes_long(&run.subject)) {
-        if let Outcome::Caught(what) = bench.run(subject, 0..*seeds, &bench.built())? {
+    for Run { subject, seeds } in &runs {
+        let seeds = if takes_long(subject) { 1 } else { *seeds };
+        if let Outcome::Caught(what) = bench.run(subject, 0..seeds, &bench.built())? {
             return Err(format!("the unbroken core fails: {what}").into());
         }
     }
@@ -109,8 +111,9 @@ fn run(options: &Options) -> Result<Vec<String>> {
             match bench.run(subject, 0..*seeds, &bench.built())? {
                 Outcome::Caught(what) => {
                     println!("{:<40} {what}", mutant.name);
-                    if takes_long(subject) {
-                        bench.passes_unbroken(subject, &what)?;
+                    if takes_long(subject) && !bench.passes_unbroken(subject, &what)? {
+                        println!("{:<40} NOT DECIDED", mutant.name);
+                        survivors.push(mutant.name.clone());
                     }
                 }
                 Outcome::Passed => {
@@ -378,18 +381,20 @@ impl Bench {
         Ok(())
     }
 
-    /// Demands that the unbroken core passes the seed by which `what` says that a breach was noticed. One
-    /// that ran for ever tells no seed.
-    fn passes_unbroken(&self, subject: &Subject, what: &str) -> Result<()> {
+    /// Demands that the unbroken core passes the seed by which `what` says that a breach was noticed;
+    /// whether `what` names one.
+    fn passes_unbroken(&self, subject: &Subject, what: &str) -> Result<bool> {
         let seed = what
             .strip_prefix("seed ")
             .and_then(|rest| rest.split(':').next());
         let Some(seed) = seed.and_then(|seed| seed.parse().ok()) else {
-            return Ok(());
+            return Ok(false);
         };
         match self.run(subject, seed..seed + 1, &self.unbroken())? {
-            Outcome::Passed => Ok(()),
-            Outcome::Caught(what) => Err(format!("so does the unbroken core: {what}").into()),
+            Outcome::Passed => Ok(true),
+            Outcome::Caught(what) => {
+                Err(format!("the unbroken core fails on that seed too: {what}").into())
+            }
         }
     }
 

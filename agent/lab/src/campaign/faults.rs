@@ -62,7 +62,8 @@ impl Campaign {
     /// What may befall a member between two of its steps.
     pub(super) fn strike_after_step(&mut self, process: Process) -> Result<(), Violation> {
         let node = process.node;
-        if self.calm || self.cluster.process(node) != Some(process) {
+        let runs = self.cluster.process(node) == Some(process) && !self.cluster.is_paused(node);
+        if self.calm || !runs {
             return Ok(());
         }
         let kinds = if self.by_quorum() { 5 } else { 4 };
@@ -301,9 +302,7 @@ impl Campaign {
             return;
         }
         self.plan_next(self.plan.faults.partition, Act::Part);
-        let parted = self.choices.exponential(self.plan.faults.parted);
-        self.cluster.plan(parted, Act::Join);
-        self.report.partitions += 1;
+        self.plan_join();
         let members = self.members();
         if self.by_quorum() && members.len() > 3 && self.choices.chance(200) {
             return self.part_into_ring(&members);
@@ -317,20 +316,27 @@ impl Campaign {
             } else {
                 members.iter().partition(|_| self.choices.chance(500))
             };
-        // Both directions between the two sides, or one of them.
+        self.part_between(&one, &other);
+    }
+
+    fn plan_join(&mut self) {
+        let parted = self.choices.exponential(self.plan.faults.parted);
+        self.cluster.plan(parted, Act::Join);
+        self.report.partitions += 1;
+    }
+
+    /// Both directions between the two sides, or one of them.
+    fn part_between(&mut self, one: &[NodeId], other: &[NodeId]) {
         let directions = self.choices.below(3);
-        self.cluster.network().part(&one, &other, directions);
+        self.cluster.network().part(one, other, directions);
     }
 
     /// One member reaches no other for a while, is reached by none, or both.
     fn part_from_all(&mut self, node: NodeId) {
-        let parted = self.choices.exponential(self.plan.faults.parted);
-        self.cluster.plan(parted, Act::Join);
-        self.report.partitions += 1;
+        self.plan_join();
         let mut others = self.members();
         others.retain(|other| *other != node);
-        let directions = self.choices.below(3);
-        self.cluster.network().part(&[node], &others, directions);
+        self.part_between(&[node], &others);
     }
 
     /// Each reaches its neighbours, which are a majority with it, and no two of them the same.

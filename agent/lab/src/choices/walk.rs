@@ -1,11 +1,11 @@
 //! Choices that are searched: every run that deviates from the ordinary one in few of them.
 //!
-//! At each choice the ordinary alternative is the first: no coin comes up, and all takes as long as
-//! it takes in the mean. A *deviation* takes another. [`Search`] plays the run without deviations,
-//! and then every run with one more, as long as there are few enough: what no run with so many
-//! deviations does wrong, no order of them does wrong. Bounding the deviations in place of the
-//! depth is Emmi, Qadeer and Rakamarić's idea (*Delay-bounded scheduling*, POPL 2011): most defects
-//! need few, wherever in the run they are.
+//! At each choice the ordinary alternative is the first: no coin comes up, a wait is as long as its
+//! mean, and of a range the first is taken. A *deviation* is another alternative. [`Search`] plays the
+//! run without deviations, and then every run with one more, up to a number of them: if none of these
+//! breaks a rule, a defect needs more deviations. Bounding the deviations in place of the depth is Emmi,
+//! Qadeer and Rakamarić's idea (*Delay-bounded scheduling*, POPL 2011): most defects need few, wherever
+//! in the run they are.
 
 use alloc::sync::Arc;
 use alloc::vec;
@@ -69,7 +69,7 @@ struct Path {
     deviations: Deviations,
     /// How many choices were made.
     made: u64,
-    /// How many of the deviations.
+    /// How many deviations the run has come to.
     taken: usize,
     /// The alternatives of each choice after the last deviation.
     open: Vec<(u64, u64)>,
@@ -168,10 +168,21 @@ impl Search {
         self.playing.as_ref().map_or(0, |walk| walk.path().made)
     }
 
-    /// Ends the run that plays. Those with one deviation more than it, in the order of the choices.
-    pub fn successors(&mut self) -> Vec<Deviations> {
-        let ended = self.playing.take();
-        ended.map_or_else(Vec::new, |walk| successors(&walk, u64::MAX))
+    /// Whether that run came to all of its deviations: it did not if the same choices gave another run.
+    pub fn took_all(&self) -> bool {
+        let is_whole = |path: &Path| path.taken == path.deviations.0.len();
+        self.playing
+            .as_ref()
+            .is_none_or(|walk| is_whole(&walk.path()))
+    }
+
+    /// The runs with one deviation more than the one that was played last, in the order of the choices.
+    ///
+    /// # Panics
+    /// That run did not come to its deviations.
+    pub fn successors(&self) -> Vec<Deviations> {
+        let ended = self.playing.as_ref();
+        ended.map_or_else(Vec::new, |walk| successors(walk, u64::MAX))
     }
 
     fn extend(&mut self, ended: &Walk) {
@@ -253,6 +264,13 @@ mod tests {
             let again = play(&mut Search::new(deviations, 0, 0));
             assert_eq!(again, Some(played));
         }
+    }
+
+    #[test]
+    fn a_run_that_does_not_come_to_its_deviations_is_known() {
+        let never = "7=1".parse().expect("a list");
+        let mut search = Search::new(never, 0, 0);
+        assert!(play(&mut search).is_some() && !search.took_all());
     }
 
     #[test]

@@ -1,6 +1,5 @@
 //! Small groups that live for a few leases, so that many runs are tried: what a fuzzer decides, and what
-//! is searched. Of all that may go wrong it is said what is on; what a fault does when it strikes is
-//! chosen then.
+//! is searched. The plan says which faults there are; what a fault does when it strikes is chosen then.
 
 use alloc::collections::BTreeMap;
 use alloc::vec;
@@ -9,7 +8,7 @@ use core::num::NonZeroU32;
 use core::time::Duration;
 
 use super::{Callers, Misfortunes, Plan, Rhythm, Unrest, settings};
-use crate::choices::Choices;
+use crate::choices::{Choices, Permille};
 use crate::clock::Clock;
 use crate::cluster::Surroundings;
 use crate::network::{Conditions, Delay};
@@ -19,8 +18,10 @@ const LEASE: Duration = Duration::from_secs(1);
 const DELAY: Duration = Duration::from_millis(2);
 /// Close to the bound of what clocks may drift.
 const MOST_DRIFT: i32 = 99_000;
-/// A rate that is neither none nor all.
-const SOME: u32 = 100;
+/// In a search: a rate that is neither none nor all.
+pub(crate) const SOME: Permille = 100;
+/// In a search: how often everybody enters on average before nothing goes wrong any more.
+pub(crate) const ENTRIES: u64 = 2;
 
 /// What is on, one bit each.
 struct Switches(u64);
@@ -58,9 +59,6 @@ pub(super) fn plan(choices: &mut Choices) -> Plan {
     let on = Switches(choices.below(1 << 24));
     small(algorithm, failure, members, on)
 }
-
-/// How often everybody enters on average before a searched run is over.
-const ENTRIES: u64 = 2;
 
 pub(super) fn searched(algorithm: Algorithm, failure: Failure, members: u16) -> Plan {
     // Nothing that comes at a time of its own.

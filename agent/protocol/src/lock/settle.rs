@@ -169,8 +169,10 @@ impl Settling<'_> {
         for (id, previous) in granted.drain(..) {
             self.grant(lock, id, previous);
         }
-        // The same memory for the next step.
-        self.effects.granted = granted;
+        // The same memory for the next step, unless that has something already.
+        if self.effects.granted.is_empty() {
+            self.effects.granted = granted;
+        }
         if let Some(id) = self.effects.busy.take() {
             self.busy(lock, id);
         }

@@ -169,18 +169,21 @@ impl Peers {
             _ => true,
         };
         for node in others {
-            self.send_bytes(*node, epoch, bytes.clone(), prompt);
+            if let Some(link) = self.link_to(*node) {
+                link.send(epoch, bytes.clone(), prompt);
+            }
         }
-        self.send_bytes(*last, epoch, bytes, prompt);
+        if let Some(link) = self.link_to(*last) {
+            link.send(epoch, bytes, prompt);
+        }
     }
 
-    fn send_bytes(&mut self, to: NodeId, epoch: Epoch, bytes: Vec<u8>, prompt: bool) {
-        if let Some(peer) = self.peers.get_mut(&to)
-            && peer.standing == Standing::Up
-        {
-            peer.link.send(epoch, bytes, prompt);
-            self.touched.push(to);
-        }
+    /// The link to a member that is up, which has something to send then.
+    fn link_to(&mut self, node: NodeId) -> Option<&mut Link> {
+        let peer = self.peers.get_mut(&node);
+        let peer = peer.filter(|peer| peer.standing == Standing::Up)?;
+        self.touched.push(node);
+        Some(&mut peer.link)
     }
 
     /// Sends what is not the protocol's, unless so much waits to be sent that locks would wait for
