@@ -63,8 +63,8 @@ pub(crate) struct Run {
     /// What is put to the test.
     #[serde(flatten)]
     pub subject: Subject,
-    /// The seeds 0 to this, exclusive; or how many states.
-    #[serde(alias = "states")]
+    /// The seeds 0 to this, exclusive; or how many states. A search says itself how far it goes.
+    #[serde(alias = "states", default)]
     pub seeds: u64,
 }
 
