@@ -265,9 +265,9 @@ impl fmt::Display for Tally {
 enum Error {
     /// A run broke a rule.
     Run(String),
-    /// A run made so many choices, and did not come to all deviations that it was to have.
+    /// A replayed run ended, after this number of choices, before it had come to all of its deviations.
     NotReached(u64),
-    /// There are only so many first deviations.
+    /// `--firsts` goes beyond the last first deviation; how many there are.
     Beyond(usize),
     Progress(support::Error),
 }

@@ -8,7 +8,7 @@ use super::bare::{Bare, Turn};
 use super::checkers::{Violation, violation};
 use super::choices::{Choices, Permille};
 use super::network::{Conditions, Delay, Network, NetworkStats};
-use super::plan::chosen::{ENTRIES, SOME};
+use super::plan::chosen::{SEARCHED_ENTRIES, SEARCHED_RATE};
 use super::plan::permits;
 use super::trace::{Sink, Trace};
 use distlock_protocol::lock::{Algorithm, LockSpec, Priority};
@@ -169,8 +169,8 @@ impl Exploration {
     ) -> Result<Self, Violation> {
         let spec = LockSpec::exclusive(algorithm);
         let conditions = Conditions {
-            duplication: SOME,
-            late: (SOME, DELAY * 4),
+            duplication: SEARCHED_RATE,
+            late: (SEARCHED_RATE, DELAY * 4),
             in_order: false,
             ..Conditions::perfect(DELAY)
         };
@@ -178,18 +178,18 @@ impl Exploration {
         Ok(Self {
             bare: Bare::new(spec, members, network, trace)?,
             spec,
-            grants: ENTRIES * u64::from(members),
-            cancels: SOME,
-            tries: SOME,
+            grants: SEARCHED_ENTRIES * u64::from(members),
+            cancels: SEARCHED_RATE,
+            tries: SEARCHED_RATE,
             shared: if spec.can_serve(Mode::Shared) {
-                SOME
+                SEARCHED_RATE
             } else {
                 0
             },
             think: DELAY * 4,
             stay: DELAY * 4,
             views: Some(DELAY * 20),
-            deaths: SOME,
+            deaths: SEARCHED_RATE,
             calm: false,
             to_enter: BTreeSet::new(),
             explored: Explored::default(),

@@ -91,7 +91,7 @@ impl Walk {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One of so many alternatives; where there is but one, nothing is chosen.
+    /// Chooses one of `alternatives`, counted from 0. A single alternative is no choice, and is not counted.
     pub(super) fn choose(&self, alternatives: u64) -> u64 {
         let mut path = self.path();
         if alternatives < 2 || path.is_closed {

@@ -18,10 +18,10 @@ const LEASE: Duration = Duration::from_secs(1);
 const DELAY: Duration = Duration::from_millis(2);
 /// Close to the bound of what clocks may drift.
 const MOST_DRIFT: i32 = 99_000;
-/// In a search: a rate that is neither none nor all.
-pub(crate) const SOME: Permille = 100;
-/// In a search: how often everybody enters on average before nothing goes wrong any more.
-pub(crate) const ENTRIES: u64 = 2;
+/// The rate of whatever may go wrong in a search, which takes both sides of every coin that is not certain.
+pub(crate) const SEARCHED_RATE: Permille = 100;
+/// How often each member enters, in the mean, before the faults of a searched run stop.
+pub(crate) const SEARCHED_ENTRIES: u64 = 2;
 
 /// What is on, one bit each.
 struct Switches(u64);
@@ -66,9 +66,9 @@ pub(super) fn searched(algorithm: Algorithm, failure: Failure, members: u16) -> 
     plan.locks.truncate(1);
     plan.settings.locks = plan.locks.iter().cloned().collect();
     plan.surroundings.conditions = Conditions {
-        loss: SOME,
-        duplication: SOME,
-        late: (SOME, DELAY * 4),
+        loss: SEARCHED_RATE,
+        duplication: SEARCHED_RATE,
+        late: (SEARCHED_RATE, DELAY * 4),
         in_order: false,
         ..plan.surroundings.conditions
     };
@@ -77,17 +77,17 @@ pub(super) fn searched(algorithm: Algorithm, failure: Failure, members: u16) -> 
     plan.callers = Callers {
         rhythm: Rhythm::Paused(LEASE / 5),
         stay: LEASE / 50,
-        cancels: SOME,
+        cancels: SEARCHED_RATE,
         patience: DELAY,
-        tries: SOME,
-        shared: SOME,
-        deaths: SOME,
-        unaware: SOME,
+        tries: SEARCHED_RATE,
+        shared: SEARCHED_RATE,
+        deaths: SEARCHED_RATE,
+        unaware: SEARCHED_RATE,
         ..plan.callers
     };
     plan.faults.at_steps = true;
     plan.unrest = Unrest {
-        grants: ENTRIES * u64::from(members),
+        grants: SEARCHED_ENTRIES * u64::from(members),
         lasts: LEASE * 5,
         until_spent: false,
     };
@@ -149,7 +149,7 @@ fn surroundings(members: u16, on: &mut Switches) -> Surroundings {
     }
 }
 
-/// One half of the clocks gains so many millionths, the other loses as many.
+/// Clocks that drift by `drift` millionths: those of even members gain, those of odd members lose.
 fn clocks(members: u16, drift: i32) -> BTreeMap<NodeId, Clock> {
     let clock = |node: NodeId| {
         let is_even = node.as_u16().is_multiple_of(2);
