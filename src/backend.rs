@@ -17,10 +17,11 @@ use crossbeam_channel::Receiver;
 use distlock_agent::protocol::{Change, Fence, LockName, Mode, Release};
 pub(crate) use distlock_agent::runtime::Patience;
 use distlock_agent::runtime::status::Status;
-use distlock_agent::runtime::{Announcer, LeaseWatch, LentLock, LossSignal, Purpose};
+use distlock_agent::runtime::{Announcer, LeaseWatch, LossSignal, Purpose};
 
 use crate::error::{HandleError, LockError, MembersError, StatusError, UnlockError};
 use crate::event::{Event, Leader};
+use crate::guard::Lent;
 use crate::previous_owner::PreviousOwner;
 use crate::{Algorithm, GuardState};
 
@@ -88,7 +89,7 @@ pub(crate) trait Lock: Send + Sync {
     fn permits(&self) -> NonZeroU32;
 
     /// By what threads of this process can enter alone without a request, where there is such a thing.
-    fn lend(&self) -> Option<Arc<LentLock>> {
+    fn lend(&self) -> Option<Lent> {
         None
     }
 

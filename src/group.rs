@@ -13,12 +13,13 @@ use distlock_agent::protocol::{Change, Fence, LockName, LockSpec, Previous, Rele
 use distlock_agent::runtime::status::Status;
 use distlock_agent::runtime::sync::Mutex;
 use distlock_agent::runtime::{
-    self, AcquireError, AgentEvent, Announcer, Caller, Description, Grant, LeaseWatch, LentLock,
-    LossSignal, Purpose, SessionEnd, clock,
+    self, AcquireError, AgentEvent, Announcer, Caller, Description, Grant, LeaseWatch, LossSignal,
+    Purpose, SessionEnd, clock,
 };
 
 use crate::backend::{Ask, Backend, Hold, Lock, Patience, Request, Waiting};
 use crate::error::{HandleError, LockError, MembersError, OpenError, StatusError, UnlockError};
+use crate::guard::Lent;
 use crate::{Agent, Algorithm, Event, GuardState, Leader, PreviousOwner};
 
 /// How often a lock that is served otherwise than configured is asked for as it is served. It may
@@ -179,10 +180,10 @@ impl Lock for GroupLock {
         self.spec.lock().permits
     }
 
-    fn lend(&self) -> Option<Arc<LentLock>> {
+    fn lend(&self) -> Option<Lent> {
         match &*self.connection {
-            Connection::Member(agent) => agent.lend(&self.name),
-            Connection::Client(_) => None,
+            Connection::Member(agent) => agent.lend(&self.name).map(Lent::Member),
+            Connection::Client(client) => client.lend(&self.name).map(Lent::Client),
         }
     }
 

@@ -1,5 +1,6 @@
 //! The guard: proof of being inside.
 
+mod lent;
 mod loan_entry;
 mod shared;
 
@@ -16,6 +17,7 @@ use distlock_agent::protocol::{Fence, LockName, Release};
 use distlock_agent::runtime::{Announcer, LeaseWatch, Loss};
 use nix::sys::eventfd::{EfdFlags, EventFd};
 
+pub(crate) use self::lent::Lent;
 pub(crate) use self::loan_entry::LoanEntry;
 use self::shared::Ending;
 pub(crate) use self::shared::GuardShared;

@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use distlock_agent::protocol::LockName;
-use distlock_agent::runtime::{LentLock, sync};
+use distlock_agent::runtime::sync;
 
 use crate::Algorithm;
 use crate::backend::{Ask, Lock};
 use crate::error::HandleError;
+use crate::guard::Lent;
 use crate::session::Session;
 use crate::thread::ThreadId;
 
@@ -86,7 +87,7 @@ pub(crate) struct LockShared {
     /// The thread that is inside without the agent's knowing, as a number; 0 if none is.
     owner: AtomicU64,
     /// By what threads enter without it, once the first one has asked for the lock.
-    lent: OnceLock<Option<Arc<LentLock>>>,
+    lent: OnceLock<Option<Lent>>,
     lock: Arc<dyn Lock>,
     table: Arc<LockTable>,
     session: Arc<Session>,
@@ -139,7 +140,7 @@ impl LockShared {
     }
 
     /// By what threads of this process enter while the group lends them the lock.
-    pub(crate) fn lent(&self) -> Option<&Arc<LentLock>> {
+    pub(crate) fn lent(&self) -> Option<&Lent> {
         self.lent.get_or_init(|| self.lock.lend()).as_ref()
     }
 

@@ -49,7 +49,7 @@ pub use api::error::{
 pub use api::events::{AgentEvent, Leader};
 pub use api::patience::Patience;
 pub use api::status;
-pub use client::{Client, ConnectError};
+pub use client::{Client, ClientLoan, ConnectError};
 pub use clients::endpoint::{Endpoint, Listener, ListenerError};
 pub use disk::state_dir::StateError;
 pub use disk::trust;

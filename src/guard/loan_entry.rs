@@ -4,11 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use distlock_agent::protocol::{Fence, Release};
-use distlock_agent::runtime::LentLock;
+use distlock_agent::protocol::Fence;
 
 use crate::GuardState;
-use crate::guard::GuardShared;
+use crate::guard::{GuardShared, Lent};
 use crate::lock::LockShared;
 use crate::session::Held;
 use crate::thread::ThreadId;
@@ -31,9 +30,7 @@ impl LoanEntry {
         let fence = lent.enter()?;
         // Looked at after the entry: the agent takes back what it has lent after it was closed.
         if lock.session().is_closed() {
-            if !lent.leave() {
-                let _ = lent.take_over(fence).release_as(Release::Unused);
-            }
+            lent.withdraw(fence);
             return None;
         }
         lock.set_owner(Some(thread));
@@ -46,7 +43,7 @@ impl LoanEntry {
         })
     }
 
-    fn lent(&self) -> &Arc<LentLock> {
+    fn lent(&self) -> &Lent {
         self.lock.lent().expect("it was entered by that")
     }
 

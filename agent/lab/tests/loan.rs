@@ -6,6 +6,7 @@
 use std::sync::Arc as StdArc;
 
 use distlock_protocol::Epoch;
+use distlock_protocol::lock::EntryOwner;
 use distlock_protocol::lock::loan::{Cell, Loan};
 use loom::cell::UnsafeCell;
 use loom::sync::atomic::{AtomicU32, Ordering};
@@ -73,7 +74,7 @@ impl World {
         if std::mem::take(&mut core.is_lent) {
             let recalled = self.loan.recall();
             core.counter += recalled.entries;
-            core.has_inside = recalled.is_inside;
+            core.has_inside = recalled.inside.is_some();
         }
     }
 
@@ -92,11 +93,11 @@ impl World {
 
     /// A thread: whether it could enter.
     fn enter(&self) -> bool {
-        let Some(fence) = self.loan.enter() else {
+        let Some(fence) = self.loan.enter(EntryOwner::MEMBER) else {
             return false;
         };
         self.stay(fence.as_u64());
-        if !self.loan.leave() {
+        if !self.loan.leave(EntryOwner::MEMBER) {
             let mut core = self.core.lock().unwrap();
             assert!(core.has_inside, "whoever cannot leave is known");
             self.loan.end();

@@ -53,8 +53,8 @@ pub use ids::{
     RequestId, Ticket, is_displayable,
 };
 pub use lock::{
-    AbandonedMarks, Algorithm, AlgorithmNames, LockSpec, Mode, Previous, Priority, Release,
-    SharedLoan, UnknownAlgorithm, UnknownPriority,
+    AbandonedMarks, Algorithm, AlgorithmNames, EntryOwner, LockSpec, Mode, Previous, Priority,
+    Release, SharedLoan, UnknownAlgorithm, UnknownPriority,
 };
 pub use membership::quorum::{
     Absence, Affiliation, FoundingReport, Missing, QuorumOverview, VoterRecord,

@@ -14,7 +14,7 @@ mod table;
 
 pub use crate::clock::Stamp;
 pub use algorithms::{Effects, Message, build, violation_probability, votes_needed};
-pub use loan::{Loan, SharedLoan};
+pub use loan::{EntryOwner, Loan, SharedLoan};
 
 pub use engine::{Engine, HopTimer, Mark, Rebuild, Receivers};
 pub use request::{Mode, Previous, Release, Request};

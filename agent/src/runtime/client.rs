@@ -6,6 +6,7 @@
 
 mod gate;
 mod link;
+mod loan;
 mod reader;
 mod table;
 
@@ -15,7 +16,8 @@ use std::mem;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -27,6 +29,7 @@ use socket2::{Domain, SockAddr, Socket, Type};
 
 use self::gate::Gate;
 use self::link::{Link, PATIENCE};
+pub use self::loan::ClientLoan;
 use self::reader::Reader;
 use self::table::{Answer, Table};
 use crate::protocol::{Change, LockName, LockSpec, Mode, NodeId, Time};
@@ -192,16 +195,22 @@ impl Client {
             None => return Err(no_answer(io::ErrorKind::UnexpectedEof.into())),
         };
         stream.set_read_timeout(None).map_err(io)?;
+        let peer =
+            getsockopt(&stream, sockopt::PeerCredentials).map_err(|errno| io(errno.into()))?;
+        let shift = Shift::new(theirs, Reading::take(), before);
         let link = Arc::new(Link {
             stamp: ForkStamp::new().map_err(|errno| io(errno.into()))?,
             group,
             member,
             lease,
-            shift: Shift::new(theirs, Reading::take(), before),
+            shift,
             stream,
             writing: Gate::default(),
             opening,
             table: Mutex::new(Table::new(lease)),
+            has_ended: AtomicBool::new(false),
+            can_borrow: shift == Shift::NONE && peer.uid() == geteuid().as_raw(),
+            loan_page: OnceLock::new(),
             hub: Hub::default(),
             spin: Spin::default(),
         });
@@ -241,6 +250,13 @@ impl Client {
         caller: Caller,
     ) -> Result<Waiting, AcquireError> {
         self.link.begin(lock, spec, mode, patience, caller)
+    }
+
+    /// The lock `lock`, for threads that enter by themselves while the agent lends it: when it has
+    /// answered, and where it can. `None` where it is known that they cannot: through an agent of another
+    /// user, or in another time namespace.
+    pub fn lend(&self, lock: &LockName) -> Option<Arc<ClientLoan>> {
+        self.link.lend(lock)
     }
 
     /// How the whole group is.
@@ -357,8 +373,10 @@ impl Client {
 impl Drop for Client {
     fn drop(&mut self) {
         if self.link.stamp.is_child() {
-            // The thread exists only in the parent: there is nothing to join or detach here.
+            // The thread exists only in the parent: there is nothing to join or detach here. Nor is the
+            // memory that is shared with the agent, to be unmapped.
             mem::forget(self.thread.get_mut().take());
+            mem::forget(Arc::clone(&self.link));
         } else {
             self.close();
         }

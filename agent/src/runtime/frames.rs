@@ -19,7 +19,7 @@ use crate::runtime::api::status::Status;
 use crate::runtime::os::clock::Reading;
 use crate::runtime::os::fd_passing;
 
-const VERSION: u8 = 8;
+const VERSION: u8 = 9;
 const HEADER_LEN: usize = 4;
 /// The longest message of a client: a name, and a command line of at most 1 KiB.
 pub const MAX_TO_AGENT: usize = 8 * 1024;
@@ -72,6 +72,14 @@ pub enum ToAgent {
     Observe { lock: LockName },
     /// To change who may be a member; answered by `Changed`.
     Change { id: u64, change: Change },
+    /// To enter a lock by itself whenever the agent lends it; answered by `Lent`.
+    Borrow { lock: LockName, command: String },
+    /// That the client does not enter by itself any more the lock of that slot.
+    Return { slot: u16 },
+    /// That the entry by itself in that slot has ended, of which the agent knew when the client left.
+    Leave { slot: u16, how: Release },
+    /// To turn its entry in that slot into the request `id`; answered by `Granted` or `Refused`.
+    KnowEntry { id: u64, slot: u16 },
 }
 
 /// What an agent says.
@@ -96,7 +104,8 @@ pub enum FromAgent {
     },
     /// The request is over, without a grant.
     Refused { id: u64, why: AcquireError },
-    /// A grant is void.
+    /// A grant is void. An entry by itself, which the client never asked for, has the number of its slot
+    /// and its fence: see `client_loans`.
     Lost { id: u64 },
     /// How the group is.
     Status { id: u64, status: Box<Status> },
@@ -135,11 +144,32 @@ pub enum FromAgent {
     /// end of a FIFO, for the command; its reading end; and a page that shows until when nobody
     /// else is let in.
     Lifeline { id: u64 },
+    /// Before the first `Lent` with a slot. With it come [`LOAN_PAGE_FDS`]: the memory in which clients
+    /// enter by themselves, and what they see there of the agent's session.
+    LoanPage,
+    /// In which slot the client enters the lock, and which number it has there in each slot; `None`
+    /// where it has to ask for the lock.
+    Lent {
+        lock: LockName,
+        entry: Option<LentEntry>,
+    },
+}
+
+/// Where a client enters a lock by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LentEntry {
+    /// The lock's slot.
+    pub slot: u16,
+    /// The client's number.
+    pub owner: u16,
 }
 
 /// How many descriptors come with [`FromAgent::Lifeline`].
 pub const LIFELINE_FDS: usize = 3;
+/// How many come with [`FromAgent::LoanPage`].
+pub const LOAN_PAGE_FDS: usize = 2;
 const _: () = assert!(LIFELINE_FDS <= fd_passing::MOST, "they come together");
+const _: () = assert!(LOAN_PAGE_FDS <= fd_passing::MOST, "they come together");
 
 /// Adds `message` to `bytes` as a frame.
 ///

@@ -10,6 +10,7 @@ pub mod fifo;
 pub(crate) mod fork;
 pub(crate) mod pidfd;
 pub mod queue;
+pub(crate) mod shared_memory;
 pub(crate) mod sigio;
 pub(crate) mod socket_set;
 pub(crate) mod spin;

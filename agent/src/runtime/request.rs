@@ -4,6 +4,7 @@ pub(crate) mod announcer;
 mod decision;
 mod grant;
 pub(crate) mod lease_page;
+pub(crate) mod loan_page;
 mod loss;
 pub(crate) mod session;
 mod waiting;

@@ -4,7 +4,7 @@
 use super::{Caller, Campaign};
 use crate::checkers::{Process, Violation};
 use crate::choices::Permille;
-use distlock_protocol::lock::SharedLoan;
+use distlock_protocol::lock::{EntryOwner, SharedLoan};
 use distlock_protocol::{Command, LockName, Release, Ticket};
 
 /// Before how many of a thousand wishes the node is asked for the callers that are inside.
@@ -37,12 +37,12 @@ impl Campaign {
         let Some((ticket, loan)) = self.loans.get(&key).cloned() else {
             return Ok(false);
         };
-        let Some(fence) = loan.0.enter() else {
+        let Some(fence) = loan.enter(EntryOwner::MEMBER) else {
             return Ok(false);
         };
         if !self.cluster.has_lease(process) {
             // Nothing happens in a node between two steps of a caller.
-            assert!(loan.0.leave(), "it was lent a moment ago");
+            assert!(loan.leave(EntryOwner::MEMBER), "it was lent a moment ago");
             return Ok(false);
         }
         self.cluster
@@ -88,11 +88,11 @@ impl Campaign {
         if how != Release::Given {
             self.cluster.command(process.node, &Command::FindAll)?;
         }
-        let has_left = loan.0.leave();
+        let has_left = loan.leave(EntryOwner::MEMBER);
         if has_left {
             self.cluster.leaves_by_loan(process, ticket)?;
         } else {
-            loan.0.end();
+            loan.end();
         }
         self.borrow(process, &lock, loan)?;
         Ok(has_left)
@@ -103,7 +103,7 @@ impl Campaign {
         let Some((lock, loan)) = self.loan_of(process, ticket) else {
             return Ok(());
         };
-        loan.0.end();
+        loan.end();
         self.borrow(process, &lock, loan)
     }
 

@@ -18,6 +18,10 @@
 //! The base of the fences is written only where nobody can enter, before the word that lets threads
 //! enter, and is read by whoever is inside: so that one reads the base of its own loan.
 //!
+//! The word may lie in memory that several processes share. So it says in the same swap that somebody is
+//! inside and by whose entry ([`EntryOwner`]): there is no moment at which a process could be killed and
+//! leave a lock of which nobody knows whose it was.
+//!
 //! Mellor-Crummey and Scott's survey of locks by compare-and-swap (TOCS 9(1), 1991) is where the two swaps
 //! come from; that a lock manager lends its word to one side is the *biased locking* of Kawachiya et al.
 //! (OOPSLA 2002), here between hosts.
@@ -25,16 +29,53 @@
 use alloc::sync::Arc;
 use core::fmt;
 use core::hash::{Hash, Hasher};
+use core::num::NonZeroU16;
+use core::ops::Deref;
 use core::sync::atomic::{AtomicU32, Ordering};
 
 use crate::ids::{Epoch, Fence, Ticket};
 
 /// Threads may enter.
 const LENT: u32 = 1 << 31;
-/// A thread is inside.
-const INSIDE: u32 = 1 << 30;
-/// Below these two: how many have entered since it was lent.
-const COUNT: u32 = INSIDE - 1;
+/// Where the number of the owner stands who is inside; zero if nobody is.
+const OWNER_SHIFT: u32 = 16;
+/// Its bits.
+const OWNER: u32 = (EntryOwner::MAX.0.get() as u32) << OWNER_SHIFT;
+/// Below these: how many have entered since it was lent.
+const COUNT: u32 = (1 << OWNER_SHIFT) - 1;
+
+/// By whose entry a thread is inside: of which of the processes that share the word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct EntryOwner(NonZeroU16);
+
+impl EntryOwner {
+    /// The member itself, where nobody else has the word.
+    pub const MEMBER: Self = Self(NonZeroU16::MIN);
+    /// The largest number.
+    pub const MAX: Self = Self(NonZeroU16::new((1 << 13) - 1).expect("not zero"));
+
+    /// The owner with that number; `None` for zero, and above [`EntryOwner::MAX`].
+    pub const fn new(number: u16) -> Option<Self> {
+        match NonZeroU16::new(number) {
+            Some(number) if number.get() <= Self::MAX.0.get() => Some(Self(number)),
+            _ => None,
+        }
+    }
+
+    /// Its number.
+    pub const fn get(self) -> u16 {
+        self.0.get()
+    }
+
+    fn bits(self) -> u32 {
+        u32::from(self.0.get()) << OWNER_SHIFT
+    }
+
+    /// The owner that stands in `word`.
+    fn of(word: u32) -> Option<Self> {
+        Self::new(u16::try_from((word & OWNER) >> OWNER_SHIFT).ok()?)
+    }
+}
 
 /// A word of 32 bits that several threads use: [`AtomicU32`], or what a model checker has in its place.
 pub trait Cell {
@@ -85,19 +126,21 @@ impl Cell for AtomicU32 {
 ///
 /// ```
 /// use distlock_protocol::Epoch;
-/// use distlock_protocol::lock::Loan;
+/// use distlock_protocol::lock::{EntryOwner, Loan};
 ///
+/// let me = EntryOwner::MEMBER;
 /// let loan: Loan = Loan::default();
-/// assert!(loan.enter().is_none()); // nothing is lent
+/// assert!(loan.enter(me).is_none()); // nothing is lent
 /// assert!(loan.lend(Epoch::new(3).unwrap(), 4));
-/// let fence = loan.enter().unwrap();
+/// let fence = loan.enter(me).unwrap();
 /// assert_eq!(fence.as_u64(), 3 << 32 | 5);
-/// assert!(loan.enter().is_none()); // somebody is inside
-/// assert!(loan.leave());
+/// assert!(loan.enter(me).is_none()); // somebody is inside
+/// assert!(loan.leave(me));
 /// let recalled = loan.recall();
-/// assert_eq!((recalled.entries, recalled.is_inside), (1, false));
+/// assert_eq!((recalled.entries, recalled.inside), (1, None));
 /// ```
 #[derive(Debug)]
+#[repr(C)]
 pub struct Loan<C = AtomicU32> {
     word: C,
     /// The fence of the grant before the loan.
@@ -110,8 +153,8 @@ pub struct Loan<C = AtomicU32> {
 pub struct Recalled {
     /// How many have entered.
     pub entries: u32,
-    /// Whether the last of them has not left.
-    pub is_inside: bool,
+    /// Whose entry has not ended.
+    pub inside: Option<EntryOwner>,
 }
 
 impl<C: Cell> Default for Loan<C> {
@@ -126,14 +169,15 @@ impl<C: Cell> Default for Loan<C> {
 
 impl<C: Cell> Loan<C> {
     /// Enters, if the lock is lent and nobody is inside: with the fence of this entry.
-    pub fn enter(&self) -> Option<Fence> {
+    #[inline]
+    pub fn enter(&self, owner: EntryOwner) -> Option<Fence> {
         let mut word = self.word.load(Ordering::Relaxed);
         loop {
-            if word & (LENT | INSIDE) != LENT || word & COUNT == COUNT {
+            if word & (LENT | OWNER) != LENT || word & COUNT == COUNT {
                 return None;
             }
             let orders = (Ordering::Acquire, Ordering::Relaxed);
-            match self.word.swap_if(word, (word + 1) | INSIDE, orders) {
+            match self.word.swap_if(word, (word + 1) | owner.bits(), orders) {
                 Ok(_) => break,
                 Err(other) => word = other,
             }
@@ -149,30 +193,39 @@ impl<C: Cell> Loan<C> {
         Fence::from_parts(epoch, before.wrapping_add(word & COUNT))
     }
 
-    /// Leaves, for whoever entered; `false` if it was recalled meanwhile: then the core must be told, and
-    /// nothing has happened.
-    pub fn leave(&self) -> bool {
+    /// Leaves, for the `owner` who entered; `false` if it was recalled meanwhile: then the core must be
+    /// told, and nothing has happened.
+    #[inline]
+    pub fn leave(&self, owner: EntryOwner) -> bool {
         let word = self.word.load(Ordering::Relaxed);
         let orders = (Ordering::Release, Ordering::Relaxed);
         // Only a recall changes the word of one who is inside.
-        word & LENT != 0 && self.word.swap_if(word, word & !INSIDE, orders).is_ok()
+        word & (LENT | OWNER) == LENT | owner.bits()
+            && self.word.swap_if(word, word & !OWNER, orders).is_ok()
+    }
+
+    /// Whose entry has not ended, whether it was recalled or not.
+    pub fn inside(&self) -> Option<EntryOwner> {
+        EntryOwner::of(self.word.load(Ordering::Acquire))
     }
 
     /// Whether it is lent, and somebody is inside.
     pub fn is_inside(&self) -> bool {
-        self.word.load(Ordering::Relaxed) & (LENT | INSIDE) == LENT | INSIDE
+        let word = self.word.load(Ordering::Relaxed);
+        word & LENT != 0 && word & OWNER != 0
     }
 
-    /// Whether the entry with that fence has not been left, and the loan not been recalled.
-    pub fn is_lent_to(&self, fence: Fence) -> bool {
+    /// Whether the entry of `owner` with that fence has not been left, and the loan not been recalled.
+    #[inline]
+    pub fn is_lent_to(&self, owner: EntryOwner, fence: Fence) -> bool {
         let word = self.word.load(Ordering::Acquire);
-        word & (LENT | INSIDE) == LENT | INSIDE && self.fence_of(word) == Some(fence)
+        word & (LENT | OWNER) == LENT | owner.bits() && self.fence_of(word) == Some(fence)
     }
 
     /// Lends the lock; `epoch` and `counter` are the fence of its last grant. `false`, and nothing is
     /// lent, while somebody is inside by an earlier loan.
     pub fn lend(&self, epoch: Epoch, counter: u32) -> bool {
-        if self.word.load(Ordering::Acquire) & INSIDE != 0 {
+        if self.word.load(Ordering::Acquire) & OWNER != 0 {
             return false;
         }
         self.epoch.store(epoch.as_u32(), Ordering::Relaxed);
@@ -186,20 +239,20 @@ impl<C: Cell> Loan<C> {
         let word = self.word.fetch_and(!LENT, Ordering::AcqRel);
         Recalled {
             entries: word & COUNT,
-            is_inside: word & INSIDE != 0,
+            inside: EntryOwner::of(word),
         }
     }
 
     /// Whoever was inside when it was recalled has left, and the core is told.
     pub fn end(&self) {
-        self.word.fetch_and(!INSIDE, Ordering::Release);
+        self.word.fetch_and(!OWNER, Ordering::Release);
     }
 }
 
 /// A loan, and what the table knows of it.
 #[derive(Debug)]
 pub(super) struct Borrowed {
-    pub(super) loan: Arc<Loan>,
+    pub(super) loan: SharedLoan,
     /// The request that whoever is inside at a recall turns into; `None` once one has.
     pub(super) ticket: Option<Ticket>,
     /// Whether it is lent, as far as the table knows.
@@ -221,7 +274,7 @@ impl Clone for Borrowed {
             counter: copy(counter),
         };
         Self {
-            loan: Arc::new(loan),
+            loan: Arc::new(loan).into(),
             ..*self
         }
     }
@@ -234,9 +287,42 @@ impl Hash for Borrowed {
     }
 }
 
-/// A [`Loan`] as a command carries it: two are equal if they are the same one.
-#[derive(Clone, Default)]
-pub struct SharedLoan(pub Arc<Loan>);
+/// A [`Loan`] as a command carries it, wherever its words are: two are equal if they are the same one.
+#[derive(Clone)]
+pub struct SharedLoan(Arc<dyn AsRef<Loan> + Send + Sync>);
+
+impl SharedLoan {
+    /// A loan in memory that somebody else keeps.
+    pub fn new(loan: Arc<impl AsRef<Loan> + Send + Sync + 'static>) -> Self {
+        Self(loan)
+    }
+}
+
+impl AsRef<Self> for Loan {
+    fn as_ref(&self) -> &Self {
+        self
+    }
+}
+
+impl From<Arc<Loan>> for SharedLoan {
+    fn from(loan: Arc<Loan>) -> Self {
+        Self::new(loan)
+    }
+}
+
+impl Default for SharedLoan {
+    fn default() -> Self {
+        Arc::<Loan>::default().into()
+    }
+}
+
+impl Deref for SharedLoan {
+    type Target = Loan;
+
+    fn deref(&self) -> &Loan {
+        (*self.0).as_ref()
+    }
+}
 
 impl PartialEq for SharedLoan {
     fn eq(&self, other: &Self) -> bool {
@@ -248,13 +334,15 @@ impl Eq for SharedLoan {}
 
 impl fmt::Debug for SharedLoan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        (**self).fmt(f)
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    const ME: EntryOwner = EntryOwner::MEMBER;
 
     fn lent() -> Loan {
         let loan = Loan::default();
@@ -269,10 +357,10 @@ mod tests {
         for counter in [7, 9, 40] {
             assert!(loan.lend(Epoch::new(1).unwrap(), counter));
             for _ in 0..2 {
-                let fence = loan.enter().unwrap().as_u64();
+                let fence = loan.enter(ME).unwrap().as_u64();
                 assert!(fence > last);
                 last = fence;
-                assert!(loan.leave());
+                assert!(loan.leave(ME));
             }
             assert_eq!(loan.recall().entries, 2);
         }
@@ -281,21 +369,38 @@ mod tests {
     #[test]
     fn who_is_inside_at_a_recall_leaves_by_the_core() {
         let loan = lent();
-        let fence = loan.enter().unwrap();
-        assert!(loan.is_lent_to(fence));
+        let fence = loan.enter(ME).unwrap();
+        assert!(loan.is_lent_to(ME, fence));
         let told = Recalled {
             entries: 1,
-            is_inside: true,
+            inside: Some(ME),
         };
         assert_eq!(loan.recall(), told);
-        assert!(!loan.leave());
-        assert!(!loan.is_inside() && !loan.is_lent_to(fence));
+        assert!(!loan.leave(ME));
+        assert!(!loan.is_inside() && !loan.is_lent_to(ME, fence));
         assert!(!loan.lend(Epoch::new(1).unwrap(), 8), "one is inside");
         loan.end();
-        assert!(loan.enter().is_none());
+        assert!(loan.enter(ME).is_none());
         assert!(loan.lend(Epoch::new(1).unwrap(), 8));
-        assert!(loan.enter().unwrap() > fence);
-        assert!(!loan.is_lent_to(fence), "that entry is over");
+        assert!(loan.enter(ME).unwrap() > fence);
+        assert!(!loan.is_lent_to(ME, fence), "that entry is over");
+    }
+
+    /// Whoever shares the word leaves for itself alone.
+    #[test]
+    fn an_entry_is_its_owners() {
+        let loan = lent();
+        let [one, other] = [EntryOwner::new(2), Some(EntryOwner::MAX)].map(Option::unwrap);
+        let fence = loan.enter(other).unwrap();
+        assert_eq!(loan.inside(), Some(other));
+        assert!(loan.is_lent_to(other, fence) && !loan.is_lent_to(one, fence));
+        assert!(!loan.leave(one) && loan.is_inside());
+        assert_eq!(loan.recall().inside, Some(other));
+        assert_eq!(loan.inside(), Some(other), "its holder has not left");
+        loan.end();
+        assert_eq!(loan.inside(), None);
+        assert_eq!(EntryOwner::new(0), None);
+        assert_eq!(EntryOwner::new(EntryOwner::MAX.get() + 1), None);
     }
 
     /// Numbers that are used up are the core's to renew.
@@ -303,8 +408,8 @@ mod tests {
     fn no_entry_is_without_a_number() {
         let loan = lent();
         loan.word.store(LENT | (COUNT - 1), Ordering::Relaxed);
-        assert!(loan.enter().is_some() && loan.leave());
-        assert!(loan.enter().is_none());
+        assert!(loan.enter(ME).is_some() && loan.leave(ME));
+        assert!(loan.enter(ME).is_none());
         assert_eq!(loan.recall().entries, COUNT);
     }
 }

@@ -57,10 +57,10 @@ impl Node {
                 return self.campaign(now, lock, caller, *algorithm);
             }
             Command::Borrow { ticket, lock, loan } => {
-                self.locks.borrow(lock, *ticket, &loan.0, &mut out);
+                self.locks.borrow(lock, *ticket, loan, &mut out);
             }
             Command::Return { lock, loan } => {
-                self.locks.return_loan(lock, &loan.0, &mut out);
+                self.locks.return_loan(lock, loan, &mut out);
             }
             Command::FindAll => self.locks.know_all_inside(&mut out),
             // Who has not been told that it was let in has nothing to release.

@@ -371,6 +371,11 @@ impl EventLoop {
                         service.lose(client, id, limit, &self.shared, registry);
                     }
                 }
+                Task::EndNobodys { slot } => {
+                    let mut core = self.shared.lock_core();
+                    core.end_nobodys(slot);
+                    core.finish();
+                }
                 Task::TellLoss(request) => {
                     request.notify();
                 }

@@ -16,8 +16,9 @@ use crate::runtime::os::{clock, fd_passing};
 pub(super) struct Reader {
     pub(super) stream: UnixStream,
     pub(super) input: Vec<u8>,
-    /// What came with the bytes, and belongs to messages in their order.
-    pub(super) fds: VecDeque<OwnedFd>,
+    /// What came with the bytes, each together with one message, in their order. None of these if
+    /// this process may not have that many more.
+    pub(super) fds: VecDeque<Vec<OwnedFd>>,
 }
 
 impl Reader {
@@ -46,14 +47,14 @@ impl Reader {
                 return Ok(Some(message));
             }
             match fd_passing::receive(&self.stream, &mut chunk) {
-                Ok(received) if received.is_cut => {
-                    let what = "no descriptor is left for a lifeline: raise the limit (ulimit -n)";
-                    return Err(io::Error::other(what));
-                }
                 Ok(Received { len: 0, .. }) => return Ok(None),
-                Ok(Received { len, fds, .. }) => {
+                Ok(Received { len, fds, is_cut }) => {
                     self.input.extend_from_slice(&chunk[..len]);
-                    self.fds.extend(fds);
+                    if is_cut {
+                        self.fds.push_back(Vec::new());
+                    } else if !fds.is_empty() {
+                        self.fds.push_back(fds);
+                    }
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),

@@ -2,12 +2,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use crossbeam_channel::Sender;
 
-use crate::protocol::Time;
+use super::loan::ClientLoan;
+use crate::protocol::{LockName, Time};
 use crate::runtime::api::description::Description;
 use crate::runtime::api::error::{ChangeError, SessionEnd, StatusError};
 use crate::runtime::api::status::Status;
@@ -25,6 +26,8 @@ pub(super) struct Table {
     /// Asked for with a lifeline, and not answered.
     pub(super) wanting: BTreeSet<u64>,
     pub(super) questions: BTreeMap<u64, Sender<Result<Answer, StatusError>>>,
+    /// What is entered without the agent while that lends it.
+    pub(super) loans: BTreeMap<LockName, Weak<ClientLoan>>,
     pub(super) listens: bool,
     pub(super) ended: Option<SessionEnd>,
 }
@@ -46,6 +49,7 @@ impl Table {
             abandoned: BTreeSet::new(),
             wanting: BTreeSet::new(),
             questions: BTreeMap::new(),
+            loans: BTreeMap::new(),
             listens: false,
             ended: None,
         }
@@ -66,6 +70,11 @@ impl Table {
         self.session.1.renew(until);
         changed.push(Arc::clone(&self.session.1));
         changed
+    }
+
+    /// What is entered without the agent. To be dropped without the table's mutex, which its end takes.
+    pub(super) fn open_loans(&self) -> Vec<Arc<ClientLoan>> {
+        self.loans.values().filter_map(Weak::upgrade).collect()
     }
 
     pub(super) fn next_id(&mut self) -> u64 {

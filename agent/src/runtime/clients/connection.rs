@@ -22,7 +22,7 @@ pub(super) use self::subscriptions::Heard;
 
 use self::asked::Asked;
 use self::ended::UNWANTED;
-use self::output::Output;
+use self::output::{Output, With};
 use self::subscriptions::Subscriptions;
 use crate::protocol::{LockName, Mode};
 use crate::runtime::api::caller::Purpose;
@@ -37,9 +37,7 @@ use crate::runtime::os::pidfd::Process;
 use crate::runtime::request::lease_page::LeasePage;
 use crate::runtime::shared::Shared;
 use crate::runtime::shared::core_guard::CoreGuard;
-use crate::runtime::shared::entry::Asker;
-use crate::runtime::shared::entry::ClientId;
-use crate::runtime::shared::entry::Lease;
+use crate::runtime::shared::entry::{Asker, ClientId, Lease};
 
 /// Bytes taken from one client in one turn, when no whole message of it is left: at least one, of
 /// the longest there are, and so little that thousands of clients together fill no memory.
@@ -72,6 +70,8 @@ pub(super) struct Connection {
     lease: Option<Lease>,
     /// What it was refused since the last look, by reason.
     refused: BTreeMap<&'static str, u64>,
+    /// Whether it has the memory in which clients enter by themselves.
+    has_loan_page: bool,
     /// Whether it gave something back since. It may wait for the next word of the lease, to know
     /// whether that was lost.
     has_released: bool,
@@ -94,6 +94,7 @@ impl Connection {
             requests: BTreeMap::new(),
             lease: None,
             refused: BTreeMap::new(),
+            has_loan_page: false,
             has_released: false,
             counted: 0,
         }
@@ -266,7 +267,9 @@ impl Connection {
             frames::take(&input[done..], MAX_TO_AGENT).map_err(Ended::Malformed)?
         {
             done += len;
-            if let ToAgent::Release { .. } | ToAgent::CommandPid { .. } = message {
+            if let ToAgent::Release { .. } | ToAgent::Leave { .. } | ToAgent::CommandPid { .. } =
+                message
+            {
                 self.obey_one(id, message, shared, lifelines, registry)?;
             }
         }
@@ -393,6 +396,12 @@ impl Connection {
             }
             ToAgent::Listen => self.subscriptions.listens = true,
             ToAgent::Observe { lock } => self.observe(&core, lock)?,
+            ToAgent::Borrow { lock, command } => {
+                self.lend(&mut core, client, lock, &command);
+            }
+            ToAgent::Return { slot } => core.return_slot(client, slot),
+            ToAgent::Leave { slot, how } => core.leave_loan(client, slot, how),
+            ToAgent::KnowEntry { id, slot } => self.know_entry(&mut core, (client, id), slot)?,
             ToAgent::Describe { id, lock } => {
                 let description = Description::of(&lock, &shared.identity.settings);
                 self.tell(&FromAgent::Described { id, description });
@@ -425,7 +434,7 @@ impl Connection {
         let Some((writer, reader)) = lifeline.and_then(Lifeline::ends) else {
             return;
         };
-        self.output.attach(writer, reader, page);
+        self.output.attach(With::Lifeline(writer, reader, page));
         self.tell(&FromAgent::Lifeline { id });
     }
 

@@ -3,7 +3,8 @@
 //! A client that is not understood, or does not read, is served no more. Its guards say that they are
 //! valid until it reads the end of its stream, or the lease is over that it was told last. So what it
 //! holds is its own until then: until it has closed its stream in turn, its process has ended, or that
-//! lease is over, whichever is seen first.
+//! lease is over, whichever is seen first. What it enters by itself, in memory that it shares with the agent,
+//! is its own until it is gone: there it sees the lease as it moves.
 
 use std::net::Shutdown;
 
@@ -14,9 +15,28 @@ use crate::protocol::{Release, Ticket, Time};
 use crate::runtime::os::fd_passing;
 use crate::runtime::os::pidfd::Process;
 use crate::runtime::shared::Shared;
+use crate::runtime::shared::entry::ClientId;
 
 /// Bytes thrown away in one turn.
 const READ_LIMIT: usize = 64 << 10;
+
+/// What a client that was cut off has as far as it knows.
+#[derive(Debug)]
+pub(super) struct Holds {
+    /// What it was granted.
+    pub(super) tickets: Vec<Ticket>,
+    /// When the lease of that is over, as it was told.
+    pub(super) until: Time,
+    /// Whether it enters locks by itself: it reads the lease's end in the agent's memory, as that moves.
+    pub(super) enters: bool,
+}
+
+impl Holds {
+    /// Whether it is nothing.
+    pub(super) fn is_over(&self) -> bool {
+        self.tickets.is_empty() && !self.enters
+    }
+}
 
 /// What is left of a client that was cut off.
 #[derive(Debug)]
@@ -24,31 +44,21 @@ pub(super) struct CutOff {
     stream: UnixStream,
     process: Process,
     peer: Peer,
-    /// What it holds.
-    tickets: Vec<Ticket>,
-    /// When its lease is over, as it was told.
-    until: Time,
+    holds: Holds,
     /// Whether the poll has told of its stream or of its process.
     is_noted: bool,
 }
 
 impl CutOff {
     /// Tells a client that it is cut off, by the end of its stream.
-    pub(super) fn new(
-        stream: UnixStream,
-        process: Process,
-        peer: Peer,
-        tickets: Vec<Ticket>,
-        until: Time,
-    ) -> Self {
+    pub(super) fn new(stream: UnixStream, process: Process, peer: Peer, holds: Holds) -> Self {
         // It fails only if the client has closed its end, of which the poll tells.
         let _ = stream.shutdown(Shutdown::Write);
         Self {
             stream,
             process,
             peer,
-            tickets,
-            until,
+            holds,
             is_noted: true,
         }
     }
@@ -67,16 +77,26 @@ impl CutOff {
         if self.is_noted {
             Some(Time::ZERO)
         } else {
-            (self.until != Time::MAX).then_some(self.until)
+            let Holds { tickets, until, .. } = &self.holds;
+            (!tickets.is_empty() && *until != Time::MAX).then_some(*until)
         }
     }
 
-    /// Whether its guards are void by `now`, as it knows or could know.
-    pub(super) fn is_over(&mut self, now: Time) -> bool {
-        if now >= self.until {
-            return true;
+    /// Takes back what is void by `now`, as the client knows or could know; whether that is all.
+    pub(super) fn end(&mut self, id: ClientId, now: Time, shared: &Shared) -> bool {
+        let is_gone = self.is_noted && (self.process.has_ended() || self.has_closed());
+        if is_gone || now >= self.holds.until {
+            let mut core = shared.lock_core();
+            for ticket in self.holds.tickets.drain(..) {
+                core.withdraw(ticket, Release::Abandoned);
+            }
+            if is_gone {
+                core.end_client_loans(id);
+                self.holds.enters = false;
+            }
+            core.finish();
         }
-        self.is_noted && (self.process.has_ended() || self.has_closed())
+        self.holds.is_over()
     }
 
     /// Whether it has closed its stream. What it says is thrown away: it may wait for room.
@@ -95,14 +115,5 @@ impl CutOff {
             }
         }
         false
-    }
-
-    /// Takes back what it held.
-    pub(super) fn end(self, shared: &Shared) {
-        let mut core = shared.lock_core();
-        for ticket in self.tickets {
-            core.withdraw(ticket, Release::Abandoned);
-        }
-        core.finish();
     }
 }

@@ -99,6 +99,22 @@ fn to_agent() -> Vec<(&'static str, ToAgent)> {
             "voters",
             change(Change::Voters([node(1), node(300)].into())),
         ),
+        (
+            "borrow",
+            ToAgent::Borrow {
+                lock: printer(),
+                command: "lp".to_owned(),
+            },
+        ),
+        ("return", ToAgent::Return { slot: 300 }),
+        (
+            "leave",
+            ToAgent::Leave {
+                slot: 300,
+                how: Release::Abandoned,
+            },
+        ),
+        ("know entry", ToAgent::KnowEntry { id: 300, slot: 300 }),
     ]
 }
 
@@ -330,6 +346,24 @@ fn from_agent() -> Vec<(&'static str, FromAgent)> {
             },
         ),
         ("lifeline", FromAgent::Lifeline { id: 300 }),
+        ("loan page", FromAgent::LoanPage),
+        (
+            "lent",
+            FromAgent::Lent {
+                lock: printer(),
+                entry: Some(LentEntry {
+                    slot: 300,
+                    owner: 300,
+                }),
+            },
+        ),
+        (
+            "not lent",
+            FromAgent::Lent {
+                lock: printer(),
+                entry: None,
+            },
+        ),
     ];
     let refused = refusals().into_iter();
     messages.extend(refused.map(|why| ("refused", FromAgent::Refused { id: 300, why })));

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::time::Duration;
 
 use crate::protocol::{Command, Input, Node, NodeId, Output, Record, Ticket, Time};
@@ -24,6 +24,7 @@ use crate::runtime::os::spin::Spin;
 use crate::runtime::os::sync::{Mutex, MutexGuard};
 use crate::runtime::request::Request;
 use crate::runtime::request::session::{OVER, Session};
+use crate::runtime::shared::client_loans::ClientLoans;
 use crate::runtime::shared::contention::Contention;
 use crate::runtime::shared::entry::{Entry, Task};
 use crate::runtime::shared::group_status::{Identity, Reports};
@@ -144,11 +145,6 @@ impl Shared {
         }
     }
 
-    /// The present session's lease ends at another time, or is over. Under the core's mutex.
-    pub(super) fn note_expiry(&self, session: &Session) {
-        self.expiry.store(session.expiry(), Ordering::Release);
-    }
-
     /// Wakes the agent thread, if there is one.
     pub(crate) fn wake_thread(&self) {
         if let Wakeup::Thread(thread) = &self.wakeup {
@@ -168,6 +164,8 @@ pub(crate) struct Core {
     pub(crate) requests: BTreeMap<Ticket, Entry>,
     /// What threads enter by themselves, by the tickets of those that will be inside.
     pub(super) lendings: BTreeMap<Ticket, Lending>,
+    /// What clients enter by themselves.
+    pub(super) client_loans: ClientLoans,
     pub(super) next_ticket: u64,
     /// What is granted now is valid in it.
     pub(crate) session: Arc<Session>,
@@ -372,6 +370,7 @@ impl Core {
             buffer: vec![0; Transport::BUFFER].into_boxed_slice(),
             requests: BTreeMap::new(),
             lendings: BTreeMap::new(),
+            client_loans: ClientLoans::default(),
             next_ticket: 1,
             session: Session::new(lease),
             session_number: 0,

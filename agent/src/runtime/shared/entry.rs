@@ -67,6 +67,8 @@ pub(crate) enum Task {
         id: u64,
         limit: Time,
     },
+    /// End the entry in that slot of the clients' memory, which is no client's.
+    EndNobodys { slot: u16 },
     /// Tell a thread's guard that it is lost.
     TellLoss(Arc<Request>),
     /// Tell all clients that listen.

@@ -5,6 +5,7 @@ mod tests;
 
 use std::mem;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use crate::protocol::{Epoch, Missing, Time};
 use crate::runtime::api::events::AgentEvent;
@@ -27,7 +28,7 @@ impl CoreGuard<'_> {
     pub(crate) fn renewed(&mut self, until: Time) {
         self.core.session.note_lapse();
         self.core.session.renew(until);
-        self.shared.note_expiry(&self.core.session);
+        self.note_expiry();
         self.ring.push(Arc::clone(&self.core.session));
         self.tell_clients(until);
     }
@@ -37,11 +38,19 @@ impl CoreGuard<'_> {
         let next = Session::new(self.core.session.lease());
         let session = mem::replace(&mut self.core.session, next);
         session.end();
-        self.shared.note_expiry(&self.core.session);
-        self.ring.push(session);
         self.core.session_number += 1;
+        self.note_expiry();
+        self.ring.push(session);
         self.tell_clients(Time::ZERO);
         self.publish(AgentEvent::Excluded { epoch });
+    }
+
+    /// The present session is another, or its lease ends at another time or is over.
+    pub(super) fn note_expiry(&self) {
+        let expiry = self.core.session.expiry();
+        self.shared.expiry.store(expiry, Ordering::Release);
+        let number = self.core.session_number;
+        self.core.client_loans.store(number, expiry);
     }
 
     /// Of several ends of one lease, the last is all that clients need to hear.

@@ -84,7 +84,7 @@ impl CoreGuard<'_> {
         self.core.reports.end();
         self.end_change(&end);
         self.core.session.end();
-        self.shared.note_expiry(&self.core.session);
+        self.note_expiry();
         self.ring.push(Arc::clone(&self.core.session));
         // Without its sockets, nothing that is still in the core can be said any more.
         if let Some(transport) = self.core.transport.take() {

@@ -1,4 +1,4 @@
-//! A lock that is lent to threads of this process, as the core has it.
+//! A lock that is lent to threads of this process, or to clients of this agent, as the core has it.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -7,12 +7,21 @@ use crate::protocol::{LockName, SharedLoan, Ticket, Time};
 use crate::runtime::api::caller::Caller;
 use crate::runtime::request::{Granted, Request};
 
-/// A lock that is lent to threads, as the core's mutex guards it.
+/// A lock that is lent, as the core's mutex guards it.
 #[derive(Debug)]
 pub(crate) struct Lending {
     pub(super) lock: LockName,
     pub(super) loan: SharedLoan,
-    pub(super) borrower: Weak<dyn Borrower>,
+    pub(super) borrowers: Borrowers,
+}
+
+/// Whose entries there are by one loan.
+#[derive(Debug)]
+pub(super) enum Borrowers {
+    /// Of threads of this process.
+    Threads(Weak<dyn Borrower>),
+    /// Of clients, by that slot of the memory that they share.
+    Clients(u16),
 }
 
 /// The threads that enter by one loan; one of them at most is inside.

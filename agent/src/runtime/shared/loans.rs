@@ -9,8 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
+use crate::protocol::lock::Loan;
 use crate::protocol::{
-    Command, Failure, Fence, Input, LockName, Previous, Release, SharedLoan, Ticket, Time,
+    Command, EntryOwner, Failure, Fence, Input, LockName, Previous, Release, SharedLoan, Ticket,
+    Time,
 };
 use crate::runtime::api::caller::Caller;
 use crate::runtime::os::clock;
@@ -19,14 +21,14 @@ use crate::runtime::request::session::{GuardState, OVER};
 use crate::runtime::request::{Grant, Granted, Loss, Request};
 use crate::runtime::shared::core_guard::{CoreGuard, Phase, Shared};
 use crate::runtime::shared::entry::{Entry, Held, Sink};
-use crate::runtime::shared::lending::{Borrower, Known, Lending};
+use crate::runtime::shared::lending::{Borrower, Borrowers, Known, Lending};
 
 /// One lock, for all threads of the process. One of them at most is inside by it.
 #[derive(Debug)]
 pub struct LentLock {
     shared: Arc<Shared>,
     lock: LockName,
-    loan: SharedLoan,
+    loan: Arc<Loan>,
     caller: Caller,
     /// The number of its request in the core, if it needs one.
     ticket: AtomicU64,
@@ -51,7 +53,7 @@ impl Shared {
         let lent = Arc::new(LentLock {
             shared: Arc::clone(self),
             lock: lock.clone(),
-            loan: SharedLoan::default(),
+            loan: Arc::default(),
             caller: Caller::current(),
             ticket: AtomicU64::new(0),
             since: AtomicU64::new(0),
@@ -66,7 +68,7 @@ impl Shared {
 impl LentLock {
     /// Enters, if the lock is lent, nobody is inside, and the lease runs. Returns the fence of the entry.
     pub fn enter(self: &Arc<Self>) -> Option<Fence> {
-        let fence = self.loan.0.enter()?;
+        let fence = self.loan.enter(EntryOwner::MEMBER)?;
         if self.confirms(fence) {
             return Some(fence);
         }
@@ -82,14 +84,14 @@ impl LentLock {
         let expiry = self.shared.expiry.load(Ordering::Acquire);
         let now = clock::now().as_nanos();
         self.since.store(now, Ordering::Relaxed);
-        now < expiry && self.loan.0.is_lent_to(fence)
+        now < expiry && self.loan.is_lent_to(EntryOwner::MEMBER, fence)
     }
 
     /// Leaves; `false` if the core must be told, by the end of what [`LentLock::take_over`] returns.
     pub fn leave(&self) -> bool {
         let entered = self.since.load(Ordering::Relaxed);
         self.since.store(0, Ordering::Relaxed);
-        let has_left = self.loan.0.leave();
+        let has_left = self.loan.leave(EntryOwner::MEMBER);
         if has_left {
             self.shared.look_after(entered);
         }
@@ -100,7 +102,7 @@ impl LentLock {
     pub fn state(&self, fence: Fence) -> GuardState {
         let expiry = self.shared.expiry.load(Ordering::Acquire);
         let is_over = expiry != u64::MAX && expiry <= clock::now().as_nanos();
-        if self.loan.0.is_lent_to(fence) {
+        if self.loan.is_lent_to(EntryOwner::MEMBER, fence) {
             return match expiry {
                 OVER => GuardState::Lost,
                 _ if is_over => GuardState::Suspended,
@@ -127,12 +129,12 @@ impl LentLock {
             "a child has nothing to take over"
         );
         let mut core = self.shared.lock_core();
-        if self.loan.0.is_lent_to(fence) {
+        if self.loan.is_lent_to(EntryOwner::MEMBER, fence) {
             core.find_all();
         }
         let known = self.known.lock().take();
         let known = known.unwrap_or_else(|| core.lost_entry(fence));
-        self.loan.0.end();
+        self.loan.end();
         core.lend(self);
         core.finish_as_application();
         let owner = Arc::clone(&self.shared);
@@ -166,7 +168,7 @@ impl Drop for LentLock {
         core.core.lendings.remove(&ticket);
         core.step(Input::Command(&Command::Return {
             lock: self.lock.clone(),
-            loan: self.loan.clone(),
+            loan: Arc::clone(&self.loan).into(),
         }));
         // Of one that is inside for ever.
         let how = Release::Abandoned;
@@ -183,12 +185,12 @@ impl CoreGuard<'_> {
         }
         let ticket = self.next_ticket();
         lent.ticket.store(ticket.0, Ordering::Relaxed);
-        let (lock, loan) = (lent.lock.clone(), lent.loan.clone());
+        let (lock, loan) = (lent.lock.clone(), SharedLoan::from(Arc::clone(&lent.loan)));
         let borrower: Arc<dyn Borrower> = Arc::<LentLock>::clone(lent);
         let lending = Lending {
             lock: lock.clone(),
             loan: loan.clone(),
-            borrower: Arc::downgrade(&borrower),
+            borrowers: Borrowers::Threads(Arc::downgrade(&borrower)),
         };
         self.core.lendings.insert(ticket, lending);
         self.step(Input::Command(&Command::Borrow { ticket, lock, loan }));
@@ -213,11 +215,18 @@ impl CoreGuard<'_> {
         self.core.lendings.clear();
     }
 
-    /// The thread that is inside by a loan is known from now on.
+    /// The thread or client that is inside by a loan is known from now on.
     pub(super) fn entered(&mut self, ticket: Ticket, fence: Fence) {
         let lending = self.core.lendings.remove(&ticket);
-        let Some(Lending { lock, borrower, .. }) = lending else {
+        let Some(Lending {
+            lock, borrowers, ..
+        }) = lending
+        else {
             return;
+        };
+        let borrower = match borrowers {
+            Borrowers::Threads(borrower) => borrower,
+            Borrowers::Clients(slot) => return self.client_entered(slot, ticket, fence),
         };
         let Some(borrower) = borrower.upgrade() else {
             // Nobody has the lock open any more: the end of that releases it.
@@ -432,7 +441,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let agent = alone(directory.path(), None);
         let lent = lent(&agent);
-        let fence = lent.loan.0.enter().unwrap();
+        let fence = lent.loan.enter(EntryOwner::MEMBER).unwrap();
         assert!(lent.confirms(fence));
         let mut core = agent.shared.lock_core();
         core.find_all();

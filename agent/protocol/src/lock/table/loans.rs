@@ -1,12 +1,11 @@
 //! The loans of this member's locks to its threads.
 
-use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use super::Locks;
 use crate::api::Wait;
 use crate::ids::{LockName, Ticket};
-use crate::lock::loan::{Borrowed, Loan};
+use crate::lock::loan::{Borrowed, SharedLoan};
 use crate::lock::queue::Waiting;
 use crate::lock::settle::{COUNTER_RUNS_OUT, LockOutput};
 use crate::lock::{GrantHistory, Mode};
@@ -20,15 +19,15 @@ impl Locks {
         &mut self,
         name: &LockName,
         ticket: Ticket,
-        loan: &Arc<Loan>,
+        loan: &SharedLoan,
         out: &mut LockOutput,
     ) {
         match self.loans.get_mut(name) {
-            Some(borrowed) if Arc::ptr_eq(&borrowed.loan, loan) => borrowed.ticket = Some(ticket),
+            Some(borrowed) if borrowed.loan == *loan => borrowed.ticket = Some(ticket),
             _ => {
                 self.forget_loan(name, out);
                 let borrowed = Borrowed {
-                    loan: Arc::clone(loan),
+                    loan: loan.clone(),
                     ticket: Some(ticket),
                     is_lent: false,
                 };
@@ -39,8 +38,8 @@ impl Locks {
     }
 
     /// `loan` is that of `name` no more.
-    pub fn return_loan(&mut self, name: &LockName, loan: &Arc<Loan>, out: &mut LockOutput) {
-        let is_it = |its: &Borrowed| Arc::ptr_eq(&its.loan, loan);
+    pub fn return_loan(&mut self, name: &LockName, loan: &SharedLoan, out: &mut LockOutput) {
+        let is_it = |its: &Borrowed| its.loan == *loan;
         if self.loans.get(name).is_some_and(is_it) {
             self.forget_loan(name, out);
         }
@@ -96,7 +95,7 @@ impl Locks {
             debug_assert!(false, "what is lent is known");
             return;
         };
-        let over = recalled.entries - u32::from(recalled.is_inside);
+        let over = recalled.entries - u32::from(recalled.inside.is_some());
         if over > 0 {
             let counter = lock.history.counter + over;
             lock.history = GrantHistory {
@@ -108,7 +107,7 @@ impl Locks {
                 engine.entered(over);
             }
         }
-        if recalled.is_inside
+        if recalled.inside.is_some()
             && let Some(ticket) = borrowed.ticket.take()
         {
             let caller = Waiting {

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use mio::net::UnixStream;
@@ -12,6 +12,7 @@ use crate::runtime::frames::{self, FromAgent, MAX_FROM_AGENT};
 use crate::runtime::os::fd_passing;
 use crate::runtime::os::fifo::Fifo;
 use crate::runtime::request::lease_page::LeasePage;
+use crate::runtime::request::loan_page::OwnLoanPage;
 
 /// Messages as bytes, from the first that was not forgotten yet.
 #[derive(Debug, Default)]
@@ -27,9 +28,27 @@ pub(super) struct Output {
 #[derive(Debug)]
 struct Attached {
     at: usize,
-    writer: Arc<OwnedFd>,
-    reader: Arc<Fifo>,
-    page: Arc<LeasePage>,
+    with: With,
+}
+
+/// Descriptors that go along with a message.
+#[derive(Debug)]
+pub(super) enum With {
+    /// A lifeline's ends, and the page of its lease.
+    Lifeline(Arc<OwnedFd>, Arc<Fifo>, Arc<LeasePage>),
+    /// The memory in which clients enter by themselves.
+    LoanPage(Arc<OwnLoanPage>),
+}
+
+impl With {
+    fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        match self {
+            Self::Lifeline(writer, reader, page) => {
+                vec![writer.as_fd(), reader.as_fd(), page.as_fd()]
+            }
+            Self::LoanPage(page) => page.files().to_vec(),
+        }
+    }
 }
 
 impl Output {
@@ -46,14 +65,10 @@ impl Output {
         }
     }
 
-    /// Has these go along with the next message: a lifeline's ends, and the page of its lease.
-    pub(super) fn attach(&mut self, writer: Arc<OwnedFd>, reader: Arc<Fifo>, page: Arc<LeasePage>) {
-        self.attached.push_back(Attached {
-            at: self.bytes.len(),
-            writer,
-            reader,
-            page,
-        });
+    /// Has these go along with the next message.
+    pub(super) fn attach(&mut self, with: With) {
+        let at = self.bytes.len();
+        self.attached.push_back(Attached { at, with });
     }
 
     /// How much memory it takes: what is sent is not forgotten at once.
@@ -103,12 +118,7 @@ impl Output {
             None => fd_passing::send(stream.as_fd(), unread, &[]),
             Some(0) => {
                 let end = self.attached.get(1).map_or(unread.len(), ahead);
-                let first = &self.attached[0];
-                let fds = [
-                    first.writer.as_fd(),
-                    first.reader.as_fd(),
-                    first.page.as_fd(),
-                ];
+                let fds = self.attached[0].with.descriptors();
                 let len = fd_passing::send(stream.as_fd(), &unread[..end], &fds)?;
                 self.attached.pop_front();
                 Ok(len)

@@ -1,23 +1,27 @@
 //! The requests of one client, and what becomes of them and their commands when the client is gone.
 
 use std::io;
+use std::mem;
 
 use mio::Registry;
+use nix::unistd::geteuid;
 
 use super::Connection;
 use super::asked::Asked;
 use super::ended::Ended;
+use super::output::With;
 use crate::protocol::{LockName, LockSpec, Mode, Ticket, Time};
 use crate::runtime::api::caller::{Caller, Purpose};
 use crate::runtime::api::error::AcquireError;
 use crate::runtime::api::patience::Patience;
-use crate::runtime::clients::cut_off::CutOff;
+use crate::runtime::clients::cut_off::{CutOff, Holds};
 use crate::runtime::clients::lifeline::{Lifeline, Lifelines};
 use crate::runtime::clients::limits::{FEW_DESCRIPTORS, MAX_REQUESTS, TOO_MANY_REQUESTS};
-use crate::runtime::frames::{self, FromAgent};
+use crate::runtime::frames::{self, FromAgent, LentEntry};
+use crate::runtime::request::loan_page::OF_LOAN;
 use crate::runtime::shared::Shared;
 use crate::runtime::shared::core_guard::CoreGuard;
-use crate::runtime::shared::entry::{ClientId, Sink};
+use crate::runtime::shared::entry::{ClientId, Sink, Task};
 
 impl Connection {
     pub(super) fn caller(&self, command: &str, has_lifeline: bool, purpose: Purpose) -> Caller {
@@ -39,9 +43,7 @@ impl Connection {
         caller: Caller,
         lifeline: Option<io::Result<Lifeline>>,
     ) -> Result<(), Ended> {
-        if self.requests.contains_key(&id) {
-            return Err(Ended::Breach("it used a request's number twice"));
-        }
+        self.check_new(id)?;
         let sink = Sink::Client { client, id };
         let lifeline = match lifeline.transpose() {
             Ok(lifeline) => lifeline,
@@ -76,6 +78,66 @@ impl Connection {
                 self.tell(&FromAgent::Refused { id, why });
             }
         }
+        Ok(())
+    }
+
+    /// Whether no request of the client has that number, and none by a loan can have it.
+    fn check_new(&self, id: u64) -> Result<(), Ended> {
+        if self.requests.contains_key(&id) || id & OF_LOAN != 0 {
+            return Err(Ended::Breach("it used a request's number twice"));
+        }
+        Ok(())
+    }
+
+    /// Has the client enter `lock` by itself from now on, if it may.
+    pub(super) fn lend(
+        &mut self,
+        core: &mut CoreGuard<'_>,
+        client: ClientId,
+        lock: LockName,
+        command: &str,
+    ) {
+        // To another user it would be a way to disturb this one's programs.
+        let is_ours = self.peer.uid == geteuid().as_raw();
+        let caller = self.caller(command, false, Purpose::Enter);
+        let lent = is_ours.then(|| core.lend_to_client(client, &lock, caller));
+        let entry = lent.flatten().map(|(page, slot, owner)| {
+            if !mem::replace(&mut self.has_loan_page, true) {
+                self.output.attach(With::LoanPage(page));
+                self.tell(&FromAgent::LoanPage);
+            }
+            let owner = owner.get();
+            LentEntry { slot, owner }
+        });
+        self.tell(&FromAgent::Lent { lock, entry });
+    }
+
+    /// Makes the client's entry by itself a request, whose number must be new.
+    pub(super) fn know_entry(
+        &mut self,
+        core: &mut CoreGuard<'_>,
+        (client, id): (ClientId, u64),
+        slot: u16,
+    ) -> Result<(), Ended> {
+        self.check_new(id)?;
+        let Some((ticket, fence)) = core.know_entry(client, slot, id) else {
+            let why = AcquireError::Voided;
+            self.tell(&FromAgent::Refused { id, why });
+            return Ok(());
+        };
+        let asked = Asked {
+            ticket,
+            lifeline: None,
+            is_granted: true,
+        };
+        self.requests.insert(id, asked);
+        // With its lease, which the client may not have been told of before.
+        let message = FromAgent::Granted {
+            id,
+            fence: fence.as_u64(),
+            abandoned: false,
+        };
+        core.core.tasks.push_back(Task::Tell { client, message });
         Ok(())
     }
 
@@ -121,6 +183,11 @@ impl Connection {
     ) -> Option<CutOff> {
         let mut kept = Vec::new();
         let mut core = shared.lock_core();
+        // One that is cut off may go on to enter by itself until it knows.
+        let enters = core.has_loans(client) && !self.has_ended;
+        if !enters {
+            core.end_client_loans(client);
+        }
         for (id, asked) in self.requests {
             let (ticket, how) = (asked.ticket, asked.end());
             match asked.lifeline {
@@ -137,6 +204,11 @@ impl Connection {
         }
         core.finish();
         let until = self.lease.map_or(Time::ZERO, |lease| lease.until);
-        (!kept.is_empty()).then(|| CutOff::new(self.stream, self.process, self.peer, kept, until))
+        let holds = Holds {
+            tickets: kept,
+            until,
+            enters,
+        };
+        (!holds.is_over()).then(|| CutOff::new(self.stream, self.process, self.peer, holds))
     }
 }

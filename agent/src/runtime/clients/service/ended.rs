@@ -64,11 +64,11 @@ impl Service {
     pub(super) fn forget_cut_off(&mut self, shared: &Shared) -> Option<Time> {
         let now = clock::now();
         let clients = self.cut_off.iter_mut();
-        let is_over = |(&id, client): (&ClientId, &mut CutOff)| client.is_over(now).then_some(id);
+        let is_over =
+            |(&id, client): (&ClientId, &mut CutOff)| client.end(id, now, shared).then_some(id);
         for id in clients.filter_map(is_over).collect::<Vec<_>>() {
             if let Some(client) = self.cut_off.remove(&id) {
                 self.leave_process(client.peer());
-                client.end(shared);
             }
         }
         self.cut_off.values().filter_map(CutOff::due).min()

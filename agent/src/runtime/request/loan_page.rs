@@ -1,0 +1,218 @@
+//! The locks that an agent lends to its clients, in memory that all of them share: a client enters and
+//! leaves by a compare-and-swap, as the agent's own threads do ([`Loan`]), without a word to the agent.
+//!
+//! A lock has a slot: the words of its loan, and since when somebody is inside. The word of the loan says
+//! whose entry it is, so the agent finds out at the death of a client which locks that client had. Beside
+//! the slots, in memory that clients can only read, stand the number of the agent's session and the end
+//! of its lease.
+//!
+//! The agent trusts nothing that it reads in a slot: a client can block a lock that is lent, as it could by
+//! holding it, and can spoil that lock's order of fences; it reaches nothing else. Only programs of the
+//! agent's own user get the memory, who could do worse to it.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::protocol::lock::Loan;
+use crate::protocol::{Fence, Time};
+use crate::runtime::os::shared_memory::{SharedMemory, Words, Writers};
+
+/// How many locks can be lent to clients at once; the others they ask for by their streams.
+pub(crate) const SLOTS: usize = 1_024;
+
+/// What stands in the number of a request that was an entry by a loan; no client chooses such a number.
+pub(crate) const OF_LOAN: u64 = 1 << 63;
+
+/// The number of the request that the entry with `fence` becomes, in the slot `index`.
+pub(crate) fn request_of(index: u16, fence: Fence) -> u64 {
+    OF_LOAN | u64::from(index) << 32 | (fence.as_u64() & u64::from(u32::MAX))
+}
+
+/// One lock's words, which no other lock's share a line of a processor's cache with.
+#[derive(Debug)]
+#[repr(C, align(64))]
+struct Slot {
+    loan: Loan,
+    /// When whoever is inside entered, in nanoseconds of the boot-time clock; zero before that is noted.
+    since: AtomicU64,
+}
+
+/// All slots.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Slots([Slot; SLOTS]);
+
+#[expect(unsafe_code, reason = "it promises that it is atomic words")]
+// SAFETY: a loan is three of them, and the rest of a slot one and padding that nobody reads.
+unsafe impl Words for Slots {}
+
+/// What clients read of the agent's session.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct SessionWords {
+    number: AtomicU64,
+    expiry: AtomicU64,
+}
+
+#[expect(unsafe_code, reason = "it promises that it is atomic words")]
+// SAFETY: it is two of them.
+unsafe impl Words for SessionWords {}
+
+/// The memory as a client has it.
+#[derive(Debug)]
+pub(crate) struct LoanPage {
+    slots: SharedMemory<Slots>,
+    session: SharedMemory<SessionWords>,
+}
+
+/// The memory as the agent has it.
+#[derive(Debug)]
+pub(crate) struct OwnLoanPage {
+    page: Arc<LoanPage>,
+    files: [OwnedFd; 2],
+}
+
+impl OwnLoanPage {
+    /// # Errors
+    /// If there is no memory or no descriptor left.
+    pub(crate) fn new() -> io::Result<Self> {
+        let (slots, slots_file) = SharedMemory::make(c"distlock-loans", Writers::All)?;
+        let (session, session_file) = SharedMemory::make(c"distlock-session", Writers::Maker)?;
+        Ok(Self {
+            page: Arc::new(LoanPage { slots, session }),
+            files: [slots_file, session_file],
+        })
+    }
+
+    pub(crate) fn page(&self) -> &Arc<LoanPage> {
+        &self.page
+    }
+
+    /// What a client maps it by.
+    pub(crate) fn files(&self) -> [BorrowedFd<'_>; 2] {
+        self.files.each_ref().map(AsFd::as_fd)
+    }
+
+    /// From now on the session is that one, and its lease ends at `expiry`, as
+    /// [`Session::expiry`](super::session::Session::expiry) has it.
+    pub(crate) fn store(&self, number: u64, expiry: u64) {
+        let words = &self.page.session;
+        // Whoever sees the new end sees the new number too.
+        words.number.store(number, Ordering::Release);
+        words.expiry.store(expiry, Ordering::Release);
+    }
+}
+
+impl LoanPage {
+    /// # Errors
+    /// If these files are not the agent's, or there is no memory left.
+    pub(crate) fn of(slots: impl AsFd, session: impl AsFd) -> io::Result<Arc<Self>> {
+        let page = Self {
+            slots: SharedMemory::of(slots, Writers::All)?,
+            session: SharedMemory::of(session, Writers::Maker)?,
+        };
+        // A child that touched a word would touch its parent's entry.
+        page.slots.keep_from_children()?;
+        Ok(Arc::new(page))
+    }
+
+    /// The number of the agent's session, and the end of its lease, which is that session's or an
+    /// earlier one's.
+    pub(crate) fn session(&self) -> (u64, u64) {
+        let expiry = self.session.expiry.load(Ordering::Acquire);
+        (self.session.number.load(Ordering::Acquire), expiry)
+    }
+}
+
+/// One slot of the memory.
+#[derive(Clone, Debug)]
+pub(crate) struct LoanSlot {
+    page: Arc<LoanPage>,
+    index: u16,
+}
+
+impl LoanSlot {
+    /// The slot `index`; `None` if there is none.
+    pub(crate) fn new(page: &Arc<LoanPage>, index: u16) -> Option<Self> {
+        (usize::from(index) < SLOTS).then(|| Self {
+            page: Arc::clone(page),
+            index,
+        })
+    }
+
+    fn slot(&self) -> &Slot {
+        &self.page.slots.0[usize::from(self.index)]
+    }
+
+    pub(crate) fn index(&self) -> u16 {
+        self.index
+    }
+
+    pub(crate) fn page(&self) -> &LoanPage {
+        &self.page
+    }
+
+    /// The words of its loan.
+    #[inline]
+    pub(crate) fn loan(&self) -> &Loan {
+        &self.slot().loan
+    }
+
+    /// Notes when whoever is inside entered.
+    pub(crate) fn set_since(&self, since: Time) {
+        self.slot().since.store(since.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// When whoever is inside entered; `now` if that is not noted, or cannot be.
+    pub(crate) fn since(&self, now: Time) -> Time {
+        match self.slot().since.load(Ordering::Relaxed) {
+            0 => now,
+            since => Time::from_nanos(since).min(now),
+        }
+    }
+}
+
+impl AsRef<Loan> for LoanSlot {
+    fn as_ref(&self) -> &Loan {
+        self.loan()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::{EntryOwner, Epoch};
+
+    #[test]
+    fn a_client_enters_what_the_agent_lends() {
+        let own = OwnLoanPage::new().unwrap();
+        let [slots, session] = own.files();
+        let theirs = LoanPage::of(slots, session).unwrap();
+        assert!(LoanSlot::new(&theirs, SLOTS as u16).is_none());
+        let [ours, theirs] = [own.page(), &theirs].map(|page| LoanSlot::new(page, 7).unwrap());
+        let client = EntryOwner::new(300).unwrap();
+        assert!(theirs.loan().enter(client).is_none());
+        assert!(ours.loan().lend(Epoch::new(1).unwrap(), 8));
+        let fence = theirs.loan().enter(client).unwrap();
+        assert!(ours.loan().is_lent_to(client, fence));
+        let now = Time::from_nanos(100);
+        assert_eq!(ours.since(now), now, "not noted");
+        theirs.set_since(Time::from_nanos(40));
+        assert_eq!(ours.since(now), Time::from_nanos(40));
+        theirs.set_since(Time::MAX);
+        assert_eq!(ours.since(now), now, "nobody enters in the future");
+        own.store(3, 500);
+        assert_eq!(theirs.page().session(), (3, 500));
+    }
+
+    /// Clients get it in this order.
+    #[test]
+    fn clients_cannot_change_the_session() {
+        let own = OwnLoanPage::new().unwrap();
+        let [slots, session] = own.files();
+        assert!(SharedMemory::<SessionWords>::of(session, Writers::All).is_err());
+        assert!(LoanPage::of(session, slots).is_err());
+    }
+}

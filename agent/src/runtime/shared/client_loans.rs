@@ -1,0 +1,364 @@
+//! Locks that clients of this agent enter by themselves, in memory that they share with it
+//! ([`loan_page`](crate::runtime::request::loan_page)).
+//!
+//! To the core such a lock is lent as one that threads of this process enter
+//! ([`loans`](crate::runtime::shared::loans)). A client tells when it opens and when it closes a lock. If
+//! the core takes the lock back while a client is inside, that entry becomes a request of the client's, and
+//! the client, which finds the word changed when it leaves, says so by its stream. The entry of a client
+//! that is gone ends as abandoned; so does one whose number is nobody's, which a client leaves that is
+//! killed just after it has closed its stream.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use crate::protocol::{
+    Command, EntryOwner, Failure, Fence, Input, LockName, Release, SharedLoan, Ticket,
+};
+use crate::runtime::api::caller::Caller;
+use crate::runtime::os::clock;
+use crate::runtime::request::loan_page::{LoanSlot, OwnLoanPage, SLOTS, request_of};
+use crate::runtime::shared::core_guard::{CoreGuard, Phase};
+use crate::runtime::shared::entry::{ClientId, Entry, Held, Sink, Task};
+use crate::runtime::shared::lending::{Borrowers, Lending};
+
+/// What is lent to clients, and to whom.
+#[derive(Debug, Default)]
+pub(crate) struct ClientLoans {
+    /// Made when the first client asks.
+    page: Option<Arc<OwnLoanPage>>,
+    /// Whether it could not be made: then nobody gets it, so that it is not tried for each.
+    has_failed: bool,
+    slots: BTreeMap<u16, Lent>,
+    by_lock: BTreeMap<LockName, u16>,
+    owners: BTreeMap<EntryOwner, ClientId>,
+    last_owner: u16,
+}
+
+/// One lock that clients have open.
+#[derive(Debug)]
+struct Lent {
+    lock: LockName,
+    slot: LoanSlot,
+    loan: SharedLoan,
+    clients: BTreeMap<ClientId, Opener>,
+    /// The entry of which the core knows.
+    inside: Option<Inside>,
+}
+
+/// A client that has it open.
+#[derive(Debug)]
+struct Opener {
+    caller: Caller,
+    /// How often: of a lock that is closed and opened again, both words can be under way at once.
+    times: usize,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Inside {
+    /// `None`: nobody's.
+    client: Option<ClientId>,
+    ticket: Ticket,
+    fence: Fence,
+}
+
+impl ClientLoans {
+    /// The session is that one, until `expiry`.
+    pub(super) fn store(&self, number: u64, expiry: u64) {
+        if let Some(page) = &self.page {
+            page.store(number, expiry);
+        }
+    }
+
+    fn owner(&self, client: ClientId) -> Option<EntryOwner> {
+        let mut owners = self.owners.iter();
+        owners.find_map(|(&owner, &its)| (its == client).then_some(owner))
+    }
+
+    fn is_inside(&self, owner: EntryOwner) -> bool {
+        let mut slots = self.slots.values();
+        slots.any(|lent| lent.loan.inside() == Some(owner))
+    }
+
+    fn free_slot(&self) -> Option<u16> {
+        (0..SLOTS as u16).find(|index| !self.slots.contains_key(index))
+    }
+
+    /// The next number that no client has: one that was a client's comes again only after all others.
+    fn next_owner(&mut self) -> Option<EntryOwner> {
+        for _ in 0..EntryOwner::MAX.get() {
+            self.last_owner = self.last_owner % EntryOwner::MAX.get() + 1;
+            let owner = EntryOwner::new(self.last_owner)?;
+            if !self.owners.contains_key(&owner) {
+                return Some(owner);
+            }
+        }
+        None
+    }
+}
+
+impl CoreGuard<'_> {
+    /// The page that clients map, and the slot and number by which `client` enters `lock` from now on,
+    /// whenever the lock is lent to this member. `None` where that cannot be.
+    pub(crate) fn lend_to_client(
+        &mut self,
+        client: ClientId,
+        lock: &LockName,
+        caller: Caller,
+    ) -> Option<(Arc<OwnLoanPage>, u16, EntryOwner)> {
+        let has_fences = self.shared.identity.settings.failure != Failure::PresumeFailed;
+        let is_running = self.core.phase == Phase::Running;
+        // Traces have every entry.
+        if !has_fences || !is_running || self.core.tracer.is_some() || self.has_threads(lock) {
+            return None;
+        }
+        let page = self.loan_page()?;
+        let known = self.core.client_loans.by_lock.get(lock).copied();
+        let index = known.or_else(|| self.core.client_loans.free_slot())?;
+        let owner = self.owner_of(client)?;
+        let loans = &mut self.core.client_loans;
+        if known.is_none() {
+            let slot = LoanSlot::new(page.page(), index)?;
+            let lent = Lent {
+                lock: lock.clone(),
+                loan: SharedLoan::new(Arc::new(slot.clone())),
+                slot,
+                clients: BTreeMap::new(),
+                inside: None,
+            };
+            loans.slots.insert(index, lent);
+            loans.by_lock.insert(lock.clone(), index);
+        }
+        let lent = loans.slots.get_mut(&index)?;
+        let opener = lent.clients.entry(client);
+        opener.or_insert(Opener { caller, times: 0 }).times += 1;
+        if known.is_none() {
+            self.lend_slot(index);
+        }
+        Some((page, index, owner))
+    }
+
+    fn loan_page(&mut self) -> Option<Arc<OwnLoanPage>> {
+        let (number, expiry) = (self.core.session_number, self.core.session.expiry());
+        let loans = &mut self.core.client_loans;
+        if loans.page.is_none() && !loans.has_failed {
+            match OwnLoanPage::new() {
+                Ok(page) => {
+                    page.store(number, expiry);
+                    loans.page = Some(Arc::new(page));
+                }
+                Err(error) => {
+                    loans.has_failed = true;
+                    tracing::warn!(
+                        "no memory to lend locks to clients in, who ask instead: {error}"
+                    );
+                }
+            }
+        }
+        loans.page.clone()
+    }
+
+    /// The number of `client` in the words of loans.
+    fn owner_of(&mut self, client: ClientId) -> Option<EntryOwner> {
+        if let Some(owner) = self.core.client_loans.owner(client) {
+            return Some(owner);
+        }
+        let owner = self.core.client_loans.next_owner()?;
+        if self.core.client_loans.is_inside(owner) {
+            // Left by the client that had this number before: found as nobody's.
+            self.find_all();
+        }
+        self.core.client_loans.owners.insert(owner, client);
+        Some(owner)
+    }
+
+    /// Whether threads of this process enter `lock` by themselves.
+    fn has_threads(&self, lock: &LockName) -> bool {
+        let mut lendings = self.core.lendings.values();
+        lendings.any(|its| its.lock == *lock && matches!(its.borrowers, Borrowers::Threads(_)))
+    }
+
+    /// The core may lend the lock of that slot, in which the core knows of nobody inside.
+    fn lend_slot(&mut self, index: u16) {
+        let Some(lent) = self.core.client_loans.slots.get(&index) else {
+            return;
+        };
+        if lent.clients.is_empty() {
+            return self.free_slot(index);
+        }
+        if self.core.phase != Phase::Running || self.has_threads(&lent.lock) {
+            return;
+        }
+        let lending = Lending {
+            lock: lent.lock.clone(),
+            loan: lent.loan.clone(),
+            borrowers: Borrowers::Clients(index),
+        };
+        // It is not lent, so whatever number stands there is of no entry.
+        lent.loan.end();
+        let (lock, loan) = (lending.lock.clone(), lending.loan.clone());
+        let ticket = self.next_ticket();
+        self.core.lendings.insert(ticket, lending);
+        self.step(Input::Command(&Command::Borrow { ticket, lock, loan }));
+    }
+
+    /// Nobody has the lock of that slot open any more, and nobody is inside by it.
+    fn free_slot(&mut self, index: u16) {
+        let Some(lent) = self.core.client_loans.slots.get(&index) else {
+            return;
+        };
+        let (lock, loan) = (lent.lock.clone(), lent.loan.clone());
+        self.step(Input::Command(&Command::Return { lock, loan }));
+        let loans = &mut self.core.client_loans;
+        // Somebody's late entry has just become known, and is ended next.
+        if loans
+            .slots
+            .get(&index)
+            .is_some_and(|lent| lent.inside.is_some())
+        {
+            return;
+        }
+        if let Some(lent) = loans.slots.remove(&index) {
+            loans.by_lock.remove(&lent.lock);
+        }
+        let is_it = |its: &Lending| matches!(its.borrowers, Borrowers::Clients(at) if at == index);
+        self.core.lendings.retain(|_, its| !is_it(its));
+    }
+
+    /// Whoever is inside by the slot `index` is known from now on, as `ticket`.
+    pub(super) fn client_entered(&mut self, index: u16, ticket: Ticket, fence: Fence) {
+        let told = self.told_fence(fence);
+        let core = &mut *self.core;
+        let loans = &mut core.client_loans;
+        let Some(lent) = loans.slots.get_mut(&index) else {
+            return;
+        };
+        let owner = lent
+            .loan
+            .inside()
+            .and_then(|owner| loans.owners.get(&owner));
+        let client = owner.copied().filter(|its| lent.clients.contains_key(its));
+        let now = clock::now();
+        let since = SystemTime::now() - now.since(lent.slot.since(now));
+        lent.inside = Some(Inside {
+            client,
+            ticket,
+            fence,
+        });
+        let caller = client.and_then(|client| lent.clients.get(&client));
+        let caller = caller.map(|opener| opener.caller.clone());
+        let entry = Entry {
+            lock: lent.lock.clone(),
+            caller: caller.unwrap_or_default(),
+            asked: since,
+            held: Some(Held { fence: told, since }),
+            sink: Sink::Client {
+                // Of nobody: no client has that number.
+                client: client.unwrap_or(ClientId(0)),
+                id: request_of(index, fence),
+            },
+        };
+        core.requests.insert(ticket, entry);
+        if client.is_none() {
+            core.tasks.push_back(Task::EndNobodys { slot: index });
+        }
+    }
+
+    /// Ends the entry in the slot `index` if it is nobody's.
+    pub(crate) fn end_nobodys(&mut self, index: u16) {
+        self.end_entry(index, None, Release::Abandoned);
+    }
+
+    /// `client` has left, which had to tell, since the core knew of it.
+    pub(crate) fn leave_loan(&mut self, client: ClientId, index: u16, how: Release) {
+        self.end_entry(index, Some(client), how);
+    }
+
+    /// Ends the entry in the slot `index` if it is `client`'s. If it was lost, only the slot is free again.
+    fn end_entry(&mut self, index: u16, client: Option<ClientId>, how: Release) {
+        if let Some(ticket) = self.take_inside(index, client) {
+            self.release(ticket, how);
+            self.lend_slot(index);
+        }
+    }
+
+    /// The ticket of the entry in the slot `index`, which is the slot's no more, if it is `client`'s.
+    fn take_inside(&mut self, index: u16, client: Option<ClientId>) -> Option<Ticket> {
+        let lent = self.core.client_loans.slots.get_mut(&index)?;
+        let inside = lent.inside.take_if(|inside| inside.client == client)?;
+        Some(inside.ticket)
+    }
+
+    /// Turns the entry of `client` in the slot `index` into the request `id` of that client, if the entry is
+    /// not lost.
+    pub(crate) fn know_entry(
+        &mut self,
+        client: ClientId,
+        index: u16,
+        id: u64,
+    ) -> Option<(Ticket, Fence)> {
+        let lent = self.core.client_loans.slots.get(&index)?;
+        if lent.loan.is_inside() {
+            self.find_all();
+        }
+        let lent = self.core.client_loans.slots.get(&index)?;
+        let fence = lent.inside?.fence;
+        let ticket = self.take_inside(index, Some(client))?;
+        let entry = self.core.requests.get_mut(&ticket);
+        let known = entry.map(|entry| entry.sink = Sink::Client { client, id });
+        self.lend_slot(index);
+        known.map(|()| (ticket, fence))
+    }
+
+    /// `client` has the lock of the slot `index` open once less.
+    pub(crate) fn return_slot(&mut self, client: ClientId, index: u16) {
+        let slots = &mut self.core.client_loans.slots;
+        let opener = slots
+            .get_mut(&index)
+            .and_then(|lent| lent.clients.get_mut(&client));
+        let Some(opener) = opener else {
+            return;
+        };
+        opener.times -= 1;
+        if opener.times == 0 {
+            self.close_slot(client, index);
+        }
+    }
+
+    /// `client` has the lock of the slot `index` open no more.
+    fn close_slot(&mut self, client: ClientId, index: u16) {
+        let Some(lent) = self.core.client_loans.slots.get_mut(&index) else {
+            return;
+        };
+        lent.clients.remove(&client);
+        if lent.clients.is_empty() && lent.inside.is_none() {
+            self.free_slot(index);
+        }
+    }
+
+    /// Whether `client` may enter locks by itself.
+    pub(crate) fn has_loans(&self, client: ClientId) -> bool {
+        self.core.client_loans.owner(client).is_some()
+    }
+
+    /// `client` is gone: what it is inside of by itself is abandoned.
+    pub(crate) fn end_client_loans(&mut self, client: ClientId) {
+        let Some(owner) = self.core.client_loans.owner(client) else {
+            return;
+        };
+        if self.core.client_loans.is_inside(owner) {
+            self.find_all();
+        }
+        let slots = self.core.client_loans.slots.iter();
+        let has = |lent: &Lent| {
+            let inside = lent.inside.and_then(|inside| inside.client);
+            lent.clients.contains_key(&client) || inside == Some(client)
+        };
+        let its = slots.filter(|(_, lent)| has(lent));
+        for index in its.map(|(&index, _)| index).collect::<Vec<_>>() {
+            self.end_entry(index, Some(client), Release::Abandoned);
+            self.close_slot(client, index);
+        }
+        self.core.client_loans.owners.remove(&owner);
+    }
+}

@@ -1,0 +1,61 @@
+//! What a lock is entered by without a request: in this process's own agent, or in memory that it shares with
+//! the host's agent.
+
+use std::sync::Arc;
+
+use distlock_agent::protocol::{Fence, Release};
+use distlock_agent::runtime::{ClientLoan, Grant, LentLock};
+
+use crate::GuardState;
+
+/// A lock that threads enter by themselves while it is lent.
+pub(crate) enum Lent {
+    /// To this process, a member.
+    Member(Arc<LentLock>),
+    /// To the clients of the host's agent, of whom this process is one.
+    Client(Arc<ClientLoan>),
+}
+
+impl Lent {
+    /// Enters, if it is lent and nobody is inside.
+    pub(crate) fn enter(&self) -> Option<Fence> {
+        match self {
+            Self::Member(lent) => lent.enter(),
+            Self::Client(lent) => lent.enter(),
+        }
+    }
+
+    /// Leaves; `false` if the agent in this process must be told first, by [`Lent::take_over`].
+    pub(crate) fn leave(&self) -> bool {
+        match self {
+            Self::Member(lent) => lent.leave(),
+            Self::Client(lent) => {
+                lent.leave();
+                true
+            }
+        }
+    }
+
+    /// What the entry with `fence` is worth now.
+    pub(crate) fn state(&self, fence: Fence) -> GuardState {
+        match self {
+            Self::Member(lent) => lent.state(fence),
+            Self::Client(lent) => lent.state(fence),
+        }
+    }
+
+    /// Has the agent know of the entry with `fence`.
+    pub(crate) fn take_over(&self, fence: Fence) -> Grant {
+        match self {
+            Self::Member(lent) => lent.take_over(fence),
+            Self::Client(lent) => lent.take_over(fence),
+        }
+    }
+
+    /// Ends the entry with `fence`, which nobody saw.
+    pub(crate) fn withdraw(&self, fence: Fence) {
+        if !self.leave() {
+            let _ = self.take_over(fence).release_as(Release::Unused);
+        }
+    }
+}
