@@ -1,4 +1,5 @@
-//! Locks that the group lends to this process: threads enter them without the agent, and notice nothing.
+//! Locks that the group lends to this process, a member or a client of the host's agent: threads enter them
+//! without the agent, and notice nothing.
 
 #[path = "support/allocations.rs"]
 mod allocations;
@@ -8,6 +9,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc;
 use std::thread;
+use std::time::Duration;
 
 use allocations::asked;
 use distlock::{
@@ -19,15 +21,28 @@ use support::{Group, is_busy};
 
 /// A group begins to work after some of these.
 const LEASE: &str = "lease = \"200ms\"";
+const LEASE_TIME: Duration = Duration::from_millis(200);
+
+/// A member of a group of one that serves clients, and one of these: all that an application can be.
+fn member_and_client() -> (Group, [Agent; 2]) {
+    let group = Group::new(1, LEASE);
+    let (member, client) = group.with_client();
+    (group, [member, client])
+}
 
 /// A lock, and a guard that came by a loan: what is asked for takes memory.
 fn lent(agent: &Agent) -> (Mutex, Guard) {
     let lock = agent.mutex("x").unwrap();
+    let guard = by_loan(&lock);
+    (lock, guard)
+}
+
+fn by_loan(lock: &Mutex) -> Guard {
     for _ in 0..1000 {
         let before = asked();
         let guard = lock.lock().unwrap();
         if asked() == before {
-            return (lock, guard);
+            return guard;
         }
     }
     panic!("the lock was never lent");
@@ -35,9 +50,12 @@ fn lent(agent: &Agent) -> (Mutex, Guard) {
 
 #[test]
 fn a_guard_is_as_any_other() {
-    let group = Group::new(1, LEASE);
-    let agent = group.member(1);
-    let (lock, guard) = lent(&agent);
+    let (_group, agents) = member_and_client();
+    agents.iter().rev().for_each(a_guard_is_as_any_other_by);
+}
+
+fn a_guard_is_as_any_other_by(agent: &Agent) {
+    let (lock, guard) = lent(agent);
     let fence = guard.fence().unwrap();
     assert_eq!(guard.name(), lock.name());
     assert_eq!(guard.state(), GuardState::Valid);
@@ -60,9 +78,15 @@ fn a_guard_is_as_any_other() {
 
 #[test]
 fn a_child_has_nothing_to_unlock() {
-    let group = Group::new(1, LEASE);
-    let agent = group.member(1);
-    let (lock, guard) = lent(&agent);
+    let (_group, agents) = member_and_client();
+    agents
+        .iter()
+        .rev()
+        .for_each(a_child_has_nothing_to_unlock_by);
+}
+
+fn a_child_has_nothing_to_unlock_by(agent: &Agent) {
+    let (lock, guard) = lent(agent);
     #[expect(unsafe_code, reason = "fork is what is tested")]
     // SAFETY: the child calls what refuses it, and exits without running destructors.
     match unsafe { fork() }.unwrap() {
@@ -87,9 +111,15 @@ fn a_child_has_nothing_to_unlock() {
 
 #[test]
 fn a_thread_that_waits_comes_next() {
-    let group = Group::new(1, LEASE);
-    let agent = group.member(1);
-    let (lock, guard) = lent(&agent);
+    let (_group, agents) = member_and_client();
+    agents
+        .iter()
+        .rev()
+        .for_each(a_thread_that_waits_comes_next_by);
+}
+
+fn a_thread_that_waits_comes_next_by(agent: &Agent) {
+    let (lock, guard) = lent(agent);
     let fence = guard.fence();
     let (asks, asked) = mpsc::channel();
     thread::scope(|scope| {
@@ -106,9 +136,15 @@ fn a_thread_that_waits_comes_next() {
 
 #[test]
 fn whoever_panics_inside_abandons_the_lock() {
-    let group = Group::new(1, LEASE);
-    let agent = group.member(1);
-    let (lock, guard) = lent(&agent);
+    let (_group, agents) = member_and_client();
+    agents
+        .iter()
+        .rev()
+        .for_each(whoever_panics_inside_abandons_the_lock_by);
+}
+
+fn whoever_panics_inside_abandons_the_lock_by(agent: &Agent) {
+    let (lock, guard) = lent(agent);
     let panicked = catch_unwind(AssertUnwindSafe(move || {
         let _guard = guard;
         panic!("inside");
@@ -116,7 +152,7 @@ fn whoever_panics_inside_abandons_the_lock() {
     assert!(panicked.is_err());
     let next = lock.lock().unwrap();
     assert_eq!(next.previous_owner(), PreviousOwner::Abandoned);
-    drop(next);
+    next.unlock().unwrap();
     let next = lock.lock().unwrap();
     assert_eq!(next.previous_owner(), PreviousOwner::Clean);
     next.abandon().unwrap();
@@ -126,9 +162,15 @@ fn whoever_panics_inside_abandons_the_lock() {
 
 #[test]
 fn closing_the_agent_takes_the_lock_from_its_thread() {
-    let group = Group::new(1, LEASE);
-    let agent = group.member(1);
-    let (lock, guard) = lent(&agent);
+    let (_group, agents) = member_and_client();
+    agents
+        .iter()
+        .rev()
+        .for_each(closing_the_agent_takes_the_lock_from_its_thread_by);
+}
+
+fn closing_the_agent_takes_the_lock_from_its_thread_by(agent: &Agent) {
+    let (lock, guard) = lent(agent);
     agent.close();
     assert_eq!(guard.state(), GuardState::Lost);
     assert_eq!(guard.loss().recv(), Ok(Loss::Closed));
@@ -136,20 +178,96 @@ fn closing_the_agent_takes_the_lock_from_its_thread() {
     assert!(matches!(lock.lock(), Err(LockError::Closed)));
 }
 
-/// Two members lend the lock to each other, and to two threads each.
+/// Everybody at once: two clients of each of two members, and the members' own threads.
 #[test]
-fn threads_of_two_members_exclude_each_other() {
-    const ENTRIES: u64 = 3_000;
+fn clients_of_two_members_exclude_each_other_and_the_members_threads() {
+    const ENTRIES: u64 = 1_000;
     let group = Group::new(2, LEASE);
-    let agents = [group.member(1), group.member(2)];
-    let locks = agents.each_ref().map(|agent| agent.mutex("x").unwrap());
+    let sockets = [1, 2].map(|id| group.path().join(format!("service-{id}")));
+    let member = |id: u16, socket| Agent::from_config(group.node(id).with_socket(socket)).unwrap();
+    let members = [member(1, &sockets[0]), member(2, &sockets[1])];
+    let clients = [0, 1, 0, 1].map(|at: usize| Agent::connect(&sockets[at]).unwrap());
+    let all = members.iter().chain(&clients);
+    let locks: Vec<_> = all.map(|agent| agent.mutex("x").unwrap()).collect();
+    take_turns(&locks, ENTRIES);
+    // Then only clients of one host, to whom the lock is lent again and again.
+    take_turns(&[&locks[2], &locks[4]], ENTRIES);
+}
+
+#[test]
+fn a_member_sees_the_client_inside_and_comes_after_it() {
+    let (_group, [member, agent]) = member_and_client();
+    let (_, guard) = lent(&agent);
+    let fence = guard.fence().unwrap();
+    let status = member.status().unwrap();
+    let holder = &status.locks[0].holders[0];
+    assert_eq!(
+        (holder.pid, holder.fence),
+        (std::process::id(), Some(fence.as_u64()))
+    );
+    assert!(is_busy(member.mutex("x").unwrap().try_lock()));
+    assert_eq!(guard.state(), GuardState::Valid, "the agent knows of it");
+    assert!(guard.grace().is_some(), "there is a lease");
+    guard.unlock().unwrap();
+    let next = member.mutex("x").unwrap().lock().unwrap();
+    assert!(next.fence().unwrap() > fence);
+}
+
+#[test]
+fn a_client_loses_what_it_entered_when_its_agent_closes_or_leaves_it() {
+    for closes in [true, false] {
+        let (_group, [member, agent]) = member_and_client();
+        let (_, guard) = lent(&agent);
+        let (tells, told) = mpsc::channel();
+        if !closes {
+            // The agent knows of this one.
+            guard.on_loss(move |loss| tells.send(loss).unwrap());
+        }
+        // It waits until its clients have left.
+        let ends = thread::spawn(move || member.close());
+        let end = std::time::Instant::now() + 10 * LEASE_TIME;
+        while guard.state() != GuardState::Lost {
+            assert!(std::time::Instant::now() < end, "it is not lost");
+            thread::sleep(LEASE_TIME / 100);
+        }
+        if !closes {
+            assert_eq!(told.recv(), Ok(Loss::Revoked));
+        }
+        assert!(matches!(guard.unlock(), Err(UnlockError::Lost)));
+        ends.join().unwrap();
+    }
+}
+
+/// Each closing and opening is told by words that can overtake each other.
+#[test]
+fn a_lock_that_is_opened_again_and_again_stays_one_lock() {
+    let (_group, [member, agent]) = member_and_client();
+    let mut last = None;
+    for name in ["x", "y"].into_iter().cycle().take(200) {
+        let lock = agent.mutex(name).unwrap();
+        for _ in 0..3 {
+            let guard = lock.lock().unwrap();
+            let own = member.mutex(name).unwrap();
+            if name == "x" {
+                assert!(last < guard.fence());
+                last = guard.fence();
+            }
+            assert!(is_busy(own.try_lock()));
+            guard.unlock().unwrap();
+        }
+        drop(by_loan(&lock));
+    }
+}
+
+/// As many enter in turn as there are locks; each as often.
+fn take_turns(locks: &[impl DistMutex], entries: u64) {
     // Who is inside, and the last fence that was.
     let (inside, last) = (AtomicU64::new(0), AtomicU64::new(0));
     thread::scope(|scope| {
-        for (lock, number) in locks.iter().cycle().take(4).zip(1..) {
+        for (lock, number) in locks.iter().zip(1..) {
             let (inside, last) = (&inside, &last);
             scope.spawn(move || {
-                for entry in 0..ENTRIES {
+                for entry in 0..entries {
                     let guard = lock.lock().unwrap();
                     assert_eq!(inside.swap(number, Ordering::Relaxed), 0);
                     let fence = guard.fence().unwrap().as_u64();
@@ -163,4 +281,14 @@ fn threads_of_two_members_exclude_each_other() {
             });
         }
     });
+}
+
+/// Two members lend the lock to each other, and to two threads each.
+#[test]
+fn threads_of_two_members_exclude_each_other() {
+    let group = Group::new(2, LEASE);
+    let agents = [group.member(1), group.member(2)];
+    let locks = agents.each_ref().map(|agent| agent.mutex("x").unwrap());
+    let [one, two] = &locks;
+    take_turns(&[one, two, one, two], 3_000);
 }

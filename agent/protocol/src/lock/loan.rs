@@ -209,6 +209,11 @@ impl<C: Cell> Loan<C> {
         EntryOwner::of(self.word.load(Ordering::Acquire))
     }
 
+    /// Whether threads may enter, or one has.
+    pub fn is_lent(&self) -> bool {
+        self.word.load(Ordering::Relaxed) & LENT != 0
+    }
+
     /// Whether it is lent, and somebody is inside.
     pub fn is_inside(&self) -> bool {
         let word = self.word.load(Ordering::Relaxed);
@@ -346,7 +351,9 @@ mod tests {
 
     fn lent() -> Loan {
         let loan = Loan::default();
+        assert!(!loan.is_lent());
         assert!(loan.lend(Epoch::new(1).unwrap(), 7));
+        assert!(loan.is_lent());
         loan
     }
 

@@ -214,7 +214,10 @@ impl Link {
             // An agent that does not answer is told by its release, should it answer after all.
             _ => {
                 table.requests.remove(&id);
-                request.loss().fire(Loss::Revoked);
+                request.loss().fire(match table.ended {
+                    Some(SessionEnd::Closed) => Loss::Closed,
+                    _ => Loss::Revoked,
+                });
                 let session = Session::new(self.lease);
                 session.end();
                 Granted {

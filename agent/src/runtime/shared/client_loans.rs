@@ -178,7 +178,21 @@ impl CoreGuard<'_> {
         lendings.any(|its| its.lock == *lock && matches!(its.borrowers, Borrowers::Threads(_)))
     }
 
-    /// The core may lend the lock of that slot, in which the core knows of nobody inside.
+    /// Threads of this process enter `lock` by themselves no more: clients may again, if they have it open.
+    pub(super) fn lend_to_clients_again(&mut self, lock: &LockName) {
+        let loans = &self.core.client_loans;
+        let index = loans.by_lock.get(lock).copied();
+        let is_idle = |index: &u16| {
+            let lent = loans.slots.get(index);
+            lent.is_some_and(|lent| lent.inside.is_none() && !lent.loan.is_lent())
+        };
+        if let Some(index) = index.filter(is_idle) {
+            self.lend_slot(index);
+        }
+    }
+
+    /// The core may lend the lock of that slot, which is not lent, and in which the core knows of nobody
+    /// inside.
     fn lend_slot(&mut self, index: u16) {
         let Some(lent) = self.core.client_loans.slots.get(&index) else {
             return;
@@ -196,6 +210,7 @@ impl CoreGuard<'_> {
         };
         // It is not lent, so whatever number stands there is of no entry.
         lent.loan.end();
+        self.forget_lending(index);
         let (lock, loan) = (lending.lock.clone(), lending.loan.clone());
         let ticket = self.next_ticket();
         self.core.lendings.insert(ticket, lending);
@@ -221,6 +236,11 @@ impl CoreGuard<'_> {
         if let Some(lent) = loans.slots.remove(&index) {
             loans.by_lock.remove(&lent.lock);
         }
+        self.forget_lending(index);
+    }
+
+    /// Forgets what the core was to know an entry in the slot `index` as.
+    fn forget_lending(&mut self, index: u16) {
         let is_it = |its: &Lending| matches!(its.borrowers, Borrowers::Clients(at) if at == index);
         self.core.lendings.retain(|_, its| !is_it(its));
     }

@@ -173,6 +173,7 @@ impl Drop for LentLock {
         // Of one that is inside for ever.
         let how = Release::Abandoned;
         core.step(Input::Command(&Command::Release { ticket, how }));
+        core.lend_to_clients_again(&self.lock);
         core.finish_as_application();
     }
 }

@@ -1,0 +1,143 @@
+//! A client of the host's agent that is killed between any two of the instructions by which it enters and
+//! leaves a lent lock: the next holder comes in at once, with a higher fence, and is told if the client was
+//! inside.
+#![expect(unsafe_code, reason = "another process is single-stepped")]
+
+#[path = "support/allocations.rs"]
+mod allocations;
+mod support;
+
+use std::collections::BTreeSet;
+use std::env;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use allocations::asked;
+use distlock::{Agent, DistMutex, Mutex, PreviousOwner};
+use nix::errno::Errno;
+use support::Group;
+
+/// The socket, in the process that is killed.
+const ROLE: &str = "DISTLOCK_TEST_IS_KILLED";
+/// After how many instructions more the next is killed. It shares no factor with how many a loop may
+/// have.
+const STRIDE: &str = "DISTLOCK_TEST_KILL_STRIDE";
+/// Every instruction in some minutes; in continuous integration some hundreds of them.
+const USUAL_STRIDE: usize = 17;
+/// Sooner than any lease or patience that would end the wait otherwise.
+const AT_ONCE: Duration = Duration::from_millis(500);
+
+#[test]
+fn wherever_a_client_is_killed_the_next_one_enters() {
+    if let Some(socket) = env::var_os(ROLE) {
+        return enter_in_steps(Path::new(&socket));
+    }
+    let group = Group::new(1, "lease = \"2s\"");
+    let socket = group.path().join("service");
+    let agent = Agent::from_config(group.node(1).with_socket(&socket)).unwrap();
+    let lock = agent.mutex("x").unwrap();
+    // From then on the member's own threads have the lock open no more.
+    let mut last = lock.lock().unwrap().fence();
+    drop(lock);
+    let stride = env::var(STRIDE).map_or(USUAL_STRIDE, |it| it.parse().unwrap());
+    let mut told = BTreeSet::new();
+    for steps in (0..).step_by(stride) {
+        let has_left = is_killed_after(steps, &socket);
+        let lock = agent.mutex("x").unwrap();
+        let (guard, waited) = next(&lock);
+        assert!(waited < AT_ONCE, "{steps}: {waited:?}");
+        assert!(guard.fence() > last, "{steps}");
+        last = guard.fence();
+        told.insert(guard.previous_owner() == PreviousOwner::Abandoned);
+        drop(guard);
+        if has_left {
+            assert_eq!(told, BTreeSet::from([false, true]), "it was never inside");
+            println!("{steps} instructions");
+            return;
+        }
+    }
+}
+
+fn next(lock: &Mutex) -> (distlock::Guard, Duration) {
+    let start = Instant::now();
+    let guard = lock.lock().unwrap();
+    (guard, start.elapsed())
+}
+
+/// A client, killed after so many instructions on its way in and out; whether it was out again.
+fn is_killed_after(steps: usize, socket: &Path) -> bool {
+    let mut client = Command::new(env::current_exe().unwrap())
+        .args(["--exact", "wherever_a_client_is_killed_the_next_one_enters"])
+        .arg("--nocapture")
+        .env(ROLE, socket)
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let thread = stopped_thread(&mut client);
+    let has_left = (0..steps).any(|_| step(thread) == libc::SIGSTOP);
+    client.kill().unwrap();
+    // Whoever traces a thread has to take note of its end.
+    let ended = wait_for(thread);
+    assert!(libc::WIFSIGNALED(ended), "{ended:#x}");
+    let status = client.wait().unwrap();
+    assert_eq!(status.signal(), Some(libc::SIGKILL));
+    has_left
+}
+
+/// The client's thread, once it has stopped where its steps begin.
+fn stopped_thread(client: &mut Child) -> i32 {
+    let output = BufReader::new(client.stdout.take().unwrap());
+    let mut lines = output.lines().map(Result::unwrap);
+    let thread = lines.find_map(|line| line.rsplit_once("thread ")?.1.parse().ok());
+    let thread = thread.expect("it says which thread it is");
+    assert_eq!(signal_of(thread), libc::SIGSTOP);
+    thread
+}
+
+/// Has the thread make one step; the signal that it stops with.
+fn step(thread: i32) -> i32 {
+    // SAFETY: it changes nothing in this process.
+    let stepped = unsafe { libc::ptrace(libc::PTRACE_SINGLESTEP, thread, 0, 0) };
+    Errno::result(stepped).unwrap();
+    signal_of(thread)
+}
+
+fn signal_of(thread: i32) -> i32 {
+    let status = wait_for(thread);
+    assert!(libc::WIFSTOPPED(status), "{status:#x}");
+    libc::WSTOPSIG(status)
+}
+
+fn wait_for(thread: i32) -> i32 {
+    let mut status = 0;
+    // SAFETY: the status is written while the call lasts.
+    let waited = unsafe { libc::waitpid(thread, &raw mut status, libc::__WALL) };
+    assert_eq!(Errno::result(waited), Ok(thread));
+    status
+}
+
+/// Enters and leaves a lock that is lent, between two stops.
+fn enter_in_steps(socket: &Path) {
+    let agent = Agent::connect(socket).unwrap();
+    let lock = agent.mutex("x").unwrap();
+    // It is lent after a few entries: then one asks for no memory.
+    let is_by_loan = |_| {
+        let before = asked();
+        drop(lock.lock().unwrap());
+        asked() == before
+    };
+    assert!((0..1_000).any(is_by_loan), "the lock was never lent");
+    // SAFETY: from now on the parent decides when this thread goes on.
+    unsafe {
+        assert_eq!(libc::ptrace(libc::PTRACE_TRACEME, 0, 0, 0), 0);
+        println!("thread {}", libc::gettid());
+        libc::raise(libc::SIGSTOP);
+    }
+    drop(lock.lock().unwrap());
+    // SAFETY: it is how the parent knows.
+    unsafe { libc::raise(libc::SIGSTOP) };
+    unreachable!("it is killed");
+}
