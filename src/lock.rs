@@ -144,6 +144,13 @@ impl LockShared {
         self.lent.get_or_init(|| self.lock.lend()).as_ref()
     }
 
+    /// The lock was given back that this process had asked for.
+    pub(crate) fn was_released(&self) {
+        if let Some(Some(lent)) = self.lent.get() {
+            lent.was_released();
+        }
+    }
+
     /// The thread that is inside by what is lent.
     pub(crate) fn set_owner(&self, thread: Option<ThreadId>) {
         let number = thread.map_or(0, ThreadId::as_u64);

@@ -25,6 +25,13 @@ impl Lent {
         }
     }
 
+    /// The lock was given back that this process had asked for.
+    pub(crate) fn was_released(&self) {
+        if let Self::Client(lent) = self {
+            lent.was_released();
+        }
+    }
+
     /// Leaves; `false` if the agent in this process must be told first, by [`Lent::take_over`].
     pub(crate) fn leave(&self) -> bool {
         match self {

@@ -114,6 +114,7 @@ impl GuardShared {
             Ending::AtOnce => hold.release(how),
             Ending::Settle => hold.settle(how),
         };
+        self.lock.was_released();
         self.loss.settle();
         // Closed: the agent is closing, and was about to release it.
         lost.map_or(released, |loss| Err(lost_by(loss)))

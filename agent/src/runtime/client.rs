@@ -5,6 +5,7 @@
 //! lost then and stays lost: there is no silent reconnection.
 
 mod gate;
+mod lending;
 mod link;
 mod loan;
 mod reader;

@@ -6,25 +6,22 @@ use std::net::Shutdown;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock, Weak};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use crossbeam_channel::bounded;
 
 use super::gate::{self, Gate};
-use super::loan::ClientLoan;
 use super::reader::Reader;
 use super::table::{Answer, Table};
 use crate::protocol::{
-    EntryOwner, Fence, LockName, LockSpec, Missing, Mode, NodeId, Previous, Release, Ticket, Time,
+    Fence, LockName, LockSpec, Missing, Mode, NodeId, Previous, Release, Ticket, Time,
 };
 use crate::runtime::api::caller::{Caller, Purpose};
 use crate::runtime::api::error::{AcquireError, ReleaseError, SessionEnd, StatusError};
 use crate::runtime::api::events::{AgentEvent, Hub};
 use crate::runtime::api::patience::Patience;
-use crate::runtime::frames::{
-    self, FromAgent, LIFELINE_FDS, LOAN_PAGE_FDS, LentEntry, MAX_TO_AGENT, ToAgent,
-};
+use crate::runtime::frames::{self, FromAgent, LIFELINE_FDS, MAX_TO_AGENT, ToAgent};
 use crate::runtime::os::clock::{self, Shift};
 use crate::runtime::os::fd_passing;
 use crate::runtime::os::fork::ForkStamp;
@@ -32,9 +29,8 @@ use crate::runtime::os::spin::Spin;
 use crate::runtime::os::sync::Mutex;
 use crate::runtime::request::announcer::Announcer;
 use crate::runtime::request::lease_page::LeaseWatch;
-use crate::runtime::request::loan_page::{LoanPage, LoanSlot, OF_LOAN};
-use crate::runtime::request::session::Session;
-use crate::runtime::request::{Grant, Granted, Handed, Limit, Loss, Owner, Request, Waiting};
+use crate::runtime::request::loan_page::{LoanPage, OF_LOAN};
+use crate::runtime::request::{Granted, Handed, Limit, Owner, Request, Waiting};
 
 /// How long an agent may take to accept a connection and for its first message, for a message it does
 /// not read, and for a status, where the caller does not say. A longer one stands still.
@@ -129,23 +125,6 @@ impl Link {
         Ok(Waiting::new(self.clone(), Ticket(id), request, limit, None))
     }
 
-    /// The lock `lock`, to be entered without the agent whenever that lends it; `None` where it never does.
-    pub(super) fn lend(self: &Arc<Self>, lock: &LockName) -> Option<Arc<ClientLoan>> {
-        if self.stamp.is_child() || !self.can_borrow || self.has_ended() {
-            return None;
-        }
-        let loan = ClientLoan::new(Arc::clone(self), lock.clone());
-        let mut table = self.table.lock();
-        table.loans.insert(lock.clone(), Arc::downgrade(&loan));
-        drop(table);
-        let command = Caller::current().command;
-        self.say_or_end(&ToAgent::Borrow {
-            lock: lock.clone(),
-            command: frames::cut_command(&command).to_owned(),
-        });
-        Some(loan)
-    }
-
     /// Whether the connection has ended.
     pub(super) fn has_ended(&self) -> bool {
         self.has_ended.load(Ordering::SeqCst)
@@ -153,82 +132,6 @@ impl Link {
 
     pub(super) fn is_child(&self) -> bool {
         self.stamp.is_child()
-    }
-
-    /// `loan` is what `lock` is entered by no more, unless another is by now.
-    pub(super) fn forget_loan(&self, lock: &LockName, loan: &ClientLoan) {
-        let mut table = self.table.lock();
-        let its = table.loans.get(lock);
-        if its.is_some_and(|its| std::ptr::eq(its.as_ptr(), loan)) {
-            table.loans.remove(lock);
-        }
-    }
-
-    /// Takes the memory in which locks are entered. Without it the agent is asked for all.
-    fn take_loan_page(&self, reader: &mut Reader) -> io::Result<()> {
-        let came = reader.fds.pop_front().unwrap_or_default();
-        let [slots, session] = <[_; LOAN_PAGE_FDS]>::try_from(came)
-            .map_err(|_| io::Error::other("no descriptor is left for it: ulimit -n"))?;
-        let page = LoanPage::of(slots, session)?;
-        // It comes once.
-        let _ = self.loan_page.set(page);
-        Ok(())
-    }
-
-    /// The agent has answered where `lock` is entered.
-    fn take_lent(&self, lock: &LockName, entry: LentEntry) {
-        let loan = self.table.lock().loans.get(lock).and_then(Weak::upgrade);
-        let page = self.loan_page.get();
-        let slot = page.and_then(|page| LoanSlot::new(page, entry.slot));
-        let is_taken = match (loan, slot, EntryOwner::new(entry.owner)) {
-            (Some(loan), Some(slot), Some(owner)) => loan.set_entry(slot, owner),
-            _ => false,
-        };
-        if !is_taken {
-            // Of a lock that was closed meanwhile, and opened anew, there are two answers.
-            let slot = entry.slot;
-            self.say_or_end(&ToAgent::Return { slot });
-        }
-    }
-
-    /// Has the agent know of the entry with `fence` in the slot `index`: from now on it is as if it had been
-    /// asked for. If it was lost, so is the grant.
-    pub(super) fn know_entry(self: &Arc<Self>, index: u16, fence: Fence) -> Grant {
-        assert!(!self.stamp.is_child(), "a child has nothing to take over");
-        let request = Request::new();
-        let mut table = self.table.lock();
-        let id = table.next_id();
-        let is_open = table.ended.is_none();
-        if is_open {
-            table.requests.insert(id, Arc::clone(&request));
-        }
-        drop(table);
-        if is_open {
-            self.say_or_end(&ToAgent::KnowEntry { id, slot: index });
-            request.wait(Some(clock::now() + PATIENCE));
-        }
-        let mut table = self.table.lock();
-        let outcome = request.is_decided().then(|| request.outcome());
-        let granted = match outcome {
-            Some(Ok(granted)) => granted,
-            // An agent that does not answer is told by its release, should it answer after all.
-            _ => {
-                table.requests.remove(&id);
-                request.loss().fire(match table.ended {
-                    Some(SessionEnd::Closed) => Loss::Closed,
-                    _ => Loss::Revoked,
-                });
-                let session = Session::new(self.lease);
-                session.end();
-                Granted {
-                    fence: Some(fence),
-                    previous: Previous::Clean,
-                    session,
-                }
-            }
-        };
-        drop(table);
-        Grant::known(Arc::clone(self) as _, Ticket(id), request, granted)
     }
 
     /// Until when everything has to be answered that is asked now, where the caller said so.

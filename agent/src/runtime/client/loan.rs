@@ -1,12 +1,13 @@
 //! A lock that this process enters by itself while the agent lends it: by one compare-and-swap in memory
 //! that it shares with the agent and its other clients.
 
-use std::mem;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use std::{mem, thread};
 
 use super::link::Link;
-use crate::protocol::{EntryOwner, Fence, LockName, Release};
+use crate::protocol::{EntryOwner, Fence, LockName, Release, Time};
 use crate::runtime::frames::ToAgent;
 use crate::runtime::os::clock;
 use crate::runtime::request::Grant;
@@ -28,7 +29,20 @@ pub struct ClientLoan {
     session: AtomicU64,
     /// The fence of the last entry of which the agent has said that it is lost.
     lost: AtomicU64,
+    /// When this process last gave back the lock after it had asked the agent for it; zero once a thread
+    /// has waited to be lent it after that.
+    released: AtomicU64,
+    /// How often in a row that was in vain.
+    in_vain: AtomicU32,
 }
+
+/// How long a thread that comes back waits until the agent has taken note of the release and has lent the
+/// lock: it takes the agent's wake-up, half as long as to ask it and to be answered.
+const UNTIL_LENT: Duration = Duration::from_micros(50);
+/// How often it waits in vain, one time after another, before it does so only now and then: others want the
+/// lock.
+const TRIES: u32 = 3;
+const NOW_AND_THEN: u32 = 64;
 
 impl ClientLoan {
     pub(super) fn new(link: Arc<Link>, lock: LockName) -> Arc<Self> {
@@ -38,6 +52,8 @@ impl ClientLoan {
             entry: OnceLock::new(),
             session: AtomicU64::new(0),
             lost: AtomicU64::new(0),
+            released: AtomicU64::new(0),
+            in_vain: AtomicU32::new(0),
         })
     }
 
@@ -61,6 +77,9 @@ impl ClientLoan {
     /// entry. Not for a forked child.
     pub fn enter(&self) -> Option<Fence> {
         let (slot, owner) = self.entry.get()?;
+        if !slot.loan().is_lent() {
+            self.wait_until_lent(slot)?;
+        }
         let fence = slot.loan().enter(*owner)?;
         // The loan is looked at after the session: if that is a later one, the loan was recalled before.
         let (session, expiry) = slot.page().session();
@@ -73,6 +92,35 @@ impl ClientLoan {
         }
         self.leave_as(Release::Unused);
         None
+    }
+
+    /// The lock was given back that this process had asked the agent for: the agent may lend it next.
+    pub fn was_released(&self) {
+        self.released
+            .store(clock::now().as_nanos(), Ordering::Relaxed);
+    }
+
+    /// Waits until the lock is lent, if it was given back a moment ago: whoever comes back at once would
+    /// have it taken back from all clients by asking for it, again and again. `None` if it is not.
+    fn wait_until_lent(&self, slot: &LoanSlot) -> Option<()> {
+        let released = self.released.swap(0, Ordering::Relaxed);
+        let in_vain = self.in_vain.load(Ordering::Relaxed);
+        if released == 0 {
+            return None;
+        }
+        let is_hopeless = in_vain > TRIES && !in_vain.is_multiple_of(NOW_AND_THEN);
+        let end = Time::from_nanos(released) + UNTIL_LENT;
+        while !slot.loan().is_lent() {
+            if is_hopeless || clock::now() >= end {
+                let again = in_vain.wrapping_add(1);
+                self.in_vain.store(again, Ordering::Relaxed);
+                return None;
+            }
+            // On a single processor it is the agent that has to run.
+            thread::yield_now();
+        }
+        self.in_vain.store(0, Ordering::Relaxed);
+        Some(())
     }
 
     /// Leaves. Not for a forked child.
