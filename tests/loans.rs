@@ -87,6 +87,8 @@ fn a_child_has_nothing_to_unlock() {
 
 fn a_child_has_nothing_to_unlock_by(agent: &Agent) {
     let (lock, guard) = lent(agent);
+    let other = agent.mutex("y").unwrap();
+    let inherited = by_loan(&other);
     #[expect(unsafe_code, reason = "fork is what is tested")]
     // SAFETY: the child calls what refuses it, and exits without running destructors.
     match unsafe { fork() }.unwrap() {
@@ -94,6 +96,7 @@ fn a_child_has_nothing_to_unlock_by(agent: &Agent) {
             let is_lost = guard.state() == GuardState::Lost;
             let is_refused = matches!(lock.lock(), Err(LockError::Forked));
             let is_forked = matches!(guard.unlock(), Err(UnlockError::Forked));
+            drop((inherited, other));
             let code = i32::from(!(is_lost && is_refused && is_forked));
             #[expect(unsafe_code, reason = "no destructor may run in the child of a test")]
             // SAFETY: it does not return.
@@ -105,8 +108,15 @@ fn a_child_has_nothing_to_unlock_by(agent: &Agent) {
             assert_eq!(waitpid(child, None).unwrap(), WaitStatus::Exited(child, 0));
         }
     }
-    assert!(guard.is_held());
+    assert!(guard.is_held() && inherited.is_held());
+    let waits = other.clone();
+    assert!(
+        thread::spawn(move || is_busy(waits.try_lock()))
+            .join()
+            .unwrap()
+    );
     guard.unlock().unwrap();
+    inherited.unlock().unwrap();
 }
 
 #[test]

@@ -19,6 +19,8 @@ pub(crate) mod endpoint;
 pub(crate) mod lifeline;
 pub(crate) mod limits;
 mod peer;
+#[cfg(test)]
+pub(crate) mod raw_client;
 mod service;
 
 pub(crate) use service::Service;

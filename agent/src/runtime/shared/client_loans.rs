@@ -382,3 +382,6 @@ impl CoreGuard<'_> {
         self.core.client_loans.owners.remove(&owner);
     }
 }
+
+#[cfg(test)]
+mod tests;

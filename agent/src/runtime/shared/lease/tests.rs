@@ -2,8 +2,7 @@
 //! itself, and the tests say in its place when one ends.
 
 use std::collections::BTreeMap;
-use std::io::{BufRead, BufReader, Read, Write};
-use std::os::unix::net::UnixStream;
+use std::io::{BufRead, BufReader};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
@@ -18,7 +17,8 @@ use crate::protocol::{
     Epoch, Event, Failure, LockName, Mode, NodeId, Previous, Release, Settings, Ticket, Time,
 };
 use crate::runtime::api::error::{AcquireError, ReleaseError, SessionEnd};
-use crate::runtime::frames::{self, FromAgent, MAX_FROM_AGENT, MAX_TO_AGENT, ToAgent};
+use crate::runtime::clients::raw_client::RawClient;
+use crate::runtime::frames::{FromAgent, ToAgent};
 use crate::runtime::{
     Address, Agent, AgentEvent, Caller, Client, Endpoint, Grant, GuardState, Options, Patience,
     Waiting, clock,
@@ -365,73 +365,10 @@ fn the_end_of_the_agent_is_the_end_of_its_session() {
     assert!(of_client.grace().is_some_and(|grace| grace > LONG / 2));
 }
 
-/// A client that speaks for itself.
-struct Raw {
-    stream: UnixStream,
-    input: Vec<u8>,
-}
-
-impl Raw {
-    fn connect(host: &Host) -> Self {
-        let stream = UnixStream::connect(&host.socket).unwrap();
-        stream.set_read_timeout(Some(LONG)).unwrap();
-        let mut raw = Self {
-            stream,
-            input: Vec::new(),
-        };
-        assert!(matches!(raw.hear(), FromAgent::Welcome { .. }));
-        raw
-    }
-
-    fn say(&mut self, message: &ToAgent) {
-        let mut frame = Vec::new();
-        frames::put(&mut frame, message, MAX_TO_AGENT).unwrap();
-        self.stream.write_all(&frame).unwrap();
-    }
-
-    fn acquire(&mut self, id: u64) {
-        self.say(&ToAgent::Acquire {
-            id,
-            lock: LockName::new("x").unwrap(),
-            spec: None,
-            mode: Mode::Exclusive,
-            patience: Patience::Forever,
-            command: String::new(),
-            lifeline: false,
-        });
-    }
-
-    fn hear(&mut self) -> FromAgent {
-        let mut chunk = [0; 1024];
-        loop {
-            if let Some((message, len)) = frames::take(&self.input, MAX_FROM_AGENT).unwrap() {
-                self.input.drain(..len);
-                return message;
-            }
-            let len = self.stream.read(&mut chunk).unwrap();
-            assert_ne!(len, 0, "the stream ended");
-            self.input.extend_from_slice(&chunk[..len]);
-        }
-    }
-
-    /// What it was told before the answer to a question that is asked now.
-    fn heard(&mut self) -> Vec<FromAgent> {
-        let lock = LockName::new("asked").unwrap();
-        self.say(&ToAgent::Describe { id: 999, lock });
-        let mut heard = Vec::new();
-        loop {
-            match self.hear() {
-                FromAgent::Described { .. } => return heard,
-                message => heard.push(message),
-            }
-        }
-    }
-}
-
 #[test]
 fn a_renewal_costs_one_frame_for_each_client_that_it_concerns() {
     let host = Host::start(LONG);
-    let mut raw = Raw::connect(&host);
+    let mut raw = RawClient::connect(&host.socket);
     let far = |secs: u64| Time::from_nanos(clock::now().as_nanos() + secs * 1_000_000_000);
     let lease = |session, until: Time| FromAgent::Lease {
         session,

@@ -1,0 +1,260 @@
+use std::io::{Read, Write};
+use std::thread;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use super::*;
+use crate::protocol::Previous;
+use crate::runtime::clients::raw_client::{RawClient, x};
+use crate::runtime::frames::{FromAgent, LentEntry, ToAgent};
+use crate::runtime::request::loan_page::LoanPage;
+use crate::runtime::shared::hand_off::tests::options_among;
+use crate::runtime::{AcquireError, Agent, Endpoint, Grant, Options, Patience};
+
+/// An agent that is the only member of its group, and serves clients.
+struct Served {
+    agent: Agent,
+    directory: TempDir,
+}
+
+impl Served {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let agent = Agent::start(Options {
+            socket: Some(Endpoint::Path(directory.path().join("socket"))),
+            ..options_among(1, 1, directory.path(), None)
+        });
+        let agent = agent.unwrap();
+        Self { agent, directory }
+    }
+
+    fn client(&self) -> RawClient {
+        RawClient::connect(&self.directory.path().join("socket"))
+    }
+
+    fn attempt(&self) -> Result<Grant, AcquireError> {
+        let caller = Caller::default();
+        self.agent.acquire(&x(), None, Patience::Try, caller)
+    }
+
+    /// Waits until the lock can be had, and takes it.
+    fn next(&self) -> Grant {
+        for _ in 0..1_000 {
+            match self.attempt() {
+                Ok(grant) => return grant,
+                Err(AcquireError::Busy) => thread::sleep(Duration::from_millis(1)),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        panic!("it is still held");
+    }
+}
+
+/// A client that has "x" open, with its slot and its number.
+fn open(served: &Served) -> (RawClient, LoanSlot, EntryOwner) {
+    let mut raw = served.client();
+    let (lock, command) = (x(), "lp".to_owned());
+    raw.say(&ToAgent::Borrow { lock, command });
+    assert_eq!(raw.hear(), FromAgent::LoanPage);
+    let entry = match raw.hear() {
+        FromAgent::Lent { entry, .. } => entry.expect("it is lent"),
+        other => panic!("{other:?}"),
+    };
+    let LentEntry { slot, owner } = entry;
+    let [slots, session] = [(); 2].map(|()| raw.fds.pop_front().unwrap());
+    let page = LoanPage::of(slots, session).unwrap();
+    let slot = LoanSlot::new(&page, slot).unwrap();
+    (raw, slot, EntryOwner::new(owner).unwrap())
+}
+
+/// The same, and it is lent.
+fn lent(served: &Served) -> (RawClient, LoanSlot, EntryOwner) {
+    let (raw, slot, owner) = open(served);
+    lend(served, &slot);
+    (raw, slot, owner)
+}
+
+/// What is not used goes back after a moment.
+fn lend(served: &Served, slot: &LoanSlot) {
+    for _ in 0..1_000 {
+        if slot.loan().is_lent() {
+            return;
+        }
+        drop(served.attempt());
+        thread::sleep(Duration::from_millis(1));
+    }
+    panic!("the lock was never lent");
+}
+
+#[test]
+fn a_client_that_is_cut_off_keeps_what_it_entered_until_it_is_gone() {
+    let served = Served::new();
+    let (mut raw, slot, owner) = lent(&served);
+    raw.stream.write_all(&[0; 64]).unwrap();
+    assert_eq!(raw.stream.read(&mut [0]).unwrap(), 0, "it breaks the rules");
+    // It does not know yet.
+    lend(&served, &slot);
+    slot.loan().enter(owner).unwrap();
+    for _ in 0..3 {
+        assert_eq!(served.attempt().unwrap_err(), AcquireError::Busy);
+        thread::sleep(Duration::from_millis(20));
+    }
+    drop(raw);
+    assert_eq!(served.next().previous(), Previous::Abandoned);
+}
+
+#[test]
+fn an_entry_that_is_nobodys_ends() {
+    let served = Served::new();
+    let (_raw, slot, owner) = lent(&served);
+    let nobody = EntryOwner::MAX;
+    assert_ne!(nobody, owner);
+    slot.loan().enter(nobody).unwrap();
+    assert_eq!(served.next().previous(), Previous::Abandoned);
+    assert_eq!(served.next().previous(), Previous::Clean);
+}
+
+/// A thread that was on its way in as its program closed the stream, and was killed then.
+#[test]
+fn an_entry_after_the_end_of_its_client_ends() {
+    let served = Served::new();
+    let (_other, _, _) = lent(&served);
+    let (raw, slot, owner) = lent(&served);
+    drop(raw);
+    let is_gone = || {
+        served
+            .agent
+            .shared
+            .lock_core()
+            .core
+            .client_loans
+            .owners
+            .len()
+            == 1
+    };
+    while !is_gone() {
+        thread::sleep(Duration::from_millis(1));
+    }
+    lend(&served, &slot);
+    slot.loan().enter(owner).unwrap();
+    assert_eq!(served.next().previous(), Previous::Abandoned);
+}
+
+/// What is left under a number is ended before another client gets that number.
+#[test]
+fn a_number_that_comes_again_is_of_nobody_before() {
+    let served = Served::new();
+    let (raw, slot, owner) = lent(&served);
+    let (other, _, _) = lent(&served);
+    drop(raw);
+    while served
+        .agent
+        .shared
+        .lock_core()
+        .core
+        .client_loans
+        .owners
+        .len()
+        > 1
+    {
+        thread::sleep(Duration::from_millis(1));
+    }
+    lend(&served, &slot);
+    slot.loan().enter(owner).unwrap();
+    // As if all other numbers had been given since.
+    served.agent.shared.lock_core().core.client_loans.last_owner = owner.get() - 1;
+    let (_third, _, again) = open(&served);
+    assert_eq!(again, owner);
+    assert_eq!(served.next().previous(), Previous::Abandoned);
+    drop(other);
+}
+
+/// The one that holds it by itself is told, and no other; then it is as any other request.
+#[test]
+fn an_entry_becomes_a_request_of_its_client() {
+    let served = Served::new();
+    let (mut raw, slot, owner) = lent(&served);
+    let (mut other, _, _) = lent(&served);
+    lend(&served, &slot);
+    let fence = slot.loan().enter(owner).unwrap();
+    let index = slot.index();
+    let id = 7;
+    other.say(&ToAgent::KnowEntry { id, slot: index });
+    let why = AcquireError::Voided;
+    assert_eq!(other.hear(), FromAgent::Refused { id, why });
+    raw.say(&ToAgent::KnowEntry { id, slot: index });
+    assert!(matches!(raw.hear(), FromAgent::Lease { .. }));
+    let granted = FromAgent::Granted {
+        id,
+        fence: fence.as_u64(),
+        abandoned: false,
+    };
+    assert_eq!(raw.hear(), granted);
+    assert_eq!(served.attempt().unwrap_err(), AcquireError::Busy);
+    // What it says of the slot now is of no entry.
+    let how = Release::Given;
+    raw.say(&ToAgent::Leave { slot: index, how });
+    assert_eq!(raw.heard(), []);
+    assert_eq!(served.attempt().unwrap_err(), AcquireError::Busy);
+    raw.say(&ToAgent::Release { id, how });
+    assert!(served.next().fence().unwrap() > fence);
+}
+
+#[test]
+fn more_locks_than_there_is_room_for_are_asked_for() {
+    let served = Served::new();
+    let mut raw = served.client();
+    let mut lent = 0;
+    for number in 0..=SLOTS {
+        let lock = LockName::new(format!("lock-{number}")).unwrap();
+        let command = String::new();
+        raw.say(&ToAgent::Borrow { lock, command });
+        loop {
+            match raw.hear() {
+                FromAgent::Lent { entry, .. } => {
+                    lent += usize::from(entry.is_some());
+                    break;
+                }
+                FromAgent::LoanPage => {}
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+    assert_eq!(lent, SLOTS);
+    raw.say(&ToAgent::Return { slot: 5 });
+    let (lock, command) = (x(), String::new());
+    raw.say(&ToAgent::Borrow { lock, command });
+    let told = raw.hear();
+    assert!(matches!(
+        told,
+        FromAgent::Lent {
+            entry: Some(LentEntry { slot: 5, .. }),
+            ..
+        }
+    ));
+}
+
+/// When all numbers of a loan are used up, the agent is asked, and lends anew.
+#[test]
+fn numbers_that_are_used_up_are_the_agents_to_renew() {
+    let served = Served::new();
+    let (mut raw, slot, owner) = lent(&served);
+    let mut last = None;
+    loop {
+        match slot.loan().enter(owner) {
+            Some(fence) => last = Some(fence),
+            None if slot.loan().is_lent() => break,
+            // It was taken back, as it is now and then to see whether it is used.
+            None => lend(&served, &slot),
+        }
+        if slot.loan().inside().is_some() && !slot.loan().leave(owner) {
+            let (slot, how) = (slot.index(), Release::Given);
+            raw.say(&ToAgent::Leave { slot, how });
+        }
+    }
+    assert_eq!(slot.loan().inside(), None);
+    assert!(served.next().fence() > last);
+    lend(&served, &slot);
+    assert!(slot.loan().enter(owner) > last);
+}
