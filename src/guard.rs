@@ -137,10 +137,13 @@ impl Guard {
         if self.lock().is_forked() {
             return GuardState::Lost;
         }
-        match self.entry().map(LoanEntry::state) {
+        match self
+            .entry()
+            .map(|entry| (entry.state(), entry.knows_losses()))
+        {
             // Or another thread has the agent know of it just now.
-            None | Some(GuardState::Lost) => self.shared().state(),
-            Some(state) => state,
+            None | Some((GuardState::Lost, false)) => self.shared().state(),
+            Some((state, _)) => state,
         }
     }
 
@@ -167,6 +170,9 @@ impl Guard {
     pub fn grace(&self) -> Option<Duration> {
         if self.lock().is_forked() {
             return Some(Duration::ZERO);
+        }
+        if let Some(grace) = self.entry().and_then(LoanEntry::grace) {
+            return grace;
         }
         self.shared()
             .hold

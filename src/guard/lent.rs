@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use distlock_agent::protocol::{Fence, Release};
+use distlock_agent::protocol::{Fence, Release, Time};
 use distlock_agent::runtime::{ClientLoan, Grant, LentLock};
 
 use crate::GuardState;
@@ -32,12 +32,13 @@ impl Lent {
         }
     }
 
-    /// Leaves; `false` if the agent in this process must be told first, by [`Lent::take_over`].
-    pub(crate) fn leave(&self) -> bool {
+    /// Leaves, for whoever entered with `fence`; `false` if the agent in this process must be told first, by
+    /// [`Lent::take_over`].
+    pub(crate) fn leave(&self, fence: Fence) -> bool {
         match self {
             Self::Member(lent) => lent.leave(),
             Self::Client(lent) => {
-                lent.leave();
+                lent.leave(fence);
                 true
             }
         }
@@ -51,6 +52,19 @@ impl Lent {
         }
     }
 
+    /// Whether that it is lost is all that the agent could say, which needs not be asked.
+    pub(crate) fn knows_losses(&self) -> bool {
+        matches!(self, Self::Client(_))
+    }
+
+    /// Until when nobody else is let in, as far as that is known without the agent.
+    pub(crate) fn limit(&self) -> Option<Time> {
+        match self {
+            Self::Member(_) => None,
+            Self::Client(lent) => lent.limit(),
+        }
+    }
+
     /// Has the agent know of the entry with `fence`.
     pub(crate) fn take_over(&self, fence: Fence) -> Grant {
         match self {
@@ -61,7 +75,7 @@ impl Lent {
 
     /// Ends the entry with `fence`, which nobody saw.
     pub(crate) fn withdraw(&self, fence: Fence) {
-        if !self.leave() {
+        if !self.leave(fence) {
             let _ = self.take_over(fence).release_as(Release::Unused);
         }
     }

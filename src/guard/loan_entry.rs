@@ -3,8 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
-use distlock_agent::protocol::Fence;
+use distlock_agent::protocol::{Fence, Time};
+use distlock_agent::runtime::clock;
 
 use crate::GuardState;
 use crate::guard::{GuardShared, Lent};
@@ -59,6 +61,19 @@ impl LoanEntry {
         self.lent().state(self.fence)
     }
 
+    /// Whether that it is lost is all that the agent could say.
+    pub(crate) fn knows_losses(&self) -> bool {
+        self.lent().knows_losses()
+    }
+
+    /// For how long nobody else is let in, as far as that is known without the agent; `None` within where
+    /// no lease bounds it.
+    pub(crate) fn grace(&self) -> Option<Option<Duration>> {
+        let limit = self.lent().limit()?;
+        let left = || limit.since(clock::now());
+        Some((limit != Time::MAX).then(left))
+    }
+
     pub(crate) fn is_valid(&self) -> bool {
         !self.lock.is_forked() && self.state() == GuardState::Valid
     }
@@ -72,7 +87,7 @@ impl LoanEntry {
     pub(crate) fn leave(&self) -> bool {
         // Before others may enter: one of them is the owner then.
         self.lock.set_owner(None);
-        let has_left = self.lent().leave();
+        let has_left = self.lent().leave(self.fence);
         self.has_left.store(has_left, Ordering::Relaxed);
         has_left
     }

@@ -211,6 +211,7 @@ impl Client {
             table: Mutex::new(Table::new(lease)),
             has_ended: AtomicBool::new(false),
             can_borrow: shift == Shift::NONE && peer.uid() == geteuid().as_raw(),
+            reader: OnceLock::new(),
             loan_page: OnceLock::new(),
             hub: Hub::default(),
             spin: Spin::default(),

@@ -182,7 +182,12 @@ impl<C: Cell> Loan<C> {
                 Err(other) => word = other,
             }
         }
-        self.fence_of(word + 1)
+        let fence = self.fence_of(word + 1);
+        if fence.is_none() {
+            // No table writes such a base. Nobody is inside without a fence.
+            self.leave(owner);
+        }
+        fence
     }
 
     /// The fence of the last entry, for whoever is inside: nobody lends the lock anew meanwhile, so that
@@ -201,6 +206,16 @@ impl<C: Cell> Loan<C> {
         let orders = (Ordering::Release, Ordering::Relaxed);
         // Only a recall changes the word of one who is inside.
         word & (LENT | OWNER) == LENT | owner.bits()
+            && self.word.swap_if(word, word & !OWNER, orders).is_ok()
+    }
+
+    /// The same, if the entry with `fence` is the last one: for an owner whose number may be another's by
+    /// now.
+    pub fn leave_entry(&self, owner: EntryOwner, fence: Fence) -> bool {
+        let word = self.word.load(Ordering::Acquire);
+        let orders = (Ordering::Release, Ordering::Relaxed);
+        word & (LENT | OWNER) == LENT | owner.bits()
+            && self.fence_of(word) == Some(fence)
             && self.word.swap_if(word, word & !OWNER, orders).is_ok()
     }
 
@@ -242,9 +257,11 @@ impl<C: Cell> Loan<C> {
     /// Nobody enters any more.
     pub fn recall(&self) -> Recalled {
         let word = self.word.fetch_and(!LENT, Ordering::AcqRel);
+        let inside = EntryOwner::of(word);
         Recalled {
-            entries: word & COUNT,
-            inside: EntryOwner::of(word),
+            // Whatever a process writes there that shares the word, whoever is inside has entered.
+            entries: (word & COUNT).max(u32::from(inside.is_some())),
+            inside,
         }
     }
 
@@ -408,6 +425,32 @@ mod tests {
         assert_eq!(loan.inside(), None);
         assert_eq!(EntryOwner::new(0), None);
         assert_eq!(EntryOwner::new(EntryOwner::MAX.get() + 1), None);
+    }
+
+    #[test]
+    fn an_entry_is_left_once() {
+        let loan = lent();
+        let one = loan.enter(ME).unwrap();
+        assert!(loan.leave(ME));
+        let two = loan.enter(ME).unwrap();
+        assert!(!loan.leave_entry(ME, one), "another's by now");
+        assert!(loan.leave_entry(ME, two) && !loan.leave_entry(ME, two));
+    }
+
+    /// What a broken program writes into a word that it shares lowers no fence.
+    #[test]
+    fn whatever_stands_there_the_table_counts_on() {
+        let loan = lent();
+        loan.word.store(LENT | ME.bits(), Ordering::Relaxed);
+        let told = Recalled {
+            entries: 1,
+            inside: Some(ME),
+        };
+        assert_eq!(loan.recall(), told);
+        let loan = lent();
+        loan.epoch.store(0, Ordering::Relaxed);
+        loan.counter.store(u32::MAX, Ordering::Relaxed);
+        assert!(loan.enter(ME).is_none() && loan.inside().is_none());
     }
 
     /// Numbers that are used up are the core's to renew.

@@ -7,6 +7,7 @@ use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
+use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use crossbeam_channel::bounded;
@@ -55,6 +56,8 @@ pub(super) struct Link {
     /// Whether locks can be entered in memory that is shared with the agent: only with one of the same user,
     /// and by the same clock.
     pub(super) can_borrow: bool,
+    /// The thread that reads what the agent says.
+    pub(super) reader: OnceLock<ThreadId>,
     /// That memory, once it has come.
     pub(super) loan_page: OnceLock<Arc<LoanPage>>,
     pub(super) hub: Hub,
@@ -247,6 +250,8 @@ impl Link {
 
     /// Reads answers until the stream ends.
     pub(super) fn listen(&self, mut reader: Reader) {
+        // It listens once.
+        let _ = self.reader.set(thread::current().id());
         loop {
             match reader.next() {
                 Ok(Some(FromAgent::Lifeline { id })) => {
@@ -256,7 +261,9 @@ impl Link {
                 }
                 Ok(Some(FromAgent::LoanPage)) => {
                     if let Err(error) = self.take_loan_page(&mut reader) {
-                        tracing::debug!("locks cannot be entered by themselves: {error}");
+                        tracing::debug!(
+                            "no memory to enter locks in, so that the agent is asked for each: {error}"
+                        );
                     }
                 }
                 Ok(Some(message)) => self.hear(message),

@@ -76,22 +76,32 @@ impl ClientLoan {
     /// Enters, if the lock is lent, nobody is inside, and the agent's lease runs. Returns the fence of the
     /// entry. Not for a forked child.
     pub fn enter(&self) -> Option<Fence> {
-        let (slot, owner) = self.entry.get()?;
+        let (slot, owner) = self.entry.get().filter(|_| !self.link.has_ended())?;
         if !slot.loan().is_lent() {
             self.wait_until_lent(slot)?;
         }
         let fence = slot.loan().enter(*owner)?;
-        // The loan is looked at after the session: if that is a later one, the loan was recalled before.
+        if self.confirms(fence) {
+            return Some(fence);
+        }
+        self.leave_as(fence, Release::Unused);
+        None
+    }
+
+    /// Whether the entry with `fence` is valid. The loan is looked at after the session: if that is a later
+    /// one, the loan was recalled before.
+    fn confirms(&self, fence: Fence) -> bool {
+        let Some((slot, owner)) = self.entry.get() else {
+            return false;
+        };
         let (session, expiry) = slot.page().session();
         let now = clock::now();
         slot.set_since(now);
         self.session.store(session, Ordering::Relaxed);
+        self.lost.store(0, Ordering::Relaxed);
         let is_valid = now.as_nanos() < expiry && slot.loan().is_lent_to(*owner, fence);
-        if is_valid && !self.link.has_ended() {
-            return Some(fence);
-        }
-        self.leave_as(Release::Unused);
-        None
+        // Looked at last: what is entered after that has nobody to give it back.
+        is_valid && !self.link.has_ended()
     }
 
     /// The lock was given back that this process had asked the agent for: the agent may lend it next.
@@ -123,16 +133,17 @@ impl ClientLoan {
         Some(())
     }
 
-    /// Leaves. Not for a forked child.
-    pub fn leave(&self) {
-        self.leave_as(Release::Given);
+    /// Leaves, for whoever entered with `fence`. Not for a forked child.
+    pub fn leave(&self, fence: Fence) {
+        self.leave_as(fence, Release::Given);
     }
 
-    fn leave_as(&self, how: Release) {
+    fn leave_as(&self, fence: Fence, how: Release) {
         let Some((slot, owner)) = self.entry.get() else {
             return;
         };
-        if !slot.loan().leave(*owner) && !self.link.has_ended() {
+        slot.set_since(Time::ZERO);
+        if !slot.loan().leave_entry(*owner, fence) && !self.link.has_ended() {
             let slot = slot.index();
             self.link.say_or_end(&ToAgent::Leave { slot, how });
         }
@@ -171,8 +182,18 @@ impl ClientLoan {
         }
     }
 
+    /// Until when nobody else is let in, if the agent's session is the one in which whoever is inside
+    /// entered, as far as that is known without the agent.
+    pub fn limit(&self) -> Option<Time> {
+        let (slot, _) = self.entry.get().filter(|_| !self.link.has_ended())?;
+        let (session, expiry) = slot.page().session();
+        let is_same = expiry != OVER && session == self.session.load(Ordering::Relaxed);
+        is_same.then(|| Time::from_nanos(expiry))
+    }
+
     /// The grant of whoever is inside with `fence`, and is known to the agent from now on. It waits for the
-    /// agent's answer, and is lost if none comes, or the entry was lost.
+    /// agent's answer, and is lost if none comes, or the entry was lost; also on the thread that would read
+    /// the answer, which tells of losses and must not wait.
     ///
     /// # Panics
     /// In a forked child.
@@ -200,5 +221,130 @@ impl Drop for ClientLoan {
             let slot = slot.index();
             self.link.say_or_end(&ToAgent::Return { slot });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::{Epoch, Event};
+    use crate::runtime::clients::raw_client::{Served, x};
+    use crate::runtime::{Caller, Client, Loss, Patience};
+
+    /// A client to which "x" is lent.
+    fn lent(served: &Served) -> (Client, Arc<ClientLoan>) {
+        let client = Client::connect(&served.socket()).unwrap();
+        let loan = client.lend(&x()).unwrap();
+        let is_lent = || {
+            let entry = loan.entry.get();
+            entry.is_some_and(|(slot, _)| slot.loan().is_lent())
+        };
+        for _ in 0..1_000 {
+            if is_lent() {
+                return (client, loan);
+            }
+            drop(served.attempt());
+            thread::sleep(Duration::from_millis(1));
+        }
+        panic!("the lock was never lent");
+    }
+
+    fn exclude(served: &Served) {
+        let mut core = served.agent.shared.lock_core();
+        core.find_all();
+        let held: Vec<_> = core.core.requests.keys().copied().collect();
+        for ticket in held {
+            core.pretend(Event::Lost { ticket });
+        }
+        core.excluded(Epoch::ZERO);
+        core.renewed(Time::MAX);
+        core.finish_as_application();
+    }
+
+    #[test]
+    fn an_entry_is_valid_as_long_as_its_session() {
+        let served = Served::new();
+        let (client, loan) = lent(&served);
+        let fence = loan.enter().unwrap();
+        assert_eq!(loan.state(fence), GuardState::Valid);
+        assert_eq!(loan.limit(), Some(Time::MAX));
+        exclude(&served);
+        assert_eq!(
+            loan.state(fence),
+            GuardState::Lost,
+            "whatever lease there is now"
+        );
+        assert_eq!(loan.limit(), None);
+        let grant = loan.take_over(fence);
+        assert_eq!(grant.state(), GuardState::Lost);
+        assert_eq!(grant.loss().reason(), Some(Loss::Revoked));
+        drop((grant, client));
+    }
+
+    /// A thread that stands still between its entry and its look at the session sees that of the next.
+    #[test]
+    fn an_entry_of_a_session_that_is_over_is_none() {
+        let served = Served::new();
+        let (_client, loan) = lent(&served);
+        let (slot, owner) = loan.entry.get().unwrap();
+        let fence = slot.loan().enter(*owner).unwrap();
+        assert!(loan.confirms(fence));
+        exclude(&served);
+        assert!(!loan.confirms(fence));
+    }
+
+    #[test]
+    fn an_entry_needs_a_lease_and_a_connection() {
+        let served = Served::new();
+        let (client, loan) = lent(&served);
+        let fence = loan.enter().unwrap();
+        let renew = |until| {
+            let mut core = served.agent.shared.lock_core();
+            core.renewed(until);
+            core.finish_as_application();
+        };
+        renew(clock::now());
+        assert_eq!(loan.state(fence), GuardState::Suspended);
+        loan.leave(fence);
+        assert!(loan.enter().is_none());
+        renew(Time::MAX);
+        let (client_again, again) = lent(&served);
+        let fence = again.enter().unwrap();
+        client_again.close();
+        assert_eq!(again.state(fence), GuardState::Lost);
+        assert!(again.enter().is_none());
+        // It was given back: another client enters.
+        let caller = Caller::default();
+        let granted = client.acquire(&x(), None, Patience::Forever, caller);
+        assert_eq!(
+            granted.unwrap().previous(),
+            crate::protocol::Previous::Clean
+        );
+    }
+
+    /// Of what the core knows the agent says that it is lost, without a new session.
+    #[test]
+    fn what_the_agent_says_is_lost_is_lost() {
+        let served = Served::new();
+        let (_client, loan) = lent(&served);
+        let fence = loan.enter().unwrap();
+        let mut core = served.agent.shared.lock_core();
+        core.find_all();
+        core.finish_as_application();
+        assert_eq!(
+            loan.state(fence),
+            GuardState::Valid,
+            "the agent knows of it"
+        );
+        served.agent.shared.leave();
+        for _ in 0..1_000 {
+            if loan.state(fence) == GuardState::Lost {
+                break;
+            }
+            thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(loan.state(fence), GuardState::Lost);
+        loan.leave(fence);
+        served.agent.close();
     }
 }

@@ -21,7 +21,7 @@ pub(super) use self::ended::Ended;
 pub(super) use self::subscriptions::Heard;
 
 use self::asked::Asked;
-use self::ended::UNWANTED;
+use self::ended::{UNWANTED, is_end};
 use self::output::{Output, With};
 use self::subscriptions::Subscriptions;
 use crate::protocol::{LockName, Mode};
@@ -164,9 +164,14 @@ impl Connection {
             unread_before < UNREAD_LIMIT || self.unread() <= unread_before,
             "a client that does not read is answered"
         );
-        if self.flush().is_err() {
-            // It has closed its stream, of which the poll has perhaps not told yet.
-            return Err(self.hear_out(id, shared, lifelines, registry));
+        match self.flush() {
+            Ok(()) => {}
+            // Of which the poll has perhaps not told yet.
+            Err(error) if is_end(&error) => {
+                return Err(self.hear_out(id, shared, lifelines, registry));
+            }
+            // It is there, and may believe that it holds what it was granted.
+            Err(error) => return Err(Ended::Stream(error)),
         }
         if self.unread() > MAX_UNREAD {
             return Err(Ended::Unread);
@@ -207,7 +212,8 @@ impl Connection {
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 // Of one that has left something unread the kernel says so when all that it had said
                 // is read, and that counts.
-                Err(_) => is_open = false,
+                Err(error) if is_end(&error) => is_open = false,
+                Err(error) => return Err(Ended::Stream(error)),
             }
         }
         self.hear(&chunk[..taken]);

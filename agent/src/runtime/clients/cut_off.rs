@@ -6,6 +6,7 @@
 //! lease is over, whichever is seen first. What it enters by itself, in memory that it shares with the agent,
 //! is its own until it is gone: there it sees the lease as it moves.
 
+use std::mem;
 use std::net::Shutdown;
 
 use mio::net::UnixStream;
@@ -27,6 +28,8 @@ pub(super) struct Holds {
     pub(super) tickets: Vec<Ticket>,
     /// When the lease of that is over, as it was told.
     pub(super) until: Time,
+    /// What it entered by itself before it had the agent know.
+    pub(super) lasting: Vec<Ticket>,
     /// Whether it enters locks by itself: it reads the lease's end in the agent's memory, as that moves.
     pub(super) enters: bool,
 }
@@ -34,7 +37,7 @@ pub(super) struct Holds {
 impl Holds {
     /// Whether it is nothing.
     pub(super) fn is_over(&self) -> bool {
-        self.tickets.is_empty() && !self.enters
+        self.tickets.is_empty() && self.lasting.is_empty() && !self.enters
     }
 }
 
@@ -85,9 +88,14 @@ impl CutOff {
     /// Takes back what is void by `now`, as the client knows or could know; whether that is all.
     pub(super) fn end(&mut self, id: ClientId, now: Time, shared: &Shared) -> bool {
         let is_gone = self.is_noted && (self.process.has_ended() || self.has_closed());
-        if is_gone || now >= self.holds.until {
+        let is_void = now >= self.holds.until && !self.holds.tickets.is_empty();
+        if is_gone || is_void {
             let mut core = shared.lock_core();
-            for ticket in self.holds.tickets.drain(..) {
+            let mut tickets = mem::take(&mut self.holds.tickets);
+            if is_gone {
+                tickets.append(&mut self.holds.lasting);
+            }
+            for ticket in tickets {
                 core.withdraw(ticket, Release::Abandoned);
             }
             if is_gone {

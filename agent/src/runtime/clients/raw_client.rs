@@ -1,16 +1,22 @@
-//! A client that speaks for itself, in tests: it says what the library would not, and when.
+//! A client that speaks for itself, in tests: it says what the library would not, and when; and an agent
+//! that serves it.
 
 use std::collections::VecDeque;
 use std::io::Write;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::thread;
 use std::time::Duration;
+
+use tempfile::TempDir;
 
 use crate::protocol::{LockName, Mode};
 use crate::runtime::api::patience::Patience;
 use crate::runtime::frames::{self, FromAgent, MAX_FROM_AGENT, MAX_TO_AGENT, ToAgent};
 use crate::runtime::os::fd_passing;
+use crate::runtime::shared::hand_off::tests::options_among;
+use crate::runtime::{AcquireError, Agent, Caller, Endpoint, Grant, Options};
 
 /// Longer than anything takes.
 const LONG: Duration = Duration::from_secs(60);
@@ -83,5 +89,48 @@ impl RawClient {
                 message => heard.push(message),
             }
         }
+    }
+}
+
+/// An agent that is the only member of its group, and serves clients.
+pub(crate) struct Served {
+    pub(crate) agent: Agent,
+    directory: TempDir,
+}
+
+impl Served {
+    pub(crate) fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let agent = Agent::start(Options {
+            socket: Some(Endpoint::Path(directory.path().join("socket"))),
+            ..options_among(1, 1, directory.path(), None)
+        });
+        let agent = agent.unwrap();
+        Self { agent, directory }
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.directory.path().join("socket")
+    }
+
+    pub(crate) fn client(&self) -> RawClient {
+        RawClient::connect(&self.socket())
+    }
+
+    pub(crate) fn attempt(&self) -> Result<Grant, AcquireError> {
+        let caller = Caller::default();
+        self.agent.acquire(&x(), None, Patience::Try, caller)
+    }
+
+    /// Waits until the lock can be had, and takes it.
+    pub(crate) fn next(&self) -> Grant {
+        for _ in 0..1_000 {
+            match self.attempt() {
+                Ok(grant) => return grant,
+                Err(AcquireError::Busy) => thread::sleep(Duration::from_millis(1)),
+                Err(error) => panic!("{error}"),
+            }
+        }
+        panic!("it is still held");
     }
 }

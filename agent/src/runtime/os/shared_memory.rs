@@ -1,7 +1,8 @@
 //! Memory that processes of this host share: a sealed file without a name, mapped by each of them.
 //!
 //! What lies there consists of atomic words, so that a process which is killed at any moment leaves each
-//! of them whole. Nobody can make the file shorter: a process that touches its mapping never gets SIGBUS.
+//! of them whole. The file has all its pages, and nobody can make it shorter: a process that touches its
+//! mapping never gets SIGBUS.
 
 use std::ffi::CStr;
 use std::io;
@@ -12,11 +13,10 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
 use nix::errno::Errno;
-use nix::fcntl::{FcntlArg, SealFlag, fcntl};
+use nix::fcntl::{FallocateFlags, FcntlArg, SealFlag, fallocate, fcntl};
 use nix::sys::memfd::{MFdFlags, memfd_create};
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap, munmap};
 use nix::sys::stat::fstat;
-use nix::unistd::ftruncate;
 
 /// Of a file that nobody can execute: `MFD_NOEXEC_SEAL`.
 const NOEXEC_SEAL: MFdFlags = MFdFlags::from_bits_retain(libc::MFD_NOEXEC_SEAL);
@@ -65,7 +65,8 @@ impl<T: Words> SharedMemory<T> {
             Err(Errno::EINVAL) => make(flags)?,
             made => made?,
         };
-        ftruncate(&file, T::LEN.get() as i64)?;
+        // With its pages: one that is missing when it is touched would be SIGBUS.
+        fallocate(&file, FallocateFlags::empty(), 0, T::LEN.get() as i64)?;
         let memory = Self::map(&file, Writers::All)?;
         let mut seals = SealFlag::F_SEAL_SHRINK | SealFlag::F_SEAL_GROW;
         if writers == Writers::Maker {
@@ -145,6 +146,8 @@ impl<T: Words> Drop for SharedMemory<T> {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::Ordering;
+
+    use nix::unistd::ftruncate;
 
     use super::*;
 

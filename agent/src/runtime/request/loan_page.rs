@@ -6,9 +6,9 @@
 //! the slots, in memory that clients can only read, stand the number of the agent's session and the end
 //! of its lease.
 //!
-//! The agent trusts nothing that it reads in a slot: a client can block a lock that is lent, as it could by
-//! holding it, and can spoil that lock's order of fences; it reaches nothing else. Only programs of the
-//! agent's own user get the memory, who could do worse to it.
+//! Only programs of the agent's own user get the memory. One that writes nonsense there can break the
+//! exclusion of the locks that are in it, as a debugger of that user's could; nothing that it writes harms
+//! the agent, lowers a fence that the agent gives, or reaches locks that no client has open.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -35,7 +35,8 @@ pub(crate) fn request_of(index: u16, fence: Fence) -> u64 {
 #[repr(C, align(64))]
 struct Slot {
     loan: Loan,
-    /// When whoever is inside entered, in nanoseconds of the boot-time clock; zero before that is noted.
+    /// When whoever is inside entered, in nanoseconds of the boot-time clock; zero before that is noted, and
+    /// after the end.
     since: AtomicU64,
 }
 

@@ -32,7 +32,11 @@ pub(crate) struct ClientLoans {
     slots: BTreeMap<u16, Lent>,
     by_lock: BTreeMap<LockName, u16>,
     owners: BTreeMap<EntryOwner, ClientId>,
+    /// The number of each client, and what it said of itself when it got that.
+    clients: BTreeMap<ClientId, (EntryOwner, Caller)>,
     last_owner: u16,
+    /// The locks that threads of this process enter by themselves, and how many have each open.
+    threads: BTreeMap<LockName, usize>,
 }
 
 /// One lock that clients have open.
@@ -41,17 +45,13 @@ struct Lent {
     lock: LockName,
     slot: LoanSlot,
     loan: SharedLoan,
-    clients: BTreeMap<ClientId, Opener>,
+    /// Who has it open, and how often: of a lock that is closed and opened again, both words can be under
+    /// way at once.
+    clients: BTreeMap<ClientId, usize>,
+    /// What the core is to know the next entry as, while it may lend the lock by this slot.
+    ticket: Option<Ticket>,
     /// The entry of which the core knows.
     inside: Option<Inside>,
-}
-
-/// A client that has it open.
-#[derive(Debug)]
-struct Opener {
-    caller: Caller,
-    /// How often: of a lock that is closed and opened again, both words can be under way at once.
-    times: usize,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -71,8 +71,7 @@ impl ClientLoans {
     }
 
     fn owner(&self, client: ClientId) -> Option<EntryOwner> {
-        let mut owners = self.owners.iter();
-        owners.find_map(|(&owner, &its)| (its == client).then_some(owner))
+        self.clients.get(&client).map(|(owner, _)| *owner)
     }
 
     fn is_inside(&self, owner: EntryOwner) -> bool {
@@ -109,13 +108,13 @@ impl CoreGuard<'_> {
         let has_fences = self.shared.identity.settings.failure != Failure::PresumeFailed;
         let is_running = self.core.phase == Phase::Running;
         // Traces have every entry.
-        if !has_fences || !is_running || self.core.tracer.is_some() || self.has_threads(lock) {
+        if !has_fences || !is_running || self.core.tracer.is_some() {
             return None;
         }
         let page = self.loan_page()?;
         let known = self.core.client_loans.by_lock.get(lock).copied();
         let index = known.or_else(|| self.core.client_loans.free_slot())?;
-        let owner = self.owner_of(client)?;
+        let owner = self.owner_of(client, caller)?;
         let loans = &mut self.core.client_loans;
         if known.is_none() {
             let slot = LoanSlot::new(page.page(), index)?;
@@ -124,14 +123,14 @@ impl CoreGuard<'_> {
                 loan: SharedLoan::new(Arc::new(slot.clone())),
                 slot,
                 clients: BTreeMap::new(),
+                ticket: None,
                 inside: None,
             };
             loans.slots.insert(index, lent);
             loans.by_lock.insert(lock.clone(), index);
         }
         let lent = loans.slots.get_mut(&index)?;
-        let opener = lent.clients.entry(client);
-        opener.or_insert(Opener { caller, times: 0 }).times += 1;
+        *lent.clients.entry(client).or_default() += 1;
         if known.is_none() {
             self.lend_slot(index);
         }
@@ -159,7 +158,7 @@ impl CoreGuard<'_> {
     }
 
     /// The number of `client` in the words of loans.
-    fn owner_of(&mut self, client: ClientId) -> Option<EntryOwner> {
+    fn owner_of(&mut self, client: ClientId, caller: Caller) -> Option<EntryOwner> {
         if let Some(owner) = self.core.client_loans.owner(client) {
             return Some(owner);
         }
@@ -168,52 +167,63 @@ impl CoreGuard<'_> {
             // Left by the client that had this number before: found as nobody's.
             self.find_all();
         }
-        self.core.client_loans.owners.insert(owner, client);
+        let loans = &mut self.core.client_loans;
+        loans.owners.insert(owner, client);
+        loans.clients.insert(client, (owner, caller));
         Some(owner)
     }
 
-    /// Whether threads of this process enter `lock` by themselves.
-    fn has_threads(&self, lock: &LockName) -> bool {
-        let mut lendings = self.core.lendings.values();
-        lendings.any(|its| its.lock == *lock && matches!(its.borrowers, Borrowers::Threads(_)))
+    /// Threads of this process enter `lock` by themselves from now on, and clients do not.
+    pub(super) fn lend_to_threads(&mut self, lock: &LockName) {
+        let loans = &mut self.core.client_loans;
+        *loans.threads.entry(lock.clone()).or_default() += 1;
+        if let Some(&index) = loans.by_lock.get(lock) {
+            self.forget_lending(index);
+        }
     }
 
     /// Threads of this process enter `lock` by themselves no more: clients may again, if they have it open.
-    pub(super) fn lend_to_clients_again(&mut self, lock: &LockName) {
-        let loans = &self.core.client_loans;
-        let index = loans.by_lock.get(lock).copied();
-        let is_idle = |index: &u16| {
-            let lent = loans.slots.get(index);
-            lent.is_some_and(|lent| lent.inside.is_none() && !lent.loan.is_lent())
-        };
-        if let Some(index) = index.filter(is_idle) {
+    pub(super) fn returned_by_threads(&mut self, lock: &LockName) {
+        let loans = &mut self.core.client_loans;
+        if let Some(times) = loans.threads.get_mut(lock) {
+            *times -= 1;
+            if *times == 0 {
+                loans.threads.remove(lock);
+            }
+        }
+        if let Some(&index) = loans.by_lock.get(lock) {
             self.lend_slot(index);
         }
     }
 
-    /// The core may lend the lock of that slot, which is not lent, and in which the core knows of nobody
-    /// inside.
+    /// The core may lend the lock of that slot, unless it may already, or knows of somebody inside.
     fn lend_slot(&mut self, index: u16) {
-        let Some(lent) = self.core.client_loans.slots.get(&index) else {
+        let loans = &self.core.client_loans;
+        let Some(lent) = loans.slots.get(&index) else {
             return;
         };
+        if lent.ticket.is_some() || lent.inside.is_some() {
+            return;
+        }
         if lent.clients.is_empty() {
             return self.free_slot(index);
         }
-        if self.core.phase != Phase::Running || self.has_threads(&lent.lock) {
+        if self.core.phase != Phase::Running || loans.threads.contains_key(&lent.lock) {
             return;
         }
-        let lending = Lending {
-            lock: lent.lock.clone(),
-            loan: lent.loan.clone(),
-            borrowers: Borrowers::Clients(index),
-        };
         // It is not lent, so whatever number stands there is of no entry.
         lent.loan.end();
-        self.forget_lending(index);
-        let (lock, loan) = (lending.lock.clone(), lending.loan.clone());
+        let (lock, loan) = (lent.lock.clone(), lent.loan.clone());
+        let lending = Lending {
+            lock: lock.clone(),
+            loan: loan.clone(),
+            borrowers: Borrowers::Clients(index),
+        };
         let ticket = self.next_ticket();
         self.core.lendings.insert(ticket, lending);
+        if let Some(lent) = self.core.client_loans.slots.get_mut(&index) {
+            lent.ticket = Some(ticket);
+        }
         self.step(Input::Command(&Command::Borrow { ticket, lock, loan }));
     }
 
@@ -225,24 +235,24 @@ impl CoreGuard<'_> {
         let (lock, loan) = (lent.lock.clone(), lent.loan.clone());
         self.step(Input::Command(&Command::Return { lock, loan }));
         let loans = &mut self.core.client_loans;
-        // Somebody's late entry has just become known, and is ended next.
-        if loans
-            .slots
-            .get(&index)
-            .is_some_and(|lent| lent.inside.is_some())
-        {
+        let has_inside = |lent: &Lent| lent.inside.is_some();
+        if loans.slots.get(&index).is_some_and(has_inside) {
+            // Somebody's late entry has just become known, and is ended next.
             return;
         }
+        self.forget_lending(index);
+        let loans = &mut self.core.client_loans;
         if let Some(lent) = loans.slots.remove(&index) {
             loans.by_lock.remove(&lent.lock);
         }
-        self.forget_lending(index);
     }
 
-    /// Forgets what the core was to know an entry in the slot `index` as.
+    /// Forgets what the core was to know an entry in the slot `index` as: it is not lent.
     fn forget_lending(&mut self, index: u16) {
-        let is_it = |its: &Lending| matches!(its.borrowers, Borrowers::Clients(at) if at == index);
-        self.core.lendings.retain(|_, its| !is_it(its));
+        let lent = self.core.client_loans.slots.get_mut(&index);
+        if let Some(ticket) = lent.and_then(|lent| lent.ticket.take()) {
+            self.core.lendings.remove(&ticket);
+        }
     }
 
     /// Whoever is inside by the slot `index` is known from now on, as `ticket`.
@@ -253,20 +263,18 @@ impl CoreGuard<'_> {
         let Some(lent) = loans.slots.get_mut(&index) else {
             return;
         };
-        let owner = lent
-            .loan
-            .inside()
-            .and_then(|owner| loans.owners.get(&owner));
-        let client = owner.copied().filter(|its| lent.clients.contains_key(its));
+        let owner = lent.loan.inside();
+        let client = owner.and_then(|owner| loans.owners.get(&owner)).copied();
+        let known = client.and_then(|client| loans.clients.get(&client));
+        let caller = known.map(|(_, caller)| caller.clone());
         let now = clock::now();
         let since = SystemTime::now() - now.since(lent.slot.since(now));
+        lent.ticket = None;
         lent.inside = Some(Inside {
             client,
             ticket,
             fence,
         });
-        let caller = client.and_then(|client| lent.clients.get(&client));
-        let caller = caller.map(|opener| opener.caller.clone());
         let entry = Entry {
             lock: lent.lock.clone(),
             caller: caller.unwrap_or_default(),
@@ -333,14 +341,13 @@ impl CoreGuard<'_> {
     /// `client` has the lock of the slot `index` open once less.
     pub(crate) fn return_slot(&mut self, client: ClientId, index: u16) {
         let slots = &mut self.core.client_loans.slots;
-        let opener = slots
-            .get_mut(&index)
-            .and_then(|lent| lent.clients.get_mut(&client));
-        let Some(opener) = opener else {
+        let lent = slots.get_mut(&index);
+        let times = lent.and_then(|lent| lent.clients.get_mut(&client));
+        let Some(times) = times else {
             return;
         };
-        opener.times -= 1;
-        if opener.times == 0 {
+        *times -= 1;
+        if *times == 0 {
             self.close_slot(client, index);
         }
     }
@@ -379,7 +386,9 @@ impl CoreGuard<'_> {
             self.end_entry(index, Some(client), Release::Abandoned);
             self.close_slot(client, index);
         }
-        self.core.client_loans.owners.remove(&owner);
+        let loans = &mut self.core.client_loans;
+        loans.owners.remove(&owner);
+        loans.clients.remove(&client);
     }
 }
 

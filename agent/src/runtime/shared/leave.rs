@@ -38,6 +38,14 @@ impl CoreGuard<'_> {
         self.leave_if_drained();
     }
 
+    /// Asks back what a client has just been told that it holds, if this agent leaves: it was asked for the
+    /// entry by a loan that this was before, which is another number.
+    pub(crate) fn ask_back_if_leaving(&mut self, ticket: Ticket) {
+        if self.core.phase != Phase::Running {
+            self.ask_back(ticket);
+        }
+    }
+
     /// Takes back what can be taken back at once, and asks a client for the rest.
     fn ask_back(&mut self, ticket: Ticket) {
         let Some(entry) = self.core.requests.get(&ticket) else {

@@ -60,6 +60,7 @@ impl Shared {
             known: Mutex::new(None),
         });
         core.lend(&lent);
+        core.lend_to_threads(lock);
         core.finish_as_application();
         Some(lent)
     }
@@ -173,7 +174,7 @@ impl Drop for LentLock {
         // Of one that is inside for ever.
         let how = Release::Abandoned;
         core.step(Input::Command(&Command::Release { ticket, how }));
-        core.lend_to_clients_again(&self.lock);
+        core.returned_by_threads(&self.lock);
         core.finish_as_application();
     }
 }
@@ -295,12 +296,26 @@ mod tests {
     /// A lock that has been entered so often that it is lent.
     fn lent(agent: &Agent) -> Arc<LentLock> {
         let lent = agent.lend(&lock()).unwrap();
-        for _ in 0..4 {
+        lend(agent, &lent);
+        lent
+    }
+
+    /// What is not used goes back after a moment.
+    fn lend(agent: &Agent, lent: &LentLock) {
+        while !lent.loan.is_lent() {
             enter_and_leave(agent);
         }
-        // Nobody has waited for others lately.
-        std::thread::sleep(Duration::from_millis(2));
-        lent
+    }
+
+    /// The same, with somebody inside.
+    fn entered(agent: &Agent) -> (Arc<LentLock>, Fence) {
+        let lent = lent(agent);
+        loop {
+            if let Some(fence) = lent.enter() {
+                return (lent, fence);
+            }
+            lend(agent, &lent);
+        }
     }
 
     fn enter_and_leave(agent: &Agent) {
@@ -314,6 +329,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let agent = alone(directory.path(), None);
         let lent = lent(&agent);
+        // Nobody has waited for others lately.
+        std::thread::sleep(Duration::from_millis(2));
+        lend(&agent, &lent);
         let before = TAKINGS.get();
         let mut last = 0;
         for _ in 0..100 {
@@ -333,8 +351,7 @@ mod tests {
     fn whoever_waits_comes_after_the_one_inside() {
         let directory = tempfile::tempdir().unwrap();
         let agent = alone(directory.path(), None);
-        let lent = lent(&agent);
-        let fence = lent.enter().unwrap();
+        let (lent, fence) = entered(&agent);
         let ask =
             |patience| agent.begin(&lock(), None, Mode::Exclusive, patience, Caller::default());
         assert!(ask(Patience::Try).unwrap().finish().is_err());
@@ -357,8 +374,7 @@ mod tests {
     fn status_shows_whoever_is_inside() {
         let directory = tempfile::tempdir().unwrap();
         let agent = alone(directory.path(), None);
-        let lent = lent(&agent);
-        let fence = lent.enter().unwrap();
+        let (lent, fence) = entered(&agent);
         let status = agent.status().unwrap();
         let holder = &status.locks[0].holders[0];
         assert_eq!(holder.pid, std::process::id());
@@ -387,8 +403,7 @@ mod tests {
         for (end, why) in ends.into_iter().zip([Loss::Closed, Loss::Revoked]) {
             let directory = tempfile::tempdir().unwrap();
             let agent = alone(directory.path(), None);
-            let lent = lent(&agent);
-            let fence = lent.enter().unwrap();
+            let (lent, fence) = entered(&agent);
             end(&agent);
             assert_eq!(lent.state(fence), GuardState::Lost);
             let grant = lent.take_over(fence);
@@ -403,8 +418,7 @@ mod tests {
     fn an_entry_needs_a_lease() {
         let directory = tempfile::tempdir().unwrap();
         let agent = alone(directory.path(), None);
-        let lent = lent(&agent);
-        let fence = lent.enter().unwrap();
+        let (lent, fence) = entered(&agent);
         let soon = clock::now() + Duration::from_millis(2);
         let mut core = agent.shared.lock_core();
         core.renewed(soon);
@@ -459,8 +473,7 @@ mod tests {
     fn a_lock_that_is_closed_with_somebody_inside_is_free() {
         let directory = tempfile::tempdir().unwrap();
         let agent = alone(directory.path(), None);
-        let lent = lent(&agent);
-        lent.enter().unwrap();
+        let (lent, _) = entered(&agent);
         drop(lent);
         let next = agent.acquire(&lock(), None, Patience::Try, Caller::default());
         assert_eq!(next.unwrap().previous(), Previous::Abandoned);

@@ -10,6 +10,9 @@ pub(super) struct Asked {
     pub(super) lifeline: Option<Lifeline>,
     /// Whether it was told that it is inside.
     pub(super) is_granted: bool,
+    /// Whether its client entered by itself, and may see in memory, and not by what it was told, that the
+    /// grant is valid.
+    pub(super) by_loan: bool,
 }
 
 impl Asked {

@@ -23,6 +23,14 @@ pub(in crate::runtime::clients) enum Ended {
     Breach(&'static str),
 }
 
+/// Whether the client has closed its stream, as the kernel says.
+pub(super) fn is_end(error: &io::Error) -> bool {
+    matches!(
+        error.kind(),
+        io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset
+    )
+}
+
 /// Nobody is asked for descriptors.
 pub(super) const UNWANTED: Ended = Ended::Breach("it sent descriptors that nobody wants");
 

@@ -68,6 +68,7 @@ impl Connection {
                     ticket,
                     lifeline,
                     is_granted: false,
+                    by_loan: false,
                 };
                 self.requests.insert(id, asked);
             }
@@ -129,6 +130,7 @@ impl Connection {
             ticket,
             lifeline: None,
             is_granted: true,
+            by_loan: true,
         };
         self.requests.insert(id, asked);
         // With its lease, which the client may not have been told of before.
@@ -138,6 +140,7 @@ impl Connection {
             abandoned: false,
         };
         core.core.tasks.push_back(Task::Tell { client, message });
+        core.ask_back_if_leaving(ticket);
         Ok(())
     }
 
@@ -181,7 +184,7 @@ impl Connection {
         lifelines: &mut Lifelines,
         registry: &Registry,
     ) -> Option<CutOff> {
-        let mut kept = Vec::new();
+        let (mut kept, mut lasting) = (Vec::new(), Vec::new());
         let mut core = shared.lock_core();
         // One that is cut off may go on to enter by itself until it knows.
         let enters = core.has_loans(client) && !self.has_ended;
@@ -197,7 +200,12 @@ impl Connection {
                     lifelines.kill(owner);
                 }
                 None if asked.is_granted && !self.has_ended && core.is_held(ticket) => {
-                    kept.push(ticket);
+                    let its = if asked.by_loan {
+                        &mut lasting
+                    } else {
+                        &mut kept
+                    };
+                    its.push(ticket);
                 }
                 _ => core.withdraw(ticket, how),
             }
@@ -207,6 +215,7 @@ impl Connection {
         let holds = Holds {
             tickets: kept,
             until,
+            lasting,
             enters,
         };
         (!holds.is_over()).then(|| CutOff::new(self.stream, self.process, self.peer, holds))

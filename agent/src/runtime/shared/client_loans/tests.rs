@@ -2,52 +2,22 @@ use std::io::{Read, Write};
 use std::thread;
 use std::time::Duration;
 
-use tempfile::TempDir;
-
 use super::*;
 use crate::protocol::Previous;
-use crate::runtime::clients::raw_client::{RawClient, x};
+use crate::runtime::AcquireError;
+use crate::runtime::clients::raw_client::{RawClient, Served, x};
 use crate::runtime::frames::{FromAgent, LentEntry, ToAgent};
 use crate::runtime::request::loan_page::LoanPage;
-use crate::runtime::shared::hand_off::tests::options_among;
-use crate::runtime::{AcquireError, Agent, Endpoint, Grant, Options, Patience};
 
-/// An agent that is the only member of its group, and serves clients.
-struct Served {
-    agent: Agent,
-    directory: TempDir,
-}
-
-impl Served {
-    fn new() -> Self {
-        let directory = tempfile::tempdir().unwrap();
-        let agent = Agent::start(Options {
-            socket: Some(Endpoint::Path(directory.path().join("socket"))),
-            ..options_among(1, 1, directory.path(), None)
-        });
-        let agent = agent.unwrap();
-        Self { agent, directory }
-    }
-
-    fn client(&self) -> RawClient {
-        RawClient::connect(&self.directory.path().join("socket"))
-    }
-
-    fn attempt(&self) -> Result<Grant, AcquireError> {
-        let caller = Caller::default();
-        self.agent.acquire(&x(), None, Patience::Try, caller)
-    }
-
-    /// Waits until the lock can be had, and takes it.
-    fn next(&self) -> Grant {
-        for _ in 0..1_000 {
-            match self.attempt() {
-                Ok(grant) => return grant,
-                Err(AcquireError::Busy) => thread::sleep(Duration::from_millis(1)),
-                Err(error) => panic!("{error}"),
-            }
-        }
-        panic!("it is still held");
+/// Has `raw` gone, so that its number is nobody's.
+fn waits_for_end_of(served: &Served, raw: RawClient, owner: EntryOwner) {
+    drop(raw);
+    let knows = || {
+        let core = served.agent.shared.lock_core();
+        core.core.client_loans.owners.contains_key(&owner)
+    };
+    while knows() {
+        thread::sleep(Duration::from_millis(1));
     }
 }
 
@@ -121,21 +91,7 @@ fn an_entry_after_the_end_of_its_client_ends() {
     let served = Served::new();
     let (_other, _, _) = lent(&served);
     let (raw, slot, owner) = lent(&served);
-    drop(raw);
-    let is_gone = || {
-        served
-            .agent
-            .shared
-            .lock_core()
-            .core
-            .client_loans
-            .owners
-            .len()
-            == 1
-    };
-    while !is_gone() {
-        thread::sleep(Duration::from_millis(1));
-    }
+    waits_for_end_of(&served, raw, owner);
     lend(&served, &slot);
     slot.loan().enter(owner).unwrap();
     assert_eq!(served.next().previous(), Previous::Abandoned);
@@ -147,19 +103,7 @@ fn a_number_that_comes_again_is_of_nobody_before() {
     let served = Served::new();
     let (raw, slot, owner) = lent(&served);
     let (other, _, _) = lent(&served);
-    drop(raw);
-    while served
-        .agent
-        .shared
-        .lock_core()
-        .core
-        .client_loans
-        .owners
-        .len()
-        > 1
-    {
-        thread::sleep(Duration::from_millis(1));
-    }
+    waits_for_end_of(&served, raw, owner);
     lend(&served, &slot);
     slot.loan().enter(owner).unwrap();
     // As if all other numbers had been given since.
@@ -257,4 +201,51 @@ fn numbers_that_are_used_up_are_the_agents_to_renew() {
     assert!(served.next().fence() > last);
     lend(&served, &slot);
     assert!(slot.loan().enter(owner) > last);
+}
+
+/// The client was told that the entry is lost, and asks for it by another number.
+#[test]
+fn an_agent_that_leaves_waits_for_no_entry_that_is_given_back() {
+    let served = Served::new();
+    let (mut raw, slot, owner) = lent(&served);
+    let fence = slot.loan().enter(owner).unwrap();
+    served.agent.shared.leave();
+    let lost = request_of(slot.index(), fence);
+    assert_eq!(raw.hear(), FromAgent::Lost { id: lost });
+    let id = 7;
+    let slot = slot.index();
+    raw.say(&ToAgent::KnowEntry { id, slot });
+    assert!(matches!(raw.hear(), FromAgent::Lease { .. }));
+    assert!(matches!(raw.hear(), FromAgent::Granted { id: 7, .. }));
+    assert_eq!(raw.hear(), FromAgent::Lost { id });
+    let how = Release::Given;
+    raw.say(&ToAgent::Release { id, how });
+    // Its lease is a minute.
+    served.agent.close();
+}
+
+/// By what it sees in memory, its guard is valid however long ago it was told of a lease.
+#[test]
+fn a_request_that_was_an_entry_is_its_clients_until_that_is_gone() {
+    let served = Served::new();
+    let (mut raw, slot, owner) = lent(&served);
+    slot.loan().enter(owner).unwrap();
+    let (id, slot) = (7, slot.index());
+    raw.say(&ToAgent::KnowEntry { id, slot });
+    while !matches!(raw.hear(), FromAgent::Granted { .. }) {}
+    raw.stream.write_all(&[0; 64]).unwrap();
+    assert_eq!(raw.stream.read(&mut [0]).unwrap(), 0, "it breaks the rules");
+    let soon = clock::now() + Duration::from_millis(20);
+    let mut core = served.agent.shared.lock_core();
+    core.renewed(soon);
+    core.finish_as_application();
+    while clock::now() <= soon {
+        thread::yield_now();
+    }
+    let mut core = served.agent.shared.lock_core();
+    core.renewed(crate::protocol::Time::MAX);
+    core.finish_as_application();
+    assert_eq!(served.attempt().unwrap_err(), AcquireError::Busy);
+    drop(raw);
+    assert_eq!(served.next().previous(), Previous::Abandoned);
 }
